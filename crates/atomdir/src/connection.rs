@@ -1,0 +1,261 @@
+//! A connection to a store's service.
+
+use crate::start::start;
+use crate::transport::{receive_exact, send_all};
+use crate::{ConnectError, RequestError, StartService, StoreLocation};
+use atomdir_protocol::handshake::{self, HandshakeError, Verdict};
+use atomdir_protocol::{
+    Answer, ChangeLine, CommitSummary, Conflict, Progress, Reply, Request, TransactionStatus, frame,
+};
+use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+
+/// How often a service may end just when a client comes before that is odd.
+const STARTS_MAX: u32 = 10;
+
+#[derive(Debug)]
+pub struct Connection {
+    socket: OwnedFd,
+    store: PathBuf,
+    started: bool,
+}
+
+/// What came in parts before the last reply.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    pub(crate) changes: Vec<ChangeLine>,
+    pub(crate) conflicts: Vec<Conflict>,
+    pub(crate) contents: Vec<u8>,
+    pub(crate) problems: Vec<String>,
+    pub(crate) transactions: Vec<TransactionStatus>,
+    pub(crate) commits: Vec<CommitSummary>,
+}
+
+enum Attempt {
+    Connected(OwnedFd),
+    /// Nobody listens, or who does is about to end.
+    NoService,
+}
+
+impl Connection {
+    pub fn open(
+        store: &StoreLocation,
+        start_service: &StartService,
+    ) -> Result<Connection, ConnectError> {
+        let mut starts = 0;
+        loop {
+            if let Attempt::Connected(socket) = attempt(store)? {
+                return Ok(Connection {
+                    socket,
+                    store: store.root.clone(),
+                    started: starts > 0,
+                });
+            }
+            let StartService::IfNeeded { program, arguments } = start_service else {
+                return Err(ConnectError::NotRunning {
+                    store: store.root.clone(),
+                });
+            };
+            if starts == STARTS_MAX {
+                return Err(ConnectError::KeepsEnding {
+                    store: store.root.clone(),
+                });
+            }
+            check_may_start(store)?;
+            start(&store.root, program, arguments)?;
+            starts += 1;
+        }
+    }
+
+    /// Whether [`open`](Connection::open) had to start the service.
+    pub fn started(&self) -> bool {
+        self.started
+    }
+
+    pub(crate) fn unexpected(&self) -> RequestError {
+        RequestError::Unexpected {
+            store: self.store.clone(),
+        }
+    }
+
+    /// Sends the request and gathers its replies. `parts` keeps what came,
+    /// also when the request fails.
+    pub(crate) fn ask_with(
+        &mut self,
+        request: &Request,
+        parts: &mut Parts,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(Answer, Option<OwnedFd>), RequestError> {
+        let bytes =
+            frame::encode(request, frame::REQUEST_LENGTH_MAX).map_err(RequestError::TooLong)?;
+        send_all(&self.socket, &bytes).map_err(|errno| self.lost(errno))?;
+        let mut descriptor = None;
+        loop {
+            match self.receive(&mut descriptor)? {
+                Reply::Progress(value) => progress(value),
+                Reply::Changes(mut part) => parts.changes.append(&mut part),
+                Reply::Conflicts(mut part) => parts.conflicts.append(&mut part),
+                Reply::Contents(mut part) => parts.contents.append(&mut part),
+                Reply::Problems(mut part) => parts.problems.append(&mut part),
+                Reply::Transactions(mut part) => parts.transactions.append(&mut part),
+                Reply::Commits(mut part) => parts.commits.append(&mut part),
+                Reply::Done(answer) => return Ok((answer, descriptor)),
+                Reply::Failed(failure) => return Err(RequestError::Failed(failure)),
+            }
+        }
+    }
+
+    fn receive(&self, descriptor: &mut Option<OwnedFd>) -> Result<Reply, RequestError> {
+        let mut header = [0; frame::HEADER_LENGTH];
+        self.receive_exact(&mut header, descriptor)?;
+        let malformed = |source| RequestError::Malformed {
+            store: self.store.clone(),
+            source,
+        };
+        let length = frame::decode_header(header, frame::REPLY_LENGTH_MAX).map_err(malformed)?;
+        let mut payload = vec![0; length];
+        self.receive_exact(&mut payload, descriptor)?;
+        frame::decode(&payload).map_err(malformed)
+    }
+
+    fn receive_exact(
+        &self,
+        buffer: &mut [u8],
+        descriptor: &mut Option<OwnedFd>,
+    ) -> Result<(), RequestError> {
+        let expected = !buffer.is_empty();
+        match receive_exact(&self.socket, buffer, descriptor) {
+            Ok(false) if expected => Err(self.lost(Errno::CONNRESET)),
+            Ok(_) => Ok(()),
+            Err(errno) => Err(self.lost(errno)),
+        }
+    }
+
+    fn lost(&self, errno: Errno) -> RequestError {
+        let store = self.store.clone();
+        match errno {
+            Errno::CONNRESET | Errno::PIPE => RequestError::Disconnected { store },
+            errno => RequestError::Io { store, errno },
+        }
+    }
+}
+
+fn attempt(store: &StoreLocation) -> Result<Attempt, ConnectError> {
+    let io = |operation| {
+        move |errno| ConnectError::Io {
+            store: store.root.clone(),
+            operation,
+            errno,
+        }
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let control = openat(CWD, &store.control, flags, Mode::empty())
+        .map_err(io("opening the control directory"))?;
+    let owner = fstat(&control)
+        .map_err(io("reading the control directory's owner"))?
+        .st_uid;
+    let socket = socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(io("making a socket"))?;
+    // By descriptor: a socket's address holds no more than 107 bytes.
+    let path = format!("/proc/self/fd/{}/socket", control.as_raw_fd());
+    let address = SocketAddrUnix::new(path.as_str()).map_err(io("naming the socket"))?;
+    loop {
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => break,
+            Err(Errno::INTR) => {}
+            Err(Errno::NOENT | Errno::CONNREFUSED) => return Ok(Attempt::NoService),
+            Err(Errno::ACCESS | Errno::PERM) => {
+                return Err(ConnectError::NotPermitted {
+                    store: store.root.clone(),
+                });
+            }
+            Err(errno) => return Err(io("connecting")(errno)),
+        }
+    }
+    check_service_user(store, &socket, owner)?;
+    shake_hands(store, socket)
+}
+
+/// The one who listens must be the store's owner, or root.
+fn check_service_user(
+    store: &StoreLocation,
+    socket: &OwnedFd,
+    owner: u32,
+) -> Result<(), ConnectError> {
+    let credentials =
+        rustix::net::sockopt::socket_peercred(socket).map_err(|errno| ConnectError::Io {
+            store: store.root.clone(),
+            operation: "asking who listens",
+            errno,
+        })?;
+    let user = credentials.uid.as_raw();
+    if user != owner && user != 0 {
+        return Err(ConnectError::Impostor {
+            store: store.root.clone(),
+            user,
+        });
+    }
+    Ok(())
+}
+
+fn shake_hands(store: &StoreLocation, socket: OwnedFd) -> Result<Attempt, ConnectError> {
+    let mut answer = [0; handshake::LENGTH];
+    // One that turns us away speaks and closes without listening: what it said
+    // can be read all the same.
+    let _ = send_all(&socket, &handshake::encode_hello());
+    match receive_exact(&socket, &mut answer, &mut None) {
+        Ok(true) => {}
+        // It ended between our connecting and its accepting.
+        Ok(false) | Err(Errno::CONNRESET | Errno::PIPE) => return Ok(Attempt::NoService),
+        Err(errno) => {
+            return Err(ConnectError::Io {
+                store: store.root.clone(),
+                operation: "greeting the service",
+                errno,
+            });
+        }
+    }
+    let other_version = |source| ConnectError::OtherVersion {
+        store: store.root.clone(),
+        source,
+    };
+    match handshake::decode_verdict(&answer).map_err(other_version)? {
+        Verdict::Welcome => Ok(Attempt::Connected(socket)),
+        Verdict::Ending => Ok(Attempt::NoService),
+        Verdict::TooManyConnections => Err(ConnectError::TooManyConnections {
+            store: store.root.clone(),
+        }),
+        Verdict::OtherVersion => Err(other_version(HandshakeError::OtherVersion(
+            atomdir_protocol::VERSION,
+        ))),
+    }
+}
+
+/// Only the owner of the control directory, or root, can open the store.
+fn check_may_start(store: &StoreLocation) -> Result<(), ConnectError> {
+    let stat = rustix::fs::stat(&store.control).map_err(|errno| ConnectError::Io {
+        store: store.root.clone(),
+        operation: "reading the control directory's owner",
+        errno,
+    })?;
+    let user = rustix::process::geteuid().as_raw();
+    if user == 0 || user == stat.st_uid {
+        return Ok(());
+    }
+    let owner = match stat.st_uid {
+        0 => "root".to_owned(),
+        other => format!("user {other}"),
+    };
+    Err(ConnectError::NotPermittedToStart {
+        store: store.root.clone(),
+        owner,
+    })
+}

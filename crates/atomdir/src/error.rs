@@ -1,0 +1,276 @@
+use atomdir_protocol::frame::FrameError;
+use atomdir_protocol::handshake::HandshakeError;
+use atomdir_protocol::{Conflict, ExitCode, Failure, FailureKind};
+use rustix::io::Errno;
+use std::path::PathBuf;
+
+/// What a program that ends on an error needs besides its message.
+pub trait Explain: std::error::Error {
+    fn exit_code(&self) -> ExitCode;
+    /// What to do about it, where the message does not say.
+    fn hint(&self) -> Option<String>;
+}
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FindError {
+    #[error("no store holds '{start}': neither it nor a directory above it has a .atomdir")]
+    NoStore { start: PathBuf },
+    #[error("cannot look for a store at '{path}': {errno}")]
+    Io { path: PathBuf, errno: Errno },
+    #[error("'{path}' is neither a control directory nor a file that names one")]
+    NotAControl { path: PathBuf },
+    #[error("'{path}' says that the control directory is '{control}', which cannot be used: {reason}")]
+    BadControl {
+        path: PathBuf,
+        control: PathBuf,
+        reason: String,
+    },
+}
+
+impl Explain for FindError {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            FindError::NoStore { .. } => ExitCode::NotFound,
+            FindError::Io { errno, .. } => errno_exit_code(*errno),
+            FindError::NotAControl { .. } | FindError::BadControl { .. } => ExitCode::Configuration,
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            FindError::NoStore { start } => Some(format!(
+                "`atomdir init {}` makes it a store",
+                start.display()
+            )),
+            FindError::BadControl { path, .. } => Some(format!(
+                "if the control directory was moved, write its path into {}",
+                path.display()
+            )),
+            FindError::Io { .. } | FindError::NotAControl { .. } => None,
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InitError {
+    #[error("'{path}' is not a directory")]
+    NotADirectory { path: PathBuf },
+    #[error("'{path}' does not exist")]
+    NotFound { path: PathBuf },
+    #[error("'{path}' lies inside the store '{store}'; stores cannot be nested")]
+    InsideStore { path: PathBuf, store: PathBuf },
+    #[error("'{path}' holds the store '{store}'; stores cannot be nested")]
+    HoldsStore { path: PathBuf, store: PathBuf },
+    #[error("'{path}' is already a store, whose control directory is '{control}'")]
+    OtherControl { path: PathBuf, control: PathBuf },
+    #[error(
+        "'{control}' is on another file system than '{path}', so files could not be renamed from one to the other"
+    )]
+    ControlElsewhere { path: PathBuf, control: PathBuf },
+    #[error(
+        "the control directory '{control}' lies inside '{path}', where transactions would change it"
+    )]
+    ControlInside { path: PathBuf, control: PathBuf },
+    #[error("'{control}' cannot become a control directory: {reason}")]
+    ControlUnfit { control: PathBuf, reason: String },
+    #[error("'{path}' is on a file system that is mounted read-only")]
+    ReadOnly { path: PathBuf },
+    #[error("no permission to make '{path}' a store")]
+    NotPermitted { path: PathBuf },
+    #[error("cannot make '{path}' a store: {operation}: {errno}")]
+    Io {
+        path: PathBuf,
+        operation: &'static str,
+        errno: Errno,
+    },
+    #[error("cannot make '{path}' a store: {message}")]
+    Format { path: PathBuf, message: String },
+}
+
+impl Explain for InitError {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            InitError::NotPermitted { .. } => ExitCode::NotPermitted,
+            InitError::Io { errno, .. } => match errno_exit_code(*errno) {
+                ExitCode::NotFound => ExitCode::CannotCreate,
+                code => code,
+            },
+            _ => ExitCode::CannotCreate,
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            InitError::NotPermitted { path } => Some(format!(
+                "run it as the owner of {} or as root",
+                path.display()
+            )),
+            InitError::ReadOnly { .. } => Some("mount it read-write first".to_owned()),
+            InitError::ControlElsewhere { path, .. } => Some(format!(
+                "choose a control directory on the file system of {}",
+                path.display()
+            )),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    #[error("the store '{store}' is not in use: no service runs for it")]
+    NotRunning { store: PathBuf },
+    #[error("the store '{store}' belongs to {owner}, and no service runs for it")]
+    NotPermittedToStart { store: PathBuf, owner: String },
+    #[error("the service of the store '{store}' takes no connections from this user")]
+    NotPermitted { store: PathBuf },
+    #[error("the service of the store '{store}' runs as user {user}, which does not own the store")]
+    Impostor { store: PathBuf, user: u32 },
+    #[error("the service of the store '{store}' has as many connections as it takes")]
+    TooManyConnections { store: PathBuf },
+    #[error("the service of the store '{store}' is of another version: {source}")]
+    OtherVersion {
+        store: PathBuf,
+        source: HandshakeError,
+    },
+    #[error("cannot start the service with '{program}': {errno}")]
+    Start { program: PathBuf, errno: Errno },
+    #[error("the service of the store '{store}' ended before it was ready")]
+    StartedBadly { store: PathBuf },
+    #[error("the service ended each time it was started for '{store}'")]
+    KeepsEnding { store: PathBuf },
+    /// Told by the service that was started.
+    #[error("{0}")]
+    Failed(Failure),
+    #[error("cannot reach the service of the store '{store}': {operation}: {errno}")]
+    Io {
+        store: PathBuf,
+        operation: &'static str,
+        errno: Errno,
+    },
+}
+
+impl Explain for ConnectError {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            ConnectError::NotRunning { .. } => ExitCode::NotFound,
+            ConnectError::NotPermittedToStart { .. }
+            | ConnectError::NotPermitted { .. }
+            | ConnectError::Impostor { .. } => ExitCode::NotPermitted,
+            ConnectError::TooManyConnections { .. } => ExitCode::CannotCreate,
+            ConnectError::OtherVersion { .. } | ConnectError::Start { .. } => {
+                ExitCode::Configuration
+            }
+            ConnectError::StartedBadly { .. } | ConnectError::KeepsEnding { .. } => {
+                ExitCode::Internal
+            }
+            ConnectError::Failed(failure) => failure.code,
+            ConnectError::Io { errno, .. } => errno_exit_code(*errno),
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            ConnectError::NotPermittedToStart { store, .. } => Some(format!(
+                "ask its owner to run `atomdir -C {} service start`",
+                store.display()
+            )),
+            ConnectError::OtherVersion { .. } => Some(
+                "stop it with `atomdir service stop` of its own version, then try again".to_owned(),
+            ),
+            ConnectError::TooManyConnections { .. } => Some("try again later".to_owned()),
+            ConnectError::StartedBadly { store } | ConnectError::KeepsEnding { store } => {
+                Some(format!(
+                    "`atomdir -C {} service run` shows why; service.log in the control directory may too",
+                    store.display()
+                ))
+            }
+            ConnectError::Failed(failure) => failure.hint.clone(),
+            _ => None,
+        }
+    }
+}
+
+/// Why the service did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    #[error("{0}")]
+    Failed(Failure),
+    #[error("the service of the store '{store}' has gone; its open transactions are aborted")]
+    Disconnected { store: PathBuf },
+    #[error("lost the service of the store '{store}': {errno}")]
+    Io { store: PathBuf, errno: Errno },
+    #[error("the service of the store '{store}' sent something unexpected: {source}")]
+    Malformed { store: PathBuf, source: FrameError },
+    #[error("the service of the store '{store}' answered another question than was asked")]
+    Unexpected { store: PathBuf },
+    #[error("the request cannot be sent: {0}")]
+    TooLong(FrameError),
+}
+
+impl RequestError {
+    pub fn kind(&self) -> Option<FailureKind> {
+        match self {
+            RequestError::Failed(failure) => Some(failure.kind),
+            _ => None,
+        }
+    }
+}
+
+impl Explain for RequestError {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            RequestError::Failed(failure) => failure.code,
+            RequestError::Disconnected { .. } | RequestError::Io { .. } => ExitCode::Io,
+            RequestError::Malformed { .. } | RequestError::Unexpected { .. } => ExitCode::Internal,
+            RequestError::TooLong(_) => ExitCode::Usage,
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            RequestError::Failed(failure) => failure.hint.clone(),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommitError {
+    /// The transaction is still open.
+    #[error("{failure}")]
+    Conflict {
+        conflicts: Vec<Conflict>,
+        failure: Failure,
+    },
+    #[error(transparent)]
+    Request(#[from] RequestError),
+}
+
+impl Explain for CommitError {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            CommitError::Conflict { .. } => ExitCode::Conflict,
+            CommitError::Request(error) => error.exit_code(),
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            CommitError::Conflict { failure, .. } => failure.hint.clone(),
+            CommitError::Request(error) => error.hint(),
+        }
+    }
+}
+
+fn errno_exit_code(errno: Errno) -> ExitCode {
+    match errno {
+        Errno::ACCESS | Errno::PERM => ExitCode::NotPermitted,
+        Errno::NOENT | Errno::NOTDIR => ExitCode::NotFound,
+        _ => ExitCode::Io,
+    }
+}

@@ -1,0 +1,36 @@
+//! Atomdir's public library: find or make a store, and run transactions in it
+//! through the store's service.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use atomdir::{BeginOptions, Connection, StartService, find};
+//!
+//! let store = find("/srv/site".as_ref())?;
+//! let start = StartService::with_program("atomdir", &store);
+//! let mut connection = Connection::open(&store, &start)?;
+//! let transaction = connection.begin(&BeginOptions::default())?;
+//! std::fs::write(transaction.view_path.join("index.html"), "new")?;
+//! connection.commit(transaction.id, &mut |_| {})?;
+//! # Ok(()) }
+//! ```
+//!
+//! A transaction begun without [`BeginOptions::detached`] is aborted when its
+//! [`Connection`] is dropped, and when this process dies.
+
+mod connection;
+mod error;
+mod location;
+mod requests;
+mod start;
+mod transport;
+
+pub use atomdir_protocol::{
+    Change, ChangeLine, ChangedBy, CheckReport, CommitSummary, Committed, Conflict, Durability,
+    ExitCode, Failure, FailureKind, Isolation, Kind, Progress, RecoveryReport, Sequence,
+    ServiceStatus, SnapshotObject, StopReport, Timestamp, TransactionId, TransactionStatus,
+};
+pub use connection::Connection;
+pub use error::{CommitError, ConnectError, Explain, FindError, InitError, RequestError};
+pub use location::{CONTROL_NAME, StoreLocation, find};
+pub use requests::{BeginOptions, Checked, CommitDetails, SnapshotContents, Transaction};
+pub use start::StartService;

@@ -1,0 +1,126 @@
+//! Where a store is: found by walking up, as git does.
+
+use crate::FindError;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, statat};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// In a store's root: its control directory, or a file that holds its path.
+pub const CONTROL_NAME: &str = ".atomdir";
+
+/// A control file holds one path.
+const CONTROL_FILE_LENGTH_MAX: usize = 4096;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreLocation {
+    /// Absolute, without symbolic links.
+    pub root: PathBuf,
+    /// Absolute.
+    pub control: PathBuf,
+    /// Relative to the root: where the search began.
+    pub start: PathBuf,
+}
+
+impl StoreLocation {
+    /// The store whose root is `root`.
+    pub fn at(root: &Path) -> Result<StoreLocation, FindError> {
+        let root = absolute(root)?;
+        match control_of(&root)? {
+            Some(control) => Ok(StoreLocation {
+                root,
+                control,
+                start: PathBuf::new(),
+            }),
+            None => Err(FindError::NoStore { start: root }),
+        }
+    }
+}
+
+/// The store that holds `start`.
+pub fn find(start: &Path) -> Result<StoreLocation, FindError> {
+    let absolute = absolute(start)?;
+    for root in absolute.ancestors() {
+        if let Some(control) = control_of(root)? {
+            return Ok(StoreLocation {
+                start: absolute
+                    .strip_prefix(root)
+                    .unwrap_or(Path::new(""))
+                    .to_owned(),
+                root: root.to_owned(),
+                control,
+            });
+        }
+    }
+    Err(FindError::NoStore { start: absolute })
+}
+
+/// Without symbolic links.
+fn absolute(path: &Path) -> Result<PathBuf, FindError> {
+    path.canonicalize().map_err(|error| FindError::Io {
+        path: path.to_owned(),
+        errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
+    })
+}
+
+/// The control directory, if `root` is a store's root.
+pub(crate) fn control_of(root: &Path) -> Result<Option<PathBuf>, FindError> {
+    let path = root.join(CONTROL_NAME);
+    let stat = match statat(CWD, &path, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => stat,
+        // A directory above that may not be searched is no reason to give up.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return Ok(None),
+        Err(errno) => return Err(FindError::Io { path, errno }),
+    };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => Ok(Some(path)),
+        FileType::RegularFile => read_control_file(root, path, stat.st_uid).map(Some),
+        _ => Err(FindError::NotAControl { path }),
+    }
+}
+
+fn read_control_file(root: &Path, path: PathBuf, owner: u32) -> Result<PathBuf, FindError> {
+    let contents = read_short(&path).map_err(|errno| FindError::Io {
+        path: path.clone(),
+        errno,
+    })?;
+    let text = contents.strip_suffix(b"\n").unwrap_or(&contents);
+    if text.is_empty() || text.contains(&0) {
+        return Err(FindError::NotAControl { path });
+    }
+    let control = root.join(OsStr::from_bytes(text));
+    let bad = |reason: String| FindError::BadControl {
+        path: path.clone(),
+        control: control.clone(),
+        reason,
+    };
+    let stat =
+        statat(CWD, &control, AtFlags::SYMLINK_NOFOLLOW).map_err(|errno| bad(errno.to_string()))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+        return Err(bad("it is not a directory".to_owned()));
+    }
+    // Else anyone could lend another's control directory to a tree of their own.
+    if stat.st_uid != owner {
+        return Err(bad(format!(
+            "it belongs to user {}, the file that names it to user {owner}",
+            stat.st_uid
+        )));
+    }
+    Ok(control)
+}
+
+fn read_short(path: &Path) -> Result<Vec<u8>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    let mut buffer = vec![0; CONTROL_FILE_LENGTH_MAX + 1];
+    let mut length = 0;
+    while length < buffer.len() {
+        match rustix::io::read(&file, &mut buffer[length..])? {
+            0 => break,
+            count => length += count,
+        }
+    }
+    buffer.truncate(length);
+    Ok(buffer)
+}

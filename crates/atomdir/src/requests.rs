@@ -1,0 +1,243 @@
+//! One method for each request. A [`Connection`] carries one at a time.
+
+use crate::connection::{Connection, Parts};
+use crate::{CommitError, RequestError};
+use atomdir_protocol::{
+    Answer, BeginRequest, ChangeLine, CheckReport, CommitSummary, Committed, Durability,
+    FailureKind, Isolation, Progress, Request, Sequence, ServiceStatus, SnapshotObject, StopReport,
+    TransactionId, TransactionStatus,
+};
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+#[derive(Debug, Clone, Default)]
+pub struct BeginOptions {
+    pub isolation: Isolation,
+    pub durability: Durability,
+    /// What the log calls it; cut to [`LABEL_LENGTH_MAX`](atomdir_protocol::LABEL_LENGTH_MAX) bytes.
+    pub label: Vec<u8>,
+    /// It lives until it is committed or aborted or the service ends; else it
+    /// is aborted when this connection closes.
+    pub detached: bool,
+}
+
+/// An open transaction's view. Dropping it changes nothing.
+#[derive(Debug)]
+pub struct Transaction {
+    pub id: TransactionId,
+    /// The view's root directory.
+    pub view_path: PathBuf,
+    /// The view's root directory, opened with `O_PATH`.
+    pub root: OwnedFd,
+}
+
+#[derive(Debug, Clone)]
+pub struct SnapshotContents {
+    pub object: SnapshotObject,
+    /// Of a file that is not [`SnapshotObject::too_long`]; else empty.
+    pub contents: Vec<u8>,
+}
+
+#[derive(Debug, Clone)]
+pub struct CommitDetails {
+    pub summary: CommitSummary,
+    pub changes: Vec<ChangeLine>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Checked {
+    pub report: CheckReport,
+    pub problems: Vec<String>,
+}
+
+impl Connection {
+    pub fn begin(&mut self, options: &BeginOptions) -> Result<Transaction, RequestError> {
+        let mut label = options.label.clone();
+        label.truncate(atomdir_protocol::LABEL_LENGTH_MAX);
+        self.view(&Request::Begin(BeginRequest {
+            isolation: options.isolation,
+            durability: options.durability,
+            label,
+            detached: options.detached,
+        }))
+    }
+
+    /// The view of a transaction that is already open.
+    pub fn attach(&mut self, transaction: TransactionId) -> Result<Transaction, RequestError> {
+        self.view(&Request::Attach { transaction })
+    }
+
+    /// Lets a transaction outlive the connection it was begun on.
+    pub fn keep(&mut self, transaction: TransactionId) -> Result<(), RequestError> {
+        self.nothing(&Request::Keep { transaction })
+    }
+
+    /// On an error the transaction is still open, unless it is
+    /// [`RequestError::Disconnected`].
+    pub fn commit(
+        &mut self,
+        transaction: TransactionId,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Committed, CommitError> {
+        let mut parts = Parts::default();
+        match self.ask_with(&Request::Commit { transaction }, &mut parts, progress) {
+            Ok((Answer::Committed(committed), _)) => Ok(committed),
+            Ok(_) => Err(self.unexpected().into()),
+            Err(RequestError::Failed(failure)) if failure.kind == FailureKind::Conflict => {
+                Err(CommitError::Conflict {
+                    conflicts: parts.conflicts,
+                    failure,
+                })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub fn abort(&mut self, transaction: TransactionId) -> Result<(), RequestError> {
+        match self.ask(&Request::Abort { transaction })? {
+            (Answer::Aborted(_), _) => Ok(()),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// Every transaction this user may abort. Returns how many there were.
+    pub fn abort_all(&mut self) -> Result<u64, RequestError> {
+        match self.ask(&Request::AbortAll)? {
+            (Answer::Aborted(count), _) => Ok(count),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    pub fn status(
+        &mut self,
+        transaction: TransactionId,
+    ) -> Result<TransactionStatus, RequestError> {
+        match self.ask(&Request::Status { transaction })? {
+            (Answer::Transaction(status), _) => Ok(status),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// What commit would land, sorted by path.
+    pub fn changes(&mut self, transaction: TransactionId) -> Result<Vec<ChangeLine>, RequestError> {
+        match self.ask(&Request::Changes { transaction })? {
+            (Answer::Nothing, parts) => Ok(parts.changes),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// What `path`, relative to the store's root, was in the transaction's
+    /// snapshot; a file's contents only up to `contents_length_max` bytes.
+    pub fn snapshot_object(
+        &mut self,
+        transaction: TransactionId,
+        path: &[u8],
+        contents_length_max: u64,
+    ) -> Result<Option<SnapshotContents>, RequestError> {
+        let request = Request::SnapshotObject {
+            transaction,
+            path: path.to_vec(),
+            contents_length_max,
+        };
+        match self.ask(&request)? {
+            (Answer::SnapshotObject(object), parts) => Ok(object.map(|object| SnapshotContents {
+                object,
+                contents: parts.contents,
+            })),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// The open transactions this user may see: their own; all, for root.
+    pub fn transactions(&mut self) -> Result<Vec<TransactionStatus>, RequestError> {
+        match self.ask(&Request::List)? {
+            (Answer::Nothing, parts) => Ok(parts.transactions),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// At most `limit` commits older than `before`, newest first.
+    pub fn log(
+        &mut self,
+        before: Option<Sequence>,
+        limit: u64,
+    ) -> Result<Vec<CommitSummary>, RequestError> {
+        match self.ask(&Request::Log { before, limit })? {
+            (Answer::Nothing, parts) => Ok(parts.commits),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    pub fn show(&mut self, sequence: Sequence) -> Result<CommitDetails, RequestError> {
+        match self.ask(&Request::Show { sequence })? {
+            (Answer::Commit(summary), parts) => Ok(CommitDetails {
+                summary,
+                changes: parts.changes,
+            }),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// Makes lazy commits durable.
+    pub fn sync(&mut self) -> Result<(), RequestError> {
+        self.nothing(&Request::Sync)
+    }
+
+    /// Flushes the base and drops the log's tail.
+    pub fn checkpoint(&mut self) -> Result<(), RequestError> {
+        self.nothing(&Request::Checkpoint)
+    }
+
+    pub fn check(&mut self) -> Result<Checked, RequestError> {
+        match self.ask(&Request::Check)? {
+            (Answer::Checked(report), parts) => Ok(Checked {
+                report,
+                problems: parts.problems,
+            }),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    pub fn service_status(&mut self) -> Result<ServiceStatus, RequestError> {
+        match self.ask(&Request::ServiceStatus)? {
+            (Answer::Service(status), _) => Ok(*status),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// Ends the service, aborting what is open. Returns when nothing of it is
+    /// left: no mount, no socket, no lock.
+    pub fn stop(mut self) -> Result<StopReport, RequestError> {
+        match self.ask(&Request::Stop)? {
+            (Answer::Stopped(report), _) => Ok(report),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    fn view(&mut self, request: &Request) -> Result<Transaction, RequestError> {
+        let mut parts = Parts::default();
+        match self.ask_with(request, &mut parts, &mut |_| {})? {
+            (Answer::Begun(begun), Some(root)) => Ok(Transaction {
+                id: begun.transaction,
+                view_path: PathBuf::from(OsString::from_vec(begun.view_path)),
+                root,
+            }),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    fn nothing(&mut self, request: &Request) -> Result<(), RequestError> {
+        match self.ask(request)? {
+            (Answer::Nothing, _) => Ok(()),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<(Answer, Parts), RequestError> {
+        let mut parts = Parts::default();
+        let (answer, _) = self.ask_with(request, &mut parts, &mut |_| {})?;
+        Ok((answer, parts))
+    }
+}

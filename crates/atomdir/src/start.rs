@@ -1,0 +1,73 @@
+//! Starting a store's service, and waiting until it is ready.
+
+use crate::{ConnectError, StoreLocation};
+use atomdir_protocol::{Readiness, frame};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What to do when no service runs for the store.
+#[derive(Debug, Clone)]
+pub enum StartService {
+    Never,
+    /// Run this program: it must call `atomdir_service::run` for the store
+    /// with `detach` set, which tells on its standard output when it is ready.
+    IfNeeded {
+        program: PathBuf,
+        arguments: Vec<OsString>,
+    },
+}
+
+impl StartService {
+    /// `PROGRAM service run --detach --store ROOT`, as the `atomdir` command understands it.
+    pub fn with_program(program: impl Into<PathBuf>, store: &StoreLocation) -> StartService {
+        let mut arguments: Vec<OsString> = ["service", "run", "--detach", "--store"]
+            .map(OsString::from)
+            .into();
+        arguments.push(store.root.clone().into());
+        StartService::IfNeeded {
+            program: program.into(),
+            arguments,
+        }
+    }
+}
+
+/// Returns when the service is ready, or another one already was.
+pub(crate) fn start(
+    store: &Path,
+    program: &Path,
+    arguments: &[OsString],
+) -> Result<(), ConnectError> {
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .current_dir("/")
+        .spawn()
+        .map_err(|error| ConnectError::Start {
+            program: program.to_owned(),
+            errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
+        })?;
+    let told = child.stdout.take().map(read_readiness);
+    // The service itself is this child's child: it does not stay ours to reap.
+    let _ = child.wait();
+    match told.flatten() {
+        Some(Readiness::Ready) => Ok(()),
+        Some(Readiness::Failed(failure)) => Err(ConnectError::Failed(failure)),
+        None => Err(ConnectError::StartedBadly {
+            store: store.to_owned(),
+        }),
+    }
+}
+
+fn read_readiness(mut pipe: impl Read) -> Option<Readiness> {
+    let mut header = [0; frame::HEADER_LENGTH];
+    pipe.read_exact(&mut header).ok()?;
+    let length = frame::decode_header(header, frame::REQUEST_LENGTH_MAX).ok()?;
+    let mut payload = vec![0; length];
+    pipe.read_exact(&mut payload).ok()?;
+    frame::decode(&payload).ok()
+}

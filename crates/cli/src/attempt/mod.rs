@@ -1,0 +1,156 @@
+//! One transaction from its command's end to its own: what the verbs that run
+//! a command and then commit have in common.
+
+mod ask;
+mod backoff;
+mod options;
+mod outcome;
+mod status_descriptor;
+
+use ask::ask;
+pub use ask::Terminal;
+pub use backoff::Backoff;
+pub use options::{BeginArguments, EndArguments, command_line};
+pub use outcome::{Finished, Outcome};
+pub use status_descriptor::StatusDescriptor;
+
+use crate::context::{Connected, Context, TRANSACTION_VARIABLE};
+use crate::enter::{self, Ended, Place};
+use crate::error::Error;
+use crate::output::counted;
+use atomdir::{CommitError, Committed, Connection, RequestError, Transaction, TransactionId};
+use clap::ValueEnum;
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+/// What is to become of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Wish {
+    /// Its changes take effect
+    Commit,
+    /// Its changes are dropped
+    Abort,
+    /// It stays open, to be looked at and ended later
+    Keep,
+}
+
+/// Runs a command in a transaction's view until it ends.
+pub fn run_command(
+    context: &Context,
+    connected: &Connected,
+    transaction: &Transaction,
+    command: &[OsString],
+    environment: &[(&str, OsString)],
+    timeout: Option<Duration>,
+) -> Result<Ended, Error> {
+    let place = Place {
+        base: connected.store.root.clone(),
+        view: transaction.view_path.clone(),
+        directory: connected.store.start.clone(),
+    };
+    let mut environment = environment.to_vec();
+    environment.push((TRANSACTION_VARIABLE, transaction.id.to_string().into()));
+    let running = enter::start(&place, command, &environment, timeout)?;
+    if let Some(failure) = running.without_namespace() {
+        let view = Path::display(&transaction.view_path);
+        context.output.detail(format_args!(
+            "the command runs in {view}, not under the store's own path: {failure}"
+        ));
+    }
+    Ok(running.wait()?)
+}
+
+/// Does what was wished, once it was asked for on the terminal if there is
+/// one. After a failed commit the transaction is still open, unless the
+/// service has gone.
+pub fn conclude(
+    context: &Context,
+    connected: &mut Connected,
+    transaction: &Transaction,
+    (ended, wish): (Ended, Wish),
+    terminal: Option<&mut Terminal>,
+) -> Result<Outcome, Error> {
+    let wish = match (wish, terminal) {
+        (Wish::Commit, Some(terminal)) => {
+            ask(context, connected, transaction, terminal)?.unwrap_or(Wish::Commit)
+        }
+        (wish, _) => wish,
+    };
+    let connection = &mut connected.connection;
+    let outcome = match wish {
+        Wish::Commit => Outcome::Committed(commit(context, connection, transaction.id)?),
+        Wish::Abort => {
+            connection.abort(transaction.id)?;
+            Outcome::Aborted
+        }
+        Wish::Keep => {
+            connection.keep(transaction.id)?;
+            Outcome::Kept
+        }
+    };
+    tell(context, transaction.id, ended, outcome);
+    Ok(outcome)
+}
+
+/// A commit is what was to be expected; the rest should not go unnoticed.
+fn tell(context: &Context, transaction: TransactionId, ended: Ended, outcome: Outcome) {
+    let how = match ended {
+        Ended::Exited(code) => format!("the command exited with {code}"),
+        Ended::Killed { signal } => format!("the command was killed by signal {signal}"),
+        Ended::TimedOut => "the command took too long and was killed".to_owned(),
+    };
+    let output = &context.output;
+    match outcome {
+        Outcome::Committed(committed) => match committed.sequence {
+            Some(sequence) => output.detail(format_args!(
+                "commit {sequence}: {}",
+                counted(committed.changes, "change")
+            )),
+            None => output.detail("nothing had changed"),
+        },
+        Outcome::Aborted => output.note(format_args!(
+            "{how}; transaction {transaction} is aborted, nothing has changed"
+        )),
+        Outcome::Kept => output.note(format_args!(
+            "{how}; transaction {transaction} is kept: `atomdir diff {transaction}` shows its \
+             changes, `atomdir commit {transaction}` or `atomdir abort {transaction}` ends it"
+        )),
+    }
+}
+
+pub fn commit(
+    context: &Context,
+    connection: &mut Connection,
+    transaction: TransactionId,
+) -> Result<Committed, Error> {
+    let mut line = context.output.progress("committing");
+    connection
+        .commit(transaction, &mut |progress| line.update(progress))
+        .map_err(|source| Error::Commit {
+            transaction,
+            source,
+        })
+}
+
+/// Lets a transaction whose commit failed outlive us, so that nothing is lost.
+pub fn keep_uncommitted(connection: &mut Connection, error: &Error) -> Result<(), RequestError> {
+    match error {
+        Error::Commit {
+            source: CommitError::Request(RequestError::Disconnected { .. }),
+            ..
+        } => Ok(()),
+        Error::Commit { transaction, .. } => connection.keep(*transaction),
+        _ => Ok(()),
+    }
+}
+
+pub fn is_conflict(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Commit {
+            source: CommitError::Conflict { .. },
+            ..
+        }
+    )
+}

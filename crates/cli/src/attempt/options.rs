@@ -1,0 +1,91 @@
+//! Options of the verbs that begin a transaction, and of those that end one.
+
+use super::Wish;
+use crate::enter::Ended;
+use clap::{Args, ValueEnum};
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Isolation {
+    /// What it wrote must not have been changed by others since it began
+    #[default]
+    Snapshot,
+    /// Nor anything that it read
+    Serializable,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Durability {
+    /// A commit that returned survives a power cut
+    #[default]
+    Durable,
+    /// It survives one soon after: with the next durable commit, or in 100 ms
+    Lazy,
+}
+
+#[derive(Debug, Args)]
+pub struct BeginArguments {
+    /// Which changes by others make the commit fail
+    #[arg(long, value_enum, default_value_t, value_name = "LEVEL")]
+    pub isolation: Isolation,
+    /// When the commit returns
+    #[arg(long, value_enum, default_value_t, value_name = "LEVEL")]
+    pub durability: Durability,
+    /// What the log calls the transaction
+    #[arg(short, long)]
+    pub message: Option<OsString>,
+}
+
+impl BeginArguments {
+    /// The transaction is called `label` if the user gave no message.
+    pub fn options(&self, label: OsString, detached: bool) -> atomdir::BeginOptions {
+        atomdir::BeginOptions {
+            isolation: match self.isolation {
+                Isolation::Snapshot => atomdir::Isolation::Snapshot,
+                Isolation::Serializable => atomdir::Isolation::Serializable,
+            },
+            durability: match self.durability {
+                Durability::Durable => atomdir::Durability::Durable,
+                Durability::Lazy => atomdir::Durability::Lazy,
+            },
+            label: self.message.clone().unwrap_or(label).into_vec(),
+            detached,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct EndArguments {
+    /// What to do when the command fails, instead of aborting
+    #[arg(long, value_enum, value_name = "WISH")]
+    pub on_error: Option<Wish>,
+    /// What to do when the command succeeds, instead of committing
+    #[arg(long, value_enum, value_name = "WISH")]
+    pub on_success: Option<Wish>,
+    /// Show the changes on the terminal and ask before committing them
+    #[arg(long)]
+    pub ask: bool,
+}
+
+impl EndArguments {
+    pub fn wish(&self, ended: Ended) -> Wish {
+        match ended {
+            Ended::Exited(0) => self.on_success.unwrap_or(Wish::Commit),
+            // What was cut off in the middle is of use to nobody.
+            Ended::TimedOut => Wish::Abort,
+            _ => self.on_error.unwrap_or(Wish::Abort),
+        }
+    }
+}
+
+/// A command as one would type it, to be read and not to be run.
+pub fn command_line(command: &[OsString]) -> OsString {
+    OsString::from_vec(
+        command
+            .iter()
+            .map(|word| word.as_bytes())
+            .collect::<Vec<_>>()
+            .join(&b' '),
+    )
+}

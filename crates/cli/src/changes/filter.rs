@@ -1,0 +1,96 @@
+//! `-- PATH...`: only what is at or below one of the paths.
+
+use crate::error::Error;
+use atomdir::{ChangeLine, StoreLocation};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+pub struct Filter {
+    /// Relative to the store's root; the root itself is empty.
+    paths: Vec<PathBuf>,
+}
+
+impl Filter {
+    /// The paths are relative to the caller's directory. They may name what is
+    /// no longer there, so they are taken as they are written.
+    pub fn new(store: &StoreLocation, paths: &[PathBuf]) -> Result<Filter, Error> {
+        let paths = paths.iter().map(|path| {
+            let absolute = store.root.join(&store.start).join(path);
+            match without_dots(&absolute).strip_prefix(&store.root) {
+                Ok(relative) => Ok(relative.to_owned()),
+                Err(_) => Err(Error::usage(format!(
+                    "{} is not in the store {}",
+                    path.display(),
+                    store.root.display()
+                ))),
+            }
+        });
+        Ok(Filter {
+            paths: paths.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Without paths, everything is wanted.
+    pub fn wants(&self, line: &ChangeLine) -> bool {
+        let below = |path: &[u8]| {
+            let path = Path::new(std::ffi::OsStr::from_bytes(path));
+            self.paths.iter().any(|wanted| path.starts_with(wanted))
+        };
+        self.paths.is_empty() || below(&line.path) || line.from.as_deref().is_some_and(below)
+    }
+}
+
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => {
+                plain.pop();
+            }
+            Component::CurDir => {}
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atomdir::Change;
+
+    fn wants(paths: &[&str], change: &str) -> bool {
+        let store = StoreLocation {
+            root: "/srv/site".into(),
+            control: "/srv/site/.atomdir".into(),
+            start: "docs".into(),
+        };
+        let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
+        Filter::new(&store, &paths).unwrap().wants(&ChangeLine {
+            change: Change::Renamed,
+            path: change.into(),
+            from: Some(b"old/name".to_vec()),
+        })
+    }
+
+    #[test]
+    fn paths_are_relative_to_the_directory_and_match_whole_names() {
+        assert!(wants(&[], "anything"));
+        assert!(wants(&["guide"], "docs/guide/a"));
+        assert!(wants(&["."], "docs/guide"));
+        assert!(!wants(&["gui"], "docs/guide"));
+        assert!(wants(&["../img/./x"], "img/x"));
+        assert!(wants(&["/srv/site"], "img/x"));
+        assert!(wants(&["nothing", "/srv/site/old"], "img/x"));
+    }
+
+    #[test]
+    fn a_path_outside_the_store_is_refused() {
+        let store = atomdir::StoreLocation {
+            root: "/srv/site".into(),
+            control: "/srv/site/.atomdir".into(),
+            start: "".into(),
+        };
+        assert!(Filter::new(&store, &["../other".into()]).is_err());
+    }
+}

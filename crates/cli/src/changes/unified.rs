@@ -1,0 +1,123 @@
+//! Unified diffs of contents, line by line, in the form patch(1) reads.
+
+use crate::output::{Painter, Style};
+use similar::{Algorithm, DiffOp, DiffTag, capture_diff_slices, group_diff_ops};
+use std::io::{self, Write};
+use std::ops::Range;
+
+const CONTEXT_LINES: usize = 3;
+/// As git has it: a NUL byte this early makes a file binary.
+const BINARY_PREFIX_LENGTH: usize = 8000;
+
+pub(super) fn is_binary(contents: &[u8]) -> bool {
+    contents.iter().take(BINARY_PREFIX_LENGTH).any(|byte| *byte == 0)
+}
+
+pub(super) struct Comparison<'a> {
+    old: Vec<&'a [u8]>,
+    new: Vec<&'a [u8]>,
+    operations: Vec<DiffOp>,
+}
+
+impl<'a> Comparison<'a> {
+    pub(super) fn new(old: &'a [u8], new: &'a [u8]) -> Comparison<'a> {
+        let lines = |text: &'a [u8]| text.split_inclusive(|byte| *byte == b'\n').collect();
+        let (old, new): (Vec<_>, Vec<_>) = (lines(old), lines(new));
+        let operations = capture_diff_slices(Algorithm::Myers, &old, &new);
+        Comparison {
+            old,
+            new,
+            operations,
+        }
+    }
+
+    /// How many lines were added, and how many removed.
+    pub(super) fn count(&self) -> (u64, u64) {
+        let mut count = (0, 0);
+        for operation in &self.operations {
+            if operation.tag() != DiffTag::Equal {
+                count.0 += operation.new_range().len() as u64;
+                count.1 += operation.old_range().len() as u64;
+            }
+        }
+        count
+    }
+
+    pub(super) fn show_hunks(&self, painter: &mut Painter<'_>) -> io::Result<()> {
+        for hunk in group_diff_ops(self.operations.clone(), CONTEXT_LINES) {
+            let (Some(first), Some(last)) = (hunk.first(), hunk.last()) else {
+                continue;
+            };
+            let old = place(first.old_range().start..last.old_range().end);
+            let new = place(first.new_range().start..last.new_range().end);
+            painter.line(Style::Place, format!("@@ -{old} +{new} @@"))?;
+            for operation in &hunk {
+                self.show_operation(painter, operation)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn show_operation(&self, painter: &mut Painter<'_>, operation: &DiffOp) -> io::Result<()> {
+        let old = &self.old[operation.old_range()];
+        if operation.tag() == DiffTag::Equal {
+            return show_lines(painter, Style::Plain, b' ', old);
+        }
+        show_lines(painter, Style::Removed, b'-', old)?;
+        show_lines(painter, Style::Added, b'+', &self.new[operation.new_range()])
+    }
+}
+
+fn show_lines(
+    painter: &mut Painter<'_>,
+    style: Style,
+    sign: u8,
+    lines: &[&[u8]],
+) -> io::Result<()> {
+    for line in lines {
+        let text = line.strip_suffix(b"\n");
+        painter.line(style, [&[sign], text.unwrap_or(line)].concat())?;
+        if text.is_none() {
+            painter.write_all(b"\\ No newline at end of file\n")?;
+        }
+    }
+    Ok(())
+}
+
+/// Lines count from 1; an empty range stands after the line it names.
+fn place(range: Range<usize>) -> String {
+    match range.len() {
+        0 => format!("{},0", range.start),
+        1 => format!("{}", range.start + 1),
+        length => format!("{},{length}", range.start + 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unified(old: &str, new: &str) -> String {
+        let mut text = Vec::new();
+        let comparison = Comparison::new(old.as_bytes(), new.as_bytes());
+        comparison.show_hunks(&mut Painter::new(&mut text, false)).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn hunks_are_those_of_diff() {
+        assert_eq!(unified("", "a\nb\n"), "@@ -0,0 +1,2 @@\n+a\n+b\n");
+        assert_eq!(unified("a\n", ""), "@@ -1 +0,0 @@\n-a\n");
+        assert_eq!(
+            unified("1\n2\n3\n4\n5\n", "1\n2\n3\n4\nfive"),
+            "@@ -2,4 +2,4 @@\n 2\n 3\n 4\n-5\n+five\n\\ No newline at end of file\n"
+        );
+        // A carriage return alone ends no line.
+        assert_eq!(unified("a\rb\n", "a\rc\n"), "@@ -1 +1 @@\n-a\rb\n+a\rc\n");
+    }
+
+    #[test]
+    fn lines_are_counted() {
+        assert_eq!(Comparison::new(b"a\nb\nc\n", b"a\nx\ny\nc\n").count(), (2, 1));
+    }
+}

@@ -1,0 +1,119 @@
+//! One side of a difference: what a path is in the snapshot or in the view.
+
+use crate::error::Error;
+use crate::files;
+use atomdir::{Connection, Kind, Timestamp, Transaction, TransactionId};
+use rustix::fs::{AtFlags, FileType, Stat, statat};
+use rustix::io::Errno;
+
+/// Longer files are not compared: both sides are held in memory.
+const CONTENTS_LENGTH_MAX: u64 = 256 << 20;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Version {
+    pub(super) kind: Kind,
+    /// Permission bits with set-id and sticky bits.
+    pub(super) mode: u32,
+    pub(super) user: u32,
+    pub(super) group: u32,
+    pub(super) modified: Timestamp,
+    pub(super) length: u64,
+    pub(super) device_number: u64,
+    pub(super) contents: Contents,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Contents {
+    /// Of a file, or the target of a symbolic link.
+    Bytes(Vec<u8>),
+    TooLong,
+    /// What is neither has none.
+    None,
+}
+
+impl Version {
+    pub(super) fn in_snapshot(
+        connection: &mut Connection,
+        transaction: TransactionId,
+        path: &[u8],
+    ) -> Result<Option<Version>, Error> {
+        let found = connection.snapshot_object(transaction, path, CONTENTS_LENGTH_MAX)?;
+        Ok(found.map(|found| {
+            let object = found.object;
+            Version {
+                kind: object.kind,
+                mode: object.mode,
+                user: object.user,
+                group: object.group,
+                modified: object.modified,
+                length: object.length,
+                device_number: object.device_number,
+                contents: match object.kind {
+                    Kind::File if object.too_long => Contents::TooLong,
+                    Kind::File => Contents::Bytes(found.contents),
+                    Kind::Symlink => Contents::Bytes(object.target),
+                    _ => Contents::None,
+                },
+            }
+        }))
+    }
+
+    /// `None` also when it has gone since the list of changes was made.
+    pub(super) fn in_view(
+        transaction: &Transaction,
+        path: &[u8],
+    ) -> Result<Option<Version>, Error> {
+        match read_in_view(transaction, path) {
+            Ok(version) => Ok(Some(version)),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(errno) => Err(Error::View {
+                path: path.to_owned(),
+                errno,
+            }),
+        }
+    }
+}
+
+fn read_in_view(transaction: &Transaction, path: &[u8]) -> Result<Version, Errno> {
+    let (directory, name) = files::open_parent(&transaction.root, path)?;
+    let stat = if name.is_empty() {
+        statat(&directory, name, AtFlags::EMPTY_PATH)?
+    } else {
+        statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?
+    };
+    let kind = kind_of(&stat);
+    let length = stat.st_size as u64;
+    let contents = match kind {
+        Kind::File if length > CONTENTS_LENGTH_MAX => Contents::TooLong,
+        Kind::File => Contents::Bytes(files::read_at(&directory, name)?),
+        Kind::Symlink => {
+            Contents::Bytes(rustix::fs::readlinkat(&directory, name, Vec::new())?.into_bytes())
+        }
+        _ => Contents::None,
+    };
+    Ok(Version {
+        kind,
+        mode: stat.st_mode & 0o7777,
+        user: stat.st_uid,
+        group: stat.st_gid,
+        modified: Timestamp {
+            seconds: stat.st_mtime,
+            nanoseconds: stat.st_mtime_nsec as u32,
+        },
+        length,
+        device_number: stat.st_rdev,
+        contents,
+    })
+}
+
+fn kind_of(stat: &Stat) -> Kind {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => Kind::Directory,
+        FileType::Symlink => Kind::Symlink,
+        FileType::Fifo => Kind::Fifo,
+        FileType::Socket => Kind::Socket,
+        FileType::CharacterDevice => Kind::CharacterDevice,
+        FileType::BlockDevice => Kind::BlockDevice,
+        FileType::RegularFile | FileType::Unknown => Kind::File,
+    }
+}

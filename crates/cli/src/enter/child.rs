@@ -1,0 +1,279 @@
+//! Starts the command and waits for it.
+
+use super::descendants;
+use super::namespace::Namespace;
+use super::signals::{HeldSignals, Received};
+use super::{EnterError, Place, SetUpFailure, Step, c_path};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{PidfdFlags, Pid, Signal, WaitId, WaitIdOptions, pidfd_open};
+use std::ffi::{CString, OsString};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// How long a command may take to end once it was asked to by SIGTERM.
+const GRACE: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    Exited(u8),
+    Killed { signal: i32 },
+    /// It had not ended in time, and was killed with all that it had started.
+    TimedOut,
+}
+
+/// A command that runs in a view.
+pub struct Running {
+    child: Child,
+    process: Pid,
+    /// Of the child, to wait on.
+    descriptor: OwnedFd,
+    signals: HeldSignals,
+    deadline: Option<Instant>,
+    /// Children that we had before: a shell may have left us some by exec.
+    others: Vec<Pid>,
+    without_namespace: Option<SetUpFailure>,
+}
+
+/// Starts `command`, of which the first word is the program; what `timeout`
+/// limits begins now. `environment` is set on top of our own.
+pub fn start(
+    place: &Place,
+    command: &[OsString],
+    environment: &[(&str, OsString)],
+    timeout: Option<Duration>,
+) -> Result<Running, EnterError> {
+    let attempt = Attempt {
+        place,
+        command,
+        environment,
+    };
+    let failed = |source| attempt.cannot_start(source);
+    let signals = HeldSignals::hold().map_err(failed)?;
+    let others = descendants::children().map_err(failed)?;
+    if timeout.is_some() {
+        // Whatever the command leaves behind becomes our child: we can find it.
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+            .map_err(|errno| failed(errno.into()))?;
+    }
+    let (child, without_namespace) = match attempt.spawn(&signals, true) {
+        Err(EnterError::SetUp { failure, .. }) if failure.is_forbidden() => {
+            (attempt.spawn(&signals, false)?, Some(failure))
+        }
+        other => (other?, None),
+    };
+    let process = Pid::from_child(&child);
+    let descriptor = pidfd_open(process, PidfdFlags::empty());
+    Ok(Running {
+        descriptor: descriptor.map_err(|errno| EnterError::Wait(errno.into()))?,
+        process,
+        child,
+        signals,
+        deadline: timeout.map(|timeout| Instant::now() + timeout),
+        others,
+        without_namespace,
+    })
+}
+
+struct Attempt<'a> {
+    place: &'a Place,
+    command: &'a [OsString],
+    environment: &'a [(&'a str, OsString)],
+}
+
+impl Attempt<'_> {
+    fn spawn(&self, signals: &HeldSignals, in_namespace: bool) -> Result<Child, EnterError> {
+        let entry = self.prepare(in_namespace).map_err(|source| self.cannot_start(source))?;
+        let (reader, writer) =
+            pipe_with(PipeFlags::CLOEXEC).map_err(|errno| self.cannot_start(errno.into()))?;
+        let mut command = Command::new(&self.command[0]);
+        command.args(&self.command[1..]);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        let release = signals.release_in_child();
+        // SAFETY: the closure makes system calls and nothing else.
+        unsafe {
+            command.pre_exec(move || {
+                if let Err((step, errno)) = entry.enter() {
+                    let _ = rustix::io::write(&writer, &encode(step, errno));
+                    return Err(errno.into());
+                }
+                release()
+            });
+        }
+        let result = command.spawn();
+        // Holds the last writing end of the pipe.
+        drop(command);
+        result.map_err(|source| match read_failure(&reader) {
+            Some(failure) => EnterError::SetUp {
+                base: self.place.base.clone(),
+                failure,
+            },
+            None => self.cannot_execute(source),
+        })
+    }
+
+    fn prepare(&self, in_namespace: bool) -> io::Result<Entry> {
+        let Place {
+            base,
+            view,
+            directory,
+        } = self.place;
+        let (namespace, root) = if in_namespace {
+            (Some(Namespace::new(base, view)?), base)
+        } else {
+            (None, view)
+        };
+        Ok(Entry {
+            namespace,
+            directory: c_path(&root.join(directory))?,
+        })
+    }
+
+    fn cannot_start(&self, source: io::Error) -> EnterError {
+        EnterError::Start {
+            program: self.command[0].clone(),
+            source,
+        }
+    }
+
+    fn cannot_execute(&self, source: io::Error) -> EnterError {
+        let program = self.command[0].clone();
+        match source.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NOENT) => EnterError::NoSuchProgram { program },
+            Some(Errno::AGAIN | Errno::NOMEM) => EnterError::Start { program, source },
+            _ => EnterError::NotExecutable { program, source },
+        }
+    }
+}
+
+/// What the child does between fork and exec, all prepared.
+struct Entry {
+    namespace: Option<Namespace>,
+    directory: CString,
+}
+
+impl Entry {
+    fn enter(&self) -> Result<(), (Step, Errno)> {
+        if let Some(namespace) = &self.namespace {
+            namespace.enter()?;
+        }
+        rustix::process::chdir(&*self.directory).map_err(|errno| (Step::ChangeDirectory, errno))
+    }
+}
+
+fn encode(step: Step, errno: Errno) -> [u8; 5] {
+    let [a, b, c, d] = errno.raw_os_error().to_le_bytes();
+    [step as u8, a, b, c, d]
+}
+
+/// The child wrote it all at once or not at all.
+fn read_failure(reader: &OwnedFd) -> Option<SetUpFailure> {
+    let mut bytes = [0; 5];
+    if retry_on_intr(|| rustix::io::read(reader, &mut bytes)).ok()? != bytes.len() {
+        return None;
+    }
+    let [step, errno @ ..] = bytes;
+    Some(SetUpFailure {
+        step: *Step::ALL.get(usize::from(step))?,
+        errno: Errno::from_raw_os_error(i32::from_le_bytes(errno)),
+    })
+}
+
+impl Running {
+    /// Why the command runs under the view's own path, if it does.
+    pub fn without_namespace(&self) -> Option<SetUpFailure> {
+        self.without_namespace
+    }
+
+    /// Waits until the command itself has ended; what it left running is not
+    /// waited for.
+    pub fn wait(mut self) -> Result<Ended, EnterError> {
+        self.wait_or_kill().map_err(EnterError::Wait)
+    }
+
+    fn wait_or_kill(&mut self) -> io::Result<Ended> {
+        if let Some(status) = self.wait_until(self.deadline)? {
+            return Ok(ended(status));
+        }
+        self.signal_all(Signal::TERM)?;
+        self.wait_until(Some(Instant::now() + GRACE))?;
+        self.kill_all()?;
+        self.child.wait()?;
+        Ok(Ended::TimedOut)
+    }
+
+    /// `None` when the deadline passed first.
+    fn wait_until(&mut self, deadline: Option<Instant>) -> io::Result<Option<ExitStatus>> {
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            match self.signals.next(&self.descriptor, left)? {
+                Received::TimedOut => return Ok(None),
+                Received::Ended => return self.child.wait().map(Some),
+                Received::Child => self.follow_stop()?,
+                Received::FromTerminal => {}
+                Received::ToPassOn(signal) => self.pass_on(signal)?,
+            }
+        }
+    }
+
+    /// Stops with a command that stopped itself, as a shell's `suspend` does.
+    /// The other stop signals come from the terminal, which stops us too.
+    fn follow_stop(&self) -> io::Result<()> {
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        let status = rustix::process::waitid(WaitId::Pid(self.process), options)?;
+        let signal = status.and_then(|status| status.stopping_signal());
+        if signal == Some(Signal::STOP.as_raw()) {
+            rustix::process::kill_process(rustix::process::getpid(), Signal::STOP)?;
+            rustix::process::kill_process(self.process, Signal::CONT)?;
+        }
+        Ok(())
+    }
+
+    fn pass_on(&self, signal: i32) -> io::Result<()> {
+        match Signal::from_named_raw(signal) {
+            // The child is not reaped yet, so the number is still its own.
+            Some(signal) => Ok(rustix::process::kill_process(self.process, signal)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns whether there was anything to signal.
+    fn signal_all(&self, signal: Signal) -> io::Result<bool> {
+        let living = descendants::living(&self.others)?;
+        for process in &living {
+            // It may have ended since.
+            let _ = rustix::process::kill_process(*process, signal);
+        }
+        Ok(!living.is_empty())
+    }
+
+    /// Processes that are started while we kill are found in the next round.
+    fn kill_all(&self) -> io::Result<()> {
+        while self.signal_all(Signal::KILL)? {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+}
+
+fn ended(status: ExitStatus) -> Ended {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Ended::Exited(code as u8),
+        (None, Some(signal)) => Ended::Killed { signal },
+        (None, None) => Ended::Exited(u8::MAX),
+    }
+}
+
+impl Ended {
+    /// As a shell tells it.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Ended::Exited(code) => code,
+            Ended::Killed { signal } => 128u8.wrapping_add(signal as u8),
+            Ended::TimedOut => 124,
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The processes that a command has started, found in /proc.
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::Pid;
+use std::collections::HashMap;
+use std::io;
+
+struct Process {
+    parent: i32,
+    living: bool,
+}
+
+/// Our own children, living or not yet waited for.
+pub(super) fn children() -> io::Result<Vec<Pid>> {
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let processes = processes()?;
+    let children = processes.iter().filter(|(_, process)| process.parent == own);
+    Ok(children.filter_map(|(id, _)| Pid::from_raw(*id)).collect())
+}
+
+/// All living processes below us, save those that are or descend from `others`.
+pub(super) fn living(others: &[Pid]) -> io::Result<Vec<Pid>> {
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let others: Vec<i32> = others.iter().map(|pid| pid.as_raw_nonzero().get()).collect();
+    let processes = processes()?;
+    let descends = |id: i32| {
+        let mut at = id;
+        // A chain longer than the table would be a loop: the table is read
+        // while it changes.
+        for _ in 0..processes.len() {
+            match processes.get(&at) {
+                Some(_) if others.contains(&at) => return false,
+                Some(process) if process.parent == own => return true,
+                Some(process) => at = process.parent,
+                None => return false,
+            }
+        }
+        false
+    };
+    let living = processes.iter().filter(|(id, process)| process.living && descends(**id));
+    Ok(living.filter_map(|(id, _)| Pid::from_raw(*id)).collect())
+}
+
+fn processes() -> io::Result<HashMap<i32, Process>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::openat(CWD, c"/proc", flags, Mode::empty())?;
+    let mut processes = HashMap::new();
+    for entry in rustix::fs::Dir::read_from(&directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_str().ok();
+        let Some(id) = name.and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
+        match crate::files::read_at(&directory, format!("{id}/stat")) {
+            Ok(status) => processes.extend(parse(&status).map(|process| (id, process))),
+            // It has ended since the directory was read.
+            Err(Errno::NOENT | Errno::SRCH) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(processes)
+}
+
+/// `id (name) state parent ...`; the name may hold anything, also parentheses.
+fn parse(status: &[u8]) -> Option<Process> {
+    let name_end = status.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(&status[name_end + 1..]).ok()?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?;
+    Some(Process {
+        parent: fields.next()?.parse().ok()?,
+        living: state != "Z" && state != "X",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_name_cannot_forge_its_parent() {
+        let process = parse(b"12 (a) Z 1 (b)) S 34 12 12 0").unwrap();
+        assert_eq!(process.parent, 34);
+        assert!(process.living);
+        assert!(!parse(b"12 (x) Z 34 12").unwrap().living);
+        assert!(parse(b"12 (x").is_none());
+    }
+}

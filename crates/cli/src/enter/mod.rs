@@ -1,0 +1,120 @@
+//! Runs a command inside a transaction's view.
+//!
+//! The command gets a private mount namespace in which the view is bound over
+//! the store's own path, so that absolute paths keep their meaning, and it
+//! starts in the caller's directory. Where the system forbids such namespaces
+//! it runs in the view under the view's own path instead.
+//!
+//! The command stays in our process group: the terminal treats both as one job.
+
+mod child;
+mod descendants;
+mod namespace;
+mod signals;
+#[cfg(test)]
+mod tests;
+
+pub use child::{Ended, start};
+
+use rustix::io::Errno;
+use std::ffi::{CString, NulError, OsString};
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Where a command is to run.
+pub struct Place {
+    /// The store's root, as an absolute path without symbolic links.
+    pub base: PathBuf,
+    /// The view's root.
+    pub view: PathBuf,
+    /// The caller's directory, relative to the store's root.
+    pub directory: PathBuf,
+}
+
+/// A step of the way into a view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Step {
+    Unshare,
+    MapUser,
+    HoldMounts,
+    Bind,
+    ChangeDirectory,
+}
+
+impl Step {
+    const ALL: [Step; 5] = [
+        Step::Unshare,
+        Step::MapUser,
+        Step::HoldMounts,
+        Step::Bind,
+        Step::ChangeDirectory,
+    ];
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Step::Unshare => "making a private mount namespace",
+            Step::MapUser => "mapping the user into a user namespace",
+            Step::HoldMounts => "keeping new mounts private",
+            Step::Bind => "binding the view over the store",
+            Step::ChangeDirectory => "changing to the caller's directory in the view",
+        })
+    }
+}
+
+/// Which step failed, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{step} failed: {errno}")]
+pub struct SetUpFailure {
+    pub step: Step,
+    pub errno: Errno,
+}
+
+impl SetUpFailure {
+    /// Whether the system forbids private mount namespaces to this user, in
+    /// one of the ways that sandboxes, containers and security modules have.
+    fn is_forbidden(&self) -> bool {
+        let early = matches!(self.step, Step::Unshare | Step::MapUser | Step::HoldMounts);
+        let refused = [
+            Errno::PERM,
+            Errno::ACCESS,
+            Errno::NOSPC,
+            Errno::USERS,
+            Errno::NOSYS,
+            Errno::INVAL,
+            Errno::ROFS,
+        ];
+        early && refused.contains(&self.errno)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnterError {
+    #[error("cannot enter the view of {base:?}: {failure}")]
+    SetUp {
+        base: PathBuf,
+        failure: SetUpFailure,
+    },
+    #[error("cannot run {program:?}: no such program")]
+    NoSuchProgram { program: OsString },
+    #[error("cannot run {program:?}: {source}")]
+    NotExecutable {
+        program: OsString,
+        source: std::io::Error,
+    },
+    #[error("cannot start {program:?}: {source}")]
+    Start {
+        program: OsString,
+        source: std::io::Error,
+    },
+    #[error("cannot wait for the command: {0}")]
+    Wait(std::io::Error),
+}
+
+fn c_path(path: &Path) -> Result<CString, NulError> {
+    CString::new(path.as_os_str().as_bytes())
+}

@@ -1,0 +1,163 @@
+//! The signals that reach us while a command runs.
+//!
+//! What a terminal sends reaches the command by itself, since it is in our
+//! process group; what a process sends to us alone is meant for the command,
+//! and passed on. So all of them are held back from us and read from a
+//! descriptor. Stop signals keep their effect: Ctrl-Z stops the group.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::time::Duration;
+
+const PASSED_ON: [libc::c_int; 6] = [
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+];
+
+pub(super) enum Received {
+    /// The process that was waited for has ended.
+    Ended,
+    /// A child ended or stopped.
+    Child,
+    /// Sent to this process by another one.
+    ToPassOn(libc::c_int),
+    /// Sent by the terminal, to the command as well.
+    FromTerminal,
+    TimedOut,
+}
+
+/// Holds the signals back until it is dropped.
+pub(super) struct HeldSignals {
+    descriptor: OwnedFd,
+    original: libc::sigset_t,
+}
+
+impl HeldSignals {
+    pub(super) fn hold() -> io::Result<HeldSignals> {
+        let mut held = set_of(&PASSED_ON);
+        // SAFETY: every pointer is to a live, initialised set; the descriptor
+        // is new and owned by nobody else.
+        unsafe {
+            libc::sigaddset(&mut held, libc::SIGCHLD);
+            // Whoever started us may ignore it, and the kernel then keeps no
+            // exit status for us to wait for.
+            libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+            let mut original = set_of(&[]);
+            let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
+            let descriptor = libc::signalfd(-1, &held, flags);
+            if descriptor < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let descriptor = OwnedFd::from_raw_fd(descriptor);
+            check(libc::sigprocmask(libc::SIG_BLOCK, &held, &mut original))?;
+            Ok(HeldSignals {
+                descriptor,
+                original,
+            })
+        }
+    }
+
+    /// What a child must call before exec: it gets the mask that we got.
+    pub(super) fn release_in_child(&self) -> impl Fn() -> io::Result<()> + Send + Sync + 'static {
+        let original = self.original;
+        move || {
+            // SAFETY: sigprocmask(2) is a system call that reads a live set.
+            check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &original, ptr::null_mut()) })
+        }
+    }
+
+    /// Waits for the next signal, for as long as `wait` at most, or for the
+    /// end of the process of this descriptor.
+    pub(super) fn next(&self, process: &OwnedFd, wait: Option<Duration>) -> io::Result<Received> {
+        let wait = wait.map(|wait| Timespec::try_from(wait).unwrap_or(LONGEST));
+        loop {
+            if let Some(received) = self.read()? {
+                return Ok(received);
+            }
+            let mut descriptors = [
+                PollFd::new(&self.descriptor, PollFlags::IN),
+                PollFd::new(process, PollFlags::IN),
+            ];
+            match poll(&mut descriptors, wait.as_ref()) {
+                Ok(0) => return Ok(Received::TimedOut),
+                Ok(_) if !descriptors[1].revents().is_empty() => return Ok(Received::Ended),
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    fn read(&self) -> io::Result<Option<Received>> {
+        let mut information = MaybeUninit::<libc::signalfd_siginfo>::uninit();
+        let size = size_of::<libc::signalfd_siginfo>();
+        // SAFETY: the kernel fills the structure or nothing; it is plain data.
+        let information = unsafe {
+            let pointer = information.as_mut_ptr().cast();
+            if libc::read(self.descriptor.as_raw_fd(), pointer, size) != size as isize {
+                let error = io::Error::last_os_error();
+                return match error.kind() {
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+                    _ => Err(error),
+                };
+            }
+            information.assume_init()
+        };
+        let signal = information.ssi_signo as libc::c_int;
+        Ok(Some(if signal == libc::SIGCHLD {
+            Received::Child
+        } else if information.ssi_code > 0 {
+            Received::FromTerminal
+        } else {
+            Received::ToPassOn(signal)
+        }))
+    }
+}
+
+const LONGEST: Timespec = Timespec {
+    tv_sec: i32::MAX as i64,
+    tv_nsec: 0,
+};
+
+impl Drop for HeldSignals {
+    /// What the terminal sent late was meant for the command, which has ended.
+    /// A late SIGTERM or SIGHUP takes its effect on us.
+    fn drop(&mut self) {
+        let late = set_of(&[libc::SIGINT, libc::SIGQUIT, libc::SIGCHLD]);
+        let no_wait = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: every pointer is to a live value or null where that is allowed.
+        unsafe {
+            while libc::sigtimedwait(&late, ptr::null_mut(), &no_wait) > 0 {}
+            libc::sigprocmask(libc::SIG_SETMASK, &self.original, ptr::null_mut());
+        }
+    }
+}
+
+fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises the set before anything reads it.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), *signal);
+        }
+        set.assume_init()
+    }
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}

@@ -1,0 +1,228 @@
+//! Whatever can go wrong in a verb, and the one place that turns it into a
+//! message, a hint and an exit code.
+
+use crate::enter::{EnterError, Step};
+use crate::output::{json, one_line, quoted};
+use atomdir::{
+    ChangedBy, CommitError, Conflict, ConnectError, ExitCode, Explain, FindError, InitError,
+    RequestError, TransactionId,
+};
+use rustix::io::Errno;
+use serde::Serialize;
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{message}")]
+    Usage {
+        message: String,
+        hint: Option<String>,
+    },
+    #[error("already inside transaction {transaction}: its store cannot be reached from within")]
+    Inside { transaction: String },
+    #[error("cannot act in {directory:?}: {errno}")]
+    Directory { directory: PathBuf, errno: Errno },
+    #[error("no transaction of yours is open")]
+    NoTransaction,
+    #[error("several transactions of yours are open: {}", numbers(transactions))]
+    SeveralTransactions { transactions: Vec<TransactionId> },
+    #[error(transparent)]
+    Find(#[from] FindError),
+    #[error(transparent)]
+    Init(#[from] InitError),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error("transaction {transaction} is not committed: {source}")]
+    Commit {
+        transaction: TransactionId,
+        source: CommitError,
+    },
+    #[error(transparent)]
+    Enter(#[from] EnterError),
+    #[error("cannot read {} in the view: {errno}", quoted(path))]
+    View { path: Vec<u8>, errno: Errno },
+    #[error("the store has {problems}")]
+    Unsound { problems: String },
+    #[error("cannot write {path:?}: {errno}")]
+    Write { path: PathBuf, errno: Errno },
+    /// The reader of a pipe has seen enough.
+    #[error("cannot write to standard output: {0}")]
+    Output(std::io::Error),
+    #[error("cannot read the answer from the terminal: {0}")]
+    Terminal(std::io::Error),
+    #[error("cannot get random numbers: {0}")]
+    Random(Errno),
+    #[error(transparent)]
+    Service(#[from] atomdir_service::ServiceError),
+}
+
+/// An error as it is told.
+pub struct Explained {
+    pub message: String,
+    /// More of it, one thing each.
+    pub lines: Vec<String>,
+    pub hint: Option<String>,
+    pub exit_code: u8,
+    pub conflicts: Vec<Conflict>,
+}
+
+impl Error {
+    pub fn usage(message: impl Into<String>) -> Error {
+        Error::Usage {
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    /// Whether someone closed the pipe that we print to: nobody wants to hear of it.
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Error::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+
+    /// The one function that decides what the user sees and the caller gets.
+    pub fn explain(&self) -> Explained {
+        let (exit_code, hint) = match self {
+            Error::Usage { hint, .. } => (ExitCode::Usage.code(), hint.clone()),
+            Error::Inside { .. } => (
+                ExitCode::Usage.code(),
+                Some("run it outside; the transaction ends with the command that began it".into()),
+            ),
+            Error::Directory { errno, .. } => (of_errno(*errno), None),
+            Error::NoTransaction => (
+                ExitCode::NotFound.code(),
+                Some("`atomdir begin` begins one; root sees those of others with `atomdir list`".into()),
+            ),
+            Error::SeveralTransactions { .. } => {
+                (ExitCode::Usage.code(), Some("name the one you mean".into()))
+            }
+            Error::Find(error) => explained(error),
+            Error::Init(error) => explained(error),
+            Error::Connect(error) => explained(error),
+            Error::Request(error) => explained(error),
+            Error::Commit { transaction, source } => explain_commit(*transaction, source),
+            Error::Enter(error) => explain_enter(error),
+            Error::View { errno, .. } => (of_errno(*errno), None),
+            Error::Unsound { .. } => (
+                ExitCode::Io.code(),
+                Some("keep a copy of the store before you change anything".into()),
+            ),
+            Error::Write { errno, .. } => (of_errno(*errno), None),
+            Error::Output(_) | Error::Terminal(_) => (ExitCode::Io.code(), None),
+            Error::Random(_) => (ExitCode::Internal.code(), None),
+            Error::Service(error) => explained(error),
+        };
+        let conflicts = match self {
+            Error::Commit {
+                source: CommitError::Conflict { conflicts, .. },
+                ..
+            } => conflicts.clone(),
+            _ => Vec::new(),
+        };
+        Explained {
+            message: self.to_string(),
+            lines: conflicts.iter().map(conflict_line).collect(),
+            hint,
+            exit_code,
+            conflicts,
+        }
+    }
+}
+
+fn explained(error: &impl Explain) -> (u8, Option<String>) {
+    (error.exit_code().code(), error.hint())
+}
+
+fn explain_commit(transaction: TransactionId, error: &CommitError) -> (u8, Option<String>) {
+    let (code, hint) = explained(error);
+    let is_open = !matches!(error, CommitError::Request(RequestError::Disconnected { .. }));
+    let still_open = || {
+        format!(
+            "the transaction is still open: `atomdir diff {transaction}` shows its changes, \
+             `atomdir abort {transaction}` drops them"
+        )
+    };
+    (code, hint.or_else(|| is_open.then(still_open)))
+}
+
+fn explain_enter(error: &EnterError) -> (u8, Option<String>) {
+    match error {
+        // As a shell has it.
+        EnterError::NoSuchProgram { .. } => (127, None),
+        EnterError::NotExecutable { .. } => (126, None),
+        EnterError::Start { .. } | EnterError::Wait(_) => (ExitCode::Internal.code(), None),
+        EnterError::SetUp { failure, .. } => match (failure.step, failure.errno) {
+            (Step::Bind, Errno::ACCESS | Errno::PERM) => (
+                ExitCode::NotPermitted.code(),
+                Some("only the user who runs the store's service can enter its views".into()),
+            ),
+            (Step::ChangeDirectory, Errno::NOENT) => (
+                ExitCode::NotFound.code(),
+                Some("the directory is not in the snapshot; choose one with -C".into()),
+            ),
+            (_, errno) => (of_errno(errno), None),
+        },
+    }
+}
+
+fn numbers(transactions: &[TransactionId]) -> String {
+    let numbers: Vec<String> = transactions.iter().map(TransactionId::to_string).collect();
+    numbers.join(", ")
+}
+
+fn of_errno(errno: Errno) -> u8 {
+    match errno {
+        Errno::NOENT | Errno::NOTDIR => ExitCode::NotFound.code(),
+        Errno::ACCESS | Errno::PERM => ExitCode::NotPermitted.code(),
+        Errno::EXIST | Errno::ROFS => ExitCode::CannotCreate.code(),
+        _ => ExitCode::Io.code(),
+    }
+}
+
+fn conflict_line(conflict: &Conflict) -> String {
+    let path = quoted(&conflict.path);
+    let what = &conflict.what;
+    match &conflict.by {
+        ChangedBy::Outside => format!("{path}: {what}, by an outside writer"),
+        ChangedBy::Commit {
+            sequence,
+            transaction,
+            label,
+        } => {
+            let by = format!("{path}: {what}, by commit {sequence} of transaction {transaction}");
+            if label.is_empty() {
+                by
+            } else {
+                format!("{by} ({})", one_line(label))
+            }
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub struct Told<'a> {
+    error: ToldError<'a>,
+}
+
+#[derive(Serialize)]
+struct ToldError<'a> {
+    message: &'a str,
+    hint: Option<&'a str>,
+    exit_code: u8,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    conflicts: Vec<json::ConflictLine<'a>>,
+}
+
+impl Explained {
+    pub fn json(&self) -> Told<'_> {
+        Told {
+            error: ToldError {
+                message: &self.message,
+                hint: self.hint.as_deref(),
+                exit_code: self.exit_code,
+                conflicts: json::conflicts(&self.conflicts),
+            },
+        }
+    }
+}

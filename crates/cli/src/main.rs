@@ -1,0 +1,57 @@
+//! The `atomdir` command: a door to the store's service that holds no
+//! transaction logic.
+
+mod arguments;
+mod attempt;
+mod changes;
+mod context;
+mod duration;
+mod enter;
+mod error;
+mod files;
+mod output;
+mod verbs;
+
+use arguments::Arguments;
+use clap::Parser;
+use context::Context;
+use error::Error;
+use output::Output;
+use std::process::ExitCode;
+
+/// As a shell tells of a program that SIGPIPE has ended.
+const BROKEN_PIPE: u8 = 128 + 13;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return ExitCode::from(not_understood(&error)),
+    };
+    let global = &arguments.global;
+    let output = Output::new(global.json, global.quiet, global.verbose);
+    let result = Context::new(&arguments.global, output)
+        .and_then(|context| verbs::run(arguments.verb, &context));
+    ExitCode::from(result.unwrap_or_else(|error| failed(&error, output)))
+}
+
+/// Help and version are asked for and go to standard output.
+fn not_understood(error: &clap::Error) -> u8 {
+    let printed = error.print();
+    match (error.use_stderr(), printed) {
+        (true, _) => atomdir::ExitCode::Usage.code(),
+        (false, Ok(())) => verbs::SUCCESS,
+        (false, Err(error)) => match Error::Output(error) {
+            error if error.is_broken_pipe() => BROKEN_PIPE,
+            error => error.explain().exit_code,
+        },
+    }
+}
+
+fn failed(error: &Error, output: Output) -> u8 {
+    if error.is_broken_pipe() {
+        return BROKEN_PIPE;
+    }
+    let explained = error.explain();
+    output.failure(&explained);
+    explained.exit_code
+}

@@ -1,0 +1,153 @@
+//! What `--json` prints, where more than one verb prints it. docs/json.md
+//! describes every object.
+
+use super::time;
+use atomdir::{ChangeLine, ChangedBy, CommitSummary, Conflict, TransactionStatus};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+/// Bytes of a path or a label: a string if they are UTF-8, else
+/// `{"bytes": "..."}` in hexadecimal.
+#[derive(Debug, Clone, Copy)]
+pub struct Text<'a>(pub &'a [u8]);
+
+impl Serialize for Text<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match std::str::from_utf8(self.0) {
+            Ok(text) => serializer.serialize_str(text),
+            Err(_) => {
+                let bytes: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
+                let mut map = serializer.serialize_map(Some(1))?;
+                map.serialize_entry("bytes", &bytes)?;
+                map.end()
+            }
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub struct Change<'a> {
+    /// A, M, D, R or T.
+    pub change: char,
+    pub path: Text<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<Text<'a>>,
+}
+
+impl<'a> From<&'a ChangeLine> for Change<'a> {
+    fn from(line: &'a ChangeLine) -> Change<'a> {
+        Change {
+            change: line.change.letter(),
+            path: Text(&line.path),
+            from: line.from.as_deref().map(Text),
+        }
+    }
+}
+
+pub fn changes(lines: &[ChangeLine]) -> Vec<Change<'_>> {
+    lines.iter().map(Change::from).collect()
+}
+
+#[derive(Serialize)]
+pub struct Transaction<'a> {
+    pub transaction: u64,
+    pub owner: u32,
+    pub label: Text<'a>,
+    pub began: String,
+    pub isolation: &'static str,
+    pub durability: &'static str,
+    pub detached: bool,
+    pub view: Text<'a>,
+}
+
+impl<'a> From<&'a TransactionStatus> for Transaction<'a> {
+    fn from(status: &'a TransactionStatus) -> Transaction<'a> {
+        Transaction {
+            transaction: status.transaction.0,
+            owner: status.owner,
+            label: Text(&status.label),
+            began: time::precise(status.began),
+            isolation: super::isolation_word(status.isolation),
+            durability: super::durability_word(status.durability),
+            detached: status.detached,
+            view: Text(&status.view_path),
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub struct Commit<'a> {
+    pub commit: u64,
+    pub transaction: u64,
+    pub time: String,
+    pub user: u32,
+    pub label: Text<'a>,
+    pub changes_count: u64,
+}
+
+impl<'a> From<&'a CommitSummary> for Commit<'a> {
+    fn from(summary: &'a CommitSummary) -> Commit<'a> {
+        Commit {
+            commit: summary.sequence.0,
+            transaction: summary.transaction.0,
+            time: time::precise(summary.time),
+            user: summary.user,
+            label: Text(&summary.label),
+            changes_count: summary.changes,
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub struct ConflictLine<'a> {
+    path: Text<'a>,
+    what: &'a str,
+    #[serde(flatten)]
+    by: By<'a>,
+}
+
+/// Who made the change; `by` says whether the rest is there.
+#[derive(Serialize)]
+#[serde(tag = "by", rename_all = "snake_case")]
+enum By<'a> {
+    Outside,
+    Commit {
+        commit: u64,
+        transaction: u64,
+        label: Text<'a>,
+    },
+}
+
+pub fn conflicts(conflicts: &[Conflict]) -> Vec<ConflictLine<'_>> {
+    conflicts
+        .iter()
+        .map(|conflict| ConflictLine {
+            path: Text(&conflict.path),
+            what: &conflict.what,
+            by: match &conflict.by {
+                ChangedBy::Outside => By::Outside,
+                ChangedBy::Commit {
+                    sequence,
+                    transaction,
+                    label,
+                } => By::Commit {
+                    commit: sequence.0,
+                    transaction: transaction.0,
+                    label: Text(label),
+                },
+            },
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_that_is_not_utf8_is_hexadecimal() {
+        let json = |bytes: &[u8]| serde_json::to_string(&Text(bytes)).unwrap();
+        assert_eq!(json("a\"ü".as_bytes()), "\"a\\\"ü\"");
+        assert_eq!(json(b"a\xff"), r#"{"bytes":"61ff"}"#);
+    }
+}

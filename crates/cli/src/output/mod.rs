@@ -1,0 +1,162 @@
+//! All that is printed goes through here: results to standard output, as text
+//! or as JSON; notes, details and failures to standard error.
+
+pub mod json;
+mod painter;
+mod progress;
+mod quote;
+pub mod time;
+
+pub use painter::{Painter, Style};
+pub use progress::ProgressLine;
+pub use quote::{one_line, quoted};
+
+use crate::error::{Error, Explained};
+use atomdir::{Durability, Isolation};
+use serde::Serialize;
+use std::fmt::Display;
+use std::io::{self, BufWriter, IsTerminal, Write};
+
+/// A result: its text; its JSON is how it serialises.
+pub trait Show: Serialize {
+    fn show(&self, painter: &mut Painter<'_>) -> io::Result<()>;
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Output {
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+    wants_colour: bool,
+    colour_out: bool,
+    colour_error: bool,
+}
+
+impl Output {
+    pub fn new(json: bool, quiet: bool, verbose: bool) -> Output {
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
+        let wanted = !is_set("NO_COLOR") && !dumb;
+        Output {
+            json,
+            quiet,
+            verbose,
+            wants_colour: wanted,
+            colour_out: wanted && io::stdout().is_terminal(),
+            colour_error: wanted && io::stderr().is_terminal(),
+        }
+    }
+
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Whether colours are wanted where a terminal is written to directly.
+    pub fn wants_colour(&self) -> bool {
+        self.wants_colour
+    }
+
+    /// What the user asked to see.
+    pub fn print(&self, result: &impl Show) -> Result<(), Error> {
+        if self.json {
+            return self.print_json(result);
+        }
+        self.write(|painter| result.show(painter))
+    }
+
+    /// What the user can do without: `-q` leaves its text out.
+    pub fn confirm(&self, result: &impl Show) -> Result<(), Error> {
+        if self.quiet && !self.json {
+            return Ok(());
+        }
+        self.print(result)
+    }
+
+    pub fn print_json(&self, result: &impl Serialize) -> Result<(), Error> {
+        let text = to_json(result);
+        self.write(|painter| writeln!(painter, "{text}"))
+    }
+
+    pub fn write(
+        &self,
+        show: impl FnOnce(&mut Painter<'_>) -> io::Result<()>,
+    ) -> Result<(), Error> {
+        let mut writer = BufWriter::new(io::stdout().lock());
+        show(&mut Painter::new(&mut writer, self.colour_out))
+            .and_then(|()| writer.flush())
+            .map_err(Error::Output)
+    }
+
+    /// What the user should know but did not ask for.
+    pub fn note(&self, message: impl Display) {
+        if !self.quiet {
+            self.tell(Style::Plain, "", &message);
+        }
+    }
+
+    /// To standard error, whatever `-q` says.
+    pub fn aside(&self, line: impl Display) {
+        self.tell(Style::Plain, "", &line);
+    }
+
+    /// Only with `-v`.
+    pub fn detail(&self, message: impl Display) {
+        if self.verbose && !self.quiet {
+            self.tell(Style::Plain, "", &message);
+        }
+    }
+
+    pub fn failure(&self, failure: &Explained) {
+        if self.json {
+            return self.aside(to_json(&failure.json()));
+        }
+        self.tell(Style::Failure, "error: ", &failure.message);
+        for line in &failure.lines {
+            self.tell(Style::Plain, "  ", line);
+        }
+        if let Some(hint) = &failure.hint {
+            self.tell(Style::Hint, "hint: ", hint);
+        }
+    }
+
+    pub fn progress(&self, doing: &'static str) -> ProgressLine {
+        ProgressLine::new(doing, !self.quiet && !self.json && io::stderr().is_terminal())
+    }
+
+    /// Nothing can be done about a standard error that cannot be written to.
+    fn tell(&self, style: Style, start: &str, message: &dyn Display) {
+        let mut text = Vec::new();
+        let mut painter = Painter::new(&mut text, self.colour_error);
+        let written = painter
+            .paint(style, start)
+            .and_then(|()| writeln!(painter, "{message}"));
+        if written.is_ok() {
+            let _ = io::stderr().write_all(&text);
+        }
+    }
+}
+
+/// One line. Our results have string keys only, so they always serialise.
+pub fn to_json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+pub fn isolation_word(isolation: Isolation) -> &'static str {
+    match isolation {
+        Isolation::Snapshot => "snapshot",
+        Isolation::Serializable => "serializable",
+    }
+}
+
+pub fn durability_word(durability: Durability) -> &'static str {
+    match durability {
+        Durability::Durable => "durable",
+        Durability::Lazy => "lazy",
+    }
+}
+
+/// `1 change`, `2 changes`.
+pub fn counted(count: u64, thing: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {thing}{plural}")
+}

@@ -1,0 +1,38 @@
+//! One line on the terminal that says how far a commit is.
+
+use atomdir::Progress;
+use std::io::{self, Write};
+
+/// Erases itself when dropped.
+pub struct ProgressLine {
+    doing: &'static str,
+    shown: bool,
+    percent: Option<u64>,
+}
+
+impl ProgressLine {
+    pub(super) fn new(doing: &'static str, shown: bool) -> ProgressLine {
+        ProgressLine {
+            doing,
+            shown,
+            percent: None,
+        }
+    }
+
+    pub fn update(&mut self, progress: Progress) {
+        let percent = progress.done.saturating_mul(100) / progress.total.max(1);
+        if self.shown && self.percent != Some(percent) {
+            self.percent = Some(percent);
+            let (doing, done, total) = (self.doing, progress.done, progress.total);
+            let _ = write!(io::stderr(), "\r\x1b[K{doing}: {done} of {total} ({percent} %)");
+        }
+    }
+}
+
+impl Drop for ProgressLine {
+    fn drop(&mut self) {
+        if self.percent.is_some() {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}

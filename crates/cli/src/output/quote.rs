@@ -1,0 +1,72 @@
+//! Names as people read them: odd ones in C quotes, as git prints them.
+
+/// A name with control characters, quotes, backslashes or bytes that are not
+/// UTF-8 comes in double quotes with escapes; any other as it is.
+pub fn quoted(name: &[u8]) -> String {
+    let mut text = String::with_capacity(name.len() + 2);
+    let mut odd = false;
+    for chunk in name.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            odd |= push(&mut text, character);
+        }
+        for byte in chunk.invalid() {
+            odd = true;
+            push_octal(&mut text, *byte);
+        }
+    }
+    if odd { format!("\"{text}\"") } else { text }
+}
+
+/// Returns whether the character had to be escaped.
+fn push(text: &mut String, character: char) -> bool {
+    let letter = match character {
+        '"' | '\\' => character,
+        '\x07' => 'a',
+        '\x08' => 'b',
+        '\t' => 't',
+        '\n' => 'n',
+        '\x0b' => 'v',
+        '\x0c' => 'f',
+        '\r' => 'r',
+        _ if character.is_control() => {
+            let mut bytes = [0; 4];
+            for byte in character.encode_utf8(&mut bytes).bytes() {
+                push_octal(text, byte);
+            }
+            return true;
+        }
+        _ => {
+            text.push(character);
+            return false;
+        }
+    };
+    text.push('\\');
+    text.push(letter);
+    true
+}
+
+fn push_octal(text: &mut String, byte: u8) {
+    text.push_str(&format!("\\{byte:03o}"));
+}
+
+/// Text by someone else on one line, without what could control a terminal.
+pub fn one_line(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let plain = |character: char| if character.is_control() { ' ' } else { character };
+    text.chars().map(plain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_what_git_quotes_with_core_quotepath_off() {
+        assert_eq!(quoted(b"a b/c-d"), "a b/c-d");
+        assert_eq!(quoted("größe/日".as_bytes()), "größe/日");
+        assert_eq!(quoted(b"a\nb"), r#""a\nb""#);
+        assert_eq!(quoted(br#"say "hi"\"#), r#""say \"hi\"\\""#);
+        assert_eq!(quoted(b"x\xff\x1b\x7f"), r#""x\377\033\177""#);
+        assert_eq!(quoted("\u{9b}".as_bytes()), r#""\302\233""#);
+    }
+}

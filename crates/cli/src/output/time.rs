@@ -1,0 +1,82 @@
+//! Times as text, in UTC.
+
+use atomdir::Timestamp;
+
+const SECONDS_PER_DAY: i64 = 86_400;
+
+/// RFC 3339, to the nanosecond.
+pub fn precise(time: Timestamp) -> String {
+    let (date, clock) = split(time);
+    format!("{date}T{clock}.{:09}Z", time.nanoseconds)
+}
+
+/// To the second.
+pub fn readable(time: Timestamp) -> String {
+    let (date, clock) = split(time);
+    format!("{date} {clock}Z")
+}
+
+/// The two largest units of a length of time.
+pub fn age(seconds: u64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, _, _) => format!("{hours} h {} min", minutes % 60),
+        _ => format!("{days} d {} h", hours % 24),
+    }
+}
+
+fn split(time: Timestamp) -> (String, String) {
+    let (year, month, day) = date(time.seconds.div_euclid(SECONDS_PER_DAY));
+    let second = time.seconds.rem_euclid(SECONDS_PER_DAY);
+    (
+        format!("{year:04}-{month:02}-{day:02}"),
+        format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60),
+    )
+}
+
+/// The Gregorian date of a day since 1970: Howard Hinnant, "chrono-compatible
+/// low-level date algorithms". Years begin in March, so that the leap day is
+/// the last.
+fn date(day: i64) -> (i64, i64, i64) {
+    let day = day + 719_468;
+    let era = day.div_euclid(146_097);
+    let day_of_era = day.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day_of_month = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month, day_of_month)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> String {
+        readable(Timestamp { seconds, nanoseconds: 0 })
+    }
+
+    #[test]
+    fn dates_agree_with_the_calendar() {
+        assert_eq!(at(0), "1970-01-01 00:00:00Z");
+        assert_eq!(at(-1), "1969-12-31 23:59:59Z");
+        assert_eq!(at(951_782_400), "2000-02-29 00:00:00Z");
+        assert_eq!(at(1_709_251_199), "2024-02-29 23:59:59Z");
+        assert_eq!(at(4_107_542_400), "2100-03-01 00:00:00Z");
+        let time = Timestamp { seconds: 1_700_000_000, nanoseconds: 42 };
+        assert_eq!(precise(time), "2023-11-14T22:13:20.000000042Z");
+    }
+
+    #[test]
+    fn ages_have_two_units() {
+        assert_eq!(age(59), "59 s");
+        assert_eq!(age(61), "1 min 1 s");
+        assert_eq!(age(7_384), "2 h 3 min");
+        assert_eq!(age(90_000), "1 d 1 h");
+    }
+}

@@ -1,0 +1,48 @@
+use super::{ExitCode, SUCCESS};
+use crate::attempt::BeginArguments;
+use crate::context::Context;
+use crate::error::Error;
+use crate::output::{Painter, Show, json::Text};
+use clap::Args;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+
+/// Begin a transaction and print its id, and its view's path on the second line
+///
+/// The view is a directory that shows the store as of now plus the
+/// transaction's own changes. It stays until `commit` or `abort`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  atomdir begin | { read transaction; read -r view; cp new.html \"$view\"/
+                    atomdir commit \"$transaction\"; }")]
+pub struct Arguments {
+    #[command(flatten)]
+    begin: BeginArguments,
+}
+
+#[derive(Serialize)]
+struct Begun<'a> {
+    transaction: u64,
+    view: Text<'a>,
+}
+
+impl Show for Begun<'_> {
+    fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
+        writeln!(painter, "{}", self.transaction)?;
+        painter.write_all(self.view.0)?;
+        painter.write_all(b"\n")
+    }
+}
+
+pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+    let mut connected = context.connect()?;
+    let options = arguments.begin.options(OsString::new(), true);
+    let transaction = connected.connection.begin(&options)?;
+    context.output.print(&Begun {
+        transaction: transaction.id.0,
+        view: Text(transaction.view_path.as_os_str().as_bytes()),
+    })?;
+    Ok(SUCCESS)
+}

@@ -1,0 +1,23 @@
+use super::{ExitCode, SUCCESS};
+use crate::context::Context;
+use crate::error::Error;
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+use std::io::Write;
+
+/// Print a shell's completion script
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  atomdir completions bash > /usr/share/bash-completion/completions/atomdir")]
+pub struct Arguments {
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+    let mut script = Vec::new();
+    let mut command = crate::arguments::Arguments::command();
+    clap_complete::generate(arguments.shell, &mut command, "atomdir", &mut script);
+    context.output.write(|painter| painter.write_all(&script))?;
+    Ok(SUCCESS)
+}

@@ -1,0 +1,141 @@
+use super::{ExitCode, SUCCESS};
+use crate::arguments::transaction_id;
+use crate::changes::{self, ChangeList, Difference, Filter, Listing, Stat, name_of};
+use crate::context::{Connected, Context};
+use crate::error::Error;
+use crate::output::{Painter, Show};
+use atomdir::{ChangeLine, Transaction, TransactionId};
+use clap::{Args, ValueHint};
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// Show what a transaction has changed
+///
+/// A line for each change: A added, M modified, D deleted, R renamed, T of
+/// another type now. Below it, how the contents differ, as a unified diff.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  atomdir diff 12 --stat
+  atomdir diff 12 --name-status -z -- docs src")]
+pub struct Arguments {
+    /// By default the current one, or the only one open
+    #[arg(value_name = "TX", value_parser = transaction_id)]
+    transaction: Option<TransactionId>,
+    /// Count the lines added and removed
+    #[arg(long, group = "form")]
+    stat: bool,
+    /// Show only the paths
+    #[arg(long, group = "form")]
+    name_only: bool,
+    /// Show only the letters and the paths
+    #[arg(long, group = "form")]
+    name_status: bool,
+    /// With --name-only or --name-status: end names with a NUL byte, unquoted
+    #[arg(short = 'z', conflicts_with = "stat")]
+    null: bool,
+    /// Only what is at or below these paths
+    #[arg(value_name = "PATH", last = true, value_hint = ValueHint::AnyPath)]
+    paths: Vec<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+    let mut connected = context.connect_if_running()?;
+    let id = context.transaction(arguments.transaction, &mut connected.connection)?;
+    let filter = Filter::new(&connected.store, &arguments.paths)?;
+    let mut lines = connected.connection.changes(id)?;
+    lines.retain(|line| filter.wants(line));
+    if arguments.name_only || arguments.name_status {
+        show_names(arguments, context, id, &lines)?;
+        return Ok(SUCCESS);
+    }
+    let transaction = connected.connection.attach(id)?;
+    let mut differences = Differences {
+        connected: &mut connected,
+        transaction: &transaction,
+        lines: &lines,
+    };
+    if arguments.stat {
+        context.output.print(&differences.stat()?)?;
+    } else if context.output.is_json() {
+        differences.print_json(context)?;
+    } else {
+        differences.print_unified(context)?;
+    }
+    Ok(SUCCESS)
+}
+
+fn show_names(
+    arguments: &Arguments,
+    context: &Context,
+    transaction: TransactionId,
+    lines: &[ChangeLine],
+) -> Result<(), Error> {
+    if context.output.is_json() {
+        return context.output.print(&Listing::new(transaction, lines));
+    }
+    let letters = arguments.name_status;
+    context.output.write(|painter| match (arguments.null, letters) {
+        (true, _) => lines.iter().try_for_each(|line| show_raw(painter, line, letters)),
+        (false, true) => ChangeList::new(lines).show(painter),
+        (false, false) => lines.iter().try_for_each(|line| writeln!(painter, "{}", name_of(line))),
+    })
+}
+
+/// As `git diff -z` has it: a rename's letter is followed by both names.
+fn show_raw(painter: &mut Painter<'_>, line: &ChangeLine, letters: bool) -> io::Result<()> {
+    if letters {
+        write!(painter, "{}\0", line.change.letter())?;
+        if let Some(from) = &line.from {
+            painter.write_all(from)?;
+            painter.write_all(b"\0")?;
+        }
+    }
+    painter.write_all(&line.path)?;
+    painter.write_all(b"\0")
+}
+
+/// The changes, looked up one at a time: their contents need not fit in memory
+/// together.
+struct Differences<'a> {
+    connected: &'a mut Connected,
+    transaction: &'a Transaction,
+    lines: &'a [ChangeLine],
+}
+
+impl<'a> Differences<'a> {
+    fn each(
+        &mut self,
+        mut use_it: impl FnMut(&Difference<'a>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        for line in self.lines {
+            use_it(&changes::difference(self.connected, self.transaction, line)?)?;
+        }
+        Ok(())
+    }
+
+    fn print_unified(&mut self, context: &Context) -> Result<(), Error> {
+        self.each(|difference| context.output.write(|painter| difference.show_unified(painter)))
+    }
+
+    fn print_json(&mut self, context: &Context) -> Result<(), Error> {
+        let print = |text: String| context.output.write(|painter| painter.write_all(text.as_bytes()));
+        print(format!(r#"{{"transaction":{},"changes":["#, self.transaction.id))?;
+        let mut separator = "";
+        self.each(|difference| {
+            let json = difference.json().map_err(Error::Output)?;
+            print(format!("{separator}{json}"))?;
+            separator = ",";
+            Ok(())
+        })?;
+        print("]}\n".into())
+    }
+
+    fn stat(&mut self) -> Result<Stat<'a>, Error> {
+        let mut stat = Stat::new(self.transaction.id);
+        self.each(|difference| {
+            stat.push(difference);
+            Ok(())
+        })?;
+        Ok(stat)
+    }
+}

@@ -1,0 +1,62 @@
+use super::{ExitCode, SUCCESS};
+use crate::context::Context;
+use crate::error::Error;
+use crate::output::{Painter, Show, json::Text};
+use atomdir::InitOutcome;
+use clap::{Args, ValueHint};
+use serde::Serialize;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// Make a directory a store
+///
+/// Its files stay where they are and as they are; the control directory
+/// .atomdir is added. Doing it again is harmless.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  atomdir init /srv/site")]
+pub struct Arguments {
+    /// The directory; by default the current one
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    store: Option<PathBuf>,
+    /// Keep the control directory at PATH, on the same file system
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
+    control: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Initialized<'a> {
+    store: Text<'a>,
+    control: Text<'a>,
+    created: bool,
+    #[serde(skip)]
+    outcome: &'a InitOutcome,
+}
+
+impl Show for Initialized<'_> {
+    fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
+        let root = self.outcome.store.root.display();
+        if self.created {
+            writeln!(painter, "{root} is now a store")
+        } else {
+            writeln!(painter, "{root} was a store already")
+        }
+    }
+}
+
+pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+    let directory = match &arguments.store {
+        Some(directory) => context.directory().join(directory),
+        None => context.directory().to_owned(),
+    };
+    let control = arguments.control.as_ref().map(|path| context.directory().join(path));
+    let outcome = atomdir::init(&directory, control.as_deref())?;
+    context.output.confirm(&Initialized {
+        store: Text(outcome.store.root.as_os_str().as_bytes()),
+        control: Text(outcome.store.control.as_os_str().as_bytes()),
+        created: outcome.created,
+        outcome: &outcome,
+    })?;
+    Ok(SUCCESS)
+}

@@ -1,0 +1,49 @@
+use super::{ExitCode, SUCCESS};
+use crate::context::Context;
+use crate::error::Error;
+use crate::output::{Painter, Show, Style, json, one_line, time};
+use atomdir::TransactionStatus;
+use clap::Args;
+use serde::Serialize;
+use serde::ser::{SerializeStruct, Serializer};
+use std::io::{self, Write};
+
+/// List the open transactions: yours, or all for root
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  atomdir list -C /srv/site")]
+pub struct Arguments {}
+
+pub struct Transactions(pub Vec<TransactionStatus>);
+
+impl Show for Transactions {
+    fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let heading = format!("{:>6}  {:20}  {:>6}  LABEL", "TX", "BEGAN", "USER");
+        painter.line(Style::Heading, heading)?;
+        for status in &self.0 {
+            let began = time::readable(status.began);
+            let (id, user) = (status.transaction.0, status.owner);
+            writeln!(painter, "{id:>6}  {began:20}  {user:>6}  {}", one_line(&status.label))?;
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Transactions {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let transactions: Vec<_> = self.0.iter().map(json::Transaction::from).collect();
+        let mut object = serializer.serialize_struct("Transactions", 1)?;
+        object.serialize_field("transactions", &transactions)?;
+        object.end()
+    }
+}
+
+pub fn run(_: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+    let mut connected = context.connect()?;
+    let transactions = connected.connection.transactions()?;
+    context.output.print(&Transactions(transactions))?;
+    Ok(SUCCESS)
+}

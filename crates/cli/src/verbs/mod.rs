@@ -1,0 +1,52 @@
+//! One file for each verb: its arguments, its help, and what it does.
+
+pub mod abort;
+pub mod begin;
+pub mod check;
+pub mod commit;
+pub mod completions;
+pub mod diff;
+pub mod exec;
+pub mod init;
+pub mod list;
+pub mod log;
+pub mod man;
+pub mod recover;
+pub mod run;
+pub mod service;
+pub mod shell;
+pub mod show;
+pub mod status;
+pub mod sync;
+
+use crate::arguments::Verb;
+use crate::context::Context;
+use crate::error::Error;
+
+/// What the program ends with, if all went well.
+pub type ExitCode = u8;
+
+pub const SUCCESS: ExitCode = 0;
+
+pub fn run(verb: Verb, context: &Context) -> Result<ExitCode, Error> {
+    match verb {
+        Verb::Init(arguments) => init::run(&arguments, context),
+        Verb::Run(arguments) => run::run(&arguments, context),
+        Verb::Begin(arguments) => begin::run(&arguments, context),
+        Verb::Exec(arguments) => exec::run(&arguments, context),
+        Verb::Shell(arguments) => shell::run(&arguments, context),
+        Verb::Status(arguments) => status::run(&arguments, context),
+        Verb::Diff(arguments) => diff::run(&arguments, context),
+        Verb::Commit(arguments) => commit::run(&arguments, context),
+        Verb::Abort(arguments) => abort::run(&arguments, context),
+        Verb::List(arguments) => list::run(&arguments, context),
+        Verb::Log(arguments) => log::run(&arguments, context),
+        Verb::Show(arguments) => show::run(&arguments, context),
+        Verb::Sync(arguments) => sync::run(&arguments, context),
+        Verb::Recover(arguments) => recover::run(&arguments, context),
+        Verb::Check(arguments) => check::run(&arguments, context),
+        Verb::Service(arguments) => service::run(&arguments, context),
+        Verb::Completions(arguments) => completions::run(&arguments, context),
+        Verb::Man(arguments) => man::run(&arguments, context),
+    }
+}

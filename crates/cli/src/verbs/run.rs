@@ -1,0 +1,147 @@
+use super::ExitCode;
+use crate::attempt::{
+    self, Backoff, BeginArguments, EndArguments, Finished, Outcome, StatusDescriptor, Terminal,
+    Wish,
+};
+use crate::changes::Listing;
+use crate::context::{Connected, Context};
+use crate::enter::Ended;
+use crate::error::Error;
+use crate::output::to_json;
+use atomdir::TransactionId;
+use clap::{Args, ValueHint};
+use std::ffi::OsString;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+/// Run a command as a transaction: it commits if the command exits 0, else
+/// nothing has happened
+///
+/// The command sees the store's files as they are now, under their own path
+/// and in the same directory, and nobody else sees what it changes before the
+/// commit. The exit code is the command's own, or 75 if there was a conflict.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  atomdir run -C /srv/site -- ./upgrade.sh
+  atomdir run --retry 10 --timeout 5m -- make install
+  atomdir run --ask -- rm -r old")]
+pub struct Arguments {
+    #[command(flatten)]
+    begin: BeginArguments,
+    #[command(flatten)]
+    end: EndArguments,
+    /// Print the changes instead of committing them
+    #[arg(long, conflicts_with_all = ["ask", "on_success", "on_error"])]
+    dry_run: bool,
+    /// After a conflict begin anew and run the command again, up to N times
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    retry: u32,
+    /// Kill the command after T (10, 10s, 5m, 2h), abort, and exit 124
+    #[arg(long, value_name = "T", value_parser = crate::duration::parse)]
+    timeout: Option<Duration>,
+    /// Write the outcome to descriptor N, as one line: committed SEQUENCE,
+    /// aborted, kept TX, conflict TX, or failed CODE MESSAGE
+    #[arg(long, value_name = "N")]
+    status_fd: Option<RawFd>,
+    /// The command and its arguments
+    #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    command: Vec<OsString>,
+}
+
+pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+    let status = arguments.status_fd.map(StatusDescriptor::new).transpose()?;
+    let mut run = Run {
+        arguments,
+        context,
+        transaction: None,
+    };
+    let result = run.until_ended();
+    let finished = Finished {
+        transaction: run.transaction,
+        exit_code: match &result {
+            Ok((ended, _)) => ended.exit_code(),
+            Err(error) => error.explain().exit_code,
+        },
+        result: result.as_ref().map(|(_, outcome)| *outcome),
+    };
+    let told = tell(&finished, status.as_ref(), context);
+    let exit_code = finished.exit_code;
+    result.and(told).and(Ok(exit_code))
+}
+
+/// The standard output is the command's, so JSON without a status descriptor
+/// goes to standard error; there a failure is told as every verb tells it.
+fn tell(
+    finished: &Finished<'_>,
+    status: Option<&StatusDescriptor>,
+    context: &Context,
+) -> Result<(), Error> {
+    match (status, context.output.is_json()) {
+        (Some(status), true) => status.tell(&to_json(finished)),
+        (Some(status), false) => status.tell(&finished.to_string()),
+        (None, true) if finished.result.is_ok() => {
+            context.output.aside(to_json(finished));
+            Ok(())
+        }
+        (None, _) => Ok(()),
+    }
+}
+
+struct Run<'a> {
+    arguments: &'a Arguments,
+    context: &'a Context,
+    /// The one that was begun last.
+    transaction: Option<TransactionId>,
+}
+
+impl Run<'_> {
+    fn until_ended(&mut self) -> Result<(Ended, Outcome), Error> {
+        let mut terminal = if self.arguments.end.ask { Some(Terminal::open()?) } else { None };
+        let mut connected = self.context.connect()?;
+        let mut backoff = Backoff::new(self.arguments.retry);
+        loop {
+            let result = self.once(&mut connected, terminal.as_mut());
+            let error = match result {
+                Err(error) => error,
+                ended => return ended,
+            };
+            let wait = if attempt::is_conflict(&error) { backoff.next()? } else { None };
+            let Some(wait) = wait else {
+                attempt::keep_uncommitted(&mut connected.connection, &error)?;
+                return Err(error);
+            };
+            if let Some(transaction) = self.transaction {
+                connected.connection.abort(transaction)?;
+            }
+            let left = backoff.tries_left();
+            self.context.output.detail(format_args!("{error}; trying again, {left} tries after it"));
+            std::thread::sleep(wait);
+        }
+    }
+
+    fn once(
+        &mut self,
+        connected: &mut Connected,
+        terminal: Option<&mut Terminal>,
+    ) -> Result<(Ended, Outcome), Error> {
+        let (arguments, context) = (self.arguments, self.context);
+        let command = &arguments.command;
+        let options = arguments.begin.options(attempt::command_line(command), false);
+        let transaction = connected.connection.begin(&options)?;
+        self.transaction = Some(transaction.id);
+        let timeout = arguments.timeout;
+        let ended =
+            attempt::run_command(context, connected, &transaction, command, &[], timeout)?;
+        let wish = if arguments.dry_run {
+            let lines = connected.connection.changes(transaction.id)?;
+            context.output.print(&Listing::new(transaction.id, &lines))?;
+            Wish::Abort
+        } else {
+            arguments.end.wish(ended)
+        };
+        let outcome =
+            attempt::conclude(context, connected, &transaction, (ended, wish), terminal)?;
+        Ok((ended, outcome))
+    }
+}

@@ -1,0 +1,198 @@
+use super::{ExitCode, SUCCESS};
+use crate::context::Context;
+use crate::error::Error;
+use crate::output::{Painter, Show, counted, json::Text, quoted, time};
+use atomdir::{ConnectError, ServiceStatus};
+use atomdir_service::ServiceOptions;
+use clap::{Args, Subcommand, ValueHint};
+use serde::{Serialize, Serializer};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Start, stop or look at the process that owns the store while it is in use
+///
+/// It starts by itself when the store is first used and ends when idle.
+#[derive(Debug, Args)]
+#[command(subcommand_help_heading = "Verbs", subcommand_value_name = "VERB")]
+#[command(after_help = "Examples:
+  atomdir service status -C /srv/site
+  atomdir service stop")]
+pub struct Arguments {
+    #[command(subcommand)]
+    verb: ServiceVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum ServiceVerb {
+    /// Start it, if it does not run
+    Start,
+    /// Be it, in the foreground
+    Run(RunArguments),
+    /// Show its process, age, open transactions and log
+    Status,
+    /// End it; open transactions are aborted
+    Stop,
+}
+
+#[derive(Debug, Args)]
+struct RunArguments {
+    /// The store; by default the one that holds the current directory
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    store: Option<PathBuf>,
+    /// Continue in the background, and tell the starter when ready
+    #[arg(long, hide = true)]
+    detach: bool,
+    /// End after T (30s, 10m) without a transaction or a client
+    #[arg(long, value_name = "T", value_parser = crate::duration::parse)]
+    idle: Option<Duration>,
+}
+
+pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+    match &arguments.verb {
+        ServiceVerb::Start => start(context)?,
+        ServiceVerb::Run(arguments) => serve(arguments, context)?,
+        ServiceVerb::Status => status(context)?,
+        ServiceVerb::Stop => stop(context)?,
+    }
+    Ok(SUCCESS)
+}
+
+#[derive(Serialize)]
+struct Started {
+    process: u32,
+    started: bool,
+}
+
+impl Show for Started {
+    fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
+        let what = if self.started { "started" } else { "runs already" };
+        writeln!(painter, "service {what}: process {}", self.process)
+    }
+}
+
+fn start(context: &Context) -> Result<(), Error> {
+    let mut connection = context.connect()?.connection;
+    context.output.confirm(&Started {
+        process: connection.service_status()?.process,
+        started: connection.started(),
+    })
+}
+
+fn serve(arguments: &RunArguments, context: &Context) -> Result<(), Error> {
+    let root = match &arguments.store {
+        Some(store) => context.directory().join(store),
+        None => context.store()?.root,
+    };
+    let mut options = ServiceOptions {
+        detach: arguments.detach,
+        ..ServiceOptions::default()
+    };
+    if let Some(idle) = arguments.idle {
+        options.idle = idle;
+    }
+    Ok(atomdir_service::run(&root, &options)?)
+}
+
+struct Status(ServiceStatus);
+
+impl Show for Status {
+    fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
+        let status = &self.0;
+        writeln!(painter, "store         {}", quoted(&status.store))?;
+        writeln!(painter, "process       {}, user {}", status.process, status.user)?;
+        writeln!(painter, "version       {}", status.version)?;
+        writeln!(painter, "age           {}", time::age(status.age_seconds))?;
+        match &status.views {
+            Ok(path) => writeln!(painter, "views         {}", quoted(path))?,
+            Err(failure) => writeln!(painter, "views         none: {failure}")?,
+        }
+        let (open, connections) = (status.open_transactions, status.connections);
+        writeln!(painter, "transactions  {open} open")?;
+        writeln!(painter, "clients       {connections}")?;
+        writeln!(painter, "last commit   {}", status.sequence)?;
+        writeln!(painter, "log           {} bytes", status.log_bytes)?;
+        match &status.poisoned {
+            Some(reason) => writeln!(painter, "takes no commits until `atomdir recover`: {reason}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct StatusJson<'a> {
+    store: Text<'a>,
+    process: u32,
+    user: u32,
+    version: &'a str,
+    started: String,
+    age_seconds: u64,
+    views: Option<Text<'a>>,
+    no_views_because: Option<&'a str>,
+    connections: u64,
+    open_transactions: u64,
+    last_commit: u64,
+    log_bytes: u64,
+    poisoned: Option<&'a str>,
+}
+
+impl Serialize for Status {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let status = &self.0;
+        StatusJson {
+            store: Text(&status.store),
+            process: status.process,
+            user: status.user,
+            version: &status.version,
+            started: time::precise(status.started),
+            age_seconds: status.age_seconds,
+            views: status.views.as_deref().ok().map(Text),
+            no_views_because: status.views.as_ref().err().map(|failure| &*failure.message),
+            connections: status.connections,
+            open_transactions: status.open_transactions,
+            last_commit: status.sequence.0,
+            log_bytes: status.log_bytes,
+            poisoned: status.poisoned.as_deref(),
+        }
+        .serialize(serializer)
+    }
+}
+
+fn status(context: &Context) -> Result<(), Error> {
+    let mut connection = context.connect_if_running()?.connection;
+    context.output.print(&Status(connection.service_status()?))
+}
+
+#[derive(Serialize)]
+struct Stopped {
+    stopped: bool,
+    transactions_aborted: u64,
+}
+
+impl Show for Stopped {
+    fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
+        if !self.stopped {
+            return writeln!(painter, "no service runs");
+        }
+        let aborted = counted(self.transactions_aborted, "transaction");
+        writeln!(painter, "service stopped, {aborted} aborted")
+    }
+}
+
+/// A service that does not run is stopped.
+fn stop(context: &Context) -> Result<(), Error> {
+    let connected = match context.connect_if_running() {
+        Err(Error::Connect(ConnectError::NotRunning { .. })) => {
+            return context.output.confirm(&Stopped {
+                stopped: false,
+                transactions_aborted: 0,
+            });
+        }
+        other => other?,
+    };
+    let report = connected.connection.stop()?;
+    context.output.confirm(&Stopped {
+        stopped: true,
+        transactions_aborted: report.transactions_aborted,
+    })
+}

@@ -1,0 +1,106 @@
+use super::ExitCode;
+use crate::arguments::transaction_id;
+use crate::attempt::{self, BeginArguments, EndArguments, Terminal};
+use crate::context::{Connected, Context};
+use crate::enter::Ended;
+use crate::error::Error;
+use atomdir::TransactionId;
+use clap::Args;
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::path::Path;
+
+/// Run a shell in a transaction's view
+///
+/// Without TX a transaction is begun for it. When the shell ends, you are
+/// asked whether to commit; when there is no terminal, or an option says what
+/// to do, its exit code decides as in `run`. With TX, that transaction stays
+/// open.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  atomdir shell -C /srv/site")]
+pub struct Arguments {
+    #[arg(value_name = "TX", value_parser = transaction_id)]
+    #[arg(conflicts_with_all = ["isolation", "durability", "message"])]
+    #[arg(conflicts_with_all = ["on_error", "on_success", "ask"])]
+    transaction: Option<TransactionId>,
+    #[command(flatten)]
+    begin: BeginArguments,
+    #[command(flatten)]
+    end: EndArguments,
+}
+
+pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+    let ended = match arguments.transaction {
+        Some(transaction) => in_open_transaction(transaction, context)?,
+        None => in_new_transaction(arguments, context)?,
+    };
+    Ok(ended.exit_code())
+}
+
+fn in_open_transaction(transaction: TransactionId, context: &Context) -> Result<Ended, Error> {
+    let mut connected = context.connect_if_running()?;
+    let transaction = connected.connection.attach(transaction)?;
+    context.output.note(format_args!(
+        "in transaction {}, which stays open when this shell ends",
+        transaction.id
+    ));
+    run_shell(context, &connected, &transaction)
+}
+
+fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended, Error> {
+    let end = &arguments.end;
+    let decided = end.on_success.is_some() || end.on_error.is_some();
+    let interactive = std::io::stdin().is_terminal() && !decided;
+    let mut terminal = if end.ask || interactive { Some(Terminal::open()?) } else { None };
+    let mut connected = context.connect()?;
+    let options = arguments.begin.options(shell_program(), false);
+    let transaction = connected.connection.begin(&options)?;
+    context.output.note(format_args!("in transaction {}", transaction.id));
+    let ended = run_shell(context, &connected, &transaction)?;
+    // An interactive shell exits with the code of whatever ran last in it.
+    let asked_for = if interactive { Ended::Exited(0) } else { ended };
+    let wish = (ended, end.wish(asked_for));
+    let concluded =
+        attempt::conclude(context, &mut connected, &transaction, wish, terminal.as_mut());
+    if let Err(error) = concluded {
+        attempt::keep_uncommitted(&mut connected.connection, &error)?;
+        return Err(error);
+    }
+    Ok(ended)
+}
+
+fn run_shell(
+    context: &Context,
+    connected: &Connected,
+    transaction: &atomdir::Transaction,
+) -> Result<Ended, Error> {
+    let shell = shell_program();
+    let environment = prompt(&shell, transaction.id);
+    let command = [shell];
+    attempt::run_command(context, connected, transaction, &command, &environment, None)
+}
+
+fn shell_program() -> OsString {
+    let from_environment = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
+    from_environment.unwrap_or_else(|| "/bin/sh".into())
+}
+
+/// Puts the transaction into the prompt of the shells that take one from the
+/// environment. Bash's own set-up replaces PS1, so it is put in front of it
+/// later, and only once.
+fn prompt(shell: &OsString, transaction: TransactionId) -> Vec<(&'static str, OsString)> {
+    let hint = format!("(transaction {transaction}) ");
+    let name = Path::new(shell).file_name().and_then(|name| name.to_str());
+    match name {
+        Some("bash") => {
+            let command = format!("PS1=\"{hint}$PS1\"; unset PROMPT_COMMAND");
+            vec![("PROMPT_COMMAND", command.into())]
+        }
+        Some("sh" | "dash" | "ash" | "ksh" | "mksh") => {
+            let sign = if rustix::process::geteuid().is_root() { '#' } else { '$' };
+            vec![("PS1", format!("{hint}{sign} ").into())]
+        }
+        _ => Vec::new(),
+    }
+}

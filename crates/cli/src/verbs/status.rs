@@ -1,0 +1,89 @@
+use super::list::Transactions;
+use super::{ExitCode, SUCCESS};
+use crate::arguments::transaction_id;
+use crate::changes::ChangeList;
+use crate::context::Context;
+use crate::error::Error;
+use crate::output::{
+    Painter, Show, Style, durability_word, isolation_word, json, one_line, quoted, time,
+};
+use atomdir::{ChangeLine, TransactionId, TransactionStatus};
+use clap::Args;
+use serde::{Serialize, Serializer};
+use std::io::{self, Write};
+
+/// Show a transaction and what it has changed
+///
+/// Without TX: the current one, or the only one open; if several are open, the
+/// list of them.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  atomdir status 12")]
+pub struct Arguments {
+    #[arg(value_name = "TX", value_parser = transaction_id)]
+    transaction: Option<TransactionId>,
+}
+
+struct Status {
+    transaction: TransactionStatus,
+    changes: Vec<ChangeLine>,
+}
+
+impl Show for Status {
+    fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
+        let status = &self.transaction;
+        painter.line(Style::Heading, format!("transaction {}", status.transaction))?;
+        writeln!(painter, "view        {}", quoted(&status.view_path))?;
+        writeln!(painter, "began       {}", time::readable(status.began))?;
+        writeln!(painter, "user        {}", status.owner)?;
+        writeln!(painter, "isolation   {}", isolation_word(status.isolation))?;
+        writeln!(painter, "durability  {}", durability_word(status.durability))?;
+        if !status.label.is_empty() {
+            writeln!(painter, "label       {}", one_line(&status.label))?;
+        }
+        if self.changes.is_empty() {
+            return writeln!(painter, "\nno changes");
+        }
+        writeln!(painter)?;
+        ChangeList::new(&self.changes).show(painter)
+    }
+}
+
+#[derive(Serialize)]
+struct StatusJson<'a> {
+    #[serde(flatten)]
+    transaction: json::Transaction<'a>,
+    changes: Vec<json::Change<'a>>,
+}
+
+impl Serialize for Status {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        StatusJson {
+            transaction: json::Transaction::from(&self.transaction),
+            changes: json::changes(&self.changes),
+        }
+        .serialize(serializer)
+    }
+}
+
+pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+    let mut connection = context.connect()?.connection;
+    let transaction = match context.transaction(arguments.transaction, &mut connection) {
+        Ok(transaction) => transaction,
+        Err(Error::NoTransaction | Error::SeveralTransactions { .. }) => {
+            let transactions = Transactions(connection.transactions()?);
+            if transactions.0.is_empty() {
+                context.output.note("no transaction is open");
+            }
+            context.output.print(&transactions)?;
+            return Ok(SUCCESS);
+        }
+        Err(error) => return Err(error),
+    };
+    let status = Status {
+        transaction: connection.status(transaction)?,
+        changes: connection.changes(transaction)?,
+    };
+    context.output.print(&status)?;
+    Ok(SUCCESS)
+}

@@ -1,0 +1,211 @@
+//! The real [`Disk`]: system calls on the running kernel.
+
+mod attributes;
+mod contents;
+mod listing;
+mod open;
+#[cfg(test)]
+mod tests;
+mod xattrs;
+
+use std::path::Path;
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, RenameFlags, StatVfsMountFlags};
+use rustix::io::retry_on_intr;
+
+use crate::{
+    Access, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, Name, NewNode, Owner,
+    RenameMode, Result, Stat, Times,
+};
+
+/// The file systems of the machine.
+///
+/// Needs `/proc` mounted: the kernel reaches the mode and the extended
+/// attributes of an object opened with [`Access::Path`] by no other way. Where
+/// it is missing, those calls answer `ENOSYS`.
+#[derive(Debug, Clone, Copy)]
+pub struct LinuxDisk {
+    opener: open::Opener,
+}
+
+impl LinuxDisk {
+    pub fn new() -> LinuxDisk {
+        LinuxDisk {
+            opener: open::Opener::probe(),
+        }
+    }
+
+    /// Opens the directory at `path`, from where the [`Disk`] calls go on. The
+    /// only call that takes a path, and the only one that follows symbolic links.
+    pub fn open_root(path: &Path) -> Result<OwnedFd> {
+        open::directory_at_path(path)
+    }
+}
+
+impl Default for LinuxDisk {
+    fn default() -> LinuxDisk {
+        LinuxDisk::new()
+    }
+}
+
+impl Disk for LinuxDisk {
+    type Handle = OwnedFd;
+
+    fn open(&self, directory: &OwnedFd, name: &Name, access: Access) -> Result<OwnedFd> {
+        self.opener.open(directory, name, access)
+    }
+
+    fn create(&self, directory: &OwnedFd, name: &Name, mode: u32) -> Result<OwnedFd> {
+        open::create(directory, name, mode)
+    }
+
+    fn make(&self, directory: &OwnedFd, name: &Name, node: &NewNode, mode: u32) -> Result<()> {
+        self.opener.make(directory, name, node, mode)
+    }
+
+    fn link(&self, from: (&OwnedFd, &Name), to: (&OwnedFd, &Name)) -> Result<()> {
+        let (from, to) = ((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()));
+        retry_on_intr(|| rustix::fs::linkat(from.0, from.1, to.0, to.1, AtFlags::empty()))
+    }
+
+    fn rename(
+        &self,
+        from: (&OwnedFd, &Name),
+        to: (&OwnedFd, &Name),
+        mode: RenameMode,
+    ) -> Result<()> {
+        let flags = match mode {
+            RenameMode::Replace => RenameFlags::empty(),
+            RenameMode::NoReplace => RenameFlags::NOREPLACE,
+            RenameMode::Exchange => RenameFlags::EXCHANGE,
+        };
+        let (from, to) = ((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()));
+        retry_on_intr(|| rustix::fs::renameat_with(from.0, from.1, to.0, to.1, flags))
+    }
+
+    fn unlink(&self, directory: &OwnedFd, name: &Name) -> Result<()> {
+        retry_on_intr(|| rustix::fs::unlinkat(directory, name.as_bytes(), AtFlags::empty()))
+    }
+
+    fn remove_directory(&self, directory: &OwnedFd, name: &Name) -> Result<()> {
+        retry_on_intr(|| rustix::fs::unlinkat(directory, name.as_bytes(), AtFlags::REMOVEDIR))
+    }
+
+    fn stat(&self, object: &OwnedFd) -> Result<Stat> {
+        attributes::stat(object)
+    }
+
+    fn stat_at(&self, directory: &OwnedFd, name: &Name) -> Result<Stat> {
+        attributes::stat_at(directory, name)
+    }
+
+    fn list(&self, directory: &OwnedFd) -> Result<Vec<DirectoryEntry>> {
+        listing::list(directory)
+    }
+
+    fn read_link(&self, directory: &OwnedFd, name: &Name) -> Result<Vec<u8>> {
+        let target = rustix::fs::readlinkat(directory, name.as_bytes(), Vec::new())?;
+        Ok(target.into_bytes())
+    }
+
+    fn read_at(&self, file: &OwnedFd, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        contents::read_at(file, buffer, offset)
+    }
+
+    fn write_at(&self, file: &OwnedFd, data: &[u8], offset: u64) -> Result<()> {
+        contents::write_at(file, data, offset)
+    }
+
+    fn set_length(&self, file: &OwnedFd, length: u64) -> Result<()> {
+        retry_on_intr(|| rustix::fs::ftruncate(file, length))
+    }
+
+    fn allocate(&self, file: &OwnedFd, offset: u64, length: u64) -> Result<()> {
+        let flags = FallocateFlags::KEEP_SIZE;
+        retry_on_intr(|| rustix::fs::fallocate(file, flags, offset, length))
+    }
+
+    fn punch_hole(&self, file: &OwnedFd, offset: u64, length: u64) -> Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        retry_on_intr(|| rustix::fs::fallocate(file, flags, offset, length))
+    }
+
+    fn next_data(&self, file: &OwnedFd, offset: u64) -> Result<Option<Extent>> {
+        contents::next_data(file, offset)
+    }
+
+    fn copy_range(&self, from: (&OwnedFd, u64), to: (&OwnedFd, u64), length: u64) -> Result<u64> {
+        contents::copy_range(from, to, length)
+    }
+
+    fn set_mode(&self, object: &OwnedFd, mode: u32) -> Result<()> {
+        attributes::set_mode(object, mode)
+    }
+
+    fn set_owner(&self, object: &OwnedFd, owner: Owner) -> Result<()> {
+        attributes::set_owner(object, owner)
+    }
+
+    fn set_times(&self, object: &OwnedFd, times: Times) -> Result<()> {
+        attributes::set_times(object, times)
+    }
+
+    fn xattr(&self, object: &OwnedFd, name: &[u8]) -> Result<Vec<u8>> {
+        xattrs::get(object, name)
+    }
+
+    fn xattr_names(&self, object: &OwnedFd) -> Result<Vec<Vec<u8>>> {
+        xattrs::names(object)
+    }
+
+    fn set_xattr(&self, object: &OwnedFd, name: &[u8], value: &[u8]) -> Result<()> {
+        xattrs::set(object, name, value)
+    }
+
+    fn remove_xattr(&self, object: &OwnedFd, name: &[u8]) -> Result<()> {
+        xattrs::remove(object, name)
+    }
+
+    fn sync(&self, file: &OwnedFd) -> Result<()> {
+        retry_on_intr(|| rustix::fs::fsync(file))
+    }
+
+    fn sync_data(&self, file: &OwnedFd) -> Result<()> {
+        retry_on_intr(|| rustix::fs::fdatasync(file))
+    }
+
+    fn sync_directory(&self, directory: &OwnedFd) -> Result<()> {
+        retry_on_intr(|| rustix::fs::fsync(directory))
+    }
+
+    fn sync_file_system(&self, object: &OwnedFd) -> Result<()> {
+        retry_on_intr(|| rustix::fs::syncfs(object))
+    }
+
+    fn status(&self, object: &OwnedFd) -> Result<FileSystemStatus> {
+        let status = retry_on_intr(|| rustix::fs::fstatvfs(object))?;
+        Ok(FileSystemStatus {
+            block_size: status.f_frsize,
+            blocks: status.f_blocks,
+            blocks_free: status.f_bfree,
+            blocks_available: status.f_bavail,
+            files: status.f_files,
+            files_free: status.f_ffree,
+            name_length_max: u32::try_from(status.f_namemax).unwrap_or(u32::MAX),
+            read_only: status.f_flag.contains(StatVfsMountFlags::RDONLY),
+        })
+    }
+
+    fn try_lock(&self, file: &OwnedFd) -> Result<()> {
+        retry_on_intr(|| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive))
+    }
+
+    fn may_access(&self, object: &OwnedFd, bits: u32) -> Result<bool> {
+        match attributes::check_access(object, bits) {
+            Ok(()) => Ok(true),
+            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Reading and setting what stat shows.
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{
+    Access as AccessBits, AtFlags, CWD, FileType, Gid, Mode, Statx, StatxAttributes, StatxFlags,
+    StatxTimestamp, Timespec, Timestamps, Uid,
+};
+use rustix::io::retry_on_intr;
+
+use super::open::path_of;
+use crate::{Attributes, Errno, Identity, Kind, Name, Owner, Result, Stat, Times, Timestamp};
+
+const STAT_FLAGS: AtFlags = AtFlags::NO_AUTOMOUNT.union(AtFlags::STATX_SYNC_AS_STAT);
+
+pub(super) fn stat(object: &OwnedFd) -> Result<Stat> {
+    let flags = STAT_FLAGS | AtFlags::EMPTY_PATH;
+    let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    from_statx(&retry_on_intr(|| {
+        rustix::fs::statx(object, c"", flags, mask)
+    })?)
+}
+
+pub(super) fn stat_at(directory: &OwnedFd, name: &Name) -> Result<Stat> {
+    let flags = STAT_FLAGS | AtFlags::SYMLINK_NOFOLLOW;
+    let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    from_statx(&retry_on_intr(|| {
+        rustix::fs::statx(directory, name.as_bytes(), flags, mask)
+    })?)
+}
+
+fn from_statx(raw: &Statx) -> Result<Stat> {
+    let raw_mode = u32::from(raw.stx_mode);
+    let has_birth = raw.stx_mask & StatxFlags::BTIME.bits() != 0;
+    let bound = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
+    Ok(Stat {
+        identity: Identity {
+            inode: raw.stx_ino,
+            birth: if has_birth { birth(&raw.stx_btime) } else { 0 },
+        },
+        device: rustix::fs::makedev(raw.stx_dev_major, raw.stx_dev_minor),
+        kind: kind(FileType::from_raw_mode(raw_mode)).ok_or(Errno::OPNOTSUPP)?,
+        attributes: Attributes {
+            mode: Mode::from_raw_mode(raw_mode).as_raw_mode(),
+            owner: Owner {
+                user: raw.stx_uid,
+                group: raw.stx_gid,
+            },
+            times: Times {
+                accessed: timestamp(&raw.stx_atime),
+                modified: timestamp(&raw.stx_mtime),
+            },
+        },
+        changed: timestamp(&raw.stx_ctime),
+        links: raw.stx_nlink,
+        length: raw.stx_size,
+        blocks: raw.stx_blocks,
+        device_number: rustix::fs::makedev(raw.stx_rdev_major, raw.stx_rdev_minor),
+        immutable: raw.stx_attributes.intersects(bound),
+    })
+}
+
+pub(super) fn kind(file_type: FileType) -> Option<Kind> {
+    Some(match file_type {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Directory,
+        FileType::Symlink => Kind::Symlink,
+        FileType::Fifo => Kind::Fifo,
+        FileType::Socket => Kind::Socket,
+        FileType::CharacterDevice => Kind::CharacterDevice,
+        FileType::BlockDevice => Kind::BlockDevice,
+        FileType::Unknown => return None,
+    })
+}
+
+fn timestamp(raw: &StatxTimestamp) -> Timestamp {
+    Timestamp {
+        seconds: raw.tv_sec,
+        nanoseconds: raw.tv_nsec,
+    }
+}
+
+/// A birth before 1970 or after 2554 counts as unknown.
+fn birth(raw: &StatxTimestamp) -> u64 {
+    u64::try_from(raw.tv_sec)
+        .ok()
+        .and_then(|seconds| seconds.checked_mul(1_000_000_000))
+        .and_then(|nanoseconds| nanoseconds.checked_add(u64::from(raw.tv_nsec)))
+        .unwrap_or(0)
+}
+
+pub(super) fn set_mode(object: &OwnedFd, mode: u32) -> Result<()> {
+    let mode = Mode::from_raw_mode(mode);
+    match retry_on_intr(|| rustix::fs::fchmod(object, mode)) {
+        Err(Errno::BADF) => {}
+        result => return result,
+    }
+    // Kernels before 6.6 let some file systems change a symbolic link's mode.
+    if stat(object)?.kind == Kind::Symlink {
+        return Err(Errno::OPNOTSUPP);
+    }
+    by_path(object, |path| rustix::fs::chmod(path, mode))
+}
+
+pub(super) fn set_owner(object: &OwnedFd, owner: Owner) -> Result<()> {
+    // chown takes this value as "leave it".
+    if owner.user == u32::MAX || owner.group == u32::MAX {
+        return Err(Errno::INVAL);
+    }
+    let (user, group) = (Uid::from_raw(owner.user), Gid::from_raw(owner.group));
+    retry_on_intr(|| rustix::fs::chownat(object, c"", Some(user), Some(group), AtFlags::EMPTY_PATH))
+}
+
+pub(super) fn set_times(object: &OwnedFd, times: Times) -> Result<()> {
+    let times = Timestamps {
+        last_access: timespec(times.accessed)?,
+        last_modification: timespec(times.modified)?,
+    };
+    retry_on_intr(|| rustix::fs::utimensat(object, c"", &times, AtFlags::EMPTY_PATH))
+}
+
+/// Above a second's worth of nanoseconds lie utimensat's "now" and "leave it".
+fn timespec(time: Timestamp) -> Result<Timespec> {
+    if time.nanoseconds >= 1_000_000_000 {
+        return Err(Errno::INVAL);
+    }
+    Ok(Timespec {
+        tv_sec: time.seconds,
+        tv_nsec: time.nanoseconds.into(),
+    })
+}
+
+pub(super) fn check_access(object: &OwnedFd, bits: u32) -> Result<()> {
+    let bits = AccessBits::from_bits_retain(bits);
+    by_path(object, |path| {
+        rustix::fs::accessat(CWD, path, bits, AtFlags::EACCESS)
+    })
+}
+
+/// The calls that cannot be given a handle opened with `Access::Path` reach
+/// the object through `/proc`, even a symbolic link itself. The object is
+/// open, so the only thing that can be missing is `/proc`.
+pub(super) fn by_path<T>(object: &OwnedFd, mut call: impl FnMut(&str) -> Result<T>) -> Result<T> {
+    let path = path_of(object);
+    match retry_on_intr(|| call(&path)) {
+        Err(Errno::NOENT) => Err(Errno::NOSYS),
+        result => result,
+    }
+}

@@ -1,0 +1,148 @@
+//! Opening and creating: by one name beneath a directory handle, never through
+//! a symbolic link, never into another file system.
+
+use std::path::Path;
+
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::io::retry_on_intr;
+
+use super::attributes;
+use crate::{Access, Errno, Kind, Name, NewNode, Result};
+
+/// A [`Name`] is a single component, so there is nothing RESOLVE_BENEATH could
+/// catch, and it takes a lock that the whole machine shares.
+const RESOLVE: ResolveFlags = ResolveFlags::NO_XDEV.union(ResolveFlags::NO_SYMLINKS);
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Opener {
+    /// Every kernel we support has openat2, but a seccomp filter may not let
+    /// it through.
+    pub(super) has_openat2: bool,
+}
+
+pub(super) fn directory_at_path(path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    retry_on_intr(|| rustix::fs::openat(CWD, path, flags, Mode::empty()))
+}
+
+impl Opener {
+    pub(super) fn probe() -> Opener {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let probe = retry_on_intr(|| {
+            rustix::fs::openat2(CWD, c"/", flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+        });
+        Opener {
+            has_openat2: !matches!(probe, Err(Errno::NOSYS | Errno::PERM)),
+        }
+    }
+
+    pub(super) fn open(self, directory: &OwnedFd, name: &Name, access: Access) -> Result<OwnedFd> {
+        // NONBLOCK keeps the open of a FIFO or of a device from waiting.
+        let flags = match access {
+            Access::Path => return self.open_exactly(directory, name, OFlags::PATH),
+            Access::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
+            Access::Read => OFlags::RDONLY | OFlags::NONBLOCK,
+            Access::ReadWrite => OFlags::RDWR | OFlags::NONBLOCK,
+        };
+        // Only an object's owner and root may leave its access time alone.
+        let result = match self.open_exactly(directory, name, flags | OFlags::NOATIME) {
+            Err(Errno::PERM) => self.open_exactly(directory, name, flags),
+            result => result,
+        };
+        match result {
+            Err(Errno::NOTDIR) if is_symlink(directory, name) => Err(Errno::LOOP),
+            Err(Errno::AGAIN) => self.open_leased(directory, name, flags),
+            result => result,
+        }
+    }
+
+    fn open_exactly(self, directory: &OwnedFd, name: &Name, flags: OFlags) -> Result<OwnedFd> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let name = name.as_bytes();
+        if self.has_openat2 {
+            return retry_on_intr(|| {
+                rustix::fs::openat2(directory, name, flags, Mode::empty(), RESOLVE)
+            });
+        }
+        let object = retry_on_intr(|| rustix::fs::openat(directory, name, flags, Mode::empty()))?;
+        if mount(&object)? != mount(directory)? {
+            return Err(Errno::XDEV);
+        }
+        Ok(object)
+    }
+
+    /// Opens a regular file that someone holds a lease on (a file server, for
+    /// its clients): not even NONBLOCK has it at once, so wait for the lease
+    /// to be given back, which the kernel enforces.
+    fn open_leased(self, directory: &OwnedFd, name: &Name, flags: OFlags) -> Result<OwnedFd> {
+        let object = self.open_exactly(directory, name, OFlags::PATH)?;
+        if attributes::stat(&object)?.kind != Kind::File {
+            return Err(Errno::AGAIN);
+        }
+        let flags = flags.difference(OFlags::NONBLOCK) | OFlags::CLOEXEC;
+        let path = path_of(&object);
+        retry_on_intr(|| rustix::fs::openat(CWD, path.as_str(), flags, Mode::empty()))
+    }
+
+    pub(super) fn make(
+        self,
+        directory: &OwnedFd,
+        name: &Name,
+        node: &NewNode,
+        mode: u32,
+    ) -> Result<()> {
+        let bytes = name.as_bytes();
+        let wanted = Mode::from_raw_mode(mode);
+        let make_node = |file_type, device| {
+            retry_on_intr(|| rustix::fs::mknodat(directory, bytes, file_type, wanted, device))
+        };
+        match node {
+            NewNode::Symlink(target) => {
+                return retry_on_intr(|| {
+                    rustix::fs::symlinkat(target.as_slice(), directory, bytes)
+                });
+            }
+            NewNode::Directory => retry_on_intr(|| rustix::fs::mkdirat(directory, bytes, wanted)),
+            NewNode::Fifo => make_node(FileType::Fifo, 0),
+            NewNode::Socket => make_node(FileType::Socket, 0),
+            NewNode::CharacterDevice(device) => make_node(FileType::CharacterDevice, *device),
+            NewNode::BlockDevice(device) => make_node(FileType::BlockDevice, *device),
+        }?;
+        let stat =
+            retry_on_intr(|| rustix::fs::statat(directory, bytes, AtFlags::SYMLINK_NOFOLLOW))?;
+        if Mode::from_raw_mode(stat.st_mode) == wanted {
+            return Ok(());
+        }
+        attributes::set_mode(&self.open_exactly(directory, name, OFlags::PATH)?, mode)
+    }
+}
+
+/// The umask, the parent's set-group-id bit and its default ACL all change a
+/// new object's mode. Looking costs a tenth of what setting it always would.
+pub(super) fn create(directory: &OwnedFd, name: &Name, mode: u32) -> Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let wanted = Mode::from_raw_mode(mode);
+    let file = retry_on_intr(|| rustix::fs::openat(directory, name.as_bytes(), flags, wanted))?;
+    let stat = retry_on_intr(|| rustix::fs::fstat(&file))?;
+    if Mode::from_raw_mode(stat.st_mode) != wanted {
+        attributes::set_mode(&file, mode)?;
+    }
+    Ok(file)
+}
+
+/// A path that leads to the object itself, even to a symbolic link itself, for
+/// the calls that do not take a handle opened with [`Access::Path`].
+pub(super) fn path_of(object: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", object.as_raw_fd())
+}
+
+fn is_symlink(directory: &OwnedFd, name: &Name) -> bool {
+    matches!(attributes::stat_at(directory, name), Ok(stat) if stat.kind == Kind::Symlink)
+}
+
+fn mount(object: &OwnedFd) -> Result<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
+    let stat = retry_on_intr(|| rustix::fs::statx(object, c"", flags, StatxFlags::MNT_ID))?;
+    Ok(stat.stx_mnt_id)
+}

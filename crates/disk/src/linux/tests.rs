@@ -1,0 +1,219 @@
+//! The contract on real file systems, as root and as an ordinary user, with
+//! and without openat2; and what only mounts can show.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+
+use rustix::fs::Mode;
+use rustix::mount::{MountFlags, MountPropagationFlags};
+use rustix::process::{Gid, Uid};
+use rustix::thread::UnshareFlags;
+
+use super::{LinuxDisk, open::Opener};
+use crate::contract::{self, Abilities};
+use crate::{Access, Disk, Errno, Name, NewNode, Owner, RenameMode};
+
+const ORDINARY_USER: u32 = 54_321;
+
+fn name(name: &str) -> Name {
+    Name::new(name.as_bytes()).unwrap()
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A directory that goes when the test is over.
+struct Scratch {
+    parent: OwnedFd,
+    name: Name,
+    path: PathBuf,
+    directory: OwnedFd,
+}
+
+impl Scratch {
+    fn new(parent: &Path, test: &str) -> Scratch {
+        // The strictest umask there is: modes must come out right all the same.
+        static UMASK: Once = Once::new();
+        UMASK.call_once(|| _ = rustix::process::umask(Mode::from_raw_mode(0o077)));
+        let disk = LinuxDisk::new();
+        let own = format!("atomdir-disk-{test}-{}", std::process::id());
+        let (path, name) = (parent.join(&own), name(&own));
+        let parent = LinuxDisk::open_root(parent).unwrap();
+        disk.make(&parent, &name, &NewNode::Directory, 0o755)
+            .unwrap();
+        let directory = disk.open(&parent, &name, Access::Directory).unwrap();
+        Scratch {
+            parent,
+            name,
+            path,
+            directory,
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        contract::remove_tree(&LinuxDisk::new(), &self.parent, &self.name);
+    }
+}
+
+fn without_openat2() -> LinuxDisk {
+    LinuxDisk {
+        opener: Opener { has_openat2: false },
+    }
+}
+
+#[test]
+fn keeps_the_contract_where_temporary_files_are() {
+    let scratch = Scratch::new(&std::env::temp_dir(), "temporary");
+    let abilities = Abilities {
+        privileged: is_root(),
+        user_xattrs: true,
+        large_directory_entries: 100_000,
+    };
+    contract::check(&LinuxDisk::new(), &scratch.directory, abilities);
+}
+
+#[test]
+fn keeps_the_contract_on_tmpfs_without_openat2() {
+    let scratch = Scratch::new(Path::new("/dev/shm"), "memory");
+    // tmpfs has user attributes since Linux 6.6.
+    let user_xattrs = LinuxDisk::new()
+        .set_xattr(&scratch.directory, b"user.probe", b"")
+        .is_ok();
+    let abilities = Abilities {
+        privileged: is_root(),
+        user_xattrs,
+        large_directory_entries: 1000,
+    };
+    contract::check(&without_openat2(), &scratch.directory, abilities);
+}
+
+#[test]
+fn keeps_the_contract_for_an_ordinary_user() {
+    if !is_root() {
+        return; // the first test was that already
+    }
+    let scratch = Scratch::new(&std::env::temp_dir(), "ordinary");
+    let disk = LinuxDisk::new();
+    let foreign = disk
+        .create(&scratch.directory, &name("foreign"), 0o644)
+        .unwrap();
+    disk.make(&scratch.directory, &name("own"), &NewNode::Directory, 0o755)
+        .unwrap();
+    let own = disk
+        .open(&scratch.directory, &name("own"), Access::Directory)
+        .unwrap();
+    let owner = Owner {
+        user: ORDINARY_USER,
+        group: ORDINARY_USER,
+    };
+    disk.set_owner(&own, owner).unwrap();
+    // Credentials are a thread's: the rest of the process stays root.
+    let ordinary = || {
+        let (user, group) = (Uid::from_raw(ORDINARY_USER), Gid::from_raw(ORDINARY_USER));
+        rustix::thread::set_thread_groups(&[]).unwrap();
+        rustix::thread::set_thread_res_gid(group, group, group).unwrap();
+        rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+        let abilities = Abilities {
+            privileged: false,
+            user_xattrs: true,
+            large_directory_entries: 1000,
+        };
+        contract::check(&disk, &own, abilities);
+        // Someone else's file: NOATIME is refused, reading is not.
+        disk.open(&scratch.directory, &name("foreign"), Access::Read)
+            .unwrap();
+        assert!(!disk.may_access(&foreign, 2).unwrap());
+        assert!(disk.may_access(&foreign, 4).unwrap());
+        assert!(!disk.may_access(&scratch.directory, 2).unwrap());
+        let refused = disk.create(&scratch.directory, &name("x"), 0o644);
+        assert_eq!(refused.unwrap_err(), Errno::ACCESS);
+    };
+    std::thread::scope(|scope| scope.spawn(ordinary).join().unwrap());
+}
+
+#[test]
+fn never_enters_another_file_system() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new(&std::env::temp_dir(), "mounts");
+    // The mounts are this thread's own and end with it.
+    let mounted = || {
+        // SAFETY: only this thread's view of the mounts changes.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
+        let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        rustix::mount::mount_change("/", flags).unwrap();
+        for disk in [LinuxDisk::new(), without_openat2()] {
+            assert_stays_out(disk, &scratch);
+        }
+    };
+    std::thread::scope(|scope| scope.spawn(mounted).join().unwrap());
+}
+
+fn assert_stays_out(disk: LinuxDisk, scratch: &Scratch) {
+    // Reached by path: what is mounted must be seen in this thread's mounts.
+    let top = LinuxDisk::open_root(&scratch.path).unwrap();
+    for below in ["other", "bound", "from"] {
+        disk.make(&top, &name(below), &NewNode::Directory, 0o755)
+            .unwrap();
+    }
+    disk.create(&top, &name("file"), 0o644).unwrap();
+    let other = scratch.path.join("other");
+    let none: Option<&std::ffi::CStr> = None;
+    rustix::mount::mount("tmpfs", &other, "tmpfs", MountFlags::empty(), none).unwrap();
+    // Bound from the same file system: the device does not tell.
+    rustix::mount::mount_bind(scratch.path.join("from"), scratch.path.join("bound")).unwrap();
+    rustix::mount::mount_bind("/dev/null", scratch.path.join("file")).unwrap();
+
+    for mounted in ["other", "bound"] {
+        for access in [Access::Path, Access::Directory, Access::Read] {
+            assert_eq!(
+                disk.open(&top, &name(mounted), access).unwrap_err(),
+                Errno::XDEV
+            );
+        }
+    }
+    let file = disk.open(&top, &name("file"), Access::Path);
+    assert_eq!(file.unwrap_err(), Errno::XDEV);
+    let own = disk.stat(&top).unwrap().device;
+    assert_ne!(disk.stat_at(&top, &name("other")).unwrap().device, own);
+
+    let inside = LinuxDisk::open_root(&other).unwrap();
+    disk.create(&inside, &name("a"), 0o644).unwrap();
+    let (from, to) = (name("a"), name("b"));
+    let linked = disk.link((&inside, &from), (&top, &to));
+    assert_eq!(linked.unwrap_err(), Errno::XDEV);
+    let renamed = disk.rename((&inside, &from), (&top, &to), RenameMode::Replace);
+    assert_eq!(renamed.unwrap_err(), Errno::XDEV);
+    assert_copies_between(disk, &top, &inside);
+
+    for mounted in ["file", "bound", "other"] {
+        let flags = rustix::mount::UnmountFlags::DETACH;
+        rustix::mount::unmount(scratch.path.join(mounted), flags).unwrap();
+        contract::remove_tree(&disk, &top, &name(mounted));
+    }
+    contract::remove_tree(&disk, &top, &name("from"));
+}
+
+/// The kernel refuses; the bytes must get there all the same.
+fn assert_copies_between(disk: LinuxDisk, from: &OwnedFd, to: &OwnedFd) {
+    let contents: Vec<u8> = (0..1_000_000_u32)
+        .map(|index| (index % 253) as u8)
+        .collect();
+    let source = disk.create(from, &name("source"), 0o644).unwrap();
+    let target = disk.create(to, &name("target"), 0o644).unwrap();
+    disk.write_at(&source, &contents, 0).unwrap();
+    assert_eq!(
+        disk.copy_range((&source, 1), (&target, 0), 2_000_000)
+            .unwrap(),
+        999_999
+    );
+    let mut copied = vec![0; contents.len()];
+    assert_eq!(disk.read_at(&target, &mut copied, 0).unwrap(), 999_999);
+    assert_eq!(copied[..999_999], contents[1..]);
+    disk.unlink(from, &name("source")).unwrap();
+}

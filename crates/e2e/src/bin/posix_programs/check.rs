@@ -1,0 +1,97 @@
+//! How a program says that something is not as it must be: by an error that
+//! carries the place in the source.
+
+use std::fmt;
+use std::panic::Location;
+
+use rustix::io::Errno;
+
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+#[derive(Debug)]
+pub struct Failure(String);
+
+impl Failure {
+    #[track_caller]
+    pub fn new(text: impl fmt::Display) -> Self {
+        let place = Location::caller();
+        Self(format!("{}:{}: {text}", place.file(), place.line()))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// `?` hands on the place where it stands. `Failure` is no `Error` itself, so
+/// that this can be written for every error.
+impl<E: std::error::Error> From<E> for Failure {
+    #[track_caller]
+    fn from(error: E) -> Self {
+        Self::new(error)
+    }
+}
+
+#[track_caller]
+pub fn ensure(holds: bool, text: impl fmt::Display) -> Outcome {
+    if holds {
+        Ok(())
+    } else {
+        Err(Failure::new(text))
+    }
+}
+
+#[track_caller]
+pub fn same<T: PartialEq + fmt::Debug>(what: &str, found: T, expected: T) -> Outcome {
+    if found == expected {
+        return Ok(());
+    }
+    let (found, expected) = (cut(found), cut(expected));
+    Err(Failure::new(format!(
+        "{what}: found {found}, expected {expected}"
+    )))
+}
+
+/// Enough to see what it is.
+fn cut(value: impl fmt::Debug) -> String {
+    const CHARACTERS_MAX: usize = 400;
+    let text = format!("{value:?}");
+    match text.char_indices().nth(CHARACTERS_MAX) {
+        Some((end, _)) => format!("{} and {} bytes more", &text[..end], text.len() - end),
+        None => text,
+    }
+}
+
+/// The call must fail, and with this error.
+#[track_caller]
+pub fn refused<T>(what: &str, result: Result<T, Errno>, expected: Errno) -> Outcome {
+    match result {
+        Ok(_) => Err(Failure::new(format!(
+            "{what}: succeeded, expected {expected}"
+        ))),
+        Err(error) => same(what, error, expected),
+    }
+}
+
+/// For results that may depend on the file system: printed, so that they must
+/// be the same in a view as outside.
+pub fn shown<T>(result: Result<T, Errno>) -> String {
+    match result {
+        Ok(_) => "succeeds".to_owned(),
+        Err(error) => format!("fails: {error}"),
+    }
+}
+
+/// Bytes that are the same in every run and differ between seeds and offsets.
+pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    std::iter::repeat_with(next).take(length).collect()
+}

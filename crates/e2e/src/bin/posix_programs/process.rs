@@ -1,0 +1,63 @@
+//! Second processes: this program again, in another role.
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::check::{Failure, Outcome, ensure};
+
+/// No other program's `child`: for those that have no second process.
+pub fn none(role: &str, _: &[String]) -> Outcome {
+    Err(Failure::new(format!("there is no role {role}")))
+}
+
+pub fn command(program: &str, role: &str, arguments: &[&str]) -> Outcome<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["child", program, role]).args(arguments);
+    Ok(command)
+}
+
+pub fn spawn(program: &str, role: &str, arguments: &[&str]) -> Outcome<Child> {
+    Ok(command(program, role, arguments)?
+        .stdin(Stdio::null())
+        .spawn()?)
+}
+
+#[track_caller]
+pub fn finish(mut child: Child) -> Outcome {
+    let status = child.wait()?;
+    ensure(
+        status.success(),
+        format!("the second process ended with {status}"),
+    )
+}
+
+/// For processes that wait for each other: when one fails, the others would
+/// wait for ever, and are ended.
+#[track_caller]
+pub fn finish_all(mut children: Vec<Child>) -> Outcome {
+    let mut failed = None;
+    while failed.is_none() && !children.is_empty() {
+        std::thread::sleep(Duration::from_millis(1));
+        let mut running = Vec::new();
+        for mut child in children {
+            match child.try_wait()? {
+                None => running.push(child),
+                Some(status) if status.success() => {}
+                Some(status) => failed = Some(status),
+            }
+        }
+        children = running;
+    }
+    for child in &mut children {
+        child.kill()?;
+        child.wait()?;
+    }
+    match failed {
+        Some(status) => Err(Failure::new(format!("a process ended with {status}"))),
+        None => Ok(()),
+    }
+}
+
+pub fn call(program: &str, role: &str, arguments: &[&str]) -> Outcome {
+    finish(spawn(program, role, arguments)?)
+}

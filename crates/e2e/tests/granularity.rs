@@ -1,0 +1,190 @@
+//! What conflicts and what does not: pages of contents, a file's attributes,
+//! single directory entries.
+
+use std::fs;
+
+use atomdir_testing::exit_code::CONFLICT;
+use atomdir_testing::tree::{CompareOptions, assert_equal};
+use atomdir_testing::{Fixture, shell};
+
+const TREE: &str = r#"
+head -c 1048576 /dev/zero | tr '\0' a > pages
+mkdir dir empty; echo old > file; echo old > dir/file; echo old > other; ln other linked
+"#;
+
+fn fixture() -> Fixture {
+    Fixture::new("granularity", TREE)
+}
+
+/// Both land, in either order, and the result is that of one after the other.
+#[track_caller]
+fn both_land(first: &str, second: &str) {
+    let serial = fixture();
+    shell(&serial.base, first);
+    shell(&serial.base, second);
+    let expected = serial.look();
+    for (first, second) in [(first, second), (second, first)] {
+        let fixture = fixture();
+        let store = &fixture.store;
+        let (left, right) = (store.begin(), store.begin());
+        store.exec(&left, first).expect(0);
+        store.exec(&right, second).expect(0);
+        store.commit(&left).expect(0);
+        store.commit(&right).expect(0);
+        let what = format!("one after the other (left), both at once (right): {first} | {second}");
+        assert_equal(&what, &expected, &fixture.look(), &CompareOptions::alike());
+        store.assert_at_rest();
+    }
+}
+
+/// Whichever commits first wins; the other conflicts, naming the path, and
+/// changes nothing.
+#[track_caller]
+fn second_conflicts(first: &str, second: &str, path: &str) {
+    for (first, second) in [(first, second), (second, first)] {
+        let fixture = fixture();
+        let store = &fixture.store;
+        let (left, right) = (store.begin(), store.begin());
+        store.exec(&left, first).expect(0);
+        store.exec(&right, second).expect(0);
+        store.commit(&left).expect(0);
+        let committed = fixture.look();
+        store.commit(&right).expect(CONFLICT).says(&[path]);
+        store.abort(&right).expect(0);
+        let what = format!(
+            "first committer (left), and after the second's conflict (right): {first} | {second}"
+        );
+        assert_equal(
+            &what,
+            &committed,
+            &fixture.look(),
+            &CompareOptions::untouched(),
+        );
+        store.assert_at_rest();
+    }
+}
+
+fn page(number: u64, letter: char) -> String {
+    format!(
+        "head -c 4096 /dev/zero | tr '\\0' {letter} | dd of=pages bs=4096 seek={number} conv=notrunc status=none"
+    )
+}
+
+#[test]
+fn different_pages_of_one_file() {
+    both_land(&page(0, 'x'), &page(100, 'y'));
+    both_land(&page(7, 'x'), &page(8, 'y'));
+}
+
+#[test]
+fn the_same_page_of_one_file() {
+    second_conflicts(&page(7, 'x'), &page(7, 'y'), "pages");
+    // Not the same bytes, but the same page.
+    let byte =
+        |offset| format!("printf z | dd of=pages bs=1 seek={offset} conv=notrunc status=none");
+    second_conflicts(&byte(8192), &byte(12287), "pages");
+    both_land(&byte(8191), &byte(8192));
+}
+
+#[test]
+fn sizes() {
+    second_conflicts("echo left >> file", "echo right >> file", "file");
+    second_conflicts("truncate -s 0 pages", &page(200, 'y'), "pages");
+    second_conflicts("truncate -s 4096 pages", "truncate -s 8192 pages", "pages");
+    // The same bytes written again are a write all the same.
+    second_conflicts("echo same > file", "echo same > file", "file");
+}
+
+#[test]
+fn attributes_and_contents_of_one_file() {
+    both_land("chmod 600 pages", &page(3, 'y'));
+    both_land("chown 5:6 dir", "echo new > dir/new");
+    second_conflicts("chmod 600 file", "chmod 640 file", "file");
+    second_conflicts("chmod 700 dir", "chmod 711 dir", "dir");
+}
+
+#[test]
+fn different_names_in_one_directory() {
+    both_land("echo l > dir/left", "echo r > dir/right");
+    both_land("mkdir dir/left; echo l > dir/left/in", "rm dir/file");
+    both_land("mv file dir/left", "mv other dir/right");
+    both_land("ln file dir/left", "ln -s file dir/right");
+}
+
+#[test]
+fn the_same_name_in_one_directory() {
+    second_conflicts("echo l > dir/new", "echo r > dir/new", "dir/new");
+    second_conflicts("mkdir dir/new", "mkdir dir/new", "dir/new");
+    second_conflicts("mkdir dir/new", "ln -s . dir/new", "dir/new");
+    second_conflicts("mv file new", "mv other new", "new");
+    second_conflicts("rm file", "mv file moved", "file");
+    second_conflicts("rm file", "rm file", "file");
+    second_conflicts("mv dir left", "mv dir right", "dir");
+}
+
+#[test]
+fn removing_and_filling_a_directory() {
+    second_conflicts("rmdir empty", "echo new > empty/new", "empty");
+    second_conflicts("rm -r dir", "echo new > dir/new", "dir");
+    second_conflicts("rm -r dir", "mv file dir/", "dir");
+}
+
+#[test]
+fn removing_and_writing_a_file() {
+    second_conflicts("rm file", "echo more >> file", "file");
+    second_conflicts("rm pages", &page(9, 'x'), "pages");
+    second_conflicts("echo new > t; mv t file", "echo more >> file", "file");
+}
+
+/// One file under two names is one file.
+#[test]
+fn writing_through_two_names() {
+    second_conflicts("echo left > other", "echo right > linked", "");
+    both_land("rm linked", "chmod 600 other");
+}
+
+#[test]
+fn moving_a_directory_and_writing_below_it() {
+    both_land("mv dir moved", "echo more >> file");
+    // Different things by the letter: an entry of the root, and contents of a
+    // file. The write must land in the file, wherever that is by then.
+    for (first, second) in [
+        ("mv dir moved", "echo more >> dir/file"),
+        ("echo more >> dir/file", "mv dir moved"),
+    ] {
+        let fixture = fixture();
+        let store = &fixture.store;
+        let (left, right) = (store.begin(), store.begin());
+        store.exec(&left, first).expect(0);
+        store.exec(&right, second).expect(0);
+        store.commit(&left).expect(0);
+        store.commit(&right).expect(0);
+        let text = fs::read_to_string(fixture.base.join("moved/file")).expect("moved");
+        assert_eq!(text, "old\nmore\n");
+        assert!(!fixture.base.join("dir").exists());
+        store.assert_at_rest();
+    }
+}
+
+#[test]
+fn two_moves_that_would_make_a_ring() {
+    // Each is fine alone; both together would cut a directory off the tree.
+    let fixture = fixture();
+    let store = &fixture.store;
+    let (left, right) = (store.begin(), store.begin());
+    store.exec(&left, "mv dir empty/").expect(0);
+    store.exec(&right, "mv empty dir/").expect(0);
+    store.commit(&left).expect(0);
+    store.commit(&right).expect(CONFLICT);
+    store.abort(&right).expect(0);
+    assert!(fixture.base.join("empty/dir/file").exists());
+    store.assert_at_rest();
+}
+
+#[test]
+fn reading_never_conflicts_under_snapshot_isolation() {
+    both_land(
+        "cat file pages > /dev/null; ls dir; echo l > left",
+        "echo r > file; chmod 700 dir; rm pages",
+    );
+}

@@ -1,0 +1,361 @@
+//! Broken surroundings: the exit code the design gives, a message
+//! that names the path and what to do, and a base that is as it was.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use atomdir_testing::exit_code::{
+    CANNOT_CREATE, CONFIGURATION, CONFLICT, INPUT_OUTPUT, NO_SUCH, NOT_PERMITTED,
+};
+use atomdir_testing::tree::{CompareOptions, assert_equal};
+use atomdir_testing::{
+    Fixture, Scratch, Store, User, atomdir, capture_output, copy_tree, shell, tools_present,
+};
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a test's path is text")
+}
+
+#[test]
+fn a_read_only_file_system() {
+    let fixture = Fixture::new("read-only", "echo old > file");
+    let store = &fixture.store;
+    store.run("echo new > file").expect(0);
+    store.call(["service", "stop"]).expect(0);
+    let point = fixture.scratch.join("mounted");
+    fs::create_dir(&point).expect("made");
+    shell(
+        fixture.scratch.path(),
+        "mount --bind base mounted; mount -o remount,bind,ro mounted",
+    );
+    let read_only = Store::existing(&point, store.user());
+    let outcome = read_only.run("echo newer > file");
+    outcome
+        .expect_one_of(&[CANNOT_CREATE, INPUT_OUTPUT, NOT_PERMITTED, CONFIGURATION])
+        .says(&["read-only"]);
+    let fresh = fixture.scratch.join("fresh");
+    fs::create_dir(&fresh).expect("made");
+    shell(
+        fixture.scratch.path(),
+        "mount --bind fresh fresh; mount -o remount,bind,ro fresh",
+    );
+    atomdir(&fixture.scratch, ["init", text(&fresh)])
+        .expect(CANNOT_CREATE)
+        .says(&[text(&fresh), "read-only"]);
+    shell(fixture.scratch.path(), "umount mounted fresh");
+    store.run("test $(cat file) = new").expect(0);
+    store.assert_at_rest();
+}
+
+/// A small file system in a file.
+fn small_file_system(scratch: &Scratch, name: &str) -> std::path::PathBuf {
+    let point = scratch.join(name);
+    fs::create_dir(&point).expect("made");
+    shell(
+        scratch.path(),
+        &format!(
+            "truncate -s 24M image; mkfs.ext4 -q -m 0 image; mount -o loop image {name}; mkdir {name}/base"
+        ),
+    );
+    point.join("base")
+}
+
+#[test]
+fn a_full_file_system_while_writing() {
+    if !tools_present("a_full_file_system_while_writing", &["mkfs.ext4"]) {
+        return;
+    }
+    let scratch = Scratch::new("full-write");
+    let base = small_file_system(&scratch, "small");
+    shell(&base, "head -c 1000000 /dev/urandom > file");
+    let store = Store::init(&base, &User::root(scratch.path()));
+    let before = atomdir_testing::look(&base);
+    let view = store.begin();
+    let filled = store.exec(
+        &view,
+        "echo small > small; head -c 60000000 /dev/urandom > huge",
+    );
+    assert_ne!(filled.code, 0, "{filled}");
+    filled.says(&["no space left"]);
+    let unchanged = CompareOptions::untouched();
+    assert_equal(
+        "before and after",
+        &before,
+        &atomdir_testing::look(&base),
+        &unchanged,
+    );
+    // The transaction goes on; with less in it, it commits.
+    store
+        .exec(&view, "test $(cat small) = small; rm huge")
+        .expect(0);
+    store.commit(&view).expect(0);
+    assert_eq!(
+        fs::read_to_string(base.join("small")).expect("read"),
+        "small\n"
+    );
+    let view = store.begin();
+    store
+        .exec(&view, "head -c 60000000 /dev/urandom > huge || true")
+        .expect(0);
+    store.abort(&view).expect(0);
+    // All of it is free again.
+    store.run("head -c 8000000 /dev/urandom > large").expect(0);
+    store.call(["check"]).expect(0);
+    store.assert_at_rest();
+}
+
+#[test]
+fn a_full_file_system_at_commit() {
+    if !tools_present("a_full_file_system_at_commit", &["mkfs.ext4"]) {
+        return;
+    }
+    let scratch = Scratch::new("full-commit");
+    let base = small_file_system(&scratch, "small");
+    shell(
+        &base,
+        "mkdir dir; head -c 4000000 /dev/urandom > pages; echo old > file",
+    );
+    let store = Store::init(&base, &User::root(scratch.path()));
+    let view = store.begin();
+    // Every page is overwritten, so that the commit must log something large;
+    // and many names, which cost storage in the base alone.
+    let script = "echo new > file; i=0; while [ $i -lt 900 ]; do
+        printf x | dd of=pages bs=1 seek=$((i*4096)) conv=notrunc status=none
+        : > dir/a-rather-long-name-that-fills-directory-blocks-$i; i=$((i+1)); done";
+    store.exec(&view, script).expect(0);
+    let before = atomdir_testing::look(&base);
+    // An outside program takes all that is left.
+    let ballast = base.with_file_name("ballast");
+    let fill = format!(
+        "cat /dev/zero > '{0}' || true; cat /dev/zero >> '{0}' || true",
+        ballast.display()
+    );
+    shell(Path::new("/"), &fill);
+    let outcome = store.commit(&view);
+    if outcome.code == 0 {
+        // It had reserved what it needs: better still. All of it must be there.
+        assert_eq!(fs::read_dir(base.join("dir")).expect("listed").count(), 900);
+    } else {
+        outcome.expect(INPUT_OUTPUT).says(&["space"]);
+        let unchanged = CompareOptions::untouched();
+        assert_equal(
+            "before and after",
+            &before,
+            &atomdir_testing::look(&base),
+            &unchanged,
+        );
+        store.call(["status", &view.id]).expect(0);
+        store.exec(&view, "test $(cat file) = new").expect(0);
+        fs::remove_file(&ballast).expect("removed");
+        store.commit(&view).expect(0);
+    }
+    assert_eq!(
+        fs::read_to_string(base.join("file")).expect("read"),
+        "new\n"
+    );
+    assert_eq!(fs::read_dir(base.join("dir")).expect("listed").count(), 900);
+    let _ = fs::remove_file(&ballast);
+    store.call(["check"]).expect(0);
+    store.assert_at_rest();
+}
+
+/// A mount namespace in which `/dev` holds nothing but what a shell needs.
+#[test]
+fn no_fuse_device() {
+    let fixture = Fixture::new("no-fuse", "echo old > file");
+    let store = &fixture.store;
+    store.run("echo new > file").expect(0);
+    store.call(["service", "stop"]).expect(0);
+    let hidden = |arguments: &[&str]| {
+        let inner = store.command(arguments);
+        let mut command = Command::new("unshare");
+        store.user().dress(&mut command);
+        command.args(["-m", "sh", "-ec"]).arg(
+            "mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; mknod -m 666 /dev/urandom c 1 9
+             exec \"$@\"",
+        );
+        capture_output(
+            command
+                .arg("sh")
+                .arg(inner.get_program())
+                .args(inner.get_args()),
+        )
+    };
+    for verb in [&["begin"] as &[&str], &["run", "--", "true"]] {
+        hidden(verb).expect(CONFIGURATION).says(&["/dev/fuse"]);
+    }
+    for verb in [
+        &["list"] as &[&str],
+        &["log"],
+        &["check"],
+        &["recover"],
+        &["sync"],
+        &["service", "status"],
+    ] {
+        hidden(verb).expect(0);
+    }
+    hidden(&["service", "stop"]).expect(0);
+    store.run("test $(cat file) = new").expect(0);
+    store.assert_at_rest();
+}
+
+#[test]
+fn no_helper_to_mount_with() {
+    let test = "no_helper_to_mount_with";
+    if !tools_present(test, &["fusermount3"]) {
+        return;
+    }
+    let fixture = Fixture::owned_by("no-helper", User::ordinary, "echo old > file");
+    let mut command = fixture.store.command(["run", "--", "/bin/true"]);
+    let outcome = capture_output(command.env("PATH", "/nonexistent"));
+    // A helper at its usual place may be found without a search path.
+    if outcome.code != 0 {
+        outcome
+            .expect(CONFIGURATION)
+            .says(&["fusermount3", "install"]);
+    }
+    fixture.store.call(["service", "stop"]).expect(0);
+}
+
+#[test]
+fn a_store_moved_while_closed() {
+    let mut fixture = Fixture::new("moved", "echo old > file; mkdir dir");
+    fixture.store.run("echo new > file").expect(0);
+    fixture.store.call(["service", "stop"]).expect(0);
+    let moved = fixture.scratch.join("moved");
+    fs::rename(&fixture.base, &moved).expect("renamed");
+    fixture.store = Store::existing(&moved, &User::root(fixture.scratch.path()));
+    fixture
+        .store
+        .run("test $(cat file) = new; echo newer > file; mv dir d")
+        .expect(0);
+    // With its log not empty, and its lock's owner dead.
+    fixture.store.run("echo newest > file").expect(0);
+    fixture.store.kill_service();
+    let again = fixture.scratch.join("again");
+    fs::rename(&moved, &again).expect("renamed");
+    fixture.store = Store::existing(&again, &User::root(fixture.scratch.path()));
+    fixture
+        .store
+        .run("test $(cat file) = newest; test -d d")
+        .expect(0);
+    fixture.store.assert_at_rest();
+}
+
+#[test]
+fn a_store_copied_while_closed() {
+    let fixture = Fixture::new("copied", "echo old > file; mkdir dir; echo in > dir/in");
+    let original = &fixture.store;
+    original.run("echo new > file; mv dir d").expect(0);
+    original.call(["service", "stop"]).expect(0);
+    let path = fixture.scratch.join("copy");
+    copy_tree(&fixture.base, &path);
+    let before = fixture.look();
+    let copy = Store::existing(&path, original.user());
+    copy.run("test $(cat file) = new; echo copied > file; rm d/in")
+        .expect(0);
+    copy.call(["check"]).expect(0);
+    // Both at once, each for itself.
+    let (here, there) = (original.begin(), copy.begin());
+    assert_ne!(here.path, there.path);
+    original
+        .exec(&here, "test $(cat file) = new; test -e d/in")
+        .expect(0);
+    original.commit(&here).expect(0);
+    copy.abort(&there).expect(0);
+    copy.assert_at_rest();
+    original.assert_at_rest();
+    assert_equal(
+        "original before and after",
+        &before,
+        &fixture.look(),
+        &CompareOptions::untouched(),
+    );
+}
+
+#[test]
+fn a_store_copied_after_a_crash() {
+    let fixture = Fixture::new("copied-crash", "echo old > file; seq 10000 > pages");
+    let original = &fixture.store;
+    original
+        .run("echo new > file; printf X | dd of=pages conv=notrunc status=none")
+        .expect(0);
+    original.kill_service();
+    let path = fixture.scratch.join("copy");
+    copy_tree(&fixture.base, &path);
+    let copied = atomdir_testing::look(&path);
+    let copy = Store::existing(&path, original.user());
+    // Identities are of another file system's making here: the log must not be
+    // applied to whatever has those numbers now. Refusing is right, too.
+    let outcome = copy.call(["recover"]);
+    if outcome.code == 0 {
+        copy.run("test $(cat file) = new").expect(0);
+    } else {
+        outcome
+            .expect_one_of(&[INPUT_OUTPUT, CONFIGURATION])
+            .says(&["copy"]);
+    }
+    let _ = copy.call(["service", "stop"]);
+    assert_equal(
+        "the copy before and after",
+        &copied,
+        &atomdir_testing::look(&path),
+        &CompareOptions::alike(),
+    );
+    original.run("test $(cat file) = new").expect(0);
+    original.assert_at_rest();
+}
+
+#[test]
+fn two_services() {
+    let fixture = Fixture::new("two-services", "true");
+    let store = &fixture.store;
+    let view = store.begin();
+    let serving = store.service_processes();
+    assert_eq!(serving.len(), 1);
+    let second = store.call(["service", "run", "--store", text(&fixture.base)]);
+    assert_ne!(second.code, 0, "{second}");
+    second.says(&["already", text(&fixture.base)]);
+    assert_eq!(store.service_processes(), serving);
+    store.call(["service", "start"]).expect(0);
+    assert_eq!(store.service_processes(), serving);
+    store.exec(&view, "echo unharmed > file").expect(0);
+    store.commit(&view).expect(0);
+    store.assert_at_rest();
+}
+
+#[test]
+fn many_clients_start_one_service() {
+    let fixture = Fixture::new("race", "true");
+    let store = &fixture.store;
+    for round in 0..5 {
+        std::thread::scope(|scope| {
+            for client in 0..8 {
+                let script = format!("echo {round} > file{client}");
+                scope.spawn(move || store.run(&script).expect(0));
+            }
+        });
+        assert_eq!(store.service_processes().len(), 1);
+        store.call(["service", "stop"]).expect(0);
+    }
+    store.assert_at_rest();
+}
+
+#[test]
+fn the_base_deleted_outside() {
+    let fixture = Fixture::new("deleted", "echo old > file; mkdir dir");
+    let store = &fixture.store;
+    let view = store.begin();
+    store
+        .exec(&view, "echo new > file; echo new > dir/new")
+        .expect(0);
+    fs::remove_dir_all(&fixture.base).expect("removed");
+    let outcome = store.commit(&view);
+    outcome.expect_one_of(&[NO_SUCH, INPUT_OUTPUT, CONFLICT]);
+    assert!(!fixture.base.exists(), "nothing grew back");
+    let outcome = store.call(["list"]);
+    outcome
+        .expect_one_of(&[NO_SUCH, INPUT_OUTPUT])
+        .says(&[text(&fixture.base)]);
+}

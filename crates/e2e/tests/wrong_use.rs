@@ -1,0 +1,181 @@
+//! Mistakes: the exit code the design gives, a message
+//! that names the path and what to do, and a base that is as it was.
+
+use std::fs;
+use std::path::Path;
+
+use atomdir_testing::exit_code::{CANNOT_CREATE, NO_SUCH, USAGE};
+use atomdir_testing::tree::{CompareOptions, assert_equal};
+use atomdir_testing::{Fixture, Scratch, Store, User, atomdir, shell};
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a test's path is text")
+}
+
+#[test]
+fn usage() {
+    let fixture = Fixture::new("usage", "true");
+    for arguments in [
+        &["frobnicate"] as &[&str],
+        &["run"],
+        &["run", "--isolation", "none", "--", "true"],
+        &["run", "--retry", "many", "--", "true"],
+        &["exec"],
+        &["commit", "1", "2"],
+        &["--no-such-option"],
+    ] {
+        let outcome = fixture.store.call(arguments).expect(USAGE);
+        assert!(!outcome.stderr.is_empty(), "{outcome}");
+    }
+    fixture.store.call(["--help"]).expect(0);
+    fixture.store.call(["--version"]).expect(0);
+}
+
+#[test]
+fn not_a_store() {
+    let scratch = Scratch::new("not-a-store");
+    let plain = scratch.join("plain");
+    fs::create_dir(&plain).expect("made");
+    for verb in [
+        &["run", "--", "true"] as &[&str],
+        &["begin"],
+        &["list"],
+        &["log"],
+        &["recover"],
+        &["check"],
+        &["commit", "1"],
+    ] {
+        let mut arguments = vec!["-C", text(&plain)];
+        arguments.extend(verb);
+        atomdir(&scratch, &arguments)
+            .expect(NO_SUCH)
+            .says(&[text(&plain), "init"]);
+    }
+    assert_eq!(fs::read_dir(&plain).expect("listed").count(), 0);
+    let missing = scratch.join("missing");
+    let outcome = atomdir(&scratch, ["-C", text(&missing), "list"]);
+    outcome.expect_one_of(&[NO_SUCH]).says(&[text(&missing)]);
+}
+
+#[test]
+fn init_refuses_what_cannot_be_a_store() {
+    let fixture = Fixture::new("init", "mkdir -p below/further; echo x > file");
+    let scratch = &fixture.scratch;
+    let below = fixture.base.join("below");
+    atomdir(scratch, ["init", text(&below)])
+        .expect(CANNOT_CREATE)
+        .says(&[text(&fixture.base)]);
+    assert!(!below.join(".atomdir").exists());
+    atomdir(scratch, ["init", text(scratch.path())])
+        .expect(CANNOT_CREATE)
+        .says(&[text(&fixture.base)]);
+    assert!(!scratch.join(".atomdir").exists());
+    let missing = scratch.join("missing");
+    atomdir(scratch, ["init", text(&missing)])
+        .expect_one_of(&[NO_SUCH, CANNOT_CREATE])
+        .says(&[text(&missing)]);
+    let file = scratch.join("file");
+    fs::write(&file, "").expect("written");
+    atomdir(scratch, ["init", text(&file)])
+        .expect_one_of(&[NO_SUCH, CANNOT_CREATE])
+        .says(&[text(&file)]);
+    // Again is harmless, also with something in the log.
+    fixture.store.run("echo y > file").expect(0);
+    atomdir(scratch, ["init", text(&fixture.base)]).expect(0);
+    fixture.store.run("test $(cat file) = y").expect(0);
+    fixture.store.assert_at_rest();
+}
+
+#[test]
+fn a_control_directory_elsewhere() {
+    let scratch = Scratch::new("control");
+    let base = scratch.join("base");
+    fs::create_dir(&base).expect("made");
+    let elsewhere = scratch.join("tmpfs");
+    fs::create_dir(&elsewhere).expect("made");
+    shell(scratch.path(), "mount -t tmpfs none tmpfs");
+    let far = elsewhere.join("control");
+    atomdir(&scratch, ["init", text(&base), "--control", text(&far)])
+        .expect(CANNOT_CREATE)
+        .says(&[text(&far), "file system"]);
+    assert_eq!(
+        fs::read_dir(&base).expect("listed").count(),
+        0,
+        "nothing is left of the attempt"
+    );
+    let near = scratch.join("control");
+    atomdir(&scratch, ["init", text(&base), "--control", text(&near)]).expect(0);
+    let store = Store::existing(&base, &User::root(scratch.path()));
+    store.run("test ! -e .atomdir; echo new > file").expect(0);
+    store.kill_service();
+    store
+        .run("test $(cat file) = new; echo newer > file")
+        .expect(0);
+    store.call(["service", "stop"]).expect(0);
+    assert_eq!(
+        fs::read_to_string(base.join("file")).expect("read"),
+        "newer\n"
+    );
+}
+
+#[test]
+fn ids_that_are_unknown_or_have_ended() {
+    let fixture = Fixture::new("ids", "true");
+    let store = &fixture.store;
+    let (committed, aborted) = (store.begin(), store.begin());
+    store.exec(&committed, "echo new > file").expect(0);
+    store.commit(&committed).expect(0);
+    store.abort(&aborted).expect(0);
+    for id in [committed.id.as_str(), aborted.id.as_str(), "424242"] {
+        for verb in ["commit", "abort", "status", "diff"] {
+            store.call([verb, id]).expect(NO_SUCH).says(&[id]);
+        }
+        store
+            .call(["exec", id, "--", "true"])
+            .expect(NO_SUCH)
+            .says(&[id]);
+    }
+    store
+        .call(["show", "424242"])
+        .expect(NO_SUCH)
+        .says(&["424242"]);
+    assert!(
+        fs::read_dir(&committed.path).is_err(),
+        "an ended transaction's view is gone"
+    );
+    store.assert_at_rest();
+}
+
+#[test]
+fn the_commands_own_exit_code() {
+    let fixture = Fixture::new("codes", "echo old > file");
+    let store = &fixture.store;
+    let before = fixture.look();
+    store.run("echo new > file; exit 3").expect(3);
+    store.run("echo new > file; kill -KILL $$").expect(137);
+    let outcome = store.call(["run", "--", "/no/such/program"]).expect(127);
+    outcome.says(&["/no/such/program"]);
+    store.call(["run", "--", text(&fixture.base)]).expect(126);
+    store.run_with(&["--dry-run"], "echo new > file").expect(0);
+    store
+        .run_with(&["--on-success", "abort"], "echo new > file")
+        .expect(0);
+    store
+        .run_with(&["--timeout", "0.2"], "echo new > file; sleep 1000")
+        .expect(124);
+    store.assert_at_rest();
+    assert_equal(
+        "before and after",
+        &before,
+        &fixture.look(),
+        &CompareOptions::untouched(),
+    );
+    store
+        .run_with(&["--on-error", "commit"], "echo new > file; exit 9")
+        .expect(9);
+    assert_eq!(
+        fs::read_to_string(fixture.base.join("file")).expect("read"),
+        "new\n"
+    );
+    store.assert_at_rest();
+}

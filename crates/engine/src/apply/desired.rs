@@ -1,0 +1,119 @@
+//! The state that one commit record, or the composition of several, asks for.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use atomdir_disk::{Identity, Kind, Name};
+use atomdir_format::record::{CommitRecord, Locator, Update};
+
+use crate::ids::TransactionId;
+
+#[derive(Default)]
+pub(crate) struct Desired {
+    pub entries: BTreeMap<(Identity, Name), Wanted>,
+    /// Where each object may be found besides its homes and limbo.
+    candidates: HashMap<Identity, Vec<Spot>>,
+    /// The names that each object shall have, of those in `entries`.
+    homes: HashMap<Identity, Vec<(Identity, Name)>>,
+    kinds: HashMap<Identity, Kind>,
+    /// Objects that had a name in `entries` before.
+    befores: HashSet<Identity>,
+    pub updates: Vec<(Identity, TransactionId, Update)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pub after: Option<Identity>,
+}
+
+/// A place to look for an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Spot {
+    Root,
+    Entry(Identity, Name),
+    Slot(TransactionId, u64),
+}
+
+impl Desired {
+    /// Adds a record that follows those already in.
+    pub fn compose(&mut self, record: &CommitRecord) {
+        let transaction = TransactionId(record.transaction);
+        let directory = |index: u32| record.directories[index as usize].identity;
+        let spot = |locator: &Locator| match locator {
+            Locator::Root => Spot::Root,
+            Locator::Entry {
+                directory: index,
+                name,
+            } => Spot::Entry(directory(*index), name.clone()),
+            Locator::Staged { slot } => Spot::Slot(transaction, *slot),
+        };
+        for reference in &record.directories {
+            self.add_candidate(reference.identity, spot(&reference.locator));
+            self.kinds.insert(reference.identity, Kind::Directory);
+        }
+        for reference in &record.objects {
+            self.add_candidate(reference.identity, spot(&reference.locator));
+            self.kinds.insert(reference.identity, reference.kind);
+        }
+        for entry in &record.entries {
+            let key = (directory(entry.directory), entry.name.clone());
+            if let Some(before) = entry.before {
+                self.befores.insert(before);
+                self.add_candidate(before, Spot::Entry(key.0, key.1.clone()));
+            }
+            let after = entry
+                .after
+                .map(|index| record.objects[index as usize].identity);
+            self.want(key, after);
+        }
+        for update in &record.updates {
+            let identity = record.objects[update.object as usize].identity;
+            self.updates.push((identity, transaction, update.clone()));
+        }
+    }
+
+    fn want(&mut self, key: (Identity, Name), after: Option<Identity>) {
+        let old = self.entries.insert(key.clone(), Wanted { after });
+        if let Some(Wanted { after: Some(old) }) = old
+            && let Some(homes) = self.homes.get_mut(&old)
+        {
+            homes.retain(|home| *home != key);
+            // A later record of the tail took the name away again.
+            self.befores.insert(old);
+        }
+        if let Some(after) = after {
+            let homes = self.homes.entry(after).or_default();
+            if !homes.contains(&key) {
+                homes.push(key);
+            }
+        }
+    }
+
+    fn add_candidate(&mut self, identity: Identity, spot: Spot) {
+        let spots = self.candidates.entry(identity).or_default();
+        if !spots.contains(&spot) {
+            spots.push(spot);
+        }
+    }
+
+    pub fn homes(&self, identity: Identity) -> &[(Identity, Name)] {
+        self.homes.get(&identity).map_or(&[], Vec::as_slice)
+    }
+
+    pub fn spots(&self, identity: Identity) -> &[Spot] {
+        self.candidates.get(&identity).map_or(&[], Vec::as_slice)
+    }
+
+    pub fn kind(&self, identity: Identity) -> Option<Kind> {
+        self.kinds.get(&identity).copied()
+    }
+
+    /// Whether the object plays a part here; if not, an outside writer made it.
+    pub fn knows(&self, identity: Identity) -> bool {
+        self.candidates.contains_key(&identity)
+    }
+
+    /// Had a name, and shall have none of those that are known.
+    pub fn may_be_gone(&self, identity: Identity) -> bool {
+        self.befores.contains(&identity) && self.homes(identity).is_empty()
+    }
+}

@@ -1,0 +1,168 @@
+//! Finding objects by identity, wherever a half-done apply has left them.
+
+use std::sync::Arc;
+
+use atomdir_disk::{Access, Disk, Errno, Identity, Kind};
+
+use super::desired::Spot;
+use super::{Apply, ApplyError, Outcome, Parent, Place};
+use crate::handles::HandleKey;
+use crate::names;
+
+impl<D: Disk> Apply<'_, D> {
+    /// Where the object can be taken from for one of its homes, and whether it
+    /// may be moved away from there or must be linked.
+    pub(super) fn source(&mut self, object: Identity) -> Outcome<Option<(Place, bool)>> {
+        let is_directory = self.desired.kind(object) == Some(Kind::Directory);
+        let needs_links = !is_directory && self.desired.homes(object).len() > 1;
+        let mut fallback = None;
+        for place in self.places_of(object) {
+            if !self.is_at(object, &place)? {
+                continue;
+            }
+            if self.may_leave(object, &place) && !needs_links {
+                return Ok(Some((place, true)));
+            }
+            fallback.get_or_insert(place);
+        }
+        Ok(fallback.map(|place| (place, false)))
+    }
+
+    /// Any place the object is at.
+    pub(super) fn find(&mut self, object: Identity) -> Outcome<Option<Place>> {
+        for place in self.places_of(object) {
+            if self.is_at(object, &place)? {
+                return Ok(Some(place));
+            }
+        }
+        Ok(None)
+    }
+
+    fn places_of(&self, object: Identity) -> Vec<Place> {
+        let mut places = Vec::new();
+        let spots = self
+            .desired
+            .spots(object)
+            .iter()
+            .filter_map(|spot| match spot {
+                Spot::Root => None,
+                Spot::Entry(directory, name) => Some(Place {
+                    parent: Parent::Directory(*directory),
+                    name: name.clone(),
+                }),
+                Spot::Slot(transaction, slot) => Some(Place {
+                    parent: Parent::Stage(*transaction),
+                    name: names::slot(*slot),
+                }),
+            });
+        places.extend(spots);
+        let homes = self.desired.homes(object).iter();
+        places.extend(homes.map(|(directory, name)| Place {
+            parent: Parent::Directory(*directory),
+            name: name.clone(),
+        }));
+        places.extend(self.extra_spots.get(&object).into_iter().flatten().cloned());
+        places.push(Place {
+            parent: Parent::Limbo,
+            name: names::limbo(object),
+        });
+        places
+    }
+
+    fn is_at(&mut self, object: Identity, place: &Place) -> Outcome<bool> {
+        let parent = self.parent(place.parent).map_err(|errno| {
+            self.failure(
+                &place.name,
+                "the directory above it cannot be opened",
+                Some(errno),
+            )
+        })?;
+        let Some(parent) = parent else {
+            return Ok(false);
+        };
+        let occupant = self.occupant(&parent, &place.name)?;
+        Ok(occupant.is_some_and(|(identity, _)| identity == object))
+    }
+
+    /// Whether a name that the object has now is not one it shall keep.
+    fn may_leave(&self, object: Identity, place: &Place) -> bool {
+        let Parent::Directory(directory) = place.parent else {
+            return true;
+        };
+        let wanted = self.desired.entries.get(&(directory, place.name.clone()));
+        match wanted {
+            Some(wanted) => wanted.after != Some(object),
+            // In a directory that is removed as a whole; else it is a name
+            // that no commit speaks of.
+            None => self.desired.may_be_gone(directory),
+        }
+    }
+
+    pub(super) fn parent(&mut self, parent: Parent) -> Result<Option<Arc<D::Handle>>, Errno> {
+        match parent {
+            Parent::Limbo => Ok(Some(self.core.control.limbo.clone())),
+            Parent::Stage(transaction) => {
+                if let Some(known) = self.stages.get(&transaction) {
+                    return Ok(known.clone());
+                }
+                let name = names::transaction(transaction);
+                let opened =
+                    self.core
+                        .disk
+                        .open(&self.core.control.stage, &name, Access::Directory);
+                let handle = absent_is_none(opened)?.map(Arc::new);
+                self.stages.insert(transaction, handle.clone());
+                Ok(handle)
+            }
+            Parent::Directory(identity) => self
+                .directory(identity)
+                .map_err(|error| error.errno.unwrap_or(Errno::IO)),
+        }
+    }
+
+    /// The directory of this identity, or `None` if it is nowhere to be found.
+    pub(super) fn directory(&mut self, identity: Identity) -> Outcome<Option<Arc<D::Handle>>> {
+        if identity == self.core.root_base.identity() {
+            return Ok(Some(self.core.root.clone()));
+        }
+        if let Some(handle) = self.directories.get(&identity) {
+            return Ok(Some(handle.clone()));
+        }
+        if let Some(handle) = self.core.handles.get(HandleKey::Directory(identity)) {
+            return Ok(Some(handle));
+        }
+        // A place may lead through the directory itself; that is not its place.
+        if !self.looking_for.insert(identity) {
+            return Ok(None);
+        }
+        let found = self.find(identity);
+        self.looking_for.remove(&identity);
+        let Some(place) = found? else { return Ok(None) };
+        let opened = self.open(&place, Access::Directory)?;
+        let Some(handle) = opened.map(Arc::new) else {
+            return Ok(None);
+        };
+        if self.directories.len() < self.core.options.handles_max {
+            self.directories.insert(identity, handle.clone());
+        }
+        Ok(Some(handle))
+    }
+
+    pub(super) fn open(&mut self, place: &Place, access: Access) -> Outcome<Option<D::Handle>> {
+        let opened = self.parent(place.parent).and_then(|parent| match parent {
+            Some(parent) => absent_is_none(self.core.disk.open(&parent, &place.name, access)),
+            None => Ok(None),
+        });
+        opened.map_err(|errno| -> ApplyError {
+            self.failure(&place.name, "it cannot be opened", Some(errno))
+        })
+    }
+}
+
+fn absent_is_none<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}

@@ -1,0 +1,288 @@
+//! Brings the base to the state that commits ask for.
+//!
+//! Invariants
+//! 1. Everything is keyed by identity. What is already as it should be is left
+//!    alone, so apply may run again from any point, also after a crash in the
+//!    middle of it, on whatever subset of its steps the crash has kept.
+//! 2. No object that shall have a name is ever without any: it is moved or
+//!    linked, and one that stands in its way is exchanged with it or moved to
+//!    limbo, never removed before its own home is reached.
+//! 3. What an outside writer made is not removed; what stands on a name that a
+//!    commit owns is moved to limbo.
+//! 4. A name whose object changes goes from the old to the new one in one step.
+
+mod desired;
+mod locate;
+mod updates;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Errno, Identity, Kind, Name, RenameMode};
+
+pub(crate) use desired::Desired;
+
+use crate::core::Core;
+use crate::ids::TransactionId;
+use crate::names;
+
+/// What went wrong, and with which name.
+#[derive(Debug)]
+pub(crate) struct ApplyError {
+    pub path: String,
+    pub reason: String,
+    pub errno: Option<Errno>,
+}
+
+type Outcome<T> = Result<T, ApplyError>;
+
+pub(crate) struct Apply<'a, D: Disk> {
+    core: &'a Core<D>,
+    desired: &'a Desired,
+    /// Older snapshots are open: what loses its name goes to limbo.
+    keeps_old: bool,
+    /// Places found out while applying, besides those desired knows of.
+    extra_spots: HashMap<Identity, Vec<Place>>,
+    directories: HashMap<Identity, Arc<D::Handle>>,
+    stages: HashMap<TransactionId, Option<Arc<D::Handle>>>,
+    looking_for: HashSet<Identity>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    parent: Parent,
+    name: Name,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Parent {
+    Directory(Identity),
+    Stage(TransactionId),
+    Limbo,
+}
+
+#[derive(PartialEq, Eq)]
+enum Step {
+    Done,
+    /// A directory would have to go below itself; something else must move first.
+    Blocked,
+}
+
+impl<'a, D: Disk> Apply<'a, D> {
+    pub fn new(core: &'a Core<D>, desired: &'a Desired, keeps_old: bool) -> Self {
+        Apply {
+            core,
+            desired,
+            keeps_old,
+            extra_spots: HashMap::new(),
+            directories: HashMap::new(),
+            stages: HashMap::new(),
+            looking_for: HashSet::new(),
+        }
+    }
+
+    pub fn run(&mut self) -> Outcome<()> {
+        let entries = &self.desired.entries;
+        let attached = entries
+            .iter()
+            .filter_map(|(key, wanted)| Some((key, wanted.after?)));
+        let mut pending: Vec<_> = attached.collect();
+        while !pending.is_empty() {
+            let mut blocked = Vec::new();
+            let before = pending.len();
+            for (key, object) in pending {
+                if self.attach(key.0, &key.1, object)? == Step::Blocked {
+                    blocked.push((key, object));
+                }
+            }
+            if blocked.len() == before {
+                self.set_aside(blocked[0].1)?;
+            }
+            pending = blocked;
+        }
+        for ((directory, name), wanted) in entries {
+            if wanted.after.is_none() {
+                self.detach(*directory, name)?;
+            }
+        }
+        self.run_updates()
+    }
+
+    /// Makes `name` in the directory name the object.
+    fn attach(&mut self, directory: Identity, name: &Name, object: Identity) -> Outcome<Step> {
+        let Some(handle) = self.directory(directory)? else {
+            return self.missing_directory(directory, name).map(|()| Step::Done);
+        };
+        let occupant = self.occupant(&handle, name)?;
+        if occupant.is_some_and(|(identity, _)| identity == object) {
+            return Ok(Step::Done);
+        }
+        let Some((source, may_move)) = self.source(object)? else {
+            return Err(self.failure(name, "the object to be put there is not to be found", None));
+        };
+        let here = Place {
+            parent: Parent::Directory(directory),
+            name: name.clone(),
+        };
+        let result = match occupant {
+            None => self.attach_free(&source, may_move, &here),
+            Some((old, kind)) => self.attach_over(object, &source, may_move, &here, old, kind),
+        };
+        match result {
+            Ok(()) => Ok(Step::Done),
+            Err(Errno::INVAL) => Ok(Step::Blocked),
+            Err(errno) => Err(self.failure(name, "it cannot be put in place", Some(errno))),
+        }
+    }
+
+    fn attach_free(&mut self, source: &Place, may_move: bool, to: &Place) -> Result<(), Errno> {
+        if may_move {
+            self.rename(source, to, RenameMode::NoReplace)
+        } else {
+            self.link(source, to)
+        }
+    }
+
+    fn attach_over(
+        &mut self,
+        object: Identity,
+        source: &Place,
+        may_move: bool,
+        to: &Place,
+        old: Identity,
+        old_kind: Kind,
+    ) -> Result<(), Errno> {
+        let source = if may_move {
+            source.clone()
+        } else {
+            // The object stays where it is as well: work with a second link.
+            let second = Place {
+                parent: Parent::Limbo,
+                name: names::limbo(object),
+            };
+            match self.link(source, &second) {
+                Ok(()) | Err(Errno::EXIST) => second,
+                Err(errno) => return Err(errno),
+            }
+        };
+        let is_wanted = !self.desired.homes(old).is_empty() || !self.desired.knows(old);
+        let directories =
+            old_kind == Kind::Directory || self.desired.kind(object) == Some(Kind::Directory);
+        if !is_wanted && !self.keeps_old && !directories {
+            return self.rename(&source, to, RenameMode::Replace);
+        }
+        self.rename(&source, to, RenameMode::Exchange)?;
+        self.extra_spots
+            .entry(old)
+            .or_default()
+            .push(source.clone());
+        if !is_wanted || !self.desired.knows(old) {
+            self.bury(old, old_kind, &source)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing has the name any more.
+    fn detach(&mut self, directory: Identity, name: &Name) -> Outcome<()> {
+        let Some(handle) = self.directory(directory)? else {
+            return Ok(());
+        };
+        let Some((old, kind)) = self.occupant(&handle, name)? else {
+            return Ok(());
+        };
+        if !self.desired.knows(old) {
+            return Ok(());
+        }
+        let here = Place {
+            parent: Parent::Directory(directory),
+            name: name.clone(),
+        };
+        let buried = self.bury(old, kind, &here);
+        buried.map_err(|errno| self.failure(name, "it cannot be removed", Some(errno)))
+    }
+
+    /// Takes a name away from an object that needs it no more.
+    fn bury(&mut self, object: Identity, kind: Kind, from: &Place) -> Result<(), Errno> {
+        let is_wanted_elsewhere = !self.desired.homes(object).is_empty();
+        let to_limbo = kind == Kind::Directory || (self.keeps_old && !is_wanted_elsewhere);
+        if to_limbo {
+            let limbo = Place {
+                parent: Parent::Limbo,
+                name: names::limbo(object),
+            };
+            if *from == limbo {
+                return Ok(());
+            }
+            match self.rename(from, &limbo, RenameMode::NoReplace) {
+                // Another of its names is there already.
+                Err(Errno::EXIST) if kind != Kind::Directory => {}
+                result => return result,
+            }
+        }
+        let Some(parent) = self.parent(from.parent)? else {
+            return Ok(());
+        };
+        self.core.disk.unlink(&parent, &from.name)
+    }
+
+    /// Breaks a circle: the object waits in limbo for its turn.
+    fn set_aside(&mut self, object: Identity) -> Outcome<()> {
+        let limbo = Place {
+            parent: Parent::Limbo,
+            name: names::limbo(object),
+        };
+        let source = self.source(object)?.map(|(source, _)| source);
+        let stuck =
+            |this: &Self| this.failure(&limbo.name, "directories cannot be untangled", None);
+        let source = source
+            .filter(|source| *source != limbo)
+            .ok_or_else(|| stuck(self))?;
+        let moved = self.rename(&source, &limbo, RenameMode::NoReplace);
+        moved.map_err(|errno| self.failure(&source.name, "it cannot be set aside", Some(errno)))
+    }
+
+    fn rename(&mut self, from: &Place, to: &Place, mode: RenameMode) -> Result<(), Errno> {
+        let source = self.parent(from.parent)?.ok_or(Errno::NOENT)?;
+        let target = self.parent(to.parent)?.ok_or(Errno::NOENT)?;
+        self.core
+            .disk
+            .rename((&source, &from.name), (&target, &to.name), mode)
+    }
+
+    fn link(&mut self, from: &Place, to: &Place) -> Result<(), Errno> {
+        let source = self.parent(from.parent)?.ok_or(Errno::NOENT)?;
+        let target = self.parent(to.parent)?.ok_or(Errno::NOENT)?;
+        self.core
+            .disk
+            .link((&source, &from.name), (&target, &to.name))
+    }
+
+    fn occupant(&self, directory: &D::Handle, name: &Name) -> Outcome<Option<(Identity, Kind)>> {
+        match self.core.disk.stat_at(directory, name) {
+            Ok(stat) => Ok(Some((stat.identity, stat.kind))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(self.failure(name, "it cannot be read", Some(errno))),
+        }
+    }
+
+    /// Fine only if the directory was removed by a commit itself.
+    fn missing_directory(&self, directory: Identity, name: &Name) -> Outcome<()> {
+        if self.desired.may_be_gone(directory) {
+            return Ok(());
+        }
+        Err(self.failure(name, "the directory it belongs in is not to be found", None))
+    }
+
+    fn failure(&self, name: &Name, reason: &str, errno: Option<Errno>) -> ApplyError {
+        let path = String::from_utf8_lossy(name.as_bytes()).into_owned();
+        let reason = match errno {
+            Some(errno) => format!("{reason}: {errno}"),
+            None => reason.to_owned(),
+        };
+        ApplyError {
+            path,
+            reason,
+            errno,
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Verifies what can be verified of an open store without changing it.
+
+use atomdir_disk::Disk;
+use atomdir_format::record::CommitRecord;
+
+use crate::ids::TransactionId;
+use crate::lock;
+use crate::names;
+use crate::store::Store;
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CheckReport {
+    /// One sentence each; empty when all is well.
+    pub problems: Vec<String>,
+    pub commits_in_log: u64,
+    pub log_bytes: u64,
+    pub commits_in_history: u64,
+    pub staging_directories: u64,
+    pub limbo_objects: u64,
+}
+
+impl<D: Disk> Store<D> {
+    pub fn check(&self) -> CheckReport {
+        let mut report = CheckReport::default();
+        self.check_log(&mut report);
+        self.check_stage(&mut report);
+        let core = &self.0.core;
+        match core.disk.list(&core.control.limbo) {
+            Ok(entries) => report.limbo_objects = entries.len() as u64,
+            Err(errno) => report
+                .problems
+                .push(format!("limbo cannot be read: {errno}")),
+        }
+        if let Some(reason) = &*lock(&self.0.poisoned) {
+            report
+                .problems
+                .push(format!("changes are refused, because {reason}"));
+        }
+        report
+    }
+
+    fn check_log(&self, report: &mut CheckReport) {
+        let core = &self.0.core;
+        let state = lock(&self.0.commit);
+        report.log_bytes = state.log_bytes();
+        match state.log.read_all::<CommitRecord>(&core.disk) {
+            Ok(records) => {
+                report.commits_in_log = records.len() as u64;
+                let last = records
+                    .last()
+                    .map_or(state.header.last_sequence, |last| last.sequence);
+                if last != state.newest.0 {
+                    let newest = state.newest;
+                    let problem = format!("the log ends at commit {last}, not at {newest}");
+                    report.problems.push(problem);
+                }
+            }
+            Err(error) => report.problems.push(error.to_string()),
+        }
+        match state.summaries(core) {
+            Ok(summaries) => {
+                report.commits_in_history = summaries.len() as u64;
+                let pairs = summaries.windows(2);
+                let gaps = pairs
+                    .filter(|pair| pair[0].sequence + 1 != pair[1].sequence)
+                    .count();
+                if gaps > 0 {
+                    report.problems.push(format!("the history has {gaps} gaps"));
+                }
+            }
+            Err(error) => report.problems.push(format!("the history: {error}")),
+        }
+    }
+
+    /// A staging directory belongs to an open transaction, or to a commit in the log.
+    fn check_stage(&self, report: &mut CheckReport) {
+        let core = &self.0.core;
+        let state = lock(&self.0.commit);
+        let entries = match core.disk.list(&core.control.stage) {
+            Ok(entries) => entries,
+            Err(errno) => {
+                report
+                    .problems
+                    .push(format!("the staging directory cannot be read: {errno}"));
+                return;
+            }
+        };
+        report.staging_directories = entries.len() as u64;
+        for entry in entries {
+            let id = names::slot_number(&entry.name).map(TransactionId);
+            let is_known =
+                id.is_some_and(|id| state.stages.contains(&id) || self.transaction(id).is_some());
+            if !is_known {
+                let problem = format!(
+                    "'.atomdir/stage/{:?}' belongs to no transaction",
+                    entry.name
+                );
+                report.problems.push(problem);
+            }
+        }
+    }
+}

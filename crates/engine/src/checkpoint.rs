@@ -1,0 +1,134 @@
+//! Checkpoint: once the base is durable, the log and what it refers to go.
+
+use atomdir_disk::{Disk, Errno, Timestamp};
+use atomdir_format::record::CommitRecord;
+use atomdir_format::summary::SummaryRecord;
+
+use crate::commit::CommitState;
+use crate::control;
+use crate::core::Core;
+use crate::error::StoreError;
+use crate::ids::Sequence;
+use crate::lock;
+use crate::names;
+use crate::store::Store;
+
+/// A lazy commit waits no longer than this to become durable.
+const LAZY_MS_MAX: i128 = 100;
+/// A log of this length is checkpointed at the next occasion,
+const LOG_BYTES_MAX: u64 = 64 << 20;
+/// and any log once no commit has come for this long.
+const QUIET_MS: i128 = 3_000;
+
+impl<D: Disk> Store<D> {
+    /// To be called every 50 ms or so while there is something to maintain.
+    pub fn maintain(&self) -> Result<(), StoreError> {
+        let mut state = lock(&self.0.commit);
+        let Some(last) = state.last_commit else {
+            return Ok(());
+        };
+        let age_ms = milliseconds_between(last, self.0.core.options.clock.now());
+        if state.pending.is_some() && !(0..LAZY_MS_MAX).contains(&age_ms) {
+            self.settle(&mut state)?;
+        }
+        if state.log_bytes() > LOG_BYTES_MAX || !(0..QUIET_MS).contains(&age_ms) {
+            self.checkpoint_locked(&mut state)?;
+        }
+        Ok(())
+    }
+
+    /// Whether there is anything to maintain.
+    pub fn needs_maintenance(&self) -> bool {
+        lock(&self.0.commit).last_commit.is_some()
+    }
+
+    pub fn checkpoint(&self) -> Result<(), StoreError> {
+        let mut state = lock(&self.0.commit);
+        self.checkpoint_locked(&mut state)
+    }
+
+    /// Ends the store in order. Open transactions must have been aborted.
+    pub fn close(&self) -> Result<(), StoreError> {
+        let mut state = lock(&self.0.commit);
+        self.checkpoint_locked(&mut state)?;
+        state.header.clean = true;
+        control::write_header(
+            &self.0.core.disk,
+            &self.0.core.control.directory,
+            &state.header,
+        )
+    }
+
+    fn checkpoint_locked(&self, state: &mut CommitState<D>) -> Result<(), StoreError> {
+        self.settle(state)?;
+        self.refuse_if_poisoned()?;
+        let core = &*self.0.core;
+        if state.log_bytes() > 0 {
+            if let Err(errno) = core.disk.sync_file_system(&core.root) {
+                return Err(self.poison(format!("flushing the base failed: {errno}")));
+            }
+            state.retire_log(core)?;
+        }
+        state.last_commit = None;
+        for id in std::mem::take(&mut state.stages) {
+            let name = names::transaction(id);
+            let removed = control::remove_tree(&core.disk, &core.control.stage, &name);
+            removed.map_err(failed("remove staged files"))?;
+        }
+        if self.oldest_snapshot().is_none() {
+            let purged = control::purge(&core.disk, &core.control.limbo, |_| false);
+            purged.map_err(failed("empty limbo"))?;
+        }
+        state
+            .empty_reserve(core)
+            .map_err(failed("release reserved space"))
+    }
+}
+
+impl<D: Disk> CommitState<D> {
+    /// Everything in the log is durably in the base.
+    pub fn retire_log(&mut self, core: &Core<D>) -> Result<(), StoreError> {
+        for record in self.log.read_all::<CommitRecord>(&core.disk)? {
+            if record.sequence > self.header.last_sequence {
+                let summary = SummaryRecord::from(&record);
+                self.history
+                    .append(&core.disk, &summary)
+                    .map_err(failed("write the history"))?;
+            }
+        }
+        let newest = self.newest.0;
+        self.history
+            .flush(&core.disk, newest)
+            .map_err(failed("flush the history"))?;
+        self.header.last_sequence = newest;
+        self.header.clean = false;
+        control::write_header(&core.disk, &core.control.directory, &self.header)?;
+        self.log
+            .drop_all(&core.disk)
+            .map_err(failed("empty the log"))
+    }
+
+    /// Every commit, oldest first.
+    pub fn summaries(&self, core: &Core<D>) -> Result<Vec<SummaryRecord>, StoreError> {
+        let mut summaries: Vec<SummaryRecord> = self.history.read_all(&core.disk)?;
+        summaries.retain(|summary| summary.sequence <= self.header.last_sequence);
+        summaries.dedup_by_key(|summary| summary.sequence);
+        let newest = summaries
+            .last()
+            .map_or(Sequence(0), |last| Sequence(last.sequence));
+        let records = self.log.read_all::<CommitRecord>(&core.disk)?;
+        let newer = records.iter().filter(|record| record.sequence > newest.0);
+        summaries.extend(newer.map(SummaryRecord::from));
+        Ok(summaries)
+    }
+}
+
+fn failed(step: &'static str) -> impl Fn(Errno) -> StoreError {
+    move |errno| StoreError::Control { step, errno }
+}
+
+fn milliseconds_between(from: Timestamp, to: Timestamp) -> i128 {
+    let nanoseconds =
+        |time: Timestamp| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
+    (nanoseconds(to) - nanoseconds(from)) / 1_000_000
+}

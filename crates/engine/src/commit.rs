@@ -1,0 +1,327 @@
+//! Commit: validate, log, apply. One at a time, under the commit lock.
+//!
+//! 1. `prepare` completes the new objects in the staging directory, durably.
+//! 2. Under the lock, what the transaction overwrites is validated.
+//! 3. The record is appended; durably unless the commit is lazy.
+//! 4. Once the record is durable, and not before, the base is changed.
+//!
+//! Until 3 a failure leaves the transaction open and the base untouched. A
+//! flush or an apply that fails afterwards poisons the store: whether the
+//! commit landed is for recovery to say.
+
+use std::collections::HashMap;
+
+use atomdir_disk::{Access, Disk, Errno, Timestamp};
+use atomdir_format::header::StoreHeader;
+use atomdir_format::record::CommitRecord;
+
+use crate::control;
+use crate::core::Core;
+use crate::error::{ChangedBy, CommitError, StoreError};
+use crate::ids::{Sequence, TransactionId};
+use crate::lock;
+use crate::log::Log;
+use crate::options::Durability;
+use crate::prepare::{Fill, dress, prepare};
+use crate::record_builder;
+use crate::store::Store;
+use crate::transaction::Transaction;
+use crate::validate::Validation;
+use crate::view::View;
+use crate::write_set::{ObjectWrite, WriteSet};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Committed {
+    /// `None`: nothing had changed.
+    pub sequence: Option<Sequence>,
+    /// How many paths were changed.
+    pub changes: u64,
+}
+
+/// What the commit lock guards.
+pub(crate) struct CommitState<D: Disk> {
+    pub log: Log<D>,
+    pub history: Log<D>,
+    pub reserve: D::Handle,
+    /// Holds the store's lock as long as the store is open.
+    pub _lock: D::Handle,
+    pub header: StoreHeader,
+    /// The newest commit in the log.
+    pub newest: Sequence,
+    /// A lazy commit that is not yet in the base.
+    pub pending: Option<Pending>,
+    /// Ended transactions whose staging directories the log may still need.
+    pub stages: Vec<TransactionId>,
+    /// When the last commit was appended.
+    pub last_commit: Option<Timestamp>,
+}
+
+pub(crate) struct Pending {
+    pub record: CommitRecord,
+    pub set: WriteSet,
+}
+
+impl<D: Disk> Store<D> {
+    pub fn commit(&self, transaction: &Transaction<D>) -> Result<Committed, CommitError> {
+        let mut guard = lock(&transaction.view);
+        let view = guard.as_mut().ok_or(CommitError::Ended)?;
+        self.refuse_if_poisoned()?;
+        let mut set = prepare(view)?;
+        let changes = set.summary.len() as u64;
+        if set.is_empty() {
+            drop(guard);
+            self.abort(transaction);
+            return Ok(Committed {
+                sequence: None,
+                changes: 0,
+            });
+        }
+        let mut state = lock(&self.0.commit);
+        self.settle(&mut state)?;
+        self.validate(transaction, &state, &set)?;
+        refresh_replacements(view, &mut set)?;
+        let record = self.append(transaction, &mut state, &set)?;
+        let sequence = Sequence(record.sequence);
+        // From here on the commit has happened.
+        *guard = None;
+        drop(guard);
+        lock(&self.0.open).by_id.remove(&transaction.id());
+        state.stages.push(transaction.id());
+        state.pending = Some(Pending { record, set });
+        let settled = match transaction.durability() {
+            Durability::Durable => self.settle(&mut state),
+            Durability::Lazy => Ok(()),
+        };
+        drop(state);
+        self.ended(transaction.id());
+        settled?;
+        Ok(Committed {
+            sequence: Some(sequence),
+            changes,
+        })
+    }
+
+    fn validate(
+        &self,
+        transaction: &Transaction<D>,
+        state: &CommitState<D>,
+        set: &WriteSet,
+    ) -> Result<(), CommitError> {
+        let core = &*self.0.core;
+        let describe = |sequence| state.describe(core, sequence);
+        let began = transaction.began_change_time;
+        let mut validation = Validation::new(core, transaction.at, began, &describe);
+        validation
+            .run(set)
+            .map_err(|errno| CommitError::io("validate", b"the write set", errno))?;
+        if validation.conflicts.is_empty() {
+            return Ok(());
+        }
+        Err(CommitError::Conflict(validation.conflicts))
+    }
+
+    fn append(
+        &self,
+        transaction: &Transaction<D>,
+        state: &mut CommitState<D>,
+        set: &WriteSet,
+    ) -> Result<CommitRecord, CommitError> {
+        let core = &*self.0.core;
+        let lengths = check_in_place(core, set)?;
+        let now = core.options.clock.now();
+        let head = CommitRecord {
+            sequence: state.newest.next().0,
+            transaction: transaction.id().0,
+            time: now,
+            user: transaction.owner(),
+            label: transaction.label().to_vec(),
+            directories: Vec::new(),
+            objects: Vec::new(),
+            entries: Vec::new(),
+            updates: Vec::new(),
+            summary: set.summary.clone(),
+        };
+        let record = record_builder::build(set, head, &lengths);
+        state.fill_reserve(core, set)?;
+        let appended = state.log.append(&core.disk, &record);
+        appended.map_err(|errno| CommitError::io("write", b".atomdir/log", errno))?;
+        state.newest = Sequence(record.sequence);
+        state.last_commit = Some(now);
+        Ok(record)
+    }
+
+    /// Makes the log durable and brings a waiting commit into the base.
+    pub(crate) fn settle(&self, state: &mut CommitState<D>) -> Result<(), StoreError> {
+        let Some(pending) = state.pending.take() else {
+            return Ok(());
+        };
+        self.refuse_if_poisoned()?;
+        let core = &*self.0.core;
+        if let Err(errno) = state.log.flush(&core.disk, state.newest.0) {
+            return Err(self.poison(format!("flushing the log failed: {errno}")));
+        }
+        self.publish(state, &pending)
+    }
+
+    /// Makes lazy commits durable.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        let mut state = lock(&self.0.commit);
+        self.settle(&mut state)
+    }
+}
+
+/// The reserve always holds so much, for what apply itself may need.
+const RESERVE_MIN: u64 = 1 << 20;
+
+impl<D: Disk> CommitState<D> {
+    pub fn sequence(&self) -> Sequence {
+        self.newest
+    }
+
+    pub fn transaction_high_water(&self) -> u64 {
+        self.header.transaction_high_water
+    }
+
+    pub fn log_bytes(&self) -> u64 {
+        self.log.length()
+    }
+
+    pub fn reserve_ids(&mut self, core: &Core<D>, count: u64) -> Result<u64, StoreError> {
+        self.header.transaction_high_water += count;
+        self.header.clean = false;
+        control::write_header(&core.disk, &core.control.directory, &self.header)?;
+        Ok(self.header.transaction_high_water)
+    }
+
+    /// Sets space aside, so that a commit that was logged cannot fail for want
+    /// of it when it is applied.
+    fn fill_reserve(&self, core: &Core<D>, set: &WriteSet) -> Result<(), CommitError> {
+        let in_place = set.objects.iter().filter_map(|object| {
+            let contents = object.contents.as_ref()?;
+            contents
+                .replacement
+                .is_none()
+                .then(|| contents.pages.total())
+        });
+        let pages: u64 = in_place.sum::<u64>() + set.entries.len() as u64 / 8;
+        let needed = RESERVE_MIN + pages * crate::snapshot::PAGE;
+        match core.disk.allocate(&self.reserve, 0, needed) {
+            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+            Err(errno) => Err(CommitError::io("reserve space for", b"the commit", errno)),
+        }
+    }
+
+    /// Gives the reserved space back to the file system.
+    pub fn empty_reserve(&self, core: &Core<D>) -> Result<(), Errno> {
+        // Blocks reserved beyond the length go only when the length changes.
+        core.disk.set_length(&self.reserve, 1)?;
+        core.disk.set_length(&self.reserve, 0)
+    }
+
+    fn describe(&self, core: &Core<D>, sequence: Sequence) -> ChangedBy {
+        let records = self.summaries(core).unwrap_or_default();
+        let record = records
+            .into_iter()
+            .find(|record| record.sequence == sequence.0);
+        let (transaction, label) =
+            record.map_or((0, Vec::new()), |record| (record.transaction, record.label));
+        ChangedBy::Commit {
+            sequence,
+            transaction: TransactionId(transaction),
+            label,
+        }
+    }
+}
+
+/// Opens every file that will be changed in place, as apply will, while there
+/// is still a way back; gives their present lengths.
+fn check_in_place<D: Disk>(
+    core: &Core<D>,
+    set: &WriteSet,
+) -> Result<HashMap<u64, u64>, CommitError> {
+    let mut lengths = HashMap::new();
+    for object in &set.objects {
+        let is_in_place = object
+            .contents
+            .as_ref()
+            .is_some_and(|contents| contents.replacement.is_none());
+        if !is_in_place {
+            continue;
+        }
+        let (identity, place) = {
+            let state = object.base.state();
+            (state.identity, state.place.clone())
+        };
+        let opened = core.open_at(&place, identity, Access::ReadWrite);
+        let stat = opened.and_then(|file| core.disk.stat(&file));
+        let stat = stat.map_err(|errno| CommitError::io("write to", &object.path, errno))?;
+        lengths.insert(object.base.serial, stat.length);
+    }
+    Ok(lengths)
+}
+
+/// A file prepared as a whole from the snapshot must not undo what others have
+/// since committed to other parts of it.
+fn refresh_replacements<D: Disk>(
+    view: &mut View<D>,
+    set: &mut WriteSet,
+) -> Result<(), CommitError> {
+    for object in &set.objects {
+        let at = view.at;
+        let changed = object
+            .base
+            .state()
+            .changed()
+            .and_then(|changed| changed.anything());
+        let contents = object.contents.as_ref();
+        if contents.is_some_and(|contents| contents.replacement.is_some())
+            && changed.is_some_and(|changed| changed > at)
+        {
+            let refreshed = refresh(view, object);
+            refreshed.map_err(|errno| CommitError::io("stage", &object.path, errno))?;
+        }
+    }
+    Ok(())
+}
+
+fn refresh<D: Disk>(view: &mut View<D>, object: &ObjectWrite) -> Result<(), Errno> {
+    let Some(contents) = &object.contents else {
+        return Ok(());
+    };
+    let file = view.staged_file(object.node)?;
+    let core = view.core.clone();
+    let present = core.stat_now(&object.base)?;
+    let length = contents.length.unwrap_or(present.length);
+    let keep = if contents.length.is_some() {
+        contents.keep
+    } else {
+        present.length
+    };
+    let newest = Sequence(u64::MAX);
+    Fill {
+        base: &object.base,
+        at: newest,
+        pages: &contents.pages,
+        keep,
+        length,
+    }
+    .run(&core, &file)?;
+    let change = &object.attributes;
+    let mut attributes = present.attributes;
+    attributes.mode = change.mode.unwrap_or(attributes.mode);
+    attributes.owner.user = change.user.unwrap_or(attributes.owner.user);
+    attributes.owner.group = change.group.unwrap_or(attributes.owner.group);
+    attributes.times.modified = change.modified.unwrap_or(attributes.times.modified);
+    attributes.times.accessed = change.accessed.unwrap_or(attributes.times.accessed);
+    let mut xattrs = crate::snapshot::Snapshot {
+        core: &core,
+        at: newest,
+    }
+    .xattrs(&object.base)?;
+    for (name, value) in &object.xattrs {
+        xattrs.retain(|(of, _)| of != name);
+        xattrs.extend(value.clone().map(|value| (name.clone(), value)));
+    }
+    dress(&core, &file, object.base.kind, attributes, &xattrs)?;
+    core.disk.sync(&file)
+}

@@ -1,0 +1,234 @@
+//! What snapshots, transactions and commits share: the file system, the
+//! control directory, the base objects known, and the way from one to another.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+
+use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, Result, Stat};
+
+use crate::base::{Base, Place};
+use crate::handles::{HandleCache, HandleKey};
+use crate::lock;
+use crate::options::Options;
+
+pub(crate) struct Core<D: Disk> {
+    pub disk: D,
+    pub root: Arc<D::Handle>,
+    pub control: ControlHandles<D>,
+    /// The control directory's name when it lies in the root directory.
+    pub hidden: Option<Name>,
+    pub device: u64,
+    pub handles: HandleCache<D>,
+    pub root_base: Arc<Base>,
+    pub options: Options,
+    /// Held for writing while a commit changes the base. A reader that met a
+    /// half-moved object waits for it and looks again.
+    pub applying: RwLock<()>,
+    index: Mutex<HashMap<Identity, Weak<Base>>>,
+    serials: AtomicU64,
+}
+
+pub(crate) struct ControlHandles<D: Disk> {
+    pub directory: Arc<D::Handle>,
+    pub stage: Arc<D::Handle>,
+    pub limbo: Arc<D::Handle>,
+    pub clock: Arc<D::Handle>,
+}
+
+impl<D: Disk> Core<D> {
+    pub fn new(
+        disk: D,
+        root: D::Handle,
+        control: ControlHandles<D>,
+        hidden: Option<Name>,
+        options: Options,
+    ) -> Result<Core<D>> {
+        let stat = disk.stat(&root)?;
+        let root_base = Base::new(0, Kind::Directory, stat.identity, Place::Root);
+        let index = HashMap::from([(stat.identity, Arc::downgrade(&root_base))]);
+        Ok(Core {
+            root: Arc::new(root),
+            device: stat.device,
+            handles: HandleCache::new(options.handles_max),
+            index: Mutex::new(index),
+            serials: AtomicU64::new(1),
+            disk,
+            control,
+            hidden,
+            root_base,
+            options,
+            applying: RwLock::new(()),
+        })
+    }
+
+    /// Waits for a commit that is being applied.
+    pub fn wait_for_apply(&self) {
+        drop(self.applying.read().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The base object of this identity; where it was found is remembered if
+    /// it was not known, or is no longer where it was known to be.
+    pub fn intern(&self, stat: &Stat, parent: &Arc<Base>, name: &Name) -> Arc<Base> {
+        let here = || Place::Entry {
+            parent: parent.clone(),
+            name: name.clone(),
+        };
+        let known = lock(&self.index)
+            .get(&stat.identity)
+            .and_then(Weak::upgrade);
+        if let Some(base) = known
+            && base.kind == stat.kind
+        {
+            self.correct_place(&base, here);
+            return base;
+        }
+        let serial = self.serials.fetch_add(1, Ordering::Relaxed);
+        let fresh = Base::new(serial, stat.kind, stat.identity, here());
+        let mut index = lock(&self.index);
+        // Another thread may have been faster.
+        if let Some(base) = index.get(&stat.identity).and_then(Weak::upgrade)
+            && base.kind == stat.kind
+        {
+            return base;
+        }
+        index.insert(stat.identity, Arc::downgrade(&fresh));
+        if serial % INDEX_SWEEP_INTERVAL == 0 {
+            index.retain(|_, base| base.strong_count() > 0);
+        }
+        fresh
+    }
+
+    /// An outside writer may have moved the object since it was first seen.
+    fn correct_place(&self, base: &Arc<Base>, here: impl Fn() -> Place) {
+        let (identity, place) = {
+            let state = base.state();
+            (state.identity, state.place.clone())
+        };
+        let (
+            Place::Entry {
+                parent: old,
+                name: old_name,
+            },
+            Place::Entry { parent, name },
+        ) = (&place, &here())
+        else {
+            return;
+        };
+        if Arc::ptr_eq(old, parent) && old_name == name {
+            return;
+        }
+        let still_there = self
+            .directory(old)
+            .and_then(|handle| self.disk.stat_at(&handle, old_name))
+            .is_ok_and(|stat| stat.identity == identity);
+        if !still_there {
+            let mut state = base.state();
+            if matches!(state.place, Place::Entry { .. }) {
+                state.place = here();
+            }
+        }
+    }
+
+    /// A commit gave the object a new inode.
+    pub fn reindex(&self, base: &Arc<Base>, old: Identity, new: Identity) {
+        let mut index = lock(&self.index);
+        index.remove(&old);
+        index.insert(new, Arc::downgrade(base));
+    }
+
+    /// The directory of the base that this is now, wherever it has gone.
+    pub fn directory(&self, base: &Arc<Base>) -> Result<Arc<D::Handle>> {
+        let (identity, place) = {
+            let state = base.state();
+            (state.identity, state.place.clone())
+        };
+        if let Place::Root = place {
+            return Ok(self.root.clone());
+        }
+        let key = HandleKey::Directory(identity);
+        if let Some(handle) = self.handles.get(key) {
+            return Ok(handle);
+        }
+        let handle = Arc::new(self.open_at(&place, identity, Access::Directory)?);
+        self.handles.insert(key, handle.clone());
+        Ok(handle)
+    }
+
+    /// A regular file's contents, for reading.
+    pub fn contents(&self, identity: Identity, place: &Place) -> Result<Arc<D::Handle>> {
+        let key = HandleKey::Contents(identity);
+        if let Some(handle) = self.handles.get(key) {
+            return Ok(handle);
+        }
+        let handle = Arc::new(self.open_at(place, identity, Access::Read)?);
+        self.handles.insert(key, handle.clone());
+        Ok(handle)
+    }
+
+    /// Opens what is at a place, if it is what it should be; `ESTALE` if not.
+    pub fn open_at(&self, place: &Place, identity: Identity, access: Access) -> Result<D::Handle> {
+        let handle = match place {
+            // The root's own handle serves every access a directory allows.
+            Place::Root => return Err(Errno::INVAL),
+            Place::Entry { parent, name } => {
+                let parent = self.directory(parent)?;
+                self.disk.open(&parent, name, access)
+            }
+            Place::Limbo(name) => self.disk.open(&self.control.limbo, name, access),
+        };
+        let handle = handle.map_err(gone_is_stale)?;
+        if self.disk.stat(&handle)?.identity != identity {
+            return Err(Errno::STALE);
+        }
+        Ok(handle)
+    }
+
+    /// Does something with the object itself, opened for attributes only.
+    pub fn with_object<T>(
+        &self,
+        place: &Place,
+        identity: Identity,
+        act: impl FnOnce(&D::Handle) -> Result<T>,
+    ) -> Result<T> {
+        match place {
+            Place::Root => act(&self.root),
+            _ => act(&self.open_at(place, identity, Access::Path)?),
+        }
+    }
+
+    pub fn stat_place(&self, place: &Place, identity: Identity) -> Result<Stat> {
+        let stat = match place {
+            Place::Root => return self.disk.stat(&self.root),
+            Place::Entry { parent, name } => {
+                let parent = self.directory(parent)?;
+                self.disk.stat_at(&parent, name)
+            }
+            Place::Limbo(name) => self.disk.stat_at(&self.control.limbo, name),
+        };
+        let stat = stat.map_err(gone_is_stale)?;
+        if stat.identity != identity {
+            return Err(Errno::STALE);
+        }
+        Ok(stat)
+    }
+
+    /// What the object looks like in the base now.
+    pub fn stat_now(&self, base: &Base) -> Result<Stat> {
+        let (identity, place) = {
+            let state = base.state();
+            (state.identity, state.place.clone())
+        };
+        self.stat_place(&place, identity)
+    }
+}
+
+/// Entries of dead objects in the index are swept out once per so many births.
+const INDEX_SWEEP_INTERVAL: u64 = 65_536;
+
+fn gone_is_stale(error: Errno) -> Errno {
+    match error {
+        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO => Errno::STALE,
+        other => other,
+    }
+}

@@ -1,0 +1,165 @@
+//! One error per operation; messages say what happened and what to do.
+
+use std::fmt;
+
+use atomdir_disk::Errno;
+
+use crate::ids::{Sequence, TransactionId};
+
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    #[error("another process has the store open")]
+    Locked,
+    #[error("cannot {step} in the control directory: {errno}")]
+    Control { step: &'static str, errno: Errno },
+    #[error(
+        "the store's header is damaged ({reason}); restore '.atomdir/header' from a backup, or run 'atomdir init' after moving the control directory away"
+    )]
+    Header { reason: String },
+    #[error(
+        "the store was copied or restored while commits were still to be recovered; run 'atomdir recover' on the original and copy it again"
+    )]
+    Copied,
+    #[error(
+        "the log is damaged at byte {offset} ({reason}) with valid commits after it; nothing was changed"
+    )]
+    Damaged { offset: u64, reason: String },
+    #[error("commit {sequence} cannot be applied: {path}: {reason}")]
+    Apply {
+        sequence: Sequence,
+        path: String,
+        reason: String,
+    },
+    #[error("the file system has the store mounted read-only")]
+    ReadOnly,
+    #[error(
+        "the store refuses changes until it is recovered, because {reason}; end the service with 'atomdir service stop' and run 'atomdir recover'"
+    )]
+    Poisoned { reason: String },
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum BeginError {
+    #[error("isolation 'serializable' is not available yet; use 'snapshot'")]
+    Unsupported,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommitError {
+    #[error("{}", conflict_message(.0))]
+    Conflict(Vec<Conflict>),
+    #[error("the transaction has ended")]
+    Ended,
+    #[error(
+        "no space left on the store's file system to {step}; nothing was changed and the transaction is still open: free some space and commit again"
+    )]
+    NoSpace { step: &'static str },
+    #[error(
+        "cannot {step} '{path}': {errno}; nothing was changed and the transaction is still open"
+    )]
+    Io {
+        step: &'static str,
+        path: String,
+        errno: Errno,
+    },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl CommitError {
+    pub(crate) fn io(step: &'static str, path: &[u8], errno: Errno) -> CommitError {
+        match errno {
+            Errno::NOSPC | Errno::DQUOT => CommitError::NoSpace { step },
+            _ => CommitError::Io {
+                step,
+                path: String::from_utf8_lossy(path).into_owned(),
+                errno,
+            },
+        }
+    }
+}
+
+/// Something written by the transaction was changed by someone else since it began.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflict {
+    /// In the view, relative to its root.
+    pub path: Vec<u8>,
+    pub what: ConflictKind,
+    pub by: ChangedBy,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConflictKind {
+    Contents,
+    Attributes,
+    Entry,
+    Removed,
+    EntryInRemovedDirectory,
+    DirectoryLoop,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ChangedBy {
+    Commit {
+        sequence: Sequence,
+        transaction: TransactionId,
+        label: Vec<u8>,
+    },
+    Outside,
+}
+
+impl fmt::Display for ConflictKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            ConflictKind::Contents => "its contents were changed",
+            ConflictKind::Attributes => "its attributes were changed",
+            ConflictKind::Entry => "the name was created, replaced or removed",
+            ConflictKind::Removed => "it was removed",
+            ConflictKind::EntryInRemovedDirectory => {
+                "something was created in the removed directory"
+            }
+            ConflictKind::DirectoryLoop => "a directory above was moved below it",
+        })
+    }
+}
+
+impl fmt::Display for ChangedBy {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChangedBy::Commit {
+                sequence,
+                transaction,
+                label,
+            } => {
+                write!(formatter, "by commit {sequence} (transaction {transaction}")?;
+                if !label.is_empty() {
+                    write!(formatter, ": {}", String::from_utf8_lossy(label))?;
+                }
+                formatter.write_str(")")
+            }
+            ChangedBy::Outside => {
+                formatter.write_str("from outside, by a program in no transaction")
+            }
+        }
+    }
+}
+
+fn conflict_message(conflicts: &[Conflict]) -> String {
+    let first = conflicts.first();
+    let example = first.map_or_else(String::new, |conflict| {
+        let path = String::from_utf8_lossy(&conflict.path).into_owned();
+        format!(": '{path}': {} {}", conflict.what, conflict.by)
+    });
+    let more = conflicts.len().saturating_sub(1);
+    let more = if more > 0 {
+        format!(" (and {more} more)")
+    } else {
+        String::new()
+    };
+    format!("conflict{example}{more}; the transaction is still open")
+}

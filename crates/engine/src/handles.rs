@@ -1,0 +1,79 @@
+//! A bounded cache of open handles, least recently used first out.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use atomdir_disk::{Disk, Identity};
+
+use crate::ids::{NodeId, TransactionId};
+use crate::lock;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum HandleKey {
+    /// A directory of the base, of limbo or of a staged tree.
+    Directory(Identity),
+    /// A regular file's contents, for reading.
+    Contents(Identity),
+    /// A staged file of a transaction, for reading and writing.
+    Staged(TransactionId, NodeId),
+}
+
+pub(crate) struct HandleCache<D: Disk> {
+    state: Mutex<State<D>>,
+    handles_max: usize,
+}
+
+struct State<D: Disk> {
+    handles: HashMap<HandleKey, (Arc<D::Handle>, u64)>,
+    uses: u64,
+}
+
+impl<D: Disk> HandleCache<D> {
+    pub fn new(handles_max: usize) -> Self {
+        let state = State {
+            handles: HashMap::new(),
+            uses: 0,
+        };
+        HandleCache {
+            state: Mutex::new(state),
+            handles_max: handles_max.max(16),
+        }
+    }
+
+    pub fn get(&self, key: HandleKey) -> Option<Arc<D::Handle>> {
+        let mut state = lock(&self.state);
+        state.uses += 1;
+        let uses = state.uses;
+        let (handle, used) = state.handles.get_mut(&key)?;
+        *used = uses;
+        Some(handle.clone())
+    }
+
+    pub fn insert(&self, key: HandleKey, handle: Arc<D::Handle>) {
+        let mut state = lock(&self.state);
+        state.uses += 1;
+        let uses = state.uses;
+        state.handles.insert(key, (handle, uses));
+        if state.handles.len() > self.handles_max {
+            state.evict_quarter();
+        }
+    }
+
+    pub fn remove(&self, key: HandleKey) {
+        lock(&self.state).handles.remove(&key);
+    }
+
+    pub fn remove_transaction(&self, id: TransactionId) {
+        let of_it = |key: &HandleKey| matches!(key, HandleKey::Staged(of, _) if *of == id);
+        lock(&self.state).handles.retain(|key, _| !of_it(key));
+    }
+}
+
+impl<D: Disk> State<D> {
+    fn evict_quarter(&mut self) {
+        let mut uses: Vec<u64> = self.handles.values().map(|(_, used)| *used).collect();
+        let quarter = uses.len() / 4;
+        let (_, &mut oldest_kept, _) = uses.select_nth_unstable(quarter);
+        self.handles.retain(|_, (_, used)| *used >= oldest_kept);
+    }
+}

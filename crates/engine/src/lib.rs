@@ -1,0 +1,48 @@
+//! Transactions over ordinary directories: snapshots, views, a redo-only log,
+//! validation, apply and recovery. ARCHITECTURE.md tells how they fit.
+//!
+//! The engine reaches the file system through [`atomdir_disk::Disk`] only, and
+//! is handed its clock; it knows no terminal, environment or network.
+
+mod apply;
+mod base;
+mod check;
+mod checkpoint;
+mod commit;
+mod control;
+mod core;
+mod error;
+mod handles;
+mod ids;
+mod log;
+mod names;
+mod options;
+mod prepare;
+mod publish;
+mod ranges;
+mod record_builder;
+mod recover;
+mod snapshot;
+mod store;
+mod transaction;
+mod validate;
+mod view;
+mod write_set;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use check::CheckReport;
+pub use commit::Committed;
+pub use error::{BeginError, ChangedBy, CommitError, Conflict, ConflictKind, StoreError};
+pub use ids::{NodeId, Sequence, TransactionId};
+pub use options::{BeginOptions, Clock, Durability, Isolation, Options, Privileges};
+pub use recover::RecoveryReport;
+pub use store::{CommitSummary, Store, StoreStatus};
+pub use transaction::{SnapshotObject, Transaction};
+pub use view::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes, SetTime};
+
+/// A panic in another thread leaves no lock of the engine unusable: what a
+/// lock guards is changed last, and whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

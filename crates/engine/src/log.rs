@@ -1,0 +1,151 @@
+//! The write-ahead log's file, and the history file of the same form.
+//!
+//! Invariants
+//! 1. `tail` is the end of the last whole record; what lies behind it was
+//!    never acknowledged.
+//! 2. Each record carries how far all was durable when it was written.
+
+use atomdir_disk::{Disk, Errno};
+use atomdir_format::frame::{self, Record};
+use atomdir_format::header::StoreId;
+use atomdir_format::scan::{Scanned, Scanner};
+
+use crate::error::StoreError;
+
+pub(crate) struct Log<D: Disk> {
+    file: D::Handle,
+    id: StoreId,
+    tail: u64,
+    allocated: u64,
+    /// The last sequence that a completed flush covers.
+    durable: u64,
+}
+
+/// The log's blocks are reserved in steps of this, so that neither appending
+/// nor flushing runs out of space half-way.
+const ALLOCATION_STEP: u64 = 1 << 20;
+
+impl<D: Disk> Log<D> {
+    /// An empty file, or one whose records were all read.
+    pub fn new(file: D::Handle, id: StoreId, tail: u64, durable: u64) -> Log<D> {
+        Log {
+            file,
+            id,
+            tail,
+            allocated: tail,
+            durable,
+        }
+    }
+
+    pub fn length(&self) -> u64 {
+        self.tail
+    }
+
+    /// Appends a record; on failure the log is as it was.
+    pub fn append<R: Record>(&mut self, disk: &D, record: &R) -> Result<(), Errno> {
+        let bytes = frame::encode(self.id, self.durable, record);
+        let end = self.tail + bytes.len() as u64;
+        let written = self
+            .allocate(disk, end)
+            .and_then(|()| disk.write_at(&self.file, &bytes, self.tail));
+        if let Err(errno) = written {
+            // What was written in part must not be taken for a record later.
+            disk.set_length(&self.file, self.tail)?;
+            self.allocated = self.tail;
+            return Err(errno);
+        }
+        self.tail = end;
+        Ok(())
+    }
+
+    fn allocate(&mut self, disk: &D, end: u64) -> Result<(), Errno> {
+        if end <= self.allocated {
+            return Ok(());
+        }
+        let target = end.next_multiple_of(ALLOCATION_STEP);
+        match disk.allocate(&self.file, self.allocated, target - self.allocated) {
+            Ok(()) | Err(Errno::OPNOTSUPP) => {
+                self.allocated = target;
+                Ok(())
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Makes everything appended durable; `last` is the last record's sequence.
+    pub fn flush(&mut self, disk: &D, last: u64) -> Result<(), Errno> {
+        disk.sync_data(&self.file)?;
+        self.durable = last;
+        Ok(())
+    }
+
+    /// Takes back the records from `tail` on, which no one was told of.
+    pub fn cut(&mut self, disk: &D, tail: u64) -> Result<(), Errno> {
+        disk.set_length(&self.file, tail)?;
+        self.tail = tail;
+        self.allocated = tail;
+        Ok(())
+    }
+
+    /// Everything in it is in the base.
+    pub fn drop_all(&mut self, disk: &D) -> Result<(), Errno> {
+        self.cut(disk, 0)?;
+        disk.sync(&self.file)
+    }
+
+    pub fn read_all<R: Record>(&self, disk: &D) -> Result<Vec<R>, StoreError> {
+        read_records(disk, &self.file, self.id, u64::MAX, |_| {}).map(|read| read.records)
+    }
+}
+
+pub(crate) struct ReadRecords<R> {
+    pub records: Vec<R>,
+    pub tail: u64,
+    pub torn: bool,
+}
+
+/// Every record of a file, and where they end.
+pub(crate) fn read_records<D: Disk, R: Record>(
+    disk: &D,
+    file: &D::Handle,
+    id: StoreId,
+    first_at_most: u64,
+    mut each: impl FnMut(&R),
+) -> Result<ReadRecords<R>, StoreError> {
+    let failed = |errno| StoreError::Control {
+        step: "read the log",
+        errno,
+    };
+    let length = disk.stat(file).map_err(failed)?.length;
+    let read = |offset, buffer: &mut [u8]| disk.read_at(file, buffer, offset);
+    let mut scanner = Scanner::<R, _>::new(id, length, first_at_most, read);
+    let mut records = Vec::new();
+    loop {
+        match scanner.step().map_err(failed)? {
+            Scanned::Record { record, .. } => {
+                each(&record);
+                records.push(record);
+            }
+            Scanned::End { offset } => {
+                return Ok(ReadRecords {
+                    records,
+                    tail: offset,
+                    torn: false,
+                });
+            }
+            Scanned::Torn { offset } => {
+                return Ok(ReadRecords {
+                    records,
+                    tail: offset,
+                    torn: true,
+                });
+            }
+            Scanned::Damaged { offset, damage } => {
+                return Err(StoreError::Damaged {
+                    offset,
+                    reason: damage.to_string(),
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The names used in the control directory: see docs/format.md.
+
+use atomdir_disk::{Identity, Name};
+
+use crate::ids::{Sequence, TransactionId};
+
+pub(crate) const HEADER: &str = "header";
+pub(crate) const HEADER_NEW: &str = "header.new";
+pub(crate) const LOG: &str = "log";
+pub(crate) const HISTORY: &str = "history";
+pub(crate) const LOCK: &str = "lock";
+pub(crate) const CLOCK: &str = "clock";
+pub(crate) const RESERVE: &str = "reserve";
+pub(crate) const STAGE: &str = "stage";
+pub(crate) const LIMBO: &str = "limbo";
+
+/// A name that is known to be valid.
+pub(crate) fn fixed(name: &str) -> Name {
+    Name::new(name.as_bytes()).expect("a constant or a formatted number is a valid name")
+}
+
+pub(crate) fn transaction(id: TransactionId) -> Name {
+    fixed(&id.to_string())
+}
+
+pub(crate) fn slot(slot: u64) -> Name {
+    fixed(&slot.to_string())
+}
+
+pub(crate) fn slot_number(name: &Name) -> Option<u64> {
+    std::str::from_utf8(name.as_bytes()).ok()?.parse().ok()
+}
+
+/// Where an object waits that has lost its name, or not yet got its next.
+pub(crate) fn limbo(identity: Identity) -> Name {
+    fixed(&format!("{:x}-{:x}", identity.inode, identity.birth))
+}
+
+/// Where the pages go that a commit overwrites while an older snapshot is open.
+pub(crate) fn saved_pages(identity: Identity, sequence: Sequence) -> Name {
+    fixed(&format!(
+        "{:x}-{:x}.{}",
+        identity.inode, identity.birth, sequence
+    ))
+}

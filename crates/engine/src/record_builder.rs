@@ -1,0 +1,236 @@
+//! Writes a write set down as a commit record: objects by identity, places as
+//! they are now. Called with the commit lock held.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use atomdir_disk::{Extent, Identity, Kind};
+use atomdir_format::record::{
+    CommitRecord, ContentChange, DirectoryReference, EntryChange, Locator, ObjectReference, Update,
+};
+
+use crate::base::{Base, Place};
+use crate::snapshot::PAGE;
+use crate::write_set::{ContentsWrite, Created, CreatedPlace, Object, ObjectWrite, WriteSet};
+
+pub(crate) struct RecordBuilder<'a> {
+    set: &'a WriteSet,
+    record: CommitRecord,
+    directories: HashMap<Identity, u32>,
+    objects: HashMap<Identity, u32>,
+}
+
+/// The record's entries and updates, over the `head` that has none yet.
+/// `lengths` are the present lengths of the files changed in place.
+pub(crate) fn build(
+    set: &WriteSet,
+    head: CommitRecord,
+    lengths: &HashMap<u64, u64>,
+) -> CommitRecord {
+    let mut builder = RecordBuilder {
+        set,
+        record: head,
+        directories: HashMap::new(),
+        objects: HashMap::new(),
+    };
+    builder.add_entries();
+    for object in &set.objects {
+        builder.add_object(object, lengths);
+    }
+    for created in &set.created {
+        builder.add_created(created);
+    }
+    builder.record
+}
+
+impl RecordBuilder<'_> {
+    fn add_entries(&mut self) {
+        for entry in &self.set.entries {
+            let Some(directory) = self.directory(&entry.directory) else {
+                continue;
+            };
+            let before = entry.before.as_ref().map(|base| base.identity());
+            let after = entry.after.as_ref().and_then(|object| self.object(object));
+            let name = entry.name.clone();
+            self.record.entries.push(EntryChange {
+                directory,
+                name,
+                before,
+                after,
+            });
+        }
+    }
+
+    fn add_object(&mut self, object: &ObjectWrite, lengths: &HashMap<u64, u64>) {
+        let base = &object.base;
+        if let Some(index) = object
+            .contents
+            .as_ref()
+            .and_then(|contents| contents.replacement)
+        {
+            self.replace(base, index);
+            return;
+        }
+        let Some(reference) = self.object(&Object::Base(base.clone())) else {
+            return;
+        };
+        let content = object.contents.as_ref().map(|contents| {
+            content_change(contents, lengths.get(&base.serial).copied().unwrap_or(0))
+        });
+        self.record.updates.push(Update {
+            object: reference,
+            attributes: object.attributes,
+            xattrs: object.xattrs.clone(),
+            content,
+        });
+    }
+
+    /// A file that stays in its place gets a new inode.
+    fn replace(&mut self, base: &Arc<Base>, index: usize) {
+        let is_moved = |object: &Option<Object>| matches!(object, Some(Object::Created(created)) if *created == index);
+        if self.set.entries.iter().any(|entry| is_moved(&entry.after)) {
+            return;
+        }
+        let place = base.state().place.clone();
+        let Place::Entry { parent, name } = place else {
+            return;
+        };
+        let Some(directory) = self.directory(&Object::Base(parent)) else {
+            return;
+        };
+        let before = Some(base.identity());
+        let after = self.object(&Object::Created(index));
+        self.record.entries.push(EntryChange {
+            directory,
+            name,
+            before,
+            after,
+        });
+    }
+
+    fn add_created(&mut self, created: &Created) {
+        if created.attributes == Default::default() {
+            return;
+        }
+        let Some(locator) = self.created_locator(created) else {
+            return;
+        };
+        let Created { identity, kind, .. } = *created;
+        let object = self.add_reference(ObjectReference {
+            identity,
+            kind,
+            locator,
+        });
+        self.record.updates.push(Update {
+            object,
+            attributes: created.attributes,
+            xattrs: Vec::new(),
+            content: None,
+        });
+    }
+
+    fn created_locator(&mut self, created: &Created) -> Option<Locator> {
+        match &created.place {
+            CreatedPlace::Slot(slot) => Some(Locator::Staged { slot: *slot }),
+            CreatedPlace::Entry { directory, name } => {
+                let directory = self.directory(&Object::Created(*directory))?;
+                Some(Locator::Entry {
+                    directory,
+                    name: name.clone(),
+                })
+            }
+        }
+    }
+
+    fn base_locator(&mut self, base: &Arc<Base>) -> Option<Locator> {
+        let place = base.state().place.clone();
+        match place {
+            Place::Root => Some(Locator::Root),
+            Place::Limbo(_) => None,
+            Place::Entry { parent, name } => {
+                let directory = self.directory(&Object::Base(parent))?;
+                Some(Locator::Entry { directory, name })
+            }
+        }
+    }
+
+    fn identify(&self, object: &Object) -> (Identity, Kind) {
+        match object {
+            Object::Base(base) => (base.identity(), base.kind),
+            Object::Created(index) => {
+                let created = &self.set.created[*index];
+                (created.identity, created.kind)
+            }
+        }
+    }
+
+    fn locate(&mut self, object: &Object) -> Option<Locator> {
+        match object {
+            Object::Base(base) => self.base_locator(base),
+            Object::Created(index) => {
+                let set = self.set;
+                self.created_locator(&set.created[*index])
+            }
+        }
+    }
+
+    /// The index of a directory, which comes after those it is reached through.
+    fn directory(&mut self, object: &Object) -> Option<u32> {
+        let (identity, _) = self.identify(object);
+        if let Some(index) = self.directories.get(&identity) {
+            return Some(*index);
+        }
+        let locator = self.locate(object)?;
+        let index = self.record.directories.len() as u32;
+        self.record
+            .directories
+            .push(DirectoryReference { identity, locator });
+        self.directories.insert(identity, index);
+        Some(index)
+    }
+
+    fn object(&mut self, object: &Object) -> Option<u32> {
+        let (identity, kind) = self.identify(object);
+        if let Some(index) = self.objects.get(&identity) {
+            return Some(*index);
+        }
+        let locator = self.locate(object)?;
+        Some(self.add_reference(ObjectReference {
+            identity,
+            kind,
+            locator,
+        }))
+    }
+
+    fn add_reference(&mut self, reference: ObjectReference) -> u32 {
+        if let Some(index) = self.objects.get(&reference.identity) {
+            return *index;
+        }
+        let index = self.record.objects.len() as u32;
+        self.objects.insert(reference.identity, index);
+        self.record.objects.push(reference);
+        index
+    }
+}
+
+/// The change of a file in place, given its present length.
+fn content_change(contents: &ContentsWrite, present: u64) -> ContentChange {
+    let (keep, length) = match contents.length {
+        Some(length) => (contents.keep.min(present), length),
+        None => (present, present),
+    };
+    let extents = contents.pages.iter().filter_map(|(start, end)| {
+        let offset = start * PAGE;
+        let end = end.saturating_mul(PAGE).min(length);
+        (offset < end).then(|| Extent {
+            offset,
+            length: end - offset,
+        })
+    });
+    ContentChange {
+        keep,
+        length,
+        slot: contents.slot,
+        extents: extents.collect(),
+    }
+}

@@ -1,0 +1,155 @@
+//! Recovery: the log's tail is composed into one state and applied.
+//!
+//! Nothing survives a crash of the service but the base, the log and what the
+//! log refers to; so afterwards the staging directory and limbo are emptied.
+
+use atomdir_disk::{Disk, Errno, Name};
+use atomdir_format::record::CommitRecord;
+use atomdir_format::summary::SummaryRecord;
+
+use crate::apply::{Apply, ApplyError, Desired};
+use crate::commit::CommitState;
+use crate::control::{self, Control};
+use crate::core::Core;
+use crate::error::StoreError;
+use crate::ids::Sequence;
+use crate::log::{Log, read_records};
+use crate::options::Options;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RecoveryReport {
+    pub commits_replayed: u64,
+    pub bytes_replayed: u64,
+    /// Transactions that were open when the store was last used.
+    pub transactions_discarded: u64,
+    /// The log ended in something that was never a whole record.
+    pub torn_tail: bool,
+}
+
+type Recovered<D> = (Core<D>, CommitState<D>, RecoveryReport);
+
+pub(crate) fn recover<D: Disk>(
+    disk: D,
+    root: D::Handle,
+    control: Control<D>,
+    hidden: Option<Name>,
+    options: Options,
+) -> Result<Recovered<D>, StoreError> {
+    let Control {
+        handles,
+        log,
+        history,
+        reserve,
+        lock,
+        mut header,
+    } = control;
+    let id = header.store_id;
+    let read = read_records::<D, CommitRecord>(&disk, &log, id, header.last_sequence + 1, |_| {})?;
+    let mut tail = read.records;
+    tail.retain(|record| record.sequence > header.last_sequence);
+    let stat = disk.stat(&handles.directory).map_err(failed("examine"))?;
+    if stat.identity != header.control_identity {
+        if !tail.is_empty() {
+            return Err(StoreError::Copied);
+        }
+        header.control_identity = stat.identity;
+    }
+    let summaries = read_records::<D, SummaryRecord>(&disk, &history, id, u64::MAX, |_| {})?;
+    let discarded = disk
+        .list(&handles.stage)
+        .map_err(failed("list staged files"))?
+        .len() as u64;
+    let newest = tail
+        .last()
+        .map_or(header.last_sequence, |record| record.sequence);
+    let mut state = CommitState {
+        log: Log::new(log, id, read.tail, newest),
+        history: Log::new(history, id, summaries.tail, header.last_sequence),
+        reserve,
+        _lock: lock,
+        header,
+        newest: Sequence(newest),
+        pending: None,
+        stages: Vec::new(),
+        last_commit: None,
+    };
+    let report = RecoveryReport {
+        commits_replayed: tail.len() as u64,
+        bytes_replayed: if tail.is_empty() { 0 } else { read.tail },
+        transactions_discarded: discarded.saturating_sub(tail.len() as u64),
+        torn_tail: read.torn,
+    };
+    let core = Core::new(disk, root, handles, hidden, options).map_err(failed("examine"))?;
+    if summaries.torn {
+        state
+            .history
+            .cut(&core.disk, summaries.tail)
+            .map_err(failed("cut the history"))?;
+    }
+    redo(&core, &mut state, &tail, read.torn)?;
+    clean_up(&core, &state)?;
+    Ok((core, state, report))
+}
+
+fn redo<D: Disk>(
+    core: &Core<D>,
+    state: &mut CommitState<D>,
+    tail: &[CommitRecord],
+    torn: bool,
+) -> Result<(), StoreError> {
+    if torn {
+        let end = state.log.length();
+        state
+            .log
+            .cut(&core.disk, end)
+            .map_err(failed("cut the log"))?;
+        state
+            .log
+            .flush(&core.disk, state.newest.0)
+            .map_err(failed("flush the log"))?;
+    }
+    if !tail.is_empty() {
+        // What was read may only be in the page cache; the base must not get
+        // ahead of the log.
+        state
+            .log
+            .flush(&core.disk, state.newest.0)
+            .map_err(failed("flush the log"))?;
+        let mut desired = Desired::default();
+        tail.iter().for_each(|record| desired.compose(record));
+        let run = || Apply::new(core, &desired, false).run();
+        let applied = run().or_else(|error| match error.errno {
+            Some(Errno::NOSPC | Errno::DQUOT) => {
+                let _ = state.empty_reserve(core);
+                run()
+            }
+            _ => Err(error),
+        });
+        applied.map_err(|ApplyError { path, reason, .. }| StoreError::Apply {
+            sequence: state.newest,
+            path,
+            reason,
+        })?;
+        core.disk
+            .sync_file_system(&core.root)
+            .map_err(failed("flush the base"))?;
+    }
+    if state.log.length() > 0 {
+        state.retire_log(core)?;
+    }
+    state.header.clean = false;
+    control::write_header(&core.disk, &core.control.directory, &state.header)
+}
+
+fn clean_up<D: Disk>(core: &Core<D>, state: &CommitState<D>) -> Result<(), StoreError> {
+    for directory in [&core.control.stage, &core.control.limbo] {
+        control::purge(&core.disk, directory, |_| false).map_err(failed("remove leftovers"))?;
+    }
+    state
+        .empty_reserve(core)
+        .map_err(failed("release reserved space"))
+}
+
+fn failed(step: &'static str) -> impl Fn(Errno) -> StoreError {
+    move |errno| StoreError::Control { step, errno }
+}

@@ -1,0 +1,279 @@
+//! An open store: its transactions, its commit order, its state.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use atomdir_disk::{Disk, Errno, Name, Times, Timestamp};
+use atomdir_format::header::StoreId;
+use atomdir_format::record::SummaryLine;
+use atomdir_format::summary::SummaryRecord;
+
+use crate::base::Base;
+use crate::commit::CommitState;
+use crate::control;
+use crate::core::Core;
+use crate::error::{BeginError, StoreError};
+use crate::ids::{Sequence, TransactionId};
+use crate::lock;
+use crate::names;
+use crate::options::{BeginOptions, Isolation, Options};
+use crate::recover::{self, RecoveryReport};
+use crate::transaction::Transaction;
+
+pub struct Store<D: Disk>(pub(crate) Arc<Inner<D>>);
+
+impl<D: Disk> Clone for Store<D> {
+    fn clone(&self) -> Self {
+        Store(self.0.clone())
+    }
+}
+
+/// Locks are taken in the order: a transaction's view, `commit`,
+/// `core.applying`, `open`, `retained`, a base object.
+pub(crate) struct Inner<D: Disk> {
+    pub core: Arc<Core<D>>,
+    /// Serializes commits and checkpoints.
+    pub commit: Mutex<CommitState<D>>,
+    pub open: Mutex<OpenTransactions<D>>,
+    /// Base objects with a history that an open snapshot may need, by serial.
+    pub retained: Mutex<HashMap<u64, Arc<Base>>>,
+    pub poisoned: Mutex<Option<String>>,
+}
+
+pub(crate) struct OpenTransactions<D: Disk> {
+    pub by_id: BTreeMap<TransactionId, Arc<Transaction<D>>>,
+    last_id: u64,
+    high_water: u64,
+    /// The newest commit that is in the base.
+    pub published: Sequence,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitSummary {
+    pub sequence: Sequence,
+    pub transaction: TransactionId,
+    pub time: Timestamp,
+    pub user: u32,
+    pub label: Vec<u8>,
+    pub lines: Vec<SummaryLine>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreStatus {
+    /// The newest commit.
+    pub sequence: Sequence,
+    pub log_bytes: u64,
+    pub open_transactions: usize,
+    /// Base objects whose older state is kept for open snapshots.
+    pub retained_objects: usize,
+    /// Why changes are refused, if they are.
+    pub poisoned: Option<String>,
+}
+
+/// Transaction ids are reserved in the header so many at a time.
+const ID_RESERVE: u64 = 1024;
+
+impl<D: Disk> Store<D> {
+    /// Formats an empty control directory; harmless if that was done before.
+    /// `id` must be random: it keeps foreign bytes from passing as records.
+    pub fn create(disk: &D, control: &D::Handle, id: [u8; 16]) -> Result<(), StoreError> {
+        control::create(disk, control, StoreId(id))
+    }
+
+    /// Opens the store for this process alone and recovers it.
+    /// `hidden`: the control directory's name, if it lies in the root.
+    pub fn open(
+        disk: D,
+        root: D::Handle,
+        control: D::Handle,
+        hidden: Option<Name>,
+        options: Options,
+    ) -> Result<(Store<D>, RecoveryReport), StoreError> {
+        let status = disk.status(&root);
+        let status = status.map_err(|errno| StoreError::Control {
+            step: "examine",
+            errno,
+        })?;
+        if status.read_only {
+            return Err(StoreError::ReadOnly);
+        }
+        let opened = control::open(&disk, control)?;
+        let (core, state, report) = recover::recover(disk, root, opened, hidden, options)?;
+        let sequence = state.sequence();
+        let high_water = state.transaction_high_water();
+        let open = OpenTransactions {
+            by_id: BTreeMap::new(),
+            last_id: high_water,
+            high_water,
+            published: sequence,
+        };
+        let inner = Inner {
+            core: Arc::new(core),
+            commit: Mutex::new(state),
+            open: Mutex::new(open),
+            retained: Mutex::new(HashMap::new()),
+            poisoned: Mutex::new(None),
+        };
+        Ok((Store(Arc::new(inner)), report))
+    }
+
+    pub fn begin(&self, options: BeginOptions) -> Result<Arc<Transaction<D>>, BeginError> {
+        if options.isolation == Isolation::Serializable {
+            return Err(BeginError::Unsupported);
+        }
+        self.refuse_if_poisoned()?;
+        // A snapshot is the base plus nothing: lazy commits must be in it.
+        self.sync()?;
+        self.reserve_ids()?;
+        let _not_applying = self
+            .0
+            .core
+            .applying
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let now = self.stamp()?;
+        let mut open = lock(&self.0.open);
+        open.last_id += 1;
+        let id = TransactionId(open.last_id);
+        let core = self.0.core.clone();
+        let transaction = Transaction::new(core, id, options, open.published, now);
+        let transaction = Arc::new(transaction);
+        open.by_id.insert(id, transaction.clone());
+        Ok(transaction)
+    }
+
+    fn reserve_ids(&self) -> Result<(), StoreError> {
+        let needs_more = {
+            let open = lock(&self.0.open);
+            open.last_id >= open.high_water
+        };
+        if needs_more {
+            let mut state = lock(&self.0.commit);
+            let high_water = state.reserve_ids(&self.0.core, ID_RESERVE)?;
+            lock(&self.0.open).high_water = high_water;
+        }
+        Ok(())
+    }
+
+    /// A moment on the file system's own clock: what changed before has an
+    /// earlier change time, what changes later has not.
+    pub(crate) fn stamp(&self) -> Result<Timestamp, StoreError> {
+        let core = &self.0.core;
+        let time = core.options.clock.now();
+        let times = Times {
+            accessed: time,
+            modified: time,
+        };
+        let touch = || -> Result<Timestamp, Errno> {
+            core.disk.set_times(&core.control.clock, times)?;
+            Ok(core.disk.stat(&core.control.clock)?.changed)
+        };
+        touch().map_err(|errno| StoreError::Control {
+            step: "read the file system's clock",
+            errno,
+        })
+    }
+
+    pub fn transactions(&self) -> Vec<Arc<Transaction<D>>> {
+        lock(&self.0.open).by_id.values().cloned().collect()
+    }
+
+    pub fn transaction(&self, id: TransactionId) -> Option<Arc<Transaction<D>>> {
+        lock(&self.0.open).by_id.get(&id).cloned()
+    }
+
+    pub fn abort(&self, transaction: &Transaction<D>) {
+        let view = lock(&transaction.view).take();
+        if view.is_none() {
+            return;
+        }
+        drop(view);
+        self.ended(transaction.id());
+        let core = &self.0.core;
+        let stage = names::transaction(transaction.id());
+        if let Err(error) = control::remove_tree(&core.disk, &core.control.stage, &stage) {
+            tracing::warn!(%error, transaction = %transaction.id(), "staged files are left until the next start");
+        }
+    }
+
+    /// Bookkeeping for a transaction that has just ended.
+    pub(crate) fn ended(&self, id: TransactionId) {
+        self.0.core.handles.remove_transaction(id);
+        let (oldest, oldest_begin) = {
+            let mut open = lock(&self.0.open);
+            open.by_id.remove(&id);
+            let oldest = open.by_id.values().map(|transaction| transaction.at).min();
+            let begin = open.by_id.values().map(|open| open.began_change_time).min();
+            (oldest.unwrap_or(open.published), begin)
+        };
+        lock(&self.0.retained).retain(|_, base| {
+            let mut state = base.state();
+            let Some(history) = &mut state.history else {
+                return false;
+            };
+            let is_empty = history.prune(oldest, oldest_begin);
+            if is_empty {
+                state.history = None;
+            }
+            !is_empty
+        });
+    }
+
+    /// The oldest snapshot that is open.
+    pub(crate) fn oldest_snapshot(&self) -> Option<Sequence> {
+        lock(&self.0.open)
+            .by_id
+            .values()
+            .map(|transaction| transaction.at)
+            .min()
+    }
+
+    pub(crate) fn refuse_if_poisoned(&self) -> Result<(), StoreError> {
+        match &*lock(&self.0.poisoned) {
+            Some(reason) => Err(StoreError::Poisoned {
+                reason: reason.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn poison(&self, reason: String) -> StoreError {
+        tracing::error!(reason, "the store refuses changes until it is recovered");
+        let reason = lock(&self.0.poisoned).get_or_insert(reason).clone();
+        StoreError::Poisoned { reason }
+    }
+
+    /// Every commit, oldest first.
+    pub fn commits(&self) -> Result<Vec<CommitSummary>, StoreError> {
+        let state = lock(&self.0.commit);
+        let records = state.summaries(&self.0.core)?;
+        Ok(records.into_iter().map(CommitSummary::from).collect())
+    }
+
+    pub fn status(&self) -> StoreStatus {
+        let (sequence, log_bytes) = {
+            let state = lock(&self.0.commit);
+            (state.sequence(), state.log_bytes())
+        };
+        StoreStatus {
+            sequence,
+            log_bytes,
+            open_transactions: lock(&self.0.open).by_id.len(),
+            retained_objects: lock(&self.0.retained).len(),
+            poisoned: lock(&self.0.poisoned).clone(),
+        }
+    }
+}
+
+impl From<SummaryRecord> for CommitSummary {
+    fn from(record: SummaryRecord) -> CommitSummary {
+        CommitSummary {
+            sequence: Sequence(record.sequence),
+            transaction: TransactionId(record.transaction),
+            time: record.time,
+            user: record.user,
+            label: record.label,
+            lines: record.lines,
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! A transaction: its identity, and its view behind a lock.
+
+use std::sync::{Arc, Mutex};
+
+use atomdir_disk::{Disk, Errno, FileSystemStatus, Kind, RenameMode, Result, Timestamp};
+use atomdir_format::record::SummaryLine;
+
+use crate::core::Core;
+use crate::ids::{NodeId, Sequence, TransactionId};
+use crate::lock;
+use crate::options::{BeginOptions, Durability, Isolation};
+use crate::snapshot::Snapshot;
+use crate::view::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes, View};
+
+pub struct Transaction<D: Disk> {
+    pub(crate) core: Arc<Core<D>>,
+    id: TransactionId,
+    options: BeginOptions,
+    began: Timestamp,
+    /// The newest commit in the snapshot.
+    pub(crate) at: Sequence,
+    /// The begin on the file system's own clock, for finding outside writers.
+    pub(crate) began_change_time: Timestamp,
+    /// `None` once the transaction has ended.
+    pub(crate) view: Mutex<Option<View<D>>>,
+}
+
+/// An object as the snapshot has it.
+#[derive(Debug, Clone)]
+pub struct SnapshotObject {
+    pub kind: Kind,
+    pub attributes: NodeAttributes,
+    /// A regular file's contents or a link's target; empty for other kinds.
+    pub contents: Vec<u8>,
+}
+
+impl<D: Disk> Transaction<D> {
+    pub(crate) fn new(
+        core: Arc<Core<D>>,
+        id: TransactionId,
+        options: BeginOptions,
+        at: Sequence,
+        began_change_time: Timestamp,
+    ) -> Transaction<D> {
+        let began = core.options.clock.now();
+        let view = Mutex::new(Some(View::new(core.clone(), id, at)));
+        Transaction {
+            core,
+            id,
+            options,
+            began,
+            at,
+            began_change_time,
+            view,
+        }
+    }
+
+    pub fn id(&self) -> TransactionId {
+        self.id
+    }
+
+    /// The numeric id of the user it belongs to.
+    pub fn owner(&self) -> u32 {
+        self.options.owner
+    }
+
+    pub fn label(&self) -> &[u8] {
+        &self.options.label
+    }
+
+    pub fn began(&self) -> Timestamp {
+        self.began
+    }
+
+    pub fn isolation(&self) -> Isolation {
+        self.options.isolation
+    }
+
+    pub fn durability(&self) -> Durability {
+        self.options.durability
+    }
+
+    pub fn is_open(&self) -> bool {
+        lock(&self.view).is_some()
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut View<D>) -> Result<T>) -> Result<T> {
+        act(lock(&self.view).as_mut().ok_or(Errno::STALE)?)
+    }
+
+    /// What a commit would land, sorted by path.
+    pub fn changes(&self) -> Result<Vec<SummaryLine>> {
+        self.with(|view| view.changes())
+    }
+
+    /// The node at a path of the view, its lookup count unchanged.
+    pub fn resolve(&self, path: &[u8]) -> Result<Option<NodeId>> {
+        self.with(|view| view.resolve(path))
+    }
+
+    /// What the snapshot has at a path, for comparing with the view.
+    pub fn snapshot_contents(&self, path: &[u8]) -> Result<Option<SnapshotObject>> {
+        if !self.is_open() {
+            return Err(Errno::STALE);
+        }
+        let snapshot = Snapshot {
+            core: &self.core,
+            at: self.at,
+        };
+        let Some((base, stat)) = snapshot.resolve(path)? else {
+            return Ok(None);
+        };
+        let contents = match stat.kind {
+            Kind::File => {
+                let mut contents = vec![0; stat.length as usize];
+                snapshot.read(&base, 0, &mut contents)?;
+                contents
+            }
+            Kind::Symlink => snapshot.read_link(&base)?,
+            _ => Vec::new(),
+        };
+        let attributes = crate::view::node::attributes_of(&stat);
+        Ok(Some(SnapshotObject {
+            kind: stat.kind,
+            attributes,
+            contents,
+        }))
+    }
+
+    pub fn lookup(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
+        self.with(|view| view.lookup(parent, name))
+    }
+
+    pub fn forget(&self, node: NodeId, count: u64) {
+        if let Some(view) = lock(&self.view).as_mut() {
+            view.forget(node, count);
+        }
+    }
+
+    pub fn attributes(&self, node: NodeId) -> Result<NodeAttributes> {
+        self.with(|view| view.attributes(node))
+    }
+
+    pub fn set_attributes(
+        &self,
+        node: NodeId,
+        change: SetAttributes,
+        _caller: Caller,
+    ) -> Result<NodeAttributes> {
+        self.with(|view| view.set_attributes(node, change))
+    }
+
+    pub fn read_link(&self, node: NodeId) -> Result<Vec<u8>> {
+        self.with(|view| view.read_link(node))
+    }
+
+    pub fn create(
+        &self,
+        parent: NodeId,
+        name: &[u8],
+        what: NewNode,
+        mode: u32,
+        umask: u32,
+        caller: Caller,
+    ) -> Result<Entry> {
+        self.with(|view| view.create(parent, name, what, mode, umask, caller))
+    }
+
+    pub fn create_unnamed(
+        &self,
+        parent: NodeId,
+        mode: u32,
+        umask: u32,
+        caller: Caller,
+    ) -> Result<Entry> {
+        self.with(|view| view.create_unnamed(parent, mode, umask, caller))
+    }
+
+    pub fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Entry> {
+        self.with(|view| view.link(node, parent, name))
+    }
+
+    pub fn unlink(&self, parent: NodeId, name: &[u8]) -> Result<()> {
+        self.with(|view| view.unlink(parent, name))
+    }
+
+    pub fn remove_directory(&self, parent: NodeId, name: &[u8]) -> Result<()> {
+        self.with(|view| view.remove_directory(parent, name))
+    }
+
+    pub fn rename(
+        &self,
+        parent: NodeId,
+        name: &[u8],
+        new_parent: NodeId,
+        new_name: &[u8],
+        mode: RenameMode,
+    ) -> Result<()> {
+        self.with(|view| view.rename(parent, name, new_parent, new_name, mode))
+    }
+
+    /// Fills the buffer from the offset; less only at the end of the file.
+    pub fn read(
+        &self,
+        node: NodeId,
+        offset: u64,
+        buffer: &mut [u8],
+        caller: Caller,
+    ) -> Result<usize> {
+        let plan = self.with(|view| {
+            view.check_readable(node, caller)?;
+            view.read_plan(node, offset, buffer.len())
+        })?;
+        plan.read(&self.core, buffer)
+    }
+
+    pub fn write(&self, node: NodeId, offset: u64, data: &[u8], kill_set_id: bool) -> Result<()> {
+        self.with(|view| view.write(node, offset, data, kill_set_id))
+    }
+
+    /// `mode` as in fallocate(2).
+    pub fn allocate(&self, node: NodeId, mode: u32, offset: u64, length: u64) -> Result<()> {
+        self.with(|view| view.allocate(node, mode, offset, length))
+    }
+
+    /// The next data, or the next hole, at or after the offset.
+    pub fn seek(&self, node: NodeId, offset: u64, hole: bool) -> Result<u64> {
+        self.with(|view| view.seek(node, offset, hole))
+    }
+
+    /// Every entry but `.` and `..`.
+    pub fn list(&self, node: NodeId) -> Result<Vec<ListEntry>> {
+        self.with(|view| view.list(node))
+    }
+
+    pub fn xattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>> {
+        self.with(|view| view.xattr(node, name))
+    }
+
+    pub fn xattr_names(&self, node: NodeId) -> Result<Vec<Vec<u8>>> {
+        self.with(|view| view.xattr_names(node))
+    }
+
+    /// `flags` as in setxattr(2).
+    pub fn set_xattr(
+        &self,
+        node: NodeId,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+        kill_set_group_id: bool,
+    ) -> Result<()> {
+        self.with(|view| view.set_xattr(node, name, value, flags, kill_set_group_id))
+    }
+
+    pub fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Result<()> {
+        self.with(|view| view.remove_xattr(node, name))
+    }
+
+    /// The space of the file system that the store is on.
+    pub fn status(&self) -> Result<FileSystemStatus> {
+        self.core.disk.status(&self.core.root)
+    }
+}

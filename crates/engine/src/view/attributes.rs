@@ -1,0 +1,152 @@
+//! Reading and setting attributes.
+
+use atomdir_disk::{Disk, Errno, Kind, Result};
+
+use super::View;
+use super::acl::{self, AccessControlList};
+use super::node::{OwnBody, attributes_of};
+use super::types::{Caller, NodeAttributes, SetAttributes, SetTime};
+use crate::ids::NodeId;
+
+const SET_USER_ID: u32 = 0o4000;
+const SET_GROUP_ID: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o010;
+const CAPABILITY: &[u8] = b"security.capability";
+
+impl<D: Disk> View<D> {
+    pub fn attributes(&mut self, id: NodeId) -> Result<NodeAttributes> {
+        let node = self.node(id)?;
+        let Some(own) = node.own() else {
+            let base = node.base.as_ref().ok_or(Errno::STALE)?;
+            return self.snapshot().stat(base).map(|stat| attributes_of(&stat));
+        };
+        let mut attributes = own.attributes;
+        if let OwnBody::File(contents) = &own.body
+            && own.staged.is_some()
+        {
+            let below = if contents.base_limit > 0 {
+                attributes.blocks
+            } else {
+                0
+            };
+            let file = self.staged_file(id)?;
+            attributes.blocks = below.max(self.core.disk.stat(&file)?.blocks);
+        }
+        Ok(attributes)
+    }
+
+    pub fn read_link(&mut self, id: NodeId) -> Result<Vec<u8>> {
+        let node = self.node(id)?;
+        match (node.own().map(|own| &own.body), &node.base) {
+            (Some(OwnBody::Symlink(target)), _) => Ok(target.clone()),
+            (_, Some(base)) if node.kind == Kind::Symlink => self.snapshot().read_link(base),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    /// The kernel checks permissions against the attributes it was told of. If
+    /// an outside writer has closed the file since, a service with more rights
+    /// than the caller must not read it for them.
+    pub fn check_readable(&self, id: NodeId, caller: Caller) -> Result<()> {
+        if caller.user == 0 || !self.core.options.privileges.all {
+            return Ok(());
+        }
+        let node = self.node(id)?;
+        let (Some(base), Some(told)) = (&node.base, node.told) else {
+            return Ok(());
+        };
+        let Ok(present) = self.core.stat_now(base) else {
+            return Ok(());
+        };
+        let is_same = told == (present.attributes.mode, present.attributes.owner);
+        let is_ours = base
+            .state()
+            .changed()
+            .is_some_and(|changed| changed.attributes > Some(self.at));
+        if is_same || is_ours {
+            Ok(())
+        } else {
+            Err(Errno::ACCESS)
+        }
+    }
+
+    pub fn set_attributes(&mut self, id: NodeId, change: SetAttributes) -> Result<NodeAttributes> {
+        if let Some(length) = change.length {
+            self.set_length(id, length)?;
+        }
+        let changes_owner = change.user.is_some() || change.group.is_some();
+        if change.kill_set_id || changes_owner {
+            self.kill_set_id(id)?;
+        }
+        let now = self.now();
+        let own = self.own_mut(id)?;
+        let attributes = &mut own.attributes;
+        attributes.changed = now;
+        if changes_owner {
+            attributes.owner.user = change.user.unwrap_or(attributes.owner.user);
+            attributes.owner.group = change.group.unwrap_or(attributes.owner.group);
+            own.touched.owner = true;
+        }
+        let moment = |time: SetTime| match time {
+            SetTime::Now => now,
+            SetTime::At(time) => time,
+        };
+        if let Some(time) = change.accessed {
+            attributes.accessed = moment(time);
+            own.touched.accessed = true;
+        }
+        if let Some(time) = change.modified {
+            attributes.modified = moment(time);
+            own.touched.modified = true;
+        }
+        if let Some(mode) = change.mode {
+            self.set_mode(id, mode & 0o7777)?;
+        }
+        self.attributes(id)
+    }
+
+    fn set_mode(&mut self, id: NodeId, mode: u32) -> Result<()> {
+        let acl = match self.xattr(id, acl::ACCESS) {
+            Ok(bytes) => Some(bytes),
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => None,
+            Err(error) => return Err(error),
+        };
+        if let Some(bytes) = acl {
+            let mut list = AccessControlList::decode(&bytes)?;
+            list.set_mode_bits(mode);
+            self.own_mut(id)?
+                .xattrs
+                .insert(acl::ACCESS.to_vec(), Some(list.encode()));
+        }
+        let own = self.own_mut(id)?;
+        own.attributes.mode = mode;
+        own.touched.mode = true;
+        Ok(())
+    }
+
+    /// What writing to a file or giving it away does to its privileges.
+    pub(super) fn kill_set_id(&mut self, id: NodeId) -> Result<()> {
+        if self.node(id)?.kind == Kind::Directory {
+            return Ok(());
+        }
+        if self.node(id)?.kind == Kind::File {
+            match self.xattr(id, CAPABILITY) {
+                Ok(_) => {
+                    self.own_mut(id)?.xattrs.insert(CAPABILITY.to_vec(), None);
+                }
+                Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let own = self.own_mut(id)?;
+        let mut killed = SET_USER_ID;
+        if own.attributes.mode & GROUP_EXECUTE != 0 {
+            killed |= SET_GROUP_ID;
+        }
+        if own.attributes.mode & killed != 0 {
+            own.attributes.mode &= !killed;
+            own.touched.mode = true;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! What the view has changed, told as paths.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Kind, Name, Result};
+use atomdir_format::record::{Change, SummaryLine};
+
+use super::View;
+use super::node::{EntryDelta, Node, OwnBody, Touched};
+use crate::base::Base;
+use crate::ids::NodeId;
+
+impl<D: Disk> View<D> {
+    /// Where a node is in the view, or was last.
+    pub fn path(&self, id: NodeId) -> Vec<u8> {
+        let mut names: Vec<&[u8]> = Vec::new();
+        let mut at = id;
+        while let Ok(Node {
+            parent,
+            name: Some(name),
+            ..
+        }) = self.node(at)
+        {
+            names.push(name.as_bytes());
+            at = *parent;
+        }
+        names.reverse();
+        names.join(&b'/')
+    }
+
+    pub fn path_of_entry(&self, directory: NodeId, name: &Name) -> Vec<u8> {
+        join(&self.path(directory), name)
+    }
+
+    /// What a commit would land, sorted by path.
+    pub fn changes(&self) -> Result<Vec<SummaryLine>> {
+        let mut lines = Vec::new();
+        let mut vacated = self.vacated()?;
+        for (directory, name, entry) in self.entry_deltas()? {
+            if let Some(now) = entry.now {
+                let path = self.path_of_entry(directory, name);
+                lines.push(self.entry_line(path, entry, now, &mut vacated)?);
+            }
+        }
+        for (_, paths) in vacated {
+            let removed = paths.into_iter().filter(|(_, replaced)| !replaced);
+            lines.extend(removed.map(|(path, _)| line(Change::Deleted, path)));
+        }
+        for id in self.changed_nodes() {
+            if self.node(id)?.is_modified() {
+                lines.push(line(Change::Modified, self.path(id)));
+            }
+        }
+        lines.sort_by(|a, b| (&a.path, a.change).cmp(&(&b.path, b.change)));
+        Ok(lines)
+    }
+
+    fn entry_deltas(&self) -> Result<Vec<(NodeId, &Name, &EntryDelta)>> {
+        let mut deltas = Vec::new();
+        for id in self.changed_nodes() {
+            if let Some(delta) = self.node(id)?.directory_delta() {
+                deltas.extend(delta.entries.iter().map(|(name, entry)| (id, name, entry)));
+            }
+        }
+        Ok(deltas)
+    }
+
+    /// The old names that objects of the base have lost, by the object's
+    /// serial; and whether something else has that name now.
+    fn vacated(&self) -> Result<HashMap<u64, Vec<(Vec<u8>, bool)>>> {
+        let mut vacated: HashMap<u64, Vec<(Vec<u8>, bool)>> = HashMap::new();
+        for (directory, name, entry) in self.entry_deltas()? {
+            if let Some(before) = &entry.before {
+                let path = self.old_path(before, directory, name);
+                vacated
+                    .entry(before.serial)
+                    .or_default()
+                    .push((path, entry.now.is_some()));
+            }
+        }
+        Ok(vacated)
+    }
+
+    /// The directory may itself have been moved in the view.
+    fn old_path(&self, before: &Arc<Base>, directory: NodeId, name: &Name) -> Vec<u8> {
+        let above = self
+            .node(directory)
+            .ok()
+            .and_then(|node| node.base.as_ref());
+        match above.and_then(|above| above.path()) {
+            Some(above) => join(&above, name),
+            None => before
+                .path()
+                .unwrap_or_else(|| self.path_of_entry(directory, name)),
+        }
+    }
+
+    fn entry_line(
+        &self,
+        path: Vec<u8>,
+        entry: &EntryDelta,
+        now: NodeId,
+        vacated: &mut HashMap<u64, Vec<(Vec<u8>, bool)>>,
+    ) -> Result<SummaryLine> {
+        let node = self.node(now)?;
+        let moved_from = node
+            .base
+            .as_ref()
+            .and_then(|base| vacated.get_mut(&base.serial)?.pop());
+        if let Some((from, _)) = moved_from {
+            return Ok(SummaryLine {
+                change: Change::Renamed,
+                path,
+                from: Some(from),
+            });
+        }
+        let change = match &entry.before {
+            None => Change::Added,
+            Some(before) if before.kind == node.kind => Change::Modified,
+            Some(_) => Change::TypeChanged,
+        };
+        Ok(line(change, path))
+    }
+}
+
+impl Node {
+    /// An object of the base whose contents or attributes were changed.
+    pub(crate) fn is_modified(&self) -> bool {
+        let (Some(own), Some(_)) = (&self.own, &self.base) else {
+            return false;
+        };
+        let contents = self.kind == Kind::File && !matches!(own.body, OwnBody::Unchanged);
+        let attributes = own.touched != Touched::default() || !own.xattrs.is_empty();
+        own.attributes.links > 0 && (contents || attributes)
+    }
+}
+
+fn line(change: Change, path: Vec<u8>) -> SummaryLine {
+    SummaryLine {
+        change,
+        path,
+        from: None,
+    }
+}
+
+fn join(above: &[u8], name: &Name) -> Vec<u8> {
+    if above.is_empty() {
+        name.as_bytes().to_vec()
+    } else {
+        [above, name.as_bytes()].join(&b'/')
+    }
+}

@@ -1,0 +1,333 @@
+//! Reading and writing regular files: pages of the staged file over the base.
+
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Errno, Kind, Result};
+
+use super::View;
+use super::node::{Contents, OwnBody};
+use crate::base::Base;
+use crate::core::Core;
+use crate::ids::{NodeId, Sequence};
+use crate::ranges::RangeSet;
+use crate::snapshot::{PAGE, Snapshot};
+
+const LENGTH_MAX: u64 = i64::MAX as u64;
+const KEEP_SIZE: u32 = 0x01;
+const PUNCH_HOLE: u32 = 0x02;
+const ZERO_RANGE: u32 = 0x10;
+
+/// What a read needs, taken under the transaction's lock and carried out
+/// without it.
+pub(crate) struct ReadPlan<D: Disk> {
+    pub length: usize,
+    offset: u64,
+    base: Option<Arc<Base>>,
+    base_limit: u64,
+    staged: Option<Arc<D::Handle>>,
+    /// Pages of the staged file; empty when it holds everything.
+    pages: RangeSet,
+    at: Sequence,
+}
+
+impl<D: Disk> ReadPlan<D> {
+    /// Fills the first `length` bytes of the buffer.
+    pub fn read(&self, core: &Core<D>, buffer: &mut [u8]) -> Result<usize> {
+        let buffer = &mut buffer[..self.length];
+        let end = self.offset + self.length as u64;
+        let mut at = self.offset;
+        while at < end {
+            let (is_staged, until) = self.run_at(at);
+            let until = until.min(end);
+            let part = &mut buffer[(at - self.offset) as usize..(until - self.offset) as usize];
+            if is_staged {
+                self.read_staged(core, at, part)?;
+            } else {
+                self.read_base(core, at, part)?;
+            }
+            at = until;
+        }
+        Ok(self.length)
+    }
+
+    fn run_at(&self, offset: u64) -> (bool, u64) {
+        if self.base_limit == 0 {
+            return (self.staged.is_some(), u64::MAX);
+        }
+        let (inside, until) = self.pages.run_at(offset / PAGE);
+        (inside, until.saturating_mul(PAGE))
+    }
+
+    fn read_staged(&self, core: &Core<D>, offset: u64, part: &mut [u8]) -> Result<()> {
+        let count = match &self.staged {
+            Some(file) => core.disk.read_at(file, part, offset)?,
+            None => 0,
+        };
+        part[count..].fill(0);
+        Ok(())
+    }
+
+    fn read_base(&self, core: &Core<D>, offset: u64, part: &mut [u8]) -> Result<()> {
+        let shown = self
+            .base_limit
+            .saturating_sub(offset)
+            .min(part.len() as u64) as usize;
+        let (below, rest) = part.split_at_mut(shown);
+        rest.fill(0);
+        match &self.base {
+            Some(base) if shown > 0 => Snapshot { core, at: self.at }.read(base, offset, below),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<D: Disk> View<D> {
+    pub fn read_plan(&mut self, id: NodeId, offset: u64, length: usize) -> Result<ReadPlan<D>> {
+        let total = self.file_length(id)?;
+        let length = total.saturating_sub(offset).min(length as u64);
+        let node = self.node(id)?;
+        let base = node.base.clone();
+        let (base_limit, pages) = match node.contents() {
+            Some(contents) => {
+                let first = offset / PAGE;
+                let end = (offset + length).div_ceil(PAGE);
+                let mut pages = RangeSet::default();
+                let mut at = first;
+                while at < end && contents.base_limit > 0 {
+                    let (inside, until) = contents.pages.run_at(at);
+                    if inside {
+                        pages.insert(at, until.min(end));
+                    }
+                    at = until;
+                }
+                (contents.base_limit, pages)
+            }
+            None => (total, RangeSet::default()),
+        };
+        let staged = match self.staged(id)? {
+            Some(_) => Some(self.staged_file(id)?),
+            None => None,
+        };
+        let length = length as usize;
+        Ok(ReadPlan {
+            length,
+            offset,
+            base,
+            base_limit,
+            staged,
+            pages,
+            at: self.at,
+        })
+    }
+
+    fn file_length(&self, id: NodeId) -> Result<u64> {
+        let node = self.node(id)?;
+        match (node.kind, node.own(), &node.base) {
+            (Kind::File, Some(own), _) => Ok(own.attributes.length),
+            (Kind::File, None, Some(base)) => Ok(self.snapshot().stat(base)?.length),
+            (Kind::Directory, ..) => Err(Errno::ISDIR),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    pub(super) fn contents_mut(&mut self, id: NodeId) -> Result<&mut Contents> {
+        let own = self.own_mut(id)?;
+        if let OwnBody::Unchanged = own.body {
+            let contents = Contents {
+                base_limit: own.attributes.length,
+                pages: RangeSet::default(),
+            };
+            own.body = OwnBody::File(contents);
+        }
+        match &mut own.body {
+            OwnBody::File(contents) => Ok(contents),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    pub fn write(&mut self, id: NodeId, offset: u64, data: &[u8], kill_set_id: bool) -> Result<()> {
+        let end = offset
+            .checked_add(data.len() as u64)
+            .filter(|end| *end <= LENGTH_MAX);
+        let end = end.ok_or(Errno::FBIG)?;
+        self.file_length(id)?;
+        if kill_set_id {
+            self.kill_set_id(id)?;
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.fill_edges(id, offset, end)?;
+        let file = self.staged_file(id)?;
+        self.core.disk.write_at(&file, data, offset)?;
+        self.own_pages(id, offset, end)?;
+        self.wrote(id, end)
+    }
+
+    /// Fills from the base those pages of a range that will not be overwritten
+    /// whole.
+    fn fill_edges(&mut self, id: NodeId, offset: u64, end: u64) -> Result<()> {
+        let (first, last) = (offset / PAGE, (end - 1) / PAGE);
+        if !offset.is_multiple_of(PAGE) {
+            self.fill_page(id, first)?;
+        }
+        if !end.is_multiple_of(PAGE) && (last != first || offset.is_multiple_of(PAGE)) {
+            self.fill_page(id, last)?;
+        }
+        Ok(())
+    }
+
+    /// From now on the staged file has the pages of a range.
+    fn own_pages(&mut self, id: NodeId, offset: u64, end: u64) -> Result<()> {
+        let contents = self.contents_mut(id)?;
+        if contents.base_limit > 0 {
+            contents.pages.insert(offset / PAGE, end.div_ceil(PAGE));
+        }
+        Ok(())
+    }
+
+    fn fill_page(&mut self, id: NodeId, page: u64) -> Result<()> {
+        let contents = self.contents_mut(id)?;
+        let start = page * PAGE;
+        if contents.pages.contains(page) || start >= contents.base_limit {
+            return Ok(());
+        }
+        let shown = (contents.base_limit - start).min(PAGE) as usize;
+        let base = self.node(id)?.base.clone().ok_or(Errno::STALE)?;
+        let mut buffer = [0; PAGE as usize];
+        self.snapshot().read(&base, start, &mut buffer[..shown])?;
+        let file = self.staged_file(id)?;
+        self.core.disk.write_at(&file, &buffer[..shown], start)
+    }
+
+    /// Bookkeeping of every change of contents that reaches `end`.
+    fn wrote(&mut self, id: NodeId, end: u64) -> Result<()> {
+        let now = self.now();
+        let own = self.own_mut(id)?;
+        let attributes = &mut own.attributes;
+        attributes.length = attributes.length.max(end);
+        attributes.modified = now;
+        attributes.changed = now;
+        own.touched.modified = true;
+        Ok(())
+    }
+
+    pub(super) fn set_length(&mut self, id: NodeId, length: u64) -> Result<()> {
+        let old = self.file_length(id)?;
+        if length > LENGTH_MAX {
+            return Err(Errno::FBIG);
+        }
+        let contents = self.contents_mut(id)?;
+        if length < old {
+            contents.base_limit = contents.base_limit.min(length);
+            contents.pages.truncate(length.div_ceil(PAGE));
+            if contents.base_limit == 0 {
+                contents.pages.truncate(0);
+            }
+            if self.staged(id)?.is_some() {
+                let file = self.staged_file(id)?;
+                if self.core.disk.stat(&file)?.length > length {
+                    self.core.disk.set_length(&file, length)?;
+                }
+            }
+        }
+        self.wrote(id, 0)?;
+        self.own_mut(id)?.attributes.length = length;
+        Ok(())
+    }
+
+    pub fn allocate(&mut self, id: NodeId, mode: u32, offset: u64, length: u64) -> Result<()> {
+        let total = self.file_length(id)?;
+        let end = offset
+            .checked_add(length)
+            .filter(|end| *end <= LENGTH_MAX)
+            .ok_or(Errno::FBIG)?;
+        if length == 0 {
+            return Err(Errno::INVAL);
+        }
+        let reaches = if mode & KEEP_SIZE != 0 { total } else { end };
+        match mode & !KEEP_SIZE {
+            0 => {
+                self.contents_mut(id)?;
+                if self.is_private_file(id)? {
+                    let file = self.staged_file(id)?;
+                    self.core.disk.allocate(&file, offset, length)?;
+                }
+            }
+            PUNCH_HOLE if mode & KEEP_SIZE != 0 => self.zero_range(id, offset, end.min(total))?,
+            ZERO_RANGE => self.zero_range(id, offset, end.min(reaches))?,
+            _ => return Err(Errno::OPNOTSUPP),
+        }
+        self.wrote(id, reaches)
+    }
+
+    /// Makes a range read as zeros, with holes where whole pages allow it.
+    fn zero_range(&mut self, id: NodeId, offset: u64, end: u64) -> Result<()> {
+        if offset >= end {
+            return Ok(());
+        }
+        self.fill_edges(id, offset, end)?;
+        let file = self.staged_file(id)?;
+        // The staged file may still be shorter than the range.
+        if self.core.disk.stat(&file)?.length < end {
+            self.core.disk.set_length(&file, end)?;
+        }
+        self.core.disk.punch_hole(&file, offset, end - offset)?;
+        self.own_pages(id, offset, end)
+    }
+
+    pub fn seek(&mut self, id: NodeId, offset: u64, hole: bool) -> Result<u64> {
+        let total = self.file_length(id)?;
+        if offset >= total {
+            return Err(Errno::NXIO);
+        }
+        let mut at = offset;
+        while at < total {
+            let (is_data, until) = self.data_run(id, at)?;
+            if is_data != hole {
+                return Ok(at);
+            }
+            at = until;
+        }
+        if hole { Ok(total) } else { Err(Errno::NXIO) }
+    }
+
+    /// Whether there is data at an offset, and until where that holds.
+    pub(crate) fn data_run(&mut self, id: NodeId, at: u64) -> Result<(bool, u64)> {
+        let node = self.node(id)?;
+        let base = node.base.clone();
+        let (limit, in_pages, until) = match node.contents() {
+            None => (u64::MAX, false, u64::MAX),
+            Some(contents) if contents.base_limit == 0 => (0, true, u64::MAX),
+            Some(contents) => {
+                let (inside, until) = contents.pages.run_at(at / PAGE);
+                (contents.base_limit, inside, until.saturating_mul(PAGE))
+            }
+        };
+        let next = if in_pages {
+            match self.staged(id)? {
+                Some(_) => {
+                    let file = self.staged_file(id)?;
+                    self.core.disk.next_data(&file, at)?
+                }
+                None => None,
+            }
+        } else if let (Some(base), true) = (base, at < limit) {
+            self.snapshot().next_data(&base, at)?
+        } else {
+            None
+        };
+        let until = if !in_pages && at < limit {
+            until.min(limit)
+        } else {
+            until
+        };
+        Ok(match next {
+            Some(run) if run.offset <= at => {
+                (true, (run.offset.saturating_add(run.length)).min(until))
+            }
+            Some(run) => (false, run.offset.min(until)),
+            None => (false, until),
+        })
+    }
+}

@@ -1,0 +1,314 @@
+//! Operations on names: create, link, unlink, rename.
+
+use atomdir_disk::{Disk, Errno, Kind, Name, Owner, RenameMode, Result};
+
+use super::View;
+use super::acl::{self, AccessControlList};
+use super::node::{Contents, DirectoryDelta, Own, OwnBody, Touched};
+use super::tree::parse_name;
+use super::types::{Caller, Entry, NewNode, NodeAttributes};
+use crate::ids::NodeId;
+
+const SET_GROUP_ID: u32 = 0o2000;
+
+impl<D: Disk> View<D> {
+    pub fn create(
+        &mut self,
+        parent: NodeId,
+        name: &[u8],
+        what: NewNode,
+        mode: u32,
+        umask: u32,
+        caller: Caller,
+    ) -> Result<Entry> {
+        let name = self.free_name(parent, name)?;
+        let is_directory = what == NewNode::Directory;
+        let id = self.new_node(parent, Some(&name), what, mode, umask, caller)?;
+        self.set_entry(parent, &name, Some(id))?;
+        if is_directory {
+            self.own_mut(parent)?.attributes.links += 1;
+        }
+        self.entry(id)
+    }
+
+    /// A file without a name (O_TMPFILE), which `link` may give one.
+    pub fn create_unnamed(
+        &mut self,
+        parent: NodeId,
+        mode: u32,
+        umask: u32,
+        caller: Caller,
+    ) -> Result<Entry> {
+        self.live_directory(parent)?;
+        let id = self.new_node(parent, None, NewNode::File, mode, umask, caller)?;
+        self.own_mut(id)?.attributes.links = 0;
+        self.entry(id)
+    }
+
+    /// Checks that a name may be created in a directory.
+    fn free_name(&mut self, parent: NodeId, name: &[u8]) -> Result<Name> {
+        let name = parse_name(name)?;
+        if self.child(parent, &name)?.is_some() {
+            return Err(Errno::EXIST);
+        }
+        self.refuse_hidden(parent, &name)?;
+        Ok(name)
+    }
+
+    /// The control directory's name cannot be taken.
+    fn refuse_hidden(&self, parent: NodeId, name: &Name) -> Result<()> {
+        if parent == NodeId::ROOT && self.core.hidden.as_ref() == Some(name) {
+            return Err(Errno::PERM);
+        }
+        Ok(())
+    }
+
+    fn new_node(
+        &mut self,
+        parent: NodeId,
+        name: Option<&Name>,
+        what: NewNode,
+        mode: u32,
+        umask: u32,
+        caller: Caller,
+    ) -> Result<NodeId> {
+        let above = self.attributes(parent)?;
+        let kind = what.kind();
+        let mut mode = mode & 0o7777;
+        let mut group = caller.group;
+        if above.mode & SET_GROUP_ID != 0 {
+            group = above.owner.group;
+            if kind == Kind::Directory {
+                mode |= SET_GROUP_ID;
+            }
+        }
+        let mut own = Own {
+            attributes: self.new_attributes(
+                kind,
+                Owner {
+                    user: caller.user,
+                    group,
+                },
+            ),
+            touched: Touched {
+                mode: true,
+                owner: true,
+                accessed: true,
+                modified: true,
+            },
+            stamp: None,
+            xattrs: Default::default(),
+            body: OwnBody::Special,
+            staged: None,
+        };
+        own.attributes.mode = self.inherit_acl(parent, kind, mode, umask, &mut own)?;
+        match what {
+            NewNode::File => own.body = OwnBody::File(Contents::default()),
+            NewNode::Directory => own.body = OwnBody::Directory(DirectoryDelta::default()),
+            NewNode::Symlink(target) => {
+                own.attributes.length = target.len() as u64;
+                own.body = OwnBody::Symlink(target);
+            }
+            NewNode::CharacterDevice(number) | NewNode::BlockDevice(number) => {
+                own.attributes.device_number = number;
+            }
+            NewNode::Fifo | NewNode::Socket => {}
+        }
+        let id = self.insert(kind, None, name.map(|name| (parent, name.clone())));
+        self.node_mut(id)?.own = Some(Box::new(own));
+        self.mark_changed(id);
+        Ok(id)
+    }
+
+    fn new_attributes(&mut self, kind: Kind, owner: Owner) -> NodeAttributes {
+        let now = self.now();
+        self.next_inode += 1;
+        NodeAttributes {
+            inode: self.next_inode,
+            kind,
+            mode: 0,
+            links: if kind == Kind::Directory { 2 } else { 1 },
+            owner,
+            device_number: 0,
+            length: 0,
+            blocks: 0,
+            accessed: now,
+            modified: now,
+            changed: now,
+        }
+    }
+
+    /// The mode of a new object under its directory's default ACL, which takes
+    /// the umask's place, or under the umask.
+    fn inherit_acl(
+        &mut self,
+        parent: NodeId,
+        kind: Kind,
+        mode: u32,
+        umask: u32,
+        own: &mut Own,
+    ) -> Result<u32> {
+        if kind == Kind::Symlink {
+            return Ok(0o777);
+        }
+        let Some(default) = self.default_acl(parent)? else {
+            return Ok(mode & !umask);
+        };
+        let list = AccessControlList::decode(&default)?;
+        let (access, mode) = list.inherit(mode);
+        if !access.is_minimal() {
+            own.xattrs
+                .insert(acl::ACCESS.to_vec(), Some(access.encode()));
+        }
+        if kind == Kind::Directory {
+            own.xattrs
+                .insert(acl::DEFAULT.to_vec(), Some(default.to_vec()));
+        }
+        Ok(mode)
+    }
+
+    pub fn link(&mut self, id: NodeId, parent: NodeId, name: &[u8]) -> Result<Entry> {
+        if self.node(id)?.kind == Kind::Directory {
+            return Err(Errno::PERM);
+        }
+        let name = self.free_name(parent, name)?;
+        let now = self.now();
+        let own = self.own_mut(id)?;
+        let unnamed = own.attributes.links == 0;
+        own.attributes.links += 1;
+        own.attributes.changed = now;
+        self.set_entry(parent, &name, Some(id))?;
+        if unnamed {
+            self.reparent(id, parent, &name)?;
+        }
+        self.entry(id)
+    }
+
+    pub fn unlink(&mut self, parent: NodeId, name: &[u8]) -> Result<()> {
+        let name = parse_name(name)?;
+        let id = self.child(parent, &name)?.ok_or(Errno::NOENT)?;
+        if self.node(id)?.kind == Kind::Directory {
+            return Err(Errno::ISDIR);
+        }
+        self.drop_link(id)?;
+        self.set_entry(parent, &name, None)?;
+        self.settle(id);
+        Ok(())
+    }
+
+    pub fn remove_directory(&mut self, parent: NodeId, name: &[u8]) -> Result<()> {
+        let name = parse_name(name)?;
+        let id = self.child(parent, &name)?.ok_or(Errno::NOENT)?;
+        if self.node(id)?.kind != Kind::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        if !self.is_empty_directory(id)? {
+            return Err(Errno::NOTEMPTY);
+        }
+        self.drop_directory(id, parent)?;
+        self.set_entry(parent, &name, None)?;
+        self.settle(id);
+        Ok(())
+    }
+
+    /// One name less for something that is not a directory.
+    fn drop_link(&mut self, id: NodeId) -> Result<()> {
+        let now = self.now();
+        let own = self.own_mut(id)?;
+        own.attributes.links = own.attributes.links.saturating_sub(1);
+        own.attributes.changed = now;
+        if own.attributes.links == 0 {
+            self.mark_dying(id)?;
+        }
+        Ok(())
+    }
+
+    /// An empty directory loses its name.
+    fn drop_directory(&mut self, id: NodeId, parent: NodeId) -> Result<()> {
+        self.delta_mut(id)?.removed = true;
+        self.own_mut(id)?.attributes.links = 0;
+        let above = &mut self.own_mut(parent)?.attributes;
+        above.links = above.links.saturating_sub(1);
+        self.mark_dying(id)
+    }
+
+    fn mark_dying(&mut self, id: NodeId) -> Result<()> {
+        if let Some(base) = self.node(id)?.base.clone() {
+            self.dying.insert(base.serial, base);
+        }
+        Ok(())
+    }
+
+    pub fn rename(
+        &mut self,
+        parent: NodeId,
+        name: &[u8],
+        new_parent: NodeId,
+        new_name: &[u8],
+        mode: RenameMode,
+    ) -> Result<()> {
+        let from = (parent, parse_name(name)?);
+        let to = (new_parent, parse_name(new_name)?);
+        let source = self.child(from.0, &from.1)?.ok_or(Errno::NOENT)?;
+        let target = self.child(to.0, &to.1)?;
+        self.refuse_hidden(to.0, &to.1)?;
+        if self.is_ancestor(source, to.0)? {
+            return Err(Errno::INVAL);
+        }
+        let now = self.now();
+        match (mode, target) {
+            (RenameMode::NoReplace, Some(_)) => Err(Errno::EXIST),
+            (RenameMode::Exchange, None) => Err(Errno::NOENT),
+            (_, Some(target)) if target == source => Ok(()),
+            (RenameMode::Exchange, Some(target)) => {
+                if self.is_ancestor(target, from.0)? {
+                    return Err(Errno::INVAL);
+                }
+                self.move_node(target, to.0, (from.0, &from.1))?;
+                self.move_node(source, from.0, (to.0, &to.1))?;
+                self.own_mut(target)?.attributes.changed = now;
+                self.own_mut(source)?.attributes.changed = now;
+                Ok(())
+            }
+            (_, target) => {
+                if let Some(target) = target {
+                    self.drop_target(source, target, to.0)?;
+                }
+                self.own_mut(source)?.attributes.changed = now;
+                self.move_node(source, from.0, (to.0, &to.1))?;
+                self.set_entry(from.0, &from.1, None)?;
+                if let Some(target) = target {
+                    self.settle(target);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// What a rename replaces loses its name.
+    fn drop_target(&mut self, source: NodeId, target: NodeId, parent: NodeId) -> Result<()> {
+        let source_is_directory = self.node(source)?.kind == Kind::Directory;
+        let target_is_directory = self.node(target)?.kind == Kind::Directory;
+        match (source_is_directory, target_is_directory) {
+            (true, false) => Err(Errno::NOTDIR),
+            (false, true) => Err(Errno::ISDIR),
+            (false, false) => self.drop_link(target),
+            (true, true) => {
+                if !self.is_empty_directory(target)? {
+                    return Err(Errno::NOTEMPTY);
+                }
+                self.drop_directory(target, parent)
+            }
+        }
+    }
+
+    fn move_node(&mut self, id: NodeId, from: NodeId, to: (NodeId, &Name)) -> Result<()> {
+        if self.node(id)?.kind == Kind::Directory && from != to.0 {
+            let above = &mut self.own_mut(from)?.attributes;
+            above.links = above.links.saturating_sub(1);
+            self.own_mut(to.0)?.attributes.links += 1;
+        }
+        self.set_entry(to.0, to.1, Some(id))?;
+        self.reparent(id, to.0, to.1)
+    }
+}

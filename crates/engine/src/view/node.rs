@@ -1,0 +1,164 @@
+//! The nodes of a view: the difference between its tree and its snapshot.
+//!
+//! Invariants
+//! 1. A node without `own` looks exactly as the snapshot has it.
+//! 2. A node is kept while the kernel knows it (`lookups`), while another has
+//!    it as parent (`children`), while an entry of the difference names it
+//!    (`links` of a node with `own`, or `listed`), or while it holds changes
+//!    that a commit must write or validate.
+//! 3. `own.entries` holds no entry that equals the snapshot's.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use atomdir_disk::{Identity, Kind, Name, Owner, Stat};
+
+use super::types::NodeAttributes;
+use crate::base::{Base, Stamp};
+use crate::ids::NodeId;
+use crate::ranges::RangeSet;
+
+pub(crate) struct Node {
+    pub kind: Kind,
+    /// The object of the snapshot; `None` for one the transaction made.
+    pub base: Option<Arc<Base>>,
+    /// Where the node is in the view, or was last; the root is its own parent.
+    pub parent: NodeId,
+    pub name: Option<Name>,
+    /// How often the kernel was told of it and has not yet forgotten it.
+    pub lookups: u64,
+    /// The mode and owner by which the kernel first let callers in.
+    pub told: Option<(u32, Owner)>,
+    /// How many nodes have this one as parent.
+    pub children: u64,
+    /// How many entries of the difference name it.
+    pub listed: u32,
+    pub own: Option<Box<Own>>,
+}
+
+/// What the transaction changed about a node.
+pub(crate) struct Own {
+    pub attributes: NodeAttributes,
+    pub touched: Touched,
+    /// What the base object looked like when it was first changed.
+    pub stamp: Option<Stamp>,
+    /// Set to a value, or removed.
+    pub xattrs: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    pub body: OwnBody,
+    /// Where the node's object is in the staging directory, if it has one.
+    pub staged: Option<Staged>,
+}
+
+/// Which attributes the transaction set, by a call or by a write.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Touched {
+    pub mode: bool,
+    pub owner: bool,
+    pub accessed: bool,
+    pub modified: bool,
+}
+
+pub(crate) enum OwnBody {
+    /// Contents, entries or link target are as the snapshot has them.
+    Unchanged,
+    File(Contents),
+    Directory(DirectoryDelta),
+    Symlink(Vec<u8>),
+    /// FIFOs, sockets, device nodes.
+    Special,
+}
+
+/// A regular file's contents: pages of the staged file over the base's.
+#[derive(Default)]
+pub(crate) struct Contents {
+    /// How many bytes of the base's contents still show through.
+    pub base_limit: u64,
+    /// Page numbers that the staged file holds. Kept only while `base_limit`
+    /// is not 0: a file that shows nothing of the base is all staged.
+    pub pages: RangeSet,
+}
+
+#[derive(Default)]
+pub(crate) struct DirectoryDelta {
+    pub entries: BTreeMap<Name, EntryDelta>,
+    /// The directory was removed; its entries are kept for validation.
+    pub removed: bool,
+    /// The default ACL that new entries inherit, once it was asked for.
+    pub default_acl: Option<Option<Arc<[u8]>>>,
+}
+
+pub(crate) struct EntryDelta {
+    pub before: Option<Arc<Base>>,
+    pub now: Option<NodeId>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Staged {
+    pub parent: StagedParent,
+    pub name: Name,
+    /// Known once the object is complete, at commit.
+    pub identity: Option<Identity>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StagedParent {
+    /// The transaction's staging directory itself.
+    Slots,
+    /// The staged directory of a new directory of the view.
+    Node(NodeId),
+}
+
+impl Node {
+    pub fn own(&self) -> Option<&Own> {
+        self.own.as_deref()
+    }
+
+    pub fn directory_delta(&self) -> Option<&DirectoryDelta> {
+        match &self.own.as_ref()?.body {
+            OwnBody::Directory(delta) => Some(delta),
+            _ => None,
+        }
+    }
+
+    pub fn contents(&self) -> Option<&Contents> {
+        match &self.own.as_ref()?.body {
+            OwnBody::File(contents) => Some(contents),
+            _ => None,
+        }
+    }
+
+    pub fn is_removed_directory(&self) -> bool {
+        self.directory_delta().is_some_and(|delta| delta.removed)
+    }
+
+    /// Whether the node can go: see the second invariant.
+    pub fn is_disposable(&self) -> bool {
+        if self.lookups > 0 || self.children > 0 || self.listed > 0 {
+            return false;
+        }
+        match &self.own {
+            None => true,
+            // A removed directory's entries are part of what is validated.
+            Some(own) => {
+                own.attributes.links == 0 && !(self.is_removed_directory() && self.base.is_some())
+            }
+        }
+    }
+}
+
+pub(crate) fn attributes_of(stat: &Stat) -> NodeAttributes {
+    let attributes = stat.attributes;
+    NodeAttributes {
+        inode: stat.identity.inode,
+        kind: stat.kind,
+        mode: attributes.mode,
+        links: stat.links,
+        owner: attributes.owner,
+        device_number: stat.device_number,
+        length: stat.length,
+        blocks: stat.blocks,
+        accessed: attributes.times.accessed,
+        modified: attributes.times.modified,
+        changed: stat.changed,
+    }
+}

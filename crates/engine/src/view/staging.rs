@@ -1,0 +1,143 @@
+//! The transaction's staging directory: where its new objects are on disk.
+
+use std::sync::Arc;
+
+use atomdir_disk::{Access, Disk, Errno, Kind, Name, NewNode, Result};
+
+use super::View;
+use super::node::{Own, Staged, StagedParent};
+use crate::handles::HandleKey;
+use crate::ids::NodeId;
+use crate::names;
+
+const PRIVATE_FILE: u32 = 0o600;
+const PRIVATE_DIRECTORY: u32 = 0o700;
+
+impl<D: Disk> View<D> {
+    /// The transaction's directory below `stage`, made at first use.
+    pub(crate) fn stage(&mut self) -> Result<Arc<D::Handle>> {
+        if let Some(stage) = &self.stage {
+            return Ok(stage.clone());
+        }
+        let name = names::transaction(self.id);
+        let parent = &self.core.control.stage;
+        self.core
+            .disk
+            .make(parent, &name, &NewNode::Directory, PRIVATE_DIRECTORY)?;
+        let stage = Arc::new(self.core.disk.open(parent, &name, Access::Directory)?);
+        self.stage = Some(stage.clone());
+        Ok(stage)
+    }
+
+    pub(crate) fn has_stage(&self) -> bool {
+        self.stage.is_some()
+    }
+
+    pub(crate) fn new_slot(&mut self) -> u64 {
+        self.next_slot += 1;
+        self.next_slot
+    }
+
+    pub(crate) fn staged_parent(&mut self, parent: StagedParent) -> Result<Arc<D::Handle>> {
+        let StagedParent::Node(id) = parent else {
+            return self.stage();
+        };
+        let staged = self.staged(id)?.ok_or(Errno::STALE)?;
+        let identity = staged.identity.ok_or(Errno::STALE)?;
+        let key = HandleKey::Directory(identity);
+        if let Some(handle) = self.core.handles.get(key) {
+            return Ok(handle);
+        }
+        let above = self.staged_parent(staged.parent)?;
+        let handle = Arc::new(
+            self.core
+                .disk
+                .open(&above, &staged.name, Access::Directory)?,
+        );
+        self.core.handles.insert(key, handle.clone());
+        Ok(handle)
+    }
+
+    pub(crate) fn staged(&self, id: NodeId) -> Result<Option<Staged>> {
+        Ok(self.node(id)?.own().and_then(|own| own.staged.clone()))
+    }
+
+    pub(crate) fn set_staged(&mut self, id: NodeId, staged: Staged) -> Result<()> {
+        self.own_mut(id)?.staged = Some(staged);
+        Ok(())
+    }
+
+    /// The staged file of a regular file, made if there is none.
+    pub(crate) fn staged_file(&mut self, id: NodeId) -> Result<Arc<D::Handle>> {
+        let key = HandleKey::Staged(self.id, id);
+        if let Some(handle) = self.core.handles.get(key) {
+            return Ok(handle);
+        }
+        let handle = match self.staged(id)? {
+            Some(staged) => {
+                let parent = self.staged_parent(staged.parent)?;
+                self.core
+                    .disk
+                    .open(&parent, &staged.name, Access::ReadWrite)?
+            }
+            None => {
+                let stage = self.stage()?;
+                let name = names::slot(self.new_slot());
+                let handle = self.core.disk.create(&stage, &name, PRIVATE_FILE)?;
+                let parent = StagedParent::Slots;
+                self.own_mut(id)?.staged = Some(Staged {
+                    parent,
+                    name,
+                    identity: None,
+                });
+                handle
+            }
+        };
+        let handle = Arc::new(handle);
+        self.core.handles.insert(key, handle.clone());
+        Ok(handle)
+    }
+
+    /// The node is gone: nothing of it will be committed.
+    pub(super) fn discard_staged(&mut self, id: NodeId, own: &Own) {
+        self.core.handles.remove(HandleKey::Staged(self.id, id));
+        let Some(staged) = &own.staged else { return };
+        let removed =
+            self.staged_parent(staged.parent)
+                .and_then(|parent| match own.attributes.kind {
+                    Kind::Directory => self.core.disk.remove_directory(&parent, &staged.name),
+                    _ => self.core.disk.unlink(&parent, &staged.name),
+                });
+        if let Err(error) = removed {
+            // It goes with the whole staging directory at the end.
+            tracing::debug!(%error, name = ?staged.name, "a staged object is left over");
+        }
+    }
+
+    /// Moves a staged object within the staging directory.
+    pub(crate) fn move_staged(
+        &mut self,
+        id: NodeId,
+        parent: StagedParent,
+        name: Name,
+    ) -> Result<()> {
+        let Some(staged) = self.staged(id)? else {
+            return Err(Errno::STALE);
+        };
+        if staged.parent == parent && staged.name == name {
+            return Ok(());
+        }
+        let from = self.staged_parent(staged.parent)?;
+        let to = self.staged_parent(parent)?;
+        let mode = atomdir_disk::RenameMode::NoReplace;
+        self.core
+            .disk
+            .rename((&from, &staged.name), (&to, &name), mode)?;
+        self.own_mut(id)?.staged = Some(Staged {
+            parent,
+            name,
+            identity: staged.identity,
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,299 @@
+//! Finding nodes, making them, and letting them go.
+
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Errno, Kind, Name, NameError, Result};
+
+use super::View;
+use super::node::{DirectoryDelta, EntryDelta, Node, Own, OwnBody, Touched, attributes_of};
+use super::types::{Entry, ListEntry, NodeAttributes};
+use crate::base::{Base, Stamp};
+use crate::ids::NodeId;
+use crate::snapshot::Found;
+
+pub(super) fn parse_name(bytes: &[u8]) -> Result<Name> {
+    Name::new(bytes).map_err(|error| match error {
+        NameError::TooLong => Errno::NAMETOOLONG,
+        NameError::Invalid => Errno::INVAL,
+    })
+}
+
+impl<D: Disk> View<D> {
+    pub(crate) fn node(&self, id: NodeId) -> Result<&Node> {
+        self.nodes
+            .get(id.0 as usize)
+            .and_then(Option::as_ref)
+            .ok_or(Errno::STALE)
+    }
+
+    pub(super) fn node_mut(&mut self, id: NodeId) -> Result<&mut Node> {
+        self.nodes
+            .get_mut(id.0 as usize)
+            .and_then(Option::as_mut)
+            .ok_or(Errno::STALE)
+    }
+
+    /// A directory that still has a name.
+    pub(super) fn live_directory(&self, id: NodeId) -> Result<&Node> {
+        let node = self.node(id)?;
+        if node.kind != Kind::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        if node.is_removed_directory() {
+            return Err(Errno::NOENT);
+        }
+        Ok(node)
+    }
+
+    pub fn lookup(&mut self, parent: NodeId, name: &[u8]) -> Result<Entry> {
+        let name = parse_name(name)?;
+        let node = self.child(parent, &name)?.ok_or(Errno::NOENT)?;
+        self.entry(node)
+    }
+
+    /// The answer that makes the kernel know the node.
+    pub(super) fn entry(&mut self, node: NodeId) -> Result<Entry> {
+        let attributes = self.attributes(node)?;
+        let known = self.node_mut(node)?;
+        known.lookups += 1;
+        known
+            .told
+            .get_or_insert((attributes.mode, attributes.owner));
+        Ok(Entry { node, attributes })
+    }
+
+    pub fn forget(&mut self, id: NodeId, count: u64) {
+        if let Ok(node) = self.node_mut(id) {
+            node.lookups = node.lookups.saturating_sub(count);
+            self.settle(id);
+        }
+    }
+
+    pub(crate) fn child(&mut self, parent: NodeId, name: &Name) -> Result<Option<NodeId>> {
+        let directory = self.live_directory(parent)?;
+        let delta = directory.directory_delta();
+        if let Some(entry) = delta.and_then(|delta| delta.entries.get(name)) {
+            return Ok(entry.now);
+        }
+        let Some(base) = directory.base.clone() else {
+            return Ok(None);
+        };
+        let found = self.snapshot().lookup(&base, name)?;
+        Ok(found.map(|found| self.node_of_base(found, parent, name)))
+    }
+
+    fn node_of_base(&mut self, found: Found, parent: NodeId, name: &Name) -> NodeId {
+        let serial = found.base.serial;
+        if let Some(known) = self.by_base.get(&serial) {
+            return *known;
+        }
+        let kind = found.base.kind;
+        let id = self.insert(kind, Some(found.base), Some((parent, name.clone())));
+        self.by_base.insert(serial, id);
+        id
+    }
+
+    pub(super) fn insert(
+        &mut self,
+        kind: Kind,
+        base: Option<Arc<Base>>,
+        place: Option<(NodeId, Name)>,
+    ) -> NodeId {
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.nodes.push(None);
+            NodeId(self.nodes.len() as u64 - 1)
+        });
+        let (parent, name) = match place {
+            Some((parent, name)) => (parent, Some(name)),
+            None => (NodeId::ROOT, None),
+        };
+        if let Ok(parent) = self.node_mut(parent) {
+            parent.children += 1;
+        }
+        let node = Node {
+            kind,
+            base,
+            parent,
+            name,
+            lookups: 0,
+            told: None,
+            children: 0,
+            listed: 0,
+            own: None,
+        };
+        self.nodes[id.0 as usize] = Some(node);
+        id
+    }
+
+    pub(super) fn reparent(&mut self, id: NodeId, parent: NodeId, name: &Name) -> Result<()> {
+        let node = self.node_mut(id)?;
+        let old = std::mem::replace(&mut node.parent, parent);
+        node.name = Some(name.clone());
+        self.node_mut(parent)?.children += 1;
+        self.node_mut(old)?.children -= 1;
+        self.settle(old);
+        Ok(())
+    }
+
+    /// Lets the node go if nothing needs it any more, and then its parent.
+    pub(super) fn settle(&mut self, mut id: NodeId) {
+        while id != NodeId::ROOT {
+            let Ok(node) = self.node(id) else { return };
+            if !node.is_disposable() {
+                return;
+            }
+            let Some(node) = self.nodes[id.0 as usize].take() else {
+                return;
+            };
+            if let Some(base) = &node.base {
+                self.by_base.remove(&base.serial);
+            }
+            if let Some(own) = &node.own {
+                self.changed.remove(&id);
+                self.discard_staged(id, own);
+            }
+            self.free.push(id);
+            id = node.parent;
+            if let Ok(parent) = self.node_mut(id) {
+                parent.children -= 1;
+            }
+        }
+    }
+
+    /// The node's changes; from now on it has some.
+    pub(super) fn own_mut(&mut self, id: NodeId) -> Result<&mut Own> {
+        if self.node(id)?.own.is_none() {
+            let base = self.node(id)?.base.clone().ok_or(Errno::STALE)?;
+            let stat = self.snapshot().stat(&base)?;
+            let own = Own {
+                attributes: attributes_of(&stat),
+                touched: Touched::default(),
+                stamp: Some(Stamp::of(&stat)),
+                xattrs: Default::default(),
+                body: OwnBody::Unchanged,
+                staged: None,
+            };
+            self.node_mut(id)?.own = Some(Box::new(own));
+            self.changed.insert(id);
+        }
+        self.node_mut(id)?.own.as_deref_mut().ok_or(Errno::STALE)
+    }
+
+    pub(super) fn mark_changed(&mut self, id: NodeId) {
+        self.changed.insert(id);
+    }
+
+    pub(super) fn delta_mut(&mut self, id: NodeId) -> Result<&mut DirectoryDelta> {
+        let own = self.own_mut(id)?;
+        if let OwnBody::Unchanged = own.body {
+            own.body = OwnBody::Directory(DirectoryDelta::default());
+        }
+        match &mut own.body {
+            OwnBody::Directory(delta) => Ok(delta),
+            _ => Err(Errno::NOTDIR),
+        }
+    }
+
+    /// Makes an entry name a node, or nothing, and the directory's times new.
+    pub(super) fn set_entry(
+        &mut self,
+        parent: NodeId,
+        name: &Name,
+        now: Option<NodeId>,
+    ) -> Result<()> {
+        let known = self.delta_mut(parent)?.entries.contains_key(name);
+        let before = match self.node(parent)?.base.clone() {
+            Some(base) if !known => self.snapshot().lookup(&base, name)?.map(|found| found.base),
+            _ => None,
+        };
+        let now_base = match now {
+            Some(id) => self.node(id)?.base.as_ref().map(|base| base.serial),
+            None => None,
+        };
+        let time = self.now();
+        let own = self.own_mut(parent)?;
+        own.attributes.modified = time;
+        own.attributes.changed = time;
+        let delta = self.delta_mut(parent)?;
+        let entry = delta
+            .entries
+            .entry(name.clone())
+            .or_insert(EntryDelta { before, now: None });
+        let old = std::mem::replace(&mut entry.now, now);
+        // An entry that is as the snapshot has it is no difference.
+        let same = entry.before.as_ref().map(|base| base.serial) == now_base
+            && (entry.before.is_some() || now.is_none());
+        if same {
+            delta.entries.remove(name);
+        }
+        if let (Some(id), false) = (now, same) {
+            self.node_mut(id)?.listed += 1;
+        }
+        if let Some(id) = old {
+            self.node_mut(id)?.listed -= 1;
+        }
+        Ok(())
+    }
+
+    pub fn list(&mut self, id: NodeId) -> Result<Vec<ListEntry>> {
+        let directory = self.node(id)?;
+        if directory.kind != Kind::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        if directory.is_removed_directory() {
+            return Ok(Vec::new());
+        }
+        let below = match &directory.base {
+            Some(base) => self.snapshot().list(base)?,
+            None => Vec::new(),
+        };
+        let delta = directory.directory_delta();
+        let changed = |name: &Name| delta.is_some_and(|delta| delta.entries.contains_key(name));
+        let mut listing: Vec<ListEntry> = below
+            .into_iter()
+            .filter(|(name, ..)| !changed(name))
+            .map(|(name, inode, kind)| ListEntry { name, inode, kind })
+            .collect();
+        let entries = delta.into_iter().flat_map(|delta| &delta.entries);
+        let added = entries.filter_map(|(name, entry)| Some((name.clone(), entry.now?)));
+        for (name, now) in added.collect::<Vec<_>>() {
+            let NodeAttributes { inode, kind, .. } = self.attributes(now)?;
+            listing.push(ListEntry { name, inode, kind });
+        }
+        Ok(listing)
+    }
+
+    pub(super) fn is_empty_directory(&mut self, id: NodeId) -> Result<bool> {
+        Ok(self.list(id)?.is_empty())
+    }
+
+    /// Whether `ancestor` is `node` or a directory above it.
+    pub(super) fn is_ancestor(&self, ancestor: NodeId, node: NodeId) -> Result<bool> {
+        let mut at = node;
+        loop {
+            if at == ancestor {
+                return Ok(true);
+            }
+            if at == NodeId::ROOT {
+                return Ok(false);
+            }
+            at = self.node(at)?.parent;
+        }
+    }
+
+    pub fn resolve(&mut self, path: &[u8]) -> Result<Option<NodeId>> {
+        let mut at = NodeId::ROOT;
+        for part in path
+            .split(|byte| *byte == b'/')
+            .filter(|part| !part.is_empty())
+        {
+            let name = parse_name(part)?;
+            match self.child(at, &name) {
+                Ok(Some(child)) => at = child,
+                Ok(None) | Err(Errno::NOTDIR) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(at))
+    }
+}

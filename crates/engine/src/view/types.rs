@@ -1,0 +1,84 @@
+//! What the view's operations take and give.
+
+use atomdir_disk::{Kind, Name, Owner, Timestamp};
+
+use crate::ids::NodeId;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caller {
+    pub user: u32,
+    pub group: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    pub node: NodeId,
+    pub attributes: NodeAttributes,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeAttributes {
+    pub inode: u64,
+    pub kind: Kind,
+    /// Permission bits with set-id and sticky bits, without the file type.
+    pub mode: u32,
+    pub links: u32,
+    pub owner: Owner,
+    pub device_number: u64,
+    pub length: u64,
+    /// In 512-byte units.
+    pub blocks: u64,
+    pub accessed: Timestamp,
+    pub modified: Timestamp,
+    pub changed: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NewNode {
+    File,
+    Directory,
+    Symlink(Vec<u8>),
+    Fifo,
+    Socket,
+    CharacterDevice(u64),
+    BlockDevice(u64),
+}
+
+impl NewNode {
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            NewNode::File => Kind::File,
+            NewNode::Directory => Kind::Directory,
+            NewNode::Symlink(_) => Kind::Symlink,
+            NewNode::Fifo => Kind::Fifo,
+            NewNode::Socket => Kind::Socket,
+            NewNode::CharacterDevice(_) => Kind::CharacterDevice,
+            NewNode::BlockDevice(_) => Kind::BlockDevice,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SetAttributes {
+    pub mode: Option<u32>,
+    pub user: Option<u32>,
+    pub group: Option<u32>,
+    pub length: Option<u64>,
+    pub accessed: Option<SetTime>,
+    pub modified: Option<SetTime>,
+    /// The caller's write or change of owner takes away set-id bits.
+    pub kill_set_id: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetTime {
+    Now,
+    At(Timestamp),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListEntry {
+    pub name: Name,
+    pub inode: u64,
+    pub kind: Kind,
+}

@@ -1,0 +1,176 @@
+//! Extended attributes, ACLs among them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Errno, Kind, Result};
+
+use super::View;
+use super::acl::{self, AccessControlList};
+use super::node::OwnBody;
+use crate::base::Xattrs;
+use crate::ids::NodeId;
+
+const CREATE_ONLY: u32 = 1;
+const REPLACE_ONLY: u32 = 2;
+const SET_GROUP_ID: u32 = 0o2000;
+
+impl<D: Disk> View<D> {
+    pub fn xattr(&mut self, id: NodeId, name: &[u8]) -> Result<Vec<u8>> {
+        let node = self.node(id)?;
+        if let Some(changed) = node.own().and_then(|own| own.xattrs.get(name)) {
+            return changed.clone().ok_or(Errno::NODATA);
+        }
+        match &node.base {
+            Some(base) => self.snapshot().xattr(base, name),
+            None => Err(Errno::NODATA),
+        }
+    }
+
+    pub fn xattr_names(&mut self, id: NodeId) -> Result<Vec<Vec<u8>>> {
+        let node = self.node(id)?;
+        let mut names: BTreeSet<Vec<u8>> = match &node.base {
+            Some(base) => self
+                .snapshot()
+                .xattrs(base)?
+                .into_iter()
+                .map(|(name, _)| name)
+                .collect(),
+            None => BTreeSet::new(),
+        };
+        for (name, value) in node.own().into_iter().flat_map(|own| &own.xattrs) {
+            match value {
+                Some(_) => names.insert(name.clone()),
+                None => names.remove(name),
+            };
+        }
+        Ok(names.into_iter().collect())
+    }
+
+    pub(crate) fn all_xattrs(&mut self, id: NodeId) -> Result<Xattrs> {
+        let mut xattrs = Xattrs::new();
+        for name in self.xattr_names(id)? {
+            let value = self.xattr(id, &name)?;
+            xattrs.push((name, value));
+        }
+        Ok(xattrs)
+    }
+
+    pub fn set_xattr(
+        &mut self,
+        id: NodeId,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+        kill_set_group_id: bool,
+    ) -> Result<()> {
+        self.refuse_privileged(name)?;
+        if flags & (CREATE_ONLY | REPLACE_ONLY) != 0 {
+            let exists = match self.xattr(id, name) {
+                Ok(_) => true,
+                Err(Errno::NODATA) => false,
+                Err(error) => return Err(error),
+            };
+            match (flags, exists) {
+                (CREATE_ONLY, true) => return Err(Errno::EXIST),
+                (REPLACE_ONLY, false) => return Err(Errno::NODATA),
+                _ => {}
+            }
+        }
+        match name {
+            acl::ACCESS => self.set_access_acl(id, value, kill_set_group_id)?,
+            acl::DEFAULT => self.set_default_acl(id, Some(value))?,
+            _ => {
+                self.own_mut(id)?
+                    .xattrs
+                    .insert(name.to_vec(), Some(value.to_vec()));
+            }
+        }
+        self.touch_changed(id)
+    }
+
+    pub fn remove_xattr(&mut self, id: NodeId, name: &[u8]) -> Result<()> {
+        self.refuse_privileged(name)?;
+        self.xattr(id, name)?;
+        match name {
+            acl::DEFAULT => self.set_default_acl(id, None)?,
+            _ => {
+                self.own_mut(id)?.xattrs.insert(name.to_vec(), None);
+            }
+        }
+        self.touch_changed(id)
+    }
+
+    /// What the commit could not write is refused at once.
+    fn refuse_privileged(&self, name: &[u8]) -> Result<()> {
+        let privileged = name.starts_with(b"trusted.") || name.starts_with(b"security.");
+        if privileged && !self.core.options.privileges.all {
+            return Err(Errno::PERM);
+        }
+        Ok(())
+    }
+
+    fn touch_changed(&mut self, id: NodeId) -> Result<()> {
+        let now = self.now();
+        self.own_mut(id)?.attributes.changed = now;
+        Ok(())
+    }
+
+    /// The list's mode bits become the object's; a list that says no more than
+    /// they do is not kept.
+    fn set_access_acl(&mut self, id: NodeId, value: &[u8], kill_set_group_id: bool) -> Result<()> {
+        let list = AccessControlList::decode(value)?;
+        let own = self.own_mut(id)?;
+        let kept = if list.is_minimal() {
+            None
+        } else {
+            Some(list.encode())
+        };
+        own.xattrs.insert(acl::ACCESS.to_vec(), kept);
+        own.attributes.mode = own.attributes.mode & 0o7000 | list.mode_bits();
+        if kill_set_group_id {
+            own.attributes.mode &= !SET_GROUP_ID;
+        }
+        own.touched.mode = true;
+        Ok(())
+    }
+
+    fn set_default_acl(&mut self, id: NodeId, value: Option<&[u8]>) -> Result<()> {
+        if self.node(id)?.kind != Kind::Directory {
+            return Err(Errno::ACCESS);
+        }
+        if let Some(value) = value {
+            AccessControlList::decode(value)?;
+        }
+        self.delta_mut(id)?.default_acl = Some(value.map(Arc::from));
+        self.own_mut(id)?
+            .xattrs
+            .insert(acl::DEFAULT.to_vec(), value.map(<[u8]>::to_vec));
+        Ok(())
+    }
+
+    /// What new entries of the directory inherit; asked for at each creation.
+    pub(super) fn default_acl(&mut self, id: NodeId) -> Result<Option<Arc<[u8]>>> {
+        if let Some(known) = self
+            .node(id)?
+            .directory_delta()
+            .and_then(|d| d.default_acl.clone())
+        {
+            return Ok(known);
+        }
+        let value: Option<Arc<[u8]>> = match self.xattr(id, acl::DEFAULT) {
+            Ok(bytes) => Some(bytes.into()),
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => None,
+            Err(error) => return Err(error),
+        };
+        self.delta_mut(id)?.default_acl = Some(value.clone());
+        Ok(value)
+    }
+
+    pub(super) fn is_private_file(&self, id: NodeId) -> Result<bool> {
+        let own = self.node(id)?.own();
+        Ok(
+            matches!(own.map(|own| &own.body), Some(OwnBody::File(contents)) if contents.base_limit == 0),
+        )
+    }
+}

@@ -1,0 +1,97 @@
+//! What a transaction wants changed, as a value: whatever made it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use atomdir_disk::{Identity, Kind, Name};
+use atomdir_format::record::{AttributesChange, SummaryLine};
+
+use crate::base::{Base, Stamp};
+use crate::ids::NodeId;
+use crate::ranges::RangeSet;
+
+#[derive(Default)]
+pub(crate) struct WriteSet {
+    pub entries: Vec<EntryWrite>,
+    pub objects: Vec<ObjectWrite>,
+    pub removed_directories: Vec<RemovedDirectory>,
+    /// Base objects that lose their last name.
+    pub dying: Vec<Arc<Base>>,
+    /// New objects, complete and durable in the staging directory.
+    pub created: Vec<Created>,
+    pub summary: Vec<SummaryLine>,
+}
+
+#[derive(Clone)]
+pub(crate) enum Object {
+    Base(Arc<Base>),
+    /// An index into `created`.
+    Created(usize),
+}
+
+pub(crate) struct EntryWrite {
+    pub directory: Object,
+    pub name: Name,
+    pub before: Option<Arc<Base>>,
+    pub after: Option<Object>,
+    /// In the view, for messages.
+    pub path: Vec<u8>,
+}
+
+pub(crate) struct Created {
+    pub node: NodeId,
+    pub identity: Identity,
+    pub kind: Kind,
+    pub place: CreatedPlace,
+    /// What recovery must be able to set again: of objects that cannot be
+    /// synced by themselves.
+    pub attributes: AttributesChange,
+}
+
+pub(crate) enum CreatedPlace {
+    Slot(u64),
+    /// In the new directory at this index of `created`.
+    Entry {
+        directory: usize,
+        name: Name,
+    },
+}
+
+pub(crate) struct ObjectWrite {
+    pub node: NodeId,
+    pub base: Arc<Base>,
+    /// What it looked like when the transaction first changed it.
+    pub stamp: Option<Stamp>,
+    pub path: Vec<u8>,
+    pub attributes: AttributesChange,
+    /// Only the times that follow from changed entries: never a conflict.
+    pub is_implied: bool,
+    pub xattrs: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    pub contents: Option<ContentsWrite>,
+}
+
+pub(crate) struct ContentsWrite {
+    /// The staged file.
+    pub slot: u64,
+    /// Pages written by the transaction.
+    pub pages: RangeSet,
+    /// The length, if the transaction changed it.
+    pub length: Option<u64>,
+    /// How many bytes of the old contents stay, where pages do not cover them.
+    pub keep: u64,
+    /// An index into `created` when the whole file is replaced by a new inode.
+    pub replacement: Option<usize>,
+}
+
+pub(crate) struct RemovedDirectory {
+    pub base: Arc<Base>,
+    /// What the transaction took out of it.
+    pub names: BTreeMap<Name, Arc<Base>>,
+    pub path: Vec<u8>,
+}
+
+impl WriteSet {
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.objects.is_empty()
+    }
+}

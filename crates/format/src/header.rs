@@ -1,0 +1,124 @@
+//! The store's header: 128 bytes at the start of the control directory's
+//! `header` file. It lies within one sector, so that writing it in place
+//! leaves either the old one or the new one.
+
+use atomdir_disk::Identity;
+
+use crate::frame::array;
+
+pub const LENGTH: usize = 128;
+/// The version that this program writes and the only one it reads.
+pub const FORMAT_VERSION: u32 = 1;
+
+const MAGIC: [u8; 8] = *b"ATOMDIR\0";
+const CHECKSUM_OFFSET: usize = LENGTH - 4;
+const FLAG_CLEAN: u32 = 1;
+
+/// Drawn at random when the store is made, and kept from other users.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StoreId(pub [u8; 16]);
+
+impl StoreId {
+    /// The CRC-32C of the id followed by `bytes`.
+    pub(crate) fn checksum(self, bytes: &[u8]) -> u32 {
+        crc32c::crc32c_append(crc32c::crc32c(&self.0), bytes)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreHeader {
+    pub format_version: u32,
+    pub store_id: StoreId,
+    /// Of the control directory: in a copied store it no longer fits.
+    pub control_identity: Identity,
+    /// Every commit up to this one is in the base, durably.
+    pub last_sequence: u64,
+    /// No transaction has had an id above this one.
+    pub transaction_high_water: u64,
+    /// The store was closed in order: the log holds nothing to apply.
+    pub clean: bool,
+}
+
+/// Bytes that claim to be a header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UncheckedHeader([u8; LENGTH]);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HeaderError {
+    #[error("the store's header is {length} bytes long instead of {LENGTH}")]
+    Length { length: usize },
+    #[error("this is not a store's header: it does not start with ATOMDIR")]
+    Magic,
+    #[error("the store's header is damaged: its checksum does not match")]
+    Checksum,
+    #[error(
+        "the store has format version {found}, and this program knows version {FORMAT_VERSION} \
+         only: use the version of atomdir that wrote it"
+    )]
+    Version { found: u32 },
+    #[error("the store's header says {flags:#x} where only known flags may be")]
+    Flags { flags: u32 },
+}
+
+impl StoreHeader {
+    pub fn encode(&self) -> [u8; LENGTH] {
+        let mut bytes = [0; LENGTH];
+        let flags = if self.clean { FLAG_CLEAN } else { 0 };
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&self.format_version.to_le_bytes());
+        bytes[12..16].copy_from_slice(&flags.to_le_bytes());
+        bytes[16..32].copy_from_slice(&self.store_id.0);
+        bytes[32..40].copy_from_slice(&self.control_identity.inode.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.control_identity.birth.to_le_bytes());
+        bytes[48..56].copy_from_slice(&self.last_sequence.to_le_bytes());
+        bytes[56..64].copy_from_slice(&self.transaction_high_water.to_le_bytes());
+        let checksum = crc32c::crc32c(&bytes[..CHECKSUM_OFFSET]);
+        bytes[CHECKSUM_OFFSET..].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+}
+
+impl UncheckedHeader {
+    pub fn new(bytes: &[u8]) -> Result<UncheckedHeader, HeaderError> {
+        match bytes.try_into() {
+            Ok(bytes) => Ok(UncheckedHeader(bytes)),
+            Err(_) => Err(HeaderError::Length {
+                length: bytes.len(),
+            }),
+        }
+    }
+
+    /// The checksum goes before the version, which it covers in every version.
+    pub fn check(&self) -> Result<StoreHeader, HeaderError> {
+        let bytes = &self.0;
+        if bytes[..8] != MAGIC {
+            return Err(HeaderError::Magic);
+        }
+        let checksum = u32::from_le_bytes(array(bytes, CHECKSUM_OFFSET));
+        if crc32c::crc32c(&bytes[..CHECKSUM_OFFSET]) != checksum {
+            return Err(HeaderError::Checksum);
+        }
+        let format_version = u32::from_le_bytes(array(bytes, 8));
+        if format_version != FORMAT_VERSION {
+            return Err(HeaderError::Version {
+                found: format_version,
+            });
+        }
+        let flags = u32::from_le_bytes(array(bytes, 12));
+        if flags & !FLAG_CLEAN != 0 {
+            return Err(HeaderError::Flags { flags });
+        }
+        Ok(StoreHeader {
+            format_version,
+            store_id: StoreId(array(bytes, 16)),
+            control_identity: Identity {
+                inode: u64::from_le_bytes(array(bytes, 32)),
+                birth: u64::from_le_bytes(array(bytes, 40)),
+            },
+            last_sequence: u64::from_le_bytes(array(bytes, 48)),
+            transaction_high_water: u64::from_le_bytes(array(bytes, 56)),
+            clean: flags & FLAG_CLEAN != 0,
+        })
+    }
+}

@@ -1,0 +1,17 @@
+//! The bytes of a store's control files: pure encoding and decoding, no I/O.
+//! docs/format.md draws every structure.
+//!
+//! A file of records is read with a [`scan::Scanner`] and appended to with
+//! [`frame::encode`]; [`record`] and [`summary`] hold what can be in a frame,
+//! [`header`] the store's fixed header.
+
+mod codec;
+mod error;
+pub mod frame;
+pub mod header;
+mod primitives;
+pub mod record;
+pub mod scan;
+pub mod summary;
+
+pub use error::{DecodeError, Problem};

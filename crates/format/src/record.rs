@@ -1,0 +1,125 @@
+//! One commit, as the log holds it: a state to be reached, not steps to take.
+//!
+//! Objects are named by [`Identity`]; names and slots only tell where an object
+//! may be found. Applying a record is therefore idempotent, and the records of
+//! a log's tail can be composed into one.
+
+use atomdir_disk::{Extent, Identity, Kind, Name, Timestamp};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitRecord {
+    /// Position in the commit order, from 1, without gaps.
+    pub sequence: u64,
+    pub transaction: u64,
+    pub time: Timestamp,
+    /// The numeric user id of the transaction's owner.
+    pub user: u32,
+    /// What the user called it: the command line of `run`, or a message.
+    pub label: Vec<u8>,
+    pub directories: Vec<DirectoryReference>,
+    pub objects: Vec<ObjectReference>,
+    pub entries: Vec<EntryChange>,
+    pub updates: Vec<Update>,
+    pub summary: Vec<SummaryLine>,
+}
+
+/// A directory that the record's entries and locators speak of. One stands
+/// after those it is reached through.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirectoryReference {
+    pub identity: Identity,
+    pub locator: Locator,
+}
+
+/// Where an object was when the record was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Locator {
+    /// The store's root directory.
+    Root,
+    Entry {
+        directory: u32,
+        name: Name,
+    },
+    /// In the staging directory of the record's transaction.
+    Staged {
+        slot: u64,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectReference {
+    pub identity: Identity,
+    pub kind: Kind,
+    pub locator: Locator,
+}
+
+/// The entry `name` of `directory` shall name `after`, or nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryChange {
+    pub directory: u32,
+    pub name: Name,
+    pub before: Option<Identity>,
+    /// An index into the record's objects.
+    pub after: Option<u32>,
+}
+
+/// What shall change in an object that stays where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Update {
+    /// An index into the record's objects.
+    pub object: u32,
+    pub attributes: AttributesChange,
+    /// Set to the value, or removed.
+    pub xattrs: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    pub content: Option<ContentChange>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AttributesChange {
+    pub mode: Option<u32>,
+    pub user: Option<u32>,
+    pub group: Option<u32>,
+    pub accessed: Option<Timestamp>,
+    pub modified: Option<Timestamp>,
+}
+
+/// New contents for an existing file, copied in place: first the length is
+/// cut to `keep` bytes, then set to `length`, then each extent is copied from
+/// the same offset of the staged file in `slot`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContentChange {
+    pub keep: u64,
+    pub length: u64,
+    pub slot: u64,
+    pub extents: Vec<Extent>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SummaryLine {
+    pub change: Change,
+    /// Relative to the store's root, without a leading slash.
+    pub path: Vec<u8>,
+    /// Where a renamed object was before.
+    pub from: Option<Vec<u8>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Change {
+    Added,
+    Modified,
+    Deleted,
+    Renamed,
+    TypeChanged,
+}
+
+impl Change {
+    pub fn letter(self) -> char {
+        match self {
+            Change::Added => 'A',
+            Change::Modified => 'M',
+            Change::Deleted => 'D',
+            Change::Renamed => 'R',
+            Change::TypeChanged => 'T',
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Reading a file of frames from its start, and telling how it ends.
+//!
+//! A crash may tear what was not yet flushed: any of those frames may be
+//! missing, whole or in part, also one that stands before others that are
+//! whole. So a whole frame behind an invalid one does not mean damage. But
+//! each frame says up to which sequence all was durable when it was written;
+//! a header that says so of the very record that cannot be read shows that the
+//! record was once safely there: that is damage.
+
+use std::marker::PhantomData;
+
+use crate::DecodeError;
+use crate::frame::{ALIGNMENT, FrameHeader, HEADER_LENGTH, MAGIC, Record};
+use crate::header::StoreId;
+
+const CHUNK_LENGTH: usize = 256 * 1024;
+
+/// Reads frames one after another. `F` reads the file: it fills the buffer
+/// from an offset and returns how much it got, less only at the file's end.
+pub struct Scanner<R, F> {
+    store: StoreId,
+    length: u64,
+    read: F,
+    offset: u64,
+    next: NextSequence,
+    record: PhantomData<R>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum NextSequence {
+    AtMost(u64),
+    Exactly(u64),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scanned<R> {
+    Record {
+        record: R,
+        next_offset: u64,
+    },
+    /// All that follows, if anything, is zeros.
+    End {
+        offset: u64,
+    },
+    /// What follows was never known to be durable: cut the file here, durably,
+    /// before anything is appended.
+    Torn {
+        offset: u64,
+    },
+    /// A record is lost that was durable.
+    Damaged {
+        offset: u64,
+        damage: Damage,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Damage {
+    #[error(
+        "record {sequence} cannot be read, though it was durable when record {later} was written"
+    )]
+    Lost { sequence: u64, later: u64 },
+    #[error("a frame has version {0}, which this program does not know")]
+    Version(u16),
+    #[error("a frame is of kind {0}, which does not belong here")]
+    Kind(u16),
+    #[error("a record cannot be decoded, though its checksum matches: {0}")]
+    Record(#[from] DecodeError),
+}
+
+impl<R, F, E> Scanner<R, F>
+where
+    R: Record,
+    F: FnMut(u64, &mut [u8]) -> Result<usize, E>,
+{
+    /// `sequence_max_first`: the first record's sequence is not above this
+    /// one. For a log, the one after the last that is known to be in the base.
+    pub fn new(store: StoreId, length: u64, sequence_max_first: u64, read: F) -> Scanner<R, F> {
+        Scanner {
+            store,
+            length,
+            read,
+            offset: 0,
+            next: NextSequence::AtMost(sequence_max_first),
+            record: PhantomData,
+        }
+    }
+
+    /// The next record, or how the file ends: the same answer from then on.
+    ///
+    /// # Errors
+    /// Those of the reader, and nothing else.
+    pub fn step(&mut self) -> Result<Scanned<R>, E> {
+        let Some(header) = self.header_at(self.offset)? else {
+            return self.ending();
+        };
+        if !self.next.accepts(header.sequence) {
+            return self.ending();
+        }
+        let Some(body) = self.body(&header)? else {
+            return self.ending();
+        };
+        let damaged = |damage| {
+            Ok(Scanned::Damaged {
+                offset: self.offset,
+                damage,
+            })
+        };
+        if !header.has_version() {
+            return damaged(Damage::Version(header.version));
+        }
+        if !header.has_kind(R::KIND) {
+            return damaged(Damage::Kind(header.kind));
+        }
+        // The body was read, so that the length fits into memory.
+        let payload = &body[..header.payload_length as usize];
+        match R::decode_payload(header.sequence, payload) {
+            Err(error) => damaged(Damage::Record(error)),
+            Ok(record) => {
+                self.offset += (HEADER_LENGTH + body.len()) as u64;
+                self.next = NextSequence::Exactly(header.sequence.saturating_add(1));
+                Ok(Scanned::Record {
+                    record,
+                    next_offset: self.offset,
+                })
+            }
+        }
+    }
+
+    fn header_at(&mut self, offset: u64) -> Result<Option<FrameHeader>, E> {
+        let mut bytes = [0; HEADER_LENGTH];
+        if !self.fill(offset, &mut bytes)? {
+            return Ok(None);
+        }
+        Ok(FrameHeader::check(self.store, &bytes))
+    }
+
+    fn body(&mut self, header: &FrameHeader) -> Result<Option<Vec<u8>>, E> {
+        let start = self.offset + HEADER_LENGTH as u64;
+        let length = header
+            .body_length()
+            .filter(|length| *length <= self.length - start);
+        let Some(length) = length.and_then(|length| usize::try_from(length).ok()) else {
+            return Ok(None);
+        };
+        let mut body = vec![0; length];
+        let is_whole = self.fill(start, &mut body)? && header.matches(self.store, &body);
+        Ok(is_whole.then_some(body))
+    }
+
+    /// There is no valid frame at the offset: why?
+    fn ending(&mut self) -> Result<Scanned<R>, E> {
+        let offset = self.offset;
+        let (NextSequence::AtMost(sequence) | NextSequence::Exactly(sequence)) = self.next;
+        let mut buffer = vec![0; CHUNK_LENGTH];
+        let mut position = offset;
+        let mut is_zero = true;
+        while position < self.length {
+            let chunk = self.chunk(position, &mut buffer)?;
+            is_zero = is_zero && chunk.iter().all(|byte| *byte == 0);
+            for bytes in windows(chunk) {
+                let header = FrameHeader::check(self.store, bytes);
+                if let Some(header) = header.filter(|header| header.durable >= sequence) {
+                    let damage = Damage::Lost {
+                        sequence,
+                        later: header.sequence,
+                    };
+                    return Ok(Scanned::Damaged { offset, damage });
+                }
+            }
+            // The next chunk starts with the first header that did not fit.
+            let step = chunk.len().saturating_sub(HEADER_LENGTH - ALIGNMENT);
+            let step = step - step % ALIGNMENT;
+            if chunk.len() < CHUNK_LENGTH {
+                break;
+            }
+            position += step as u64;
+        }
+        Ok(if is_zero {
+            Scanned::End { offset }
+        } else {
+            Scanned::Torn { offset }
+        })
+    }
+
+    fn chunk<'a>(&mut self, offset: u64, buffer: &'a mut [u8]) -> Result<&'a [u8], E> {
+        let rest = usize::try_from(self.length - offset).unwrap_or(usize::MAX);
+        let buffer = &mut buffer[..rest.min(CHUNK_LENGTH)];
+        let count = (self.read)(offset, buffer)?;
+        Ok(&buffer[..count])
+    }
+
+    /// Whether the file has all that the buffer asks for.
+    fn fill(&mut self, offset: u64, buffer: &mut [u8]) -> Result<bool, E> {
+        if buffer.len() as u64 > self.length - offset {
+            return Ok(false);
+        }
+        Ok((self.read)(offset, buffer)? == buffer.len())
+    }
+}
+
+impl NextSequence {
+    fn accepts(self, sequence: u64) -> bool {
+        match self {
+            NextSequence::AtMost(next) => sequence <= next,
+            NextSequence::Exactly(next) => sequence == next,
+        }
+    }
+}
+
+/// Every place of the chunk where a frame's header may stand.
+fn windows(chunk: &[u8]) -> impl Iterator<Item = &[u8; HEADER_LENGTH]> {
+    let places = (0..chunk.len()).step_by(ALIGNMENT);
+    places
+        .filter_map(|place| chunk[place..].first_chunk::<HEADER_LENGTH>())
+        .filter(|bytes| bytes.starts_with(&MAGIC))
+}

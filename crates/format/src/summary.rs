@@ -1,0 +1,29 @@
+//! What is kept of a commit after the log has been dropped.
+
+use atomdir_disk::Timestamp;
+
+use crate::record::{CommitRecord, SummaryLine};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SummaryRecord {
+    pub sequence: u64,
+    pub transaction: u64,
+    pub time: Timestamp,
+    /// The numeric user id of the transaction's owner.
+    pub user: u32,
+    pub label: Vec<u8>,
+    pub lines: Vec<SummaryLine>,
+}
+
+impl From<&CommitRecord> for SummaryRecord {
+    fn from(record: &CommitRecord) -> SummaryRecord {
+        SummaryRecord {
+            sequence: record.sequence,
+            transaction: record.transaction,
+            time: record.time,
+            user: record.user,
+            label: record.label.clone(),
+            lines: record.summary.clone(),
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! What is encoded decodes to the same; what decodes at all is what would have
+//! been encoded; nothing panics.
+
+use atomdir_disk::{Extent, Identity, Kind, Name, Timestamp};
+use atomdir_format::Problem;
+use atomdir_format::frame::Record;
+use atomdir_format::record::{
+    AttributesChange, Change, CommitRecord, ContentChange, DirectoryReference, EntryChange,
+    Locator, ObjectReference, SummaryLine, Update,
+};
+use atomdir_format::summary::SummaryRecord;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+fn name() -> impl Strategy<Value = Name> {
+    vec(any::<u8>(), 1..=Name::LENGTH_MAX)
+        .prop_filter_map("a valid name", |bytes| Name::new(&bytes).ok())
+}
+
+fn identity() -> impl Strategy<Value = Identity> {
+    any::<(u64, u64)>().prop_map(|(inode, birth)| Identity { inode, birth })
+}
+
+fn time() -> impl Strategy<Value = Timestamp> {
+    any::<(i64, u32)>().prop_map(|(seconds, nanoseconds)| Timestamp {
+        seconds,
+        nanoseconds,
+    })
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    prop_oneof![
+        Just(Kind::File),
+        Just(Kind::Directory),
+        Just(Kind::Symlink),
+        Just(Kind::Fifo),
+        Just(Kind::Socket),
+        Just(Kind::CharacterDevice),
+        Just(Kind::BlockDevice),
+    ]
+}
+
+/// With the directory's index still to be brought into range.
+fn locator() -> impl Strategy<Value = Locator> {
+    prop_oneof![
+        Just(Locator::Root),
+        (any::<u32>(), name()).prop_map(|(directory, name)| Locator::Entry { directory, name }),
+        any::<u64>().prop_map(|slot| Locator::Staged { slot }),
+    ]
+}
+
+fn content() -> impl Strategy<Value = ContentChange> {
+    let extent = any::<(u64, u64)>().prop_map(|(offset, length)| Extent {
+        offset: offset >> 1,
+        length: length >> 1,
+    });
+    (any::<(u64, u64, u64)>(), vec(extent, 0..4)).prop_map(|((keep, length, slot), extents)| {
+        ContentChange {
+            keep,
+            length,
+            slot,
+            extents,
+        }
+    })
+}
+
+fn attributes() -> impl Strategy<Value = AttributesChange> {
+    let (accessed, modified) = (option::of(time()), option::of(time()));
+    (
+        any::<(Option<u32>, Option<u32>, Option<u32>)>(),
+        accessed,
+        modified,
+    )
+        .prop_map(
+            |((mode, user, group), accessed, modified)| AttributesChange {
+                mode,
+                user,
+                group,
+                accessed,
+                modified,
+            },
+        )
+}
+
+fn update() -> impl Strategy<Value = Update> {
+    let bytes = || vec(any::<u8>(), 0..40);
+    let xattrs = vec((bytes(), option::of(bytes())), 0..4);
+    (any::<u32>(), attributes(), xattrs, option::of(content())).prop_map(
+        |(object, attributes, xattrs, content)| Update {
+            object,
+            attributes,
+            xattrs,
+            content,
+        },
+    )
+}
+
+fn summary() -> impl Strategy<Value = Vec<SummaryLine>> {
+    let change = prop_oneof![
+        Just(Change::Added),
+        Just(Change::Modified),
+        Just(Change::Deleted),
+        Just(Change::Renamed),
+        Just(Change::TypeChanged),
+    ];
+    let path = || vec(any::<u8>(), 0..300);
+    let line = (change, path(), option::of(path())).prop_map(|(change, path, from)| SummaryLine {
+        change,
+        path,
+        from,
+    });
+    vec(line, 0..5)
+}
+
+fn commit() -> impl Strategy<Value = CommitRecord> {
+    let head = (any::<(u64, u64, u32)>(), time(), vec(any::<u8>(), 0..40));
+    let directories = vec((identity(), locator()), 0..6);
+    let objects = vec((identity(), kind(), locator()), 0..6);
+    let entry = (
+        any::<u32>(),
+        name(),
+        option::of(identity()),
+        any::<Option<u32>>(),
+    );
+    let lists = (
+        directories,
+        objects,
+        vec(entry, 0..6),
+        vec(update(), 0..6),
+        summary(),
+    );
+    (head, lists).prop_map(|((ids, time, label), lists)| {
+        let (directories, objects, entries, updates, summary) = lists;
+        let directories: Vec<_> = (0..)
+            .zip(directories)
+            .map(|(before, (identity, locator))| DirectoryReference {
+                identity,
+                locator: in_range(locator, before),
+            })
+            .collect();
+        let directory_count = directories.len() as u32;
+        let objects: Vec<_> = objects
+            .into_iter()
+            .map(|(identity, kind, locator)| ObjectReference {
+                identity,
+                kind,
+                locator: in_range(locator, directory_count),
+            })
+            .collect();
+        let object_count = objects.len() as u32;
+        let entries = entries.into_iter().filter(|_| directory_count > 0).map(
+            |(directory, name, before, after)| EntryChange {
+                directory: directory % directory_count,
+                name,
+                before,
+                after: after.and_then(|after| after.checked_rem(object_count)),
+            },
+        );
+        let updates = updates.into_iter().filter(|_| object_count > 0);
+        CommitRecord {
+            sequence: ids.0,
+            transaction: ids.1,
+            time,
+            user: ids.2,
+            label,
+            directories,
+            entries: entries.collect(),
+            updates: updates
+                .map(|update| Update {
+                    object: update.object % object_count,
+                    ..update
+                })
+                .collect(),
+            objects,
+            summary,
+        }
+    })
+}
+
+fn in_range(locator: Locator, directories: u32) -> Locator {
+    match locator {
+        Locator::Entry { .. } if directories == 0 => Locator::Root,
+        Locator::Entry { directory, name } => Locator::Entry {
+            directory: directory % directories,
+            name,
+        },
+        other => other,
+    }
+}
+
+/// The property that makes the encoding strict: one record, one encoding.
+fn assert_canonical<R: Record>(sequence: u64, payload: &[u8]) {
+    if let Ok(record) = R::decode_payload(sequence, payload) {
+        assert_eq!(record.encode_payload(), payload);
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_commit_survives(record in commit()) {
+        let payload = record.encode_payload();
+        prop_assert_eq!(CommitRecord::decode_payload(record.sequence, &payload), Ok(record.clone()));
+        let summary = SummaryRecord::from(&record);
+        prop_assert_eq!(&summary.lines, &record.summary);
+        let payload = summary.encode_payload();
+        prop_assert_eq!(SummaryRecord::decode_payload(record.sequence, &payload), Ok(summary));
+    }
+
+    #[test]
+    fn every_cut_is_refused(record in commit()) {
+        let payload = record.encode_payload();
+        for length in 0..payload.len() {
+            prop_assert!(CommitRecord::decode_payload(1, &payload[..length]).is_err());
+        }
+        let mut longer = payload;
+        longer.push(0);
+        let error = CommitRecord::decode_payload(1, &longer).unwrap_err();
+        prop_assert_eq!(error.problem, Problem::Trailing);
+    }
+
+    #[test]
+    fn a_mutated_commit_is_refused_or_canonical(
+        record in commit(),
+        changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let mut payload = record.encode_payload();
+        for (place, value) in changes {
+            let place = place.index(payload.len());
+            payload[place] = value;
+        }
+        assert_canonical::<CommitRecord>(1, &payload);
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_refused_or_canonical(bytes in vec(any::<u8>(), 0..400)) {
+        assert_canonical::<CommitRecord>(1, &bytes);
+        assert_canonical::<SummaryRecord>(1, &bytes);
+    }
+}
+
+fn small() -> CommitRecord {
+    let name = |name: &str| Name::new(name.as_bytes()).expect("a valid name");
+    let identity = |inode| Identity { inode, birth: 0 };
+    CommitRecord {
+        sequence: 1,
+        transaction: 2,
+        time: Timestamp {
+            seconds: 3,
+            nanoseconds: 4,
+        },
+        user: 5,
+        label: b"label".to_vec(),
+        directories: vec![
+            DirectoryReference {
+                identity: identity(6),
+                locator: Locator::Root,
+            },
+            DirectoryReference {
+                identity: identity(7),
+                locator: Locator::Entry {
+                    directory: 0,
+                    name: name("below"),
+                },
+            },
+        ],
+        objects: vec![ObjectReference {
+            identity: identity(8),
+            kind: Kind::File,
+            locator: Locator::Staged { slot: 9 },
+        }],
+        entries: vec![EntryChange {
+            directory: 1,
+            name: name("new"),
+            before: None,
+            after: Some(0),
+        }],
+        updates: vec![],
+        summary: vec![],
+    }
+}
+
+#[test]
+fn a_false_index_is_neither_written_nor_read() {
+    let break_it: [fn(&mut CommitRecord); 4] = [
+        |record| record.entries[0].after = Some(1),
+        |record| record.entries[0].directory = 2,
+        |record| {
+            // A directory reached through itself.
+            let name = Name::new(b"below").unwrap();
+            record.directories[1].locator = Locator::Entry { directory: 1, name };
+        },
+        |record| {
+            let attributes = AttributesChange::default();
+            record.updates = vec![Update {
+                object: 1,
+                attributes,
+                xattrs: vec![],
+                content: None,
+            }];
+        },
+    ];
+    for break_it in break_it {
+        let mut record = small();
+        break_it(&mut record);
+        assert!(std::panic::catch_unwind(|| record.encode_payload()).is_err());
+    }
+    // The same, read: the last bytes are "after: 0", no updates, no summary.
+    let mut payload = small().encode_payload();
+    let after = payload.len() - 3;
+    payload[after] = 1;
+    let error = CommitRecord::decode_payload(1, &payload).unwrap_err();
+    assert_eq!(error.problem, Problem::Index);
+}
+
+#[test]
+fn a_false_count_is_refused_without_reserving_for_it() {
+    let mut payload = small().encode_payload();
+    payload.truncate(payload.len() - 1);
+    // As many summary lines as a u64 can say, and not one of them there.
+    payload.extend_from_slice(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]);
+    let error = CommitRecord::decode_payload(1, &payload).unwrap_err();
+    assert_eq!(error.problem, Problem::Truncated);
+}
+
+/// If this fails, stores that are in use can no longer be read: the format
+/// version must change.
+#[test]
+fn the_bytes_stay_what_they_are() {
+    let expected = [
+        2, // transaction
+        3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, // time
+        5, // user
+        5, b'l', b'a', b'b', b'e', b'l', // label
+        2,    // directories
+        6, 0, 0, 0, 0, 0, 0, 0, 0, 0, // the root
+        7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 5, b'b', b'e', b'l', b'o', b'w', // below it
+        1,    // objects
+        8, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 9, // a staged file
+        1, // entries
+        2, 1, 3, b'n', b'e', b'w', 0, // new, in the second directory
+        0, // updates
+        0, // summary
+    ];
+    assert_eq!(small().encode_payload(), expected);
+}

@@ -1,0 +1,74 @@
+//! The store's header: what is written is read, anything else is refused.
+
+use atomdir_disk::Identity;
+use atomdir_format::header::{
+    FORMAT_VERSION, HeaderError, LENGTH, StoreHeader, StoreId, UncheckedHeader,
+};
+
+fn header() -> StoreHeader {
+    StoreHeader {
+        format_version: FORMAT_VERSION,
+        store_id: StoreId(*b"0123456789abcdef"),
+        control_identity: Identity {
+            inode: 0x11,
+            birth: 0x22,
+        },
+        last_sequence: 0x33,
+        transaction_high_water: 0x44,
+        clean: true,
+    }
+}
+
+fn check(bytes: &[u8]) -> Result<StoreHeader, HeaderError> {
+    UncheckedHeader::new(bytes)?.check()
+}
+
+#[test]
+fn a_header_survives() {
+    for clean in [true, false] {
+        let header = StoreHeader { clean, ..header() };
+        assert_eq!(check(&header.encode()), Ok(header));
+    }
+}
+
+#[test]
+fn any_flipped_bit_is_seen() {
+    let bytes = header().encode();
+    for bit in 0..LENGTH * 8 {
+        let mut flipped = bytes;
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        let expected = if bit < 64 {
+            HeaderError::Magic
+        } else {
+            HeaderError::Checksum
+        };
+        assert_eq!(check(&flipped), Err(expected), "bit {bit}");
+    }
+}
+
+#[test]
+fn another_version_is_named() {
+    let newer = StoreHeader {
+        format_version: 7,
+        ..header()
+    };
+    let error = check(&newer.encode()).unwrap_err();
+    assert_eq!(error, HeaderError::Version { found: 7 });
+    assert!(error.to_string().contains("version 7"));
+    assert_eq!(check(&[0; 12]), Err(HeaderError::Length { length: 12 }));
+    assert_eq!(check(&[0; LENGTH]), Err(HeaderError::Magic));
+}
+
+/// If this fails, stores that are in use can no longer be opened.
+#[test]
+fn the_bytes_stay_what_they_are() {
+    let bytes = header().encode();
+    let mut expected = Vec::new();
+    expected.extend_from_slice(b"ATOMDIR\0\x01\0\0\0\x01\0\0\x000123456789abcdef");
+    for number in [0x11_u64, 0x22, 0x33, 0x44] {
+        expected.extend_from_slice(&number.to_le_bytes());
+    }
+    expected.resize(LENGTH - 4, 0);
+    assert_eq!(bytes[..LENGTH - 4], expected);
+    assert_eq!(bytes[LENGTH - 4..], crc32c::crc32c(&expected).to_le_bytes());
+}

@@ -1,0 +1,192 @@
+//! What a file system answers; the session does everything else.
+
+use atomdir_disk::{Errno, FileSystemStatus, Kind, Name, Owner, RenameMode, Timestamp};
+
+pub type Result<T> = std::result::Result<T, Errno>;
+
+/// Who asks. Permissions were checked by the kernel before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    pub unique: u64,
+    pub user: u32,
+    pub group: u32,
+    pub process: u32,
+}
+
+/// How long the kernel may keep an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Validity {
+    /// Until a request of its own or a [`Notifier`](crate::Notifier) says otherwise.
+    Forever,
+    No,
+}
+
+/// A name's object, as lookup and creation answer it. Each one handed out
+/// raises the node's lookup count by one, which [`Filesystem::forget`] gives back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Not 0. Not used again for another object before it is forgotten.
+    pub node: u64,
+    pub generation: u64,
+    /// Of the name and of the attributes.
+    pub valid: Validity,
+    pub attributes: NodeAttributes,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeAttributes {
+    pub inode: u64,
+    pub kind: Kind,
+    /// Permission bits with set-id and sticky bits.
+    pub mode: u32,
+    pub links: u32,
+    pub owner: Owner,
+    /// Of a device node, as `makedev` packs it.
+    pub device_number: u64,
+    pub length: u64,
+    /// In 512-byte units.
+    pub blocks: u64,
+    pub accessed: Timestamp,
+    pub modified: Timestamp,
+    pub changed: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewNode<'a> {
+    File,
+    Directory,
+    Symlink(&'a [u8]),
+    Fifo,
+    Socket,
+    /// As `makedev` packs it.
+    CharacterDevice(u64),
+    BlockDevice(u64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetTime {
+    Now,
+    At(Timestamp),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SetAttributes {
+    pub mode: Option<u32>,
+    pub user: Option<u32>,
+    pub group: Option<u32>,
+    pub length: Option<u64>,
+    pub accessed: Option<SetTime>,
+    pub modified: Option<SetTime>,
+    /// Clear set-user-id, set-group-id (of a group-executable file) and file
+    /// capabilities. A change of owner does so in any case, except on directories.
+    pub kill_set_id: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListEntry {
+    pub name: Name,
+    pub inode: u64,
+    pub kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seek {
+    Data,
+    Hole,
+}
+
+/// A file system served by a [`Session`](crate::Session), from several
+/// threads at once. Nodes are numbers; the root's is [`ROOT_NODE`](crate::ROOT_NODE).
+///
+/// Opens carry no state: a node stays usable while its lookup count is above
+/// zero, whether or not a name still leads to it. Names hold no slash and no
+/// NUL and have 1 to 255 bytes. Methods without a default are needed by every
+/// file system.
+pub trait Filesystem: Send + Sync + 'static {
+    /// `Ok(None)`: there is no such name, and the kernel may remember that;
+    /// `Err(ENOENT)`: there is none, but it must ask again.
+    fn lookup(&self, request: &Request, parent: u64, name: &[u8]) -> Result<Option<Entry>>;
+    /// Lowers the node's lookup count.
+    fn forget(&self, node: u64, count: u64);
+
+    fn attributes(&self, request: &Request, node: u64) -> Result<(NodeAttributes, Validity)>;
+    fn set_attributes(
+        &self,
+        request: &Request,
+        node: u64,
+        change: SetAttributes,
+    ) -> Result<(NodeAttributes, Validity)>;
+    fn read_link(&self, request: &Request, node: u64) -> Result<Vec<u8>>;
+
+    /// `umask` applies unless the parent has a default ACL.
+    fn create(
+        &self,
+        request: &Request,
+        parent: u64,
+        name: &[u8],
+        what: NewNode<'_>,
+        mode: u32,
+        umask: u32,
+    ) -> Result<Entry>;
+    /// A regular file without a name, in the file system of `parent` (O_TMPFILE).
+    fn create_unnamed(
+        &self,
+        request: &Request,
+        parent: u64,
+        mode: u32,
+        umask: u32,
+    ) -> Result<Entry>;
+    fn link(&self, request: &Request, node: u64, parent: u64, name: &[u8]) -> Result<Entry>;
+    fn unlink(&self, request: &Request, parent: u64, name: &[u8]) -> Result<()>;
+    fn remove_directory(&self, request: &Request, parent: u64, name: &[u8]) -> Result<()>;
+    fn rename(
+        &self,
+        request: &Request,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        mode: RenameMode,
+    ) -> Result<()>;
+
+    /// Fills `buffer` from `offset` on; fewer bytes only at the end of the file.
+    fn read(&self, request: &Request, node: u64, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+    /// Writes all of `data` or fails. `kill_set_id` as in [`SetAttributes`].
+    fn write(
+        &self,
+        request: &Request,
+        node: u64,
+        offset: u64,
+        data: &[u8],
+        kill_set_id: bool,
+    ) -> Result<()>;
+    /// `mode`: FALLOC_FL_*.
+    fn allocate(
+        &self,
+        request: &Request,
+        node: u64,
+        mode: u32,
+        offset: u64,
+        length: u64,
+    ) -> Result<()>;
+    fn seek(&self, request: &Request, node: u64, offset: u64, what: Seek) -> Result<u64>;
+
+    /// The whole directory without `.` and `..`, in any order.
+    fn list(&self, request: &Request, node: u64) -> Result<Vec<ListEntry>>;
+
+    /// `ENODATA` when there is none of that name.
+    fn xattr(&self, request: &Request, node: u64, name: &[u8]) -> Result<Vec<u8>>;
+    fn xattr_names(&self, request: &Request, node: u64) -> Result<Vec<Vec<u8>>>;
+    /// `flags`: XATTR_CREATE, XATTR_REPLACE. `kill_set_group_id`: the caller
+    /// sets an access ACL and is not in the file's group.
+    fn set_xattr(
+        &self,
+        request: &Request,
+        node: u64,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+        kill_set_group_id: bool,
+    ) -> Result<()>;
+    fn remove_xattr(&self, request: &Request, node: u64, name: &[u8]) -> Result<()>;
+
+    fn status(&self, request: &Request, node: u64) -> Result<FileSystemStatus>;
+}

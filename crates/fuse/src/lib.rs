@@ -1,0 +1,34 @@
+//! The kernel's FUSE protocol and sessions over it, and the transactions'
+//! views as one file system.
+//!
+//! Written for file systems that never change behind the kernel's back, so
+//! that it may keep names, attributes and contents for ever: opening, closing
+//! and flushing cost no round trip, and neither does what was read before.
+//!
+//! - [`wire`]: bytes to requests and replies to bytes; pure
+//! - [`Filesystem`]: what a file system answers
+//! - [`Session`]: mounts one and serves it from several threads
+//! - [`Notifier`]: tells the kernel of changes it did not make itself
+//! - [`Views`]: open transactions as a file system
+
+mod device;
+mod dispatch;
+mod error;
+mod filesystem;
+mod listings;
+mod mount;
+mod notifier;
+mod session;
+mod shared;
+pub mod wire;
+mod worker;
+
+pub use error::{MountError, UnmountError};
+pub use filesystem::{
+    Entry, Filesystem, ListEntry, NewNode, NodeAttributes, Request, Result, Seek, SetAttributes,
+    SetTime, Validity,
+};
+pub use mount::{MountFlags, MountOptions};
+pub use notifier::Notifier;
+pub use session::Session;
+pub use wire::ROOT_NODE;

@@ -1,0 +1,219 @@
+//! The order in which a directory is read.
+//!
+//! The kernel reads a directory in pieces and names the place to go on from
+//! by an offset. Opens carry no state, entries come and go meanwhile, and the
+//! offset of an entry that stays must not move. So the order is that of a hash
+//! of the names, and an entry's hash is its offset: any piece can be answered
+//! from a fresh listing alone. The hash is keyed anew in each session, so
+//! nobody can choose names that collide.
+//!
+//! What is kept here is only a saving: listings whose reading has begun, so
+//! that a large directory is not listed again for each piece. A removed entry
+//! is struck out of a kept listing; any other change drops it.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::filesystem::ListEntry;
+
+/// Offsets 1 and 2 follow `.` and `..`.
+pub const OFFSET_AFTER_DOT: u64 = 1;
+pub const OFFSET_AFTER_DOTS: u64 = 2;
+
+/// Kept listings go, oldest first, when they hold more entries together.
+const ENTRIES_KEPT_MAX: usize = 1 << 20;
+
+const VERSION_SLOTS: usize = 64;
+
+pub struct Listing {
+    /// Ascending offsets, each only once, all above [`OFFSET_AFTER_DOTS`].
+    items: Vec<Item>,
+}
+
+struct Item {
+    offset: u64,
+    entry: ListEntry,
+    removed: AtomicBool,
+}
+
+impl Listing {
+    /// The entries that follow `offset`, each with its own.
+    pub fn after(&self, offset: u64) -> impl Iterator<Item = (u64, &ListEntry)> {
+        let start = self.items.partition_point(|item| item.offset <= offset);
+        self.items[start..]
+            .iter()
+            .filter(|item| !item.removed.load(Ordering::Relaxed))
+            .map(|item| (item.offset, &item.entry))
+    }
+}
+
+#[derive(Default)]
+pub struct Listings {
+    hash: RandomState,
+    kept: Mutex<Kept>,
+}
+
+/// Stands for the moment before a directory was listed.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment(u64);
+
+struct Kept {
+    by_node: HashMap<u64, Arc<Listing>>,
+    /// Oldest first; may name nodes no longer kept.
+    order: VecDeque<u64>,
+    entries: usize,
+    /// Counts the changes of the nodes that share a slot.
+    versions: [u64; VERSION_SLOTS],
+}
+
+impl Default for Kept {
+    fn default() -> Kept {
+        Kept {
+            by_node: HashMap::new(),
+            order: VecDeque::new(),
+            entries: 0,
+            versions: [0; VERSION_SLOTS],
+        }
+    }
+}
+
+impl Listings {
+    pub fn kept(&self, node: u64) -> Option<Arc<Listing>> {
+        self.lock().by_node.get(&node).cloned()
+    }
+
+    /// Call before listing the directory.
+    pub fn moment(&self, node: u64) -> Moment {
+        Moment(*self.lock().version(node))
+    }
+
+    pub fn sort(&self, entries: Vec<ListEntry>) -> Arc<Listing> {
+        let mut items: Vec<Item> = entries
+            .into_iter()
+            .map(|entry| Item {
+                // Two bits are left free: an offset is a positive 64-bit
+                // number, and equal hashes move up.
+                offset: (self.hash.hash_one(entry.name.as_bytes()) >> 2) + OFFSET_AFTER_DOTS + 1,
+                entry,
+                removed: AtomicBool::new(false),
+            })
+            .collect();
+        items.sort_unstable_by(|a, b| {
+            (a.offset, a.entry.name.as_bytes()).cmp(&(b.offset, b.entry.name.as_bytes()))
+        });
+        let mut last = OFFSET_AFTER_DOTS;
+        for item in &mut items {
+            item.offset = item.offset.max(last + 1);
+            last = item.offset;
+        }
+        Arc::new(Listing { items })
+    }
+
+    /// Keeps a listing unless the directory changed since `moment`.
+    pub fn keep(&self, node: u64, listing: &Arc<Listing>, moment: Moment) {
+        let mut kept = self.lock();
+        if *kept.version(node) != moment.0 {
+            return;
+        }
+        kept.drop_listing(node);
+        kept.entries += listing.items.len();
+        kept.by_node.insert(node, Arc::clone(listing));
+        kept.order.push_back(node);
+        while kept.entries > ENTRIES_KEPT_MAX && kept.by_node.len() > 1 {
+            let Some(oldest) = kept.order.pop_front() else { break };
+            kept.drop_listing(oldest);
+        }
+    }
+
+    /// The directory was read to its end, or its node is gone.
+    pub fn finished(&self, node: u64) {
+        self.lock().drop_listing(node);
+    }
+
+    /// Some entry was added or changed.
+    pub fn changed(&self, node: u64) {
+        let mut kept = self.lock();
+        *kept.version(node) += 1;
+        kept.drop_listing(node);
+    }
+
+    pub fn removed(&self, node: u64, name: &[u8]) {
+        let mut kept = self.lock();
+        *kept.version(node) += 1;
+        let Some(listing) = kept.by_node.get(&node) else { return };
+        let offset = (self.hash.hash_one(name) >> 2) + OFFSET_AFTER_DOTS + 1;
+        let start = listing.items.partition_point(|item| item.offset < offset);
+        let found = listing.items[start..].iter().find(|item| item.entry.name.as_bytes() == name);
+        if let Some(item) = found {
+            item.removed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        // Nothing below can panic half-way through a change.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn version(&mut self, node: u64) -> &mut u64 {
+        let mixed = node ^ node >> 40;
+        &mut self.versions[mixed as usize % VERSION_SLOTS]
+    }
+
+    fn drop_listing(&mut self, node: u64) {
+        if let Some(listing) = self.by_node.remove(&node) {
+            self.entries -= listing.items.len();
+            self.order.retain(|other| *other != node);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use atomdir_disk::{Kind, Name};
+
+    use super::*;
+
+    fn entries(names: impl Iterator<Item = u32>) -> Vec<ListEntry> {
+        names
+            .map(|number| ListEntry {
+                name: Name::new(number.to_string().as_bytes()).unwrap(),
+                inode: u64::from(number),
+                kind: Kind::File,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn offsets_stay_while_entries_come_and_go() {
+        let listings = Listings::default();
+        let all = listings.sort(entries(0..2000));
+        let odd = listings.sort(entries((0..3000).filter(|number| number % 2 == 1)));
+        let of_odd: HashMap<&Name, u64> =
+            odd.after(0).map(|(offset, entry)| (&entry.name, offset)).collect();
+        for (offset, entry) in all.after(0).filter(|(_, entry)| entry.inode % 2 == 1) {
+            assert_eq!(of_odd[&entry.name], offset);
+        }
+        let half = all.after(0).nth(999).unwrap().0;
+        assert_eq!(all.after(half).count(), 1000);
+    }
+
+    #[test]
+    fn kept_listings_follow_changes() {
+        let listings = Listings::default();
+        let moment = listings.moment(7);
+        let listing = listings.sort(entries(0..10));
+        listings.keep(7, &listing, moment);
+        listings.removed(7, b"3");
+        assert_eq!(listings.kept(7).unwrap().after(0).count(), 9);
+        listings.keep(7, &listing, moment);
+        assert!(listings.kept(7).is_some());
+        listings.changed(7);
+        assert!(listings.kept(7).is_none());
+        listings.keep(7, &listing, moment);
+        assert!(listings.kept(7).is_none(), "listed before the change");
+    }
+}

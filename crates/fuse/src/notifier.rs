@@ -1,0 +1,53 @@
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+
+use atomdir_disk::Errno;
+
+use crate::listings::Listings;
+use crate::wire::Notification;
+
+/// Tells the kernel that something it may remember has changed.
+///
+/// The kernel takes the directory's lock for this: never call from within a
+/// [`Filesystem`](crate::Filesystem) method, nor with a lock held that one needs.
+/// What the kernel does not know is no error, nor is a session that has ended.
+#[derive(Clone)]
+pub struct Notifier {
+    /// Weak, because the connection lives as long as any descriptor of it.
+    device: Weak<OwnedFd>,
+    listings: Arc<Listings>,
+}
+
+impl Notifier {
+    pub(crate) fn new(device: &Arc<OwnedFd>, listings: Arc<Listings>) -> Notifier {
+        Notifier { device: Arc::downgrade(device), listings }
+    }
+
+    /// The name may lead elsewhere now, or nowhere.
+    pub fn invalidate_entry(&self, parent: u64, name: &[u8]) -> Result<(), Errno> {
+        self.listings.changed(parent);
+        self.send(&Notification::InvalidateEntry { parent, name })
+    }
+
+    /// The name is gone; those who watch the directory or the object are told.
+    pub fn delete(&self, parent: u64, child: u64, name: &[u8]) -> Result<(), Errno> {
+        self.listings.changed(parent);
+        self.send(&Notification::Delete { parent, child, name })
+    }
+
+    /// Attributes have changed, and contents from `offset` on for `length`
+    /// bytes (0: to the end; a negative `offset`: attributes only). Mapped
+    /// pages that were changed are written first.
+    pub fn invalidate_inode(&self, node: u64, offset: i64, length: i64) -> Result<(), Errno> {
+        self.listings.changed(node);
+        self.send(&Notification::InvalidateInode { node, offset, length })
+    }
+
+    fn send(&self, notification: &Notification<'_>) -> Result<(), Errno> {
+        let Some(device) = self.device.upgrade() else { return Ok(()) };
+        match rustix::io::write(&*device, &notification.encode()) {
+            Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::NOTCONN | Errno::PERM) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+}

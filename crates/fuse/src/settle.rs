@@ -1,0 +1,180 @@
+//! Waiting for what programs wrote through shared mappings.
+//!
+//! A store to mapped memory becomes a WRITE request some time later, and
+//! syncfs(2) only makes the kernel queue these requests: on FUSE it does not
+//! wait for them. A commit must not miss them, hence this barrier:
+//!
+//! 1. syncfs: all WRITEs are in the kernel's queue of background requests.
+//! 2. The session has a file of its own, known only to it. As many pages of
+//!    it as there are workers are changed through a mapping and synced. The
+//!    queue is first in, first out, so these WRITEs are delivered last.
+//! 3. A worker that gets one waits until every worker has one. Each has then
+//!    finished whatever it had been given before.
+//!
+//! No request pays for this but those of the barrier itself.
+
+use std::ffi::c_void;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use atomdir_disk::{Errno, Kind, Owner, Timestamp};
+use rustix::fs::{Mode, OFlags};
+use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
+
+use crate::filesystem::{Entry, NodeAttributes, Result, Validity};
+
+/// The session's own node and its name in the root, which is nobody else's
+/// to find: only the thread that settles gets an answer for it.
+pub const NODE: u64 = u64::MAX;
+pub const NAME: &[u8] = b".atomdir-settle";
+
+/// Between two pages that are changed: more than the kernel ever caches or
+/// sends as one piece, so that each becomes a request of its own.
+const STRIDE: usize = 8 << 20;
+
+pub struct Settle {
+    workers_count: usize,
+    /// One barrier at a time.
+    turn: Mutex<()>,
+    /// The thread that settles, as requests name it; 0 for none.
+    thread: AtomicU32,
+    meeting: Mutex<Meeting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Meeting {
+    open: bool,
+    arrived: usize,
+}
+
+impl Settle {
+    pub fn new(workers_count: usize) -> Settle {
+        Settle {
+            workers_count,
+            turn: Mutex::new(()),
+            thread: AtomicU32::new(0),
+            meeting: Mutex::new(Meeting::default()),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Runs the barrier; not from a worker.
+    pub fn run(&self, mountpoint: &Path) -> Result<()> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.thread.store(rustix::thread::gettid().as_raw_pid() as u32, Ordering::Release);
+        let name = std::str::from_utf8(NAME).map_err(|_| Errno::INVAL)?;
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::open(mountpoint.join(name), flags, Mode::empty());
+        self.thread.store(0, Ordering::Release);
+        let file = file?;
+        rustix::fs::syncfs(&file)?;
+        let pages = Pages::map(&file, self.workers_count)?;
+        *self.lock() = Meeting { open: true, arrived: 0 };
+        let written = pages.change_and_sync();
+        self.abandon();
+        written
+    }
+
+    pub fn is_asked_for(&self, parent: u64, name: &[u8], thread: u32) -> bool {
+        name == NAME
+            && parent == crate::ROOT_NODE
+            && thread != 0
+            && thread == self.thread.load(Ordering::Acquire)
+    }
+
+    /// A worker got one of the barrier's requests.
+    pub fn arrive(&self) {
+        let mut meeting = self.lock();
+        if !meeting.open {
+            return;
+        }
+        meeting.arrived += 1;
+        if meeting.arrived == self.workers_count {
+            meeting.open = false;
+            self.changed.notify_all();
+        }
+        while meeting.open {
+            meeting = self.changed.wait(meeting).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Lets workers go that wait for others that will not come.
+    pub fn abandon(&self) {
+        self.lock().open = false;
+        self.changed.notify_all();
+    }
+
+    pub fn entry(&self) -> Entry {
+        let attributes = self.attributes();
+        Entry { node: NODE, generation: 0, valid: Validity::Forever, attributes }
+    }
+
+    pub fn attributes(&self) -> NodeAttributes {
+        NodeAttributes {
+            inode: NODE,
+            kind: Kind::File,
+            mode: 0o600,
+            links: 1,
+            owner: Owner {
+                user: rustix::process::geteuid().as_raw(),
+                group: rustix::process::getegid().as_raw(),
+            },
+            device_number: 0,
+            length: (self.workers_count * STRIDE) as u64,
+            blocks: 0,
+            accessed: Timestamp::default(),
+            modified: Timestamp::default(),
+            changed: Timestamp::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Meeting> {
+        self.meeting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A shared mapping of the session's file.
+struct Pages {
+    start: *mut c_void,
+    count: usize,
+}
+
+impl Pages {
+    fn map(file: &OwnedFd, count: usize) -> Result<Pages> {
+        let (access, length) = (ProtFlags::READ | ProtFlags::WRITE, count * STRIDE);
+        let anywhere = std::ptr::null_mut();
+        // SAFETY: a new mapping at an address the kernel chooses; only Pages
+        // knows it, and unmaps it once.
+        let start =
+            unsafe { rustix::mm::mmap(anywhere, length, access, MapFlags::SHARED, file, 0)? };
+        let pages = Pages { start, count };
+        // SAFETY: the mapping's own range; the advice changes no contents.
+        unsafe { rustix::mm::madvise(start, length, Advice::Random)? };
+        Ok(pages)
+    }
+
+    fn change_and_sync(&self) -> Result<()> {
+        for number in 0..self.count {
+            // Populating changes a page as a store would, but where a store
+            // is killed by SIGBUS once the file system is gone, this fails.
+            // SAFETY: one page within the mapping, which nothing refers to.
+            unsafe {
+                let page = self.start.cast::<u8>().add(number * STRIDE).cast();
+                rustix::mm::madvise(page, rustix::param::page_size(), Advice::LinuxPopulateWrite)?;
+            }
+        }
+        // SAFETY: the mapping's own range.
+        unsafe { rustix::mm::msync(self.start, self.count * STRIDE, MsyncFlags::SYNC) }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping's own range, unmapped only here; nothing keeps
+        // a reference into it.
+        let _ = unsafe { rustix::mm::munmap(self.start, self.count * STRIDE) };
+    }
+}

@@ -1,0 +1,125 @@
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::error::UnmountError;
+use crate::mount::Mount;
+
+const OPCODES_COUNTED: usize = 64;
+
+/// What all workers of a session see.
+pub struct Shared {
+    mount: Mount,
+    /// Set once: a worker that gets a request then refuses it and stops.
+    ending: AtomicBool,
+    workers_count: usize,
+    workers_running: AtomicUsize,
+    finisher: Mutex<Option<JoinHandle<()>>>,
+    /// By opcode; the last one counts all larger ones.
+    requests: [AtomicU64; OPCODES_COUNTED],
+}
+
+impl Shared {
+    pub fn new(mount: Mount, workers_count: usize) -> Shared {
+        Shared {
+            mount,
+            ending: AtomicBool::new(false),
+            workers_count,
+            workers_running: AtomicUsize::new(0),
+            finisher: Mutex::new(None),
+            requests: [const { AtomicU64::new(0) }; OPCODES_COUNTED],
+        }
+    }
+
+    pub fn mountpoint(&self) -> &Path {
+        self.mount.path()
+    }
+
+    pub fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire)
+    }
+
+    pub fn is_ended(&self) -> bool {
+        self.workers_running.load(Ordering::Acquire) == 0
+    }
+
+    pub fn worker_started(&self) {
+        self.workers_running.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub fn worker_stopped(&self) {
+        self.workers_running.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    pub fn count(&self, opcode: u32) {
+        let slot = (opcode as usize).min(OPCODES_COUNTED - 1);
+        self.requests[slot].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn requests(&self) -> Vec<(u32, u64)> {
+        let counts = self.requests.iter().map(|count| count.load(Ordering::Relaxed));
+        (0..).zip(counts).filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Detaches and stops the workers; only the first call does anything, so
+    /// that what was mounted at the same place since is left alone.
+    pub fn end(&self) -> Result<(), UnmountError> {
+        if self.ending.swap(true, Ordering::AcqRel) || self.is_ended() {
+            return Ok(());
+        }
+        self.finish()
+    }
+
+    /// As [`end`](Self::end), for a worker, which cannot wait for itself.
+    pub fn end_in_background(self: &Arc<Self>) {
+        if self.ending.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // Counts as a worker: the session has not ended before this is done.
+        self.worker_started();
+        let shared = Arc::clone(self);
+        let finish = move || {
+            if let Err(error) = shared.finish() {
+                tracing::error!(%error);
+            }
+            shared.worker_stopped();
+        };
+        match std::thread::Builder::new().name("fuse-end".to_owned()).spawn(finish) {
+            Ok(thread) => *self.lock_finisher() = Some(thread),
+            Err(error) => {
+                self.worker_stopped();
+                tracing::error!(%error, "cannot unmount; requests are refused one by one");
+            }
+        }
+    }
+
+    /// Waits for what [`end_in_background`](Self::end_in_background) began.
+    pub fn join_finisher(&self) {
+        let finisher = self.lock_finisher().take();
+        if let Some(finisher) = finisher {
+            let _ = finisher.join();
+        }
+    }
+
+    fn lock_finisher(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.finisher.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn finish(&self) -> Result<(), UnmountError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(self.mount.path(), flags, Mode::empty());
+        let detached = self.mount.detach();
+        // Where detaching does not end the connection, the workers still wait
+        // for requests: one for each of them. When the last has closed its
+        // descriptor, the kernel ends the connection.
+        if let Ok(root) = root {
+            for _ in 0..self.workers_count {
+                let _ = rustix::fs::fstatvfs(&root);
+            }
+        }
+        detached
+    }
+}

@@ -1,0 +1,123 @@
+//! What the tests of mounted file systems share.
+#![allow(dead_code)]
+
+pub mod memory;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use atomdir_fuse::{MountFlags, MountOptions, Session};
+use memory::Memory;
+
+/// A mounted [`Memory`]; unmounted on drop, also when a test fails.
+pub struct Mounted {
+    pub path: PathBuf,
+    pub session: Option<Session>,
+    pub filesystem: Arc<Memory>,
+}
+
+pub fn options() -> MountOptions {
+    MountOptions {
+        source: "atomdir test".to_owned(),
+        others_allowed: true,
+        flags: MountFlags::empty(),
+        workers: 3,
+    }
+}
+
+/// `None`, said loudly, where FUSE cannot be used at all.
+pub fn mount() -> Option<Mounted> {
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: no /dev/fuse on this machine");
+        return None;
+    }
+    if !rustix::process::geteuid().is_root() && !has_helper() {
+        eprintln!("SKIPPED: neither root nor fusermount3 (apt install fuse3)");
+        return None;
+    }
+    let path = fresh_directory();
+    let filesystem = Arc::new(Memory::new());
+    let session = Session::mount(Arc::clone(&filesystem), &path, &options()).unwrap();
+    Some(Mounted { path, session: Some(session), filesystem })
+}
+
+pub fn has_helper() -> bool {
+    ["/usr/bin/fusermount3", "/bin/fusermount3"].iter().any(|path| Path::new(path).exists())
+}
+
+pub fn fresh_directory() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("atomdir-fuse-test-{}-{number}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    std::fs::create_dir(&path).unwrap();
+    path
+}
+
+impl Mounted {
+    pub fn session(&self) -> &Session {
+        self.session.as_ref().unwrap()
+    }
+
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Requests of each kind that `action` costs.
+    pub fn requests_of(&self, action: impl FnOnce()) -> Vec<(&'static str, u64)> {
+        let before = self.session().requests();
+        action();
+        // Requests nobody waits for (FORGET, RELEASE) have come by then.
+        std::fs::metadata(self.join("surely not there")).unwrap_err();
+        let after = self.session().requests();
+        after
+            .into_iter()
+            .filter_map(|(opcode, count)| {
+                let old = before.iter().find(|(other, _)| *other == opcode);
+                let count = count - old.map_or(0, |(_, count)| *count);
+                (count > 0).then(|| (opcode_name(opcode), count))
+            })
+            .collect()
+    }
+
+    pub fn unmount(&mut self) {
+        let session = self.session.take().unwrap();
+        session.unmount().unwrap();
+        session.join();
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take() {
+            let _ = session.unmount();
+            session.join();
+        }
+        let _ = std::fs::remove_dir(&self.path);
+    }
+}
+
+fn opcode_name(opcode: u32) -> &'static str {
+    match opcode {
+        1 => "lookup",
+        2 | 42 => "forget",
+        3 => "getattr",
+        4 => "setattr",
+        8 => "mknod",
+        9 => "mkdir",
+        10 => "unlink",
+        14 => "open",
+        15 => "read",
+        16 => "write",
+        18 => "release",
+        20 => "fsync",
+        22 => "getxattr",
+        25 => "flush",
+        27 => "opendir",
+        28 => "readdir",
+        35 => "create",
+        44 => "readdirplus",
+        _ => "other",
+    }
+}

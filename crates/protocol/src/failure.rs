@@ -1,0 +1,96 @@
+use serde::{Deserialize, Serialize};
+
+/// A command's exit status for one class of failure, as sysexits.h numbers them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[repr(u8)]
+pub enum ExitCode {
+    Usage = 64,
+    /// No such store or transaction.
+    NotFound = 66,
+    Internal = 70,
+    CannotCreate = 73,
+    Io = 74,
+    /// Trying again may succeed.
+    Conflict = 75,
+    NotPermitted = 77,
+    Configuration = 78,
+}
+
+impl ExitCode {
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+}
+
+/// Why a request failed, for a program that wants to tell failures apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// The request cannot be understood or makes no sense.
+    BadRequest,
+    /// What was asked for is not built.
+    Unsupported,
+    NoSuchTransaction,
+    NoSuchCommit,
+    /// Someone else changed what the transaction wrote or, when serializable, read.
+    Conflict,
+    NotPermitted,
+    /// Views cannot be mounted here.
+    NoViews,
+    /// Too many connections or transactions.
+    TooMany,
+    NoSpace,
+    /// A write failed earlier; the store must be recovered first.
+    Poisoned,
+    Io,
+    /// The service ends and takes no more requests.
+    Ending,
+    AlreadyRunning,
+    Internal,
+}
+
+/// A failure as the service tells it: ready to be printed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    pub kind: FailureKind,
+    pub code: ExitCode,
+    /// What happened, and to what.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl Failure {
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Failure {
+        Failure {
+            kind,
+            code: kind.exit_code(),
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Failure {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl FailureKind {
+    fn exit_code(self) -> ExitCode {
+        match self {
+            FailureKind::BadRequest | FailureKind::Unsupported => ExitCode::Usage,
+            FailureKind::NoSuchTransaction | FailureKind::NoSuchCommit => ExitCode::NotFound,
+            FailureKind::Conflict => ExitCode::Conflict,
+            FailureKind::NotPermitted => ExitCode::NotPermitted,
+            FailureKind::NoViews => ExitCode::Configuration,
+            FailureKind::TooMany | FailureKind::Ending | FailureKind::AlreadyRunning => {
+                ExitCode::CannotCreate
+            }
+            FailureKind::NoSpace | FailureKind::Poisoned | FailureKind::Io => ExitCode::Io,
+            FailureKind::Internal => ExitCode::Internal,
+        }
+    }
+}

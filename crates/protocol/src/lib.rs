@@ -1,0 +1,32 @@
+//! What a client and the service say to each other: bytes only, no I/O.
+//!
+//! Over a Unix stream socket the client sends its [`hello`](handshake), the
+//! service answers with a verdict, and from then on each side sends frames:
+//! a 32-bit little-endian length and that many bytes of one postcard-encoded
+//! message. The client sends one [`Request`] and reads [`Reply`] frames until
+//! [`Reply::Done`] or [`Reply::Failed`]; only then may it send the next. With
+//! the `Done` that answers `Begin` or `Attach` comes one file descriptor
+//! (SCM_RIGHTS): the view's root directory.
+//!
+//! The handshake's bytes never change. Anything else may whenever [`VERSION`]
+//! does.
+
+mod failure;
+pub mod frame;
+pub mod handshake;
+mod messages;
+mod records;
+
+pub use failure::{ExitCode, Failure, FailureKind};
+pub use messages::{Answer, BeginRequest, Readiness, Reply, Request};
+pub use records::{
+    Begun, Change, ChangeLine, ChangedBy, CheckReport, CommitSummary, Committed, Conflict,
+    Durability, Isolation, Kind, Progress, RecoveryReport, Sequence, ServiceStatus, SnapshotObject,
+    StopReport, Timestamp, TransactionId, TransactionStatus,
+};
+
+/// Of the messages, not of the program.
+pub const VERSION: u32 = 1;
+
+/// What a `Begin` may carry as a label.
+pub const LABEL_LENGTH_MAX: usize = 4096;

@@ -1,0 +1,106 @@
+use crate::{
+    Begun, ChangeLine, CheckReport, CommitSummary, Committed, Conflict, Durability, Failure,
+    Isolation, Progress, Sequence, ServiceStatus, SnapshotObject, StopReport, TransactionId,
+    TransactionStatus,
+};
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    Begin(BeginRequest),
+    /// The view of a transaction that is already open.
+    Attach {
+        transaction: TransactionId,
+    },
+    /// Lets a transaction outlive the connection it was begun on.
+    Keep {
+        transaction: TransactionId,
+    },
+    Commit {
+        transaction: TransactionId,
+    },
+    Abort {
+        transaction: TransactionId,
+    },
+    /// Every transaction the peer may abort.
+    AbortAll,
+    Status {
+        transaction: TransactionId,
+    },
+    /// What commit would land.
+    Changes {
+        transaction: TransactionId,
+    },
+    /// What `path` was in the snapshot, with a file's contents if there are
+    /// at most `contents_length_max` bytes of them.
+    SnapshotObject {
+        transaction: TransactionId,
+        path: Vec<u8>,
+        contents_length_max: u64,
+    },
+    /// The open transactions the peer may see.
+    List,
+    /// Commits, newest first, from just before `before`.
+    Log {
+        before: Option<Sequence>,
+        limit: u64,
+    },
+    Show {
+        sequence: Sequence,
+    },
+    /// Makes lazy commits durable.
+    Sync,
+    Checkpoint,
+    Check,
+    ServiceStatus,
+    /// Answered when everything is cleaned up, just before the process ends.
+    Stop,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct BeginRequest {
+    pub isolation: Isolation,
+    pub durability: Durability,
+    /// At most [`LABEL_LENGTH_MAX`](crate::LABEL_LENGTH_MAX) bytes.
+    pub label: Vec<u8>,
+    pub detached: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    // More follows these. Long lists come in several parts.
+    Progress(Progress),
+    Changes(Vec<ChangeLine>),
+    Conflicts(Vec<Conflict>),
+    Contents(Vec<u8>),
+    Problems(Vec<String>),
+    Transactions(Vec<TransactionStatus>),
+    Commits(Vec<CommitSummary>),
+    // These are the last.
+    Done(Answer),
+    Failed(Failure),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// All there is to say was in the parts before, or nothing.
+    Nothing,
+    Begun(Begun),
+    Committed(Committed),
+    /// How many transactions were aborted.
+    Aborted(u64),
+    Transaction(TransactionStatus),
+    /// `None`: the path named nothing.
+    SnapshotObject(Option<SnapshotObject>),
+    Commit(CommitSummary),
+    Checked(CheckReport),
+    Service(Box<ServiceStatus>),
+    Stopped(StopReport),
+}
+
+/// The one frame a service that is being started writes to its starter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Readiness {
+    Ready,
+    Failed(Failure),
+}

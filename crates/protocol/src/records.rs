@@ -1,0 +1,214 @@
+//! The things requests and replies speak of.
+
+use crate::Failure;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TransactionId(pub u64);
+
+/// A commit's place in the commit order, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Sequence(pub u64);
+
+impl fmt::Display for TransactionId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+impl fmt::Display for Sequence {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Isolation {
+    #[default]
+    Snapshot,
+    Serializable,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Durability {
+    #[default]
+    Durable,
+    Lazy,
+}
+
+/// Since 1970, of the real-time clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub struct Timestamp {
+    pub seconds: i64,
+    pub nanoseconds: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    File,
+    Directory,
+    Symlink,
+    Fifo,
+    Socket,
+    CharacterDevice,
+    BlockDevice,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Change {
+    Added,
+    Modified,
+    Deleted,
+    Renamed,
+    TypeChanged,
+}
+
+impl Change {
+    pub fn letter(self) -> char {
+        match self {
+            Change::Added => 'A',
+            Change::Modified => 'M',
+            Change::Deleted => 'D',
+            Change::Renamed => 'R',
+            Change::TypeChanged => 'T',
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeLine {
+    pub change: Change,
+    /// Relative to the store's root, without a leading slash.
+    pub path: Vec<u8>,
+    /// Where a renamed object was before.
+    pub from: Option<Vec<u8>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conflict {
+    /// Relative to the store's root, without a leading slash.
+    pub path: Vec<u8>,
+    /// What of it was changed, in words.
+    pub what: String,
+    pub by: ChangedBy,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ChangedBy {
+    Commit {
+        sequence: Sequence,
+        transaction: TransactionId,
+        /// Empty when the reader may not see another user's.
+        label: Vec<u8>,
+    },
+    /// An outside writer.
+    Outside,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begun {
+    pub transaction: TransactionId,
+    /// The view's root directory: an absolute path.
+    pub view_path: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Committed {
+    /// `None`: the transaction had changed nothing.
+    pub sequence: Option<Sequence>,
+    pub changes: u64,
+}
+
+/// How far a commit is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    pub done: u64,
+    pub total: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransactionStatus {
+    pub transaction: TransactionId,
+    /// The numeric user id.
+    pub owner: u32,
+    pub label: Vec<u8>,
+    pub began: Timestamp,
+    pub isolation: Isolation,
+    pub durability: Durability,
+    /// Lives until it is committed or aborted, not only as long as a connection.
+    pub detached: bool,
+    pub view_path: Vec<u8>,
+}
+
+/// What `path` was in a transaction's snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotObject {
+    pub kind: Kind,
+    /// Permission bits with set-id and sticky bits.
+    pub mode: u32,
+    pub user: u32,
+    pub group: u32,
+    pub length: u64,
+    pub modified: Timestamp,
+    pub device_number: u64,
+    /// Of a symbolic link.
+    pub target: Vec<u8>,
+    /// The file is longer than was asked for; its contents were not sent.
+    pub too_long: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitSummary {
+    pub sequence: Sequence,
+    pub transaction: TransactionId,
+    pub time: Timestamp,
+    pub user: u32,
+    /// Empty when the reader may not see another user's.
+    pub label: Vec<u8>,
+    /// How many lines `Show` lists.
+    pub changes: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RecoveryReport {
+    pub commits_replayed: u64,
+    pub bytes_replayed: u64,
+    pub transactions_discarded: u64,
+    pub torn_tail_bytes: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckReport {
+    pub problems_count: u64,
+    pub commits_in_log: u64,
+    pub log_bytes: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceStatus {
+    pub process: u32,
+    /// The numeric user id it runs as.
+    pub user: u32,
+    /// The program's version.
+    pub version: String,
+    pub started: Timestamp,
+    pub age_seconds: u64,
+    pub store: Vec<u8>,
+    /// Where views are, or why there are none.
+    pub views: Result<Vec<u8>, Failure>,
+    pub connections: u64,
+    pub open_transactions: u64,
+    /// Of the newest commit.
+    pub sequence: Sequence,
+    pub log_bytes: u64,
+    /// Why the store takes no more commits until it is recovered.
+    pub poisoned: Option<String>,
+    /// What the service found when it opened the store.
+    pub recovery: RecoveryReport,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopReport {
+    pub transactions_aborted: u64,
+}

@@ -1,0 +1,233 @@
+//! Every message survives the way there, and no bytes a peer may send do more
+//! than get an error.
+
+use atomdir_protocol::frame::{
+    self, FrameError, HEADER_LENGTH, REPLY_LENGTH_MAX, REQUEST_LENGTH_MAX,
+};
+use atomdir_protocol::handshake::{self, HandshakeError, Verdict};
+use atomdir_protocol::*;
+use proptest::prelude::*;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+
+const TRANSACTION: TransactionId = TransactionId(u64::MAX);
+const SEQUENCE: Sequence = Sequence(77);
+
+fn requests() -> Vec<Request> {
+    let transaction = TRANSACTION;
+    vec![
+        Request::Begin(BeginRequest {
+            isolation: Isolation::Serializable,
+            durability: Durability::Lazy,
+            label: b"make \xff install".to_vec(),
+            detached: true,
+        }),
+        Request::Attach { transaction },
+        Request::Keep { transaction },
+        Request::Commit { transaction },
+        Request::Abort { transaction },
+        Request::AbortAll,
+        Request::Status { transaction },
+        Request::Changes { transaction },
+        Request::SnapshotObject {
+            transaction,
+            path: vec![b'x'; 5000],
+            contents_length_max: 1 << 40,
+        },
+        Request::List,
+        Request::Log {
+            before: Some(SEQUENCE),
+            limit: 10,
+        },
+        Request::Show { sequence: SEQUENCE },
+        Request::Sync,
+        Request::Checkpoint,
+        Request::Check,
+        Request::ServiceStatus,
+        Request::Stop,
+    ]
+}
+
+fn failure() -> Failure {
+    Failure::new(FailureKind::Conflict, "someone was first").with_hint("try again")
+}
+
+fn service_status() -> ServiceStatus {
+    ServiceStatus {
+        process: 4,
+        user: 5,
+        version: "0.1.0".to_owned(),
+        started: Timestamp {
+            seconds: -1,
+            nanoseconds: 999_999_999,
+        },
+        age_seconds: 6,
+        store: b"/srv/\xfe".to_vec(),
+        views: Err(failure()),
+        connections: 7,
+        open_transactions: 8,
+        sequence: SEQUENCE,
+        log_bytes: 9,
+        poisoned: Some("a sync failed".to_owned()),
+        recovery: RecoveryReport::default(),
+    }
+}
+
+fn replies() -> Vec<Reply> {
+    let change = ChangeLine {
+        change: Change::Renamed,
+        path: b"b\n".to_vec(),
+        from: Some(b"a".to_vec()),
+    };
+    let conflict = |by| Conflict {
+        path: b"a".to_vec(),
+        what: "contents".to_owned(),
+        by,
+    };
+    let commit = ChangedBy::Commit {
+        sequence: SEQUENCE,
+        transaction: TRANSACTION,
+        label: b"first".to_vec(),
+    };
+    vec![
+        Reply::Progress(Progress { done: 1, total: 2 }),
+        Reply::Changes(vec![change; 3]),
+        Reply::Conflicts(vec![conflict(commit), conflict(ChangedBy::Outside)]),
+        Reply::Contents(vec![0xff; 1000]),
+        Reply::Problems(vec!["a block is missing".to_owned()]),
+        Reply::Done(Answer::Nothing),
+        Reply::Done(Answer::Begun(Begun {
+            transaction: TRANSACTION,
+            view_path: b"/run/atomdir/1/site".to_vec(),
+        })),
+        Reply::Done(Answer::Committed(Committed {
+            sequence: None,
+            changes: 0,
+        })),
+        Reply::Done(Answer::SnapshotObject(None)),
+        Reply::Done(Answer::Service(Box::new(service_status()))),
+        Reply::Done(Answer::Stopped(StopReport {
+            transactions_aborted: 3,
+        })),
+        Reply::Failed(failure()),
+    ]
+}
+
+fn assert_survives<T>(message: &T, length_max: usize)
+where
+    T: Serialize + DeserializeOwned + PartialEq + Debug,
+{
+    let bytes = frame::encode(message, length_max).expect("encodes");
+    let (header, payload) = bytes
+        .split_first_chunk::<HEADER_LENGTH>()
+        .expect("has a header");
+    assert_eq!(frame::decode_header(*header, length_max), Ok(payload.len()));
+    assert_eq!(frame::decode::<T>(payload).as_ref(), Ok(message));
+    for length in 0..payload.len().min(200) {
+        assert!(
+            frame::decode::<T>(&payload[..length]).is_err(),
+            "{message:?} cut to {length}"
+        );
+    }
+    let longer = [payload, &[0]].concat();
+    assert_eq!(
+        frame::decode::<T>(&longer),
+        Err(FrameError::TrailingBytes(1))
+    );
+}
+
+#[test]
+fn every_message_survives_and_none_is_read_from_a_part_of_it() {
+    for request in requests() {
+        assert_survives(&request, REQUEST_LENGTH_MAX);
+    }
+    for reply in replies() {
+        assert_survives(&reply, REPLY_LENGTH_MAX);
+    }
+    assert_survives(&Readiness::Failed(failure()), REQUEST_LENGTH_MAX);
+}
+
+#[test]
+fn too_long_is_refused_on_both_sides() {
+    let too_long = Request::SnapshotObject {
+        transaction: TRANSACTION,
+        path: vec![b'x'; REQUEST_LENGTH_MAX],
+        contents_length_max: 0,
+    };
+    let encoded = frame::encode(&too_long, REQUEST_LENGTH_MAX);
+    assert!(
+        matches!(encoded, Err(FrameError::TooLong { .. })),
+        "{encoded:?}"
+    );
+    let length = REQUEST_LENGTH_MAX + 1;
+    let header = u32::try_from(length).unwrap().to_le_bytes();
+    let length_max = REQUEST_LENGTH_MAX;
+    assert_eq!(
+        frame::decode_header(header, length_max),
+        Err(FrameError::TooLong { length, length_max })
+    );
+}
+
+#[test]
+fn the_handshake_tells_versions_apart() {
+    let hello = handshake::encode_hello();
+    assert_eq!(handshake::decode_hello(&hello), Ok(()));
+    let mut other = hello;
+    other[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());
+    assert_eq!(
+        handshake::decode_hello(&other),
+        Err(HandshakeError::OtherVersion(VERSION + 1))
+    );
+    let verdicts = [
+        Verdict::Welcome,
+        Verdict::OtherVersion,
+        Verdict::TooManyConnections,
+        Verdict::Ending,
+    ];
+    for verdict in verdicts {
+        let bytes = handshake::encode_verdict(verdict);
+        assert_eq!(handshake::decode_verdict(&bytes), Ok(verdict));
+        assert_eq!(
+            handshake::decode_hello(&bytes),
+            Err(HandshakeError::NotAtomdir)
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
+        let _ = frame::decode::<Request>(&bytes);
+        let _ = frame::decode::<Reply>(&bytes);
+        let _ = frame::decode::<Readiness>(&bytes);
+        if let Some(header) = bytes.first_chunk() {
+            let _ = frame::decode_header(*header, REQUEST_LENGTH_MAX);
+        }
+        if let Some(hello) = bytes.first_chunk() {
+            let _ = handshake::decode_hello(hello);
+            let _ = handshake::decode_verdict(hello);
+        }
+    }
+
+    /// Near-valid bytes reach deeper than random ones do.
+    #[test]
+    fn damaged_messages_do_no_harm(
+        which in any::<prop::sample::Index>(),
+        at in any::<prop::sample::Index>(),
+        with in any::<u8>(),
+    ) {
+        let mut frames: Vec<Vec<u8>> = Vec::new();
+        for request in requests() {
+            frames.push(frame::encode(&request, REQUEST_LENGTH_MAX).unwrap());
+        }
+        for reply in replies() {
+            frames.push(frame::encode(&reply, REPLY_LENGTH_MAX).unwrap());
+        }
+        let mut payload = which.get(&frames)[HEADER_LENGTH..].to_vec();
+        let position = at.index(payload.len());
+        payload[position] = with;
+        let _ = frame::decode::<Request>(&payload);
+        let _ = frame::decode::<Reply>(&payload);
+    }
+}

@@ -1,0 +1,123 @@
+//! One connection: greeting, then one request after the other.
+
+use crate::connections::{ConnectionId, Connections};
+use crate::permissions::Peer;
+use crate::replies::Unanswered;
+use crate::requests::{self, Outcome};
+use crate::service::Service;
+use crate::socket::{ReceiveError, Stream};
+use atomdir_protocol::handshake::{self, HandshakeError, Verdict};
+use atomdir_protocol::{Failure, FailureKind, Reply, Request, TransactionId};
+use rustix::io::Errno;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+pub(crate) struct Connection {
+    pub(crate) stream: Stream,
+    pub(crate) peer: Peer,
+    /// Begun here, and to end with this connection unless kept.
+    pub(crate) begun: Vec<TransactionId>,
+}
+
+/// Tells a peer that cannot be served why, without waiting for it to speak.
+pub(crate) fn turn_away(stream: &Stream, verdict: Verdict) {
+    let _ = stream.send_bytes(&handshake::encode_verdict(verdict));
+}
+
+/// Serves the connection until either side ends it. Whatever happens, what
+/// the connection holds is given back.
+pub(crate) fn serve(
+    service: Arc<Service>,
+    connections: &Connections,
+    id: ConnectionId,
+    connection: Connection,
+) {
+    let served = Served {
+        service: Some(service),
+        connections,
+        id,
+        connection,
+    };
+    served.run();
+}
+
+struct Served<'a> {
+    /// Taken by drop only.
+    service: Option<Arc<Service>>,
+    connections: &'a Connections,
+    id: ConnectionId,
+    connection: Connection,
+}
+
+impl Served<'_> {
+    fn run(mut self) {
+        let Some(service) = self.service.clone() else {
+            return;
+        };
+        if greet(&self.connection.stream).is_err() {
+            return;
+        }
+        while let Ok(Some(request)) = next_request(&self.connection.stream) {
+            if answer(&service, &mut self.connection, request).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Served<'_> {
+    fn drop(&mut self) {
+        if let Some(service) = self.service.take() {
+            service.abort_attached(&self.connection.begun);
+            service.latch.set();
+        }
+        // The service ends when no connection is left, and wants the store then.
+        self.connections.remove(self.id);
+    }
+}
+
+fn greet(stream: &Stream) -> Result<(), ReceiveError> {
+    let hello = stream.receive_hello()?;
+    match handshake::decode_hello(&hello) {
+        Ok(()) => stream.send_bytes(&handshake::encode_verdict(Verdict::Welcome))?,
+        Err(HandshakeError::OtherVersion(_)) => {
+            turn_away(stream, Verdict::OtherVersion);
+            return Err(ReceiveError::Closed);
+        }
+        // It would not understand any answer.
+        Err(HandshakeError::NotAtomdir) => return Err(ReceiveError::Closed),
+    }
+    Ok(())
+}
+
+/// `None`: the peer has closed, or what it sent cannot be understood. It was
+/// told so, and where its next request would begin is not known.
+fn next_request(stream: &Stream) -> Result<Option<Request>, Errno> {
+    match stream.receive_request() {
+        Ok(request) => Ok(Some(request)),
+        Err(ReceiveError::Closed) => Ok(None),
+        Err(ReceiveError::Io(errno)) => Err(errno),
+        Err(ReceiveError::Frame(error)) => {
+            let failure = Failure::new(FailureKind::BadRequest, error.to_string());
+            stream.send_reply(&Reply::Failed(failure))?;
+            Ok(None)
+        }
+    }
+}
+
+/// An error ends the connection.
+fn answer(service: &Service, connection: &mut Connection, request: Request) -> Result<(), Errno> {
+    let outcome = match requests::handle(service, connection, request) {
+        Ok(outcome) => outcome,
+        Err(Unanswered::Failed(failure)) => Outcome::Last(Reply::Failed(failure)),
+        Err(Unanswered::PeerLost(errno)) => return Err(errno),
+    };
+    match outcome {
+        Outcome::Last(reply) => connection.stream.send_reply(&reply),
+        Outcome::LastWith(reply, descriptor) => {
+            connection.stream.send_reply_with(&reply, descriptor.as_fd())
+        }
+        // The answer comes when everything has ended.
+        Outcome::Stopping => Err(Errno::CANCELED),
+    }
+}

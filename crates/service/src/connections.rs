@@ -1,0 +1,82 @@
+//! Which connections there are, and how many there may be.
+
+use crate::socket::Stream;
+use std::collections::HashMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+const CONNECTIONS_MAX: usize = 256;
+/// Of one ordinary user, so that others find room.
+const USER_CONNECTIONS_MAX: usize = 192;
+/// Root finds room even when all others are taken.
+const ROOT_CONNECTIONS_EXTRA: usize = 16;
+
+#[derive(Default)]
+pub(crate) struct Connections {
+    open: Mutex<Open>,
+    one_closed: Condvar,
+}
+
+#[derive(Default)]
+struct Open {
+    next: u64,
+    streams: HashMap<u64, (u32, Stream)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ConnectionId(u64);
+
+impl Connections {
+    /// `None`: there are too many.
+    pub(crate) fn admit(&self, user: u32, stream: &Stream) -> Option<ConnectionId> {
+        let mut open = self.lock();
+        let own = open.streams.values().filter(|(other, _)| *other == user).count();
+        let refused = if user == 0 {
+            open.streams.len() >= CONNECTIONS_MAX + ROOT_CONNECTIONS_EXTRA
+        } else {
+            open.streams.len() >= CONNECTIONS_MAX || own >= USER_CONNECTIONS_MAX
+        };
+        if refused {
+            return None;
+        }
+        let id = open.next;
+        open.next += 1;
+        open.streams.insert(id, (user, stream.clone()));
+        Some(ConnectionId(id))
+    }
+
+    pub(crate) fn remove(&self, id: ConnectionId) {
+        self.lock().streams.remove(&id.0);
+        self.one_closed.notify_all();
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.lock().streams.len()
+    }
+
+    /// Ends every connection once its present request is answered, and soon
+    /// enough when a peer does not take the answer. Returns when none is left.
+    pub(crate) fn close_all(&self, patience: Duration) {
+        let patience_ends = Instant::now() + patience;
+        let mut open = self.lock();
+        for (_, stream) in open.streams.values() {
+            stream.close_for_reading();
+        }
+        while !open.streams.is_empty() {
+            let left = patience_ends.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                for (_, stream) in open.streams.values() {
+                    stream.close();
+                }
+                open = self.one_closed.wait(open).unwrap_or_else(PoisonError::into_inner);
+            } else {
+                let waited = self.one_closed.wait_timeout(open, left);
+                open = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

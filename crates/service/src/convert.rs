@@ -1,0 +1,131 @@
+//! The engine's words in the protocol's.
+
+use crate::permissions::Peer;
+use atomdir_engine as engine;
+use atomdir_format::record;
+use atomdir_protocol::{
+    Change, ChangeLine, ChangedBy, Conflict, CommitSummary, Durability, Failure, FailureKind,
+    Isolation, Kind, RecoveryReport, Sequence, Timestamp, TransactionId,
+};
+
+pub(crate) fn timestamp(time: atomdir_disk::Timestamp) -> Timestamp {
+    Timestamp {
+        seconds: time.seconds,
+        nanoseconds: time.nanoseconds,
+    }
+}
+
+pub(crate) fn kind(kind: atomdir_disk::Kind) -> Kind {
+    match kind {
+        atomdir_disk::Kind::File => Kind::File,
+        atomdir_disk::Kind::Directory => Kind::Directory,
+        atomdir_disk::Kind::Symlink => Kind::Symlink,
+        atomdir_disk::Kind::Fifo => Kind::Fifo,
+        atomdir_disk::Kind::Socket => Kind::Socket,
+        atomdir_disk::Kind::CharacterDevice => Kind::CharacterDevice,
+        atomdir_disk::Kind::BlockDevice => Kind::BlockDevice,
+    }
+}
+
+pub(crate) fn isolation_to_engine(isolation: Isolation) -> engine::Isolation {
+    match isolation {
+        Isolation::Snapshot => engine::Isolation::Snapshot,
+        Isolation::Serializable => engine::Isolation::Serializable,
+    }
+}
+
+pub(crate) fn isolation(isolation: engine::Isolation) -> Isolation {
+    match isolation {
+        engine::Isolation::Snapshot => Isolation::Snapshot,
+        engine::Isolation::Serializable => Isolation::Serializable,
+    }
+}
+
+pub(crate) fn durability_to_engine(durability: Durability) -> engine::Durability {
+    match durability {
+        Durability::Durable => engine::Durability::Durable,
+        Durability::Lazy => engine::Durability::Lazy,
+    }
+}
+
+pub(crate) fn durability(durability: engine::Durability) -> Durability {
+    match durability {
+        engine::Durability::Durable => Durability::Durable,
+        engine::Durability::Lazy => Durability::Lazy,
+    }
+}
+
+pub(crate) fn change_line(line: record::SummaryLine) -> ChangeLine {
+    let change = match line.change {
+        record::Change::Added => Change::Added,
+        record::Change::Modified => Change::Modified,
+        record::Change::Deleted => Change::Deleted,
+        record::Change::Renamed => Change::Renamed,
+        record::Change::TypeChanged => Change::TypeChanged,
+    };
+    ChangeLine {
+        change,
+        path: line.path,
+        from: line.from,
+    }
+}
+
+/// Labels hold command lines: only their owner and root may see them.
+pub(crate) fn conflict(conflict: engine::Conflict, labels_visible: bool) -> Conflict {
+    let by = match conflict.by {
+        engine::ChangedBy::Commit {
+            sequence,
+            transaction,
+            label,
+        } => ChangedBy::Commit {
+            sequence: Sequence(sequence.0),
+            transaction: TransactionId(transaction.0),
+            label: if labels_visible { label } else { Vec::new() },
+        },
+        engine::ChangedBy::Outside => ChangedBy::Outside,
+    };
+    Conflict {
+        path: conflict.path,
+        what: conflict.what.to_string(),
+        by,
+    }
+}
+
+pub(crate) fn commit_summary(commit: &engine::CommitSummary, peer: &Peer) -> CommitSummary {
+    let visible = peer.may_use(commit.user) || peer.may_administer();
+    CommitSummary {
+        sequence: Sequence(commit.sequence.0),
+        transaction: TransactionId(commit.transaction.0),
+        time: timestamp(commit.time),
+        user: commit.user,
+        label: if visible { commit.label.clone() } else { Vec::new() },
+        changes: commit.lines.len() as u64,
+    }
+}
+
+pub(crate) fn recovery(report: &engine::RecoveryReport) -> RecoveryReport {
+    RecoveryReport {
+        commits_replayed: report.commits_replayed,
+        bytes_replayed: report.bytes_replayed,
+        transactions_discarded: report.transactions_discarded,
+        torn_tail_bytes: report.torn_tail_bytes,
+    }
+}
+
+pub(crate) fn store_failure(error: &engine::StoreError) -> Failure {
+    let kind = match error {
+        engine::StoreError::Poisoned { .. } => FailureKind::Poisoned,
+        _ => FailureKind::Io,
+    };
+    Failure::new(kind, error.to_string())
+}
+
+pub(crate) fn begin_failure(error: &engine::BeginError) -> Failure {
+    match error {
+        engine::BeginError::Unsupported => {
+            Failure::new(FailureKind::Unsupported, error.to_string())
+        }
+        engine::BeginError::Store(error) => store_failure(error),
+        _ => Failure::new(FailureKind::Internal, error.to_string()),
+    }
+}

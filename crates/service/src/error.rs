@@ -1,0 +1,95 @@
+use atomdir::{Explain, FindError};
+use atomdir_protocol::{ExitCode, Failure, FailureKind};
+use rustix::io::Errno;
+use std::path::PathBuf;
+
+/// Why a service could not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServiceError {
+    #[error(transparent)]
+    NotAStore(#[from] FindError),
+    #[error("the store '{store}' belongs to user {owner}; only they or root can open it")]
+    NotOwner { store: PathBuf, owner: u32 },
+    #[error("'{control}' can be written by others than its owner, so it cannot be trusted")]
+    WritableByOthers { control: PathBuf },
+    #[error("the store '{store}' is already open in another process")]
+    AlreadyRunning { store: PathBuf },
+    #[error("cannot open the store '{store}': {message}")]
+    Open {
+        store: PathBuf,
+        message: String,
+        code: ExitCode,
+    },
+    #[error("cannot serve the store '{store}': {operation}: {errno}")]
+    Serve {
+        store: PathBuf,
+        operation: &'static str,
+        errno: Errno,
+    },
+    #[error("cannot become the store's owner, user {owner}: {operation}: {errno}")]
+    Owner {
+        owner: u32,
+        operation: &'static str,
+        errno: Errno,
+    },
+    #[error("cannot start the service: {operation}: {errno}")]
+    Process {
+        operation: &'static str,
+        errno: Errno,
+    },
+}
+
+impl ServiceError {
+    /// As it is told to the starter.
+    pub fn to_failure(&self) -> Failure {
+        let kind = match self {
+            ServiceError::NotOwner { .. } => FailureKind::NotPermitted,
+            ServiceError::AlreadyRunning { .. } => FailureKind::AlreadyRunning,
+            ServiceError::Process { .. } => FailureKind::Internal,
+            _ => FailureKind::Io,
+        };
+        Failure {
+            kind,
+            code: self.exit_code(),
+            message: self.to_string(),
+            hint: self.hint(),
+        }
+    }
+}
+
+impl Explain for ServiceError {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            ServiceError::NotAStore(error) => error.exit_code(),
+            ServiceError::NotOwner { .. } => ExitCode::NotPermitted,
+            ServiceError::WritableByOthers { .. } => ExitCode::Configuration,
+            ServiceError::AlreadyRunning { .. } => ExitCode::CannotCreate,
+            ServiceError::Open { code, .. } => *code,
+            ServiceError::Serve { errno, .. } => match *errno {
+                Errno::ACCESS | Errno::PERM => ExitCode::NotPermitted,
+                Errno::NOENT | Errno::NOTDIR => ExitCode::NotFound,
+                _ => ExitCode::Io,
+            },
+            ServiceError::Owner { .. } | ServiceError::Process { .. } => ExitCode::Internal,
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            ServiceError::NotAStore(error) => error.hint(),
+            ServiceError::NotOwner { store, .. } => Some(format!(
+                "ask its owner to run `atomdir -C {} service start`",
+                store.display()
+            )),
+            ServiceError::WritableByOthers { control } => {
+                Some(format!("`chmod go-w {}` takes that away", control.display()))
+            }
+            ServiceError::AlreadyRunning { store } => Some(format!(
+                "`atomdir -C {} service status` names the process",
+                store.display()
+            )),
+            _ => None,
+        }
+    }
+}

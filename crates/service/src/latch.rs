@@ -1,0 +1,30 @@
+//! Wakes a thread that polls.
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Readable from [`Latch::set`] until [`Latch::clear`].
+#[derive(Debug)]
+pub(crate) struct Latch(OwnedFd);
+
+impl Latch {
+    pub(crate) fn new() -> Result<Latch, Errno> {
+        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Latch)
+    }
+
+    pub(crate) fn set(&self) {
+        // It can only fail when it is set already.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    pub(crate) fn clear(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+impl AsFd for Latch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,29 @@
+//! The process that owns a store while it is in use: one per store, started
+//! on first use, gone when idle. It recovers the store, mounts its views and
+//! serves clients over `.atomdir/socket`; the engine does the rest.
+
+mod connection;
+mod connections;
+mod convert;
+mod detach;
+mod error;
+mod latch;
+mod lifecycle;
+mod maintenance;
+mod mountpoint;
+mod owner;
+mod permissions;
+mod replies;
+mod report;
+mod requests;
+mod service;
+mod signals;
+mod snapshot_access;
+mod socket;
+mod start_lock;
+mod store;
+mod transactions;
+mod views;
+
+pub use error::ServiceError;
+pub use lifecycle::{ServiceOptions, run};

@@ -1,0 +1,293 @@
+//! From start to end. Starting: take the start lock, see that nobody serves
+//! the store already, open and recover it, listen, tell the starter. Ending,
+//! when idle or told to: the same backwards, leaving nothing behind.
+
+use crate::connection::{self, Connection};
+use crate::connections::Connections;
+use crate::detach::{self, Starter};
+use crate::latch::Latch;
+use crate::maintenance::Maintenance;
+use crate::permissions::Peer;
+use crate::service::{Service, Stop};
+use crate::signals::EndSignals;
+use crate::socket::{self, Listener, Stream};
+use crate::start_lock::StartLock;
+use crate::store::{self, Directories};
+use crate::transactions::Transactions;
+use crate::views::Views;
+use crate::{ServiceError, convert, report};
+use atomdir::{ConnectError, StartService};
+use atomdir_protocol::handshake::Verdict;
+use atomdir_protocol::{Answer, Readiness, Reply, StopReport};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// For a peer to take its answer when the service ends.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+/// The one who started the service must find it.
+const FIRST_CLIENT_TIME: Duration = Duration::from_secs(10);
+/// Before trying again what failed for want of descriptors or of the start lock.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Clone)]
+pub struct ServiceOptions {
+    /// Continue as a process of its own: the calling one ends. Readiness is
+    /// told on its standard output, for `atomdir::StartService`. The process
+    /// must still have one thread and no descriptor open but the standard ones.
+    pub detach: bool,
+    /// How long nothing need be open before the service ends.
+    pub idle: Duration,
+}
+
+impl Default for ServiceOptions {
+    fn default() -> Self {
+        ServiceOptions {
+            detach: false,
+            idle: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Serves the store whose root is `store` until idle or told to end.
+pub fn run(store: &Path, options: &ServiceOptions) -> Result<(), ServiceError> {
+    // Before the current directory changes.
+    let location = store::locate(store);
+    let starter = if options.detach { Some(detach::detach()?) } else { None };
+    let started = location.and_then(|location| {
+        let directories = Directories::open(location)?;
+        report::begin(&directories.control, starter.is_some());
+        Running::start(directories)
+    });
+    match started {
+        Ok(running) => {
+            tell(starter, Readiness::Ready);
+            running.serve(options.idle);
+            Ok(())
+        }
+        // For a starter one service is as good as another.
+        Err(ServiceError::AlreadyRunning { .. }) if starter.is_some() => {
+            tell(starter, Readiness::Ready);
+            Ok(())
+        }
+        Err(error) => {
+            tell(starter, Readiness::Failed(error.to_failure()));
+            Err(error)
+        }
+    }
+}
+
+fn tell(starter: Option<Starter>, readiness: Readiness) {
+    if let Some(starter) = starter {
+        starter.tell(&readiness);
+    }
+}
+
+struct Running {
+    directories: Directories,
+    service: Arc<Service>,
+    listener: Listener,
+    signals: EndSignals,
+    maintainer: JoinHandle<()>,
+}
+
+impl Running {
+    fn start(directories: Directories) -> Result<Running, ServiceError> {
+        let path = directories.location.root.clone();
+        let serve = |operation| {
+            let store = path.clone();
+            move |errno| ServiceError::Serve { store, operation, errno }
+        };
+        detach::settle()?;
+        let signals = EndSignals::block()?;
+        let start_lock = StartLock::wait(&directories.control).map_err(serve("taking the start lock"))?;
+        check_nobody_serves(&directories)?;
+        let (store, recovery) = directories.open_store()?;
+        let user = rustix::process::geteuid().as_raw();
+        let views = Views::new(&path, user, &directories.control_stat);
+        let maintenance = Arc::new(Maintenance::default());
+        let maintainer = spawn_maintainer(&maintenance, &store).map_err(serve("starting a thread"))?;
+        let service = Arc::new(Service {
+            store,
+            path: path.clone(),
+            views,
+            transactions: Transactions::default(),
+            connections: Arc::new(Connections::default()),
+            maintenance,
+            latch: Latch::new().map_err(serve("making an event"))?,
+            started: convert::timestamp(store::now()),
+            started_at: Instant::now(),
+            recovery: convert::recovery(&recovery),
+            stop: Stop::default(),
+        });
+        let listener =
+            Listener::bind(&directories.control, user == 0).map_err(serve("making the socket"))?;
+        drop(start_lock);
+        Ok(Running { directories, service, listener, signals, maintainer })
+    }
+
+    fn serve(self, idle_time: Duration) {
+        let mut idle = Some(Idle::new(idle_time.max(FIRST_CLIENT_TIME)));
+        loop {
+            let time_left = idle.as_ref().map(Idle::time_left);
+            if self.wait(time_left) == Wake::Signal || self.service.stop.is_requested() {
+                let start_lock = self.try_start_lock();
+                return self.end(start_lock);
+            }
+            self.service.latch.clear();
+            self.accept_all();
+            if self.is_used() {
+                idle = None;
+                continue;
+            }
+            let idle = idle.get_or_insert_with(|| Idle::new(idle_time));
+            if !idle.time_left().is_zero() {
+                continue;
+            }
+            if let Some(start_lock) = self.try_start_lock() {
+                // One that came before the lock was had must not be turned away.
+                self.accept_all();
+                if !self.is_used() {
+                    return self.end(Some(start_lock));
+                }
+            } else {
+                // A starter is about to connect, or to give up.
+                idle.extend(RETRY_PAUSE);
+            }
+        }
+    }
+
+    fn is_used(&self) -> bool {
+        self.service.connections.count() > 0 || self.service.transactions.count() > 0
+    }
+
+    fn try_start_lock(&self) -> Option<StartLock> {
+        StartLock::try_take(&self.directories.control).ok().flatten()
+    }
+
+    fn wait(&self, time_max: Option<Duration>) -> Wake {
+        let time_max = time_max.and_then(|time| Timespec::try_from(time).ok());
+        let mut polled = [
+            PollFd::new(&self.listener, PollFlags::IN),
+            PollFd::new(&self.service.latch, PollFlags::IN),
+            PollFd::new(&self.signals, PollFlags::IN),
+        ];
+        match poll(&mut polled, time_max.as_ref()) {
+            Ok(_) if polled[2].revents().contains(PollFlags::IN) => Wake::Signal,
+            _ => Wake::Other,
+        }
+    }
+
+    fn accept_all(&self) {
+        loop {
+            match self.listener.accept() {
+                Ok(Some(stream)) => self.admit(stream),
+                Ok(None) => return,
+                Err(errno) => {
+                    tracing::warn!("cannot accept a connection: {errno}");
+                    std::thread::sleep(RETRY_PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn admit(&self, stream: Stream) {
+        let Ok(peer) = Peer::of(&stream) else {
+            return;
+        };
+        let connections = self.service.connections.clone();
+        let Some(id) = connections.admit(peer.user, &stream) else {
+            return connection::turn_away(&stream, Verdict::TooManyConnections);
+        };
+        let service = self.service.clone();
+        let accepted = Connection { stream: stream.clone(), peer, begun: Vec::new() };
+        let thread = std::thread::Builder::new().name("connection".to_owned());
+        let spawned = thread.spawn(move || connection::serve(service, &connections, id, accepted));
+        if spawned.is_err() {
+            connection::turn_away(&stream, Verdict::TooManyConnections);
+            self.service.connections.remove(id);
+        }
+    }
+
+    /// The lock, if it could be had, is held until the process ends: a starter
+    /// waits for it.
+    fn end(self, start_lock: Option<StartLock>) {
+        socket::remove(&self.directories.control);
+        while let Ok(Some(stream)) = self.listener.accept() {
+            connection::turn_away(&stream, Verdict::Ending);
+        }
+        drop(self.listener);
+        let service = self.service;
+        let open = service.transactions.count() as u64;
+        service.connections.close_all(END_PATIENCE);
+        service.abort_all();
+        service.maintenance.end();
+        let _ = self.maintainer.join();
+        if let Err(error) = service.store.checkpoint() {
+            // The log still holds what the base lacks: the next start recovers.
+            tracing::error!("the last checkpoint failed: {error}");
+        }
+        let waiting = service.stop.take_waiting();
+        service.views.unmount();
+        // The lock goes with the last of it.
+        drop(service);
+        let report = StopReport { transactions_aborted: open };
+        for stream in waiting {
+            let _ = stream.send_reply(&Reply::Done(Answer::Stopped(report)));
+        }
+        std::mem::forget(start_lock);
+    }
+}
+
+/// Since when nothing is open, and for how long that is borne.
+struct Idle {
+    since: Instant,
+    time_max: Duration,
+}
+
+impl Idle {
+    fn new(time_max: Duration) -> Idle {
+        Idle { since: Instant::now(), time_max }
+    }
+
+    fn time_left(&self) -> Duration {
+        self.time_max.saturating_sub(self.since.elapsed())
+    }
+
+    fn extend(&mut self, by: Duration) {
+        self.time_max += by;
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Wake {
+    Signal,
+    Other,
+}
+
+/// The start lock's holder asks by connecting, as a client does.
+fn check_nobody_serves(directories: &Directories) -> Result<(), ServiceError> {
+    match atomdir::Connection::open(&directories.location, &StartService::Never) {
+        Err(ConnectError::NotRunning { .. }) => Ok(()),
+        // It answers, be it with a refusal.
+        _ => Err(ServiceError::AlreadyRunning {
+            store: directories.location.root.clone(),
+        }),
+    }
+}
+
+fn spawn_maintainer(
+    maintenance: &Arc<Maintenance>,
+    store: &atomdir_engine::Store<atomdir_disk::LinuxDisk>,
+) -> Result<JoinHandle<()>, Errno> {
+    let maintenance = maintenance.clone();
+    let store = store.clone();
+    std::thread::Builder::new()
+        .name("maintenance".to_owned())
+        .spawn(move || maintenance.run(&store))
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))
+}

@@ -1,0 +1,122 @@
+//! Where views are mounted: a directory of the store's own, below one that
+//! only the service's user can change.
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, Stat, StatxAttributes, StatxFlags, lstat, mkdir, statx,
+};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MountpointError {
+    #[error("cannot make '{path}', where views are mounted: {errno}")]
+    Make { path: PathBuf, errno: Errno },
+    #[error("'{path}', where views are mounted, is not a directory of user {user} that only they can write")]
+    Foreign { path: PathBuf, user: u32 },
+    #[error("cannot take away the dead mount at '{path}': {errno}")]
+    Dead { path: PathBuf, errno: Errno },
+}
+
+/// The place for the store whose control directory is `control`: one for each
+/// object, so that two stores never share one.
+pub(crate) fn choose(user: u32, control: &Stat) -> PathBuf {
+    parent(user).join(format!("{:x}-{:x}", control.st_dev, control.st_ino))
+}
+
+/// Makes the place, with nothing mounted on it.
+pub(crate) fn prepare(place: &Path, user: u32) -> Result<(), MountpointError> {
+    let Some(parent) = place.parent() else {
+        return Ok(());
+    };
+    // Others pass through root's to reach their views; a user's is their own.
+    let mode = if user == 0 { 0o711 } else { 0o700 };
+    make(parent, mode, user)?;
+    clear(place)?;
+    make(place, mode, user)
+}
+
+/// Takes away what a service of this store that was killed left mounted.
+pub(crate) fn clear(place: &Path) -> Result<(), MountpointError> {
+    while is_mounted(place) {
+        unmount(place).map_err(|errno| MountpointError::Dead {
+            path: place.to_owned(),
+            errno,
+        })?;
+    }
+    Ok(())
+}
+
+/// Takes the place itself away; whether that works matters to nobody.
+pub(crate) fn remove(place: &Path) {
+    let _ = rustix::fs::rmdir(place);
+}
+
+fn parent(user: u32) -> PathBuf {
+    if user == 0 {
+        return PathBuf::from("/run/atomdir");
+    }
+    let told = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let usual = PathBuf::from(format!("/run/user/{user}"));
+    for runtime in told.into_iter().chain([usual]) {
+        if runtime.is_absolute() && lstat(&runtime).is_ok_and(|stat| is_private(&stat, user)) {
+            return runtime.join("atomdir");
+        }
+    }
+    PathBuf::from(format!("/tmp/atomdir-{user}"))
+}
+
+fn make(path: &Path, mode: u32, user: u32) -> Result<(), MountpointError> {
+    let failed = |errno| MountpointError::Make {
+        path: path.to_owned(),
+        errno,
+    };
+    match mkdir(path, Mode::from_raw_mode(mode)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(failed(errno)),
+    }
+    if !is_private(&lstat(path).map_err(failed)?, user) {
+        return Err(MountpointError::Foreign {
+            path: path.to_owned(),
+            user,
+        });
+    }
+    Ok(())
+}
+
+fn is_private(stat: &Stat, user: u32) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+        && stat.st_uid == user
+        && stat.st_mode & 0o022 == 0
+}
+
+/// Also of a mount whose service is dead, which answers nothing but this.
+fn is_mounted(place: &Path) -> bool {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    match statx(CWD, place, flags, StatxFlags::empty()) {
+        Ok(found) => found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+        Err(Errno::NOTCONN | Errno::CONNABORTED) => true,
+        Err(_) => false,
+    }
+}
+
+fn unmount(place: &Path) -> Result<(), Errno> {
+    let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+    let own = rustix::mount::unmount(place, flags);
+    if own != Err(Errno::PERM) {
+        return own;
+    }
+    // An ordinary user's mounts are the helper's to take away.
+    let done = ["fusermount3", "fusermount"].iter().any(|helper| {
+        Command::new(helper)
+            .args(["-u", "-z", "-q", "--"])
+            .arg(place)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
+    });
+    if done { Ok(()) } else { Err(Errno::PERM) }
+}

@@ -1,0 +1,95 @@
+//! As whom the service runs: always as the store's owner. Root must not act
+//! with root's rights on control files that an ordinary user can write, for
+//! they say which objects get which owner and mode.
+
+use crate::ServiceError;
+use atomdir_engine::Privileges;
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, getegid, geteuid, getgroups};
+use std::ffi::{CStr, CString};
+use std::mem::MaybeUninit;
+
+/// Gives up root for the owner of a store that is not root's.
+pub(crate) fn become_owner(owner: u32, control_group: u32) -> Result<(), ServiceError> {
+    if owner == 0 || !geteuid().is_root() {
+        return Ok(());
+    }
+    let failed = |operation| move |errno| ServiceError::Owner { owner, operation, errno };
+    let group = match account(owner) {
+        Some((name, group)) => {
+            // SAFETY: the name is a C string; no other thread runs yet.
+            check(unsafe { libc::initgroups(name.as_ptr(), group) }).map_err(failed("initgroups"))?;
+            group
+        }
+        None => {
+            // SAFETY: an empty list needs no memory.
+            check(unsafe { libc::setgroups(0, std::ptr::null()) }).map_err(failed("setgroups"))?;
+            control_group
+        }
+    };
+    // SAFETY: plain numbers; no other thread runs yet.
+    check(unsafe { libc::setresgid(group, group, group) }).map_err(failed("setresgid"))?;
+    // SAFETY: as above.
+    check(unsafe { libc::setresuid(owner, owner, owner) }).map_err(failed("setresuid"))?;
+    // Changing the user took /proc/self away, which the disk works through.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable).map_err(failed("prctl"))
+}
+
+/// What the engine may count on.
+pub(crate) fn privileges() -> Privileges {
+    Privileges {
+        user: geteuid().as_raw(),
+        groups: getgroups()
+            .unwrap_or_default()
+            .into_iter()
+            .chain([getegid()])
+            .map(|group| group.as_raw())
+            .collect(),
+        all: geteuid().is_root() && in_initial_user_namespace(),
+    }
+}
+
+fn in_initial_user_namespace() -> bool {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let Ok(map) = openat(CWD, "/proc/self/uid_map", flags, Mode::empty()) else {
+        return false;
+    };
+    let mut buffer = [0; 128];
+    let length = rustix::io::read(&map, &mut buffer).unwrap_or(0);
+    let text = String::from_utf8_lossy(&buffer[..length]);
+    text.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
+fn account(user: u32) -> Option<(CString, u32)> {
+    let mut entry = MaybeUninit::<libc::passwd>::uninit();
+    let mut buffer = vec![0 as libc::c_char; 16 << 10];
+    let mut found = std::ptr::null_mut();
+    // SAFETY: every pointer is to memory of ours of the length given.
+    let error = unsafe {
+        libc::getpwuid_r(
+            user,
+            entry.as_mut_ptr(),
+            buffer.as_mut_ptr(),
+            buffer.len(),
+            &mut found,
+        )
+    };
+    if error != 0 || found.is_null() {
+        return None;
+    }
+    // SAFETY: getpwuid_r filled the entry; its name lies in `buffer`.
+    let (name, group) = unsafe {
+        let entry = entry.assume_init();
+        (CStr::from_ptr(entry.pw_name).to_owned(), entry.pw_gid)
+    };
+    Some((name, group))
+}
+
+fn check(result: libc::c_int) -> Result<(), Errno> {
+    if result == 0 {
+        return Ok(());
+    }
+    let error = std::io::Error::last_os_error();
+    Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}

@@ -1,0 +1,100 @@
+//! Who may do what. A transaction is its owner's and root's; the service and
+//! the store as a whole are its user's and root's.
+
+use atomdir_protocol::{Failure, FailureKind, TransactionId};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Whoever is at the other end of a connection, as the kernel tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Peer {
+    pub(crate) user: u32,
+    pub(crate) groups: Vec<u32>,
+}
+
+impl Peer {
+    /// As they were when the peer connected.
+    pub(crate) fn of(socket: impl AsFd) -> Result<Peer, Errno> {
+        let credentials = rustix::net::sockopt::socket_peercred(&socket)?;
+        let mut groups = supplementary_groups(socket)?;
+        groups.push(credentials.gid.as_raw());
+        Ok(Peer {
+            user: credentials.uid.as_raw(),
+            groups,
+        })
+    }
+
+    pub(crate) fn is_root(&self) -> bool {
+        self.user == 0
+    }
+
+    pub(crate) fn may_use(&self, owner: u32) -> bool {
+        self.is_root() || self.user == owner
+    }
+
+    pub(crate) fn may_administer(&self) -> bool {
+        self.may_use(geteuid().as_raw())
+    }
+
+    pub(crate) fn require_administer(&self, what: &str) -> Result<(), Failure> {
+        if self.may_administer() {
+            return Ok(());
+        }
+        let who = match geteuid().as_raw() {
+            0 => "root".to_owned(),
+            user => format!("user {user}, who owns the store, or root"),
+        };
+        let message = format!("only {who} may {what}");
+        Err(Failure::new(FailureKind::NotPermitted, message))
+    }
+
+    /// Views of an ordinary user's service are closed even to root.
+    pub(crate) fn require_views(&self) -> Result<(), Failure> {
+        let service_user = geteuid().as_raw();
+        if service_user == 0 || service_user == self.user {
+            return Ok(());
+        }
+        let message = format!(
+            "the store's service runs as user {service_user}, and only that user can enter its views"
+        );
+        let hint = format!("run it as that user: setpriv --reuid {service_user} --clear-groups, or sudo -u");
+        Err(Failure::new(FailureKind::NotPermitted, message).with_hint(hint))
+    }
+}
+
+/// The same whether it never was, has ended or is another user's: ids are
+/// easily guessed.
+pub(crate) fn no_such_transaction(id: TransactionId) -> Failure {
+    let message = format!("no open transaction {id}");
+    Failure::new(FailureKind::NoSuchTransaction, message)
+        .with_hint("`atomdir list` shows the open ones")
+}
+
+fn supplementary_groups(socket: impl AsFd) -> Result<Vec<u32>, Errno> {
+    let mut groups = vec![0_u32; 64];
+    loop {
+        let mut length = (groups.len() * size_of::<u32>()) as libc::socklen_t;
+        // SAFETY: the buffer has `length` bytes, and any of them make numbers.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_fd().as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &mut length,
+            )
+        };
+        // Also set when the buffer was too short.
+        let needed = length as usize / size_of::<u32>();
+        if result == 0 {
+            groups.truncate(needed);
+            return Ok(groups);
+        }
+        let error = std::io::Error::last_os_error();
+        match Errno::from_io_error(&error) {
+            Some(Errno::RANGE) if needed > groups.len() => groups.resize(needed, 0),
+            errno => return Err(errno.unwrap_or(Errno::IO)),
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Each request, in the engine's terms.
+
+use crate::connection::Connection;
+use crate::replies::{Unanswered, change_length, conflict_length, send_parts};
+use crate::service::Service;
+use crate::transactions::OpenTransaction;
+use crate::{convert, snapshot_access};
+use atomdir_engine::{BeginOptions, CommitError};
+use atomdir_protocol::{
+    Answer, BeginRequest, Begun, CheckReport, Committed, Failure, FailureKind, LABEL_LENGTH_MAX,
+    Reply, Request, Sequence, ServiceStatus, TransactionId, TransactionStatus,
+};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+pub(crate) enum Outcome {
+    Last(Reply),
+    /// With a descriptor of a view's root.
+    LastWith(Reply, OwnedFd),
+    /// Answered when the service has ended.
+    Stopping,
+}
+
+type Result<T> = std::result::Result<T, Unanswered>;
+
+pub(crate) fn handle(
+    service: &Service,
+    connection: &mut Connection,
+    request: Request,
+) -> Result<Outcome> {
+    let answer = match request {
+        Request::Begin(begin) => return begin_transaction(service, connection, begin),
+        Request::Attach { transaction } => return attach(service, connection, transaction),
+        Request::Stop => return stop(service, connection),
+        Request::Keep { transaction } => {
+            service.transactions.find(transaction, &connection.peer)?;
+            service.transactions.keep(transaction);
+            Answer::Nothing
+        }
+        Request::Commit { transaction } => commit(service, connection, transaction)?,
+        Request::Abort { transaction } => {
+            service.transactions.find(transaction, &connection.peer)?;
+            let removed = service.transactions.remove(transaction);
+            Answer::Aborted(service.abort(removed.into_iter().collect()))
+        }
+        Request::AbortAll => {
+            let mine = service.transactions.visible(&connection.peer);
+            let removed = mine.iter().filter_map(|one| service.transactions.remove(one.id()));
+            Answer::Aborted(service.abort(removed.collect()))
+        }
+        Request::Status { transaction } => {
+            let one = service.transactions.find(transaction, &connection.peer)?;
+            Answer::Transaction(transaction_status(service, &one))
+        }
+        Request::Changes { transaction } => changes(service, connection, transaction)?,
+        Request::SnapshotObject {
+            transaction,
+            path,
+            contents_length_max,
+        } => {
+            let one = service.transactions.find(transaction, &connection.peer)?;
+            snapshot_access::send(connection, &one, &path, contents_length_max)?
+        }
+        Request::List => list(service, connection)?,
+        Request::Log { before, limit } => log(service, connection, before, limit)?,
+        Request::Show { sequence } => show(service, connection, sequence)?,
+        Request::Sync => {
+            service.store.sync().map_err(store_failure)?;
+            Answer::Nothing
+        }
+        Request::Checkpoint => {
+            connection.peer.require_administer("checkpoint the store")?;
+            service.store.checkpoint().map_err(store_failure)?;
+            Answer::Nothing
+        }
+        Request::Check => check(service, connection)?,
+        Request::ServiceStatus => Answer::Service(Box::new(service_status(service))),
+    };
+    Ok(Outcome::Last(Reply::Done(answer)))
+}
+
+fn begin_transaction(
+    service: &Service,
+    connection: &mut Connection,
+    begin: BeginRequest,
+) -> Result<Outcome> {
+    let peer = &connection.peer;
+    if begin.label.len() > LABEL_LENGTH_MAX {
+        let message = format!("a label holds at most {LABEL_LENGTH_MAX} bytes");
+        return Err(Failure::new(FailureKind::BadRequest, message).into());
+    }
+    peer.require_views()?;
+    service.transactions.check_room(peer.user)?;
+    // Without views a transaction would be of no use.
+    service.views.mount()?;
+    let options = BeginOptions {
+        owner: peer.user,
+        isolation: convert::isolation_to_engine(begin.isolation),
+        durability: convert::durability_to_engine(begin.durability),
+        label: begin.label,
+    };
+    let begun = service.store.begin(options);
+    let transaction = begun.map_err(|error| convert::begin_failure(&error))?;
+    let id = TransactionId(transaction.id().0);
+    let shown = service.views.show(&transaction);
+    let root = shown.inspect_err(|_| service.store.abort(&transaction))?;
+    service.transactions.add(transaction, begin.detached);
+    if !begin.detached {
+        connection.begun.push(id);
+    }
+    Ok(view(service, id, root))
+}
+
+fn attach(service: &Service, connection: &Connection, id: TransactionId) -> Result<Outcome> {
+    service.transactions.find(id, &connection.peer)?;
+    connection.peer.require_views()?;
+    let root = service.views.open(id)?;
+    Ok(view(service, id, root))
+}
+
+fn view(service: &Service, id: TransactionId, root: OwnedFd) -> Outcome {
+    let begun = Begun {
+        transaction: id,
+        view_path: service.views.path(id).into_os_string().into_vec(),
+    };
+    Outcome::LastWith(Reply::Done(Answer::Begun(begun)), root)
+}
+
+fn commit(service: &Service, connection: &mut Connection, id: TransactionId) -> Result<Answer> {
+    let one = service.transactions.find(id, &connection.peer)?;
+    service.views.write_back(id)?;
+    let error = match service.store.commit(&one.transaction) {
+        Ok(committed) => {
+            service.transactions.remove(id);
+            connection.begun.retain(|begun| *begun != id);
+            service.views.hide(id);
+            service.maintenance.wake();
+            service.latch.set();
+            return Ok(Answer::Committed(Committed {
+                sequence: committed.sequence.map(|sequence| Sequence(sequence.0)),
+                changes: committed.changes,
+            }));
+        }
+        Err(error) => error,
+    };
+    let failure = match error {
+        CommitError::Conflict(conflicts) => {
+            let count = conflicts.len();
+            let visible = connection.peer.may_administer();
+            let conflicts = conflicts.into_iter().map(|one| convert::conflict(one, visible));
+            send_parts(&connection.stream, conflicts, conflict_length, Reply::Conflicts)?;
+            conflict_failure(id, count)
+        }
+        CommitError::Ended => crate::permissions::no_such_transaction(id),
+        CommitError::NoSpace { .. } => Failure::new(FailureKind::NoSpace, error.to_string()),
+        CommitError::Store(error) => convert::store_failure(&error),
+        error => Failure::new(FailureKind::Io, error.to_string()),
+    };
+    Err(failure.into())
+}
+
+fn conflict_failure(id: TransactionId, count: usize) -> Failure {
+    let message = format!(
+        "transaction {id} conflicts with what others changed since it began, in {count} {}; it is still open",
+        if count == 1 { "place" } else { "places" }
+    );
+    Failure::new(FailureKind::Conflict, message)
+        .with_hint(format!("`atomdir abort {id}` gives it up; then begin anew"))
+}
+
+fn changes(service: &Service, connection: &Connection, id: TransactionId) -> Result<Answer> {
+    let one = service.transactions.find(id, &connection.peer)?;
+    service.views.write_back(id)?;
+    let lines = one.transaction.changes().map_err(|errno| transaction_failure(id, errno))?;
+    let lines = lines.into_iter().map(convert::change_line);
+    send_parts(&connection.stream, lines, change_length, Reply::Changes)?;
+    Ok(Answer::Nothing)
+}
+
+fn list(service: &Service, connection: &Connection) -> Result<Answer> {
+    let visible = service.transactions.visible(&connection.peer);
+    let statuses = visible.iter().map(|one| transaction_status(service, one));
+    let length = |status: &TransactionStatus| 64 + status.label.len() + status.view_path.len();
+    send_parts(&connection.stream, statuses, length, Reply::Transactions)?;
+    Ok(Answer::Nothing)
+}
+
+fn log(
+    service: &Service,
+    connection: &Connection,
+    before: Option<Sequence>,
+    limit: u64,
+) -> Result<Answer> {
+    let commits = service.store.commits().map_err(store_failure)?;
+    let newest_first = commits.iter().rev();
+    let wanted = newest_first
+        .filter(|commit| before.is_none_or(|before| commit.sequence.0 < before.0))
+        .take(usize::try_from(limit).unwrap_or(usize::MAX))
+        .map(|commit| convert::commit_summary(commit, &connection.peer));
+    send_parts(&connection.stream, wanted, |commit| 64 + commit.label.len(), Reply::Commits)?;
+    Ok(Answer::Nothing)
+}
+
+fn show(service: &Service, connection: &Connection, sequence: Sequence) -> Result<Answer> {
+    let commits = service.store.commits().map_err(store_failure)?;
+    let found = commits.into_iter().find(|commit| commit.sequence.0 == sequence.0);
+    let Some(commit) = found else {
+        let message = format!("no commit {sequence} in the log");
+        return Err(Failure::new(FailureKind::NoSuchCommit, message)
+            .with_hint("`atomdir log` shows those there are")
+            .into());
+    };
+    let peer = &connection.peer;
+    if !peer.may_use(commit.user) {
+        peer.require_administer("see what other users' commits changed")?;
+    }
+    let summary = convert::commit_summary(&commit, peer);
+    let lines = commit.lines.into_iter().map(convert::change_line);
+    send_parts(&connection.stream, lines, change_length, Reply::Changes)?;
+    Ok(Answer::Commit(summary))
+}
+
+fn check(service: &Service, connection: &Connection) -> Result<Answer> {
+    connection.peer.require_administer("check the store")?;
+    let report = service.store.check();
+    let answer = CheckReport {
+        problems_count: report.problems.len() as u64,
+        commits_in_log: report.commits_in_log,
+        log_bytes: report.log_bytes,
+    };
+    send_parts(&connection.stream, report.problems, String::len, Reply::Problems)?;
+    Ok(Answer::Checked(answer))
+}
+
+fn stop(service: &Service, connection: &Connection) -> Result<Outcome> {
+    connection.peer.require_administer("stop the service")?;
+    service.request_stop(connection.stream.clone());
+    Ok(Outcome::Stopping)
+}
+
+fn transaction_status(service: &Service, one: &OpenTransaction) -> TransactionStatus {
+    let transaction = &one.transaction;
+    TransactionStatus {
+        transaction: one.id(),
+        owner: transaction.owner(),
+        label: transaction.label().to_vec(),
+        began: convert::timestamp(transaction.began()),
+        isolation: convert::isolation(transaction.isolation()),
+        durability: convert::durability(transaction.durability()),
+        detached: one.detached,
+        view_path: service.views.path(one.id()).into_os_string().into_vec(),
+    }
+}
+
+fn service_status(service: &Service) -> ServiceStatus {
+    let status = service.store.status();
+    ServiceStatus {
+        process: rustix::process::getpid().as_raw_nonzero().get().unsigned_abs(),
+        user: rustix::process::geteuid().as_raw(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started: service.started,
+        age_seconds: service.started_at.elapsed().as_secs(),
+        store: service.path.as_os_str().as_bytes().to_vec(),
+        views: service.views.place(),
+        connections: service.connections.count() as u64,
+        open_transactions: service.transactions.count() as u64,
+        sequence: Sequence(status.sequence.0),
+        log_bytes: status.log_bytes,
+        poisoned: status.poisoned,
+        recovery: service.recovery,
+    }
+}
+
+pub(crate) fn transaction_failure(id: TransactionId, errno: Errno) -> Failure {
+    match errno {
+        Errno::STALE => crate::permissions::no_such_transaction(id),
+        errno => Failure::new(
+            FailureKind::Io,
+            format!("cannot read the changes of transaction {id}: {errno}"),
+        ),
+    }
+}
+
+fn store_failure(error: atomdir_engine::StoreError) -> Unanswered {
+    Unanswered::Failed(convert::store_failure(&error))
+}

@@ -1,0 +1,79 @@
+//! What every connection shares.
+
+use crate::connections::Connections;
+use crate::latch::Latch;
+use crate::maintenance::Maintenance;
+use crate::socket::Stream;
+use crate::transactions::{OpenTransaction, Transactions};
+use crate::views::Views;
+use atomdir_disk::LinuxDisk;
+use atomdir_engine::Store;
+use atomdir_protocol::{RecoveryReport, Timestamp, TransactionId};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+pub(crate) struct Service {
+    pub(crate) store: Store<LinuxDisk>,
+    /// Where the store's root is.
+    pub(crate) path: PathBuf,
+    pub(crate) views: Views,
+    pub(crate) transactions: Transactions,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) maintenance: Arc<Maintenance>,
+    /// Set when whether the service is idle, or shall stop, may have changed.
+    pub(crate) latch: Latch,
+    pub(crate) started: Timestamp,
+    pub(crate) started_at: Instant,
+    pub(crate) recovery: RecoveryReport,
+    pub(crate) stop: Stop,
+}
+
+#[derive(Default)]
+pub(crate) struct Stop {
+    requested: AtomicBool,
+    /// Those who asked, and wait until it is done.
+    waiting: Mutex<Vec<Stream>>,
+}
+
+impl Stop {
+    pub(crate) fn is_requested(&self) -> bool {
+        self.requested.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn take_waiting(&self) -> Vec<Stream> {
+        std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Service {
+    pub(crate) fn request_stop(&self, asker: Stream) {
+        let mut waiting = self.stop.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.push(asker);
+        drop(waiting);
+        self.stop.requested.store(true, Ordering::Release);
+        self.latch.set();
+    }
+
+    /// Aborts what a closed connection had begun.
+    pub(crate) fn abort_attached(&self, begun: &[TransactionId]) -> u64 {
+        self.abort(self.transactions.remove_attached(begun))
+    }
+
+    pub(crate) fn abort_all(&self) -> u64 {
+        self.abort(self.transactions.remove_all())
+    }
+
+    /// Of transactions already removed from the open ones.
+    pub(crate) fn abort(&self, ended: Vec<OpenTransaction>) -> u64 {
+        for one in &ended {
+            self.store.abort(&one.transaction);
+            self.views.hide(one.id());
+        }
+        if !ended.is_empty() {
+            self.latch.set();
+        }
+        ended.len() as u64
+    }
+}

@@ -1,0 +1,119 @@
+//! What a path was in a transaction's snapshot. The engine reads it with the
+//! service's rights, so a root service checks first that the peer itself
+//! could have read it: nobody else will.
+
+use crate::connection::Connection;
+use crate::permissions::Peer;
+use crate::replies::{Unanswered, send_parts};
+use crate::requests::transaction_failure;
+use crate::transactions::OpenTransaction;
+use crate::convert;
+use atomdir_disk::{Kind, Owner};
+use atomdir_engine::SnapshotObject;
+use atomdir_protocol::{Answer, Failure, FailureKind, Reply};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+const READ: u32 = 4;
+const SEARCH: u32 = 1;
+const CONTENTS_PART: usize = 1 << 20;
+
+pub(crate) fn send(
+    connection: &Connection,
+    one: &OpenTransaction,
+    path: &[u8],
+    contents_length_max: u64,
+) -> Result<Answer, Unanswered> {
+    let object = match find(connection, one, path) {
+        Ok(Some(object)) => object,
+        Ok(None) | Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Answer::SnapshotObject(None)),
+        Err(Errno::ACCESS) => return Err(not_readable(path).into()),
+        Err(errno) => return Err(transaction_failure(one.id(), errno).into()),
+    };
+    let is_file = object.kind == Kind::File;
+    let too_long = is_file && object.attributes.length > contents_length_max;
+    if is_file && !too_long {
+        let parts = object.contents.chunks(CONTENTS_PART);
+        send_parts(&connection.stream, parts, |part| part.len(), |parts| {
+            Reply::Contents(parts.concat())
+        })?;
+    }
+    Ok(Answer::SnapshotObject(Some(describe(object, too_long))))
+}
+
+/// The object, if the peer may read it.
+fn find(
+    connection: &Connection,
+    one: &OpenTransaction,
+    path: &[u8],
+) -> Result<Option<SnapshotObject>, Errno> {
+    let transaction = &one.transaction;
+    let peer = &connection.peer;
+    if peer.is_root() || !geteuid().is_root() {
+        return transaction.snapshot_contents(path);
+    }
+    for above in prefixes(path) {
+        match transaction.snapshot_contents(above)? {
+            Some(directory) if !may(peer, &directory, SEARCH) => return Err(Errno::ACCESS),
+            Some(_) => {}
+            None => return Ok(None),
+        }
+    }
+    let object = transaction.snapshot_contents(path)?;
+    match &object {
+        Some(found) if found.kind == Kind::File && !may(peer, found, READ) => Err(Errno::ACCESS),
+        _ => Ok(object),
+    }
+}
+
+/// The directories a path leads through, the root first.
+fn prefixes(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    [&path[..0]].into_iter().chain(slashes.map(|(at, _)| &path[..at]))
+}
+
+fn may(peer: &Peer, object: &SnapshotObject, bit: u32) -> bool {
+    let Owner { user, group } = object.attributes.owner;
+    let class = if peer.user == user {
+        6
+    } else if peer.groups.contains(&group) {
+        3
+    } else {
+        0
+    };
+    object.attributes.mode >> class & bit != 0
+}
+
+fn describe(object: SnapshotObject, too_long: bool) -> atomdir_protocol::SnapshotObject {
+    let attributes = object.attributes;
+    let is_link = object.kind == Kind::Symlink;
+    atomdir_protocol::SnapshotObject {
+        kind: convert::kind(object.kind),
+        mode: attributes.mode,
+        user: attributes.owner.user,
+        group: attributes.owner.group,
+        length: attributes.length,
+        modified: convert::timestamp(attributes.modified),
+        device_number: attributes.device_number,
+        target: if is_link { object.contents } else { Vec::new() },
+        too_long,
+    }
+}
+
+fn not_readable(path: &[u8]) -> Failure {
+    let path = String::from_utf8_lossy(path);
+    let message = format!("no permission to read '{path}' as the snapshot has it");
+    Failure::new(FailureKind::NotPermitted, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_directory_on_the_way_is_asked() {
+        let asked = |path| prefixes(path).map(<[u8]>::to_vec).collect::<Vec<_>>();
+        assert_eq!(asked(b"a"), [b"".to_vec()]);
+        assert_eq!(asked(b"a/b/c"), [b"".to_vec(), b"a".to_vec(), b"a/b".to_vec()]);
+    }
+}

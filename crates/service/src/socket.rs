@@ -1,0 +1,191 @@
+//! The service's socket, and frames over one connection of it. A peer may
+//! send anything, or nothing, or never read: it harms its own thread only.
+
+use atomdir_protocol::frame::{self, FrameError, HEADER_LENGTH, REQUEST_LENGTH_MAX};
+use atomdir_protocol::{Reply, Request, handshake};
+use rustix::fs::{AtFlags, Mode, chmodat, unlinkat};
+use rustix::io::{Errno, IoSlice};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown,
+    SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, recv, sendmsg, shutdown,
+    socket_with,
+};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const NAME: &str = "socket";
+const BACKLOG: i32 = 1024;
+/// For what a peer has begun to send or must send first.
+const RECEIVE_TIME_MAX: Duration = Duration::from_secs(10);
+/// For a peer to make room for some of a reply.
+const SEND_TIME_MAX: Duration = Duration::from_secs(30);
+
+pub(crate) struct Listener(OwnedFd);
+
+impl Listener {
+    /// Only for the holder of the store's lock: a socket that is there is dead.
+    pub(crate) fn bind(control: &OwnedFd, open_to_all: bool) -> Result<Listener, Errno> {
+        remove(control);
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        // By descriptor: a socket's address holds no more than 107 bytes.
+        let path = format!("/proc/self/fd/{}/{NAME}", control.as_raw_fd());
+        bind(&socket, &SocketAddrUnix::new(path.as_str())?)?;
+        let mode = if open_to_all { 0o666 } else { 0o600 };
+        chmodat(control, NAME, Mode::from_raw_mode(mode), AtFlags::empty())?;
+        // Nobody gets in before this.
+        listen(&socket, BACKLOG)?;
+        Ok(Listener(socket))
+    }
+
+    /// `None`: nobody waits.
+    pub(crate) fn accept(&self) -> Result<Option<Stream>, Errno> {
+        match accept_with(&self.0, SocketFlags::CLOEXEC) {
+            Ok(socket) => Ok(Some(Stream::new(socket)?)),
+            Err(Errno::WOULDBLOCK | Errno::CONNABORTED | Errno::INTR) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+pub(crate) fn remove(control: &OwnedFd) {
+    // What matters is that none is there; binding tells.
+    let _ = unlinkat(control, NAME, AtFlags::empty());
+}
+
+#[derive(Debug)]
+pub(crate) enum ReceiveError {
+    /// The peer closed between two requests.
+    Closed,
+    Io(Errno),
+    Frame(FrameError),
+}
+
+impl From<Errno> for ReceiveError {
+    fn from(errno: Errno) -> Self {
+        ReceiveError::Io(errno)
+    }
+}
+
+/// One connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Stream(Arc<OwnedFd>);
+
+impl Stream {
+    fn new(socket: OwnedFd) -> Result<Stream, Errno> {
+        set_socket_timeout(&socket, Timeout::Send, Some(SEND_TIME_MAX))?;
+        Ok(Stream(Arc::new(socket)))
+    }
+
+    pub(crate) fn receive_hello(&self) -> Result<[u8; handshake::LENGTH], ReceiveError> {
+        let mut hello = [0; handshake::LENGTH];
+        let deadline = Instant::now() + RECEIVE_TIME_MAX;
+        self.receive_by(&mut hello, deadline)?;
+        Ok(hello)
+    }
+
+    /// The next request, whenever it comes; but once begun, it must go on.
+    pub(crate) fn receive_request(&self) -> Result<Request, ReceiveError> {
+        let mut header = [0; HEADER_LENGTH];
+        let first = loop {
+            match recv(&*self.0, &mut header[..], RecvFlags::empty()) {
+                Ok((0, _)) => return Err(ReceiveError::Closed),
+                Ok((count, _)) => break count,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        };
+        let deadline = Instant::now() + RECEIVE_TIME_MAX;
+        self.receive_by(&mut header[first..], deadline)?;
+        let length = frame::decode_header(header, REQUEST_LENGTH_MAX).map_err(ReceiveError::Frame)?;
+        let mut payload = vec![0; length];
+        self.receive_by(&mut payload, deadline)?;
+        frame::decode(&payload).map_err(ReceiveError::Frame)
+    }
+
+    fn receive_by(&self, mut buffer: &mut [u8], deadline: Instant) -> Result<(), Errno> {
+        // Nearly always it is all there already.
+        let mut flags = RecvFlags::DONTWAIT;
+        while !buffer.is_empty() {
+            match recv(&*self.0, &mut *buffer, flags) {
+                Ok((0, _)) => return Err(Errno::CONNRESET),
+                Ok((count, _)) => buffer = &mut buffer[count..],
+                Err(Errno::INTR) => {}
+                Err(Errno::WOULDBLOCK) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Err(Errno::TIMEDOUT);
+                    }
+                    set_socket_timeout(&*self.0, Timeout::Recv, Some(left))?;
+                    flags = RecvFlags::empty();
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
+        if flags.is_empty() {
+            set_socket_timeout(&*self.0, Timeout::Recv, None)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn send_bytes(&self, bytes: &[u8]) -> Result<(), Errno> {
+        self.send(bytes, None)
+    }
+
+    pub(crate) fn send_reply(&self, reply: &Reply) -> Result<(), Errno> {
+        self.send(&encode_reply(reply)?, None)
+    }
+
+    pub(crate) fn send_reply_with(&self, reply: &Reply, descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.send(&encode_reply(reply)?, Some(descriptor))
+    }
+
+    fn send(&self, mut bytes: &[u8], mut descriptor: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+        while !bytes.is_empty() {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            let descriptors = descriptor.as_slice();
+            if !descriptors.is_empty() {
+                control.push(SendAncillaryMessage::ScmRights(descriptors));
+            }
+            match sendmsg(&*self.0, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
+                Ok(count) => {
+                    bytes = &bytes[count..];
+                    descriptor = None;
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    /// What waits for the peer's next request then finds the connection closed.
+    pub(crate) fn close_for_reading(&self) {
+        let _ = shutdown(&*self.0, Shutdown::Read);
+    }
+
+    /// What waits for the peer in any way then fails.
+    pub(crate) fn close(&self) {
+        let _ = shutdown(&*self.0, Shutdown::Both);
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        (*self.0).as_fd()
+    }
+}
+
+fn encode_reply(reply: &Reply) -> Result<Vec<u8>, Errno> {
+    frame::encode(reply, frame::REPLY_LENGTH_MAX).map_err(|_| Errno::MSGSIZE)
+}

@@ -1,0 +1,139 @@
+//! Finding a store's two directories and opening it.
+
+use crate::{ServiceError, owner};
+use atomdir::{CONTROL_NAME, StoreLocation};
+use atomdir_disk::{LinuxDisk, Name, Timestamp};
+use atomdir_engine::{Clock, Options, RecoveryReport, Store, StoreError};
+use atomdir_protocol::ExitCode;
+use rustix::fs::{CWD, Mode, OFlags, Stat, fstat, openat};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+use rustix::time::{ClockId, clock_gettime};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A process that was killed may hold the lock until its last call is done.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_RETRY: Duration = Duration::from_millis(20);
+
+/// For connections, mounts and the engine's few files that are always open.
+const DESCRIPTORS_RESERVED: u64 = 512;
+
+/// A store's two directories, which belong to the user the process runs as.
+pub(crate) struct Directories {
+    pub(crate) location: StoreLocation,
+    pub(crate) control: OwnedFd,
+    pub(crate) control_stat: Stat,
+    root: OwnedFd,
+}
+
+impl Directories {
+    /// Becomes the store's owner on the way.
+    pub(crate) fn open(location: StoreLocation) -> Result<Directories, ServiceError> {
+        let serve = |operation| {
+            let store = location.root.clone();
+            move |errno| ServiceError::Serve { store, operation, errno }
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let path_flags = flags.difference(OFlags::RDONLY) | OFlags::PATH;
+        // Not for reading: an ordinary user learns first whose it is.
+        let control = openat(CWD, &location.control, path_flags, Mode::empty())
+            .map_err(serve("opening the control directory"))?;
+        let control_stat = fstat(&control).map_err(serve("reading its owner"))?;
+        check_owner(&location, &control_stat)?;
+        owner::become_owner(control_stat.st_uid, control_stat.st_gid)?;
+        let control = openat(&control, ".", flags, Mode::empty())
+            .map_err(serve("opening the control directory"))?;
+        let root = LinuxDisk::open_root(&location.root)
+            .map_err(serve("opening the root directory"))?;
+        Ok(Directories { location, control, control_stat, root })
+    }
+
+    /// Takes the lock and recovers. Only for the holder of the start lock.
+    pub(crate) fn open_store(&self) -> Result<(Store<LinuxDisk>, RecoveryReport), ServiceError> {
+        let patience_ends = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match self.try_open_store()? {
+                Ok(opened) => return Ok(opened),
+                Err(StoreError::Locked) if Instant::now() < patience_ends => {
+                    std::thread::sleep(LOCK_RETRY);
+                }
+                Err(error) => return Err(self.open_error(&error)),
+            }
+        }
+    }
+
+    fn try_open_store(
+        &self,
+    ) -> Result<Result<(Store<LinuxDisk>, RecoveryReport), StoreError>, ServiceError> {
+        let serve = |operation| {
+            let store = self.location.root.clone();
+            move |errno| ServiceError::Serve { store, operation, errno }
+        };
+        let root = rustix::io::fcntl_dupfd_cloexec(&self.root, 3).map_err(serve("keeping the root"))?;
+        let control = rustix::io::fcntl_dupfd_cloexec(&self.control, 3)
+            .map_err(serve("keeping the control directory"))?;
+        let options = Options {
+            clock: Arc::new(SystemClock),
+            handles_max: handles_max(),
+            privileges: owner::privileges(),
+        };
+        let hidden = Name::new(CONTROL_NAME.as_bytes()).ok();
+        Ok(Store::open(LinuxDisk::new(), root, control, hidden, options))
+    }
+
+    fn open_error(&self, error: &StoreError) -> ServiceError {
+        let store = self.location.root.clone();
+        let code = match error {
+            StoreError::Locked => return ServiceError::AlreadyRunning { store },
+            StoreError::Control { errno: Errno::NOENT, .. } => ExitCode::Configuration,
+            _ => ExitCode::Io,
+        };
+        let message = error.to_string();
+        ServiceError::Open { store, message, code }
+    }
+}
+
+fn check_owner(location: &StoreLocation, control: &Stat) -> Result<(), ServiceError> {
+    let user = rustix::process::geteuid();
+    if !user.is_root() && user.as_raw() != control.st_uid {
+        return Err(ServiceError::NotOwner {
+            store: location.root.clone(),
+            owner: control.st_uid,
+        });
+    }
+    if control.st_mode & 0o022 != 0 {
+        return Err(ServiceError::WritableByOthers {
+            control: location.control.clone(),
+        });
+    }
+    Ok(())
+}
+
+pub(crate) fn locate(store: &Path) -> Result<StoreLocation, ServiceError> {
+    Ok(StoreLocation::at(store)?)
+}
+
+fn handles_max() -> usize {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
+    let handles = descriptors.saturating_sub(DESCRIPTORS_RESERVED) / 2;
+    usize::try_from(handles.clamp(64, 1 << 16)).unwrap_or(64)
+}
+
+struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        now()
+    }
+}
+
+pub(crate) fn now() -> Timestamp {
+    let time = clock_gettime(ClockId::Realtime);
+    Timestamp {
+        seconds: time.tv_sec,
+        nanoseconds: u32::try_from(time.tv_nsec).unwrap_or(0),
+    }
+}

@@ -1,0 +1,171 @@
+//! The mount in which open transactions appear, each as a directory. It is
+//! made for the first transaction: all else works also where nothing can be
+//! mounted.
+
+use crate::mountpoint;
+use crate::transactions::Transaction;
+use atomdir_fuse::{MountError, MountFlags, MountOptions, Session};
+use atomdir_protocol::{Failure, FailureKind, TransactionId};
+use rustix::fs::{CWD, Mode, OFlags, Stat, openat};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The store `/` has no name of its own.
+const UNNAMED: &str = "root";
+
+pub(crate) struct Views {
+    user: u32,
+    place: PathBuf,
+    store: PathBuf,
+    /// What the store's root is called, and so each view's.
+    name: OsString,
+    filesystem: Arc<atomdir_fuse::Views>,
+    mounted: Mutex<Option<Mounted>>,
+}
+
+struct Mounted {
+    session: Session,
+    root: Arc<OwnedFd>,
+}
+
+impl Views {
+    pub(crate) fn new(store: &Path, user: u32, control: &Stat) -> Views {
+        let place = mountpoint::choose(user, control);
+        if let Err(error) = mountpoint::clear(&place) {
+            // Mounting will say so to whoever needs it.
+            tracing::warn!("{error}");
+        }
+        let name = store.file_name().unwrap_or(UNNAMED.as_ref()).to_owned();
+        Views {
+            user,
+            place,
+            store: store.to_owned(),
+            filesystem: Arc::new(atomdir_fuse::Views::new(name.as_bytes())),
+            name,
+            mounted: Mutex::new(None),
+        }
+    }
+
+    /// Where they are, or why there can be none.
+    pub(crate) fn place(&self) -> Result<Vec<u8>, Failure> {
+        self.mount()?;
+        Ok(self.place.as_os_str().as_bytes().to_vec())
+    }
+
+    /// A view's root directory.
+    pub(crate) fn path(&self, id: TransactionId) -> PathBuf {
+        self.place.join(id.to_string()).join(&self.name)
+    }
+
+    /// Mounts, unless that is done; again, when someone has unmounted it.
+    pub(crate) fn mount(&self) -> Result<(), Failure> {
+        self.root().map(|_| ())
+    }
+
+    fn root(&self) -> Result<Arc<OwnedFd>, Failure> {
+        let mut mounted = self.lock();
+        if let Some(mounted) = &*mounted {
+            if !mounted.session.is_ended() {
+                return Ok(mounted.root.clone());
+            }
+        }
+        if let Some(ended) = mounted.take() {
+            ended.end();
+        }
+        let made = self.make()?;
+        let root = made.root.clone();
+        *mounted = Some(made);
+        Ok(root)
+    }
+
+    fn make(&self) -> Result<Mounted, Failure> {
+        mountpoint::prepare(&self.place, self.user)
+            .map_err(|error| Failure::new(FailureKind::NoViews, error.to_string()))?;
+        let options = MountOptions {
+            source: self.store.to_string_lossy().into_owned(),
+            others_allowed: self.user == 0,
+            // Programs behave as outside; fusermount3 forbids these by itself.
+            flags: MountFlags::empty(),
+            workers: std::thread::available_parallelism().map_or(2, |count| count.get().clamp(2, 8)),
+        };
+        let session = Session::mount(self.filesystem.clone(), &self.place, &options)
+            .map_err(|error| mount_failure(&error))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match openat(CWD, &self.place, flags, Mode::empty()) {
+            Ok(root) => Ok(Mounted { session, root: Arc::new(root) }),
+            Err(errno) => {
+                let failure = view_failure("enter the views", errno);
+                let _ = session.unmount();
+                session.join();
+                Err(failure)
+            }
+        }
+    }
+
+    /// Makes the transaction's view appear and opens its root directory.
+    pub(crate) fn show(&self, transaction: &Arc<Transaction>) -> Result<OwnedFd, Failure> {
+        self.filesystem.add(transaction.clone());
+        let id = TransactionId(transaction.id().0);
+        self.open(id).inspect_err(|_| self.hide(id))
+    }
+
+    pub(crate) fn open(&self, id: TransactionId) -> Result<OwnedFd, Failure> {
+        let root = self.root()?;
+        let path = Path::new(&id.to_string()).join(&self.name);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(&*root, &path, flags, Mode::empty())
+            .map_err(|errno| view_failure(&format!("enter the view of transaction {id}"), errno))
+    }
+
+    /// What programs wrote to mapped files reaches the transaction only now.
+    pub(crate) fn write_back(&self, id: TransactionId) -> Result<(), Failure> {
+        let Some(root) = self.lock().as_ref().map(|mounted| mounted.root.clone()) else {
+            return Ok(());
+        };
+        match rustix::fs::syncfs(&*root) {
+            // Nobody can write through a mount that has ended.
+            Ok(()) | Err(Errno::NOTCONN | Errno::CONNABORTED) => Ok(()),
+            Err(errno) => {
+                Err(view_failure(&format!("gather what was written in transaction {id}"), errno))
+            }
+        }
+    }
+
+    pub(crate) fn hide(&self, id: TransactionId) {
+        self.filesystem.remove(atomdir_engine::TransactionId(id.0));
+    }
+
+    pub(crate) fn unmount(&self) {
+        if let Some(mounted) = self.lock().take() {
+            mounted.end();
+        }
+        mountpoint::remove(&self.place);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Mounted>> {
+        self.mounted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Mounted {
+    fn end(self) {
+        drop(self.root);
+        if let Err(error) = self.session.unmount() {
+            tracing::error!("{error}");
+        }
+        self.session.join();
+    }
+}
+
+fn mount_failure(error: &MountError) -> Failure {
+    Failure::new(FailureKind::NoViews, error.to_string())
+}
+
+fn view_failure(action: &str, errno: Errno) -> Failure {
+    let message = format!("cannot {action}: {errno}");
+    Failure::new(FailureKind::Io, message)
+}

@@ -1,0 +1,105 @@
+//! Peers that send anything, or nothing, or do not read: each is told or
+//! dropped, and others do not notice.
+
+use atomdir::ConnectError;
+use atomdir_protocol::{Reply, Request, frame, handshake};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use crate::support::{NEVER_IDLE, TestStore};
+
+fn greeted(store: &TestStore) -> UnixStream {
+    let mut socket = store.raw_socket();
+    socket.write_all(&handshake::encode_hello()).unwrap();
+    let mut verdict = [0; handshake::LENGTH];
+    socket.read_exact(&mut verdict).unwrap();
+    assert_eq!(handshake::decode_verdict(&verdict), Ok(handshake::Verdict::Welcome));
+    socket
+}
+
+/// What is left to read: whatever was answered, then the end.
+fn rest(mut socket: UnixStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    // A reset is as good an end as any.
+    let _ = socket.read_to_end(&mut bytes);
+    bytes
+}
+
+fn failure(bytes: &[u8]) -> String {
+    let reply = frame::decode::<Reply>(&bytes[frame::HEADER_LENGTH..]).unwrap();
+    let Reply::Failed(failure) = reply else { panic!("{reply:?}") };
+    failure.message
+}
+
+#[test]
+fn garbage_is_answered_or_dropped_and_harms_nobody() {
+    let store = TestStore::new(NEVER_IDLE);
+    let mut innocent = store.connect();
+    let transaction = innocent.begin(&Default::default()).unwrap();
+
+    let mut other_protocol = store.raw_socket();
+    other_protocol.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    assert!(rest(other_protocol).is_empty());
+
+    let mut other_version = store.raw_socket();
+    let mut hello = handshake::encode_hello();
+    hello[8] ^= 1;
+    other_version.write_all(&hello).unwrap();
+    let verdict: [u8; handshake::LENGTH] = rest(other_version).try_into().unwrap();
+    assert_eq!(handshake::decode_verdict(&verdict), Ok(handshake::Verdict::OtherVersion));
+
+    let mut huge = greeted(&store);
+    huge.write_all(&u32::MAX.to_le_bytes()).unwrap();
+    let told = failure(&rest(huge));
+    assert!(told.contains("longer than"), "{told}");
+
+    let mut senseless = greeted(&store);
+    senseless.write_all(&[3, 0, 0, 0, 0xff, 0xff, 0xff]).unwrap();
+    let told = failure(&rest(senseless));
+    assert!(told.contains("cannot be understood"), "{told}");
+
+    let mut cut_off = greeted(&store);
+    cut_off.write_all(&[200, 0, 0, 0, 1]).unwrap();
+    drop(cut_off);
+
+    // One that stops in the middle, one that never greets: they stay, waiting.
+    let _half = {
+        let mut half = greeted(&store);
+        half.write_all(&[200, 0]).unwrap();
+        half
+    };
+    let _silent = store.raw_socket();
+    innocent.commit(transaction.id, &mut |_| {}).unwrap();
+}
+
+#[test]
+fn one_that_never_reads_stalls_only_itself() {
+    let store = TestStore::new(NEVER_IDLE);
+    let mut innocent = store.connect();
+    let mut deaf = greeted(&store);
+    deaf.set_nonblocking(true).unwrap();
+    let request = frame::encode(&Request::ServiceStatus, frame::REQUEST_LENGTH_MAX).unwrap();
+    // Until both directions are full.
+    while deaf.write(&request).is_ok() {}
+    let transaction = innocent.begin(&Default::default()).unwrap();
+    innocent.commit(transaction.id, &mut |_| {}).unwrap();
+    // It ends without waiting for the deaf one to hear.
+    innocent.stop().unwrap();
+}
+
+#[test]
+fn too_many_connections_are_told_so_and_room_comes_back() {
+    let store = TestStore::new(NEVER_IDLE);
+    let mut held = vec![store.connect()];
+    let refused = loop {
+        match store.connect_if_running() {
+            Ok(connection) => held.push(connection),
+            Err(error) => break error,
+        }
+        assert!(held.len() < 1000);
+    };
+    assert!(matches!(refused, ConnectError::TooManyConnections { .. }), "{refused}");
+    held.truncate(1);
+    while store.connect_if_running().is_err() {
+        std::thread::yield_now();
+    }
+}

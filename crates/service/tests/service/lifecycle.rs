@@ -1,0 +1,177 @@
+//! The service as its clients see it, over a real socket.
+
+use atomdir::{ConnectError, Connection, Explain, FailureKind, StartService};
+use rustix::process::{Signal, kill_process};
+use std::process::Command;
+use crate::support::{NEVER_IDLE, PROGRAM, TestStore, detached, is_mounted, process_of, wait_for_end};
+
+#[test]
+fn it_starts_on_first_use_and_stops_without_a_trace() {
+    let store = TestStore::new(NEVER_IDLE);
+    assert!(matches!(store.connect_if_running(), Err(ConnectError::NotRunning { .. })));
+
+    let mut connection = store.connect();
+    assert!(connection.started());
+    let transaction = connection.begin(&Default::default()).unwrap();
+    let listed = connection.transactions().unwrap();
+    assert_eq!(listed[0].transaction, transaction.id);
+    let mount = transaction.view_path.ancestors().nth(2).unwrap().to_owned();
+    let (_, process) = process_of(&mut connection);
+    drop(transaction);
+
+    let report = connection.stop().unwrap();
+    assert_eq!(report.transactions_aborted, 1);
+    assert!(!store.socket().exists());
+    assert!(!is_mounted(&mount) && !mount.exists());
+    wait_for_end(&process);
+    assert!(matches!(store.connect_if_running(), Err(ConnectError::NotRunning { .. })));
+}
+
+#[test]
+fn what_was_begun_on_a_connection_ends_with_it_unless_detached_or_kept() {
+    let store = TestStore::new(NEVER_IDLE);
+    let mut watcher = store.connect();
+    let mut connection = store.connect();
+    let attached = connection.begin(&Default::default()).unwrap().id;
+    let long_lived = connection.begin(&detached()).unwrap().id;
+    let kept = connection.begin(&Default::default()).unwrap().id;
+    connection.keep(kept).unwrap();
+    let committed = connection.begin(&Default::default()).unwrap().id;
+    // From elsewhere, as `atomdir commit` within a command that `run` runs.
+    watcher.commit(committed, &mut |_| {}).unwrap();
+    drop(connection);
+    // The service notices by itself, soon.
+    while watcher.status(attached).is_ok() {
+        std::thread::yield_now();
+    }
+    let open: Vec<_> = watcher.transactions().unwrap().iter().map(|one| one.transaction).collect();
+    assert_eq!(open, [long_lived, kept]);
+    let error = watcher.commit(attached, &mut |_| {}).unwrap_err();
+    assert_eq!(error.exit_code(), atomdir::ExitCode::NotFound, "{error}");
+    assert_eq!(watcher.abort_all().unwrap(), 2);
+}
+
+#[test]
+fn it_ends_when_idle_but_not_while_a_transaction_is_open() {
+    let store = TestStore::new(1);
+    let mut connection = store.connect();
+    let (_, process) = process_of(&mut connection);
+    let kept = connection.begin(&detached()).unwrap().id;
+    drop(connection);
+
+    let mut connection = store.connect();
+    assert!(!connection.started());
+    connection.abort(kept).unwrap();
+    drop(connection);
+    wait_for_end(&process);
+    assert!(!store.socket().exists());
+}
+
+/// Every one of these connections may come while the service is ending.
+#[test]
+fn no_client_is_lost_to_a_service_that_keeps_ending() {
+    let store = TestStore::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..25 {
+                    let mut connection = store.connect();
+                    let transaction = connection.begin(&Default::default()).unwrap();
+                    connection.commit(transaction.id, &mut |_| {}).unwrap();
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn many_first_clients_share_one_service() {
+    let store = TestStore::new(NEVER_IDLE);
+    let clients: Vec<Connection> = std::thread::scope(|scope| {
+        let starting: Vec<_> = (0..16).map(|_| scope.spawn(|| store.connect())).collect();
+        starting.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    let mut processes: Vec<u32> = Vec::new();
+    for mut client in clients {
+        processes.push(client.service_status().unwrap().process);
+    }
+    processes.dedup();
+    assert_eq!(processes.len(), 1);
+}
+
+#[test]
+fn a_second_service_says_that_one_runs() {
+    let store = TestStore::new(NEVER_IDLE);
+    let _first = store.connect();
+    let second = Command::new(PROGRAM).arg(&store.location.root).arg("0").output().unwrap();
+    assert_eq!(second.status.code(), Some(73));
+    let message = String::from_utf8_lossy(&second.stderr);
+    assert!(message.contains("already open"), "{message}");
+}
+
+#[test]
+fn a_killed_service_is_replaced_and_its_dead_mount_taken_away() {
+    let store = TestStore::new(NEVER_IDLE);
+    let mut connection = store.connect();
+    let transaction = connection.begin(&detached()).unwrap();
+    let mount = transaction.view_path.ancestors().nth(2).unwrap().to_owned();
+    let (number, process) = process_of(&mut connection);
+    kill_process(number, Signal::KILL).unwrap();
+    wait_for_end(&process);
+    let error = connection.commit(transaction.id, &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("has gone"), "{error}");
+    assert!(std::fs::read_dir(&transaction.view_path).is_err());
+
+    let mut next = store.connect();
+    assert!(next.started());
+    assert!(!is_mounted(&mount));
+    assert!(next.transactions().unwrap().is_empty());
+    let begun = next.begin(&Default::default()).unwrap();
+    assert_ne!(begun.id, transaction.id);
+    assert_eq!(std::fs::read(begun.view_path.join("index.html")).unwrap(), b"old");
+}
+
+#[test]
+fn a_signal_ends_it_in_order() {
+    let store = TestStore::new(NEVER_IDLE);
+    let mut connection = store.connect();
+    let transaction = connection.begin(&detached()).unwrap();
+    let mount = transaction.view_path.ancestors().nth(2).unwrap().to_owned();
+    let (number, process) = process_of(&mut connection);
+    kill_process(number, Signal::TERM).unwrap();
+    wait_for_end(&process);
+    assert!(!store.socket().exists());
+    assert!(!is_mounted(&mount));
+}
+
+#[test]
+fn a_start_that_fails_tells_why() {
+    let store = TestStore::new(NEVER_IDLE);
+    let writable = std::os::unix::fs::PermissionsExt::from_mode(0o722);
+    std::fs::set_permissions(&store.location.control, writable).unwrap();
+    let error = Connection::open(&store.location, &store.start_service()).unwrap_err();
+    assert_eq!(error.exit_code(), atomdir::ExitCode::Configuration, "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.starts_with("`chmod go-w ")));
+
+    let missing = StartService::IfNeeded { program: "/nonexistent".into(), arguments: Vec::new() };
+    let error = Connection::open(&store.location, &missing).unwrap_err();
+    assert!(matches!(error, ConnectError::Start { .. }), "{error}");
+
+    let silent = StartService::IfNeeded { program: "/bin/true".into(), arguments: Vec::new() };
+    let error = Connection::open(&store.location, &silent).unwrap_err();
+    assert!(matches!(error, ConnectError::StartedBadly { .. }), "{error}");
+}
+
+#[test]
+fn requests_about_nothing_say_so() {
+    let store = TestStore::new(NEVER_IDLE);
+    let mut connection = store.connect();
+    let error = connection.attach(atomdir::TransactionId(999)).unwrap_err();
+    assert_eq!(error.kind(), Some(FailureKind::NoSuchTransaction));
+    let error = connection.show(atomdir::Sequence(999)).unwrap_err();
+    assert_eq!(error.kind(), Some(FailureKind::NoSuchCommit));
+    assert_eq!(error.exit_code(), atomdir::ExitCode::NotFound);
+    assert!(connection.check().unwrap().problems.is_empty());
+    connection.sync().unwrap();
+    connection.checkpoint().unwrap();
+}

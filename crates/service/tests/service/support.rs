@@ -1,0 +1,130 @@
+//! A store of its own for each test, and users to act as.
+
+use atomdir::{BeginOptions, ConnectError, Connection, StartService, StoreLocation};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_atomdir-serve");
+/// Long enough that no service under test ends by itself.
+pub const NEVER_IDLE: u64 = 3_600_000;
+
+pub struct TestStore {
+    pub location: StoreLocation,
+    pub idle_milliseconds: u64,
+    directory: PathBuf,
+}
+
+impl TestStore {
+    pub fn new(idle_milliseconds: u64) -> TestStore {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("atomdir-service-{}-{number}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let root = directory.join("site");
+        std::fs::create_dir_all(&root).unwrap();
+        std::fs::write(root.join("index.html"), "old").unwrap();
+        let location = atomdir::init(&root, None).unwrap().store;
+        TestStore { location, idle_milliseconds, directory }
+    }
+
+    /// Of another user: its root and its control directory.
+    pub fn of_user(user: u32, idle_milliseconds: u64) -> TestStore {
+        let store = TestStore::new(idle_milliseconds);
+        let mut chown = Command::new("chown");
+        chown.arg("-R").arg(format!("{user}:{user}")).arg(&store.directory);
+        assert!(chown.status().unwrap().success());
+        store
+    }
+
+    pub fn start_service(&self) -> StartService {
+        let idle = self.idle_milliseconds.to_string();
+        StartService::IfNeeded {
+            program: PROGRAM.into(),
+            arguments: vec![self.location.root.clone().into(), idle.into(), "--detach".into()],
+        }
+    }
+
+    pub fn connect(&self) -> Connection {
+        Connection::open(&self.location, &self.start_service()).unwrap()
+    }
+
+    pub fn connect_if_running(&self) -> Result<Connection, ConnectError> {
+        Connection::open(&self.location, &StartService::Never)
+    }
+
+    pub fn raw_socket(&self) -> UnixStream {
+        UnixStream::connect(self.socket()).unwrap()
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.location.control.join("socket")
+    }
+}
+
+impl Drop for TestStore {
+    fn drop(&mut self) {
+        if let Ok(connection) = self.connect_if_running() {
+            let _ = connection.stop();
+        }
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+pub fn detached() -> BeginOptions {
+    BeginOptions { detached: true, ..BeginOptions::default() }
+}
+
+/// The service's process, to wait for.
+pub fn process_of(connection: &mut Connection) -> (Pid, OwnedFd) {
+    let number = connection.service_status().unwrap().process;
+    let process = Pid::from_raw(number.try_into().unwrap()).unwrap();
+    let descriptor = pidfd_open(process, PidfdFlags::empty()).unwrap();
+    (process, descriptor)
+}
+
+pub fn wait_for_end(process: &OwnedFd) {
+    let mut polled = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut polled, None).unwrap();
+}
+
+pub fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("SKIPPED: only root can act as several users");
+    }
+    root
+}
+
+/// Runs `act` as another user. Only the calling thread changes, as the kernel
+/// keeps credentials for each thread.
+pub fn as_user<T: Send>(user: u32, act: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let acting = scope.spawn(move || {
+            become_user(user);
+            act()
+        });
+        acting.join().unwrap()
+    })
+}
+
+fn become_user(user: u32) {
+    // SAFETY: plain system calls, which change this thread alone.
+    let results = unsafe {
+        [
+            libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()),
+            libc::syscall(libc::SYS_setresgid, user, user, user),
+            libc::syscall(libc::SYS_setresuid, user, user, user),
+        ]
+    };
+    assert_eq!(results, [0, 0, 0]);
+}
+
+pub fn is_mounted(path: &Path) -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    mounts.lines().any(|line| line.split(' ').nth(4).is_some_and(|place| Path::new(place) == path))
+}

@@ -1,0 +1,60 @@
+//! A store in a scratch directory, for tests that drive it step by step.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::command::shell;
+use crate::scratch::Scratch;
+use crate::store::Store;
+use crate::tree::{CaptureOptions, Tree, capture};
+use crate::user::User;
+
+/// The order of the fields is the order they are dropped in: the service ends
+/// before its files go.
+#[derive(Debug)]
+pub struct Fixture {
+    pub store: Store,
+    pub base: PathBuf,
+    pub scratch: Scratch,
+}
+
+impl Fixture {
+    /// A store of root whose base the script has filled.
+    #[track_caller]
+    pub fn new(test: &str, prepare: &str) -> Self {
+        Self::owned_by(test, User::root, prepare)
+    }
+
+    /// A store of a user whose base root has filled by the script and then
+    /// given to them.
+    #[track_caller]
+    pub fn owned_by(test: &str, owner: impl Fn(&Path) -> User, prepare: &str) -> Self {
+        let scratch = Scratch::new(test);
+        let base = scratch.join("base");
+        fs::create_dir(&base).expect("the base can be made");
+        shell(&base, prepare);
+        let user = owner(scratch.path());
+        if !user.is_root() {
+            shell(&base, &format!("chown -R {}:{} .", user.uid, user.gid));
+        }
+        let store = Store::init(&base, &user);
+        Self {
+            store,
+            base,
+            scratch,
+        }
+    }
+
+    /// The base as it is now.
+    #[track_caller]
+    pub fn look(&self) -> Tree {
+        look(&self.base)
+    }
+}
+
+/// Captures all but a control directory.
+#[track_caller]
+pub fn look(path: &Path) -> Tree {
+    capture(path, &CaptureOptions::default())
+        .unwrap_or_else(|error| panic!("cannot capture {}: {error}", path.display()))
+}

@@ -1,0 +1,32 @@
+//! Tools of the end-to-end tests: the tree comparer, scratch directories,
+//! guards that clean up, and the scenario harness. Nothing here knows how
+//! Atomdir works inside; it drives the command and looks at the files.
+//!
+//! Environment: `ATOMDIR_BIN` is the binary under test; `ATOMDIR_TIER=full`
+//! asks for the long forms; `ATOMDIR_SEED` replays a random test;
+//! `ATOMDIR_TEST_DIR` is where scratch directories go; `ATOMDIR_KEEP=1` keeps
+//! them; `ATOMDIR_SKIP_FILE` collects what was skipped.
+
+mod command;
+pub mod exit_code;
+mod fixture;
+mod mounts;
+mod random;
+mod scenario;
+mod scratch;
+mod skip;
+mod store;
+mod tier;
+pub mod tree;
+mod user;
+
+pub use command::{Outcome, atomdir, binary, capture_output, helper, shell};
+pub use fixture::{Fixture, look};
+pub use mounts::{Mount, mounts, unmount};
+pub use random::Random;
+pub use scenario::{Action, Scenario, copy_tree, moment_now};
+pub use scratch::Scratch;
+pub use skip::{skip, tools_present};
+pub use store::{Store, View};
+pub use tier::{full_tier, pick};
+pub use user::User;

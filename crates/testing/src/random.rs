@@ -1,0 +1,58 @@
+//! Random numbers that a printed seed brings back.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+#[derive(Debug, Clone)]
+pub struct Random {
+    state: u64,
+}
+
+impl Random {
+    /// `ATOMDIR_SEED` if set, else a new seed; prints it with how to replay.
+    /// The test runner shows the line when the test fails.
+    pub fn for_test(test: &str) -> Self {
+        let seed = match std::env::var("ATOMDIR_SEED") {
+            Ok(text) => text
+                .parse()
+                .unwrap_or_else(|_| panic!("ATOMDIR_SEED is {text:?}; it must be a whole number")),
+            Err(_) => Self::fresh_seed(),
+        };
+        println!("seed {seed}; replay: ATOMDIR_SEED={seed} cargo test -p atomdir-e2e {test}");
+        Self::from_seed(seed)
+    }
+
+    pub fn from_seed(seed: u64) -> Self {
+        Self { state: seed }
+    }
+
+    fn fresh_seed() -> u64 {
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        u64::from(since.subsec_nanos()) ^ (u64::from(std::process::id()) << 32) ^ since.as_secs()
+    }
+
+    /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
+    /// generators, 2014).
+    pub fn number(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// From 0 up to, not including, `bound`.
+    pub fn below(&mut self, bound: usize) -> usize {
+        assert!(bound > 0, "nothing lies below zero");
+        (self.number() % bound as u64) as usize
+    }
+
+    pub fn chance(&mut self, one_in: usize) -> bool {
+        self.below(one_in) == 0
+    }
+
+    pub fn choose<'a, T>(&mut self, among: &'a [T]) -> &'a T {
+        &among[self.below(among.len())]
+    }
+}

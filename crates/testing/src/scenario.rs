@@ -1,0 +1,313 @@
+//! The harness: what a program does inside a transaction must come out as it
+//! does outside, and must not have happened at all if the transaction aborts.
+//!
+//! Both runs use the same path, one after the other, from copies of the same
+//! tree: programs that write their own path down come out the same.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
+
+use crate::command::{Outcome, capture_output};
+use crate::fixture::look;
+use crate::scratch::Scratch;
+use crate::store::Store;
+use crate::tree::{CompareOptions, Moment, Times, Tree, assert_equal};
+use crate::user::User;
+
+/// What is done in the directory.
+pub enum Action {
+    /// By `sh -ec`, in the view bound over the store's own path.
+    Shell(String),
+    /// A program and its arguments, likewise.
+    Program(Vec<String>),
+    /// By the test itself, in the directory it is given: the store's own
+    /// outside, a view's path inside.
+    Code(Box<dyn Fn(&Path)>),
+}
+
+pub struct Scenario {
+    name: String,
+    prepare: Vec<Action>,
+    action: Action,
+    explicit_times: bool,
+    holes: bool,
+    same_output: bool,
+    ordinary_user: bool,
+    exit_code: i32,
+    directory_times: bool,
+    without: Vec<PathBuf>,
+}
+
+impl Scenario {
+    pub fn shell(name: &str, script: &str) -> Self {
+        Self::new(name, Action::Shell(script.to_owned()))
+    }
+
+    pub fn program(name: &str, arguments: &[&str]) -> Self {
+        Self::new(
+            name,
+            Action::Program(arguments.iter().map(|&text| text.to_owned()).collect()),
+        )
+    }
+
+    pub fn code(name: &str, code: impl Fn(&Path) + 'static) -> Self {
+        Self::new(name, Action::Code(Box::new(code)))
+    }
+
+    pub fn new(name: &str, action: Action) -> Self {
+        Self {
+            name: name.to_owned(),
+            prepare: Vec::new(),
+            action,
+            explicit_times: false,
+            holes: false,
+            same_output: false,
+            ordinary_user: false,
+            exit_code: 0,
+            directory_times: true,
+            without: Vec::new(),
+        }
+    }
+
+    /// Makes the tree that both runs start from.
+    pub fn prepare(self, script: &str) -> Self {
+        self.prepare_by(Action::Shell(script.to_owned()))
+    }
+
+    pub fn prepare_by(mut self, action: Action) -> Self {
+        self.prepare.push(action);
+        self
+    }
+
+    /// The scenario sets every modification time it leaves behind: all must
+    /// come out the same to the nanosecond.
+    pub fn explicit_times(mut self) -> Self {
+        self.explicit_times = true;
+        self
+    }
+
+    /// Holes must lie where they lie outside.
+    pub fn holes(mut self) -> Self {
+        self.holes = true;
+        self
+    }
+
+    /// Standard output must be the same inside.
+    pub fn same_output(mut self) -> Self {
+        self.same_output = true;
+        self
+    }
+
+    /// All of it as an ordinary user on a store of their own.
+    pub fn as_ordinary_user(mut self) -> Self {
+        self.ordinary_user = true;
+        self
+    }
+
+    /// The command ends with this code, and its changes are committed all the
+    /// same.
+    pub fn exit_code(mut self, code: i32) -> Self {
+        self.exit_code = code;
+        self
+    }
+
+    pub fn without_directory_times(mut self) -> Self {
+        self.directory_times = false;
+        self
+    }
+
+    /// A path that cannot come out the same twice even outside. Say why where
+    /// you call this.
+    pub fn without(mut self, path: &str) -> Self {
+        self.without.push(path.into());
+        self
+    }
+
+    /// Runs it all, and panics if the guarantee does not hold.
+    #[track_caller]
+    pub fn check(&self) {
+        let by_code = matches!(self.action, Action::Code(_));
+        assert!(
+            !(self.ordinary_user && by_code),
+            "the test is root, and a user's view is theirs alone"
+        );
+        let scratch = Scratch::new(&self.name);
+        let user = if self.ordinary_user {
+            User::ordinary(scratch.path())
+        } else {
+            User::root(scratch.path())
+        };
+        let base = scratch.join("base");
+        let pristine = self.pristine(&scratch, &user, &base);
+
+        let left_start = moment_now(scratch.path());
+        let plain_outcome = self.run_plain(&base, &user);
+        let plain = self.capture(&base);
+        fs::remove_dir_all(&base).expect("the plain run's tree can be removed");
+
+        copy_tree(&pristine, &base);
+        let store = Store::init(&base, &user);
+        // Making the control directory changed the time of the one it is in.
+        copy_times(&pristine, &base);
+        self.check_abort(&store);
+
+        let right_start = moment_now(scratch.path());
+        let outcome = self.run_inside(&store, "commit");
+        if let (Some(plain), Some(inside), true) = (&plain_outcome, &outcome, self.same_output) {
+            assert_eq!(
+                plain.text(),
+                inside.text(),
+                "standard output differs inside the transaction"
+            );
+        }
+        store.assert_at_rest();
+        let times = if self.explicit_times {
+            Times::Exact
+        } else {
+            Times::Since {
+                left: left_start,
+                right: right_start,
+            }
+        };
+        let options = CompareOptions {
+            file_times: times,
+            directory_times: if self.directory_times {
+                times
+            } else {
+                Times::Ignored
+            },
+            holes: self.holes,
+            ..CompareOptions::alike()
+        };
+        let what = format!(
+            "{}: plain run (left) and committed transaction (right)",
+            self.name
+        );
+        assert_equal(&what, &plain, &self.capture(&base), &options);
+    }
+
+    /// The starting tree is made at the base's own path, as some of it may
+    /// hold that path, and kept elsewhere as a copy.
+    fn pristine(&self, scratch: &Scratch, user: &User, base: &Path) -> PathBuf {
+        fs::create_dir(base).expect("the base can be made");
+        std::os::unix::fs::chown(base, Some(user.uid), Some(user.gid))
+            .expect("the base can be given away");
+        for action in &self.prepare {
+            run_action(action, base, user, 0);
+        }
+        let pristine = scratch.join("pristine");
+        copy_tree(base, &pristine);
+        pristine
+    }
+
+    fn run_plain(&self, base: &Path, user: &User) -> Option<Outcome> {
+        run_action(&self.action, base, user, self.exit_code)
+    }
+
+    #[track_caller]
+    fn check_abort(&self, store: &Store) {
+        let before = self.capture(store.path());
+        self.run_inside(store, "abort");
+        store.assert_at_rest();
+        let what = format!(
+            "{}: before (left) and after (right) an aborted transaction",
+            self.name
+        );
+        assert_equal(
+            &what,
+            &before,
+            &self.capture(store.path()),
+            &CompareOptions::untouched(),
+        );
+    }
+
+    #[track_caller]
+    fn run_inside(&self, store: &Store, end: &str) -> Option<Outcome> {
+        let command: Vec<String> = match &self.action {
+            Action::Shell(script) => ["/bin/sh", "-ec", script].map(str::to_owned).to_vec(),
+            Action::Program(arguments) => arguments.clone(),
+            Action::Code(code) => {
+                let view = store.begin();
+                code(&view.path);
+                store.call([end, &view.id]).expect(0);
+                return None;
+            }
+        };
+        let options = ["run", "--on-success", end, "--on-error", end, "--"].map(str::to_owned);
+        Some(
+            store
+                .call(options.iter().chain(&command))
+                .expect(self.exit_code),
+        )
+    }
+
+    fn capture(&self, base: &Path) -> Tree {
+        let mut tree = look(base);
+        tree.entries
+            .retain(|path, _| !self.without.iter().any(|out| path.starts_with(out)));
+        tree
+    }
+}
+
+#[track_caller]
+fn run_action(action: &Action, directory: &Path, user: &User, code: i32) -> Option<Outcome> {
+    let mut command = match action {
+        Action::Code(code) => {
+            code(directory);
+            return None;
+        }
+        Action::Shell(script) => {
+            let mut command = Command::new("/bin/sh");
+            command.arg("-ec").arg(script);
+            command
+        }
+        Action::Program(arguments) => {
+            let (program, arguments) = arguments.split_first().expect("a program is named");
+            let mut command = Command::new(program);
+            command.args(arguments);
+            command
+        }
+    };
+    user.dress(&mut command);
+    Some(capture_output(command.current_dir(directory)).expect(code))
+}
+
+/// A faithful copy: everything the comparer sees but inode numbers.
+#[track_caller]
+pub fn copy_tree(from: &Path, to: &Path) {
+    capture_output(Command::new("cp").arg("-aT").arg(from).arg(to)).expect(0);
+}
+
+fn copy_times(from: &Path, to: &Path) {
+    let metadata = fs::metadata(from).expect("the copy's origin is there");
+    let times = Timestamps {
+        last_access: Timespec {
+            tv_sec: metadata.atime(),
+            tv_nsec: metadata.atime_nsec(),
+        },
+        last_modification: Timespec {
+            tv_sec: metadata.mtime(),
+            tv_nsec: metadata.mtime_nsec(),
+        },
+    };
+    rustix::fs::utimensat(CWD, to, &times, AtFlags::empty()).expect("the base's times can be set");
+}
+
+/// Now, by the clock that gives this file system's files their times. What
+/// was written before has an earlier time, even where that clock ticks slowly.
+pub fn moment_now(directory: &Path) -> Moment {
+    std::thread::sleep(Duration::from_millis(25));
+    let probe = directory.join("clock-probe");
+    fs::write(&probe, "").expect("the scratch directory can be written");
+    let metadata = fs::metadata(&probe).expect("the probe is there");
+    fs::remove_file(&probe).expect("the probe can be removed");
+    Moment {
+        seconds: metadata.mtime(),
+        nanoseconds: u32::try_from(metadata.mtime_nsec()).expect("nanoseconds are below 10^9"),
+    }
+}

@@ -1,0 +1,60 @@
+//! A directory for one test, gone when the test ends, however it ends.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::mounts::{mounts, unmount};
+
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// On a disk's file system by default: `/var/tmp`, since `/tmp` is often
+    /// in memory.
+    pub fn new(test: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let parent = std::env::var_os("ATOMDIR_TEST_DIR")
+            .map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("atomdir-{test}-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path)
+            .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)))
+            .and_then(|()| fs::canonicalize(&path))
+            .map(|path| Self { path })
+            .unwrap_or_else(|error| panic!("cannot make {}: {error}", path.display()))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if std::env::var_os("ATOMDIR_KEEP").is_some() {
+            eprintln!("kept: {}", self.path.display());
+            return;
+        }
+        // Deepest first: a mount may lie beneath a mount.
+        let mut inside: Vec<PathBuf> = mounts()
+            .into_iter()
+            .map(|mount| mount.point)
+            .filter(|point| point.starts_with(&self.path))
+            .collect();
+        inside.sort();
+        for point in inside.iter().rev() {
+            unmount(point);
+        }
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            eprintln!("cannot remove {}: {error}", self.path.display());
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! A test that cannot run here says so where it is seen and counted.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Says on standard error, past the test runner's capture, and in the skip
+/// file that `test` did not run. The caller then returns.
+pub fn skip(test: &str, reason: &str) {
+    let line = format!("SKIPPED: {test}: {reason}\n");
+    // Losing the message must not fail the test that could not run anyway.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(skip_file());
+    let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+}
+
+/// Whether all programs are installed; if not, the test has been skipped.
+pub fn tools_present(test: &str, tools: &[&str]) -> bool {
+    let missing: Vec<&str> = tools
+        .iter()
+        .copied()
+        .filter(|tool| !is_on_path(tool))
+        .collect();
+    if missing.is_empty() {
+        return true;
+    }
+    let names = missing.join(", ");
+    skip(
+        test,
+        &format!("not installed: {names}; run tests/install-tools.sh"),
+    );
+    false
+}
+
+fn is_on_path(tool: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
+        .any(|directory| directory.join(tool).is_file())
+}
+
+fn skip_file() -> PathBuf {
+    match std::env::var_os("ATOMDIR_SKIP_FILE") {
+        Some(path) => path.into(),
+        None => Path::new("/var/tmp/atomdir-skipped.txt").to_owned(),
+    }
+}

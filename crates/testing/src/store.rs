@@ -1,0 +1,261 @@
+//! A store under test, driven through the command, and put away whatever
+//! happens to the test.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::{Pid, Signal};
+
+use crate::command::{Outcome, binary, capture_output};
+use crate::mounts::{Mount, mounts, unmount};
+use crate::user::User;
+
+/// Where a checkpointed store's control directory ends up, whatever was
+/// committed: the header, an empty log and a summary of each commit.
+const CONTROL_BYTES_MAX: u64 = 4 << 20;
+const CONTROL_FILES_MAX: usize = 64;
+
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    user: User,
+}
+
+/// A transaction begun by `atomdir begin`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct View {
+    pub id: String,
+    pub path: PathBuf,
+}
+
+impl Store {
+    /// Makes `path`, which must exist, a store of `user`.
+    #[track_caller]
+    pub fn init(path: &Path, user: &User) -> Self {
+        let path = fs::canonicalize(path)
+            .unwrap_or_else(|error| panic!("cannot find {}: {error}", path.display()));
+        let store = Self {
+            path,
+            user: user.clone(),
+        };
+        store
+            .plain(["init".as_ref(), store.path.as_os_str()])
+            .expect(0);
+        store
+    }
+
+    /// A store that exists already; the same guard.
+    pub fn existing(path: &Path, user: &User) -> Self {
+        Self {
+            path: path.to_owned(),
+            user: user.clone(),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn user(&self) -> &User {
+        &self.user
+    }
+
+    pub fn control(&self) -> PathBuf {
+        self.path.join(".atomdir")
+    }
+
+    /// `atomdir -C STORE ARGUMENTS`, as the store's user, not yet run.
+    pub fn command<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
+        self.command_as(&self.user, arguments)
+    }
+
+    pub fn command_as<A: AsRef<OsStr>>(
+        &self,
+        user: &User,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Command {
+        let mut command = Command::new(binary());
+        user.dress(&mut command);
+        command
+            .current_dir("/")
+            .arg("-C")
+            .arg(&self.path)
+            .args(arguments);
+        command
+    }
+
+    #[track_caller]
+    pub fn call<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Outcome {
+        capture_output(&mut self.command(arguments))
+    }
+
+    #[track_caller]
+    pub fn call_as<A: AsRef<OsStr>>(
+        &self,
+        user: &User,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Outcome {
+        capture_output(&mut self.command_as(user, arguments))
+    }
+
+    fn plain<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Outcome {
+        let mut command = Command::new(binary());
+        self.user.dress(&mut command);
+        capture_output(command.current_dir("/").args(arguments))
+    }
+
+    /// `atomdir run -- sh -ec SCRIPT` at the store's root.
+    #[track_caller]
+    pub fn run(&self, script: &str) -> Outcome {
+        self.run_with(&[], script)
+    }
+
+    #[track_caller]
+    pub fn run_with(&self, options: &[&str], script: &str) -> Outcome {
+        let shell = ["--", "/bin/sh", "-ec", script];
+        self.call(["run"].iter().chain(options).chain(&shell))
+    }
+
+    /// `atomdir exec TX -- sh -ec SCRIPT` at the store's root.
+    #[track_caller]
+    pub fn exec(&self, view: &View, script: &str) -> Outcome {
+        self.call(["exec", &view.id, "--", "/bin/sh", "-ec", script])
+    }
+
+    #[track_caller]
+    pub fn begin(&self) -> View {
+        self.begin_with(&[])
+    }
+
+    #[track_caller]
+    pub fn begin_with(&self, options: &[&str]) -> View {
+        let outcome = self.call(["begin"].iter().chain(options)).expect(0);
+        let mut lines = outcome.stdout.split(|byte| *byte == b'\n');
+        let id = lines
+            .next()
+            .map(|line| String::from_utf8_lossy(line).into_owned());
+        let path = lines
+            .next()
+            .map(|line| PathBuf::from(std::ffi::OsString::from_vec(line.to_owned())));
+        match (id, path) {
+            (Some(id), Some(path)) if !id.is_empty() && path.is_absolute() => View { id, path },
+            _ => panic!("begin must print the id and, on line two, the view's path\n{outcome}"),
+        }
+    }
+
+    #[track_caller]
+    pub fn commit(&self, view: &View) -> Outcome {
+        self.call(["commit", &view.id])
+    }
+
+    #[track_caller]
+    pub fn abort(&self, view: &View) -> Outcome {
+        self.call(["abort", &view.id])
+    }
+
+    /// The processes that serve this store, told by their command line.
+    pub fn service_processes(&self) -> Vec<Pid> {
+        let Ok(processes) = fs::read_dir("/proc") else {
+            return Vec::new();
+        };
+        processes
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .filter_map(Pid::from_raw)
+            .filter(|pid| is_service_of(*pid, &self.path))
+            .collect()
+    }
+
+    /// Kills the service as a crash would, and waits until it is gone.
+    pub fn kill_service(&self) {
+        for pid in self.service_processes() {
+            // It may have ended by itself in the meantime.
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+            while is_service_of(pid, &self.path) {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
+    }
+
+    /// The mounts that show this store's views.
+    pub fn mounts(&self) -> Vec<Mount> {
+        mounts()
+            .into_iter()
+            .filter(|mount| mount.is_atomdir() && mount.source == self.path)
+            .collect()
+    }
+
+    /// Stops the service and checks what must hold of a store that nobody
+    /// uses: no process, no mount, nothing left in the control directory.
+    #[track_caller]
+    pub fn assert_at_rest(&self) {
+        self.call(["service", "stop"]).expect(0);
+        let processes = self.service_processes();
+        assert!(
+            processes.is_empty(),
+            "service stop left processes running: {processes:?}"
+        );
+        let mounts = self.mounts();
+        assert!(mounts.is_empty(), "service stop left mounts: {mounts:?}");
+        let (files, bytes) = occupied(&self.control());
+        assert!(
+            files.len() <= CONTROL_FILES_MAX && bytes <= CONTROL_BYTES_MAX,
+            "the control directory holds {bytes} bytes in {} files after service stop, among them {:?}",
+            files.len(),
+            &files[..files.len().min(20)]
+        );
+    }
+}
+
+impl Drop for Store {
+    /// Cleans up after a test that failed half-way; after one that went well
+    /// nothing is left to do.
+    fn drop(&mut self) {
+        self.kill_service();
+        for mount in self.mounts() {
+            unmount(&mount.point);
+        }
+    }
+}
+
+/// A zombie has no command line, so one that awaits its parent counts as gone.
+fn is_service_of(pid: Pid, store: &Path) -> bool {
+    let Ok(line) = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())) else {
+        return false;
+    };
+    let arguments: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+    let is_atomdir = arguments.first().is_some_and(|program| {
+        program.ends_with(b"atomdir") || program.ends_with(b"/proc/self/exe")
+    });
+    is_atomdir
+        && arguments.contains(&b"service".as_slice())
+        && arguments.contains(&b"run".as_slice())
+        && arguments.contains(&store.as_os_str().as_bytes())
+}
+
+/// Every file beneath the directory, and the storage they take.
+fn occupied(directory: &Path) -> (Vec<PathBuf>, u64) {
+    use std::os::unix::fs::MetadataExt;
+    let mut files = Vec::new();
+    let mut bytes = 0;
+    let mut pending = vec![directory.to_owned()];
+    while let Some(directory) = pending.pop() {
+        let Ok(entries) = fs::read_dir(&directory) else {
+            continue;
+        };
+        for entry in entries.flatten() {
+            let Ok(metadata) = entry.metadata() else {
+                continue;
+            };
+            if metadata.is_dir() {
+                pending.push(entry.path());
+            }
+            bytes += metadata.blocks() * 512;
+            files.push(entry.path());
+        }
+    }
+    (files, bytes)
+}

@@ -1,0 +1,81 @@
+//! Users that exist on every Debian, for tests that must not run as root.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    pub name: &'static str,
+    pub uid: u32,
+    pub gid: u32,
+    /// Home and runtime directory: in the test's scratch directory, so that
+    /// no test meets another's leavings.
+    home: PathBuf,
+}
+
+impl User {
+    pub fn root(scratch: &Path) -> Self {
+        Self::new("root", 0, 0, scratch)
+    }
+
+    /// Owner of stores that are not root's.
+    pub fn ordinary(scratch: &Path) -> Self {
+        Self::new("nobody", 65534, 65534, scratch)
+    }
+
+    /// Somebody else.
+    pub fn stranger(scratch: &Path) -> Self {
+        Self::new("games", 5, 60, scratch)
+    }
+
+    fn new(name: &'static str, uid: u32, gid: u32, scratch: &Path) -> Self {
+        Self {
+            name,
+            uid,
+            gid,
+            home: scratch.join(format!("home-{name}")),
+        }
+    }
+
+    pub fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+
+    pub fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// Makes the command run as this user with an environment of its own:
+    /// nothing of the developer's settings reaches it but the search path.
+    pub fn dress(&self, command: &mut Command) {
+        std::fs::create_dir_all(self.home.join("run"))
+            .and_then(|()| std::os::unix::fs::chown(&self.home, Some(self.uid), Some(self.gid)))
+            .and_then(|()| {
+                std::os::unix::fs::chown(self.home.join("run"), Some(self.uid), Some(self.gid))
+            })
+            .unwrap_or_else(|error| panic!("cannot make {}: {error}", self.home.display()));
+        std::fs::set_permissions(
+            self.home.join("run"),
+            std::os::unix::fs::PermissionsExt::from_mode(0o700),
+        )
+        .unwrap_or_else(|error| panic!("cannot restrict {}/run: {error}", self.home.display()));
+        command
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", &self.home)
+            .env("USER", self.name)
+            .env("LOGNAME", self.name)
+            .env("SHELL", "/bin/sh")
+            .env("LC_ALL", "C")
+            .env("TZ", "UTC");
+        if !self.is_root() {
+            // Set by a login; without supplementary groups, as std does when
+            // root sets a user without naming any.
+            command
+                .env("XDG_RUNTIME_DIR", self.home.join("run"))
+                .uid(self.uid)
+                .gid(self.gid);
+        }
+    }
+}
