@@ -20,7 +20,9 @@ pub enum FindError {
     Io { path: PathBuf, errno: Errno },
     #[error("'{path}' is neither a control directory nor a file that names one")]
     NotAControl { path: PathBuf },
-    #[error("'{path}' says that the control directory is '{control}', which cannot be used: {reason}")]
+    #[error(
+        "'{path}' says that the control directory is '{control}', which cannot be used: {reason}"
+    )]
     BadControl {
         path: PathBuf,
         control: PathBuf,

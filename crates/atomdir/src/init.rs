@@ -3,12 +3,13 @@
 mod control;
 mod nesting;
 
+use crate::InitError;
 use crate::location::{StoreLocation, control_of};
-use crate::{FindError, InitError};
 use atomdir_disk::LinuxDisk;
-use atomdir_engine::Store;
+use atomdir_engine::{Store, StoreError};
 use rustix::fs::{CWD, Mode, OFlags, fstat, fsync, openat};
 use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +25,7 @@ pub struct InitOutcome {
 pub fn init(directory: &Path, control: Option<&Path>) -> Result<InitOutcome, InitError> {
     let root = Root::open(directory)?;
     nesting::check_above(&root)?;
-    let existing = control_of(&root.path).map_err(|error| root.bad_control(error))?;
+    let existing = control_of(&root.path).map_err(|error| root.bad_control(&error))?;
     let created = existing.is_none();
     let (control, handle) = match existing {
         Some(existing) => control::existing(&root, existing, control)?,
@@ -33,10 +34,7 @@ pub fn init(directory: &Path, control: Option<&Path>) -> Result<InitOutcome, Ini
             control::make(&root, control)?
         }
     };
-    Store::create(&LinuxDisk::new(), &root.handle, &handle).map_err(|error| InitError::Format {
-        path: root.path.clone(),
-        message: error.to_string(),
-    })?;
+    format(&root, &handle)?;
     if created {
         control::point_to(&root, &control, &handle)?;
     }
@@ -48,6 +46,16 @@ pub fn init(directory: &Path, control: Option<&Path>) -> Result<InitOutcome, Ini
             start: PathBuf::new(),
         },
         created,
+    })
+}
+
+fn format(root: &Root, control: &OwnedFd) -> Result<(), InitError> {
+    let mut id = [0; 16];
+    getrandom(&mut id, GetRandomFlags::empty()).map_err(root.failed("choosing its id"))?;
+    Store::create(&LinuxDisk::new(), control, id).map_err(|error| match error {
+        StoreError::Control { errno, step } => root.failed(step)(errno),
+        StoreError::ReadOnly => root.failed("formatting it")(Errno::ROFS),
+        error => root.bad_control(&error),
     })
 }
 
@@ -76,15 +84,21 @@ impl Root {
             Err(Errno::NOTDIR) => return Err(InitError::NotADirectory { path }),
             Err(errno) => return Err(failed(&path, "opening it")(errno)),
         };
-        let device = fstat(&handle).map_err(failed(&path, "reading what it is"))?.st_dev;
-        Ok(Root { path, handle, device })
+        let device = fstat(&handle)
+            .map_err(failed(&path, "reading what it is"))?
+            .st_dev;
+        Ok(Root {
+            path,
+            handle,
+            device,
+        })
     }
 
     fn failed(&self, operation: &'static str) -> impl Fn(Errno) -> InitError {
         failed(&self.path, operation)
     }
 
-    fn bad_control(&self, error: FindError) -> InitError {
+    fn bad_control(&self, error: &dyn std::error::Error) -> InitError {
         InitError::Format {
             path: self.path.clone(),
             message: error.to_string(),

@@ -19,6 +19,7 @@
 
 mod connection;
 mod error;
+mod init;
 mod location;
 mod requests;
 mod start;
@@ -31,6 +32,7 @@ pub use atomdir_protocol::{
 };
 pub use connection::Connection;
 pub use error::{CommitError, ConnectError, Explain, FindError, InitError, RequestError};
+pub use init::{InitOutcome, init};
 pub use location::{CONTROL_NAME, StoreLocation, find};
 pub use requests::{BeginOptions, Checked, CommitDetails, SnapshotContents, Transaction};
 pub use start::StartService;

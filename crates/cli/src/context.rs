@@ -3,7 +3,7 @@
 use crate::arguments::Global;
 use crate::error::Error;
 use crate::output::Output;
-use atomdir::{Connection, FindError, StartService, StoreLocation, TransactionId};
+use atomdir::{ConnectError, Connection, FindError, StartService, StoreLocation, TransactionId};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -27,8 +27,7 @@ impl Context {
     /// Changes to the directory that `-C` names.
     pub fn new(global: &Global, output: Output) -> Result<Context, Error> {
         if let Some(directory) = &global.directory {
-            rustix::process::chdir(directory)
-                .map_err(|errno| cannot_act_in(directory, errno))?;
+            rustix::process::chdir(directory).map_err(|errno| cannot_act_in(directory, errno))?;
         }
         let directory = std::env::current_dir().map_err(|error| {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
@@ -67,12 +66,21 @@ impl Context {
         let connection = Connection::open(&store, &start)?;
         if connection.started() {
             let root = store.root.display();
-            self.output.detail(format_args!("started the service of {root}"));
+            self.output
+                .detail(format_args!("started the service of {root}"));
         }
         Ok(Connected { store, connection })
     }
 
-    pub fn connect_if_running(&self) -> Result<Connected, Error> {
+    /// `None` when no service runs: then no transaction is open either.
+    pub fn connect_if_running(&self) -> Result<Option<Connected>, Error> {
+        match self.connect_to_running() {
+            Err(Error::Connect(ConnectError::NotRunning { .. })) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    pub fn connect_to_running(&self) -> Result<Connected, Error> {
         let store = self.store()?;
         let connection = Connection::open(&store, &StartService::Never)?;
         Ok(Connected { store, connection })

@@ -17,7 +17,9 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     let unit = if unit.is_empty() { "s" } else { unit };
     let seconds_per_unit = UNITS.iter().find(|(name, _)| *name == unit);
     let number = number.parse::<f64>().ok();
-    let seconds = number.zip(seconds_per_unit).map(|(number, (_, factor))| number * factor);
+    let seconds = number
+        .zip(seconds_per_unit)
+        .map(|(number, (_, factor))| number * factor);
     seconds
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .filter(|duration| !duration.is_zero())

@@ -20,7 +20,7 @@ pub enum Error {
     },
     #[error("already inside transaction {transaction}: its store cannot be reached from within")]
     Inside { transaction: String },
-    #[error("cannot act in {directory:?}: {errno}")]
+    #[error("cannot act in '{directory}': {errno}")]
     Directory { directory: PathBuf, errno: Errno },
     #[error("no transaction of yours is open")]
     NoTransaction,
@@ -45,7 +45,7 @@ pub enum Error {
     View { path: Vec<u8>, errno: Errno },
     #[error("the store has {problems}")]
     Unsound { problems: String },
-    #[error("cannot write {path:?}: {errno}")]
+    #[error("cannot write '{path}': {errno}")]
     Write { path: PathBuf, errno: Errno },
     /// The reader of a pipe has seen enough.
     #[error("cannot write to standard output: {0}")]
@@ -92,7 +92,10 @@ impl Error {
             Error::Directory { errno, .. } => (of_errno(*errno), None),
             Error::NoTransaction => (
                 ExitCode::NotFound.code(),
-                Some("`atomdir begin` begins one; root sees those of others with `atomdir list`".into()),
+                Some(
+                    "`atomdir begin` begins one; root sees those of others with `atomdir list`"
+                        .into(),
+                ),
             ),
             Error::SeveralTransactions { .. } => {
                 (ExitCode::Usage.code(), Some("name the one you mean".into()))
@@ -101,7 +104,10 @@ impl Error {
             Error::Init(error) => explained(error),
             Error::Connect(error) => explained(error),
             Error::Request(error) => explained(error),
-            Error::Commit { transaction, source } => explain_commit(*transaction, source),
+            Error::Commit {
+                transaction,
+                source,
+            } => explain_commit(*transaction, source),
             Error::Enter(error) => explain_enter(error),
             Error::View { errno, .. } => (of_errno(*errno), None),
             Error::Unsound { .. } => (
@@ -136,7 +142,10 @@ fn explained(error: &impl Explain) -> (u8, Option<String>) {
 
 fn explain_commit(transaction: TransactionId, error: &CommitError) -> (u8, Option<String>) {
     let (code, hint) = explained(error);
-    let is_open = !matches!(error, CommitError::Request(RequestError::Disconnected { .. }));
+    let is_open = !matches!(
+        error,
+        CommitError::Request(RequestError::Disconnected { .. })
+    );
     let still_open = || {
         format!(
             "the transaction is still open: `atomdir diff {transaction}` shows its changes, \

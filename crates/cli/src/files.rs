@@ -1,7 +1,7 @@
 //! Reads whole files for showing them.
 
-use rustix::fs::{Mode, OFlags};
 use rustix::buffer::spare_capacity;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,7 +26,10 @@ pub fn read_at(directory: impl AsFd, path: impl rustix::path::Arg) -> Result<Vec
 pub fn open_parent<'a>(root: &OwnedFd, path: &'a [u8]) -> Result<(OwnedFd, &'a OsStr), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut directory = rustix::io::fcntl_dupfd_cloexec(root, 0)?;
-    let mut names = path.split(|byte| *byte == b'/').map(OsStr::from_bytes).peekable();
+    let mut names = path
+        .split(|byte| *byte == b'/')
+        .map(OsStr::from_bytes)
+        .peekable();
     let mut name = OsStr::new("");
     while let Some(next) = names.next() {
         name = next;

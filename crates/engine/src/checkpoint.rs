@@ -1,5 +1,7 @@
 //! Checkpoint: once the base is durable, the log and what it refers to go.
 
+use std::sync::PoisonError;
+
 use atomdir_disk::{Disk, Errno, Timestamp};
 use atomdir_format::record::CommitRecord;
 use atomdir_format::summary::SummaryRecord;
@@ -75,6 +77,11 @@ impl<D: Disk> Store<D> {
             let removed = control::remove_tree(&core.disk, &core.control.stage, &name);
             removed.map_err(failed("remove staged files"))?;
         }
+        // None may begin meanwhile: taking links away shows in change times.
+        let _not_beginning = core
+            .applying
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         if self.oldest_snapshot().is_none() {
             let purged = control::purge(&core.disk, &core.control.limbo, |_| false);
             purged.map_err(failed("empty limbo"))?;

@@ -99,34 +99,27 @@ impl<D: Disk> Core<D> {
         fresh
     }
 
-    /// An outside writer may have moved the object since it was first seen.
+    /// An outside writer may have moved the object since it was first seen,
+    /// or a commit taken away the name it was known by.
     fn correct_place(&self, base: &Arc<Base>, here: impl Fn() -> Place) {
         let (identity, place) = {
             let state = base.state();
             (state.identity, state.place.clone())
         };
-        let (
-            Place::Entry {
-                parent: old,
-                name: old_name,
-            },
-            Place::Entry { parent, name },
-        ) = (&place, &here())
-        else {
-            return;
+        let is_there = match (&place, &here()) {
+            (Place::Root, _) => true,
+            (
+                Place::Entry { parent, name },
+                Place::Entry {
+                    parent: new_parent,
+                    name: new_name,
+                },
+            ) if Arc::ptr_eq(parent, new_parent) && name == new_name => true,
+            (Place::Entry { .. }, _) => self.stat_place(&place, identity).is_ok(),
+            (Place::Limbo(_), _) => false,
         };
-        if Arc::ptr_eq(old, parent) && old_name == name {
-            return;
-        }
-        let still_there = self
-            .directory(old)
-            .and_then(|handle| self.disk.stat_at(&handle, old_name))
-            .is_ok_and(|stat| stat.identity == identity);
-        if !still_there {
-            let mut state = base.state();
-            if matches!(state.place, Place::Entry { .. }) {
-                state.place = here();
-            }
+        if !is_there {
+            base.state().place = here();
         }
     }
 

@@ -101,7 +101,8 @@ impl<D: Disk> Log<D> {
 pub(crate) struct ReadRecords<R> {
     pub records: Vec<R>,
     pub tail: u64,
-    pub torn: bool,
+    /// How much follows that is no whole record.
+    pub torn_bytes: u64,
 }
 
 /// Every record of a file, and where they end.
@@ -130,14 +131,14 @@ pub(crate) fn read_records<D: Disk, R: Record>(
                 return Ok(ReadRecords {
                     records,
                     tail: offset,
-                    torn: false,
+                    torn_bytes: 0,
                 });
             }
             Scanned::Torn { offset } => {
                 return Ok(ReadRecords {
                     records,
                     tail: offset,
-                    torn: true,
+                    torn_bytes: length - offset,
                 });
             }
             Scanned::Damaged { offset, damage } => {

@@ -70,7 +70,7 @@ impl<D: Disk> Preparation<'_, D> {
             self.write_entries(id)?;
         }
         self.finish_created()?;
-        self.set.dying = self.view.dying.values().cloned().collect();
+        self.set.dying = self.view.dying.clone();
         self.make_durable()
     }
 

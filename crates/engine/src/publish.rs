@@ -16,7 +16,7 @@ use crate::names;
 use crate::ranges::RangeSet;
 use crate::snapshot::{PAGE, read_xattrs};
 use crate::store::Store;
-use crate::write_set::{ContentsWrite, Object, ObjectWrite, WriteSet};
+use crate::write_set::{ContentsWrite, EntryWrite, Object, ObjectWrite, WriteSet};
 
 impl<D: Disk> Store<D> {
     pub(crate) fn publish(
@@ -121,6 +121,9 @@ impl<D: Disk> Keeper<'_, D> {
         for object in &set.objects {
             self.keep_object(object)?;
             kept.push(object.base.clone());
+            if let Place::Entry { parent, .. } = &object.base.state().place {
+                kept.push(parent.clone());
+            }
         }
         for entry in &set.entries {
             if let Some(Object::Base(moved)) = &entry.after {
@@ -133,13 +136,23 @@ impl<D: Disk> Keeper<'_, D> {
             };
             self.keep_attributes(directory)?;
             self.keep_name(directory, &entry.name, entry.before.clone());
+            self.mark_name(directory, &entry.name);
             kept.push(directory.clone());
             if let Some(before) = &entry.before {
                 self.keep_attributes(before)?;
                 kept.push(before.clone());
             }
         }
-        for base in &set.dying {
+        for removed in &set.removed_directories {
+            // What died in it goes to limbo with it; the rest was taken out.
+            for (name, base) in &removed.names {
+                if !set.is_dying(base) {
+                    self.keep_name(&removed.base, name, Some(base.clone()));
+                }
+            }
+            kept.push(removed.base.clone());
+        }
+        for base in set.dying.values() {
             base.state().history_mut().changed.removed = Some(self.sequence);
             self.keep_attributes(base)?;
             kept.push(base.clone());
@@ -149,8 +162,7 @@ impl<D: Disk> Keeper<'_, D> {
 
     fn keep_name(&self, directory: &Arc<Base>, name: &Name, before: Option<Arc<Base>>) {
         let mut state = directory.state();
-        let History { names, changed, .. } = state.history_mut();
-        changed.names.insert(name.clone(), self.sequence);
+        let History { names, .. } = state.history_mut();
         let versions = names.entry(name.clone()).or_default();
         if self
             .snapshots
@@ -158,6 +170,15 @@ impl<D: Disk> Keeper<'_, D> {
         {
             versions.push((self.sequence, before));
         }
+    }
+
+    fn mark_name(&self, directory: &Base, name: &Name) {
+        let mut state = directory.state();
+        state
+            .history_mut()
+            .changed
+            .names
+            .insert(name.clone(), self.sequence);
     }
 
     fn keep_attributes(&self, base: &Arc<Base>) -> Result<(), Errno> {
@@ -234,6 +255,10 @@ impl<D: Disk> Keeper<'_, D> {
         };
         let length = self.core.stat_place(&place, identity)?.length;
         let body = if contents.replacement.is_some() {
+            // Listings show the old inode; that the name was written is not so.
+            if let Place::Entry { parent, name } = &place {
+                self.keep_name(parent, name, Some(base.clone()));
+            }
             OldBody::Moved {
                 identity,
                 limbo: names::limbo(identity),
@@ -296,9 +321,8 @@ fn remember_places<D: Disk>(core: &Core<D>, set: &WriteSet, keeps_old: bool) {
             core.reindex(&object.base, old, new);
         }
     }
-    for base in &set.dying {
-        let mut state = base.state();
-        state.place = Place::Limbo(names::limbo(state.identity));
+    for entry in &set.entries {
+        lost_name(entry);
     }
     for entry in &set.entries {
         let moved = match &entry.after {
@@ -322,6 +346,20 @@ fn remember_places<D: Disk>(core: &Core<D>, set: &WriteSet, keeps_old: bool) {
     }
     if keeps_old {
         stamp_changed(core, set);
+    }
+}
+
+/// An object that is known by the name it loses, and may have others, is to be
+/// found in limbo until one of those is looked up.
+fn lost_name(entry: &EntryWrite) {
+    let (Some(before), Object::Base(directory)) = (&entry.before, &entry.directory) else {
+        return;
+    };
+    let mut state = before.state();
+    let was_here = matches!(&state.place, Place::Entry { parent, name }
+        if Arc::ptr_eq(parent, directory) && *name == entry.name);
+    if was_here {
+        state.place = Place::Limbo(names::limbo(state.identity));
     }
 }
 

@@ -23,7 +23,7 @@ pub struct RecoveryReport {
     /// Transactions that were open when the store was last used.
     pub transactions_discarded: u64,
     /// The log ended in something that was never a whole record.
-    pub torn_tail: bool,
+    pub torn_tail_bytes: u64,
 }
 
 type Recovered<D> = (Core<D>, CommitState<D>, RecoveryReport);
@@ -77,16 +77,16 @@ pub(crate) fn recover<D: Disk>(
         commits_replayed: tail.len() as u64,
         bytes_replayed: if tail.is_empty() { 0 } else { read.tail },
         transactions_discarded: discarded.saturating_sub(tail.len() as u64),
-        torn_tail: read.torn,
+        torn_tail_bytes: read.torn_bytes,
     };
     let core = Core::new(disk, root, handles, hidden, options).map_err(failed("examine"))?;
-    if summaries.torn {
+    if summaries.torn_bytes > 0 {
         state
             .history
             .cut(&core.disk, summaries.tail)
             .map_err(failed("cut the history"))?;
     }
-    redo(&core, &mut state, &tail, read.torn)?;
+    redo(&core, &mut state, &tail, read.torn_bytes > 0)?;
     clean_up(&core, &state)?;
     Ok((core, state, report))
 }

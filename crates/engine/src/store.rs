@@ -156,7 +156,9 @@ impl<D: Disk> Store<D> {
     }
 
     /// A moment on the file system's own clock: what changed before has an
-    /// earlier change time, what changes later has not.
+    /// earlier change time, what changes later has not. That clock may stand
+    /// still for a tick; since Linux 6.13 it moves when a file is changed whose
+    /// time, just read, would otherwise stay the same.
     pub(crate) fn stamp(&self) -> Result<Timestamp, StoreError> {
         let core = &self.0.core;
         let time = core.options.clock.now();
@@ -168,7 +170,16 @@ impl<D: Disk> Store<D> {
             core.disk.set_times(&core.control.clock, times)?;
             Ok(core.disk.stat(&core.control.clock)?.changed)
         };
-        touch().map_err(|errno| StoreError::Control {
+        let moment = || {
+            let first = touch()?;
+            loop {
+                let next = touch()?;
+                if next != first {
+                    return Ok(next);
+                }
+            }
+        };
+        moment().map_err(|errno| StoreError::Control {
             step: "read the file system's clock",
             errno,
         })

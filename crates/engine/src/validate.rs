@@ -58,7 +58,7 @@ impl<'a, D: Disk> Validation<'a, D> {
         for object in set.objects.iter().filter(|object| !object.is_implied) {
             self.check_object(object)?;
         }
-        for base in &set.dying {
+        for base in set.dying.values() {
             self.check_dying(base)?;
         }
         self.check_loops(set);

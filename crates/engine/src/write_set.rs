@@ -15,8 +15,8 @@ pub(crate) struct WriteSet {
     pub entries: Vec<EntryWrite>,
     pub objects: Vec<ObjectWrite>,
     pub removed_directories: Vec<RemovedDirectory>,
-    /// Base objects that lose their last name.
-    pub dying: Vec<Arc<Base>>,
+    /// Base objects that lose their last name, by serial.
+    pub dying: BTreeMap<u64, Arc<Base>>,
     /// New objects, complete and durable in the staging directory.
     pub created: Vec<Created>,
     pub summary: Vec<SummaryLine>,
@@ -91,6 +91,10 @@ pub(crate) struct RemovedDirectory {
 }
 
 impl WriteSet {
+    pub fn is_dying(&self, base: &Base) -> bool {
+        self.dying.contains_key(&base.serial)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.objects.is_empty()
     }

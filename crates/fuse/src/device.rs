@@ -20,7 +20,8 @@ pub fn duplicate(device: &OwnedFd) -> Result<OwnedFd, Errno> {
     const CLONE: rustix::ioctl::Opcode = opcode::read::<u32>(229, 0);
     if let Ok(clone) = open() {
         // SAFETY: the operation reads one u32, a file descriptor, from its argument.
-        let attached = unsafe { ioctl(&clone, Setter::<CLONE, u32>::new(device.as_raw_fd() as u32)) };
+        let attached =
+            unsafe { ioctl(&clone, Setter::<CLONE, u32>::new(device.as_raw_fd() as u32)) };
         if attached.is_ok() {
             return Ok(clone);
         }

@@ -33,7 +33,10 @@ pub enum MountError {
     #[error("the kernel's first FUSE message could not be read or answered: {source}")]
     Handshake { source: Errno },
     #[error("cannot start a thread to serve {path}: {source}; raise the limit on processes")]
-    Thread { path: PathBuf, source: std::io::Error },
+    Thread {
+        path: PathBuf,
+        source: std::io::Error,
+    },
 }
 
 /// Why a file system could not be unmounted. Its session has ended all the same.

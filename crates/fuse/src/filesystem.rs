@@ -2,6 +2,8 @@
 
 use atomdir_disk::{Errno, FileSystemStatus, Kind, Name, Owner, RenameMode, Timestamp};
 
+use crate::notifier::Notifier;
+
 pub type Result<T> = std::result::Result<T, Errno>;
 
 /// Who asks. Permissions were checked by the kernel before.
@@ -25,7 +27,7 @@ pub enum Validity {
 /// raises the node's lookup count by one, which [`Filesystem::forget`] gives back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Not 0. Not used again for another object before it is forgotten.
+    /// Neither 0 nor `u64::MAX`. Not another object's before it is forgotten.
     pub node: u64,
     pub generation: u64,
     /// Of the name and of the attributes.
@@ -103,6 +105,9 @@ pub enum Seek {
 /// NUL and have 1 to 255 bytes. Methods without a default are needed by every
 /// file system.
 pub trait Filesystem: Send + Sync + 'static {
+    /// A connection begins: nothing the kernel knew before counts any more.
+    fn mounted(&self, _notifier: Notifier) {}
+
     /// `Ok(None)`: there is no such name, and the kernel may remember that;
     /// `Err(ENOENT)`: there is none, but it must ask again.
     fn lookup(&self, request: &Request, parent: u64, name: &[u8]) -> Result<Option<Entry>>;

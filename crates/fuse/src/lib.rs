@@ -19,7 +19,9 @@ mod listings;
 mod mount;
 mod notifier;
 mod session;
+mod settle;
 mod shared;
+mod views;
 pub mod wire;
 mod worker;
 
@@ -31,4 +33,5 @@ pub use filesystem::{
 pub use mount::{MountFlags, MountOptions};
 pub use notifier::Notifier;
 pub use session::Session;
+pub use views::Views;
 pub use wire::ROOT_NODE;

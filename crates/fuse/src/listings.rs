@@ -22,7 +22,9 @@ use crate::filesystem::ListEntry;
 pub const OFFSET_AFTER_DOT: u64 = 1;
 pub const OFFSET_AFTER_DOTS: u64 = 2;
 
-/// Kept listings go, oldest first, when they hold more entries together.
+/// Kept listings go, oldest first, when there are more, or when they hold
+/// more entries together.
+const LISTINGS_KEPT_MAX: usize = 64;
 const ENTRIES_KEPT_MAX: usize = 1 << 20;
 
 const VERSION_SLOTS: usize = 64;
@@ -61,7 +63,7 @@ pub struct Moment(u64);
 
 struct Kept {
     by_node: HashMap<u64, Arc<Listing>>,
-    /// Oldest first; may name nodes no longer kept.
+    /// The same nodes, oldest first.
     order: VecDeque<u64>,
     entries: usize,
     /// Counts the changes of the nodes that share a slot.
@@ -121,8 +123,10 @@ impl Listings {
         kept.entries += listing.items.len();
         kept.by_node.insert(node, Arc::clone(listing));
         kept.order.push_back(node);
-        while kept.entries > ENTRIES_KEPT_MAX && kept.by_node.len() > 1 {
-            let Some(oldest) = kept.order.pop_front() else { break };
+        while kept.is_full() {
+            let Some(oldest) = kept.order.front().copied() else {
+                break;
+            };
             kept.drop_listing(oldest);
         }
     }
@@ -142,10 +146,14 @@ impl Listings {
     pub fn removed(&self, node: u64, name: &[u8]) {
         let mut kept = self.lock();
         *kept.version(node) += 1;
-        let Some(listing) = kept.by_node.get(&node) else { return };
+        let Some(listing) = kept.by_node.get(&node) else {
+            return;
+        };
         let offset = (self.hash.hash_one(name) >> 2) + OFFSET_AFTER_DOTS + 1;
         let start = listing.items.partition_point(|item| item.offset < offset);
-        let found = listing.items[start..].iter().find(|item| item.entry.name.as_bytes() == name);
+        let found = listing.items[start..]
+            .iter()
+            .find(|item| item.entry.name.as_bytes() == name);
         if let Some(item) = found {
             item.removed.store(true, Ordering::Relaxed);
         }
@@ -161,6 +169,11 @@ impl Kept {
     fn version(&mut self, node: u64) -> &mut u64 {
         let mixed = node ^ node >> 40;
         &mut self.versions[mixed as usize % VERSION_SLOTS]
+    }
+
+    fn is_full(&self) -> bool {
+        let kept = self.by_node.len();
+        kept > LISTINGS_KEPT_MAX || (kept > 1 && self.entries > ENTRIES_KEPT_MAX)
     }
 
     fn drop_listing(&mut self, node: u64) {
@@ -192,8 +205,10 @@ mod tests {
         let listings = Listings::default();
         let all = listings.sort(entries(0..2000));
         let odd = listings.sort(entries((0..3000).filter(|number| number % 2 == 1)));
-        let of_odd: HashMap<&Name, u64> =
-            odd.after(0).map(|(offset, entry)| (&entry.name, offset)).collect();
+        let of_odd: HashMap<&Name, u64> = odd
+            .after(0)
+            .map(|(offset, entry)| (&entry.name, offset))
+            .collect();
         for (offset, entry) in all.after(0).filter(|(_, entry)| entry.inode % 2 == 1) {
             assert_eq!(of_odd[&entry.name], offset);
         }

@@ -20,7 +20,10 @@ pub struct Notifier {
 
 impl Notifier {
     pub(crate) fn new(device: &Arc<OwnedFd>, listings: Arc<Listings>) -> Notifier {
-        Notifier { device: Arc::downgrade(device), listings }
+        Notifier {
+            device: Arc::downgrade(device),
+            listings,
+        }
     }
 
     /// The name may lead elsewhere now, or nowhere.
@@ -32,7 +35,11 @@ impl Notifier {
     /// The name is gone; those who watch the directory or the object are told.
     pub fn delete(&self, parent: u64, child: u64, name: &[u8]) -> Result<(), Errno> {
         self.listings.changed(parent);
-        self.send(&Notification::Delete { parent, child, name })
+        self.send(&Notification::Delete {
+            parent,
+            child,
+            name,
+        })
     }
 
     /// Attributes have changed, and contents from `offset` on for `length`
@@ -40,11 +47,17 @@ impl Notifier {
     /// pages that were changed are written first.
     pub fn invalidate_inode(&self, node: u64, offset: i64, length: i64) -> Result<(), Errno> {
         self.listings.changed(node);
-        self.send(&Notification::InvalidateInode { node, offset, length })
+        self.send(&Notification::InvalidateInode {
+            node,
+            offset,
+            length,
+        })
     }
 
     fn send(&self, notification: &Notification<'_>) -> Result<(), Errno> {
-        let Some(device) = self.device.upgrade() else { return Ok(()) };
+        let Some(device) = self.device.upgrade() else {
+            return Ok(());
+        };
         match rustix::io::write(&*device, &notification.encode()) {
             Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::NOTCONN | Errno::PERM) => Ok(()),
             Err(errno) => Err(errno),

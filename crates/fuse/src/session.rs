@@ -12,6 +12,7 @@ use crate::filesystem::Filesystem;
 use crate::listings::Listings;
 use crate::mount::{Mount, MountOptions};
 use crate::notifier::Notifier;
+use crate::settle;
 use crate::shared::Shared;
 use crate::wire::{self, Offer, Operation, REQUEST_LENGTH_MAX};
 use crate::worker::Worker;
@@ -42,18 +43,22 @@ impl Session {
         }
         let device = Arc::new(device);
         let listings = Arc::new(Listings::default());
-        let workers_count = options.workers.max(1);
+        let workers_count = options.workers.min(settle::workers_max()).max(1);
         let mut session = Session {
             shared: Arc::new(Shared::new(mount, workers_count)),
             notifier: Notifier::new(&device, Arc::clone(&listings)),
             workers: Vec::with_capacity(workers_count),
         };
-        let dispatcher = Dispatcher::new(filesystem, listings);
+        filesystem.mounted(session.notifier());
+        let dispatcher = Dispatcher::new(filesystem, listings, Arc::clone(&session.shared));
         let started = session.start(device, &dispatcher, workers_count);
         if let Err(source) = started {
             let _ = session.unmount();
             session.join();
-            return Err(MountError::Thread { path: path.to_owned(), source });
+            return Err(MountError::Thread {
+                path: path.to_owned(),
+                source,
+            });
         }
         Ok(session)
     }
@@ -72,7 +77,11 @@ impl Session {
             };
             let worker = Worker::new(channel, dispatcher.clone(), Arc::clone(&self.shared));
             let name = format!("fuse-{number}");
-            self.workers.push(std::thread::Builder::new().name(name).spawn(|| worker.run())?);
+            self.workers.push(
+                std::thread::Builder::new()
+                    .name(name)
+                    .spawn(|| worker.run())?,
+            );
         }
         Ok(())
     }
@@ -93,6 +102,14 @@ impl Session {
     /// How many requests the kernel has sent, by opcode of `linux/fuse.h`.
     pub fn requests(&self) -> Vec<(u32, u64)> {
         self.shared.requests()
+    }
+
+    /// Waits until everything programs wrote before this, also through shared
+    /// mappings they still have, has reached the file system. Call it before
+    /// a commit. Never call it from an operation of the file system, nor with
+    /// a lock held that one needs.
+    pub fn settle(&self) -> Result<(), Errno> {
+        self.shared.settle.run(self.mountpoint())
     }
 
     /// Detaches the file system at once, also when it is in use, and ends the
@@ -133,7 +150,10 @@ fn handshake(device: &OwnedFd) -> Result<(), MountError> {
             Offer::AskAgain => (wire::ask_again(), false),
             Offer::TooOld => {
                 let _ = device::reply(device, header.unique, Err(Errno::PROTO));
-                return Err(MountError::KernelTooOld { major: init.major, minor: init.minor });
+                return Err(MountError::KernelTooOld {
+                    major: init.major,
+                    minor: init.minor,
+                });
             }
         };
         if device::reply(device, header.unique, Ok(&answer)) == Delivered::No {

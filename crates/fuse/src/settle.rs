@@ -34,6 +34,30 @@ pub const NAME: &[u8] = b".atomdir-settle";
 /// sends as one piece, so that each becomes a request of its own.
 const STRIDE: usize = 8 << 20;
 
+/// How many workers the barrier can wait for: no more than the kernel lets an
+/// ordinary user's connection have background requests.
+pub fn workers_max() -> usize {
+    if rustix::process::geteuid().is_root() {
+        return usize::MAX;
+    }
+    // 0 or no such file: a limit that follows from the memory, in the hundreds.
+    let limit = read_number(LIMIT_PATH).unwrap_or(0);
+    if limit == 0 { usize::MAX } else { limit }
+}
+
+const LIMIT_PATH: &str = "/sys/module/fuse/parameters/max_user_bgreq";
+
+fn read_number(path: &str) -> Option<usize> {
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut text = [0; 32];
+    let length = rustix::io::read(&file, &mut text).ok()?;
+    std::str::from_utf8(&text[..length])
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
+}
+
 pub struct Settle {
     workers_count: usize,
     /// One barrier at a time.
@@ -48,6 +72,8 @@ pub struct Settle {
 struct Meeting {
     open: bool,
     arrived: usize,
+    /// The session ends; workers leave and can no longer be waited for.
+    over: bool,
 }
 
 impl Settle {
@@ -64,7 +90,10 @@ impl Settle {
     /// Runs the barrier; not from a worker.
     pub fn run(&self, mountpoint: &Path) -> Result<()> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        self.thread.store(rustix::thread::gettid().as_raw_pid() as u32, Ordering::Release);
+        self.thread.store(
+            rustix::thread::gettid().as_raw_pid() as u32,
+            Ordering::Release,
+        );
         let name = std::str::from_utf8(NAME).map_err(|_| Errno::INVAL)?;
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::open(mountpoint.join(name), flags, Mode::empty());
@@ -72,9 +101,9 @@ impl Settle {
         let file = file?;
         rustix::fs::syncfs(&file)?;
         let pages = Pages::map(&file, self.workers_count)?;
-        *self.lock() = Meeting { open: true, arrived: 0 };
+        self.open()?;
         let written = pages.change_and_sync();
-        self.abandon();
+        self.close(false);
         written
     }
 
@@ -97,19 +126,42 @@ impl Settle {
             self.changed.notify_all();
         }
         while meeting.open {
-            meeting = self.changed.wait(meeting).unwrap_or_else(PoisonError::into_inner);
+            meeting = self
+                .changed
+                .wait(meeting)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Lets workers go that wait for others that will not come.
-    pub fn abandon(&self) {
-        self.lock().open = false;
+    /// Lets workers go that wait for others that will not come, for good.
+    pub fn end(&self) {
+        self.close(true);
+    }
+
+    fn open(&self) -> Result<()> {
+        let mut meeting = self.lock();
+        if meeting.over {
+            return Err(Errno::NOTCONN);
+        }
+        (meeting.open, meeting.arrived) = (true, 0);
+        Ok(())
+    }
+
+    fn close(&self, over: bool) {
+        let mut meeting = self.lock();
+        meeting.open = false;
+        meeting.over |= over;
         self.changed.notify_all();
     }
 
     pub fn entry(&self) -> Entry {
         let attributes = self.attributes();
-        Entry { node: NODE, generation: 0, valid: Validity::Forever, attributes }
+        Entry {
+            node: NODE,
+            generation: 0,
+            valid: Validity::Forever,
+            attributes,
+        }
     }
 
     pub fn attributes(&self) -> NodeAttributes {

@@ -7,6 +7,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::error::UnmountError;
 use crate::mount::Mount;
+use crate::settle::Settle;
 
 const OPCODES_COUNTED: usize = 64;
 
@@ -16,6 +17,7 @@ pub struct Shared {
     /// Set once: a worker that gets a request then refuses it and stops.
     ending: AtomicBool,
     workers_count: usize,
+    pub settle: Settle,
     workers_running: AtomicUsize,
     finisher: Mutex<Option<JoinHandle<()>>>,
     /// By opcode; the last one counts all larger ones.
@@ -28,6 +30,7 @@ impl Shared {
             mount,
             ending: AtomicBool::new(false),
             workers_count,
+            settle: Settle::new(workers_count),
             workers_running: AtomicUsize::new(0),
             finisher: Mutex::new(None),
             requests: [const { AtomicU64::new(0) }; OPCODES_COUNTED],
@@ -60,7 +63,10 @@ impl Shared {
     }
 
     pub fn requests(&self) -> Vec<(u32, u64)> {
-        let counts = self.requests.iter().map(|count| count.load(Ordering::Relaxed));
+        let counts = self
+            .requests
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed));
         (0..).zip(counts).filter(|(_, count)| *count > 0).collect()
     }
 
@@ -87,7 +93,10 @@ impl Shared {
             }
             shared.worker_stopped();
         };
-        match std::thread::Builder::new().name("fuse-end".to_owned()).spawn(finish) {
+        match std::thread::Builder::new()
+            .name("fuse-end".to_owned())
+            .spawn(finish)
+        {
             Ok(thread) => *self.lock_finisher() = Some(thread),
             Err(error) => {
                 self.worker_stopped();
@@ -109,6 +118,7 @@ impl Shared {
     }
 
     fn finish(&self) -> Result<(), UnmountError> {
+        self.settle.end();
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(self.mount.path(), flags, Mode::empty());
         let detached = self.mount.detach();

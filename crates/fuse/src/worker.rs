@@ -33,7 +33,12 @@ pub struct Worker<F> {
 impl<F: Filesystem> Worker<F> {
     pub fn new(device: Arc<OwnedFd>, dispatcher: Dispatcher<F>, shared: Arc<Shared>) -> Worker<F> {
         shared.worker_started();
-        Worker { device, dispatcher, shared, scratch: Scratch::new() }
+        Worker {
+            device,
+            dispatcher,
+            shared,
+            scratch: Scratch::new(),
+        }
     }
 
     /// Serves requests until the connection is over.

@@ -1,23 +1,28 @@
 //! A real mount, used through the kernel by ordinary calls.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
-use std::collections::HashSet;
-use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use atomdir_fuse::Session;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 use support::Mounted;
+use support::memory::Memory;
 
 #[test]
 fn files_names_and_attributes() {
-    let Some(mounted) = support::mount() else { return };
+    let Some(mounted) = support::mount() else {
+        return;
+    };
     let at = |name: &str| mounted.join(name);
     let long = vec![7; 3 << 20];
     fs::write(at("long"), &long).unwrap();
@@ -51,27 +56,49 @@ fn files_names_and_attributes() {
     assert_eq!((metadata.len(), metadata.mode()), (5, 0o100_640));
     let time = std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 123_456_789);
     second.set_modified(time).unwrap();
-    assert_eq!(fs::metadata(at("second")).unwrap().modified().unwrap(), time);
+    assert_eq!(
+        fs::metadata(at("second")).unwrap().modified().unwrap(),
+        time
+    );
 
     fs::remove_file(at("second")).unwrap();
     assert_eq!(second.metadata().unwrap().len(), 5, "unlinked but open");
     second.write_at(b"x", 5).unwrap();
     assert!(fs::metadata(at("second")).is_err());
     let error = fs::write(at(&"n".repeat(256)), "").unwrap_err();
-    assert_eq!(error.raw_os_error(), Some(Errno::NAMETOOLONG.raw_os_error()));
+    assert_eq!(
+        error.raw_os_error(),
+        Some(Errno::NAMETOOLONG.raw_os_error())
+    );
     fs::write(at(&"n".repeat(255)), "").unwrap();
 }
 
 #[test]
-fn nodes_are_forgotten() {
-    let Some(mounted) = support::mount() else { return };
-    for number in 0..200 {
-        fs::write(mounted.join(&number.to_string()), "x").unwrap();
-    }
-    assert_eq!(fs::read_dir(&mounted.path).unwrap().count(), 200);
-    for number in 0..200 {
-        fs::remove_file(mounted.join(&number.to_string())).unwrap();
-    }
+fn many_at_once_and_nodes_are_forgotten() {
+    let Some(mounted) = support::mount() else {
+        return;
+    };
+    let work = |thread: usize| {
+        let at = |number: usize| mounted.join(&format!("{thread} {number}"));
+        for number in 0..200 {
+            fs::write(at(number), at(number).as_os_str().as_encoded_bytes()).unwrap();
+        }
+        assert!(fs::read_dir(&mounted.path).unwrap().count() >= 200);
+        for number in 0..200 {
+            let expected = at(number).into_os_string().into_encoded_bytes();
+            assert_eq!(fs::read(at(number)).unwrap(), expected);
+            fs::rename(at(number), at(number + 200)).unwrap();
+            fs::remove_file(at(number + 200)).unwrap();
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..6).for_each(|thread| {
+            drop(scope.spawn({
+                let work = &work;
+                move || work(thread)
+            }))
+        });
+    });
     // Forgetting is lazy; a few requests later it has been told.
     while mounted.filesystem.nodes_count() > 1 {
         fs::metadata(mounted.join("surely not there")).unwrap_err();
@@ -79,74 +106,54 @@ fn nodes_are_forgotten() {
 }
 
 #[test]
-fn mapped_writes_arrive() {
-    let Some(mounted) = support::mount() else { return };
-    let path = mounted.join("mapped");
-    fs::write(&path, vec![b'.'; 8192]).unwrap();
-    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-    // SAFETY: a fresh mapping that nothing else knows; freed below.
-    let bytes = unsafe {
-        let flags = ProtFlags::READ | ProtFlags::WRITE;
-        let at = std::ptr::null_mut();
-        let at = rustix::mm::mmap(at, 8192, flags, MapFlags::SHARED, &file, 0).unwrap();
-        std::slice::from_raw_parts_mut(at.cast::<u8>(), 8192)
+fn mounting_says_what_is_wrong() {
+    let Some(mounted) = support::mount() else {
+        return;
     };
-    bytes[0] = b'a';
-    // SAFETY: the mapping's own range.
-    unsafe {
-        rustix::mm::msync(bytes.as_mut_ptr().cast(), 4096, MsyncFlags::SYNC).unwrap();
+    let session_on = |path: &Path| {
+        let session = Session::mount(Arc::new(Memory::new()), path, &support::options());
+        session.map(|_| ()).unwrap_err().to_string()
+    };
+    let missing = mounted.path.with_extension("missing");
+    let message = session_on(&missing);
+    assert!(message.contains("No such file"), "{message}");
+    assert!(message.contains(missing.to_str().unwrap()), "{message}");
+    let root = Path::new("/");
+    if !rustix::process::geteuid().is_root() {
+        let message = session_on(root);
+        assert!(message.contains("no write access"), "{message}");
     }
-    assert_eq!(mounted.filesystem.contents("mapped")[0], b'a', "msync");
-    bytes[1] = b'b';
-    file.sync_data().unwrap();
-    assert_eq!(mounted.filesystem.contents("mapped")[1], b'b', "fdatasync after ENOSYS");
-    bytes[2] = b'c';
-    drop(file);
-    assert_eq!(mounted.filesystem.contents("mapped")[2], b'c', "close");
-    bytes[4096] = b'd';
-    // SAFETY: nothing uses the mapping afterwards.
-    unsafe { rustix::mm::munmap(bytes.as_mut_ptr().cast(), 8192).unwrap() };
-    assert_eq!(mounted.filesystem.contents("mapped")[4096], b'd', "munmap");
 }
 
 #[test]
-fn syncing_the_file_system_writes_mapped_pages() {
-    let Some(mounted) = support::mount() else { return };
-    let path = mounted.join("mapped");
-    let length = 400 * 4096;
-    fs::write(&path, vec![b'.'; length]).unwrap();
-    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-    // SAFETY: a fresh mapping that nothing else knows, left to the process's end.
-    let bytes = unsafe {
-        let flags = ProtFlags::READ | ProtFlags::WRITE;
-        let at = std::ptr::null_mut();
-        let at = rustix::mm::mmap(at, length, flags, MapFlags::SHARED, &file, 0).unwrap();
-        std::slice::from_raw_parts_mut(at.cast::<u8>(), length)
+fn a_killed_caller_harms_nobody() {
+    let Some(mounted) = support::mount() else {
+        return;
     };
-    for page in (0..400).step_by(2) {
-        bytes[page * 4096] = b'x';
-    }
-    rustix::fs::syncfs(File::open(&mounted.path).unwrap()).unwrap();
-    let contents = mounted.filesystem.contents("mapped");
-    println!("at once {}", contents.iter().filter(|byte| **byte == b'x').count());
-    std::thread::sleep(std::time::Duration::from_secs(3));
-    let contents = mounted.filesystem.contents("mapped");
-    println!("later {}", contents.iter().filter(|byte| **byte == b'x').count());
-    for page in (0..400).step_by(2) {
-        bytes[page * 4096] = b'y';
-    }
-    unsafe { rustix::mm::munmap(bytes.as_mut_ptr().cast(), length).unwrap() };
-    let contents = mounted.filesystem.contents("mapped");
-    println!("munmap {}", contents.iter().filter(|byte| **byte == b'y').count());
-    let root = File::open(&mounted.path).unwrap();
-    let begin = std::time::Instant::now();
-    for _ in 0..1 { rustix::fs::syncfs(&root).unwrap(); }
-    println!("syncfs {:?}", begin.elapsed() / 1000);
+    mounted
+        .filesystem
+        .write_milliseconds
+        .store(20, Ordering::Relaxed);
+    let mut command = Command::new("dd");
+    command.args(["if=/dev/zero", "bs=4096", "status=none"]);
+    let output = format!("of={}", mounted.join("f").display());
+    let mut writer = command.arg(output).spawn().unwrap();
+    while mounted
+        .requests_of(|| ())
+        .iter()
+        .all(|(name, _)| *name != "write")
+    {}
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+    let written = mounted.filesystem.contents("f");
+    assert_eq!(fs::read(mounted.join("f")).unwrap(), written);
 }
 
 #[test]
 fn unnamed_files_get_names() {
-    let Some(mounted) = support::mount() else { return };
+    let Some(mounted) = support::mount() else {
+        return;
+    };
     let flags = OFlags::TMPFILE | OFlags::RDWR;
     let file = rustix::fs::open(&mounted.path, flags, Mode::RUSR | Mode::WUSR).unwrap();
     let mut file = File::from(file);
@@ -158,7 +165,9 @@ fn unnamed_files_get_names() {
 
 #[test]
 fn extended_attributes() {
-    let Some(mounted) = support::mount() else { return };
+    let Some(mounted) = support::mount() else {
+        return;
+    };
     let path = mounted.join("x");
     fs::write(&path, "").unwrap();
     let value = vec![3; 5000];
@@ -177,100 +186,29 @@ fn extended_attributes() {
     assert_eq!(get(&mut []), Err(Errno::NODATA));
 }
 
-fn fill(directory: &Path, count: u32) {
-    fs::create_dir(directory).unwrap();
-    for number in 0..count {
-        fs::write(directory.join(format!("entry {number}")), "").unwrap();
-    }
-}
-
-#[test]
-fn large_directories_are_read_while_they_change() {
-    let Some(mounted) = support::mount() else { return };
-    let directory = mounted.join("d");
-    fill(&directory, 10_000);
-    let names: HashSet<_> =
-        fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(names.len(), 10_000);
-
-    // Reading goes on after half of what follows has gone, others have come,
-    // and the kernel has dropped what it remembered.
-    let mut seen = Vec::new();
-    for (number, entry) in fs::read_dir(&directory).unwrap().enumerate() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        if number == 5_000 {
-            for even in (0..10_000).step_by(2) {
-                fs::remove_file(directory.join(format!("entry {even}"))).unwrap();
-            }
-            for new in 0..1_000 {
-                fs::write(directory.join(format!("new {new}")), "").unwrap();
-            }
-        }
-        seen.push(name);
-    }
-    let unique: HashSet<_> = seen.iter().collect();
-    assert_eq!(unique.len(), seen.len(), "an entry was seen twice");
-    for odd in (1..10_000).step_by(2) {
-        assert!(unique.contains(&format!("entry {odd}")), "skipped");
-    }
-
-    assert!(Command::new("rm").arg("-rf").arg(&directory).status().unwrap().success());
-    assert!(!directory.exists());
-    fill(&directory, 3_000);
-    let status = Command::new("find").arg(&directory).arg("-delete").status().unwrap();
-    assert!(status.success());
-    fill(&directory, 3_000);
-    // Removing while reading, a getdents at a time.
-    for entry in fs::read_dir(&directory).unwrap() {
-        fs::remove_file(entry.unwrap().path()).unwrap();
-    }
-    fs::remove_dir(&directory).unwrap();
-}
-
-#[test]
-fn a_directory_position_can_be_returned_to() {
-    let Some(mounted) = support::mount() else { return };
-    let directory = mounted.join("d");
-    fill(&directory, 2_000);
-    let open = || File::open(&directory).unwrap();
-    let mut whole = Vec::new();
-    let mut reader = rustix::fs::Dir::new(open()).unwrap();
-    while let Some(entry) = reader.read() {
-        let entry = entry.unwrap();
-        whole.push((entry.file_name().to_owned(), entry.offset() as u64));
-    }
-    assert_eq!(whole.len(), 2_002);
-    for place in [0, 1, 2, 700, 1_999] {
-        for gone in 0..200 {
-            // A different tenth each time, with the remembered place or without.
-            let name = &whole[2 + (place + gone) % 2_000].0;
-            let _ = fs::remove_file(directory.join(name.to_str().unwrap()));
-        }
-        let mut file = open();
-        file.seek(SeekFrom::Start(whole[place].1)).unwrap();
-        let mut reader = rustix::fs::Dir::new(file).unwrap();
-        let exists = |name: &CString| directory.join(name.to_str().unwrap()).exists();
-        let following = whole[place + 1..].iter().map(|(name, _)| name.clone());
-        let expected: Vec<_> = following.filter(exists).collect();
-        let mut rest = Vec::new();
-        while let Some(entry) = reader.read() {
-            rest.push(entry.unwrap().file_name().to_owned());
-        }
-        // The kernel may still know removed ones.
-        rest.retain(exists);
-        assert!(rest == expected, "after place {place}");
-    }
-}
-
 #[test]
 fn what_was_read_costs_no_requests() {
-    let Some(mounted) = support::mount() else { return };
+    let Some(mounted) = support::mount() else {
+        return;
+    };
     let path = mounted.join("file");
-    let cat = || assert!(Command::new("cat").arg(&path).output().unwrap().status.success());
+    let cat = || {
+        assert!(
+            Command::new("cat")
+                .arg(&path)
+                .output()
+                .unwrap()
+                .status
+                .success()
+        )
+    };
     let first = mounted.requests_of(|| fs::write(&path, "contents").unwrap());
     println!("first create, write, close: {first:?}");
     let path2 = mounted.join("file2");
-    println!("create, write, close: {:?}", mounted.requests_of(|| fs::write(&path2, "c").unwrap()));
+    println!(
+        "create, write, close: {:?}",
+        mounted.requests_of(|| fs::write(&path2, "c").unwrap())
+    );
     println!("first cat: {:?}", mounted.requests_of(cat));
     println!("second cat: {:?}", mounted.requests_of(cat));
     let third = mounted.requests_of(cat);
@@ -279,15 +217,25 @@ fn what_was_read_costs_no_requests() {
     let list = || assert!(fs::read_dir(&mounted.path).unwrap().count() > 0);
     println!("first list: {:?}", mounted.requests_of(list));
     println!("second list: {:?}", mounted.requests_of(list));
-    assert_eq!(mounted.requests_of(list), [("lookup", 1)], "only the test's own");
+    assert_eq!(
+        mounted.requests_of(list),
+        [("lookup", 1)],
+        "only the test's own"
+    );
     let sync = || File::open(&path).unwrap().sync_all().unwrap();
     sync();
-    assert_eq!(mounted.requests_of(sync), [("lookup", 1)], "only the test's own");
+    assert_eq!(
+        mounted.requests_of(sync),
+        [("lookup", 1)],
+        "only the test's own"
+    );
 }
 
 #[test]
 fn the_kernel_is_told_of_changes() {
-    let Some(mounted) = support::mount() else { return };
+    let Some(mounted) = support::mount() else {
+        return;
+    };
     let notifier = mounted.session().notifier();
     fs::write(mounted.join("f"), "old").unwrap();
     for _ in 0..2 {
@@ -300,20 +248,29 @@ fn the_kernel_is_told_of_changes() {
     assert_eq!(fs::read(mounted.join("f")).unwrap(), b"newer");
     mounted.filesystem.forget_name("f");
     assert!(mounted.join("f").exists(), "cached");
-    notifier.invalidate_entry(atomdir_fuse::ROOT_NODE, b"f").unwrap();
+    notifier
+        .invalidate_entry(atomdir_fuse::ROOT_NODE, b"f")
+        .unwrap();
     assert!(!mounted.join("f").exists());
-    notifier.invalidate_entry(atomdir_fuse::ROOT_NODE, b"never known").unwrap();
+    notifier
+        .invalidate_entry(atomdir_fuse::ROOT_NODE, b"never known")
+        .unwrap();
     notifier.invalidate_inode(123_456, 0, 0).unwrap();
 }
 
 #[test]
 fn two_mounts_and_busy_unmount() {
-    let (Some(mut first), Some(second)) = (support::mount(), support::mount()) else { return };
+    let (Some(mut first), Some(second)) = (support::mount(), support::mount()) else {
+        return;
+    };
     fs::write(first.join("f"), "one").unwrap();
     fs::write(second.join("f"), "two").unwrap();
     let mut open = File::open(first.join("f")).unwrap();
     first.unmount();
-    assert!(fs::read_dir(&first.path).unwrap().next().is_none(), "the plain directory again");
+    assert!(
+        fs::read_dir(&first.path).unwrap().next().is_none(),
+        "the plain directory again"
+    );
     let mut text = String::new();
     let error = open.metadata().and_then(|_| open.read_to_string(&mut text));
     println!("an open file after unmount: {error:?}");
@@ -322,7 +279,9 @@ fn two_mounts_and_busy_unmount() {
 
 #[test]
 fn someone_else_unmounts() {
-    let Some(mut mounted) = support::mount() else { return };
+    let Some(mut mounted) = support::mount() else {
+        return;
+    };
     let mut command = if rustix::process::geteuid().is_root() {
         Command::new("umount")
     } else {
@@ -338,7 +297,9 @@ fn someone_else_unmounts() {
 
 #[test]
 fn a_panic_ends_the_mount_and_hangs_nobody() {
-    let Some(mounted) = support::mount() else { return };
+    let Some(mounted) = support::mount() else {
+        return;
+    };
     fs::write(mounted.join("f"), "x").unwrap();
     fs::metadata(mounted.join("panic")).unwrap_err();
     while !mounted.session().is_ended() {
@@ -348,61 +309,41 @@ fn a_panic_ends_the_mount_and_hangs_nobody() {
 }
 
 #[test]
-fn as_an_ordinary_user() {
-    const NOBODY: u32 = 65534;
-    if !rustix::process::geteuid().is_root() {
-        return eprintln!("SKIPPED: every test runs as an ordinary user already");
-    }
-    let has = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
-    if !has("fusermount3") || !has("setpriv") || !has("unshare") {
-        return eprintln!("SKIPPED: no fusermount3 (apt install fuse3), setpriv or unshare");
-    }
-    // Where that user can reach it: the test program, a directory for mounts,
-    // and a device open to all, as udev makes it.
-    let directory = support::fresh_directory();
-    let (program, temporary) = (directory.join("tests"), directory.join("tmp"));
-    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    fs::create_dir(&temporary).unwrap();
-    std::os::unix::fs::chown(&temporary, Some(NOBODY), Some(NOBODY)).unwrap();
-    let device = directory.join("fuse");
-    let kind = rustix::fs::FileType::CharacterDevice;
-    let number = rustix::fs::makedev(10, 229);
-    rustix::fs::mknodat(CWD, &device, kind, Mode::empty(), number).unwrap();
-    fs::set_permissions(&device, fs::Permissions::from_mode(0o666)).unwrap();
-    let script = r#"mount --bind "$1" /dev/fuse && shift && exec setpriv \
-        --reuid 65534 --regid 65534 --clear-groups -- "$@""#;
-    let output = Command::new("unshare")
-        .args(["--mount", "--", "sh", "-c", script, "sh"])
-        .args([&device, &program])
-        .args(["--nocapture", "--test-threads", "2"])
-        .env("TMPDIR", &temporary)
-        .current_dir("/")
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    let left: Vec<_> = fs::read_dir(&temporary).unwrap().collect();
-    assert!(output.status.success(), "{}\n{text}\n{errors}", output.status);
-    assert!(left.is_empty(), "{left:?}");
-    fs::remove_dir_all(&directory).unwrap();
-}
-
-#[test]
 fn modes_follow_the_umask_and_special_files_work() {
-    let Some(mounted) = support::mount() else { return };
+    let Some(mounted) = support::mount() else {
+        return;
+    };
     let path = mounted.join("f");
-    OpenOptions::new().write(true).create_new(true).mode(0o666).open(&path).unwrap();
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o666)
+        .open(&path)
+        .unwrap();
     let umask = rustix::process::umask(Mode::empty());
     rustix::process::umask(umask);
     let expected = 0o666 & !umask.bits();
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, expected);
-    let error = OpenOptions::new().write(true).create_new(true).open(&path).unwrap_err();
+    let error = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
     let mut read_only = OpenOptions::new();
-    let mut created = read_only.write(true).create(true).mode(0o400).open(mounted.join("r"));
+    let mut created = read_only
+        .write(true)
+        .create(true)
+        .mode(0o400)
+        .open(mounted.join("r"));
     created.as_mut().unwrap().write_all(b"once").unwrap();
     let appended = |text: &str| {
-        OpenOptions::new().append(true).open(&path).unwrap().write_all(text.as_bytes()).unwrap();
+        OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
     };
     appended("one");
     appended("two");
@@ -416,12 +357,18 @@ fn modes_follow_the_umask_and_special_files_work() {
         let zero = rustix::fs::makedev(1, 5);
         rustix::fs::mknodat(CWD, mounted.join("zero"), kind, Mode::RUSR, zero).unwrap();
         let mut bytes = [1; 4];
-        File::open(mounted.join("zero")).unwrap().read_exact(&mut bytes).unwrap();
+        File::open(mounted.join("zero"))
+            .unwrap()
+            .read_exact(&mut bytes)
+            .unwrap();
         assert_eq!(bytes, [0; 4]);
         check_set_id(&mounted);
     }
     let status = rustix::fs::statvfs(&mounted.path).unwrap();
-    assert_eq!((status.f_blocks, status.f_bavail, status.f_namemax), (1000, 400, 255));
+    assert_eq!(
+        (status.f_blocks, status.f_bavail, status.f_namemax),
+        (1000, 400, 255)
+    );
 }
 
 /// A set-user-id program runs as its owner, as on any file system.
@@ -432,4 +379,9 @@ fn check_set_id(mounted: &Mounted) {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
     let output = Command::new(&program).arg("-u").output().unwrap();
     assert_eq!(output.stdout, b"12345\n");
+}
+
+#[test]
+fn as_an_ordinary_user() {
+    support::run_as_ordinary_user();
 }

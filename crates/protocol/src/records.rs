@@ -175,6 +175,7 @@ pub struct RecoveryReport {
     pub commits_replayed: u64,
     pub bytes_replayed: u64,
     pub transactions_discarded: u64,
+    /// What the log ended in that was never a whole commit.
     pub torn_tail_bytes: u64,
 }
 
@@ -183,6 +184,9 @@ pub struct CheckReport {
     pub problems_count: u64,
     pub commits_in_log: u64,
     pub log_bytes: u64,
+    pub commits_in_history: u64,
+    pub staging_directories: u64,
+    pub limbo_objects: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

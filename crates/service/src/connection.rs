@@ -69,7 +69,6 @@ impl Drop for Served<'_> {
     fn drop(&mut self) {
         if let Some(service) = self.service.take() {
             service.abort_attached(&self.connection.begun);
-            service.latch.set();
         }
         // The service ends when no connection is left, and wants the store then.
         self.connections.remove(self.id);
@@ -114,9 +113,9 @@ fn answer(service: &Service, connection: &mut Connection, request: Request) -> R
     };
     match outcome {
         Outcome::Last(reply) => connection.stream.send_reply(&reply),
-        Outcome::LastWith(reply, descriptor) => {
-            connection.stream.send_reply_with(&reply, descriptor.as_fd())
-        }
+        Outcome::LastWith(reply, descriptor) => connection
+            .stream
+            .send_reply_with(&reply, descriptor.as_fd()),
         // The answer comes when everything has ended.
         Outcome::Stopping => Err(Errno::CANCELED),
     }

@@ -1,8 +1,9 @@
 //! Which connections there are, and how many there may be.
 
+use crate::latch::Latch;
 use crate::socket::Stream;
 use std::collections::HashMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 const CONNECTIONS_MAX: usize = 256;
@@ -11,10 +12,10 @@ const USER_CONNECTIONS_MAX: usize = 192;
 /// Root finds room even when all others are taken.
 const ROOT_CONNECTIONS_EXTRA: usize = 16;
 
-#[derive(Default)]
 pub(crate) struct Connections {
     open: Mutex<Open>,
     one_closed: Condvar,
+    latch: Arc<Latch>,
 }
 
 #[derive(Default)]
@@ -27,10 +28,23 @@ struct Open {
 pub(crate) struct ConnectionId(u64);
 
 impl Connections {
+    /// `latch` is set whenever one has closed.
+    pub(crate) fn new(latch: Arc<Latch>) -> Connections {
+        Connections {
+            open: Mutex::default(),
+            one_closed: Condvar::new(),
+            latch,
+        }
+    }
+
     /// `None`: there are too many.
     pub(crate) fn admit(&self, user: u32, stream: &Stream) -> Option<ConnectionId> {
         let mut open = self.lock();
-        let own = open.streams.values().filter(|(other, _)| *other == user).count();
+        let own = open
+            .streams
+            .values()
+            .filter(|(other, _)| *other == user)
+            .count();
         let refused = if user == 0 {
             open.streams.len() >= CONNECTIONS_MAX + ROOT_CONNECTIONS_EXTRA
         } else {
@@ -48,30 +62,31 @@ impl Connections {
     pub(crate) fn remove(&self, id: ConnectionId) {
         self.lock().streams.remove(&id.0);
         self.one_closed.notify_all();
+        self.latch.set();
     }
 
     pub(crate) fn count(&self) -> usize {
         self.lock().streams.len()
     }
 
-    /// Ends every connection once its present request is answered, and soon
-    /// enough when a peer does not take the answer. Returns when none is left.
+    /// Ends every connection once its present request is answered, at the
+    /// latest when a peer has not taken its answer for as long as `patience`.
+    /// Returns when none is left.
     pub(crate) fn close_all(&self, patience: Duration) {
-        let patience_ends = Instant::now() + patience;
         let mut open = self.lock();
         for (_, stream) in open.streams.values() {
             stream.close_for_reading();
         }
+        let mut patience_ends = Instant::now() + patience;
         while !open.streams.is_empty() {
             let left = patience_ends.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let waited = self.one_closed.wait_timeout(open, left);
+            open = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if Instant::now() >= patience_ends {
                 for (_, stream) in open.streams.values() {
-                    stream.close();
+                    stream.close_if_sending();
                 }
-                open = self.one_closed.wait(open).unwrap_or_else(PoisonError::into_inner);
-            } else {
-                let waited = self.one_closed.wait_timeout(open, left);
-                open = waited.unwrap_or_else(PoisonError::into_inner).0;
+                patience_ends = Instant::now() + patience;
             }
         }
     }

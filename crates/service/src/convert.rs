@@ -4,7 +4,7 @@ use crate::permissions::Peer;
 use atomdir_engine as engine;
 use atomdir_format::record;
 use atomdir_protocol::{
-    Change, ChangeLine, ChangedBy, Conflict, CommitSummary, Durability, Failure, FailureKind,
+    Change, ChangeLine, ChangedBy, CommitSummary, Conflict, Durability, Failure, FailureKind,
     Isolation, Kind, RecoveryReport, Sequence, Timestamp, TransactionId,
 };
 
@@ -98,7 +98,11 @@ pub(crate) fn commit_summary(commit: &engine::CommitSummary, peer: &Peer) -> Com
         transaction: TransactionId(commit.transaction.0),
         time: timestamp(commit.time),
         user: commit.user,
-        label: if visible { commit.label.clone() } else { Vec::new() },
+        label: if visible {
+            commit.label.clone()
+        } else {
+            Vec::new()
+        },
         changes: commit.lines.len() as u64,
     }
 }

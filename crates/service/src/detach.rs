@@ -36,9 +36,15 @@ pub(crate) fn detach() -> Result<Starter, ServiceError> {
     fork_away().map_err(failed("forking"))?;
     rustix::process::setsid().map_err(failed("starting a session"))?;
     let stdout = rustix::stdio::stdout();
-    let starter = rustix::io::fcntl_dupfd_cloexec(stdout, 3).map_err(failed("keeping standard output"))?;
-    let null = openat(CWD, "/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-        .map_err(failed("opening /dev/null"))?;
+    let starter =
+        rustix::io::fcntl_dupfd_cloexec(stdout, 3).map_err(failed("keeping standard output"))?;
+    let null = openat(
+        CWD,
+        "/dev/null",
+        OFlags::RDWR | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(failed("opening /dev/null"))?;
     rustix::stdio::dup2_stdin(&null).map_err(failed("leaving standard input"))?;
     rustix::stdio::dup2_stdout(&null).map_err(failed("leaving standard output"))?;
     rustix::stdio::dup2_stderr(&null).map_err(failed("leaving standard error"))?;

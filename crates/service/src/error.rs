@@ -15,6 +15,8 @@ pub enum ServiceError {
     WritableByOthers { control: PathBuf },
     #[error("the store '{store}' is already open in another process")]
     AlreadyRunning { store: PathBuf },
+    #[error("the store '{store}' is on a file system that is mounted read-only")]
+    ReadOnly { store: PathBuf },
     #[error("cannot open the store '{store}': {message}")]
     Open {
         store: PathBuf,
@@ -65,6 +67,7 @@ impl Explain for ServiceError {
             ServiceError::NotOwner { .. } => ExitCode::NotPermitted,
             ServiceError::WritableByOthers { .. } => ExitCode::Configuration,
             ServiceError::AlreadyRunning { .. } => ExitCode::CannotCreate,
+            ServiceError::ReadOnly { .. } => ExitCode::Io,
             ServiceError::Open { code, .. } => *code,
             ServiceError::Serve { errno, .. } => match *errno {
                 Errno::ACCESS | Errno::PERM => ExitCode::NotPermitted,
@@ -82,13 +85,15 @@ impl Explain for ServiceError {
                 "ask its owner to run `atomdir -C {} service start`",
                 store.display()
             )),
-            ServiceError::WritableByOthers { control } => {
-                Some(format!("`chmod go-w {}` takes that away", control.display()))
-            }
+            ServiceError::WritableByOthers { control } => Some(format!(
+                "`chmod go-w {}` takes that away",
+                control.display()
+            )),
             ServiceError::AlreadyRunning { store } => Some(format!(
                 "`atomdir -C {} service status` names the process",
                 store.display()
             )),
+            ServiceError::ReadOnly { .. } => Some("mount it read-write first".to_owned()),
             _ => None,
         }
     }

@@ -27,7 +27,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// For a peer to take its answer when the service ends.
-const END_PATIENCE: Duration = Duration::from_secs(5);
+const END_PATIENCE: Duration = Duration::from_secs(1);
 /// The one who started the service must find it.
 const FIRST_CLIENT_TIME: Duration = Duration::from_secs(10);
 /// Before trying again what failed for want of descriptors or of the start lock.
@@ -56,7 +56,11 @@ impl Default for ServiceOptions {
 pub fn run(store: &Path, options: &ServiceOptions) -> Result<(), ServiceError> {
     // Before the current directory changes.
     let location = store::locate(store);
-    let starter = if options.detach { Some(detach::detach()?) } else { None };
+    let starter = if options.detach {
+        Some(detach::detach()?)
+    } else {
+        None
+    };
     let started = location.and_then(|location| {
         let directories = Directories::open(location)?;
         report::begin(&directories.control, starter.is_some());
@@ -99,25 +103,36 @@ impl Running {
         let path = directories.location.root.clone();
         let serve = |operation| {
             let store = path.clone();
-            move |errno| ServiceError::Serve { store, operation, errno }
+            move |errno| ServiceError::Serve {
+                store,
+                operation,
+                errno,
+            }
         };
         detach::settle()?;
         let signals = EndSignals::block()?;
-        let start_lock = StartLock::wait(&directories.control).map_err(serve("taking the start lock"))?;
+        let start_lock = StartLock::wait(&directories.control).map_err(|errno| match errno {
+            Errno::ROFS => ServiceError::ReadOnly {
+                store: path.clone(),
+            },
+            errno => serve("taking the start lock")(errno),
+        })?;
         check_nobody_serves(&directories)?;
         let (store, recovery) = directories.open_store()?;
         let user = rustix::process::geteuid().as_raw();
         let views = Views::new(&path, user, &directories.control_stat);
         let maintenance = Arc::new(Maintenance::default());
-        let maintainer = spawn_maintainer(&maintenance, &store).map_err(serve("starting a thread"))?;
+        let maintainer =
+            spawn_maintainer(&maintenance, &store).map_err(serve("starting a thread"))?;
+        let latch = Arc::new(Latch::new().map_err(serve("making an event"))?);
         let service = Arc::new(Service {
             store,
             path: path.clone(),
             views,
             transactions: Transactions::default(),
-            connections: Arc::new(Connections::default()),
+            connections: Arc::new(Connections::new(latch.clone())),
             maintenance,
-            latch: Latch::new().map_err(serve("making an event"))?,
+            latch,
             started: convert::timestamp(store::now()),
             started_at: Instant::now(),
             recovery: convert::recovery(&recovery),
@@ -126,7 +141,13 @@ impl Running {
         let listener =
             Listener::bind(&directories.control, user == 0).map_err(serve("making the socket"))?;
         drop(start_lock);
-        Ok(Running { directories, service, listener, signals, maintainer })
+        Ok(Running {
+            directories,
+            service,
+            listener,
+            signals,
+            maintainer,
+        })
     }
 
     fn serve(self, idle_time: Duration) {
@@ -165,7 +186,9 @@ impl Running {
     }
 
     fn try_start_lock(&self) -> Option<StartLock> {
-        StartLock::try_take(&self.directories.control).ok().flatten()
+        StartLock::try_take(&self.directories.control)
+            .ok()
+            .flatten()
     }
 
     fn wait(&self, time_max: Option<Duration>) -> Wake {
@@ -204,7 +227,11 @@ impl Running {
             return connection::turn_away(&stream, Verdict::TooManyConnections);
         };
         let service = self.service.clone();
-        let accepted = Connection { stream: stream.clone(), peer, begun: Vec::new() };
+        let accepted = Connection {
+            stream: stream.clone(),
+            peer,
+            begun: Vec::new(),
+        };
         let thread = std::thread::Builder::new().name("connection".to_owned());
         let spawned = thread.spawn(move || connection::serve(service, &connections, id, accepted));
         if spawned.is_err() {
@@ -222,7 +249,6 @@ impl Running {
         }
         drop(self.listener);
         let service = self.service;
-        let open = service.transactions.count() as u64;
         service.connections.close_all(END_PATIENCE);
         service.abort_all();
         service.maintenance.end();
@@ -235,9 +261,13 @@ impl Running {
         service.views.unmount();
         // The lock goes with the last of it.
         drop(service);
-        let report = StopReport { transactions_aborted: open };
-        for stream in waiting {
-            let _ = stream.send_reply(&Reply::Done(Answer::Stopped(report)));
+        for asker in waiting {
+            let report = StopReport {
+                transactions_aborted: asker.transactions_open,
+            };
+            let _ = asker
+                .stream
+                .send_reply(&Reply::Done(Answer::Stopped(report)));
         }
         std::mem::forget(start_lock);
     }
@@ -251,7 +281,10 @@ struct Idle {
 
 impl Idle {
     fn new(time_max: Duration) -> Idle {
-        Idle { since: Instant::now(), time_max }
+        Idle {
+            since: Instant::now(),
+            time_max,
+        }
     }
 
     fn time_left(&self) -> Duration {

@@ -4,11 +4,10 @@
 use atomdir_disk::LinuxDisk;
 use atomdir_engine::Store;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const PERIOD: Duration = Duration::from_millis(50);
-/// After the last commit everything is due by then.
-const LONGEST: Duration = Duration::from_secs(10);
+const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
 pub(crate) struct Maintenance {
@@ -18,7 +17,7 @@ pub(crate) struct Maintenance {
 
 #[derive(Default)]
 struct State {
-    last_commit: Option<Instant>,
+    awake: bool,
     ending: bool,
 }
 
@@ -26,9 +25,8 @@ impl Maintenance {
     /// To be called after each commit.
     pub(crate) fn wake(&self) {
         let mut state = self.lock();
-        let asleep = state.last_commit.is_none();
-        state.last_commit = Some(Instant::now());
-        if asleep {
+        if !state.awake {
+            state.awake = true;
             self.changed.notify_one();
         }
     }
@@ -41,22 +39,28 @@ impl Maintenance {
     /// The thread's work, until [`Maintenance::end`].
     pub(crate) fn run(&self, store: &Store<LinuxDisk>) {
         let mut state = self.lock();
+        let mut pause = PERIOD;
         while !state.ending {
-            let Some(last_commit) = state.last_commit else {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            if !state.awake {
+                let woken = self.changed.wait(state);
+                state = woken.unwrap_or_else(PoisonError::into_inner);
                 continue;
-            };
-            let waited = self.changed.wait_timeout(state, PERIOD);
+            }
+            let waited = self.changed.wait_timeout(state, pause);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            if last_commit.elapsed() > LONGEST && state.last_commit == Some(last_commit) {
-                state.last_commit = None;
-            }
+            // Before asking: a commit that comes meanwhile wakes it again.
+            state.awake = false;
             drop(state);
-            if let Err(error) = store.maintain() {
-                // Every later request that needs the store says so, too.
-                tracing::error!("maintenance of the store failed: {error}");
-            }
+            pause = match store.maintain() {
+                Ok(()) => PERIOD,
+                Err(error) => {
+                    tracing::error!("maintenance of the store failed: {error}");
+                    PAUSE_AFTER_ERROR
+                }
+            };
+            let goes_on = store.needs_maintenance() && store.status().poisoned.is_none();
             state = self.lock();
+            state.awake |= goes_on;
         }
     }
 

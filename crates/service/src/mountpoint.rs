@@ -13,7 +13,9 @@ use std::process::{Command, Stdio};
 pub(crate) enum MountpointError {
     #[error("cannot make '{path}', where views are mounted: {errno}")]
     Make { path: PathBuf, errno: Errno },
-    #[error("'{path}', where views are mounted, is not a directory of user {user} that only they can write")]
+    #[error(
+        "'{path}', where views are mounted, is not a directory of user {user} that only they can write"
+    )]
     Foreign { path: PathBuf, user: u32 },
     #[error("cannot take away the dead mount at '{path}': {errno}")]
     Dead { path: PathBuf, errno: Errno },

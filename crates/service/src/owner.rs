@@ -15,11 +15,18 @@ pub(crate) fn become_owner(owner: u32, control_group: u32) -> Result<(), Service
     if owner == 0 || !geteuid().is_root() {
         return Ok(());
     }
-    let failed = |operation| move |errno| ServiceError::Owner { owner, operation, errno };
+    let failed = |operation| {
+        move |errno| ServiceError::Owner {
+            owner,
+            operation,
+            errno,
+        }
+    };
     let group = match account(owner) {
         Some((name, group)) => {
             // SAFETY: the name is a C string; no other thread runs yet.
-            check(unsafe { libc::initgroups(name.as_ptr(), group) }).map_err(failed("initgroups"))?;
+            check(unsafe { libc::initgroups(name.as_ptr(), group) })
+                .map_err(failed("initgroups"))?;
             group
         }
         None => {

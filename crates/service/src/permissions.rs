@@ -58,7 +58,9 @@ impl Peer {
         let message = format!(
             "the store's service runs as user {service_user}, and only that user can enter its views"
         );
-        let hint = format!("run it as that user: setpriv --reuid {service_user} --clear-groups, or sudo -u");
+        let hint = format!(
+            "run it as that user: setpriv --reuid {service_user} --clear-groups, or sudo -u"
+        );
         Err(Failure::new(FailureKind::NotPermitted, message).with_hint(hint))
     }
 }

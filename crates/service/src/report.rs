@@ -20,7 +20,8 @@ pub(crate) fn begin(control: &OwnedFd, detached: bool) {
 }
 
 fn use_log(control: &OwnedFd) -> Result<(), Errno> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags =
+        OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let log = openat(control, NAME, flags, Mode::RUSR | Mode::WUSR)?;
     if fstat(&log)?.st_size > LENGTH_MAX {
         ftruncate(&log, 0)?;

@@ -46,7 +46,9 @@ pub(crate) fn handle(
         }
         Request::AbortAll => {
             let mine = service.transactions.visible(&connection.peer);
-            let removed = mine.iter().filter_map(|one| service.transactions.remove(one.id()));
+            let removed = mine
+                .iter()
+                .filter_map(|one| service.transactions.remove(one.id()));
             Answer::Aborted(service.abort(removed.collect()))
         }
         Request::Status { transaction } => {
@@ -144,12 +146,25 @@ fn commit(service: &Service, connection: &mut Connection, id: TransactionId) -> 
         }
         Err(error) => error,
     };
+    if !one.transaction.is_open() {
+        // The commit is in the log; whether it landed is for recovery to say.
+        service.transactions.remove(id);
+        service.views.hide(id);
+        service.latch.set();
+    }
     let failure = match error {
         CommitError::Conflict(conflicts) => {
             let count = conflicts.len();
             let visible = connection.peer.may_administer();
-            let conflicts = conflicts.into_iter().map(|one| convert::conflict(one, visible));
-            send_parts(&connection.stream, conflicts, conflict_length, Reply::Conflicts)?;
+            let conflicts = conflicts
+                .into_iter()
+                .map(|one| convert::conflict(one, visible));
+            send_parts(
+                &connection.stream,
+                conflicts,
+                conflict_length,
+                Reply::Conflicts,
+            )?;
             conflict_failure(id, count)
         }
         CommitError::Ended => crate::permissions::no_such_transaction(id),
@@ -172,7 +187,10 @@ fn conflict_failure(id: TransactionId, count: usize) -> Failure {
 fn changes(service: &Service, connection: &Connection, id: TransactionId) -> Result<Answer> {
     let one = service.transactions.find(id, &connection.peer)?;
     service.views.write_back(id)?;
-    let lines = one.transaction.changes().map_err(|errno| transaction_failure(id, errno))?;
+    let lines = one
+        .transaction
+        .changes()
+        .map_err(|errno| transaction_failure(id, errno))?;
     let lines = lines.into_iter().map(convert::change_line);
     send_parts(&connection.stream, lines, change_length, Reply::Changes)?;
     Ok(Answer::Nothing)
@@ -198,13 +216,20 @@ fn log(
         .filter(|commit| before.is_none_or(|before| commit.sequence.0 < before.0))
         .take(usize::try_from(limit).unwrap_or(usize::MAX))
         .map(|commit| convert::commit_summary(commit, &connection.peer));
-    send_parts(&connection.stream, wanted, |commit| 64 + commit.label.len(), Reply::Commits)?;
+    send_parts(
+        &connection.stream,
+        wanted,
+        |commit| 64 + commit.label.len(),
+        Reply::Commits,
+    )?;
     Ok(Answer::Nothing)
 }
 
 fn show(service: &Service, connection: &Connection, sequence: Sequence) -> Result<Answer> {
     let commits = service.store.commits().map_err(store_failure)?;
-    let found = commits.into_iter().find(|commit| commit.sequence.0 == sequence.0);
+    let found = commits
+        .into_iter()
+        .find(|commit| commit.sequence.0 == sequence.0);
     let Some(commit) = found else {
         let message = format!("no commit {sequence} in the log");
         return Err(Failure::new(FailureKind::NoSuchCommit, message)
@@ -228,8 +253,16 @@ fn check(service: &Service, connection: &Connection) -> Result<Answer> {
         problems_count: report.problems.len() as u64,
         commits_in_log: report.commits_in_log,
         log_bytes: report.log_bytes,
+        commits_in_history: report.commits_in_history,
+        staging_directories: report.staging_directories,
+        limbo_objects: report.limbo_objects,
     };
-    send_parts(&connection.stream, report.problems, String::len, Reply::Problems)?;
+    send_parts(
+        &connection.stream,
+        report.problems,
+        String::len,
+        Reply::Problems,
+    )?;
     Ok(Answer::Checked(answer))
 }
 
@@ -256,7 +289,10 @@ fn transaction_status(service: &Service, one: &OpenTransaction) -> TransactionSt
 fn service_status(service: &Service) -> ServiceStatus {
     let status = service.store.status();
     ServiceStatus {
-        process: rustix::process::getpid().as_raw_nonzero().get().unsigned_abs(),
+        process: rustix::process::getpid()
+            .as_raw_nonzero()
+            .get()
+            .unsigned_abs(),
         user: rustix::process::geteuid().as_raw(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: service.started,

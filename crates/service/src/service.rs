@@ -23,7 +23,7 @@ pub(crate) struct Service {
     pub(crate) connections: Arc<Connections>,
     pub(crate) maintenance: Arc<Maintenance>,
     /// Set when whether the service is idle, or shall stop, may have changed.
-    pub(crate) latch: Latch,
+    pub(crate) latch: Arc<Latch>,
     pub(crate) started: Timestamp,
     pub(crate) started_at: Instant,
     pub(crate) recovery: RecoveryReport,
@@ -34,7 +34,13 @@ pub(crate) struct Service {
 pub(crate) struct Stop {
     requested: AtomicBool,
     /// Those who asked, and wait until it is done.
-    waiting: Mutex<Vec<Stream>>,
+    waiting: Mutex<Vec<Asker>>,
+}
+
+pub(crate) struct Asker {
+    pub(crate) stream: Stream,
+    /// When they asked: what they ended by it.
+    pub(crate) transactions_open: u64,
 }
 
 impl Stop {
@@ -42,15 +48,23 @@ impl Stop {
         self.requested.load(Ordering::Acquire)
     }
 
-    pub(crate) fn take_waiting(&self) -> Vec<Stream> {
+    pub(crate) fn take_waiting(&self) -> Vec<Asker> {
         std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Service {
-    pub(crate) fn request_stop(&self, asker: Stream) {
-        let mut waiting = self.stop.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.push(asker);
+    pub(crate) fn request_stop(&self, stream: Stream) {
+        let transactions_open = self.transactions.count() as u64;
+        let mut waiting = self
+            .stop
+            .waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        waiting.push(Asker {
+            stream,
+            transactions_open,
+        });
         drop(waiting);
         self.stop.requested.store(true, Ordering::Release);
         self.latch.set();

@@ -31,7 +31,8 @@ impl EndSignals {
             return Err(failed("blocking signals")(Errno::from_raw_os_error(error)));
         }
         // SAFETY: the set is initialized; -1 asks for a new descriptor.
-        let descriptor = unsafe { libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        let descriptor =
+            unsafe { libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
         if descriptor < 0 {
             let error = std::io::Error::last_os_error();
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);

@@ -3,11 +3,11 @@
 //! could have read it: nobody else will.
 
 use crate::connection::Connection;
+use crate::convert;
 use crate::permissions::Peer;
 use crate::replies::{Unanswered, send_parts};
 use crate::requests::transaction_failure;
 use crate::transactions::OpenTransaction;
-use crate::convert;
 use atomdir_disk::{Kind, Owner};
 use atomdir_engine::SnapshotObject;
 use atomdir_protocol::{Answer, Failure, FailureKind, Reply};
@@ -34,9 +34,12 @@ pub(crate) fn send(
     let too_long = is_file && object.attributes.length > contents_length_max;
     if is_file && !too_long {
         let parts = object.contents.chunks(CONTENTS_PART);
-        send_parts(&connection.stream, parts, |part| part.len(), |parts| {
-            Reply::Contents(parts.concat())
-        })?;
+        send_parts(
+            &connection.stream,
+            parts,
+            |part| part.len(),
+            |parts| Reply::Contents(parts.concat()),
+        )?;
     }
     Ok(Answer::SnapshotObject(Some(describe(object, too_long))))
 }
@@ -69,7 +72,9 @@ fn find(
 /// The directories a path leads through, the root first.
 fn prefixes(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
-    [&path[..0]].into_iter().chain(slashes.map(|(at, _)| &path[..at]))
+    [&path[..0]]
+        .into_iter()
+        .chain(slashes.map(|(at, _)| &path[..at]))
 }
 
 fn may(peer: &Peer, object: &SnapshotObject, bit: u32) -> bool {
@@ -114,6 +119,9 @@ mod tests {
     fn every_directory_on_the_way_is_asked() {
         let asked = |path| prefixes(path).map(<[u8]>::to_vec).collect::<Vec<_>>();
         assert_eq!(asked(b"a"), [b"".to_vec()]);
-        assert_eq!(asked(b"a/b/c"), [b"".to_vec(), b"a".to_vec(), b"a/b".to_vec()]);
+        assert_eq!(
+            asked(b"a/b/c"),
+            [b"".to_vec(), b"a".to_vec(), b"a/b".to_vec()]
+        );
     }
 }

@@ -14,6 +14,7 @@ use rustix::net::{
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const NAME: &str = "socket";
@@ -78,12 +79,18 @@ impl From<Errno> for ReceiveError {
 
 /// One connection.
 #[derive(Debug, Clone)]
-pub(crate) struct Stream(Arc<OwnedFd>);
+pub(crate) struct Stream {
+    socket: Arc<OwnedFd>,
+    sending: Arc<AtomicBool>,
+}
 
 impl Stream {
     fn new(socket: OwnedFd) -> Result<Stream, Errno> {
         set_socket_timeout(&socket, Timeout::Send, Some(SEND_TIME_MAX))?;
-        Ok(Stream(Arc::new(socket)))
+        Ok(Stream {
+            socket: Arc::new(socket),
+            sending: Arc::default(),
+        })
     }
 
     pub(crate) fn receive_hello(&self) -> Result<[u8; handshake::LENGTH], ReceiveError> {
@@ -97,7 +104,7 @@ impl Stream {
     pub(crate) fn receive_request(&self) -> Result<Request, ReceiveError> {
         let mut header = [0; HEADER_LENGTH];
         let first = loop {
-            match recv(&*self.0, &mut header[..], RecvFlags::empty()) {
+            match recv(&*self.socket, &mut header[..], RecvFlags::empty()) {
                 Ok((0, _)) => return Err(ReceiveError::Closed),
                 Ok((count, _)) => break count,
                 Err(Errno::INTR) => {}
@@ -106,7 +113,8 @@ impl Stream {
         };
         let deadline = Instant::now() + RECEIVE_TIME_MAX;
         self.receive_by(&mut header[first..], deadline)?;
-        let length = frame::decode_header(header, REQUEST_LENGTH_MAX).map_err(ReceiveError::Frame)?;
+        let length =
+            frame::decode_header(header, REQUEST_LENGTH_MAX).map_err(ReceiveError::Frame)?;
         let mut payload = vec![0; length];
         self.receive_by(&mut payload, deadline)?;
         frame::decode(&payload).map_err(ReceiveError::Frame)
@@ -116,7 +124,7 @@ impl Stream {
         // Nearly always it is all there already.
         let mut flags = RecvFlags::DONTWAIT;
         while !buffer.is_empty() {
-            match recv(&*self.0, &mut *buffer, flags) {
+            match recv(&*self.socket, &mut *buffer, flags) {
                 Ok((0, _)) => return Err(Errno::CONNRESET),
                 Ok((count, _)) => buffer = &mut buffer[count..],
                 Err(Errno::INTR) => {}
@@ -125,14 +133,14 @@ impl Stream {
                     if left.is_zero() {
                         return Err(Errno::TIMEDOUT);
                     }
-                    set_socket_timeout(&*self.0, Timeout::Recv, Some(left))?;
+                    set_socket_timeout(&*self.socket, Timeout::Recv, Some(left))?;
                     flags = RecvFlags::empty();
                 }
                 Err(errno) => return Err(errno),
             }
         }
         if flags.is_empty() {
-            set_socket_timeout(&*self.0, Timeout::Recv, None)?;
+            set_socket_timeout(&*self.socket, Timeout::Recv, None)?;
         }
         Ok(())
     }
@@ -145,11 +153,26 @@ impl Stream {
         self.send(&encode_reply(reply)?, None)
     }
 
-    pub(crate) fn send_reply_with(&self, reply: &Reply, descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
+    pub(crate) fn send_reply_with(
+        &self,
+        reply: &Reply,
+        descriptor: BorrowedFd<'_>,
+    ) -> Result<(), Errno> {
         self.send(&encode_reply(reply)?, Some(descriptor))
     }
 
-    fn send(&self, mut bytes: &[u8], mut descriptor: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+    fn send(&self, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+        self.sending.store(true, Ordering::Relaxed);
+        let sent = self.send_all(bytes, descriptor);
+        self.sending.store(false, Ordering::Relaxed);
+        sent
+    }
+
+    fn send_all(
+        &self,
+        mut bytes: &[u8],
+        mut descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(), Errno> {
         while !bytes.is_empty() {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut control = SendAncillaryBuffer::new(&mut space);
@@ -157,7 +180,12 @@ impl Stream {
             if !descriptors.is_empty() {
                 control.push(SendAncillaryMessage::ScmRights(descriptors));
             }
-            match sendmsg(&*self.0, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
+            match sendmsg(
+                &*self.socket,
+                &[IoSlice::new(bytes)],
+                &mut control,
+                SendFlags::NOSIGNAL,
+            ) {
                 Ok(count) => {
                     bytes = &bytes[count..];
                     descriptor = None;
@@ -171,18 +199,20 @@ impl Stream {
 
     /// What waits for the peer's next request then finds the connection closed.
     pub(crate) fn close_for_reading(&self) {
-        let _ = shutdown(&*self.0, Shutdown::Read);
+        let _ = shutdown(&*self.socket, Shutdown::Read);
     }
 
-    /// What waits for the peer in any way then fails.
-    pub(crate) fn close(&self) {
-        let _ = shutdown(&*self.0, Shutdown::Both);
+    /// What waits for the peer to take an answer then fails.
+    pub(crate) fn close_if_sending(&self) {
+        if self.sending.load(Ordering::Relaxed) {
+            let _ = shutdown(&*self.socket, Shutdown::Both);
+        }
     }
 }
 
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        (*self.0).as_fd()
+        self.socket.as_fd()
     }
 }
 

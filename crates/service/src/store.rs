@@ -34,7 +34,11 @@ impl Directories {
     pub(crate) fn open(location: StoreLocation) -> Result<Directories, ServiceError> {
         let serve = |operation| {
             let store = location.root.clone();
-            move |errno| ServiceError::Serve { store, operation, errno }
+            move |errno| ServiceError::Serve {
+                store,
+                operation,
+                errno,
+            }
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let path_flags = flags.difference(OFlags::RDONLY) | OFlags::PATH;
@@ -46,9 +50,14 @@ impl Directories {
         owner::become_owner(control_stat.st_uid, control_stat.st_gid)?;
         let control = openat(&control, ".", flags, Mode::empty())
             .map_err(serve("opening the control directory"))?;
-        let root = LinuxDisk::open_root(&location.root)
-            .map_err(serve("opening the root directory"))?;
-        Ok(Directories { location, control, control_stat, root })
+        let root =
+            LinuxDisk::open_root(&location.root).map_err(serve("opening the root directory"))?;
+        Ok(Directories {
+            location,
+            control,
+            control_stat,
+            root,
+        })
     }
 
     /// Takes the lock and recovers. Only for the holder of the start lock.
@@ -70,9 +79,14 @@ impl Directories {
     ) -> Result<Result<(Store<LinuxDisk>, RecoveryReport), StoreError>, ServiceError> {
         let serve = |operation| {
             let store = self.location.root.clone();
-            move |errno| ServiceError::Serve { store, operation, errno }
+            move |errno| ServiceError::Serve {
+                store,
+                operation,
+                errno,
+            }
         };
-        let root = rustix::io::fcntl_dupfd_cloexec(&self.root, 3).map_err(serve("keeping the root"))?;
+        let root =
+            rustix::io::fcntl_dupfd_cloexec(&self.root, 3).map_err(serve("keeping the root"))?;
         let control = rustix::io::fcntl_dupfd_cloexec(&self.control, 3)
             .map_err(serve("keeping the control directory"))?;
         let options = Options {
@@ -81,18 +95,32 @@ impl Directories {
             privileges: owner::privileges(),
         };
         let hidden = Name::new(CONTROL_NAME.as_bytes()).ok();
-        Ok(Store::open(LinuxDisk::new(), root, control, hidden, options))
+        Ok(Store::open(
+            LinuxDisk::new(),
+            root,
+            control,
+            hidden,
+            options,
+        ))
     }
 
     fn open_error(&self, error: &StoreError) -> ServiceError {
         let store = self.location.root.clone();
         let code = match error {
             StoreError::Locked => return ServiceError::AlreadyRunning { store },
-            StoreError::Control { errno: Errno::NOENT, .. } => ExitCode::Configuration,
+            StoreError::ReadOnly => return ServiceError::ReadOnly { store },
+            StoreError::Control {
+                errno: Errno::NOENT,
+                ..
+            } => ExitCode::Configuration,
             _ => ExitCode::Io,
         };
         let message = error.to_string();
-        ServiceError::Open { store, message, code }
+        ServiceError::Open {
+            store,
+            message,
+            code,
+        }
     }
 }
 

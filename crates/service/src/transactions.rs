@@ -33,18 +33,27 @@ impl OpenTransaction {
 impl Transactions {
     pub(crate) fn check_room(&self, user: u32) -> Result<(), Failure> {
         let open = self.lock();
-        let own = open.values().filter(|one| one.transaction.owner() == user).count();
+        let own = open
+            .values()
+            .filter(|one| one.transaction.owner() == user)
+            .count();
         if open.len() < TRANSACTIONS_MAX && (user == 0 || own < USER_TRANSACTIONS_MAX) {
             return Ok(());
         }
-        let message = format!("{own} transactions of user {user} and {} in all are open; there may be no more", open.len());
+        let message = format!(
+            "{own} transactions of user {user} and {} in all are open; there may be no more",
+            open.len()
+        );
         Err(Failure::new(FailureKind::TooMany, message)
             .with_hint("commit or abort some: `atomdir list` shows them"))
     }
 
     pub(crate) fn add(&self, transaction: Arc<Transaction>, detached: bool) {
         let id = TransactionId(transaction.id().0);
-        let one = OpenTransaction { transaction, detached };
+        let one = OpenTransaction {
+            transaction,
+            detached,
+        };
         self.lock().insert(id, one);
     }
 
@@ -60,7 +69,9 @@ impl Transactions {
     /// Those the peer may use.
     pub(crate) fn visible(&self, peer: &Peer) -> Vec<OpenTransaction> {
         let open = self.lock();
-        let mine = open.values().filter(|one| peer.may_use(one.transaction.owner()));
+        let mine = open
+            .values()
+            .filter(|one| peer.may_use(one.transaction.owner()));
         mine.cloned().collect()
     }
 

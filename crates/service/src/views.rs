@@ -90,13 +90,17 @@ impl Views {
             others_allowed: self.user == 0,
             // Programs behave as outside; fusermount3 forbids these by itself.
             flags: MountFlags::empty(),
-            workers: std::thread::available_parallelism().map_or(2, |count| count.get().clamp(2, 8)),
+            workers: std::thread::available_parallelism()
+                .map_or(2, |count| count.get().clamp(2, 8)),
         };
         let session = Session::mount(self.filesystem.clone(), &self.place, &options)
             .map_err(|error| mount_failure(&error))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match openat(CWD, &self.place, flags, Mode::empty()) {
-            Ok(root) => Ok(Mounted { session, root: Arc::new(root) }),
+            Ok(root) => Ok(Mounted {
+                session,
+                root: Arc::new(root),
+            }),
             Err(errno) => {
                 let failure = view_failure("enter the views", errno);
                 let _ = session.unmount();
@@ -129,9 +133,10 @@ impl Views {
         match rustix::fs::syncfs(&*root) {
             // Nobody can write through a mount that has ended.
             Ok(()) | Err(Errno::NOTCONN | Errno::CONNABORTED) => Ok(()),
-            Err(errno) => {
-                Err(view_failure(&format!("gather what was written in transaction {id}"), errno))
-            }
+            Err(errno) => Err(view_failure(
+                &format!("gather what was written in transaction {id}"),
+                errno,
+            )),
         }
     }
 

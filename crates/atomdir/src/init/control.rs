@@ -4,8 +4,7 @@
 use super::Root;
 use crate::{CONTROL_NAME, InitError};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, fchmod, fstat, fsync, mkdirat, openat, renameat,
-    unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, fchmod, fstat, fsync, mkdirat, openat, renameat, unlinkat,
 };
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -65,7 +64,10 @@ pub(super) fn make(root: &Root, wanted: Option<&Path>) -> Result<(PathBuf, Owned
     }
     if stat.st_uid != rustix::process::geteuid().as_raw() {
         let reason = format!("it belongs to user {}", stat.st_uid);
-        return Err(InitError::ControlUnfit { control: path, reason });
+        return Err(InitError::ControlUnfit {
+            control: path,
+            reason,
+        });
     }
     set_mode(&path, &handle)?;
     Ok((path, handle))
@@ -99,9 +101,15 @@ pub(super) fn point_to(root: &Root, control: &Path, handle: &OwnedFd) -> Result<
     if control.parent() == Some(&root.path) {
         return Ok(());
     }
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = openat(handle, POINTER_NAME_NEW, flags, Mode::from_raw_mode(POINTER_MODE))
-        .map_err(unfit(control))?;
+    let flags =
+        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(
+        handle,
+        POINTER_NAME_NEW,
+        flags,
+        Mode::from_raw_mode(POINTER_MODE),
+    )
+    .map_err(unfit(control))?;
     fchmod(&file, Mode::from_raw_mode(POINTER_MODE)).map_err(unfit(control))?;
     let contents = [control.as_os_str().as_bytes(), b"\n"].concat();
     let mut rest = &contents[..];

@@ -65,7 +65,9 @@ pub fn ask(
     }
     let colour = context.output.wants_colour();
     let mut painter = Painter::new(terminal, colour);
-    ChangeList::new(&lines).show(&mut painter).map_err(Error::Terminal)?;
+    ChangeList::new(&lines)
+        .show(&mut painter)
+        .map_err(Error::Terminal)?;
     let question = format!(
         "Commit {}? [y]es, [N]o, [d]iff, [k]eep open: ",
         counted(lines.len() as u64, "change")
@@ -86,7 +88,9 @@ pub fn ask(
                 let mut painter = Painter::new(terminal, colour);
                 for line in &lines {
                     let difference = changes::difference(connected, transaction, line)?;
-                    difference.show_unified(&mut painter).map_err(Error::Terminal)?;
+                    difference
+                        .show_unified(&mut painter)
+                        .map_err(Error::Terminal)?;
                 }
             }
             _ => {}

@@ -7,8 +7,8 @@ mod options;
 mod outcome;
 mod status_descriptor;
 
-use ask::ask;
 pub use ask::Terminal;
+use ask::ask;
 pub use backoff::Backoff;
 pub use options::{BeginArguments, EndArguments, command_line};
 pub use outcome::{Finished, Outcome};

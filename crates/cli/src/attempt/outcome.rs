@@ -76,7 +76,9 @@ impl Serialize for Finished<'_> {
             outcome: self.word(),
             transaction: self.transaction.map(|transaction| transaction.0),
             exit_code: self.exit_code,
-            commit: committed.and_then(|committed| committed.sequence).map(|sequence| sequence.0),
+            commit: committed
+                .and_then(|committed| committed.sequence)
+                .map(|sequence| sequence.0),
             changes_count: committed.map(|committed| committed.changes),
             message: explained.as_ref().map(|explained| &*explained.message),
             conflicts: match &explained {

@@ -19,7 +19,7 @@ impl Filter {
             match without_dots(&absolute).strip_prefix(&store.root) {
                 Ok(relative) => Ok(relative.to_owned()),
                 Err(_) => Err(Error::usage(format!(
-                    "{} is not in the store {}",
+                    "'{}' is not in the store '{}'",
                     path.display(),
                     store.root.display()
                 ))),

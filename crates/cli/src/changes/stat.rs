@@ -55,14 +55,19 @@ impl<'a> Stat<'a> {
 impl Show for Stat<'_> {
     fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
         let names: Vec<String> = self.changes.iter().map(|line| name_of(line.line)).collect();
-        let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+        let width = names
+            .iter()
+            .map(|name| name.chars().count())
+            .max()
+            .unwrap_or(0);
         let most = self.changes.iter().map(StatLine::total).max().unwrap_or(0);
         for (line, name) in self.changes.iter().zip(&names) {
             write!(painter, " {name:width$} | ")?;
             line.show_lines(painter, most)?;
         }
         let sum = |of: fn(&StatLine<'_>) -> Option<u64>| self.changes.iter().filter_map(of).sum();
-        let (added, removed): (u64, u64) = (sum(|line| line.lines_added), sum(|line| line.lines_removed));
+        let (added, removed): (u64, u64) =
+            (sum(|line| line.lines_added), sum(|line| line.lines_removed));
         writeln!(
             painter,
             " {}, {} added, {} removed",

@@ -10,7 +10,10 @@ const CONTEXT_LINES: usize = 3;
 const BINARY_PREFIX_LENGTH: usize = 8000;
 
 pub(super) fn is_binary(contents: &[u8]) -> bool {
-    contents.iter().take(BINARY_PREFIX_LENGTH).any(|byte| *byte == 0)
+    contents
+        .iter()
+        .take(BINARY_PREFIX_LENGTH)
+        .any(|byte| *byte == 0)
 }
 
 pub(super) struct Comparison<'a> {
@@ -64,7 +67,12 @@ impl<'a> Comparison<'a> {
             return show_lines(painter, Style::Plain, b' ', old);
         }
         show_lines(painter, Style::Removed, b'-', old)?;
-        show_lines(painter, Style::Added, b'+', &self.new[operation.new_range()])
+        show_lines(
+            painter,
+            Style::Added,
+            b'+',
+            &self.new[operation.new_range()],
+        )
     }
 }
 
@@ -100,7 +108,9 @@ mod tests {
     fn unified(old: &str, new: &str) -> String {
         let mut text = Vec::new();
         let comparison = Comparison::new(old.as_bytes(), new.as_bytes());
-        comparison.show_hunks(&mut Painter::new(&mut text, false)).unwrap();
+        comparison
+            .show_hunks(&mut Painter::new(&mut text, false))
+            .unwrap();
         String::from_utf8(text).unwrap()
     }
 
@@ -118,6 +128,9 @@ mod tests {
 
     #[test]
     fn lines_are_counted() {
-        assert_eq!(Comparison::new(b"a\nb\nc\n", b"a\nx\ny\nc\n").count(), (2, 1));
+        assert_eq!(
+            Comparison::new(b"a\nb\nc\n", b"a\nx\ny\nc\n").count(),
+            (2, 1)
+        );
     }
 }

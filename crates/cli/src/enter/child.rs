@@ -6,11 +6,12 @@ use super::signals::{HeldSignals, Received};
 use super::{EnterError, Place, SetUpFailure, Step, c_path};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{PidfdFlags, Pid, Signal, WaitId, WaitIdOptions, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open};
 use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,9 @@ const GRACE: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     Exited(u8),
-    Killed { signal: i32 },
+    Killed {
+        signal: i32,
+    },
     /// It had not ended in time, and was killed with all that it had started.
     TimedOut,
 }
@@ -86,7 +89,9 @@ struct Attempt<'a> {
 
 impl Attempt<'_> {
     fn spawn(&self, signals: &HeldSignals, in_namespace: bool) -> Result<Child, EnterError> {
-        let entry = self.prepare(in_namespace).map_err(|source| self.cannot_start(source))?;
+        let entry = self
+            .prepare(in_namespace)
+            .map_err(|source| self.cannot_start(source))?;
         let (reader, writer) =
             pipe_with(PipeFlags::CLOEXEC).map_err(|errno| self.cannot_start(errno.into()))?;
         let mut command = Command::new(&self.command[0]);
@@ -134,13 +139,13 @@ impl Attempt<'_> {
 
     fn cannot_start(&self, source: io::Error) -> EnterError {
         EnterError::Start {
-            program: self.command[0].clone(),
+            program: PathBuf::from(&self.command[0]),
             source,
         }
     }
 
     fn cannot_execute(&self, source: io::Error) -> EnterError {
-        let program = self.command[0].clone();
+        let program = PathBuf::from(&self.command[0]);
         match source.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::NOENT) => EnterError::NoSuchProgram { program },
             Some(Errno::AGAIN | Errno::NOMEM) => EnterError::Start { program, source },

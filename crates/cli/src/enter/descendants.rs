@@ -15,14 +15,19 @@ struct Process {
 pub(super) fn children() -> io::Result<Vec<Pid>> {
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let processes = processes()?;
-    let children = processes.iter().filter(|(_, process)| process.parent == own);
+    let children = processes
+        .iter()
+        .filter(|(_, process)| process.parent == own);
     Ok(children.filter_map(|(id, _)| Pid::from_raw(*id)).collect())
 }
 
 /// All living processes below us, save those that are or descend from `others`.
 pub(super) fn living(others: &[Pid]) -> io::Result<Vec<Pid>> {
     let own = rustix::process::getpid().as_raw_nonzero().get();
-    let others: Vec<i32> = others.iter().map(|pid| pid.as_raw_nonzero().get()).collect();
+    let others: Vec<i32> = others
+        .iter()
+        .map(|pid| pid.as_raw_nonzero().get())
+        .collect();
     let processes = processes()?;
     let descends = |id: i32| {
         let mut at = id;
@@ -38,7 +43,9 @@ pub(super) fn living(others: &[Pid]) -> io::Result<Vec<Pid>> {
         }
         false
     };
-    let living = processes.iter().filter(|(id, process)| process.living && descends(**id));
+    let living = processes
+        .iter()
+        .filter(|(id, process)| process.living && descends(**id));
     Ok(living.filter_map(|(id, _)| Pid::from_raw(*id)).collect())
 }
 

@@ -17,7 +17,7 @@ mod tests;
 pub use child::{Ended, start};
 
 use rustix::io::Errno;
-use std::ffi::{CString, NulError, OsString};
+use std::ffi::{CString, NulError};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -94,21 +94,21 @@ impl SetUpFailure {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnterError {
-    #[error("cannot enter the view of {base:?}: {failure}")]
+    #[error("cannot enter the view of '{base}': {failure}")]
     SetUp {
         base: PathBuf,
         failure: SetUpFailure,
     },
-    #[error("cannot run {program:?}: no such program")]
-    NoSuchProgram { program: OsString },
-    #[error("cannot run {program:?}: {source}")]
+    #[error("cannot run '{program}': no such program")]
+    NoSuchProgram { program: PathBuf },
+    #[error("cannot run '{program}': {source}")]
     NotExecutable {
-        program: OsString,
+        program: PathBuf,
         source: std::io::Error,
     },
-    #[error("cannot start {program:?}: {source}")]
+    #[error("cannot start '{program}': {source}")]
     Start {
-        program: OsString,
+        program: PathBuf,
         source: std::io::Error,
     },
     #[error("cannot wait for the command: {0}")]

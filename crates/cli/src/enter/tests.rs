@@ -2,6 +2,7 @@
 
 use super::*;
 use rustix::process::{Pid, test_kill_process};
+use std::ffi::OsString;
 use std::fs;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -71,7 +72,10 @@ fn a_command_finds_the_view_where_the_store_is() {
     assert!(scene.place.view.join("inner/new").exists());
     assert!(!scene.place.base.join("inner/new").exists());
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    assert!(!mounts.contains(&base.to_string()), "the mount is seen outside");
+    assert!(
+        !mounts.contains(&base.to_string()),
+        "the mount is seen outside"
+    );
 }
 
 #[test]
@@ -89,13 +93,22 @@ fn a_command_gets_our_signal_mask_and_its_death_is_told() {
 fn what_cannot_be_run_is_told_apart() {
     let mut scene = Scene::new("errors");
     let none = scene.run(&["atomdir-no-such-program"], None);
-    assert!(matches!(none, Err(EnterError::NoSuchProgram { .. })), "{none:?}");
+    assert!(
+        matches!(none, Err(EnterError::NoSuchProgram { .. })),
+        "{none:?}"
+    );
     let not_executable = scene.run(&["./file"], None);
-    assert!(matches!(not_executable, Err(EnterError::NotExecutable { .. })), "{not_executable:?}");
+    assert!(
+        matches!(not_executable, Err(EnterError::NotExecutable { .. })),
+        "{not_executable:?}"
+    );
     scene.place.directory = "elsewhere".into();
     match scene.run(&["true"], None) {
         Err(EnterError::SetUp { failure, .. }) => {
-            assert_eq!((failure.step, failure.errno), (Step::ChangeDirectory, Errno::NOENT));
+            assert_eq!(
+                (failure.step, failure.errno),
+                (Step::ChangeDirectory, Errno::NOENT)
+            );
         }
         other => panic!("{other:?}"),
     }

@@ -120,7 +120,10 @@ impl Output {
     }
 
     pub fn progress(&self, doing: &'static str) -> ProgressLine {
-        ProgressLine::new(doing, !self.quiet && !self.json && io::stderr().is_terminal())
+        ProgressLine::new(
+            doing,
+            !self.quiet && !self.json && io::stderr().is_terminal(),
+        )
     }
 
     /// Nothing can be done about a standard error that cannot be written to.

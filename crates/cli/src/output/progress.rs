@@ -24,7 +24,10 @@ impl ProgressLine {
         if self.shown && self.percent != Some(percent) {
             self.percent = Some(percent);
             let (doing, done, total) = (self.doing, progress.done, progress.total);
-            let _ = write!(io::stderr(), "\r\x1b[K{doing}: {done} of {total} ({percent} %)");
+            let _ = write!(
+                io::stderr(),
+                "\r\x1b[K{doing}: {done} of {total} ({percent} %)"
+            );
         }
     }
 }

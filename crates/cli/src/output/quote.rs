@@ -52,7 +52,13 @@ fn push_octal(text: &mut String, byte: u8) {
 /// Text by someone else on one line, without what could control a terminal.
 pub fn one_line(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
-    let plain = |character: char| if character.is_control() { ' ' } else { character };
+    let plain = |character: char| {
+        if character.is_control() {
+            ' '
+        } else {
+            character
+        }
+    };
     text.chars().map(plain).collect()
 }
 

@@ -32,7 +32,12 @@ fn split(time: Timestamp) -> (String, String) {
     let second = time.seconds.rem_euclid(SECONDS_PER_DAY);
     (
         format!("{year:04}-{month:02}-{day:02}"),
-        format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60),
+        format!(
+            "{:02}:{:02}:{:02}",
+            second / 3600,
+            second / 60 % 60,
+            second % 60
+        ),
     )
 }
 
@@ -48,7 +53,11 @@ fn date(day: i64) -> (i64, i64, i64) {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day_of_month = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     (year, month, day_of_month)
 }
@@ -58,7 +67,10 @@ mod tests {
     use super::*;
 
     fn at(seconds: i64) -> String {
-        readable(Timestamp { seconds, nanoseconds: 0 })
+        readable(Timestamp {
+            seconds,
+            nanoseconds: 0,
+        })
     }
 
     #[test]
@@ -68,7 +80,10 @@ mod tests {
         assert_eq!(at(951_782_400), "2000-02-29 00:00:00Z");
         assert_eq!(at(1_709_251_199), "2024-02-29 23:59:59Z");
         assert_eq!(at(4_107_542_400), "2100-03-01 00:00:00Z");
-        let time = Timestamp { seconds: 1_700_000_000, nanoseconds: 42 };
+        let time = Timestamp {
+            seconds: 1_700_000_000,
+            nanoseconds: 42,
+        };
         assert_eq!(precise(time), "2023-11-14T22:13:20.000000042Z");
     }
 

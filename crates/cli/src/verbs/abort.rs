@@ -33,7 +33,7 @@ impl Show for Aborted {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let mut connected = context.connect_if_running()?;
+    let mut connected = context.connect_to_running()?;
     let aborted = match arguments.transaction {
         Some(transaction) => {
             connected.connection.abort(transaction)?;

@@ -26,7 +26,11 @@ impl Show for Report {
             writeln!(painter, "{problem}")?;
         }
         let commits = counted(self.commits_in_log, "commit");
-        writeln!(painter, "the log holds {commits} in {} bytes", self.log_bytes)
+        writeln!(
+            painter,
+            "the log holds {commits} in {} bytes",
+            self.log_bytes
+        )
     }
 }
 

@@ -50,7 +50,7 @@ impl Serialize for Done {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let mut connected = context.connect_if_running()?;
+    let mut connected = context.connect_to_running()?;
     let transaction = arguments.transaction;
     let committed = attempt::commit(context, &mut connected.connection, transaction)?;
     context.output.confirm(&Done {

@@ -39,7 +39,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let mut connected = context.connect_if_running()?;
+    let mut connected = context.connect_to_running()?;
     let id = context.transaction(arguments.transaction, &mut connected.connection)?;
     let filter = Filter::new(&connected.store, &arguments.paths)?;
     let mut lines = connected.connection.changes(id)?;
@@ -74,11 +74,17 @@ fn show_names(
         return context.output.print(&Listing::new(transaction, lines));
     }
     let letters = arguments.name_status;
-    context.output.write(|painter| match (arguments.null, letters) {
-        (true, _) => lines.iter().try_for_each(|line| show_raw(painter, line, letters)),
-        (false, true) => ChangeList::new(lines).show(painter),
-        (false, false) => lines.iter().try_for_each(|line| writeln!(painter, "{}", name_of(line))),
-    })
+    context
+        .output
+        .write(|painter| match (arguments.null, letters) {
+            (true, _) => lines
+                .iter()
+                .try_for_each(|line| show_raw(painter, line, letters)),
+            (false, true) => ChangeList::new(lines).show(painter),
+            (false, false) => lines
+                .iter()
+                .try_for_each(|line| writeln!(painter, "{}", name_of(line))),
+        })
 }
 
 /// As `git diff -z` has it: a rename's letter is followed by both names.
@@ -108,18 +114,33 @@ impl<'a> Differences<'a> {
         mut use_it: impl FnMut(&Difference<'a>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         for line in self.lines {
-            use_it(&changes::difference(self.connected, self.transaction, line)?)?;
+            use_it(&changes::difference(
+                self.connected,
+                self.transaction,
+                line,
+            )?)?;
         }
         Ok(())
     }
 
     fn print_unified(&mut self, context: &Context) -> Result<(), Error> {
-        self.each(|difference| context.output.write(|painter| difference.show_unified(painter)))
+        self.each(|difference| {
+            context
+                .output
+                .write(|painter| difference.show_unified(painter))
+        })
     }
 
     fn print_json(&mut self, context: &Context) -> Result<(), Error> {
-        let print = |text: String| context.output.write(|painter| painter.write_all(text.as_bytes()));
-        print(format!(r#"{{"transaction":{},"changes":["#, self.transaction.id))?;
+        let print = |text: String| {
+            context
+                .output
+                .write(|painter| painter.write_all(text.as_bytes()))
+        };
+        print(format!(
+            r#"{{"transaction":{},"changes":["#,
+            self.transaction.id
+        ))?;
         let mut separator = "";
         self.each(|difference| {
             let json = difference.json().map_err(Error::Output)?;

@@ -23,7 +23,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let mut connected = context.connect_if_running()?;
+    let mut connected = context.connect_to_running()?;
     let transaction = connected.connection.attach(arguments.transaction)?;
     let command = &arguments.command;
     let ended = run_command(context, &connected, &transaction, command, &[], None)?;

@@ -50,7 +50,10 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         Some(directory) => context.directory().join(directory),
         None => context.directory().to_owned(),
     };
-    let control = arguments.control.as_ref().map(|path| context.directory().join(path));
+    let control = arguments
+        .control
+        .as_ref()
+        .map(|path| context.directory().join(path));
     let outcome = atomdir::init(&directory, control.as_deref())?;
     context.output.confirm(&Initialized {
         store: Text(outcome.store.root.as_os_str().as_bytes()),

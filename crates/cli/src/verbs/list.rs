@@ -26,7 +26,11 @@ impl Show for Transactions {
         for status in &self.0 {
             let began = time::readable(status.began);
             let (id, user) = (status.transaction.0, status.owner);
-            writeln!(painter, "{id:>6}  {began:20}  {user:>6}  {}", one_line(&status.label))?;
+            writeln!(
+                painter,
+                "{id:>6}  {began:20}  {user:>6}  {}",
+                one_line(&status.label)
+            )?;
         }
         Ok(())
     }
@@ -42,8 +46,10 @@ impl Serialize for Transactions {
 }
 
 pub fn run(_: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let mut connected = context.connect()?;
-    let transactions = connected.connection.transactions()?;
+    let transactions = match context.connect_if_running()? {
+        Some(mut connected) => connected.connection.transactions()?,
+        None => Vec::new(),
+    };
     context.output.print(&Transactions(transactions))?;
     Ok(SUCCESS)
 }

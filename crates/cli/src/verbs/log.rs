@@ -30,7 +30,11 @@ impl Show for Log {
             painter.paint(Style::Heading, format!("{:>6}", commit.sequence.0))?;
             let time = time::readable(commit.time);
             let changes = counted(commit.changes, "change");
-            writeln!(painter, "  {time}  {changes:>12}  {}", one_line(&commit.label))?;
+            writeln!(
+                painter,
+                "  {time}  {changes:>12}  {}",
+                one_line(&commit.label)
+            )?;
         }
         Ok(())
     }

@@ -30,7 +30,10 @@ struct Report {
 impl Show for Report {
     fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
         if !self.recovered_now {
-            writeln!(painter, "the store is in use and sound; when its service started:")?;
+            writeln!(
+                painter,
+                "the store is in use and sound; when its service started:"
+            )?;
         }
         let commits = counted(self.commits_replayed, "commit");
         writeln!(painter, "{commits} replayed, {} bytes", self.bytes_replayed)?;
@@ -38,7 +41,10 @@ impl Show for Report {
         writeln!(painter, "{transactions} discarded")?;
         if self.torn_tail_bytes > 0 {
             let bytes = self.torn_tail_bytes;
-            writeln!(painter, "{bytes} bytes of a commit that was never finished dropped")?;
+            writeln!(
+                painter,
+                "{bytes} bytes of a commit that was never finished dropped"
+            )?;
         }
         Ok(())
     }
@@ -48,7 +54,9 @@ pub fn run(_: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let mut connected = context.connect()?;
     let mut status = connected.connection.service_status()?;
     if let Some(reason) = &status.poisoned {
-        context.output.note(format_args!("opening the store anew: {reason}"));
+        context
+            .output
+            .note(format_args!("opening the store anew: {reason}"));
         let Connected { connection, .. } = connected;
         connection.stop()?;
         connected = context.connect()?;

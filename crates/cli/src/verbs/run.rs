@@ -97,7 +97,11 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn until_ended(&mut self) -> Result<(Ended, Outcome), Error> {
-        let mut terminal = if self.arguments.end.ask { Some(Terminal::open()?) } else { None };
+        let mut terminal = if self.arguments.end.ask {
+            Some(Terminal::open()?)
+        } else {
+            None
+        };
         let mut connected = self.context.connect()?;
         let mut backoff = Backoff::new(self.arguments.retry);
         loop {
@@ -106,7 +110,11 @@ impl Run<'_> {
                 Err(error) => error,
                 ended => return ended,
             };
-            let wait = if attempt::is_conflict(&error) { backoff.next()? } else { None };
+            let wait = if attempt::is_conflict(&error) {
+                backoff.next()?
+            } else {
+                None
+            };
             let Some(wait) = wait else {
                 attempt::keep_uncommitted(&mut connected.connection, &error)?;
                 return Err(error);
@@ -115,7 +123,9 @@ impl Run<'_> {
                 connected.connection.abort(transaction)?;
             }
             let left = backoff.tries_left();
-            self.context.output.detail(format_args!("{error}; trying again, {left} tries after it"));
+            self.context
+                .output
+                .detail(format_args!("{error}; trying again, {left} tries after it"));
             std::thread::sleep(wait);
         }
     }
@@ -127,21 +137,23 @@ impl Run<'_> {
     ) -> Result<(Ended, Outcome), Error> {
         let (arguments, context) = (self.arguments, self.context);
         let command = &arguments.command;
-        let options = arguments.begin.options(attempt::command_line(command), false);
+        let options = arguments
+            .begin
+            .options(attempt::command_line(command), false);
         let transaction = connected.connection.begin(&options)?;
         self.transaction = Some(transaction.id);
         let timeout = arguments.timeout;
-        let ended =
-            attempt::run_command(context, connected, &transaction, command, &[], timeout)?;
+        let ended = attempt::run_command(context, connected, &transaction, command, &[], timeout)?;
         let wish = if arguments.dry_run {
             let lines = connected.connection.changes(transaction.id)?;
-            context.output.print(&Listing::new(transaction.id, &lines))?;
+            context
+                .output
+                .print(&Listing::new(transaction.id, &lines))?;
             Wish::Abort
         } else {
             arguments.end.wish(ended)
         };
-        let outcome =
-            attempt::conclude(context, connected, &transaction, (ended, wish), terminal)?;
+        let outcome = attempt::conclude(context, connected, &transaction, (ended, wish), terminal)?;
         Ok((ended, outcome))
     }
 }

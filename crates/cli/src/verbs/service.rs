@@ -2,7 +2,7 @@ use super::{ExitCode, SUCCESS};
 use crate::context::Context;
 use crate::error::Error;
 use crate::output::{Painter, Show, counted, json::Text, quoted, time};
-use atomdir::{ConnectError, ServiceStatus};
+use atomdir::ServiceStatus;
 use atomdir_service::ServiceOptions;
 use clap::{Args, Subcommand, ValueHint};
 use serde::{Serialize, Serializer};
@@ -66,7 +66,11 @@ struct Started {
 
 impl Show for Started {
     fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
-        let what = if self.started { "started" } else { "runs already" };
+        let what = if self.started {
+            "started"
+        } else {
+            "runs already"
+        };
         writeln!(painter, "service {what}: process {}", self.process)
     }
 }
@@ -100,7 +104,11 @@ impl Show for Status {
     fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
         let status = &self.0;
         writeln!(painter, "store         {}", quoted(&status.store))?;
-        writeln!(painter, "process       {}, user {}", status.process, status.user)?;
+        writeln!(
+            painter,
+            "process       {}, user {}",
+            status.process, status.user
+        )?;
         writeln!(painter, "version       {}", status.version)?;
         writeln!(painter, "age           {}", time::age(status.age_seconds))?;
         match &status.views {
@@ -113,7 +121,10 @@ impl Show for Status {
         writeln!(painter, "last commit   {}", status.sequence)?;
         writeln!(painter, "log           {} bytes", status.log_bytes)?;
         match &status.poisoned {
-            Some(reason) => writeln!(painter, "takes no commits until `atomdir recover`: {reason}"),
+            Some(reason) => writeln!(
+                painter,
+                "takes no commits until `atomdir recover`: {reason}"
+            ),
             None => Ok(()),
         }
     }
@@ -159,7 +170,7 @@ impl Serialize for Status {
 }
 
 fn status(context: &Context) -> Result<(), Error> {
-    let mut connection = context.connect_if_running()?.connection;
+    let mut connection = context.connect_to_running()?.connection;
     context.output.print(&Status(connection.service_status()?))
 }
 
@@ -181,18 +192,15 @@ impl Show for Stopped {
 
 /// A service that does not run is stopped.
 fn stop(context: &Context) -> Result<(), Error> {
-    let connected = match context.connect_if_running() {
-        Err(Error::Connect(ConnectError::NotRunning { .. })) => {
-            return context.output.confirm(&Stopped {
-                stopped: false,
-                transactions_aborted: 0,
-            });
-        }
-        other => other?,
+    let stopped = match context.connect_if_running()? {
+        None => Stopped {
+            stopped: false,
+            transactions_aborted: 0,
+        },
+        Some(connected) => Stopped {
+            stopped: true,
+            transactions_aborted: connected.connection.stop()?.transactions_aborted,
+        },
     };
-    let report = connected.connection.stop()?;
-    context.output.confirm(&Stopped {
-        stopped: true,
-        transactions_aborted: report.transactions_aborted,
-    })
+    context.output.confirm(&stopped)
 }

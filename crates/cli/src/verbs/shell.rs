@@ -39,7 +39,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
 }
 
 fn in_open_transaction(transaction: TransactionId, context: &Context) -> Result<Ended, Error> {
-    let mut connected = context.connect_if_running()?;
+    let mut connected = context.connect_to_running()?;
     let transaction = connected.connection.attach(transaction)?;
     context.output.note(format_args!(
         "in transaction {}, which stays open when this shell ends",
@@ -51,18 +51,32 @@ fn in_open_transaction(transaction: TransactionId, context: &Context) -> Result<
 fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended, Error> {
     let end = &arguments.end;
     let decided = end.on_success.is_some() || end.on_error.is_some();
-    let interactive = std::io::stdin().is_terminal() && !decided;
-    let mut terminal = if end.ask || interactive { Some(Terminal::open()?) } else { None };
+    let mut terminal = match std::io::stdin().is_terminal() && !decided {
+        _ if end.ask => Some(Terminal::open()?),
+        true => Terminal::open().ok(),
+        false => None,
+    };
     let mut connected = context.connect()?;
     let options = arguments.begin.options(shell_program(), false);
     let transaction = connected.connection.begin(&options)?;
-    context.output.note(format_args!("in transaction {}", transaction.id));
+    context
+        .output
+        .note(format_args!("in transaction {}", transaction.id));
     let ended = run_shell(context, &connected, &transaction)?;
     // An interactive shell exits with the code of whatever ran last in it.
-    let asked_for = if interactive { Ended::Exited(0) } else { ended };
+    let asked_for = if terminal.is_some() {
+        Ended::Exited(0)
+    } else {
+        ended
+    };
     let wish = (ended, end.wish(asked_for));
-    let concluded =
-        attempt::conclude(context, &mut connected, &transaction, wish, terminal.as_mut());
+    let concluded = attempt::conclude(
+        context,
+        &mut connected,
+        &transaction,
+        wish,
+        terminal.as_mut(),
+    );
     if let Err(error) = concluded {
         attempt::keep_uncommitted(&mut connected.connection, &error)?;
         return Err(error);
@@ -78,7 +92,14 @@ fn run_shell(
     let shell = shell_program();
     let environment = prompt(&shell, transaction.id);
     let command = [shell];
-    attempt::run_command(context, connected, transaction, &command, &environment, None)
+    attempt::run_command(
+        context,
+        connected,
+        transaction,
+        &command,
+        &environment,
+        None,
+    )
 }
 
 fn shell_program() -> OsString {
@@ -98,7 +119,11 @@ fn prompt(shell: &OsString, transaction: TransactionId) -> Vec<(&'static str, Os
             vec![("PROMPT_COMMAND", command.into())]
         }
         Some("sh" | "dash" | "ash" | "ksh" | "mksh") => {
-            let sign = if rustix::process::geteuid().is_root() { '#' } else { '$' };
+            let sign = if rustix::process::geteuid().is_root() {
+                '#'
+            } else {
+                '$'
+            };
             vec![("PS1", format!("{hint}{sign} ").into())]
         }
         _ => Vec::new(),

@@ -2,7 +2,7 @@ use super::list::Transactions;
 use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
 use crate::changes::ChangeList;
-use crate::context::Context;
+use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{
     Painter, Show, Style, durability_word, isolation_word, json, one_line, quoted, time,
@@ -32,12 +32,19 @@ struct Status {
 impl Show for Status {
     fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
         let status = &self.transaction;
-        painter.line(Style::Heading, format!("transaction {}", status.transaction))?;
+        painter.line(
+            Style::Heading,
+            format!("transaction {}", status.transaction),
+        )?;
         writeln!(painter, "view        {}", quoted(&status.view_path))?;
         writeln!(painter, "began       {}", time::readable(status.began))?;
         writeln!(painter, "user        {}", status.owner)?;
         writeln!(painter, "isolation   {}", isolation_word(status.isolation))?;
-        writeln!(painter, "durability  {}", durability_word(status.durability))?;
+        writeln!(
+            painter,
+            "durability  {}",
+            durability_word(status.durability)
+        )?;
         if !status.label.is_empty() {
             writeln!(painter, "label       {}", one_line(&status.label))?;
         }
@@ -67,16 +74,17 @@ impl Serialize for Status {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let mut connection = context.connect()?.connection;
+    let connected = match arguments.transaction {
+        Some(_) => Some(context.connect_to_running()?),
+        None => context.connect_if_running()?,
+    };
+    let Some(Connected { mut connection, .. }) = connected else {
+        return show_all(context, Vec::new());
+    };
     let transaction = match context.transaction(arguments.transaction, &mut connection) {
         Ok(transaction) => transaction,
         Err(Error::NoTransaction | Error::SeveralTransactions { .. }) => {
-            let transactions = Transactions(connection.transactions()?);
-            if transactions.0.is_empty() {
-                context.output.note("no transaction is open");
-            }
-            context.output.print(&transactions)?;
-            return Ok(SUCCESS);
+            return show_all(context, connection.transactions()?);
         }
         Err(error) => return Err(error),
     };
@@ -85,5 +93,13 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         changes: connection.changes(transaction)?,
     };
     context.output.print(&status)?;
+    Ok(SUCCESS)
+}
+
+fn show_all(context: &Context, transactions: Vec<TransactionStatus>) -> Result<ExitCode, Error> {
+    if transactions.is_empty() {
+        context.output.note("no transaction is open");
+    }
+    context.output.print(&Transactions(transactions))?;
     Ok(SUCCESS)
 }

@@ -17,6 +17,7 @@ pub(crate) struct Desired {
     kinds: HashMap<Identity, Kind>,
     /// Objects that had a name in `entries` before.
     befores: HashSet<Identity>,
+    updated: HashSet<Identity>,
     pub updates: Vec<(Identity, TransactionId, Update)>,
 }
 
@@ -67,6 +68,7 @@ impl Desired {
         }
         for update in &record.updates {
             let identity = record.objects[update.object as usize].identity;
+            self.updated.insert(identity);
             self.updates.push((identity, transaction, update.clone()));
         }
     }
@@ -93,6 +95,10 @@ impl Desired {
         if !spots.contains(&spot) {
             spots.push(spot);
         }
+    }
+
+    pub fn is_updated(&self, identity: Identity) -> bool {
+        self.updated.contains(&identity)
     }
 
     pub fn homes(&self, identity: Identity) -> &[(Identity, Name)] {

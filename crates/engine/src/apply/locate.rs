@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Disk, Errno, Identity, Kind};
+use atomdir_disk::{Access, Disk, Errno, Identity};
 
 use super::desired::Spot;
 use super::{Apply, ApplyError, Outcome, Parent, Place};
@@ -13,8 +13,9 @@ impl<D: Disk> Apply<'_, D> {
     /// Where the object can be taken from for one of its homes, and whether it
     /// may be moved away from there or must be linked.
     pub(super) fn source(&mut self, object: Identity) -> Outcome<Option<(Place, bool)>> {
-        let is_directory = self.desired.kind(object) == Some(Kind::Directory);
-        let needs_links = !is_directory && self.desired.homes(object).len() > 1;
+        // With several names to get, the last is got by a rename: a name that
+        // is simply taken away might be missed before the others are durable.
+        let needs_links = self.homes_missing(object)? > 1;
         let mut fallback = None;
         for place in self.places_of(object) {
             if !self.is_at(object, &place)? {
@@ -26,6 +27,19 @@ impl<D: Disk> Apply<'_, D> {
             fallback.get_or_insert(place);
         }
         Ok(fallback.map(|place| (place, false)))
+    }
+
+    fn homes_missing(&mut self, object: Identity) -> Outcome<usize> {
+        let desired = self.desired;
+        let mut missing = 0;
+        for (directory, name) in desired.homes(object) {
+            let home = Place {
+                parent: Parent::Directory(*directory),
+                name: name.clone(),
+            };
+            missing += usize::from(!self.is_at(object, &home)?);
+        }
+        Ok(missing)
     }
 
     /// Any place the object is at.

@@ -168,7 +168,8 @@ impl<'a, D: Disk> Apply<'a, D> {
         let is_wanted = !self.desired.homes(old).is_empty() || !self.desired.knows(old);
         let directories =
             old_kind == Kind::Directory || self.desired.kind(object) == Some(Kind::Directory);
-        if !is_wanted && !self.keeps_old && !directories {
+        let is_needed = self.keeps_old || self.desired.is_updated(old);
+        if !is_wanted && !is_needed && !directories {
             return self.rename(&source, to, RenameMode::Replace);
         }
         self.rename(&source, to, RenameMode::Exchange)?;
@@ -204,7 +205,10 @@ impl<'a, D: Disk> Apply<'a, D> {
     /// Takes a name away from an object that needs it no more.
     fn bury(&mut self, object: Identity, kind: Kind, from: &Place) -> Result<(), Errno> {
         let is_wanted_elsewhere = !self.desired.homes(object).is_empty();
-        let to_limbo = kind == Kind::Directory || (self.keeps_old && !is_wanted_elsewhere);
+        // An object that is still to be changed may have names only that no
+        // commit speaks of.
+        let is_needed = self.keeps_old || self.desired.is_updated(object);
+        let to_limbo = kind == Kind::Directory || (is_needed && !is_wanted_elsewhere);
         if to_limbo {
             let limbo = Place {
                 parent: Parent::Limbo,

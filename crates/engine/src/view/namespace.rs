@@ -256,6 +256,9 @@ impl<D: Disk> View<D> {
             return Err(Errno::INVAL);
         }
         let now = self.now();
+        // Changed nodes stay, whatever is let go of on the way.
+        self.delta_mut(from.0)?;
+        self.delta_mut(to.0)?;
         match (mode, target) {
             (RenameMode::NoReplace, Some(_)) => Err(Errno::EXIST),
             (RenameMode::Exchange, None) => Err(Errno::NOENT),

@@ -22,7 +22,10 @@ const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
 const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
 
 pub fn mount(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
-    let failed = |source| MountError::Mount { path: path.to_owned(), source };
+    let failed = |source| MountError::Mount {
+        path: path.to_owned(),
+        source,
+    };
     let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
     let list = format!("default_permissions,subtype={SUBTYPE},fsname={source}");
     for helper in HELPERS {
@@ -37,7 +40,9 @@ pub fn mount(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError>
         let mut command = Command::new(helper);
         command.args(["-o", &list, "--"]).arg(path);
         command.env(SOCKET_VARIABLE, "0").stdin(theirs);
-        let Some(output) = run(&mut command).map_err(failed)? else { continue };
+        let Some(output) = run(&mut command).map_err(failed)? else {
+            continue;
+        };
         if output.status.success() {
             return receive_device(&ours).map_err(failed);
         }
@@ -47,12 +52,20 @@ pub fn mount(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError>
 }
 
 pub fn unmount(path: &Path) -> Result<(), UnmountError> {
-    let failed = |message| UnmountError::Helper { path: path.to_owned(), message };
+    let failed = |message| UnmountError::Helper {
+        path: path.to_owned(),
+        message,
+    };
     for helper in HELPERS {
         let mut command = Command::new(helper);
-        command.args(["-u", "-z", "--"]).arg(path).stdin(Stdio::null());
-        let output = run(&mut command)
-            .map_err(|source| UnmountError::Unmount { path: path.to_owned(), source })?;
+        command
+            .args(["-u", "-z", "--"])
+            .arg(path)
+            .stdin(Stdio::null());
+        let output = run(&mut command).map_err(|source| UnmountError::Unmount {
+            path: path.to_owned(),
+            source,
+        })?;
         match output {
             None => {}
             Some(output) if output.status.success() => return Ok(()),
@@ -64,7 +77,11 @@ pub fn unmount(path: &Path) -> Result<(), UnmountError> {
 
 /// `None` when there is no such program.
 fn run(command: &mut Command) -> Result<Option<Output>, Errno> {
-    match command.stdout(Stdio::null()).stderr(Stdio::piped()).output() {
+    match command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .output()
+    {
         Ok(output) => Ok(Some(output)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
@@ -89,7 +106,11 @@ fn refusal(path: &Path, output: &Output) -> MountError {
 fn message_of(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
     let text = text.trim();
-    if text.is_empty() { output.status.to_string() } else { text.to_owned() }
+    if text.is_empty() {
+        output.status.to_string()
+    } else {
+        text.to_owned()
+    }
 }
 
 fn receive_device(socket: &OwnedFd) -> Result<OwnedFd, Errno> {

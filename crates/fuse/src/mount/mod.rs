@@ -50,7 +50,13 @@ impl Mount {
             Method::Privileged => privileged::mount(path, options)?,
             Method::Helper => helper::mount(path, options)?,
         };
-        Ok((Mount { path: path.to_owned(), method }, device))
+        Ok((
+            Mount {
+                path: path.to_owned(),
+                method,
+            },
+            device,
+        ))
     }
 
     pub fn path(&self) -> &Path {

@@ -11,9 +11,14 @@ use crate::error::{MountError, UnmountError};
 
 pub fn mount(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
     let failed = |source| match source {
-        Errno::PERM | Errno::ACCESS => MountError::NotPermitted { path: path.to_owned() },
+        Errno::PERM | Errno::ACCESS => MountError::NotPermitted {
+            path: path.to_owned(),
+        },
         Errno::NODEV => MountError::NoDevice { source },
-        _ => MountError::Mount { path: path.to_owned(), source },
+        _ => MountError::Mount {
+            path: path.to_owned(),
+            source,
+        },
     };
     let device = device::open().map_err(|source| MountError::NoDevice { source })?;
     let mut data = format!(
@@ -38,6 +43,9 @@ pub fn unmount(path: &Path) -> Result<(), UnmountError> {
     match rustix::mount::unmount(path, flags) {
         // Someone else has unmounted it.
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
-        Err(source) => Err(UnmountError::Unmount { path: path.to_owned(), source }),
+        Err(source) => Err(UnmountError::Unmount {
+            path: path.to_owned(),
+            source,
+        }),
     }
 }

@@ -20,21 +20,37 @@ pub struct PlainEntry<'a> {
 pub struct DirectoryWriter<'a> {
     buffer: &'a mut Vec<u8>,
     length_max: usize,
+    /// READDIRPLUS: each name with what a lookup of it would answer.
+    plus: bool,
 }
 
 impl<'a> DirectoryWriter<'a> {
-    pub fn new(buffer: &'a mut Vec<u8>, length_max: usize) -> DirectoryWriter<'a> {
-        DirectoryWriter { buffer, length_max }
+    pub fn new(buffer: &'a mut Vec<u8>, length_max: usize, plus: bool) -> DirectoryWriter<'a> {
+        DirectoryWriter {
+            buffer,
+            length_max,
+            plus,
+        }
     }
 
-    pub fn fits(&self, name: &[u8], plus: bool) -> bool {
-        let head = if plus { ENTRY_LENGTH + HEAD_LENGTH } else { HEAD_LENGTH };
+    pub fn fits(&self, name: &[u8]) -> bool {
+        let head = if self.plus {
+            ENTRY_LENGTH + HEAD_LENGTH
+        } else {
+            HEAD_LENGTH
+        };
         self.buffer.len() + (head + name.len()).next_multiple_of(8) <= self.length_max
     }
 
-    /// Call only if it [`fits`](Self::fits).
-    pub fn push(&mut self, entry: &PlainEntry<'_>) {
+    /// Call only if it [`fits`](Self::fits). Without `found`, the kernel looks
+    /// the name up itself when needed.
+    pub fn push(&mut self, entry: &PlainEntry<'_>, found: Option<&Entry>) {
         let mut writer = ReplyWriter::new(self.buffer);
+        match found {
+            Some(found) if self.plus => writer.entry(found),
+            None if self.plus => writer.bytes(&[0; ENTRY_LENGTH]),
+            _ => {}
+        }
         writer.u64(entry.inode);
         writer.u64(entry.offset);
         writer.u32(entry.name.len() as u32);
@@ -42,15 +58,5 @@ impl<'a> DirectoryWriter<'a> {
         writer.u32(type_bits(entry.kind) >> 12);
         writer.bytes(entry.name);
         self.buffer.resize(self.buffer.len().next_multiple_of(8), 0);
-    }
-
-    /// As [`push`](Self::push), with what a lookup of the name would answer;
-    /// `None` tells the kernel to look it up itself when needed.
-    pub fn push_with(&mut self, entry: &PlainEntry<'_>, found: Option<&Entry>) {
-        match found {
-            Some(found) => ReplyWriter::new(self.buffer).entry(found),
-            None => self.buffer.resize(self.buffer.len() + ENTRY_LENGTH, 0),
-        }
-        self.push(entry);
     }
 }

@@ -16,8 +16,17 @@ impl Init {
         let (major, minor) = (reader.u32()?, reader.u32()?);
         let (readahead_length_max, flags) = (reader.u32()?, u64::from(reader.u32()?));
         let extended = flags & init::INIT_EXT != 0;
-        let high = if extended { u64::from(reader.u32()?) } else { 0 };
-        Ok(Init { major, minor, readahead_length_max, flags: flags | high << 32 })
+        let high = if extended {
+            u64::from(reader.u32()?)
+        } else {
+            0
+        };
+        Ok(Init {
+            major,
+            minor,
+            readahead_length_max,
+            flags: flags | high << 32,
+        })
     }
 }
 

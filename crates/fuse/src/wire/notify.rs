@@ -9,7 +9,11 @@ pub enum Notification<'a> {
     /// Forget what a name leads to.
     InvalidateEntry { parent: u64, name: &'a [u8] },
     /// The name is gone; who watches the directory is told.
-    Delete { parent: u64, child: u64, name: &'a [u8] },
+    Delete {
+        parent: u64,
+        child: u64,
+        name: &'a [u8],
+    },
 }
 
 impl Notification<'_> {
@@ -17,7 +21,11 @@ impl Notification<'_> {
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
         let code = match *self {
-            Notification::InvalidateInode { node, offset, length } => {
+            Notification::InvalidateInode {
+                node,
+                offset,
+                length,
+            } => {
                 body.extend_from_slice(&node.to_ne_bytes());
                 body.extend_from_slice(&offset.to_ne_bytes());
                 body.extend_from_slice(&length.to_ne_bytes());
@@ -28,7 +36,11 @@ impl Notification<'_> {
                 push_name(&mut body, name);
                 notify::INVALIDATE_ENTRY
             }
-            Notification::Delete { parent, child, name } => {
+            Notification::Delete {
+                parent,
+                child,
+                name,
+            } => {
                 body.extend_from_slice(&parent.to_ne_bytes());
                 body.extend_from_slice(&child.to_ne_bytes());
                 push_name(&mut body, name);

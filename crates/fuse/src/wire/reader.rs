@@ -52,10 +52,18 @@ impl<'a> Reader<'a> {
 
     /// A string that ends with a NUL byte, without it; never empty.
     pub fn string(&mut self) -> Result<&'a [u8], Malformed> {
-        let length = self.bytes.iter().position(|byte| *byte == 0).ok_or(Malformed)?;
+        let length = self
+            .bytes
+            .iter()
+            .position(|byte| *byte == 0)
+            .ok_or(Malformed)?;
         let string = self.take(length)?;
         self.skip(1)?;
-        if string.is_empty() { Err(Malformed) } else { Ok(string) }
+        if string.is_empty() {
+            Err(Malformed)
+        } else {
+            Ok(string)
+        }
     }
 
     /// A directory entry's name: a string that cannot lead anywhere else.

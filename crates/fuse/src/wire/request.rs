@@ -17,31 +17,92 @@ pub struct Header {
 pub enum Operation<'a> {
     Init(Init),
     Destroy,
-    Lookup { name: &'a [u8] },
-    Forget { count: u64 },
+    Lookup {
+        name: &'a [u8],
+    },
+    Forget {
+        count: u64,
+    },
     BatchForget(Vec<ForgetOne>),
     GetAttributes,
     SetAttributes(SetAttributesIn),
     ReadLink,
-    Symlink { name: &'a [u8], target: &'a [u8] },
-    MakeNode { name: &'a [u8], mode: u32, device: u32, umask: u32 },
-    MakeDirectory { name: &'a [u8], mode: u32, umask: u32 },
-    TemporaryFile { mode: u32, umask: u32 },
-    Unlink { name: &'a [u8] },
-    RemoveDirectory { name: &'a [u8] },
-    Rename { name: &'a [u8], new_parent: u64, new_name: &'a [u8], flags: u32 },
-    Link { from: u64, name: &'a [u8] },
-    Read { offset: u64, length: u32 },
-    Write { offset: u64, data: &'a [u8], flags: u32 },
+    Symlink {
+        name: &'a [u8],
+        target: &'a [u8],
+    },
+    MakeNode {
+        name: &'a [u8],
+        mode: u32,
+        device: u32,
+        umask: u32,
+    },
+    MakeDirectory {
+        name: &'a [u8],
+        mode: u32,
+        umask: u32,
+    },
+    TemporaryFile {
+        mode: u32,
+        umask: u32,
+    },
+    Unlink {
+        name: &'a [u8],
+    },
+    RemoveDirectory {
+        name: &'a [u8],
+    },
+    Rename {
+        name: &'a [u8],
+        new_parent: u64,
+        new_name: &'a [u8],
+        flags: u32,
+    },
+    Link {
+        from: u64,
+        name: &'a [u8],
+    },
+    Read {
+        offset: u64,
+        length: u32,
+    },
+    Write {
+        offset: u64,
+        data: &'a [u8],
+        flags: u32,
+    },
     Status,
     Release,
-    SetXattr { name: &'a [u8], value: &'a [u8], flags: u32, extended_flags: u32 },
-    GetXattr { name: &'a [u8], length_max: u32 },
-    ListXattr { length_max: u32 },
-    RemoveXattr { name: &'a [u8] },
-    ReadDirectory { offset: u64, length_max: u32, plus: bool },
-    Allocate { offset: u64, length: u64, mode: u32 },
-    Seek { offset: u64, whence: u32 },
+    SetXattr {
+        name: &'a [u8],
+        value: &'a [u8],
+        flags: u32,
+        extended_flags: u32,
+    },
+    GetXattr {
+        name: &'a [u8],
+        length_max: u32,
+    },
+    ListXattr {
+        length_max: u32,
+    },
+    RemoveXattr {
+        name: &'a [u8],
+    },
+    ReadDirectory {
+        offset: u64,
+        length_max: u32,
+        plus: bool,
+    },
+    Allocate {
+        offset: u64,
+        length: u64,
+        mode: u32,
+    },
+    Seek {
+        offset: u64,
+        whence: u32,
+    },
     SyncFileSystem,
     /// Anything this file system leaves to the kernel, by its opcode.
     Other(u32),
@@ -95,52 +156,96 @@ pub fn decode_operation<'a>(opcode: u32, body: &'a [u8]) -> Result<Operation<'a>
     Ok(match opcode {
         opcode::INIT => Operation::Init(Init::decode(reader)?),
         opcode::DESTROY => Operation::Destroy,
-        opcode::LOOKUP => Operation::Lookup { name: reader.name()? },
-        opcode::FORGET => Operation::Forget { count: reader.u64()? },
+        opcode::FORGET => {
+            let count = reader.u64()?;
+            Operation::Forget { count }
+        }
         opcode::BATCH_FORGET => Operation::BatchForget(batch_forget(reader)?),
         opcode::GETATTR => Operation::GetAttributes,
         opcode::SETATTR => Operation::SetAttributes(set_attributes(reader)?),
         opcode::READLINK => Operation::ReadLink,
-        opcode::SYMLINK => {
-            Operation::Symlink { name: reader.name()?, target: reader.string()? }
-        }
-        opcode::MKNOD => make_node(reader)?,
-        opcode::MKDIR => {
-            let (mode, umask) = (reader.u32()?, reader.u32()?);
-            Operation::MakeDirectory { name: reader.name()?, mode, umask }
-        }
-        opcode::TMPFILE => temporary_file(reader)?,
-        opcode::UNLINK => Operation::Unlink { name: reader.name()? },
-        opcode::RMDIR => Operation::RemoveDirectory { name: reader.name()? },
-        opcode::RENAME | opcode::RENAME2 => rename(reader, opcode == opcode::RENAME2)?,
-        opcode::LINK => Operation::Link { from: reader.u64()?, name: reader.name()? },
         opcode::READ => {
             let (offset, length) = span_of_read(reader)?;
             Operation::Read { offset, length }
         }
-        opcode::READDIR | opcode::READDIRPLUS => {
-            let (offset, length_max) = span_of_read(reader)?;
-            let plus = opcode == opcode::READDIRPLUS;
-            Operation::ReadDirectory { offset, length_max, plus }
-        }
+        opcode::READDIR => read_directory(reader, false)?,
+        opcode::READDIRPLUS => read_directory(reader, true)?,
         opcode::WRITE => write(reader)?,
-        opcode::STATFS => Operation::Status,
-        opcode::RELEASE | opcode::RELEASEDIR => Operation::Release,
-        opcode::SETXATTR => set_xattr(reader)?,
-        opcode::GETXATTR => {
-            let length_max = length_of_xattr(reader)?;
-            Operation::GetXattr { name: reader.string()?, length_max }
-        }
-        opcode::LISTXATTR => Operation::ListXattr { length_max: length_of_xattr(reader)? },
-        opcode::REMOVEXATTR => Operation::RemoveXattr { name: reader.string()? },
         opcode::FALLOCATE => allocate(reader)?,
-        opcode::LSEEK => {
-            reader.skip(8)?;
-            Operation::Seek { offset: reader.u64()?, whence: reader.u32()? }
-        }
+        opcode::LSEEK => seek(reader)?,
+        opcode::STATFS => Operation::Status,
         opcode::SYNCFS => Operation::SyncFileSystem,
+        opcode::RELEASE | opcode::RELEASEDIR => Operation::Release,
+        opcode::TMPFILE => temporary_file(reader)?,
+        opcode::SETXATTR => set_xattr(reader)?,
+        opcode::GETXATTR => get_xattr(reader)?,
+        opcode::LISTXATTR => {
+            let length_max = length_of_xattr(reader)?;
+            Operation::ListXattr { length_max }
+        }
+        opcode::REMOVEXATTR => {
+            let name = reader.string()?;
+            Operation::RemoveXattr { name }
+        }
+        _ => decode_on_name(opcode, reader)?,
+    })
+}
+
+/// Operations on a name in a directory.
+fn decode_on_name<'a>(opcode: u32, reader: &mut Reader<'a>) -> Result<Operation<'a>, Malformed> {
+    Ok(match opcode {
+        opcode::LOOKUP => {
+            let name = reader.name()?;
+            Operation::Lookup { name }
+        }
+        opcode::SYMLINK => {
+            let (name, target) = (reader.name()?, reader.string()?);
+            Operation::Symlink { name, target }
+        }
+        opcode::MKNOD => make_node(reader)?,
+        opcode::MKDIR => {
+            let (mode, umask) = (reader.u32()?, reader.u32()?);
+            let name = reader.name()?;
+            Operation::MakeDirectory { name, mode, umask }
+        }
+        opcode::UNLINK => {
+            let name = reader.name()?;
+            Operation::Unlink { name }
+        }
+        opcode::RMDIR => {
+            let name = reader.name()?;
+            Operation::RemoveDirectory { name }
+        }
+        opcode::RENAME => rename(reader, false)?,
+        opcode::RENAME2 => rename(reader, true)?,
+        opcode::LINK => {
+            let (from, name) = (reader.u64()?, reader.name()?);
+            Operation::Link { from, name }
+        }
         other => Operation::Other(other),
     })
+}
+
+fn read_directory<'a>(reader: &mut Reader<'a>, plus: bool) -> Result<Operation<'a>, Malformed> {
+    let (offset, length_max) = span_of_read(reader)?;
+    Ok(Operation::ReadDirectory {
+        offset,
+        length_max,
+        plus,
+    })
+}
+
+fn seek<'a>(reader: &mut Reader<'a>) -> Result<Operation<'a>, Malformed> {
+    // file handle
+    reader.skip(8)?;
+    let (offset, whence) = (reader.u64()?, reader.u32()?);
+    Ok(Operation::Seek { offset, whence })
+}
+
+fn get_xattr<'a>(reader: &mut Reader<'a>) -> Result<Operation<'a>, Malformed> {
+    let length_max = length_of_xattr(reader)?;
+    let name = reader.string()?;
+    Ok(Operation::GetXattr { name, length_max })
 }
 
 fn batch_forget(reader: &mut Reader<'_>) -> Result<Vec<ForgetOne>, Malformed> {
@@ -149,7 +254,14 @@ fn batch_forget(reader: &mut Reader<'_>) -> Result<Vec<ForgetOne>, Malformed> {
     if count.checked_mul(16).ok_or(Malformed)? > reader.remaining() {
         return Err(Malformed);
     }
-    (0..count).map(|_| Ok(ForgetOne { node: reader.u64()?, count: reader.u64()? })).collect()
+    (0..count)
+        .map(|_| {
+            Ok(ForgetOne {
+                node: reader.u64()?,
+                count: reader.u64()?,
+            })
+        })
+        .collect()
 }
 
 fn set_attributes(reader: &mut Reader<'_>) -> Result<SetAttributesIn, Malformed> {
@@ -183,13 +295,21 @@ fn set_attributes(reader: &mut Reader<'_>) -> Result<SetAttributesIn, Malformed>
 fn make_node<'a>(reader: &mut Reader<'a>) -> Result<Operation<'a>, Malformed> {
     let (mode, device, umask) = (reader.u32()?, reader.u32()?, reader.u32()?);
     reader.skip(4)?;
-    Ok(Operation::MakeNode { name: reader.name()?, mode, device, umask })
+    Ok(Operation::MakeNode {
+        name: reader.name()?,
+        mode,
+        device,
+        umask,
+    })
 }
 
 fn temporary_file<'a>(reader: &mut Reader<'a>) -> Result<Operation<'a>, Malformed> {
     // open flags
     reader.skip(4)?;
-    Ok(Operation::TemporaryFile { mode: reader.u32()?, umask: reader.u32()? })
+    Ok(Operation::TemporaryFile {
+        mode: reader.u32()?,
+        umask: reader.u32()?,
+    })
 }
 
 fn rename<'a>(reader: &mut Reader<'a>, with_flags: bool) -> Result<Operation<'a>, Malformed> {
@@ -199,7 +319,12 @@ fn rename<'a>(reader: &mut Reader<'a>, with_flags: bool) -> Result<Operation<'a>
         flags = reader.u32()?;
         reader.skip(4)?;
     }
-    Ok(Operation::Rename { name: reader.name()?, new_parent, new_name: reader.name()?, flags })
+    Ok(Operation::Rename {
+        name: reader.name()?,
+        new_parent,
+        new_name: reader.name()?,
+        flags,
+    })
 }
 
 /// fuse_read_in: offset and length.
@@ -213,7 +338,11 @@ fn write<'a>(reader: &mut Reader<'a>) -> Result<Operation<'a>, Malformed> {
     let (offset, length, flags) = (reader.u64()?, reader.u32()?, reader.u32()?);
     // lock owner, open flags, padding
     reader.skip(16)?;
-    Ok(Operation::Write { offset, data: reader.take(length as usize)?, flags })
+    Ok(Operation::Write {
+        offset,
+        data: reader.take(length as usize)?,
+        flags,
+    })
 }
 
 fn set_xattr<'a>(reader: &mut Reader<'a>) -> Result<Operation<'a>, Malformed> {
@@ -221,7 +350,12 @@ fn set_xattr<'a>(reader: &mut Reader<'a>) -> Result<Operation<'a>, Malformed> {
     reader.skip(4)?;
     let name = reader.string()?;
     let value = reader.take(length as usize)?;
-    Ok(Operation::SetXattr { name, value, flags, extended_flags })
+    Ok(Operation::SetXattr {
+        name,
+        value,
+        flags,
+        extended_flags,
+    })
 }
 
 fn length_of_xattr(reader: &mut Reader<'_>) -> Result<u32, Malformed> {
@@ -232,5 +366,9 @@ fn length_of_xattr(reader: &mut Reader<'_>) -> Result<u32, Malformed> {
 
 fn allocate<'a>(reader: &mut Reader<'a>) -> Result<Operation<'a>, Malformed> {
     reader.skip(8)?;
-    Ok(Operation::Allocate { offset: reader.u64()?, length: reader.u64()?, mode: reader.u32()? })
+    Ok(Operation::Allocate {
+        offset: reader.u64()?,
+        length: reader.u64()?,
+        mode: reader.u32()?,
+    })
 }

@@ -1,8 +1,9 @@
 //! A small file system in memory.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use atomdir_disk::{Errno, FileSystemStatus, Kind, Name, Owner, RenameMode, Timestamp};
 use atomdir_fuse::{
@@ -12,6 +13,8 @@ use atomdir_fuse::{
 
 pub struct Memory {
     state: Mutex<State>,
+    /// How long each write takes.
+    pub write_milliseconds: AtomicU64,
 }
 
 struct State {
@@ -29,7 +32,10 @@ struct Node {
 
 fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    Timestamp { seconds: since.as_secs() as i64, nanoseconds: since.subsec_nanos() }
+    Timestamp {
+        seconds: since.as_secs() as i64,
+        nanoseconds: since.subsec_nanos(),
+    }
 }
 
 impl State {
@@ -38,7 +44,11 @@ impl State {
     }
 
     fn child(&mut self, parent: u64, name: &[u8]) -> Result<u64> {
-        self.node(parent)?.entries.get(name).copied().ok_or(Errno::NOENT)
+        self.node(parent)?
+            .entries
+            .get(name)
+            .copied()
+            .ok_or(Errno::NOENT)
     }
 
     fn make(&mut self, kind: Kind, mode: u32, owner: Owner) -> u64 {
@@ -72,7 +82,12 @@ impl State {
         let node = self.node(number)?;
         node.lookups += 1;
         let attributes = node.attributes;
-        Ok(Entry { node: number, generation: 0, valid: Validity::Forever, attributes })
+        Ok(Entry {
+            node: number,
+            generation: 0,
+            valid: Validity::Forever,
+            attributes,
+        })
     }
 
     fn insert(&mut self, parent: u64, name: &[u8], number: u64) -> Result<()> {
@@ -106,13 +121,19 @@ impl State {
 
 impl Memory {
     pub fn new() -> Memory {
-        let mut state = State { nodes: HashMap::new(), next: ROOT_NODE };
+        let mut state = State {
+            nodes: HashMap::new(),
+            next: ROOT_NODE,
+        };
         let owner = Owner {
             user: rustix::process::geteuid().as_raw(),
             group: rustix::process::getegid().as_raw(),
         };
         state.make(Kind::Directory, 0o755, owner);
-        Memory { state: Mutex::new(state) }
+        Memory {
+            state: Mutex::new(state),
+            write_milliseconds: AtomicU64::new(0),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -160,7 +181,10 @@ impl Filesystem for Memory {
     fn forget(&self, node: u64, count: u64) {
         let mut state = self.state();
         if let Ok(found) = state.node(node) {
-            found.lookups = found.lookups.checked_sub(count).expect("forgotten too often");
+            found.lookups = found
+                .lookups
+                .checked_sub(count)
+                .expect("forgotten too often");
         }
         if node != ROOT_NODE {
             state.collect(node);
@@ -226,7 +250,10 @@ impl Filesystem for Memory {
             NewNode::CharacterDevice(device) => (Kind::CharacterDevice, device, &[][..]),
             NewNode::BlockDevice(device) => (Kind::BlockDevice, device, &[][..]),
         };
-        let owner = Owner { user: request.user, group: request.group };
+        let owner = Owner {
+            user: request.user,
+            group: request.group,
+        };
         let number = state.make(kind, mode & !umask, owner);
         let node = state.node(number)?;
         node.attributes.device_number = device;
@@ -244,7 +271,10 @@ impl Filesystem for Memory {
         umask: u32,
     ) -> Result<Entry> {
         let mut state = self.state();
-        let owner = Owner { user: request.user, group: request.group };
+        let owner = Owner {
+            user: request.user,
+            group: request.group,
+        };
         let number = state.make(Kind::File, mode & !umask, owner);
         state.entry(number)
     }
@@ -316,6 +346,8 @@ impl Filesystem for Memory {
         data: &[u8],
         kill_set_id: bool,
     ) -> Result<()> {
+        let delay = self.write_milliseconds.load(Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(delay));
         let mut state = self.state();
         let node = state.node(node)?;
         let end = offset as usize + data.len();
@@ -357,13 +389,22 @@ impl Filesystem for Memory {
         let list = entries.into_iter().map(|(name, number)| {
             let attributes = state.node(number)?.attributes;
             let name = Name::new(&name).unwrap();
-            Ok(ListEntry { name, inode: attributes.inode, kind: attributes.kind })
+            Ok(ListEntry {
+                name,
+                inode: attributes.inode,
+                kind: attributes.kind,
+            })
         });
         list.collect()
     }
 
     fn xattr(&self, _: &Request, node: u64, name: &[u8]) -> Result<Vec<u8>> {
-        self.state().node(node)?.xattrs.get(name).cloned().ok_or(Errno::NODATA)
+        self.state()
+            .node(node)?
+            .xattrs
+            .get(name)
+            .cloned()
+            .ok_or(Errno::NODATA)
     }
 
     fn xattr_names(&self, _: &Request, node: u64) -> Result<Vec<Vec<u8>>> {
@@ -379,12 +420,20 @@ impl Filesystem for Memory {
         _: u32,
         _: bool,
     ) -> Result<()> {
-        self.state().node(node)?.xattrs.insert(name.to_vec(), value.to_vec());
+        self.state()
+            .node(node)?
+            .xattrs
+            .insert(name.to_vec(), value.to_vec());
         Ok(())
     }
 
     fn remove_xattr(&self, _: &Request, node: u64, name: &[u8]) -> Result<()> {
-        self.state().node(node)?.xattrs.remove(name).map(|_| ()).ok_or(Errno::NODATA)
+        self.state()
+            .node(node)?
+            .xattrs
+            .remove(name)
+            .map(|_| ())
+            .ok_or(Errno::NODATA)
     }
 
     fn status(&self, _: &Request, _: u64) -> Result<FileSystemStatus> {

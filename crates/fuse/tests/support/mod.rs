@@ -2,6 +2,9 @@
 #![allow(dead_code)]
 
 pub mod memory;
+mod ordinary_user;
+
+pub use ordinary_user::run_as_ordinary_user;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,11 +42,17 @@ pub fn mount() -> Option<Mounted> {
     let path = fresh_directory();
     let filesystem = Arc::new(Memory::new());
     let session = Session::mount(Arc::clone(&filesystem), &path, &options()).unwrap();
-    Some(Mounted { path, session: Some(session), filesystem })
+    Some(Mounted {
+        path,
+        session: Some(session),
+        filesystem,
+    })
 }
 
 pub fn has_helper() -> bool {
-    ["/usr/bin/fusermount3", "/bin/fusermount3"].iter().any(|path| Path::new(path).exists())
+    ["/usr/bin/fusermount3", "/bin/fusermount3"]
+        .iter()
+        .any(|path| Path::new(path).exists())
 }
 
 pub fn fresh_directory() -> PathBuf {

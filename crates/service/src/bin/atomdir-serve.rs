@@ -9,12 +9,16 @@ use std::time::Duration;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let idle = arguments.get(1).and_then(|text| text.to_str()?.parse().ok());
+    let idle = arguments
+        .get(1)
+        .and_then(|text| text.to_str()?.parse().ok());
     let (Some(root), Some(idle)) = (arguments.first(), idle) else {
         return ExitCode::from(atomdir::ExitCode::Usage.code());
     };
     let options = ServiceOptions {
-        detach: arguments.get(2).is_some_and(|argument| argument == "--detach"),
+        detach: arguments
+            .get(2)
+            .is_some_and(|argument| argument == "--detach"),
         idle: Duration::from_millis(idle),
     };
     match run(root.as_ref(), &options) {

@@ -1,18 +1,22 @@
 //! Peers that send anything, or nothing, or do not read: each is told or
 //! dropped, and others do not notice.
 
+use crate::support::{NEVER_IDLE, TestStore};
 use atomdir::ConnectError;
 use atomdir_protocol::{Reply, Request, frame, handshake};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use crate::support::{NEVER_IDLE, TestStore};
+use std::time::Duration;
 
 fn greeted(store: &TestStore) -> UnixStream {
     let mut socket = store.raw_socket();
     socket.write_all(&handshake::encode_hello()).unwrap();
     let mut verdict = [0; handshake::LENGTH];
     socket.read_exact(&mut verdict).unwrap();
-    assert_eq!(handshake::decode_verdict(&verdict), Ok(handshake::Verdict::Welcome));
+    assert_eq!(
+        handshake::decode_verdict(&verdict),
+        Ok(handshake::Verdict::Welcome)
+    );
     socket
 }
 
@@ -26,7 +30,9 @@ fn rest(mut socket: UnixStream) -> Vec<u8> {
 
 fn failure(bytes: &[u8]) -> String {
     let reply = frame::decode::<Reply>(&bytes[frame::HEADER_LENGTH..]).unwrap();
-    let Reply::Failed(failure) = reply else { panic!("{reply:?}") };
+    let Reply::Failed(failure) = reply else {
+        panic!("{reply:?}")
+    };
     failure.message
 }
 
@@ -45,7 +51,10 @@ fn garbage_is_answered_or_dropped_and_harms_nobody() {
     hello[8] ^= 1;
     other_version.write_all(&hello).unwrap();
     let verdict: [u8; handshake::LENGTH] = rest(other_version).try_into().unwrap();
-    assert_eq!(handshake::decode_verdict(&verdict), Ok(handshake::Verdict::OtherVersion));
+    assert_eq!(
+        handshake::decode_verdict(&verdict),
+        Ok(handshake::Verdict::OtherVersion)
+    );
 
     let mut huge = greeted(&store);
     huge.write_all(&u32::MAX.to_le_bytes()).unwrap();
@@ -53,7 +62,9 @@ fn garbage_is_answered_or_dropped_and_harms_nobody() {
     assert!(told.contains("longer than"), "{told}");
 
     let mut senseless = greeted(&store);
-    senseless.write_all(&[3, 0, 0, 0, 0xff, 0xff, 0xff]).unwrap();
+    senseless
+        .write_all(&[3, 0, 0, 0, 0xff, 0xff, 0xff])
+        .unwrap();
     let told = failure(&rest(senseless));
     assert!(told.contains("cannot be understood"), "{told}");
 
@@ -76,9 +87,10 @@ fn one_that_never_reads_stalls_only_itself() {
     let store = TestStore::new(NEVER_IDLE);
     let mut innocent = store.connect();
     let mut deaf = greeted(&store);
-    deaf.set_nonblocking(true).unwrap();
     let request = frame::encode(&Request::ServiceStatus, frame::REQUEST_LENGTH_MAX).unwrap();
-    // Until both directions are full.
+    // Until both directions are full: the service waits for this peer to read.
+    deaf.set_write_timeout(Some(Duration::from_millis(300)))
+        .unwrap();
     while deaf.write(&request).is_ok() {}
     let transaction = innocent.begin(&Default::default()).unwrap();
     innocent.commit(transaction.id, &mut |_| {}).unwrap();
@@ -97,7 +109,10 @@ fn too_many_connections_are_told_so_and_room_comes_back() {
         }
         assert!(held.len() < 1000);
     };
-    assert!(matches!(refused, ConnectError::TooManyConnections { .. }), "{refused}");
+    assert!(
+        matches!(refused, ConnectError::TooManyConnections { .. }),
+        "{refused}"
+    );
     held.truncate(1);
     while store.connect_if_running().is_err() {
         std::thread::yield_now();

@@ -1,14 +1,19 @@
 //! The service as its clients see it, over a real socket.
 
+use crate::support::{
+    NEVER_IDLE, PROGRAM, TestStore, detached, is_mounted, process_of, wait_for_end,
+};
 use atomdir::{ConnectError, Connection, Explain, FailureKind, StartService};
 use rustix::process::{Signal, kill_process};
 use std::process::Command;
-use crate::support::{NEVER_IDLE, PROGRAM, TestStore, detached, is_mounted, process_of, wait_for_end};
 
 #[test]
 fn it_starts_on_first_use_and_stops_without_a_trace() {
     let store = TestStore::new(NEVER_IDLE);
-    assert!(matches!(store.connect_if_running(), Err(ConnectError::NotRunning { .. })));
+    assert!(matches!(
+        store.connect_if_running(),
+        Err(ConnectError::NotRunning { .. })
+    ));
 
     let mut connection = store.connect();
     assert!(connection.started());
@@ -24,7 +29,10 @@ fn it_starts_on_first_use_and_stops_without_a_trace() {
     assert!(!store.socket().exists());
     assert!(!is_mounted(&mount) && !mount.exists());
     wait_for_end(&process);
-    assert!(matches!(store.connect_if_running(), Err(ConnectError::NotRunning { .. })));
+    assert!(matches!(
+        store.connect_if_running(),
+        Err(ConnectError::NotRunning { .. })
+    ));
 }
 
 #[test]
@@ -44,7 +52,12 @@ fn what_was_begun_on_a_connection_ends_with_it_unless_detached_or_kept() {
     while watcher.status(attached).is_ok() {
         std::thread::yield_now();
     }
-    let open: Vec<_> = watcher.transactions().unwrap().iter().map(|one| one.transaction).collect();
+    let open: Vec<_> = watcher
+        .transactions()
+        .unwrap()
+        .iter()
+        .map(|one| one.transaction)
+        .collect();
     assert_eq!(open, [long_lived, kept]);
     let error = watcher.commit(attached, &mut |_| {}).unwrap_err();
     assert_eq!(error.exit_code(), atomdir::ExitCode::NotFound, "{error}");
@@ -89,7 +102,10 @@ fn many_first_clients_share_one_service() {
     let store = TestStore::new(NEVER_IDLE);
     let clients: Vec<Connection> = std::thread::scope(|scope| {
         let starting: Vec<_> = (0..16).map(|_| scope.spawn(|| store.connect())).collect();
-        starting.into_iter().map(|one| one.join().unwrap()).collect()
+        starting
+            .into_iter()
+            .map(|one| one.join().unwrap())
+            .collect()
     });
     let mut processes: Vec<u32> = Vec::new();
     for mut client in clients {
@@ -103,7 +119,11 @@ fn many_first_clients_share_one_service() {
 fn a_second_service_says_that_one_runs() {
     let store = TestStore::new(NEVER_IDLE);
     let _first = store.connect();
-    let second = Command::new(PROGRAM).arg(&store.location.root).arg("0").output().unwrap();
+    let second = Command::new(PROGRAM)
+        .arg(&store.location.root)
+        .arg("0")
+        .output()
+        .unwrap();
     assert_eq!(second.status.code(), Some(73));
     let message = String::from_utf8_lossy(&second.stderr);
     assert!(message.contains("already open"), "{message}");
@@ -120,7 +140,8 @@ fn a_killed_service_is_replaced_and_its_dead_mount_taken_away() {
     wait_for_end(&process);
     let error = connection.commit(transaction.id, &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("has gone"), "{error}");
-    assert!(std::fs::read_dir(&transaction.view_path).is_err());
+    // What the kernel remembers it still shows, but nothing can be changed.
+    assert!(std::fs::write(transaction.view_path.join("index.html"), "new").is_err());
 
     let mut next = store.connect();
     assert!(next.started());
@@ -128,7 +149,10 @@ fn a_killed_service_is_replaced_and_its_dead_mount_taken_away() {
     assert!(next.transactions().unwrap().is_empty());
     let begun = next.begin(&Default::default()).unwrap();
     assert_ne!(begun.id, transaction.id);
-    assert_eq!(std::fs::read(begun.view_path.join("index.html")).unwrap(), b"old");
+    assert_eq!(
+        std::fs::read(begun.view_path.join("index.html")).unwrap(),
+        b"old"
+    );
 }
 
 #[test]
@@ -150,16 +174,33 @@ fn a_start_that_fails_tells_why() {
     let writable = std::os::unix::fs::PermissionsExt::from_mode(0o722);
     std::fs::set_permissions(&store.location.control, writable).unwrap();
     let error = Connection::open(&store.location, &store.start_service()).unwrap_err();
-    assert_eq!(error.exit_code(), atomdir::ExitCode::Configuration, "{error}");
-    assert!(error.hint().is_some_and(|hint| hint.starts_with("`chmod go-w ")));
+    assert_eq!(
+        error.exit_code(),
+        atomdir::ExitCode::Configuration,
+        "{error}"
+    );
+    assert!(
+        error
+            .hint()
+            .is_some_and(|hint| hint.starts_with("`chmod go-w "))
+    );
 
-    let missing = StartService::IfNeeded { program: "/nonexistent".into(), arguments: Vec::new() };
+    let missing = StartService::IfNeeded {
+        program: "/nonexistent".into(),
+        arguments: Vec::new(),
+    };
     let error = Connection::open(&store.location, &missing).unwrap_err();
     assert!(matches!(error, ConnectError::Start { .. }), "{error}");
 
-    let silent = StartService::IfNeeded { program: "/bin/true".into(), arguments: Vec::new() };
+    let silent = StartService::IfNeeded {
+        program: "/bin/true".into(),
+        arguments: Vec::new(),
+    };
     let error = Connection::open(&store.location, &silent).unwrap_err();
-    assert!(matches!(error, ConnectError::StartedBadly { .. }), "{error}");
+    assert!(
+        matches!(error, ConnectError::StartedBadly { .. }),
+        "{error}"
+    );
 }
 
 #[test]

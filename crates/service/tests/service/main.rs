@@ -1,6 +1,8 @@
 //! The service over its real socket, as clients and others meet it.
 
+#[cfg(test)]
 mod hostile;
 mod lifecycle;
+#[cfg(test)]
 mod support;
 mod users;

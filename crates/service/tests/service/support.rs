@@ -4,6 +4,7 @@ use atomdir::{BeginOptions, ConnectError, Connection, StartService, StoreLocatio
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,14 +30,21 @@ impl TestStore {
         std::fs::create_dir_all(&root).unwrap();
         std::fs::write(root.join("index.html"), "old").unwrap();
         let location = atomdir::init(&root, None).unwrap().store;
-        TestStore { location, idle_milliseconds, directory }
+        TestStore {
+            location,
+            idle_milliseconds,
+            directory,
+        }
     }
 
     /// Of another user: its root and its control directory.
     pub fn of_user(user: u32, idle_milliseconds: u64) -> TestStore {
         let store = TestStore::new(idle_milliseconds);
         let mut chown = Command::new("chown");
-        chown.arg("-R").arg(format!("{user}:{user}")).arg(&store.directory);
+        chown
+            .arg("-R")
+            .arg(format!("{user}:{user}"))
+            .arg(&store.directory);
         assert!(chown.status().unwrap().success());
         store
     }
@@ -45,7 +53,11 @@ impl TestStore {
         let idle = self.idle_milliseconds.to_string();
         StartService::IfNeeded {
             program: PROGRAM.into(),
-            arguments: vec![self.location.root.clone().into(), idle.into(), "--detach".into()],
+            arguments: vec![
+                self.location.root.clone().into(),
+                idle.into(),
+                "--detach".into(),
+            ],
         }
     }
 
@@ -76,7 +88,10 @@ impl Drop for TestStore {
 }
 
 pub fn detached() -> BeginOptions {
-    BeginOptions { detached: true, ..BeginOptions::default() }
+    BeginOptions {
+        detached: true,
+        ..BeginOptions::default()
+    }
 }
 
 /// The service's process, to wait for.
@@ -98,6 +113,18 @@ pub fn is_root() -> bool {
         eprintln!("SKIPPED: only root can act as several users");
     }
     root
+}
+
+/// Else an ordinary user's service has no views to show.
+pub fn users_can_mount() -> bool {
+    let device = std::fs::metadata("/dev/fuse").map(|device| device.mode() & 0o006 == 0o006);
+    let can_mount = device.unwrap_or(false) && Path::new("/usr/bin/fusermount3").exists();
+    if !can_mount {
+        eprintln!(
+            "SKIPPED: views of ordinary users need fusermount3 and a /dev/fuse they can open"
+        );
+    }
+    can_mount
 }
 
 /// Runs `act` as another user. Only the calling thread changes, as the kernel
@@ -126,5 +153,9 @@ fn become_user(user: u32) {
 
 pub fn is_mounted(path: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-    mounts.lines().any(|line| line.split(' ').nth(4).is_some_and(|place| Path::new(place) == path))
+    mounts.lines().any(|line| {
+        line.split(' ')
+            .nth(4)
+            .is_some_and(|place| Path::new(place) == path)
+    })
 }

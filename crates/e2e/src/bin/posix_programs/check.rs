@@ -86,12 +86,14 @@ pub fn shown<T>(result: Result<T, Errno>) -> String {
 
 /// Bytes that are the same in every run and differ between seeds and offsets.
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(length + size_of::<u64>());
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let next = || {
+    while bytes.len() < length {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        (state >> 32) as u8
-    };
-    std::iter::repeat_with(next).take(length).collect()
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
 }

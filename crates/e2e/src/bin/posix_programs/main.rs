@@ -24,6 +24,8 @@ mod names;
 mod notifications;
 mod open_files;
 mod process;
+mod random_file_io;
+mod random_operations;
 mod renames;
 mod shared_mappings;
 mod sockets;
@@ -61,6 +63,7 @@ const PROGRAMS: &[Program] = &[
     names::PROGRAM,
     notifications::PROGRAM,
     open_files::PROGRAM,
+    random_file_io::PROGRAM,
     renames::PROGRAM,
     shared_mappings::PROGRAM,
     sockets::PROGRAM,

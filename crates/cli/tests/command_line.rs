@@ -1,0 +1,206 @@
+//! The command line without a store: help, mistakes, and what they exit with.
+//!
+//! `ATOMDIR_UPDATE=1 cargo test -p atomdir-cli` writes the help texts anew.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const VERBS: [&str; 18] = [
+    "init",
+    "run",
+    "begin",
+    "exec",
+    "shell",
+    "status",
+    "diff",
+    "commit",
+    "abort",
+    "list",
+    "log",
+    "show",
+    "sync",
+    "recover",
+    "check",
+    "service",
+    "completions",
+    "man",
+];
+
+/// A directory that is in no store, and an environment without surprises.
+fn atomdir(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_atomdir"));
+    command
+        .args(arguments)
+        .current_dir("/")
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .stdin(Stdio::null());
+    command
+}
+
+fn output(arguments: &[&str]) -> Output {
+    atomdir(arguments).output().expect("atomdir starts")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("output is UTF-8")
+}
+
+fn check_exit(arguments: &[&str], code: i32, message: &str) {
+    let output = output(arguments);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
+    assert!(error.contains(message), "{arguments:?}: {error}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+}
+
+#[test]
+fn help_is_as_written_down() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/help");
+    let mut pages: Vec<(String, Vec<&str>)> = vec![("atomdir".into(), vec!["--help"])];
+    pages.extend(VERBS.map(|verb| (verb.to_owned(), vec![verb, "--help"])));
+    pages.push(("service-run".into(), vec!["service", "run", "--help"]));
+    for (name, arguments) in pages {
+        let output = output(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{name}");
+        let path: PathBuf = folder.join(format!("{name}.txt"));
+        if std::env::var_os("ATOMDIR_UPDATE").is_some() {
+            fs::write(&path, &output.stdout).unwrap();
+        }
+        let expected = fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(text(&output.stdout), expected, "{} differs", path.display());
+    }
+}
+
+#[test]
+fn every_verb_gives_an_example() {
+    for verb in VERBS {
+        let output = output(&[verb, "--help"]);
+        assert!(text(&output.stdout).contains("Example"), "{verb}");
+    }
+}
+
+#[test]
+fn mistakes_exit_with_64() {
+    check_exit(&[], 64, "Usage");
+    check_exit(&["comit", "12"], 64, "similar");
+    check_exit(&["run"], 64, "<CMD>");
+    check_exit(
+        &["run", "--isolaton", "snapshot", "--", "true"],
+        64,
+        "--isolation",
+    );
+    check_exit(
+        &["run", "--isolation", "strict", "--", "true"],
+        64,
+        "serializable",
+    );
+    check_exit(&["run", "--timeout", "soon", "--", "true"], 64, "unit");
+    check_exit(&["run", "--status-fd", "9", "--", "true"], 64, "9>outcome");
+    check_exit(&["run", "--dry-run", "--ask", "--", "true"], 64, "--ask");
+    check_exit(&["commit"], 64, "<TX>");
+    check_exit(&["commit", "first"], 64, "atomdir list");
+    check_exit(&["abort"], 64, "<TX>");
+    check_exit(&["abort", "12", "--all"], 64, "--all");
+    check_exit(&["diff", "--stat", "--name-only"], 64, "--name-only");
+    check_exit(&["shell", "12", "--ask"], 64, "--ask");
+    check_exit(&["man", "comit"], 64, "comit");
+}
+
+#[test]
+fn without_a_store_there_is_nothing_to_do() {
+    check_exit(&["list"], 66, "atomdir init");
+    check_exit(&["run", "--", "true"], 66, "no store");
+    check_exit(
+        &["-C", "/proc/self/nowhere", "list"],
+        66,
+        "/proc/self/nowhere",
+    );
+    check_exit(
+        &["list", "-C", "/proc/self/nowhere"],
+        66,
+        "/proc/self/nowhere",
+    );
+}
+
+#[test]
+fn inside_a_transaction_the_store_is_out_of_reach() {
+    let output = atomdir(&["run", "--", "true"])
+        .env("ATOMDIR_TX", "12")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(64));
+    assert!(text(&output.stderr).contains("already inside transaction 12"));
+}
+
+#[test]
+fn asking_needs_a_terminal() {
+    let mut command = Command::new("setsid");
+    command.arg("--wait").arg(env!("CARGO_BIN_EXE_atomdir"));
+    let output = command
+        .args(["run", "--ask", "--", "true"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(64));
+    assert!(text(&output.stderr).contains("no terminal"));
+}
+
+#[test]
+fn failures_are_json_where_asked_for() {
+    let output = output(&["list", "--json"]);
+    assert_eq!(output.status.code(), Some(66));
+    let json: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(json["error"]["exit_code"], 66);
+    assert!(json["error"]["hint"].is_string());
+}
+
+#[test]
+fn the_outcome_is_told_where_asked_for() {
+    let script = format!(
+        "'{}' run --status-fd 3 -- true 3>&1",
+        env!("CARGO_BIN_EXE_atomdir")
+    );
+    let output = Command::new("sh")
+        .args(["-c", &script])
+        .current_dir("/")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(66));
+    assert!(
+        text(&output.stdout).starts_with("failed 66 no store"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    for arguments in [&["man"][..], &["completions", "bash"], &["--help"]] {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        drop(reader);
+        let output = atomdir(arguments).stdout(writer).output().unwrap();
+        assert_eq!(output.status.code(), Some(141), "{arguments:?}");
+        assert_eq!(text(&output.stderr), "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn manual_pages_and_completions_cover_every_verb() {
+    let folder = std::env::temp_dir().join(format!("atomdir-man-{}", std::process::id()));
+    fs::create_dir(&folder).unwrap();
+    let written = output(&["man", "--directory", folder.to_str().unwrap()]);
+    let page_of = |verb: &str| fs::read_to_string(folder.join(format!("atomdir-{verb}.1")));
+    let pages = VERBS.map(page_of);
+    fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(written.status.code(), Some(0));
+    for (verb, page) in VERBS.iter().zip(pages) {
+        assert!(page.unwrap().contains("EXTRA"), "{verb}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let output = output(&["completions", shell]);
+        for verb in VERBS {
+            assert!(text(&output.stdout).contains(verb), "{shell}: {verb}");
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! The verbs on a real store, through the service and its mounted views.
+
+mod diff;
+mod run;
+mod store;
+mod verbs;

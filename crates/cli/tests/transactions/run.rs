@@ -1,0 +1,247 @@
+use crate::store::Store;
+
+#[test]
+fn a_command_that_succeeds_commits_and_one_that_fails_changes_nothing() {
+    let store = Store::new("run");
+    let told = store.tell(&[
+        "run",
+        "--",
+        "sh",
+        "-c",
+        "echo new > file; mkdir d; pwd; cat file",
+    ]);
+    assert_eq!(told.code, Some(0), "{told:?}");
+    assert_eq!(told.out, format!("{}\nnew\n", store.path.display()));
+    assert_eq!(told.error, "");
+    assert_eq!(store.read("file").as_deref(), Some("new\n"));
+    let told = store.tell(&["run", "--", "sh", "-c", "rm file; cd d; pwd; exit 9"]);
+    assert_eq!(told.code, Some(9));
+    assert!(
+        told.error.contains("exited with 9; transaction"),
+        "{told:?}"
+    );
+    assert_eq!(store.read("file").as_deref(), Some("new\n"));
+    let told = store.tell(&["run", "-q", "--", "sh", "-c", "rm file; kill -KILL $$"]);
+    assert_eq!((told.code, told.error.as_str()), (Some(137), ""));
+    assert!(store.read("file").is_some());
+}
+
+#[test]
+fn a_command_starts_in_the_callers_directory() {
+    let store = Store::new("directory");
+    store.check(&["run", "--", "mkdir", "-p", "a/b"]);
+    let inner = store.path.join("a/b");
+    let told = store.tell(&[
+        "run",
+        "-C",
+        "a/b",
+        "--",
+        "sh",
+        "-c",
+        "pwd; echo $ATOMDIR_TX > id",
+    ]);
+    assert_eq!(told.out, format!("{}\n", inner.display()));
+    let id: u64 = store.read("a/b/id").unwrap().trim().parse().unwrap();
+    assert!(id > 0);
+}
+
+#[test]
+fn what_is_wished_is_done() {
+    let store = Store::new("wishes");
+    store.check(&["run", "--on-success", "abort", "--", "rm", "file"]);
+    assert!(store.read("file").is_some());
+    let told = store.tell(&[
+        "run",
+        "--on-error",
+        "commit",
+        "--",
+        "sh",
+        "-c",
+        "touch a; exit 3",
+    ]);
+    assert_eq!(told.code, Some(3));
+    assert!(store.read("a").is_some());
+    let told = store.shell("$ATOMDIR run --on-success keep --status-fd 3 -- touch b 3>&1");
+    let id = told
+        .out
+        .strip_prefix("kept ")
+        .unwrap_or_else(|| panic!("{told:?}"))
+        .trim();
+    assert!(store.read("b").is_none());
+    assert_eq!(store.check(&["diff", id, "--name-status"]), "A b\n");
+    store.check(&["commit", id]);
+    assert!(store.read("b").is_some());
+}
+
+#[test]
+fn a_dry_run_prints_the_changes_and_makes_none() {
+    let store = Store::new("dry");
+    let script = "echo x > new; rm file; exit 4";
+    let told = store.tell(&["run", "--dry-run", "-q", "--", "sh", "-c", script]);
+    assert_eq!((told.code, told.out.as_str()), (Some(4), "D file\nA new\n"));
+    assert!(store.read("file").is_some() && store.read("new").is_none());
+    assert_eq!(store.check(&["list"]), "");
+}
+
+#[test]
+fn the_outcome_goes_to_the_status_descriptor_and_not_to_the_command() {
+    let store = Store::new("outcome");
+    let run = |rest: &str| {
+        store
+            .shell(&format!("$ATOMDIR run --status-fd 3 {rest} 3>&1 >&2"))
+            .out
+    };
+    assert_eq!(run("-- touch a"), "committed 1\n");
+    assert_eq!(run("-- true"), "committed -\n");
+    assert_eq!(run("-- false"), "aborted\n");
+    assert_eq!(run("-- sh -c '! { : >&3; } 2> /dev/null'"), "committed -\n");
+    assert!(run("-- ./nothing").starts_with("failed 127 "));
+    let json: serde_json::Value = serde_json::from_str(&run("--json -- touch b")).unwrap();
+    assert_eq!(json["outcome"], "committed");
+    assert_eq!(
+        (&json["commit"], &json["changes_count"]),
+        (&2.into(), &1.into())
+    );
+}
+
+#[test]
+fn a_conflict_names_what_was_changed_and_by_whom() {
+    let store = Store::new("conflict");
+    let (id, view) = store.begin();
+    std::fs::write(view.join("file"), "late\n").unwrap();
+    store.check(&[
+        "run",
+        "-m",
+        "the first",
+        "--",
+        "sh",
+        "-c",
+        "echo first > file",
+    ]);
+    let told = store.tell(&["commit", &id]);
+    assert_eq!(told.code, Some(75), "{told:?}");
+    let line = told.error.lines().find(|line| line.starts_with("  file: "));
+    assert!(
+        line.is_some_and(|line| line.ends_with("(the first)")),
+        "{told:?}"
+    );
+    let told = store.tell(&["commit", &id, "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&told.error).unwrap();
+    assert_eq!(json["error"]["conflicts"][0]["path"], "file");
+    assert_eq!(json["error"]["conflicts"][0]["by"], "commit");
+    assert_eq!(json["error"]["conflicts"][0]["label"], "the first");
+    store.check(&["abort", &id]);
+    assert_eq!(store.read("file").as_deref(), Some("first\n"));
+}
+
+/// Writes `file` in the view, then, outside, as an outside writer.
+const MEDDLING: &str = "echo tried >> tries; echo mine > file; nsenter -t $PPID -m sh -c \
+                        'cd \"$0\"; [ -e meddled ] || { echo theirs > file; touch meddled; }' $PWD";
+
+#[test]
+fn a_conflict_is_retried_as_often_as_asked_and_else_kept() {
+    let store = Store::new("retry");
+    let told = store.tell(&["run", "--", "sh", "-c", MEDDLING]);
+    assert_eq!(told.code, Some(75), "{told:?}");
+    assert!(told.error.contains("by an outside writer"), "{told:?}");
+    let kept = store.json(&["list"]);
+    let id = kept["transactions"][0]["transaction"].to_string();
+    assert!(store.check(&["diff", &id]).contains("+mine"));
+    store.check(&["abort", &id]);
+    std::fs::remove_file(store.path.join("meddled")).unwrap();
+    let told = store.tell(&["run", "--retry", "5", "-v", "--", "sh", "-c", MEDDLING]);
+    assert_eq!(told.code, Some(0), "{told:?}");
+    assert!(told.error.contains("trying again"), "{told:?}");
+    assert_eq!(store.read("file").as_deref(), Some("mine\n"));
+    assert_eq!(store.read("tries").as_deref(), Some("tried\n"));
+    assert_eq!(store.check(&["list"]), "");
+}
+
+#[test]
+fn a_timeout_aborts() {
+    let store = Store::new("timeout");
+    let told = store.tell(&[
+        "run",
+        "--timeout",
+        "100ms",
+        "--",
+        "sh",
+        "-c",
+        "rm file; sleep 1000",
+    ]);
+    assert_eq!(told.code, Some(124), "{told:?}");
+    assert!(store.read("file").is_some());
+    assert_eq!(store.check(&["list"]), "");
+}
+
+#[test]
+fn signals_sent_to_us_reach_the_command() {
+    let store = Store::new("signals");
+    let script =
+        "trap 'echo caught > signal; exit 0' TERM; touch \"$READY\"; while :; do sleep 0.01; done";
+    let told = store.shell(&format!(
+        "export READY=\"$PWD.ready\"
+        $ATOMDIR run -- sh -c '{}' & process=$!
+        until [ -e \"$READY\" ]; do sleep 0.01; done
+        rm \"$READY\"; kill -TERM $process; wait $process",
+        script.replace('\'', "'\\''")
+    ));
+    assert_eq!(told.code, Some(0), "{told:?}");
+    assert_eq!(store.read("signal").as_deref(), Some("caught\n"));
+}
+
+#[test]
+fn when_we_are_killed_the_transaction_is_aborted() {
+    let store = Store::new("killed");
+    let told = store.shell(
+        "READY=\"$PWD.ready\"
+        $ATOMDIR run -- sh -c 'rm file; touch \"$0\"; sleep 1000' \"$READY\" & process=$!
+        until [ -e \"$READY\" ]; do sleep 0.01; done
+        rm \"$READY\"; command=$(pgrep -P $process); kill -KILL $process; kill $command
+        until [ \"$($ATOMDIR list)\" = '' ]; do sleep 0.01; done",
+    );
+    assert_eq!(told.code, Some(0), "{told:?}");
+    assert!(store.read("file").is_some());
+}
+
+#[test]
+fn asking_on_a_terminal_shows_the_changes_and_heeds_the_answer() {
+    let store = Store::new("ask");
+    let run = |answers: &str, rest: &str| {
+        store.shell(&format!(
+            "printf '{answers}' | NO_COLOR=1 script -qec \"$ATOMDIR run --ask {rest}\" /dev/null"
+        ))
+    };
+    let told = run("d\\nn\\n", "-- rm file");
+    assert_eq!(told.code, Some(0), "{told:?}");
+    assert!(
+        told.out.contains("D file") && told.out.contains("-old"),
+        "{told:?}"
+    );
+    assert!(told.out.contains("Commit 1 change?"), "{told:?}");
+    assert!(store.read("file").is_some());
+    run("yes\\n", "-- rm file");
+    assert!(store.read("file").is_none());
+    assert_eq!(store.check(&["list"]), "");
+}
+
+#[test]
+fn without_the_right_to_namespaces_the_command_runs_under_the_views_path() {
+    let store = Store::new("forbidden");
+    // A user namespace without any more of them, and no right to make mounts.
+    let told = store.shell(
+        "setpriv --bounding-set -sys_admin --inh-caps -sys_admin unshare --user --map-root-user \
+         sh -c 'echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set \
+         -sys_admin --inh-caps -sys_admin \"$ATOMDIR\" run -v -- sh -c \"pwd; echo new > file\"'",
+    );
+    assert_eq!(told.code, Some(0), "{told:?}");
+    assert!(
+        told.error.contains("not under the store's own path"),
+        "{told:?}"
+    );
+    assert!(
+        !told.out.starts_with(&store.path.display().to_string()),
+        "{told:?}"
+    );
+    assert_eq!(store.read("file").as_deref(), Some("new\n"));
+}

@@ -1,0 +1,104 @@
+//! A store of one test's own, whose service ends with it.
+
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+pub const ATOMDIR: &str = env!("CARGO_BIN_EXE_atomdir");
+
+pub struct Store {
+    pub path: PathBuf,
+}
+
+/// What a command printed and exited with.
+#[derive(Debug)]
+pub struct Told {
+    pub code: Option<i32>,
+    pub out: String,
+    pub error: String,
+}
+
+impl Store {
+    /// Holds `file` with the text "old\n".
+    pub fn new(name: &str) -> Store {
+        let parent = std::env::temp_dir()
+            .canonicalize()
+            .expect("temporary directory");
+        let path = parent.join(format!("atomdir-cli-{name}-{}", std::process::id()));
+        fs::create_dir(&path).expect("new directory");
+        let store = Store { path };
+        fs::write(store.path.join("file"), "old\n").expect("new file");
+        store.check(&["init"]);
+        store
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(ATOMDIR);
+        command
+            .args(arguments)
+            .current_dir(&self.path)
+            .stdin(Stdio::null());
+        command.env_remove("ATOMDIR_TX");
+        command
+    }
+
+    pub fn tell(&self, arguments: &[&str]) -> Told {
+        Told::of(self.command(arguments).output().expect("atomdir starts"))
+    }
+
+    /// What it prints; it must exit 0.
+    pub fn check(&self, arguments: &[&str]) -> String {
+        let told = self.tell(arguments);
+        assert_eq!(told.code, Some(0), "{arguments:?}: {told:?}");
+        told.out
+    }
+
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        let out = self.check(&[arguments, &["--json"]].concat());
+        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {out}"))
+    }
+
+    /// A script in the store's directory, with the program as `$ATOMDIR`.
+    pub fn shell(&self, script: &str) -> Told {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", script])
+            .current_dir(&self.path)
+            .stdin(Stdio::null());
+        command.env("ATOMDIR", ATOMDIR).env_remove("ATOMDIR_TX");
+        Told::of(command.output().expect("sh starts"))
+    }
+
+    pub fn read(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.path.join(name)).ok()
+    }
+
+    /// Begins a transaction: its id and its view.
+    pub fn begin(&self) -> (String, PathBuf) {
+        let out = self.check(&["begin"]);
+        let mut lines = out.lines();
+        let id = lines.next().unwrap_or_default().to_owned();
+        let view = Path::new(lines.next().unwrap_or_default()).to_owned();
+        assert_eq!(lines.next(), None);
+        (id, view)
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let _ = self.command(&["service", "stop"]).output();
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+impl Told {
+    fn of(output: Output) -> Told {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        Told {
+            code: output.status.code(),
+            out: text(&output.stdout),
+            error: text(&output.stderr),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+use crate::store::Store;
+
+#[test]
+fn init_again_is_harmless() {
+    let store = Store::new("init");
+    let json = store.json(&["init"]);
+    assert_eq!(json["created"], false);
+    assert_eq!(json["store"], store.path.to_str().unwrap());
+}
+
+#[test]
+fn a_transaction_is_begun_entered_shown_and_committed() {
+    let store = Store::new("verbs");
+    let (id, view) = store.begin();
+    assert_eq!(std::fs::read_to_string(view.join("file")).unwrap(), "old\n");
+    store.check(&[
+        "exec",
+        &id,
+        "--",
+        "sh",
+        "-c",
+        "echo new > file; mv file moved",
+    ]);
+    let told = store.tell(&["exec", &id, "--", "sh", "-c", "cat moved; exit 5"]);
+    assert_eq!((told.code, told.out.as_str()), (Some(5), "new\n"));
+    let status = store.check(&["status"]);
+    assert!(
+        status.starts_with(&format!("transaction {id}\n")),
+        "{status}"
+    );
+    let json = store.json(&["status", &id]);
+    assert_eq!(json["view"], view.to_str().unwrap());
+    assert_eq!(json["isolation"], "snapshot");
+    assert_eq!(json["detached"], true);
+    assert_eq!(
+        store.json(&["list"])["transactions"][0]["transaction"].to_string(),
+        id
+    );
+    assert!(store.read("moved").is_none());
+    let committed = store.json(&["commit", &id]);
+    assert_eq!(
+        (&committed["outcome"], &committed["commit"]),
+        (&"committed".into(), &1.into())
+    );
+    assert_eq!(store.read("moved").as_deref(), Some("new\n"));
+    assert_eq!(store.tell(&["commit", &id]).code, Some(66));
+    assert_eq!(store.tell(&["status", "4242"]).code, Some(66));
+}
+
+#[test]
+fn several_open_transactions_must_be_named() {
+    let store = Store::new("several");
+    let (first, _) = store.begin();
+    let (second, _) = store.begin();
+    let told = store.tell(&["diff"]);
+    assert_eq!(told.code, Some(64));
+    assert!(
+        told.error.contains(&format!("{first}, {second}")),
+        "{told:?}"
+    );
+    assert!(store.check(&["status"]).contains("LABEL"));
+    assert_eq!(store.json(&["abort", "--all"])["aborted"], 2);
+    let told = store.tell(&["diff"]);
+    assert_eq!(told.code, Some(66));
+}
+
+#[test]
+fn commits_are_listed_newest_first_and_shown() {
+    let store = Store::new("log");
+    store.check(&["run", "-m", "one", "--", "touch", "a"]);
+    store.check(&[
+        "run",
+        "--durability",
+        "lazy",
+        "--",
+        "sh",
+        "-c",
+        "mv a b; rm file",
+    ]);
+    store.check(&["sync"]);
+    let log = store.json(&["log"]);
+    assert_eq!(log["commits"][0]["commit"], 2);
+    assert_eq!(log["commits"][0]["label"], "sh -c mv a b; rm file");
+    assert_eq!(log["commits"][1]["label"], "one");
+    assert_eq!(store.check(&["log", "-n", "1"]).lines().count(), 1);
+    let shown = store.check(&["show", "2"]);
+    assert!(shown.ends_with("\nR a -> b\nD file\n"), "{shown}");
+    assert_eq!(store.json(&["show", "1"])["changes"][0]["change"], "A");
+    assert_eq!(store.tell(&["show", "77"]).code, Some(66));
+}
+
+#[test]
+fn the_service_starts_by_itself_and_stops_when_told() {
+    let store = Store::new("service");
+    assert_eq!(store.json(&["service", "stop"])["stopped"], false);
+    assert_eq!(store.tell(&["service", "status"]).code, Some(66));
+    let started = store.json(&["service", "start"]);
+    assert_eq!(started["started"], true);
+    let status = store.json(&["service", "status"]);
+    assert_eq!(status["process"], started["process"]);
+    assert_eq!(status["open_transactions"], 0);
+    store.begin();
+    assert!(store.check(&["service", "status"]).contains("1 open"));
+    assert_eq!(store.json(&["service", "stop"])["transactions_aborted"], 1);
+    let recovered = store.json(&["recover"]);
+    assert_eq!(recovered["recovered_now"], true);
+    let checked = store.json(&["check"]);
+    assert_eq!(checked["problems"], serde_json::json!([]));
+}
+
+#[test]
+fn a_shell_without_a_terminal_ends_as_run_does() {
+    let store = Store::new("shell");
+    let told = store.shell("echo 'echo new > file' | SHELL=/bin/sh $ATOMDIR shell");
+    assert_eq!(told.code, Some(0), "{told:?}");
+    assert_eq!(store.read("file").as_deref(), Some("new\n"));
+    let told = store.shell("echo 'rm file; exit 6' | SHELL=/bin/sh $ATOMDIR shell");
+    assert_eq!(told.code, Some(6), "{told:?}");
+    assert!(store.read("file").is_some());
+    let (id, _) = store.begin();
+    store.shell(&format!(
+        "echo 'touch x' | SHELL=/bin/sh $ATOMDIR shell {id}"
+    ));
+    assert_eq!(store.check(&["diff", "--name-status"]), "A x\n");
+}
+
+#[test]
+fn on_a_terminal_a_shell_asks_at_its_end() {
+    let store = Store::new("interactive");
+    let told = store.shell(
+        "{ echo 'rm file'; echo 'false'; echo exit; echo y; } |
+         NO_COLOR=1 SHELL=/bin/sh script -qec \"$ATOMDIR shell\" /dev/null",
+    );
+    assert!(told.out.contains("(transaction "), "{told:?}");
+    assert!(told.out.contains("Commit 1 change?"), "{told:?}");
+    assert!(store.read("file").is_none());
+}

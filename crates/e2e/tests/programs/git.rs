@@ -1,0 +1,103 @@
+//! A repository made, filled, changed and packed.
+
+use atomdir_testing::{Scenario, pick, tools_present};
+
+/// Fixed authors, dates and one thread make two runs write the same objects.
+const ENVIRONMENT: &str = r#"
+export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org GIT_AUTHOR_DATE='1700000000 +0000'
+export GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org GIT_COMMITTER_DATE='1700000000 +0000'
+export GIT_CONFIG_COUNT=4
+export GIT_CONFIG_KEY_0=pack.threads GIT_CONFIG_VALUE_0=1
+export GIT_CONFIG_KEY_1=gc.auto GIT_CONFIG_VALUE_1=0
+export GIT_CONFIG_KEY_2=init.defaultBranch GIT_CONFIG_VALUE_2=main
+export GIT_CONFIG_KEY_3=core.untrackedCache GIT_CONFIG_VALUE_3=false
+"#;
+
+/// Files that are all different, in directories of a hundred.
+fn fill(files: usize) -> String {
+    format!(
+        r#"awk 'BEGIN {{ for (i = 0; i < {files}; i++) {{
+            d = "dir" int(i / 1000) "/sub" int(i / 100) % 10
+            if (!(d in made)) {{ system("mkdir -p " d); made[d] = 1 }}
+            f = d "/file" i ".txt"
+            for (l = 0; l < i % 30 + 1; l++) print "file", i, "line", l > f
+            close(f)
+        }} }}'
+"#
+    )
+}
+
+/// The index holds inode numbers and change times, so it differs; what git
+/// reads from it is printed instead.
+#[test]
+fn add_commit_and_collect_garbage() {
+    if !tools_present("git", &["git", "awk"]) {
+        return;
+    }
+    let script = format!(
+        r#"{ENVIRONMENT}
+git init -q .
+git add .
+git commit -q -m first
+git rm -q -r dir0/sub3
+echo changed | tee -a dir0/sub1/*.txt > /dev/null
+git mv dir0/sub2 dir1/moved
+git add . && git commit -q -m second
+git checkout -q -b other HEAD~1
+echo other >> dir0/sub4/file400.txt
+git commit -q -a -m other
+git checkout -q main
+git merge -q -m merged other
+git tag v1
+git stash list
+git gc -q --prune=now --no-detach 2>/dev/null || git gc -q --prune=now
+git fsck --full --strict
+git count-objects
+git ls-files -s | sha256sum
+git log --format='%H %s' --stat | sha256sum
+git status --porcelain
+"#
+    );
+    Scenario::shell("git", &script)
+        .prepare(&fill(pick(4_000, 20_000)))
+        .same_output()
+        .without(".git/index")
+        .check();
+}
+
+/// A repository that was there before: objects packed, hard links of a local
+/// clone, a work tree taken apart and put back.
+#[test]
+fn clone_rebase_and_reset() {
+    if !tools_present("git", &["git", "awk"]) {
+        return;
+    }
+    let prepare = format!(
+        "{ENVIRONMENT}mkdir origin && cd origin\n{}\ngit init -q . && git add . && git commit -q -m base\n\
+         for n in 1 2 3 4 5; do echo $n >> dir0/sub$n/file${{n}}00.txt; git commit -q -a -m change$n; done\n",
+        fill(600)
+    );
+    let script = format!(
+        r#"{ENVIRONMENT}
+export GIT_CONFIG_COUNT=5 GIT_CONFIG_KEY_4=safe.directory GIT_CONFIG_VALUE_4='*'
+git clone -q --local origin copy
+cd copy
+git checkout -q -b topic HEAD~3
+echo topic > topic.txt && git add topic.txt && git commit -q -m topic
+git rebase -q main
+git reset -q --hard HEAD~4
+git clean -qfd
+git worktree add -q -b second ../second topic
+cd ../second && git log --format='%H %s' && git status --porcelain
+cd ../origin && git fetch -q ../copy topic:topic && git gc -q --prune=now
+git fsck --full
+"#
+    );
+    Scenario::shell("git-clone", &script)
+        .prepare(&prepare)
+        .same_output()
+        .without("origin/.git/index")
+        .without("copy/.git/index")
+        .without("copy/.git/worktrees/second/index")
+        .check();
+}

@@ -1,0 +1,149 @@
+//! The small programs of `src/bin/posix_programs`: each says itself what must
+//! be so, and the harness compares what it printed and left.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use atomdir_testing::tree::{CompareOptions, assert_equal};
+use atomdir_testing::{
+    Action, Scenario, Scratch, Store, User, capture_output, full_tier, helper, look,
+};
+
+fn scenario(program: &str) -> Scenario {
+    let call = |verb: &str| {
+        Action::Program(
+            [&*helper("posix_programs").to_string_lossy(), verb, program]
+                .map(str::to_owned)
+                .to_vec(),
+        )
+    };
+    Scenario::new(program, call("run"))
+        .prepare_by(call("prepare"))
+        .same_output()
+}
+
+/// One test for each program, and the list of them.
+macro_rules! programs {
+    ($($name:ident $(. $option:ident)*;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                scenario(stringify!($name))$(.$option())*.check();
+            }
+        )*
+
+        const TESTED: &[&str] = &["deep_directories", $(stringify!($name)),*];
+    };
+}
+
+programs! {
+    appending;
+    attributes.explicit_times;
+    device_nodes;
+    directory_reading;
+    executing;
+    fifos;
+    file_io;
+    hard_links;
+    large_files.holes;
+    locks;
+    names;
+    notifications;
+    open_files;
+    random_file_io;
+    renames;
+    shared_mappings;
+    sockets;
+    sparse_files;
+    symbolic_links;
+    temporary_files;
+    threads;
+    working_directory;
+}
+
+#[test]
+fn every_program_has_its_test() {
+    let mut command = Command::new(helper("posix_programs"));
+    let listed = capture_output(command.arg("list")).expect(0).text();
+    let listed: BTreeSet<&str> = listed.lines().collect();
+    assert_eq!(listed, TESTED.iter().copied().collect());
+}
+
+/// For an ordinary user other parts of the kernel are at work: fusermount3, a
+/// user namespace. Left out are the programs that need root.
+#[test]
+fn as_an_ordinary_user() {
+    const QUICK: &[&str] = &["locks", "shared_mappings", "temporary_files"];
+    const FULL: &[&str] = &[
+        "appending",
+        "directory_reading",
+        "fifos",
+        "file_io",
+        "hard_links",
+        "large_files",
+        "names",
+        "notifications",
+        "open_files",
+        "random_file_io",
+        "renames",
+        "sockets",
+        "sparse_files",
+        "threads",
+        "working_directory",
+    ];
+    let more = if full_tier() { FULL } else { &[] };
+    for program in QUICK.iter().chain(more) {
+        scenario(program).as_ordinary_user().check();
+    }
+}
+
+/// No tool can copy a tree that is deeper than paths may be long, so both runs
+/// start from trees made for them.
+#[test]
+fn deep_directories() {
+    let scratch = Scratch::new("deep_directories");
+    let helper = helper("posix_programs");
+    let call = |verb: &str, directory: &Path| {
+        let mut command = Command::new(&helper);
+        command
+            .args([verb, "deep_directories"])
+            .current_dir(directory);
+        capture_output(&mut command).expect(0).text()
+    };
+    let (plain, base) = (scratch.join("plain"), scratch.join("base"));
+    for directory in [&plain, &base] {
+        fs::create_dir(directory).expect("the scratch directory is ours");
+        call("prepare", directory);
+    }
+    let said = call("run", &plain);
+
+    let store = Store::init(&base, &User::root(scratch.path()));
+    let before = look(&base);
+    let run = |end: &str| {
+        let command = [
+            helper.as_os_str(),
+            "run".as_ref(),
+            "deep_directories".as_ref(),
+        ];
+        let options = ["run", "--on-success", end, "--"].map(OsStr::new);
+        store.call(options.iter().chain(&command)).expect(0).text()
+    };
+    run("abort");
+    assert_equal(
+        "aborted",
+        &before,
+        &look(&base),
+        &CompareOptions::untouched(),
+    );
+    assert_eq!(run("commit"), said);
+    assert_equal(
+        "committed",
+        &look(&plain),
+        &look(&base),
+        &CompareOptions::alike(),
+    );
+    store.assert_at_rest();
+}

@@ -1,0 +1,103 @@
+//! Random changes inside files, round after round, each round a transaction:
+//! what the model in the helper program says must be in the base after every
+//! commit, in every view begun in the meantime until that view ends, and
+//! nowhere after an abort.
+
+use std::process::Command;
+
+use atomdir_testing::{Fixture, Random, View, capture_output, helper, pick};
+
+struct Rounds {
+    fixture: Fixture,
+    seed: String,
+    committed: u64,
+    /// Views begun when so many rounds were committed.
+    old_views: Vec<(View, u64)>,
+}
+
+impl Rounds {
+    fn new(seed: u64) -> Self {
+        let seed = seed.to_string();
+        let prepare = format!("'{}' child random_file_io prepare {seed}", program());
+        Self {
+            fixture: Fixture::new("random-files", &prepare),
+            seed,
+            committed: 0,
+            old_views: Vec::new(),
+        }
+    }
+
+    fn script(&self, role: &str, rounds: u64) -> String {
+        format!(
+            "exec '{}' child random_file_io {role} {} {rounds}",
+            program(),
+            self.seed
+        )
+    }
+
+    fn write(&mut self, end: &str) {
+        let script = self.script("write", self.committed);
+        let options = ["--on-success", end, "--on-error", "abort"];
+        self.fixture.store.run_with(&options, &script).expect(0);
+        if end == "commit" {
+            self.committed += 1;
+        }
+    }
+
+    fn check_base(&self) {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &self.script("check", self.committed)]);
+        capture_output(command.current_dir(&self.fixture.base)).expect(0);
+    }
+
+    fn begin(&mut self) {
+        self.old_views
+            .push((self.fixture.store.begin(), self.committed));
+    }
+
+    /// What was begun in the past sees the past.
+    fn check_old_view(&self, number: usize) {
+        let (view, rounds) = &self.old_views[number];
+        self.fixture
+            .store
+            .exec(view, &self.script("check", *rounds))
+            .expect(0);
+    }
+
+    fn end_old_view(&mut self, number: usize) {
+        let (view, _) = self.old_views.swap_remove(number);
+        self.fixture.store.abort(&view).expect(0);
+    }
+}
+
+fn program() -> String {
+    helper("posix_programs").to_string_lossy().into_owned()
+}
+
+#[test]
+fn agree_with_the_model_round_after_round() {
+    let mut random = Random::for_test("random_files");
+    let mut rounds = Rounds::new(random.number() >> 32);
+    for _ in 0..pick(25, 250) {
+        match random.below(10) {
+            0 => rounds.write("abort"),
+            1 if rounds.old_views.len() < 4 => rounds.begin(),
+            2 if !rounds.old_views.is_empty() => {
+                rounds.end_old_view(random.below(rounds.old_views.len()));
+            }
+            _ => rounds.write("commit"),
+        }
+        if !rounds.old_views.is_empty() {
+            rounds.check_old_view(random.below(rounds.old_views.len()));
+        } else if random.chance(4) {
+            rounds.fixture.store.call(["service", "stop"]).expect(0);
+        }
+        rounds.check_base();
+    }
+    while let Some(number) = rounds.old_views.len().checked_sub(1) {
+        rounds.check_old_view(number);
+        rounds.end_old_view(number);
+    }
+    rounds.check_base();
+    rounds.fixture.store.assert_at_rest();
+}

@@ -1,0 +1,113 @@
+//! Processes that outlive the command they belong to. The transaction ends
+//! with the command: what they do afterwards is an error, and lands nowhere.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use atomdir_testing::tree::{CompareOptions, assert_equal};
+use atomdir_testing::{Fixture, shell};
+
+/// Starts a process that does not end with the script, and waits for the file
+/// `go` outside before it tries to write by every way it knows. What came of
+/// it goes to the file `tried`, which appears whole.
+const SURVIVOR: &str = r#"
+mkdir directory && echo written in time > directory/file && echo in time > kept
+(
+    exec 3>> kept
+    cd directory
+    while [ ! -e OUTSIDE/go ]; do sleep 0.02; done
+    {
+        { echo late >&3; } && echo "an open file was written"
+        echo late > late && echo "a file was made"
+        echo late > ../kept && echo "a file was replaced"
+        rm file && echo "a file was removed"
+        mv file moved && echo "a file was moved"
+        cat file && echo "a file was read"
+        echo end
+    } > OUTSIDE/trying 2> OUTSIDE/errors
+    mv OUTSIDE/trying OUTSIDE/tried
+) < /dev/null > /dev/null 2>&1 &
+"#;
+
+fn survivor(outside: &Path) -> String {
+    SURVIVOR.replace("OUTSIDE", &outside.to_string_lossy())
+}
+
+/// What the survivor managed to do after it was told to go on.
+fn let_go(outside: &Path) -> Vec<String> {
+    fs::write(outside.join("go"), "").expect("the scratch directory can be written");
+    let tried = outside.join("tried");
+    while !tried.exists() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let text = fs::read_to_string(&tried).expect("it is there");
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Reading is no harm: pages the kernel still holds may be read on.
+fn assert_no_writes(did: &[String]) {
+    let harm: Vec<&String> = did
+        .iter()
+        .filter(|line| !line.contains("was read") && !line.contains("in time") && *line != "end")
+        .collect();
+    assert!(harm.is_empty(), "after the end of the transaction {harm:?}");
+}
+
+#[test]
+fn cannot_change_what_was_committed() {
+    let fixture = Fixture::new("survivors-commit", "echo old > kept");
+    let outside = fixture.scratch.path();
+    fixture.store.run(&survivor(outside)).expect(0);
+    let committed = fixture.look();
+    assert_eq!(
+        fs::read_to_string(fixture.base.join("kept")).expect("committed"),
+        "in time\n"
+    );
+    assert_no_writes(&let_go(outside));
+    fixture.store.run("echo the next > next").expect(0);
+    shell(&fixture.base, "rm next");
+    let mut options = CompareOptions::untouched();
+    options.root = false;
+    assert_equal(
+        "after the survivor's writes",
+        &committed,
+        &fixture.look(),
+        &options,
+    );
+    fixture.store.assert_at_rest();
+}
+
+#[test]
+fn cannot_revive_what_was_aborted() {
+    let fixture = Fixture::new("survivors-abort", "echo old > kept");
+    let outside = fixture.scratch.path();
+    let before = fixture.look();
+    fixture
+        .store
+        .run(&format!("{}\nexit 3", survivor(outside)))
+        .expect(3);
+    assert_no_writes(&let_go(outside));
+    assert_equal(
+        "after an abort",
+        &before,
+        &fixture.look(),
+        &CompareOptions::untouched(),
+    );
+    fixture.store.assert_at_rest();
+}
+
+/// The service must end, and its mounts go, even though a process still
+/// stands in a view.
+#[test]
+fn do_not_keep_the_service() {
+    let fixture = Fixture::new("survivors-stop", "echo old > kept");
+    let outside = fixture.scratch.path();
+    fixture.store.run(&survivor(outside)).expect(0);
+    fixture.store.assert_at_rest();
+    assert_no_writes(&let_go(outside));
+    assert_eq!(
+        fs::read_to_string(fixture.base.join("kept")).expect("committed"),
+        "in time\n"
+    );
+}

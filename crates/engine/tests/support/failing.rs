@@ -1,0 +1,108 @@
+//! A disk that stops answering at a chosen call, as if the process were killed.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use atomdir_disk::{
+    Access, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, LinuxDisk, Name, NewNode, Owner,
+    RenameMode, Result, Stat, Times,
+};
+
+#[derive(Clone)]
+pub struct FailingDisk {
+    inner: Arc<LinuxDisk>,
+    /// Changes that still succeed.
+    left: Arc<AtomicI64>,
+    error: Errno,
+    /// Whether everything fails from then on, or that one call only.
+    forever: bool,
+}
+
+impl FailingDisk {
+    pub fn new(error: Errno, forever: bool) -> FailingDisk {
+        let left = Arc::new(AtomicI64::new(i64::MAX));
+        FailingDisk {
+            inner: Arc::new(LinuxDisk::new()),
+            left,
+            error,
+            forever,
+        }
+    }
+
+    pub fn fail_after(&self, changes: i64) {
+        self.left.store(changes, Ordering::SeqCst);
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.left.load(Ordering::SeqCst) < 0
+    }
+
+    fn change(&self) -> Result<()> {
+        let left = self.left.fetch_sub(1, Ordering::SeqCst);
+        if left == 0 || (left < 0 && self.forever) {
+            Err(self.error)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn look(&self) -> Result<()> {
+        if self.forever && self.has_failed() {
+            Err(self.error)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+macro_rules! delegate {
+    ($guard:ident: $(fn $name:ident(&self, $($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(fn $name(&self, $($argument: $type),*) -> $result {
+            self.$guard()?;
+            self.inner.$name($($argument),*)
+        })*
+    };
+}
+
+impl Disk for FailingDisk {
+    type Handle = OwnedFd;
+
+    delegate! { look:
+        fn open(&self, directory: &OwnedFd, name: &Name, access: Access) -> Result<OwnedFd>;
+        fn stat(&self, object: &OwnedFd) -> Result<Stat>;
+        fn stat_at(&self, directory: &OwnedFd, name: &Name) -> Result<Stat>;
+        fn list(&self, directory: &OwnedFd) -> Result<Vec<DirectoryEntry>>;
+        fn read_link(&self, directory: &OwnedFd, name: &Name) -> Result<Vec<u8>>;
+        fn read_at(&self, file: &OwnedFd, buffer: &mut [u8], offset: u64) -> Result<usize>;
+        fn next_data(&self, file: &OwnedFd, offset: u64) -> Result<Option<Extent>>;
+        fn xattr(&self, object: &OwnedFd, name: &[u8]) -> Result<Vec<u8>>;
+        fn xattr_names(&self, object: &OwnedFd) -> Result<Vec<Vec<u8>>>;
+        fn status(&self, object: &OwnedFd) -> Result<FileSystemStatus>;
+        fn try_lock(&self, file: &OwnedFd) -> Result<()>;
+        fn may_access(&self, object: &OwnedFd, bits: u32) -> Result<bool>;
+    }
+
+    delegate! { change:
+        fn create(&self, directory: &OwnedFd, name: &Name, mode: u32) -> Result<OwnedFd>;
+        fn make(&self, directory: &OwnedFd, name: &Name, node: &NewNode, mode: u32) -> Result<()>;
+        fn link(&self, from: (&OwnedFd, &Name), to: (&OwnedFd, &Name)) -> Result<()>;
+        fn rename(&self, from: (&OwnedFd, &Name), to: (&OwnedFd, &Name), mode: RenameMode) -> Result<()>;
+        fn unlink(&self, directory: &OwnedFd, name: &Name) -> Result<()>;
+        fn remove_directory(&self, directory: &OwnedFd, name: &Name) -> Result<()>;
+        fn write_at(&self, file: &OwnedFd, data: &[u8], offset: u64) -> Result<()>;
+        fn set_length(&self, file: &OwnedFd, length: u64) -> Result<()>;
+        fn allocate(&self, file: &OwnedFd, offset: u64, length: u64) -> Result<()>;
+        fn punch_hole(&self, file: &OwnedFd, offset: u64, length: u64) -> Result<()>;
+        fn copy_range(&self, from: (&OwnedFd, u64), to: (&OwnedFd, u64), length: u64) -> Result<u64>;
+        fn set_mode(&self, object: &OwnedFd, mode: u32) -> Result<()>;
+        fn set_owner(&self, object: &OwnedFd, owner: Owner) -> Result<()>;
+        fn set_times(&self, object: &OwnedFd, times: Times) -> Result<()>;
+        fn set_xattr(&self, object: &OwnedFd, name: &[u8], value: &[u8]) -> Result<()>;
+        fn remove_xattr(&self, object: &OwnedFd, name: &[u8]) -> Result<()>;
+        fn sync(&self, file: &OwnedFd) -> Result<()>;
+        fn sync_data(&self, file: &OwnedFd) -> Result<()>;
+        fn sync_directory(&self, directory: &OwnedFd) -> Result<()>;
+        fn sync_file_system(&self, object: &OwnedFd) -> Result<()>;
+    }
+}

@@ -1,0 +1,124 @@
+//! A store in a temporary directory, a model of a tree, and random operations
+//! that are done to both.
+#![allow(dead_code)] // Each test uses a part of it.
+
+pub mod failing;
+pub mod model;
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use atomdir_disk::{Disk, LinuxDisk, Name, Timestamp};
+use atomdir_engine::{
+    BeginOptions, Clock, Durability, Isolation, Options, Privileges, Store, Transaction,
+};
+
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .expect("the clock is past 1970");
+        Timestamp {
+            seconds: now.as_secs() as i64,
+            nanoseconds: now.subsec_nanos(),
+        }
+    }
+}
+
+/// A directory that goes when the test ends, however it ends.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new() -> Scratch {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("atomdir-engine-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).expect("the temporary directory takes a directory");
+        std::fs::create_dir(path.join(".atomdir")).expect("a fresh directory takes an entry");
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+pub fn create(root: &Path) {
+    let control = handle(&root.join(".atomdir"));
+    Store::create(&LinuxDisk::new(), &control, [7; 16]).expect("a fresh store can be made");
+}
+
+fn handle(path: &Path) -> OwnedFd {
+    LinuxDisk::open_root(path).expect("the directory opens")
+}
+
+pub fn open_with<D: Disk<Handle = OwnedFd>>(
+    disk: D,
+    root: &Path,
+) -> Result<Store<D>, atomdir_engine::StoreError> {
+    let user = rustix::process::geteuid().as_raw();
+    let options = Options {
+        clock: Arc::new(SystemClock),
+        handles_max: 64,
+        privileges: Privileges {
+            user,
+            groups: vec![0],
+            all: user == 0,
+        },
+    };
+    let hidden = Some(Name::new(b".atomdir").expect("it is a name"));
+    let opened = Store::open(
+        disk,
+        handle(root),
+        handle(&root.join(".atomdir")),
+        hidden,
+        options,
+    );
+    opened.map(|(store, _)| store)
+}
+
+pub fn open(root: &Path) -> Store<LinuxDisk> {
+    open_with(LinuxDisk::new(), root).expect("the store opens")
+}
+
+pub fn begin<D: Disk>(store: &Store<D>) -> Arc<Transaction<D>> {
+    let options = BeginOptions {
+        owner: 0,
+        isolation: Isolation::Snapshot,
+        durability: Durability::Durable,
+        label: b"test".to_vec(),
+    };
+    store.begin(options).expect("a transaction begins")
+}
+
+/// A small generator whose seed is printed by whoever fails.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        ((self.0 >> 11) % bound.max(1) as u64) as usize
+    }
+}
+
+/// The seeds of a test: one that was asked for, or so many from the first on.
+pub fn seeds(count: u64) -> Vec<u64> {
+    match std::env::var("ATOMDIR_SEED") {
+        Ok(seed) => vec![seed.parse().expect("ATOMDIR_SEED is a number")],
+        Err(_) => (1..=count).collect(),
+    }
+}

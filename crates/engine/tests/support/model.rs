@@ -1,0 +1,512 @@
+//! A tree in memory, taken from a view, from the base, or grown by operations.
+
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use atomdir_disk::{Disk, Errno, Kind, RenameMode};
+use atomdir_engine::{Caller, NewNode, NodeId, SetAttributes, Transaction};
+
+use super::Random;
+
+pub const CALLER: Caller = Caller { user: 0, group: 0 };
+
+/// Objects by number; a directory's entries by name.
+#[derive(Debug, Clone)]
+pub struct Model {
+    objects: BTreeMap<usize, Object>,
+    next: usize,
+}
+
+#[derive(Debug, Clone)]
+enum Object {
+    Directory {
+        entries: BTreeMap<Vec<u8>, usize>,
+        mode: u32,
+    },
+    File {
+        contents: Vec<u8>,
+        mode: u32,
+    },
+    Symlink(Vec<u8>),
+}
+
+/// What can be compared: path to description; hard links by first path.
+pub type Tree = BTreeMap<Vec<u8>, String>;
+
+const ROOT: usize = 0;
+
+impl Model {
+    pub fn new() -> Model {
+        let root = Object::Directory {
+            entries: BTreeMap::new(),
+            mode: 0o755,
+        };
+        Model {
+            objects: BTreeMap::from([(ROOT, root)]),
+            next: 1,
+        }
+    }
+
+    pub fn tree(&self) -> Tree {
+        let mut tree = Tree::new();
+        let mut firsts = BTreeMap::new();
+        self.walk(ROOT, b"", &mut tree, &mut firsts);
+        tree
+    }
+
+    fn walk(
+        &self,
+        directory: usize,
+        path: &[u8],
+        tree: &mut Tree,
+        firsts: &mut BTreeMap<usize, Vec<u8>>,
+    ) {
+        let Object::Directory { entries, .. } = &self.objects[&directory] else {
+            return;
+        };
+        for (name, id) in entries {
+            let path = join(path, name);
+            let description = match &self.objects[id] {
+                Object::Directory { mode, .. } => format!("directory {mode:o}"),
+                Object::Symlink(target) => format!("symlink {}", target.escape_ascii()),
+                Object::File { contents, mode } => {
+                    let first = firsts.entry(*id).or_insert_with(|| path.clone());
+                    describe_file(contents, *mode, first)
+                }
+            };
+            tree.insert(path.clone(), description);
+            self.walk(*id, &path, tree, firsts);
+        }
+    }
+
+    fn directories(&self) -> Vec<(Vec<u8>, usize)> {
+        let mut found = vec![(Vec::new(), ROOT)];
+        let mut at = 0;
+        while at < found.len() {
+            let (path, id) = found[at].clone();
+            for (name, child) in self.entries(id) {
+                if matches!(self.objects[child], Object::Directory { .. }) {
+                    found.push((join(&path, name), *child));
+                }
+            }
+            at += 1;
+        }
+        found
+    }
+
+    fn entries(&self, id: usize) -> &BTreeMap<Vec<u8>, usize> {
+        match &self.objects[&id] {
+            Object::Directory { entries, .. } => entries,
+            _ => panic!("not a directory"),
+        }
+    }
+
+    fn entries_mut(&mut self, id: usize) -> &mut BTreeMap<Vec<u8>, usize> {
+        match self.objects.get_mut(&id) {
+            Some(Object::Directory { entries, .. }) => entries,
+            _ => panic!("not a directory"),
+        }
+    }
+
+    fn add(&mut self, directory: usize, name: &[u8], object: Object) {
+        let id = self.next;
+        self.next += 1;
+        self.objects.insert(id, object);
+        self.entries_mut(directory).insert(name.to_vec(), id);
+    }
+
+    fn is_directory(&self, id: usize) -> bool {
+        matches!(self.objects[&id], Object::Directory { .. })
+    }
+
+    fn is_below(&self, ancestor: usize, id: usize) -> bool {
+        ancestor == id
+            || (self.is_directory(ancestor)
+                && self
+                    .entries(ancestor)
+                    .values()
+                    .any(|child| self.is_below(*child, id)))
+    }
+
+    /// One random operation, done to the model and to the view; they must
+    /// agree on whether it can be done.
+    pub fn step<D: Disk>(&mut self, random: &mut Random, view: &Transaction<D>) {
+        let directories = self.directories();
+        let mut pick = || directories[random.below(directories.len())].clone();
+        let ((from_path, from), (to_path, to)) = (pick(), pick());
+        let name = name(random);
+        let other = self.some_name(random, from);
+        let parent = resolve(view, &from_path);
+        let new_parent = resolve(view, &to_path);
+        let context = format!(
+            "in {:?}: {:?}, {:?} and {:?}",
+            from_path.escape_ascii().to_string(),
+            name.escape_ascii().to_string(),
+            other.escape_ascii().to_string(),
+            to_path.escape_ascii().to_string()
+        );
+        match random.below(16) {
+            0..=2 => self.write(random, view, (parent, from), &other, &context),
+            3 => {
+                let result = view.create(parent, &name, NewNode::Directory, 0o755, 0, CALLER);
+                if self.agree(
+                    result.map(|_| ()),
+                    !self.entries(from).contains_key(&name),
+                    &context,
+                ) {
+                    let entries = BTreeMap::new();
+                    self.add(
+                        from,
+                        &name,
+                        Object::Directory {
+                            entries,
+                            mode: 0o755,
+                        },
+                    );
+                }
+            }
+            4 => {
+                let what = NewNode::Symlink(b"some/target".to_vec());
+                let result = view.create(parent, &name, what, 0o777, 0, CALLER);
+                if self.agree(
+                    result.map(|_| ()),
+                    !self.entries(from).contains_key(&name),
+                    &context,
+                ) {
+                    self.add(from, &name, Object::Symlink(b"some/target".to_vec()));
+                }
+            }
+            5 | 6 => {
+                let known = self.entries(from).get(&other).copied();
+                let is_file = known.is_some_and(|id| !self.is_directory(id));
+                let done = self.agree(view.unlink(parent, &other), is_file, &context);
+                if done {
+                    self.entries_mut(from).remove(&other);
+                }
+            }
+            7 => {
+                let known = self.entries(from).get(&other).copied();
+                let can =
+                    known.is_some_and(|id| self.is_directory(id) && self.entries(id).is_empty());
+                if self.agree(view.remove_directory(parent, &other), can, &context) {
+                    self.entries_mut(from).remove(&other);
+                }
+            }
+            8..=11 => self.rename(
+                view,
+                (parent, from, &other),
+                (new_parent, to, &name),
+                &context,
+            ),
+            12 => {
+                let target = self.some_name(random, to);
+                self.exchange(
+                    view,
+                    (parent, from, &other),
+                    (new_parent, to, &target),
+                    &context,
+                );
+            }
+            13 => {
+                let known = self.entries(from).get(&other).copied();
+                let Some(id) = known.filter(|id| !self.is_directory(*id)) else {
+                    return;
+                };
+                let node = view.lookup(parent, &other).expect("it exists").node;
+                let free = !self.entries(to).contains_key(&name);
+                if self.agree(
+                    view.link(node, new_parent, &name).map(|_| ()),
+                    free,
+                    &context,
+                ) {
+                    self.entries_mut(to).insert(name, id);
+                }
+            }
+            14 => self.change_mode(random, view, (parent, from), &other),
+            _ => self.truncate(random, view, (parent, from), &other),
+        }
+    }
+
+    /// Mostly a name that is there.
+    fn some_name(&self, random: &mut Random, directory: usize) -> Vec<u8> {
+        let names: Vec<&Vec<u8>> = self.entries(directory).keys().collect();
+        if names.is_empty() || random.below(8) == 0 {
+            return name(random);
+        }
+        names[random.below(names.len())].clone()
+    }
+
+    fn agree(&self, result: Result<(), Errno>, expected: bool, context: &str) -> bool {
+        assert_eq!(result.is_ok(), expected, "{context}: {result:?}");
+        expected
+    }
+
+    fn write<D: Disk>(
+        &mut self,
+        random: &mut Random,
+        view: &Transaction<D>,
+        (parent, directory): (NodeId, usize),
+        name: &[u8],
+        context: &str,
+    ) {
+        let known = self.entries(directory).get(name).copied();
+        let node = match known {
+            None => {
+                let made = view.create(parent, name, NewNode::File, 0o644, 0, CALLER);
+                self.add(
+                    directory,
+                    name,
+                    Object::File {
+                        contents: Vec::new(),
+                        mode: 0o644,
+                    },
+                );
+                made.expect(context).node
+            }
+            Some(_) => view.lookup(parent, name).expect(context).node,
+        };
+        let id = self.entries(directory)[name];
+        let Some(Object::File { contents, .. }) = self.objects.get_mut(&id) else {
+            return;
+        };
+        let offset = random.below(4) * 3000;
+        let data = vec![b'a' + random.below(26) as u8; 1 + random.below(9000)];
+        view.write(node, offset as u64, &data, false)
+            .expect(context);
+        contents.resize(contents.len().max(offset + data.len()), 0);
+        contents[offset..offset + data.len()].copy_from_slice(&data);
+    }
+
+    fn truncate<D: Disk>(
+        &mut self,
+        random: &mut Random,
+        view: &Transaction<D>,
+        (parent, directory): (NodeId, usize),
+        name: &[u8],
+    ) {
+        let Some(id) = self.entries(directory).get(name).copied() else {
+            return;
+        };
+        let Some(Object::File { contents, .. }) = self.objects.get_mut(&id) else {
+            return;
+        };
+        let length = random.below(12_000);
+        let node = view.lookup(parent, name).expect("it exists").node;
+        let change = SetAttributes {
+            length: Some(length as u64),
+            ..Default::default()
+        };
+        view.set_attributes(node, change, CALLER)
+            .expect("a file can be cut");
+        contents.resize(length, 0);
+    }
+
+    fn change_mode<D: Disk>(
+        &mut self,
+        random: &mut Random,
+        view: &Transaction<D>,
+        (parent, directory): (NodeId, usize),
+        name: &[u8],
+    ) {
+        let Some(id) = self.entries(directory).get(name).copied() else {
+            return;
+        };
+        let new = 0o600 + random.below(0o100) as u32;
+        match self.objects.get_mut(&id) {
+            Some(Object::File { mode, .. }) => *mode = new,
+            Some(Object::Directory { mode, .. }) => *mode = 0o700 | new,
+            _ => return,
+        }
+        let new = if self.is_directory(id) {
+            0o700 | new
+        } else {
+            new
+        };
+        let node = view.lookup(parent, name).expect("it exists").node;
+        let change = SetAttributes {
+            mode: Some(new),
+            ..Default::default()
+        };
+        view.set_attributes(node, change, CALLER)
+            .expect("a mode can be set");
+    }
+
+    fn rename<D: Disk>(
+        &mut self,
+        view: &Transaction<D>,
+        (parent, from, name): (NodeId, usize, &[u8]),
+        (new_parent, to, new_name): (NodeId, usize, &[u8]),
+        context: &str,
+    ) {
+        let source = self.entries(from).get(name).copied();
+        let target = self.entries(to).get(new_name).copied();
+        let can = source.is_some_and(|source| {
+            !self.is_below_directory(source, to)
+                && target.is_none_or(|target| {
+                    target == source
+                        || match (self.is_directory(source), self.is_directory(target)) {
+                            (true, true) => self.entries(target).is_empty(),
+                            (false, false) => true,
+                            _ => false,
+                        }
+                })
+        });
+        let result = view.rename(parent, name, new_parent, new_name, RenameMode::Replace);
+        if self.agree(result, can, &format!("rename {context}")) && source != target {
+            let source = source.expect("it can be renamed");
+            self.entries_mut(from).remove(name);
+            self.entries_mut(to).insert(new_name.to_vec(), source);
+        }
+    }
+
+    fn is_below_directory(&self, source: usize, directory: usize) -> bool {
+        self.is_directory(source) && self.is_below(source, directory)
+    }
+
+    fn exchange<D: Disk>(
+        &mut self,
+        view: &Transaction<D>,
+        (parent, from, name): (NodeId, usize, &[u8]),
+        (new_parent, to, new_name): (NodeId, usize, &[u8]),
+        context: &str,
+    ) {
+        let source = self.entries(from).get(name).copied();
+        let target = self.entries(to).get(new_name).copied();
+        let can = match (source, target) {
+            (Some(source), Some(target)) => {
+                !self.is_below_directory(source, to)
+                    && (source == target || !self.is_below_directory(target, from))
+            }
+            _ => false,
+        };
+        let result = view.rename(parent, name, new_parent, new_name, RenameMode::Exchange);
+        if let (true, Some(source), Some(target)) = (
+            self.agree(result, can, &format!("exchange {context}")),
+            source,
+            target,
+        ) {
+            self.entries_mut(from).insert(name.to_vec(), target);
+            self.entries_mut(to).insert(new_name.to_vec(), source);
+        }
+    }
+}
+
+fn name(random: &mut Random) -> Vec<u8> {
+    vec![b'a' + random.below(7) as u8]
+}
+
+fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+    if path.is_empty() {
+        name.to_vec()
+    } else {
+        [path, name].join(&b'/')
+    }
+}
+
+fn resolve<D: Disk>(view: &Transaction<D>, path: &[u8]) -> NodeId {
+    let found = view.resolve(path).expect("the view resolves");
+    found.unwrap_or_else(|| panic!("{} is in the model only", path.escape_ascii()))
+}
+
+fn describe_file(contents: &[u8], mode: u32, first: &[u8]) -> String {
+    let sum = contents
+        .iter()
+        .fold(7u64, |sum, byte| sum.wrapping_mul(31) ^ u64::from(*byte));
+    format!(
+        "file {mode:o} {} bytes {sum:x} linked to {}",
+        contents.len(),
+        first.escape_ascii()
+    )
+}
+
+/// The tree that a view shows.
+pub fn tree_of_view<D: Disk>(view: &Transaction<D>) -> Tree {
+    let mut tree = Tree::new();
+    walk_view(view, NodeId::ROOT, b"", &mut tree, &mut BTreeMap::new());
+    tree
+}
+
+fn walk_view<D: Disk>(
+    view: &Transaction<D>,
+    directory: NodeId,
+    path: &[u8],
+    tree: &mut Tree,
+    firsts: &mut BTreeMap<u64, Vec<u8>>,
+) {
+    let mut listing = view
+        .list(directory)
+        .expect("a directory of the view is listed");
+    listing.sort_by(|a, b| a.name.cmp(&b.name));
+    for entry in listing {
+        let path = join(path, entry.name.as_bytes());
+        let found = view
+            .lookup(directory, entry.name.as_bytes())
+            .expect("what is listed is found");
+        let attributes = found.attributes;
+        assert_eq!(attributes.inode, entry.inode, "{}", path.escape_ascii());
+        let description = match attributes.kind {
+            Kind::Directory => format!("directory {:o}", attributes.mode),
+            Kind::Symlink => {
+                let target = view.read_link(found.node).expect("a link is read");
+                format!("symlink {}", target.escape_ascii())
+            }
+            _ => {
+                let mut contents = vec![0; attributes.length as usize];
+                view.read(found.node, 0, &mut contents, CALLER)
+                    .expect("a file is read");
+                let first = firsts
+                    .entry(attributes.inode)
+                    .or_insert_with(|| path.clone());
+                describe_file(&contents, attributes.mode, first)
+            }
+        };
+        tree.insert(path.clone(), description);
+        if attributes.kind == Kind::Directory {
+            walk_view(view, found.node, &path, tree, firsts);
+        }
+        view.forget(found.node, 1);
+    }
+}
+
+/// The tree that is on disk, the control directory left out.
+pub fn tree_of_base(root: &Path) -> Tree {
+    let mut tree = Tree::new();
+    walk_base(root, b"", &mut tree, &mut BTreeMap::new());
+    tree
+}
+
+fn walk_base(directory: &Path, path: &[u8], tree: &mut Tree, firsts: &mut BTreeMap<u64, Vec<u8>>) {
+    let entries = std::fs::read_dir(directory).expect("a directory of the base is listed");
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.expect("an entry").file_name())
+        .collect();
+    names.sort();
+    for name in names
+        .into_iter()
+        .filter(|name| !(path.is_empty() && name == ".atomdir"))
+    {
+        let full = directory.join(&name);
+        let path = join(path, name.as_bytes());
+        let metadata = std::fs::symlink_metadata(&full).expect("what is listed exists");
+        let mode = metadata.permissions().mode() & 0o7777;
+        let description = if metadata.is_dir() {
+            format!("directory {mode:o}")
+        } else if metadata.is_symlink() {
+            let target = std::fs::read_link(&full).expect("a link is read");
+            format!("symlink {}", target.as_os_str().as_bytes().escape_ascii())
+        } else {
+            let mut contents = vec![0; metadata.len() as usize];
+            let file = std::fs::File::open(&full).expect("a file is opened");
+            file.read_exact_at(&mut contents, 0)
+                .expect("a file is read");
+            let first = firsts.entry(metadata.ino()).or_insert_with(|| path.clone());
+            describe_file(&contents, mode, first)
+        };
+        tree.insert(path.clone(), description);
+        if metadata.is_dir() {
+            walk_base(&full, &path, tree, firsts);
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! From a decoded request to the file system and back to a reply.
+
+mod decode;
+mod directory;
+mod names;
+
+use std::sync::Arc;
+
+use atomdir_disk::{Errno, Name};
+
+use crate::filesystem::{Entry, Filesystem, NodeAttributes, Request, Result, Seek, Validity};
+use crate::listings::Listings;
+use crate::settle;
+use crate::shared::Shared;
+use crate::wire::{DATA_LENGTH_MAX, Header, Operation, ReplyWriter, flags};
+
+/// What a worker needs to build a reply, used again for each request.
+pub struct Scratch {
+    /// A reply but for contents of files.
+    pub reply: Vec<u8>,
+    /// Contents of a file.
+    pub data: Box<[u8]>,
+    /// Nodes whose lookup count this reply raises.
+    pub given: Vec<u64>,
+}
+
+impl Scratch {
+    pub fn new() -> Scratch {
+        Scratch {
+            reply: Vec::new(),
+            data: vec![0; DATA_LENGTH_MAX].into_boxed_slice(),
+            given: Vec::new(),
+        }
+    }
+}
+
+/// Where a successful answer lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// In `Scratch::reply`.
+    Reply,
+    /// The first bytes of `Scratch::data`.
+    Data(usize),
+    /// The kernel expects none.
+    Silence,
+}
+
+pub struct Dispatcher<F> {
+    filesystem: Arc<F>,
+    listings: Arc<Listings>,
+    shared: Arc<Shared>,
+}
+
+impl<F> Clone for Dispatcher<F> {
+    fn clone(&self) -> Dispatcher<F> {
+        Dispatcher {
+            filesystem: Arc::clone(&self.filesystem),
+            listings: Arc::clone(&self.listings),
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl<F: Filesystem> Dispatcher<F> {
+    pub fn new(filesystem: Arc<F>, listings: Arc<Listings>, shared: Arc<Shared>) -> Dispatcher<F> {
+        Dispatcher {
+            filesystem,
+            listings,
+            shared,
+        }
+    }
+
+    pub fn answer(
+        &self,
+        header: &Header,
+        operation: Operation<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<Answer> {
+        scratch.reply.clear();
+        scratch.given.clear();
+        if header.node == settle::NODE {
+            return self.answer_settle(&operation, scratch);
+        }
+        match operation {
+            Operation::Lookup { name }
+                if self
+                    .shared
+                    .settle
+                    .is_asked_for(header.node, name, header.process) =>
+            {
+                ReplyWriter::new(&mut scratch.reply).entry(&self.shared.settle.entry());
+                return Ok(Answer::Reply);
+            }
+            _ => {}
+        }
+        let call = Call {
+            filesystem: &*self.filesystem,
+            listings: &self.listings,
+            request: Request {
+                unique: header.unique,
+                user: header.user,
+                group: header.group,
+                process: header.process,
+            },
+            node: header.node,
+        };
+        call.answer(operation, scratch)
+    }
+
+    /// The session's own file: zeros, and writes that meet.
+    fn answer_settle(&self, operation: &Operation<'_>, scratch: &mut Scratch) -> Result<Answer> {
+        let mut writer = ReplyWriter::new(&mut scratch.reply);
+        match operation {
+            Operation::GetAttributes | Operation::SetAttributes(_) => {
+                writer.attributes_reply(&self.shared.settle.attributes(), Validity::Forever);
+            }
+            Operation::Read { length, .. } => {
+                scratch
+                    .data
+                    .get_mut(..*length as usize)
+                    .ok_or(Errno::INVAL)?
+                    .fill(0);
+                return Ok(Answer::Data(*length as usize));
+            }
+            Operation::Write { data, .. } => {
+                self.shared.settle.arrive();
+                writer.u32(data.len() as u32);
+                writer.u32(0);
+            }
+            Operation::GetXattr { .. } => return Err(Errno::NODATA),
+            Operation::Forget { .. } | Operation::BatchForget(_) => return Ok(Answer::Silence),
+            Operation::Release => {}
+            _ => return Err(Errno::NOSYS),
+        }
+        Ok(Answer::Reply)
+    }
+
+    /// Takes back what an answer gave that nobody received.
+    pub fn withdraw(&self, scratch: &mut Scratch) {
+        for node in scratch.given.drain(..) {
+            self.filesystem.forget(node, 1);
+        }
+    }
+}
+
+/// One request.
+struct Call<'a, F> {
+    filesystem: &'a F,
+    listings: &'a Listings,
+    request: Request,
+    node: u64,
+}
+
+impl<F: Filesystem> Call<'_, F> {
+    fn answer(&self, operation: Operation<'_>, scratch: &mut Scratch) -> Result<Answer> {
+        match operation {
+            Operation::Lookup { name } => self.lookup(name, scratch)?,
+            Operation::Forget { count } => return Ok(self.forget(self.node, count)),
+            Operation::BatchForget(list) => {
+                for one in list {
+                    self.forget(one.node, one.count);
+                }
+                return Ok(Answer::Silence);
+            }
+            Operation::GetAttributes => {
+                let found = self.filesystem.attributes(&self.request, self.node)?;
+                reply_attributes(found, scratch);
+            }
+            Operation::SetAttributes(change) => {
+                let change = decode::change(&change);
+                let found = self
+                    .filesystem
+                    .set_attributes(&self.request, self.node, change)?;
+                reply_attributes(found, scratch);
+            }
+            Operation::ReadLink => {
+                scratch.reply = self.filesystem.read_link(&self.request, self.node)?;
+            }
+            Operation::Read { offset, length } => return self.read(offset, length, scratch),
+            Operation::Write {
+                offset,
+                data,
+                flags,
+            } => self.write(offset, data, flags, scratch)?,
+            Operation::ReadDirectory {
+                offset,
+                length_max,
+                plus,
+            } => {
+                self.read_directory(offset, length_max, plus, scratch)?;
+            }
+            Operation::Allocate {
+                offset,
+                length,
+                mode,
+            } => {
+                self.filesystem
+                    .allocate(&self.request, self.node, mode, offset, length)?;
+            }
+            Operation::Seek { offset, whence } => self.seek(offset, whence, scratch)?,
+            Operation::Status => self.status(scratch)?,
+            Operation::SetXattr { .. }
+            | Operation::GetXattr { .. }
+            | Operation::ListXattr { .. }
+            | Operation::RemoveXattr { .. } => self.xattr(operation, scratch)?,
+            // A release of an open that was answered without asking.
+            Operation::Release | Operation::SyncFileSystem | Operation::Destroy => {}
+            Operation::Init(_) => return Err(Errno::IO),
+            // The kernel then does by itself, and does not ask again: OPEN,
+            // OPENDIR (every open succeeds and caches are kept), CREATE
+            // (MKNOD and an open that needs no release), FLUSH, FSYNC,
+            // FSYNCDIR (success, after dirty pages were written), ACCESS
+            // (permissions were checked), COPY_FILE_RANGE (reads and writes),
+            // INTERRUPT, POLL, STATX.
+            Operation::Other(_) => return Err(Errno::NOSYS),
+            change_of_names => self.change_names(change_of_names, scratch)?,
+        }
+        Ok(Answer::Reply)
+    }
+
+    fn forget(&self, node: u64, count: u64) -> Answer {
+        if node != settle::NODE {
+            self.filesystem.forget(node, count);
+        }
+        Answer::Silence
+    }
+
+    fn lookup(&self, name: &[u8], scratch: &mut Scratch) -> Result<()> {
+        match self
+            .filesystem
+            .lookup(&self.request, self.node, checked(name)?)?
+        {
+            Some(entry) => give(&entry, scratch),
+            None => ReplyWriter::new(&mut scratch.reply).missing(Validity::Forever),
+        }
+        Ok(())
+    }
+
+    fn read(&self, offset: u64, length: u32, scratch: &mut Scratch) -> Result<Answer> {
+        let buffer = scratch
+            .data
+            .get_mut(..length as usize)
+            .ok_or(Errno::INVAL)?;
+        let count = self
+            .filesystem
+            .read(&self.request, self.node, offset, buffer)?;
+        Ok(Answer::Data(count.min(buffer.len())))
+    }
+
+    fn write(&self, offset: u64, data: &[u8], flags: u32, scratch: &mut Scratch) -> Result<()> {
+        let kill_set_id = flags & flags::WRITE_KILL_SET_ID != 0;
+        self.filesystem
+            .write(&self.request, self.node, offset, data, kill_set_id)?;
+        let mut writer = ReplyWriter::new(&mut scratch.reply);
+        writer.u32(data.len() as u32);
+        writer.u32(0);
+        Ok(())
+    }
+
+    fn seek(&self, offset: u64, whence: u32, scratch: &mut Scratch) -> Result<()> {
+        let what = match whence {
+            flags::SEEK_DATA => Seek::Data,
+            flags::SEEK_HOLE => Seek::Hole,
+            _ => return Err(Errno::INVAL),
+        };
+        let found = self
+            .filesystem
+            .seek(&self.request, self.node, offset, what)?;
+        ReplyWriter::new(&mut scratch.reply).u64(found);
+        Ok(())
+    }
+
+    fn status(&self, scratch: &mut Scratch) -> Result<()> {
+        let status = self.filesystem.status(&self.request, self.node)?;
+        ReplyWriter::new(&mut scratch.reply).status(&status);
+        Ok(())
+    }
+
+    fn xattr(&self, operation: Operation<'_>, scratch: &mut Scratch) -> Result<()> {
+        let (filesystem, request, node) = (self.filesystem, &self.request, self.node);
+        match operation {
+            Operation::SetXattr {
+                name,
+                value,
+                flags,
+                extended_flags,
+            } => {
+                let kill = extended_flags & flags::SETXATTR_ACL_KILL_SET_GROUP_ID != 0;
+                filesystem.set_xattr(request, node, name, value, flags, kill)
+            }
+            Operation::GetXattr { name, length_max } => {
+                let value = filesystem.xattr(request, node, name)?;
+                reply_sized(value, length_max, scratch)
+            }
+            Operation::ListXattr { length_max } => {
+                let mut list = Vec::new();
+                for name in filesystem.xattr_names(request, node)? {
+                    list.extend_from_slice(&name);
+                    list.push(0);
+                }
+                reply_sized(list, length_max, scratch)
+            }
+            Operation::RemoveXattr { name } => filesystem.remove_xattr(request, node, name),
+            _ => Err(Errno::NOSYS),
+        }
+    }
+}
+
+fn checked(name: &[u8]) -> Result<&[u8]> {
+    if name.len() > Name::LENGTH_MAX {
+        Err(Errno::NAMETOOLONG)
+    } else {
+        Ok(name)
+    }
+}
+
+fn give(entry: &Entry, scratch: &mut Scratch) {
+    scratch.given.push(entry.node);
+    ReplyWriter::new(&mut scratch.reply).entry(entry);
+}
+
+fn reply_attributes(found: (NodeAttributes, Validity), scratch: &mut Scratch) {
+    ReplyWriter::new(&mut scratch.reply).attributes_reply(&found.0, found.1);
+}
+
+/// The value, or with a `length_max` of 0 only its length.
+fn reply_sized(value: Vec<u8>, length_max: u32, scratch: &mut Scratch) -> Result<()> {
+    if length_max == 0 {
+        let mut writer = ReplyWriter::new(&mut scratch.reply);
+        writer.u32(value.len() as u32);
+        writer.u32(0);
+    } else if value.len() > length_max as usize {
+        return Err(Errno::RANGE);
+    } else {
+        scratch.reply = value;
+    }
+    Ok(())
+}

@@ -1,0 +1,319 @@
+//! Requests to the transactions they belong to.
+
+use std::sync::PoisonError;
+
+use atomdir_disk::{Disk, Errno, FileSystemStatus, Kind, Name, RenameMode};
+use atomdir_engine::{self as engine, NodeId, TransactionId};
+
+use super::slots::{Borrowed, Within};
+use super::{Views, convert, root_attributes, wrapper_attributes};
+use crate::ROOT_NODE;
+use crate::filesystem::{
+    Entry, Filesystem, ListEntry, NewNode, NodeAttributes, Request, Result, Seek, SetAttributes,
+    Validity,
+};
+use crate::notifier::Notifier;
+
+/// What a node number stands for.
+enum Place<D: Disk> {
+    Root,
+    Wrapper(Borrowed<D>),
+    View(Borrowed<D>, NodeId),
+}
+
+impl<D: Disk> Views<D> {
+    fn place(&self, node: u64) -> Result<Place<D>> {
+        if node == ROOT_NODE {
+            return Ok(Place::Root);
+        }
+        Ok(match self.slots.by_node(node).ok_or(Errno::STALE)? {
+            (borrowed, Within::Wrapper) => Place::Wrapper(borrowed),
+            (borrowed, Within::Node(node)) => Place::View(borrowed, node),
+        })
+    }
+
+    /// A node that can be changed: one within a view.
+    fn view(&self, node: u64) -> Result<(Borrowed<D>, NodeId)> {
+        match self.place(node)? {
+            Place::View(borrowed, node) => Ok((borrowed, node)),
+            Place::Root | Place::Wrapper(_) => Err(Errno::PERM),
+        }
+    }
+
+    fn lookup_transaction(&self, name: &[u8]) -> Result<Option<Entry>> {
+        // Never remembered as missing: one of that id may begin.
+        let id = parse_id(name).ok_or(Errno::NOENT)?;
+        let borrowed = self.slots.by_id(id).ok_or(Errno::NOENT)?;
+        let attributes = wrapper_attributes(&borrowed.transaction);
+        let node = borrowed.give(Within::Wrapper);
+        Ok(Some(Entry {
+            node,
+            generation: 0,
+            valid: Validity::Forever,
+            attributes,
+        }))
+    }
+
+    fn lookup_view(&self, borrowed: &Borrowed<D>, name: &[u8]) -> Result<Option<Entry>> {
+        if name != self.name {
+            return Ok(None);
+        }
+        let attributes = borrowed.transaction.attributes(NodeId::ROOT)?;
+        Ok(Some(entry(
+            borrowed,
+            engine::Entry {
+                node: NodeId::ROOT,
+                attributes,
+            },
+        )))
+    }
+
+    fn list_transactions(&self) -> Result<Vec<ListEntry>> {
+        let list = self.slots.ids().into_iter().map(|id| {
+            let name = Name::new(id.to_string().as_bytes()).map_err(|_| Errno::IO)?;
+            Ok(ListEntry {
+                name,
+                inode: super::OWN_INODES | id.0,
+                kind: Kind::Directory,
+            })
+        });
+        list.collect()
+    }
+
+    fn list_view(&self, borrowed: &Borrowed<D>) -> Result<Vec<ListEntry>> {
+        let inode = borrowed.transaction.attributes(NodeId::ROOT)?.inode;
+        let name = Name::new(&self.name).map_err(|_| Errno::IO)?;
+        Ok(vec![ListEntry {
+            name,
+            inode,
+            kind: Kind::Directory,
+        }])
+    }
+}
+
+/// A transaction's id as its directory is named: nothing that only reads alike.
+fn parse_id(name: &[u8]) -> Option<TransactionId> {
+    let id: u64 = std::str::from_utf8(name).ok()?.parse().ok()?;
+    (id.to_string().as_bytes() == name).then_some(TransactionId(id))
+}
+
+/// A reply with a node whose lookup count the engine has raised.
+fn entry<D: Disk>(borrowed: &Borrowed<D>, from: engine::Entry) -> Entry {
+    Entry {
+        node: borrowed.give(Within::Node(from.node)),
+        generation: 0,
+        valid: Validity::Forever,
+        attributes: convert::attributes(from.attributes),
+    }
+}
+
+impl<D: Disk> Filesystem for Views<D> {
+    fn mounted(&self, notifier: Notifier) {
+        self.slots.forget_all();
+        *self.notifier.lock().unwrap_or_else(PoisonError::into_inner) = Some(notifier);
+    }
+
+    fn lookup(&self, _: &Request, parent: u64, name: &[u8]) -> Result<Option<Entry>> {
+        match self.place(parent)? {
+            Place::Root => self.lookup_transaction(name),
+            Place::Wrapper(borrowed) => self.lookup_view(&borrowed, name),
+            Place::View(borrowed, parent) => match borrowed.transaction.lookup(parent, name) {
+                Ok(found) => Ok(Some(entry(&borrowed, found))),
+                Err(Errno::NOENT) => Ok(None),
+                Err(errno) => Err(errno),
+            },
+        }
+    }
+
+    fn forget(&self, node: u64, count: u64) {
+        match self.slots.forget(node, count) {
+            // The engine does not count the root's lookups.
+            Some((_, Within::Wrapper | Within::Node(NodeId::ROOT))) | None => {}
+            Some((transaction, Within::Node(node))) => transaction.forget(node, count),
+        }
+    }
+
+    fn attributes(&self, _: &Request, node: u64) -> Result<(NodeAttributes, Validity)> {
+        let attributes = match self.place(node)? {
+            Place::Root => root_attributes(),
+            Place::Wrapper(borrowed) => wrapper_attributes(&borrowed.transaction),
+            Place::View(borrowed, node) => {
+                convert::attributes(borrowed.transaction.attributes(node)?)
+            }
+        };
+        Ok((attributes, Validity::Forever))
+    }
+
+    fn set_attributes(
+        &self,
+        request: &Request,
+        node: u64,
+        change: SetAttributes,
+    ) -> Result<(NodeAttributes, Validity)> {
+        let (borrowed, node) = self.view(node)?;
+        let (change, caller) = (convert::change(change), convert::caller(request));
+        let attributes = borrowed.transaction.set_attributes(node, change, caller)?;
+        Ok((convert::attributes(attributes), Validity::Forever))
+    }
+
+    fn read_link(&self, _: &Request, node: u64) -> Result<Vec<u8>> {
+        let (borrowed, node) = self.view(node)?;
+        borrowed.transaction.read_link(node)
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: u64,
+        name: &[u8],
+        what: NewNode<'_>,
+        mode: u32,
+        umask: u32,
+    ) -> Result<Entry> {
+        let (borrowed, parent) = self.view(parent)?;
+        let (what, caller) = (convert::new_node(what), convert::caller(request));
+        let made = borrowed
+            .transaction
+            .create(parent, name, what, mode, umask, caller)?;
+        Ok(entry(&borrowed, made))
+    }
+
+    fn create_unnamed(
+        &self,
+        request: &Request,
+        parent: u64,
+        mode: u32,
+        umask: u32,
+    ) -> Result<Entry> {
+        let (borrowed, parent) = self.view(parent)?;
+        let caller = convert::caller(request);
+        let made = borrowed
+            .transaction
+            .create_unnamed(parent, mode, umask, caller)?;
+        Ok(entry(&borrowed, made))
+    }
+
+    fn link(&self, _: &Request, node: u64, parent: u64, name: &[u8]) -> Result<Entry> {
+        let ((from, node), (to, parent)) = (self.view(node)?, self.view(parent)?);
+        if !from.is_same_slot(&to) {
+            return Err(Errno::XDEV);
+        }
+        Ok(entry(&to, to.transaction.link(node, parent, name)?))
+    }
+
+    fn unlink(&self, _: &Request, parent: u64, name: &[u8]) -> Result<()> {
+        let (borrowed, parent) = self.view(parent)?;
+        borrowed.transaction.unlink(parent, name)
+    }
+
+    fn remove_directory(&self, _: &Request, parent: u64, name: &[u8]) -> Result<()> {
+        let (borrowed, parent) = self.view(parent)?;
+        borrowed.transaction.remove_directory(parent, name)
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        mode: RenameMode,
+    ) -> Result<()> {
+        let ((borrowed, parent), (other, new_parent)) = (self.view(from.0)?, self.view(to.0)?);
+        if !borrowed.is_same_slot(&other) {
+            return Err(Errno::XDEV);
+        }
+        borrowed
+            .transaction
+            .rename(parent, from.1, new_parent, to.1, mode)
+    }
+
+    fn read(&self, request: &Request, node: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let (borrowed, node) = self.view(node)?;
+        borrowed
+            .transaction
+            .read(node, offset, buffer, convert::caller(request))
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        node: u64,
+        offset: u64,
+        data: &[u8],
+        kill_set_id: bool,
+    ) -> Result<()> {
+        let (borrowed, node) = self.view(node)?;
+        borrowed.transaction.write(node, offset, data, kill_set_id)
+    }
+
+    fn allocate(&self, _: &Request, node: u64, mode: u32, offset: u64, length: u64) -> Result<()> {
+        let (borrowed, node) = self.view(node)?;
+        borrowed.transaction.allocate(node, mode, offset, length)
+    }
+
+    fn seek(&self, _: &Request, node: u64, offset: u64, what: Seek) -> Result<u64> {
+        let (borrowed, node) = self.view(node)?;
+        borrowed.transaction.seek(node, offset, what == Seek::Hole)
+    }
+
+    fn list(&self, _: &Request, node: u64) -> Result<Vec<ListEntry>> {
+        match self.place(node)? {
+            Place::Root => self.list_transactions(),
+            Place::Wrapper(borrowed) => self.list_view(&borrowed),
+            Place::View(borrowed, node) => {
+                let list = borrowed.transaction.list(node)?;
+                Ok(list.into_iter().map(convert::list_entry).collect())
+            }
+        }
+    }
+
+    fn xattr(&self, _: &Request, node: u64, name: &[u8]) -> Result<Vec<u8>> {
+        match self.place(node)? {
+            Place::Root | Place::Wrapper(_) => Err(Errno::NODATA),
+            Place::View(borrowed, node) => borrowed.transaction.xattr(node, name),
+        }
+    }
+
+    fn xattr_names(&self, _: &Request, node: u64) -> Result<Vec<Vec<u8>>> {
+        match self.place(node)? {
+            Place::Root | Place::Wrapper(_) => Ok(Vec::new()),
+            Place::View(borrowed, node) => borrowed.transaction.xattr_names(node),
+        }
+    }
+
+    fn set_xattr(
+        &self,
+        _: &Request,
+        node: u64,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+        kill_set_group_id: bool,
+    ) -> Result<()> {
+        let (borrowed, node) = self.view(node)?;
+        borrowed
+            .transaction
+            .set_xattr(node, name, value, flags, kill_set_group_id)
+    }
+
+    fn remove_xattr(&self, _: &Request, node: u64, name: &[u8]) -> Result<()> {
+        let (borrowed, node) = self.view(node)?;
+        borrowed.transaction.remove_xattr(node, name)
+    }
+
+    fn status(&self, _: &Request, node: u64) -> Result<FileSystemStatus> {
+        match self.place(node)? {
+            Place::Wrapper(borrowed) | Place::View(borrowed, _) => borrowed.transaction.status(),
+            Place::Root => Ok(FileSystemStatus {
+                block_size: 4096,
+                blocks: 0,
+                blocks_free: 0,
+                blocks_available: 0,
+                files: 0,
+                files_free: 0,
+                name_length_max: Name::LENGTH_MAX as u32,
+                read_only: false,
+            }),
+        }
+    }
+}

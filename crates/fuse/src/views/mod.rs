@@ -1,0 +1,105 @@
+//! Open transactions as one file system.
+//!
+//! The mount's root holds one directory per transaction, named by its id and
+//! closed to all but its owner; in it is one directory, named as the store's
+//! base, which is the view's root. Nothing can be changed on the upper two
+//! levels. What belongs to a transaction that has ended answers `ESTALE`.
+
+mod convert;
+mod filesystem;
+mod slots;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use atomdir_disk::{Disk, Kind, LinuxDisk, Owner, Timestamp};
+use atomdir_engine::{Transaction, TransactionId};
+use slots::Slots;
+
+use crate::ROOT_NODE;
+use crate::filesystem::NodeAttributes;
+use crate::notifier::Notifier;
+
+/// Inode numbers of the upper two levels stay clear of the base's.
+const OWN_INODES: u64 = 1 << 63;
+
+pub struct Views<D: Disk = LinuxDisk> {
+    /// What each view's root is called.
+    name: Vec<u8>,
+    slots: Slots<D>,
+    notifier: Mutex<Option<Notifier>>,
+}
+
+impl<D: Disk> Views<D> {
+    /// `name`: of the store's base directory.
+    pub fn new(name: &[u8]) -> Views<D> {
+        Views {
+            name: name.to_vec(),
+            slots: Slots::new(),
+            notifier: Mutex::new(None),
+        }
+    }
+
+    /// Makes a transaction's view appear.
+    pub fn add(&self, transaction: Arc<Transaction<D>>) {
+        let id = transaction.id();
+        if !self.slots.add(transaction) {
+            tracing::error!(%id, "no room for another view; end programs in views that are over");
+        }
+        // Who lists the root must see it.
+        self.notify(|notifier| notifier.invalidate_inode(ROOT_NODE, 0, 0));
+    }
+
+    /// Makes a view vanish. Programs still in it get errors.
+    pub fn remove(&self, id: TransactionId) {
+        if self.slots.remove(id) {
+            let name = id.to_string();
+            self.notify(|notifier| notifier.invalidate_entry(ROOT_NODE, name.as_bytes()));
+        }
+    }
+
+    fn notify(&self, tell: impl FnOnce(&Notifier) -> crate::Result<()>) {
+        let notifier = self
+            .notifier
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if let Some(Err(errno)) = notifier.as_ref().map(tell) {
+            tracing::warn!(%errno, "the kernel refused to hear of a change of views");
+        }
+    }
+}
+
+/// The mount's root: everyone may pass to their own, only the service may list.
+fn root_attributes() -> NodeAttributes {
+    own_attributes(
+        ROOT_NODE,
+        0o711,
+        rustix::process::geteuid().as_raw(),
+        Timestamp::default(),
+    )
+}
+
+/// The directory that holds a transaction's view.
+fn wrapper_attributes<D: Disk>(transaction: &Transaction<D>) -> NodeAttributes {
+    let inode = OWN_INODES | transaction.id().0;
+    own_attributes(inode, 0o700, transaction.owner(), transaction.began())
+}
+
+fn own_attributes(inode: u64, mode: u32, user: u32, time: Timestamp) -> NodeAttributes {
+    NodeAttributes {
+        inode,
+        kind: Kind::Directory,
+        mode,
+        links: 2,
+        owner: Owner {
+            user,
+            group: rustix::process::getegid().as_raw(),
+        },
+        device_number: 0,
+        length: 0,
+        blocks: 0,
+        accessed: time,
+        modified: time,
+        changed: time,
+    }
+}

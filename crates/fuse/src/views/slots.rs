@@ -1,0 +1,195 @@
+//! Which transaction a node number belongs to.
+//!
+//! A node number is a slot and a number within it. Transaction ids are too
+//! large for a slot, so slots are lent: one goes to another transaction only
+//! when its last has ended, the kernel has forgotten all its nodes, and no
+//! request for it is under way. A program that outlives its transaction can
+//! therefore never reach another one.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use atomdir_disk::Disk;
+use atomdir_engine::{NodeId, Transaction, TransactionId};
+
+/// Bits of a node number that name the node within its slot.
+const NODE_BITS: u32 = 40;
+const NODE_MASK: u64 = (1 << NODE_BITS) - 1;
+/// The directory that holds a view, within its slot.
+const WRAPPER: u64 = NODE_MASK;
+/// Slot 0 has the mount's root; the last would reach the session's own node.
+const SLOTS_MAX: usize = (1 << 24) - 1;
+/// How many ended transactions a new one looks at for a slot to take over.
+const REUSE_ATTEMPTS: usize = 4;
+
+/// What a node number of a slot stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Within {
+    Wrapper,
+    Node(NodeId),
+}
+
+/// A transaction for the time of one request.
+pub struct Borrowed<D: Disk> {
+    pub transaction: Arc<Transaction<D>>,
+    slot: u64,
+    known: Arc<AtomicU64>,
+}
+
+impl<D: Disk> Borrowed<D> {
+    /// The kernel's number for a node that a reply hands out.
+    pub fn give(&self, within: Within) -> u64 {
+        self.known.fetch_add(1, Ordering::Relaxed);
+        let node = match within {
+            Within::Wrapper => WRAPPER,
+            Within::Node(node) => node.0,
+        };
+        debug_assert!(node <= NODE_MASK);
+        self.slot << NODE_BITS | node
+    }
+
+    pub fn is_same_slot(&self, other: &Borrowed<D>) -> bool {
+        self.slot == other.slot
+    }
+}
+
+struct Slot<D: Disk> {
+    /// `None` once it has ended.
+    transaction: Option<Arc<Transaction<D>>>,
+    /// The sum of the lookup counts of its nodes; shared with each request
+    /// under way, so that its reference count tells whether there is one.
+    known: Arc<AtomicU64>,
+}
+
+pub struct Slots<D: Disk> {
+    table: RwLock<Table<D>>,
+}
+
+struct Table<D: Disk> {
+    /// Slot n is at n - 1.
+    slots: Vec<Slot<D>>,
+    by_id: HashMap<TransactionId, usize>,
+    /// Places of ended transactions.
+    ended: VecDeque<usize>,
+}
+
+impl<D: Disk> Slots<D> {
+    pub fn new() -> Slots<D> {
+        let table = Table {
+            slots: Vec::new(),
+            by_id: HashMap::new(),
+            ended: VecDeque::new(),
+        };
+        Slots {
+            table: RwLock::new(table),
+        }
+    }
+
+    /// Whether there was room.
+    pub fn add(&self, transaction: Arc<Transaction<D>>) -> bool {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let id = transaction.id();
+        if table.by_id.contains_key(&id) {
+            return true;
+        }
+        let slot = Slot {
+            transaction: Some(transaction),
+            known: Arc::default(),
+        };
+        let place = if let Some(place) = table.take_ended() {
+            table.slots[place] = slot;
+            place
+        } else if table.slots.len() < SLOTS_MAX - 1 {
+            table.slots.push(slot);
+            table.slots.len() - 1
+        } else {
+            return false;
+        };
+        table.by_id.insert(id, place);
+        true
+    }
+
+    /// Whether it was there.
+    pub fn remove(&self, id: TransactionId) -> bool {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(place) = table.by_id.remove(&id) else {
+            return false;
+        };
+        table.slots[place].transaction = None;
+        table.ended.push_back(place);
+        true
+    }
+
+    /// A new connection begins, whose kernel side knows no node yet.
+    pub fn forget_all(&self) {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        for slot in &table.slots {
+            slot.known.store(0, Ordering::Relaxed);
+        }
+    }
+
+    pub fn ids(&self) -> Vec<TransactionId> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        table.by_id.keys().copied().collect()
+    }
+
+    pub fn by_id(&self, id: TransactionId) -> Option<Borrowed<D>> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        table.borrow(*table.by_id.get(&id)?)
+    }
+
+    /// `None` for the mount's root, and for what has ended.
+    pub fn by_node(&self, node: u64) -> Option<(Borrowed<D>, Within)> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let borrowed = table.borrow(place_of(node)?)?;
+        Some((borrowed, within_of(node)))
+    }
+
+    /// The kernel gives back part of a node's lookup count. Also answers for
+    /// what has ended, but then without the transaction.
+    pub fn forget(&self, node: u64, count: u64) -> Option<(Arc<Transaction<D>>, Within)> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let slot = table.slots.get(place_of(node)?)?;
+        let lower = |known: u64| Some(known.saturating_sub(count));
+        let _ = slot
+            .known
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower);
+        Some((Arc::clone(slot.transaction.as_ref()?), within_of(node)))
+    }
+}
+
+impl<D: Disk> Table<D> {
+    fn borrow(&self, place: usize) -> Option<Borrowed<D>> {
+        let slot = self.slots.get(place)?;
+        Some(Borrowed {
+            transaction: Arc::clone(slot.transaction.as_ref()?),
+            slot: place as u64 + 1,
+            known: Arc::clone(&slot.known),
+        })
+    }
+
+    fn take_ended(&mut self) -> Option<usize> {
+        for _ in 0..self.ended.len().min(REUSE_ATTEMPTS) {
+            let place = self.ended.pop_front()?;
+            // Nobody can borrow it any more: the table is locked, and it has ended.
+            let known = Arc::get_mut(&mut self.slots[place].known);
+            if known.is_some_and(|known| *known.get_mut() == 0) {
+                return Some(place);
+            }
+            self.ended.push_back(place);
+        }
+        None
+    }
+}
+
+fn place_of(node: u64) -> Option<usize> {
+    ((node >> NODE_BITS) as usize).checked_sub(1)
+}
+
+fn within_of(node: u64) -> Within {
+    match node & NODE_MASK {
+        WRAPPER => Within::Wrapper,
+        node => Within::Node(NodeId(node)),
+    }
+}
