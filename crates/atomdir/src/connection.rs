@@ -1,5 +1,6 @@
 //! A connection to a store's service.
 
+use crate::process::ServiceProcess;
 use crate::start::start;
 use crate::transport::{receive_exact, send_all};
 use crate::{ConnectError, RequestError, StartService, StoreLocation};
@@ -73,6 +74,10 @@ impl Connection {
     /// Whether [`open`](Connection::open) had to start the service.
     pub fn started(&self) -> bool {
         self.started
+    }
+
+    pub(crate) fn service_process(&self) -> ServiceProcess {
+        ServiceProcess::at(&self.socket)
     }
 
     pub(crate) fn unexpected(&self) -> RequestError {

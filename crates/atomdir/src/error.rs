@@ -20,6 +20,8 @@ pub enum FindError {
     Io { path: PathBuf, errno: Errno },
     #[error("'{path}' is neither a control directory nor a file that names one")]
     NotAControl { path: PathBuf },
+    #[error("'{root}' is a copy of the store whose control directory is '{control}'")]
+    Copied { root: PathBuf, control: PathBuf },
     #[error(
         "'{path}' says that the control directory is '{control}', which cannot be used: {reason}"
     )]
@@ -35,7 +37,9 @@ impl Explain for FindError {
         match self {
             FindError::NoStore { .. } => ExitCode::NotFound,
             FindError::Io { errno, .. } => errno_exit_code(*errno),
-            FindError::NotAControl { .. } | FindError::BadControl { .. } => ExitCode::Configuration,
+            FindError::NotAControl { .. }
+            | FindError::BadControl { .. }
+            | FindError::Copied { .. } => ExitCode::Configuration,
         }
     }
 
@@ -48,6 +52,10 @@ impl Explain for FindError {
             FindError::BadControl { path, .. } => Some(format!(
                 "if the control directory was moved, write its path into {}",
                 path.display()
+            )),
+            FindError::Copied { root, .. } => Some(format!(
+                "`rm {0}/.atomdir && atomdir init {0}` makes the copy a store of its own",
+                root.display()
             )),
             FindError::Io { .. } | FindError::NotAControl { .. } => None,
         }

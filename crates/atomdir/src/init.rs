@@ -35,9 +35,6 @@ pub fn init(directory: &Path, control: Option<&Path>) -> Result<InitOutcome, Ini
         }
     };
     format(&root, &handle)?;
-    if created {
-        control::point_to(&root, &control, &handle)?;
-    }
     fsync(&root.handle).map_err(root.failed("making it durable"))?;
     Ok(InitOutcome {
         store: StoreLocation {
@@ -65,6 +62,7 @@ struct Root {
     path: PathBuf,
     handle: OwnedFd,
     device: u64,
+    inode: u64,
 }
 
 impl Root {
@@ -84,13 +82,12 @@ impl Root {
             Err(Errno::NOTDIR) => return Err(InitError::NotADirectory { path }),
             Err(errno) => return Err(failed(&path, "opening it")(errno)),
         };
-        let device = fstat(&handle)
-            .map_err(failed(&path, "reading what it is"))?
-            .st_dev;
+        let stat = fstat(&handle).map_err(failed(&path, "reading what it is"))?;
         Ok(Root {
             path,
             handle,
-            device,
+            device: stat.st_dev,
+            inode: stat.st_ino,
         })
     }
 

@@ -21,6 +21,7 @@ mod connection;
 mod error;
 mod init;
 mod location;
+mod process;
 mod requests;
 mod start;
 mod transport;

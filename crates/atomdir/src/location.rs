@@ -1,17 +1,15 @@
 //! Where a store is: found by walking up, as git does.
 
+pub(crate) mod pointer;
+
 use crate::FindError;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, statat};
+use pointer::Pointer;
+use rustix::fs::{AtFlags, CWD, FileType, stat, statat};
 use rustix::io::Errno;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// In a store's root: its control directory, or a file that holds its path.
 pub const CONTROL_NAME: &str = ".atomdir";
-
-/// A control file holds one path.
-const CONTROL_FILE_LENGTH_MAX: usize = 4096;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreLocation {
@@ -81,46 +79,42 @@ pub(crate) fn control_of(root: &Path) -> Result<Option<PathBuf>, FindError> {
 }
 
 fn read_control_file(root: &Path, path: PathBuf, owner: u32) -> Result<PathBuf, FindError> {
-    let contents = read_short(&path).map_err(|errno| FindError::Io {
+    let io = |errno| FindError::Io {
         path: path.clone(),
         errno,
-    })?;
-    let text = contents.strip_suffix(b"\n").unwrap_or(&contents);
-    if text.is_empty() || text.contains(&0) {
+    };
+    let pointer = Pointer::read(&path).map_err(io)?;
+    let Some(pointer) = pointer else {
         return Err(FindError::NotAControl { path });
+    };
+    let control = root.join(&pointer.control);
+    if stat(root).map_err(io)?.st_ino != pointer.root_inode {
+        return Err(FindError::Copied {
+            root: root.to_owned(),
+            control,
+        });
     }
-    let control = root.join(OsStr::from_bytes(text));
-    let bad = |reason: String| FindError::BadControl {
-        path: path.clone(),
+    check_control(&control, owner).map_err(|reason| FindError::BadControl {
+        path,
         control: control.clone(),
         reason,
-    };
-    let stat =
-        statat(CWD, &control, AtFlags::SYMLINK_NOFOLLOW).map_err(|errno| bad(errno.to_string()))?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-        return Err(bad("it is not a directory".to_owned()));
-    }
-    // Else anyone could lend another's control directory to a tree of their own.
-    if stat.st_uid != owner {
-        return Err(bad(format!(
-            "it belongs to user {}, the file that names it to user {owner}",
-            stat.st_uid
-        )));
-    }
+    })?;
     Ok(control)
 }
 
-fn read_short(path: &Path) -> Result<Vec<u8>, Errno> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::empty())?;
-    let mut buffer = vec![0; CONTROL_FILE_LENGTH_MAX + 1];
-    let mut length = 0;
-    while length < buffer.len() {
-        match rustix::io::read(&file, &mut buffer[length..])? {
-            0 => break,
-            count => length += count,
-        }
+/// `owner`: of the file that names it.
+fn check_control(control: &Path, owner: u32) -> Result<(), String> {
+    let stat =
+        statat(CWD, control, AtFlags::SYMLINK_NOFOLLOW).map_err(|errno| errno.to_string())?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+        return Err("it is not a directory".to_owned());
     }
-    buffer.truncate(length);
-    Ok(buffer)
+    // Else anyone could lend another's control directory to a tree of their own.
+    if stat.st_uid != owner {
+        return Err(format!(
+            "it belongs to user {}, the file that names it to user {owner}",
+            stat.st_uid
+        ));
+    }
+    Ok(())
 }

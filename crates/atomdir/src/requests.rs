@@ -208,10 +208,14 @@ impl Connection {
     }
 
     /// Ends the service, aborting what is open. Returns when nothing of it is
-    /// left: no mount, no socket, no lock.
+    /// left: no mount, no socket, no lock, no process.
     pub fn stop(mut self) -> Result<StopReport, RequestError> {
+        let process = self.service_process();
         match self.ask(&Request::Stop)? {
-            (Answer::Stopped(report), _) => Ok(report),
+            (Answer::Stopped(report), _) => {
+                process.wait_for_end();
+                Ok(report)
+            }
             _ => Err(self.unexpected()),
         }
     }

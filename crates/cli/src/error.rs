@@ -4,8 +4,8 @@
 use crate::enter::{EnterError, Step};
 use crate::output::{json, one_line, quoted};
 use atomdir::{
-    ChangedBy, CommitError, Conflict, ConnectError, ExitCode, Explain, FindError, InitError,
-    RequestError, TransactionId,
+    ChangedBy, CommitError, Conflict, ConnectError, ExitCode, Explain, Failure, FailureKind,
+    FindError, InitError, RequestError, TransactionId,
 };
 use rustix::io::Errno;
 use serde::Serialize;
@@ -34,7 +34,7 @@ pub enum Error {
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Request(#[from] RequestError),
-    #[error("transaction {transaction} is not committed: {source}")]
+    #[error("{source}")]
     Commit {
         transaction: TransactionId,
         source: CommitError,
@@ -142,17 +142,21 @@ fn explained(error: &impl Explain) -> (u8, Option<String>) {
 
 fn explain_commit(transaction: TransactionId, error: &CommitError) -> (u8, Option<String>) {
     let (code, hint) = explained(error);
-    let is_open = !matches!(
+    let still_open = matches!(
         error,
-        CommitError::Request(RequestError::Disconnected { .. })
+        CommitError::Conflict { .. }
+            | CommitError::Request(RequestError::Failed(Failure {
+                kind: FailureKind::NoSpace | FailureKind::Poisoned | FailureKind::Io,
+                ..
+            }))
     );
-    let still_open = || {
+    let what_to_do = || {
         format!(
             "the transaction is still open: `atomdir diff {transaction}` shows its changes, \
              `atomdir abort {transaction}` drops them"
         )
     };
-    (code, hint.or_else(|| is_open.then(still_open)))
+    (code, hint.or_else(|| still_open.then(what_to_do)))
 }
 
 fn explain_enter(error: &EnterError) -> (u8, Option<String>) {

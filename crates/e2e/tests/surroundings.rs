@@ -11,6 +11,7 @@ use atomdir_testing::exit_code::{
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
     Fixture, Scratch, Store, User, atomdir, capture_output, copy_tree, shell, tools_present,
+    users_can_mount,
 };
 
 fn text(path: &Path) -> &str {
@@ -203,7 +204,7 @@ fn no_fuse_device() {
 #[test]
 fn no_helper_to_mount_with() {
     let test = "no_helper_to_mount_with";
-    if !tools_present(test, &["fusermount3"]) {
+    if !users_can_mount(test) {
         return;
     }
     let fixture = Fixture::owned_by("no-helper", User::ordinary, "echo old > file");

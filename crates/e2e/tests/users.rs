@@ -11,6 +11,7 @@ use atomdir_testing::exit_code::{CONFLICT, NO_SUCH, NOT_PERMITTED, USAGE};
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
     Fixture, Outcome, Random, Scenario, User, capture_output, look, pick, tools_present,
+    users_can_mount,
 };
 
 const USUAL: &str = r#"
@@ -26,10 +27,8 @@ const USUAL_TREE: &str =
 
 #[test]
 fn an_ordinary_user_on_a_store_of_their_own() {
-    if tools_present(
-        "an_ordinary_user_on_a_store_of_their_own",
-        &["fusermount3", "setfattr"],
-    ) {
+    let test = "an_ordinary_user_on_a_store_of_their_own";
+    if users_can_mount(test) && tools_present(test, &["setfattr"]) {
         Scenario::shell("ordinary", USUAL)
             .prepare(USUAL_TREE)
             .same_output()
@@ -40,10 +39,7 @@ fn an_ordinary_user_on_a_store_of_their_own() {
 
 #[test]
 fn an_ordinary_user_begins_executes_and_commits() {
-    if !tools_present(
-        "an_ordinary_user_begins_executes_and_commits",
-        &["fusermount3"],
-    ) {
+    if !users_can_mount("an_ordinary_user_begins_executes_and_commits") {
         return;
     }
     let fixture = Fixture::owned_by("user-begin", User::ordinary, "echo old > file");
@@ -80,7 +76,7 @@ fn an_ordinary_user_begins_executes_and_commits() {
 #[test]
 fn without_user_namespaces_a_run_happens_in_the_view_itself() {
     let test = "without_user_namespaces_a_run_happens_in_the_view_itself";
-    if !tools_present(test, &["fusermount3", "unshare", "chroot"]) {
+    if !users_can_mount(test) {
         return;
     }
     let fixture = Fixture::owned_by(
@@ -258,11 +254,13 @@ fn a_stranger_cannot_use_anothers_transaction() {
 
     let view = store.begin();
     store.exec(&view, "echo mine > drop/mine").expect(0);
+    // Not permitted, or not even known to exist.
+    let refused = [NOT_PERMITTED, NO_SUCH];
     for verb in ["commit", "abort", "status", "diff"] {
-        as_stranger(&[verb, &view.id]).expect(NOT_PERMITTED);
+        as_stranger(&[verb, &view.id]).expect_one_of(&refused);
     }
-    as_stranger(&["exec", &view.id, "--", "true"]).expect(NOT_PERMITTED);
-    as_stranger(&["shell", &view.id]).expect(NOT_PERMITTED);
+    as_stranger(&["exec", &view.id, "--", "true"]).expect_one_of(&refused);
+    as_stranger(&["shell", &view.id]).expect_one_of(&refused);
     as_stranger(&["abort", "--all"]);
     as_stranger(&["service", "stop"]).expect(NOT_PERMITTED);
     let listed = as_stranger(&["list"]).expect(0).text();
@@ -320,7 +318,7 @@ fn assert_hidden(stranger: &User, view: &Path) {
 fn a_symlink_does_not_lead_the_service_out_of_the_store() {
     let fixture = Fixture::new(
         "led-out",
-        "mkdir -m 777 drop; mkdir -m 777 drop/dir; echo old > drop/dir/file",
+        "mkdir -m 777 drop; mkdir -m 777 drop/dir; echo old > drop/dir/file; chmod 666 drop/dir/file",
     );
     let secret = fixture.scratch.join("secret");
     fs::create_dir(&secret).expect("made");
@@ -331,7 +329,7 @@ fn a_symlink_does_not_lead_the_service_out_of_the_store() {
     let stranger = User::stranger(fixture.scratch.path());
     let begun = store.call_as(&stranger, ["begin"]).expect(0).text();
     let id = begun.lines().next().expect("an id").to_owned();
-    let script = "echo in > drop/dir/file; echo in > drop/dir/new; rm -f drop/dir/nothing; chmod 777 drop/dir";
+    let script = "echo in > drop/dir/file; echo in > drop/dir/new";
     store
         .call_as(&stranger, ["exec", &id, "--", "sh", "-ec", script])
         .expect(0);

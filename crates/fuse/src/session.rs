@@ -107,8 +107,11 @@ impl Session {
     /// Waits until everything programs wrote before this, also through shared
     /// mappings they still have, has reached the file system. Call it before
     /// a commit. Never call it from an operation of the file system, nor with
-    /// a lock held that one needs.
+    /// a lock held that one needs. `ENOTCONN` while the session is ending.
     pub fn settle(&self) -> Result<(), Errno> {
+        if self.is_ended() {
+            return Ok(());
+        }
         self.shared.settle.run(self.mountpoint())
     }
 

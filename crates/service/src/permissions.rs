@@ -58,9 +58,7 @@ impl Peer {
         let message = format!(
             "the store's service runs as user {service_user}, and only that user can enter its views"
         );
-        let hint = format!(
-            "run it as that user: setpriv --reuid {service_user} --clear-groups, or sudo -u"
-        );
+        let hint = format!("run it as that user, for example with `sudo -u '#{service_user}'`");
         Err(Failure::new(FailureKind::NotPermitted, message).with_hint(hint))
     }
 }

@@ -26,7 +26,7 @@ pub use mounts::{Mount, mounts, unmount};
 pub use random::Random;
 pub use scenario::{Action, Scenario, copy_tree, moment_now};
 pub use scratch::Scratch;
-pub use skip::{skip, tools_present};
+pub use skip::{skip, tools_present, users_can_mount};
 pub use store::{Store, View};
 pub use tier::{full_tier, pick};
 pub use user::User;

@@ -2,6 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Says on standard error, past the test runner's capture, and in the skip
@@ -33,6 +34,23 @@ pub fn tools_present(test: &str, tools: &[&str]) -> bool {
         &format!("not installed: {names}; run tests/install-tools.sh"),
     );
     false
+}
+
+/// Whether ordinary users can mount views here; if not, the test has been
+/// skipped.
+pub fn users_can_mount(test: &str) -> bool {
+    if !tools_present(test, &["fusermount3"]) {
+        return false;
+    }
+    let device = std::fs::metadata("/dev/fuse");
+    let open_to_all = device.is_ok_and(|device| device.permissions().mode() & 0o006 == 0o006);
+    if !open_to_all {
+        skip(
+            test,
+            "users cannot open /dev/fuse here; chmod 666 /dev/fuse, as most systems do",
+        );
+    }
+    open_to_all
 }
 
 fn is_on_path(tool: &str) -> bool {

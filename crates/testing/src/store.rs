@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
@@ -175,7 +176,7 @@ impl Store {
             // It may have ended by itself in the meantime.
             let _ = rustix::process::kill_process(pid, Signal::KILL);
             while is_service_of(pid, &self.path) {
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(1));
             }
         }
     }
@@ -193,11 +194,10 @@ impl Store {
     #[track_caller]
     pub fn assert_at_rest(&self) {
         self.call(["service", "stop"]).expect(0);
-        let processes = self.service_processes();
-        assert!(
-            processes.is_empty(),
-            "service stop left processes running: {processes:?}"
-        );
+        // It answers before it is quite gone.
+        while !self.service_processes().is_empty() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let mounts = self.mounts();
         assert!(mounts.is_empty(), "service stop left mounts: {mounts:?}");
         let (files, bytes) = occupied(&self.control());
@@ -227,9 +227,10 @@ fn is_service_of(pid: Pid, store: &Path) -> bool {
         return false;
     };
     let arguments: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
-    let is_atomdir = arguments.first().is_some_and(|program| {
-        program.ends_with(b"atomdir") || program.ends_with(b"/proc/self/exe")
-    });
+    let program = arguments
+        .first()
+        .and_then(|program| program.rsplit(|byte| *byte == b'/').next());
+    let is_atomdir = program.is_some_and(|name| name.starts_with(b"atomdir") || name == b"exe");
     is_atomdir
         && arguments.contains(&b"service".as_slice())
         && arguments.contains(&b"run".as_slice())

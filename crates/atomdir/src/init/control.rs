@@ -1,14 +1,15 @@
 //! The control directory: in the store's root, or elsewhere on its file
 //! system, with a file in the root that holds its path.
 
-use super::Root;
+use super::{Root, nesting};
+use crate::location::pointer::Pointer;
 use crate::{CONTROL_NAME, InitError};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, fchmod, fstat, fsync, mkdirat, openat, renameat, unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, fchmod, fstat, fsync, mkdirat, openat, renameat,
+    unlinkat,
 };
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Others pass through it to the socket; all else in it is private.
@@ -47,41 +48,80 @@ pub(super) fn make(root: &Root, wanted: Option<&Path>) -> Result<(PathBuf, Owned
         set_mode(&path, &handle)?;
         return Ok((path, handle));
     };
-    let path = make_elsewhere(wanted)?;
-    let handle = open(&path)?;
-    let stat = fstat(&handle).map_err(unfit(&path))?;
+    let path = resolve(wanted)?;
     if path.starts_with(&root.path) || root.path.starts_with(&path) {
         return Err(InitError::ControlInside {
             path: root.path.clone(),
             control: path,
         });
     }
-    if stat.st_dev != root.device {
-        return Err(InitError::ControlElsewhere {
-            path: root.path.clone(),
-            control: path,
-        });
-    }
-    if stat.st_uid != rustix::process::geteuid().as_raw() {
-        let reason = format!("it belongs to user {}", stat.st_uid);
+    if let Some(store) = nesting::store_above(&path) {
+        let reason = format!("it lies inside the store '{}'", store.display());
         return Err(InitError::ControlUnfit {
             control: path,
             reason,
         });
     }
+    match rustix::fs::mkdir(&path, Mode::from_raw_mode(MODE)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(unfit(&path)(errno)),
+    }
+    let handle = open(&path)?;
+    check(root, &path, &handle)?;
     set_mode(&path, &handle)?;
+    point_to(root, &path, &handle)?;
     Ok((path, handle))
 }
 
-/// The path without symbolic links, of a directory that holds nothing.
-fn make_elsewhere(wanted: &Path) -> Result<PathBuf, InitError> {
-    match rustix::fs::mkdir(wanted, Mode::from_raw_mode(MODE)) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(errno) => return Err(unfit(wanted)(errno)),
+/// Without symbolic links; only the last name may be of nothing.
+fn resolve(wanted: &Path) -> Result<PathBuf, InitError> {
+    let failed = |error: std::io::Error| {
+        let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        unfit(wanted)(errno)
+    };
+    match wanted.canonicalize() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        found => return found.map_err(failed),
     }
-    wanted
-        .canonicalize()
-        .map_err(|error| unfit(wanted)(Errno::from_io_error(&error).unwrap_or(Errno::IO)))
+    let absolute = std::path::absolute(wanted).map_err(failed)?;
+    let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+        return Err(unfit(wanted)(Errno::NOENT));
+    };
+    Ok(parent.canonicalize().map_err(failed)?.join(name))
+}
+
+/// It must be this user's, on the store's file system, and hold nothing: what
+/// is in it may be another store's.
+fn check(root: &Root, path: &Path, handle: &OwnedFd) -> Result<(), InitError> {
+    let stat = fstat(handle).map_err(unfit(path))?;
+    if stat.st_dev != root.device {
+        return Err(InitError::ControlElsewhere {
+            path: root.path.clone(),
+            control: path.to_owned(),
+        });
+    }
+    let reason = if stat.st_uid != rustix::process::geteuid().as_raw() {
+        format!("it belongs to user {}", stat.st_uid)
+    } else if !is_empty(handle).map_err(unfit(path))? {
+        "it is not empty".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(InitError::ControlUnfit {
+        control: path.to_owned(),
+        reason,
+    })
+}
+
+/// But for what an interrupted init left.
+fn is_empty(directory: &OwnedFd) -> Result<bool, Errno> {
+    let ours: [&[u8]; 3] = [b".", b"..", POINTER_NAME_NEW.as_bytes()];
+    for entry in Dir::read_from(directory)? {
+        if !ours.contains(&entry?.file_name().to_bytes()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn open(path: &Path) -> Result<OwnedFd, InitError> {
@@ -94,30 +134,14 @@ fn set_mode(path: &Path, handle: &OwnedFd) -> Result<(), InitError> {
     fchmod(handle, Mode::from_raw_mode(MODE)).map_err(unfit(path))
 }
 
-/// The store exists from here on. The file is made in the control directory
-/// and renamed into the root: what cannot be done with this file could not be
-/// done with any other, either.
-pub(super) fn point_to(root: &Root, control: &Path, handle: &OwnedFd) -> Result<(), InitError> {
-    if control.parent() == Some(&root.path) {
-        return Ok(());
-    }
-    let flags =
-        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = openat(
-        handle,
-        POINTER_NAME_NEW,
-        flags,
-        Mode::from_raw_mode(POINTER_MODE),
-    )
-    .map_err(unfit(control))?;
-    fchmod(&file, Mode::from_raw_mode(POINTER_MODE)).map_err(unfit(control))?;
-    let contents = [control.as_os_str().as_bytes(), b"\n"].concat();
-    let mut rest = &contents[..];
-    while !rest.is_empty() {
-        let count = rustix::io::write(&file, rest).map_err(unfit(control))?;
-        rest = &rest[count..];
-    }
-    fsync(&file).map_err(unfit(control))?;
+/// The file is made in the control directory and renamed into the root: what
+/// cannot be done with it could not be done with any other, either.
+fn point_to(root: &Root, control: &Path, handle: &OwnedFd) -> Result<(), InitError> {
+    let pointer = Pointer {
+        control: control.to_owned(),
+        root_inode: root.inode,
+    };
+    write(handle, &pointer.encode()).map_err(unfit(control))?;
     renameat(handle, POINTER_NAME_NEW, &root.handle, CONTROL_NAME).map_err(|errno| {
         let _ = unlinkat(handle, POINTER_NAME_NEW, AtFlags::empty());
         match errno {
@@ -128,6 +152,20 @@ pub(super) fn point_to(root: &Root, control: &Path, handle: &OwnedFd) -> Result<
             errno => root.failed("naming its control directory")(errno),
         }
     })
+}
+
+fn write(control: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
+    let flags =
+        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(POINTER_MODE);
+    let file = openat(control, POINTER_NAME_NEW, flags, mode)?;
+    // Whatever the umask is: other users must find the store.
+    fchmod(&file, mode)?;
+    while !bytes.is_empty() {
+        let count = rustix::io::write(&file, bytes)?;
+        bytes = &bytes[count..];
+    }
+    fsync(&file)
 }
 
 fn unfit(control: &Path) -> impl Fn(Errno) -> InitError {

@@ -12,16 +12,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 pub(super) fn check_above(root: &Root) -> Result<(), InitError> {
-    for above in root.path.ancestors().skip(1) {
-        let found = control_of(above);
-        if !matches!(found, Ok(None)) {
-            return Err(InitError::InsideStore {
-                path: root.path.clone(),
-                store: above.to_owned(),
-            });
-        }
+    match store_above(&root.path) {
+        None => Ok(()),
+        Some(store) => Err(InitError::InsideStore {
+            path: root.path.clone(),
+            store: store.to_owned(),
+        }),
     }
-    Ok(())
+}
+
+pub(super) fn store_above(path: &Path) -> Option<&Path> {
+    let mut above = path.ancestors().skip(1);
+    // One that cannot be read is a store all the same.
+    above.find(|above| !matches!(control_of(above), Ok(None)))
 }
 
 /// Walks every directory on the root's file system. What may not be read is

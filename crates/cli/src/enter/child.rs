@@ -6,7 +6,7 @@ use super::signals::{HeldSignals, Received};
 use super::{EnterError, Place, SetUpFailure, Step, c_path};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
 use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -228,7 +228,11 @@ impl Running {
     /// The other stop signals come from the terminal, which stops us too.
     fn follow_stop(&self) -> io::Result<()> {
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
-        let status = rustix::process::waitid(WaitId::Pid(self.process), options)?;
+        let status = match waitid(WaitId::Pid(self.process), options) {
+            // It has ended, so it will not stop any more.
+            Err(Errno::CHILD) => None,
+            other => other?,
+        };
         let signal = status.and_then(|status| status.stopping_signal());
         if signal == Some(Signal::STOP.as_raw()) {
             rustix::process::kill_process(rustix::process::getpid(), Signal::STOP)?;

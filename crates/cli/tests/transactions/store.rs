@@ -55,7 +55,7 @@ impl Store {
     }
 
     pub fn json(&self, arguments: &[&str]) -> Value {
-        let out = self.check(&[arguments, &["--json"]].concat());
+        let out = self.check(&[&["--json"], arguments].concat());
         serde_json::from_str(&out).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {out}"))
     }
 

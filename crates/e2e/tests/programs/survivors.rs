@@ -16,6 +16,7 @@ mkdir directory && echo written in time > directory/file && echo in time > kept
 (
     exec 3>> kept
     cd directory
+    : > OUTSIDE/ready
     while [ ! -e OUTSIDE/go ]; do sleep 0.02; done
     {
         { echo late >&3; } && echo "an open file was written"
@@ -28,6 +29,7 @@ mkdir directory && echo written in time > directory/file && echo in time > kept
     } > OUTSIDE/trying 2> OUTSIDE/errors
     mv OUTSIDE/trying OUTSIDE/tried
 ) < /dev/null > /dev/null 2>&1 &
+while [ ! -e OUTSIDE/ready ]; do sleep 0.02; done
 "#;
 
 fn survivor(outside: &Path) -> String {

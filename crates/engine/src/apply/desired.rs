@@ -109,6 +109,16 @@ impl Desired {
         self.candidates.get(&identity).map_or(&[], Vec::as_slice)
     }
 
+    pub fn slots(&self) -> impl Iterator<Item = (TransactionId, u64)> + '_ {
+        self.candidates
+            .values()
+            .flatten()
+            .filter_map(|spot| match spot {
+                Spot::Slot(transaction, slot) => Some((*transaction, *slot)),
+                _ => None,
+            })
+    }
+
     pub fn kind(&self, identity: Identity) -> Option<Kind> {
         self.kinds.get(&identity).copied()
     }

@@ -13,6 +13,9 @@ impl<D: Disk> Apply<'_, D> {
     /// Where the object can be taken from for one of its homes, and whether it
     /// may be moved away from there or must be linked.
     pub(super) fn source(&mut self, object: Identity) -> Outcome<Option<(Place, bool)>> {
+        if self.find(object)?.is_none() {
+            return Ok(None);
+        }
         // With several names to get, the last is got by a rename: a name that
         // is simply taken away might be missed before the others are durable.
         let needs_links = self.homes_missing(object)? > 1;
@@ -44,12 +47,76 @@ impl<D: Disk> Apply<'_, D> {
 
     /// Any place the object is at.
     pub(super) fn find(&mut self, object: Identity) -> Outcome<Option<Place>> {
+        if let Some(place) = self.find_where_expected(object)? {
+            return Ok(Some(place));
+        }
+        if !self.survey()? {
+            return Ok(None);
+        }
+        self.find_where_expected(object)
+    }
+
+    fn find_where_expected(&mut self, object: Identity) -> Outcome<Option<Place>> {
         for place in self.places_of(object) {
             if self.is_at(object, &place)? {
                 return Ok(Some(place));
             }
         }
         Ok(None)
+    }
+
+    /// An apply that was cut short may have exchanged an object to the place of
+    /// any other: looks at all places there are, once. True if that was done.
+    fn survey(&mut self) -> Outcome<bool> {
+        if std::mem::replace(&mut self.is_surveyed, true) {
+            return Ok(false);
+        }
+        let mut places = self.all_places()?;
+        let mut seen_before = usize::MAX;
+        // A directory found makes the places in it reachable.
+        while places.len() < seen_before {
+            seen_before = places.len();
+            let mut unreachable = Vec::new();
+            for place in places {
+                let parent = self.parent(place.parent).ok().flatten();
+                let Some(parent) = parent else {
+                    unreachable.push(place);
+                    continue;
+                };
+                if let Some((identity, _)) = self.occupant(&parent, &place.name)? {
+                    self.extra_spots.entry(identity).or_default().push(place);
+                }
+            }
+            places = unreachable;
+        }
+        Ok(true)
+    }
+
+    fn all_places(&self) -> Outcome<Vec<Place>> {
+        let entries = self.desired.entries.keys().map(|(directory, name)| Place {
+            parent: Parent::Directory(*directory),
+            name: name.clone(),
+        });
+        let slots = self.desired.slots().map(|(transaction, slot)| Place {
+            parent: Parent::Stage(transaction),
+            name: names::slot(slot),
+        });
+        let limbo = self
+            .core
+            .disk
+            .list(&self.core.control.limbo)
+            .map_err(|errno| {
+                self.failure(
+                    &names::fixed(names::LIMBO),
+                    "it cannot be listed",
+                    Some(errno),
+                )
+            })?;
+        let limbo = limbo.into_iter().map(|entry| Place {
+            parent: Parent::Limbo,
+            name: entry.name,
+        });
+        Ok(entries.chain(slots).chain(limbo).collect())
     }
 
     fn places_of(&self, object: Identity) -> Vec<Place> {

@@ -46,6 +46,7 @@ pub(crate) struct Apply<'a, D: Disk> {
     directories: HashMap<Identity, Arc<D::Handle>>,
     stages: HashMap<TransactionId, Option<Arc<D::Handle>>>,
     looking_for: HashSet<Identity>,
+    is_surveyed: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +79,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             directories: HashMap::new(),
             stages: HashMap::new(),
             looking_for: HashSet::new(),
+            is_surveyed: false,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The service as its clients see it, over a real socket.
 
 use crate::support::{
-    NEVER_IDLE, PROGRAM, TestStore, detached, is_mounted, process_of, wait_for_end,
+    NEVER_IDLE, PROGRAM, TestStore, detached, has_ended, is_mounted, process_of, wait_for_end,
 };
 use atomdir::{ConnectError, Connection, Explain, FailureKind, StartService};
 use rustix::process::{Signal, kill_process};
@@ -28,7 +28,7 @@ fn it_starts_on_first_use_and_stops_without_a_trace() {
     assert_eq!(report.transactions_aborted, 1);
     assert!(!store.socket().exists());
     assert!(!is_mounted(&mount) && !mount.exists());
-    wait_for_end(&process);
+    assert!(has_ended(&process));
     assert!(matches!(
         store.connect_if_running(),
         Err(ConnectError::NotRunning { .. })

@@ -1,7 +1,7 @@
 //! A store of its own for each test, and users to act as.
 
 use atomdir::{BeginOptions, ConnectError, Connection, StartService, StoreLocation};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -158,4 +158,9 @@ pub fn is_mounted(path: &Path) -> bool {
             .nth(4)
             .is_some_and(|place| Path::new(place) == path)
     })
+}
+
+pub fn has_ended(process: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut polled, Some(&Timespec::default())).unwrap() == 1
 }

@@ -19,7 +19,8 @@ pub enum Times {
     /// For two runs of one scenario, each with its own beginning. A time from
     /// before the left run was set or left alone on purpose, and must be the
     /// same right; any other is the time of a change, and must not lie before
-    /// the right run began.
+    /// the right run began. But a directory in which everything that came also
+    /// went may have its old time or a new one.
     Since {
         left: Moment,
         right: Moment,
@@ -53,12 +54,11 @@ impl CompareOptions {
         }
     }
 
-    /// For a tree and a faithful copy of it.
+    /// For a tree and a faithful copy of it, or a view that shows it.
     pub fn copied() -> Self {
         Self {
             file_times: Times::Exact,
             directory_times: Times::Exact,
-            holes: true,
             ..Self::alike()
         }
     }
@@ -68,6 +68,7 @@ impl CompareOptions {
     pub fn untouched() -> Self {
         Self {
             inodes: true,
+            holes: true,
             ..Self::copied()
         }
     }
@@ -242,7 +243,7 @@ fn compare_times(times: Times, left: &Entry, right: &Entry, found: &mut Vec<Stri
         Times::Since {
             right: right_start, ..
         } => {
-            if right.modified < right_start {
+            if right.modified < right_start && left.kind != Kind::Directory {
                 found.push(format!(
                     "modification time {} right is from before the run ({right_start}), yet the run changed it",
                     right.modified

@@ -1,0 +1,96 @@
+//! The file `.atomdir` of a store whose control directory is elsewhere:
+//!
+//! ```text
+//! /path/of/the/control/directory
+//! root 1234567
+//! ```
+//!
+//! The number is the inode of the store's root: a copied tree brings a copy of
+//! this file with it, but must not share the control directory.
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+const LENGTH_MAX: usize = 8192;
+const ROOT_LINE: &[u8] = b"\nroot ";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pointer {
+    pub(crate) control: PathBuf,
+    pub(crate) root_inode: u64,
+}
+
+impl Pointer {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let inode = self.root_inode.to_string();
+        [
+            self.control.as_os_str().as_bytes(),
+            ROOT_LINE,
+            inode.as_bytes(),
+            b"\n",
+        ]
+        .concat()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Pointer> {
+        let bytes = bytes.strip_suffix(b"\n")?;
+        // From the end: the path itself may hold such a line.
+        let mut places = bytes.windows(ROOT_LINE.len());
+        let at = places.rposition(|window| window == ROOT_LINE)?;
+        let inode = std::str::from_utf8(&bytes[at + ROOT_LINE.len()..]).ok()?;
+        let control = &bytes[..at];
+        if control.is_empty() || control.contains(&0) {
+            return None;
+        }
+        Some(Pointer {
+            control: PathBuf::from(OsStr::from_bytes(control)),
+            root_inode: inode.parse().ok()?,
+        })
+    }
+
+    /// `None`: the file holds something else.
+    pub(crate) fn read(path: &Path) -> Result<Option<Pointer>, Errno> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = openat(CWD, path, flags, Mode::empty())?;
+        let mut buffer = vec![0; LENGTH_MAX];
+        let mut length = 0;
+        while length < buffer.len() {
+            match rustix::io::read(&file, &mut buffer[length..])? {
+                0 => break,
+                count => length += count,
+            }
+        }
+        Ok(Pointer::decode(&buffer[..length]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_read_as_it_was_written_and_else_not_at_all() {
+        for path in ["/a", "/new\nline", "/x\nroot 5", "relative"] {
+            let pointer = Pointer {
+                control: path.into(),
+                root_inode: u64::MAX,
+            };
+            assert_eq!(Pointer::decode(&pointer.encode()), Some(pointer));
+        }
+        for bad in [
+            "",
+            "\n",
+            "/a",
+            "/a\n",
+            "/a\nroot \n",
+            "/a\nroot 1",
+            "\nroot 1\n",
+            "/a\0\nroot 1\n",
+        ] {
+            assert_eq!(Pointer::decode(bad.as_bytes()), None, "{bad:?}");
+        }
+    }
+}

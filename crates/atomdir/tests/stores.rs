@@ -1,0 +1,239 @@
+//! Making stores and finding them, on the real file system.
+
+use atomdir::{ExitCode, Explain, FindError, InitError, StoreLocation, find, init};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Scratch {
+        Scratch::below(&std::env::temp_dir())
+    }
+
+    fn below(parent: &Path) -> Scratch {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("atomdir-stores-{}-{number}", std::process::id()));
+        fs::create_dir(&path).expect("a new directory");
+        Scratch(path.canonicalize().expect("it exists"))
+    }
+
+    fn directory(&self, name: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::create_dir_all(&path).expect("a new directory");
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).expect("it exists").mode() & 0o7777
+}
+
+#[test]
+fn a_directory_becomes_a_store_once_and_is_found_from_below() {
+    let scratch = Scratch::new();
+    let site = scratch.directory("site");
+    let below = scratch.directory("site/a/b");
+    let made = init(&site, None).unwrap();
+    assert!(made.created);
+    assert_eq!(mode(&made.store.control), 0o711);
+    for private in ["header", "log", "lock"] {
+        assert_eq!(
+            mode(&made.store.control.join(private)) & 0o077,
+            0,
+            "{private}"
+        );
+    }
+
+    let header = fs::read(made.store.control.join("header")).unwrap();
+    let again = init(&site, None).unwrap();
+    assert!(!again.created);
+    assert_eq!(again.store, made.store);
+    assert_eq!(fs::read(made.store.control.join("header")).unwrap(), header);
+
+    let link = scratch.0.join("link");
+    symlink(&below, &link).unwrap();
+    let found = find(&link).unwrap();
+    assert_eq!(found.root, site);
+    assert_eq!(found.start, Path::new("a/b"));
+    assert_eq!(StoreLocation::at(&site).unwrap(), made.store);
+    assert!(matches!(
+        StoreLocation::at(&below),
+        Err(FindError::NoStore { .. })
+    ));
+
+    let error = find(&scratch.0).unwrap_err();
+    assert_eq!(error.exit_code(), ExitCode::NotFound, "{error}");
+    assert_eq!(
+        error.hint(),
+        Some(format!(
+            "`atomdir init {}` makes it a store",
+            scratch.0.display()
+        ))
+    );
+}
+
+/// As after a crash between the two steps.
+#[test]
+fn an_interrupted_init_is_finished_by_the_next() {
+    let scratch = Scratch::new();
+    let site = scratch.directory("site");
+    fs::create_dir(site.join(".atomdir")).unwrap();
+    let made = init(&site, None).unwrap();
+    assert!(made.store.control.join("header").exists());
+}
+
+#[test]
+fn stores_cannot_be_nested() {
+    let scratch = Scratch::new();
+    let outer = scratch.directory("outer");
+    let inner = scratch.directory("outer/deep/inner");
+    init(&inner, None).unwrap();
+    match init(&outer, None).unwrap_err() {
+        InitError::HoldsStore { store, .. } => assert_eq!(store, inner),
+        error => panic!("{error}"),
+    }
+    let beside = scratch.directory("outer/deep/inner/below");
+    match init(&beside, None).unwrap_err() {
+        InitError::InsideStore { store, .. } => assert_eq!(store, inner),
+        error => panic!("{error}"),
+    }
+    assert!(!outer.join(".atomdir").exists() && !beside.join(".atomdir").exists());
+}
+
+#[test]
+fn the_control_directory_may_be_elsewhere_on_the_file_system() {
+    let scratch = Scratch::new();
+    let site = scratch.directory("site");
+    let control = scratch.0.join("control");
+    let made = init(&site, Some(&control)).unwrap();
+    assert_eq!(made.store.control, control);
+    let pointer = fs::read_to_string(site.join(".atomdir")).unwrap();
+    assert!(
+        pointer.starts_with(&format!("{}\n", control.display())),
+        "{pointer}"
+    );
+    assert_eq!(find(&site).unwrap(), made.store);
+    assert!(!init(&site, Some(&control)).unwrap().created);
+    assert!(!init(&site, None).unwrap().created);
+    let other = scratch.0.join("other");
+    let error = init(&site, Some(&other)).unwrap_err();
+    assert!(matches!(error, InitError::OtherControl { .. }), "{error}");
+
+    let second = scratch.directory("second");
+    let error = init(&second, Some(&control)).unwrap_err();
+    assert!(error.to_string().ends_with("it is not empty"), "{error}");
+    fs::copy(site.join(".atomdir"), second.join(".atomdir")).unwrap();
+    let error = find(&second).unwrap_err();
+    assert!(matches!(error, FindError::Copied { .. }), "{error}");
+    assert_eq!(find(&site).unwrap(), made.store);
+
+    fs::rename(&control, &other).unwrap();
+    let error = find(&site).unwrap_err();
+    assert!(matches!(error, FindError::BadControl { .. }), "{error}");
+    assert!(error.hint().is_some());
+}
+
+#[test]
+fn an_unfit_control_directory_is_refused() {
+    let scratch = Scratch::new();
+    let site = scratch.directory("site");
+    let inside = init(&site, Some(&site.join("sub"))).unwrap_err();
+    assert!(
+        matches!(inside, InitError::ControlInside { .. }),
+        "{inside}"
+    );
+    let around = init(&site, Some(&scratch.0)).unwrap_err();
+    assert!(
+        matches!(around, InitError::ControlInside { .. }),
+        "{around}"
+    );
+
+    let outer = scratch.directory("outer");
+    init(&outer, None).unwrap();
+    let nested = init(&site, Some(&outer.join("control"))).unwrap_err();
+    assert!(nested.to_string().contains("inside the store"), "{nested}");
+
+    let memory = Scratch::below(Path::new("/dev/shm"));
+    if fs::metadata(&memory.0).unwrap().dev() == fs::metadata(&site).unwrap().dev() {
+        eprintln!("SKIPPED: /dev/shm is not a file system of its own");
+    } else {
+        let elsewhere = init(&site, Some(&memory.0)).unwrap_err();
+        assert!(
+            matches!(elsewhere, InitError::ControlElsewhere { .. }),
+            "{elsewhere}"
+        );
+        assert_eq!(elsewhere.exit_code(), ExitCode::CannotCreate);
+    }
+    assert_eq!(fs::read_dir(&site).unwrap().count(), 0);
+}
+
+#[test]
+fn what_is_no_directory_is_refused() {
+    let scratch = Scratch::new();
+    let file = scratch.0.join("file");
+    fs::write(&file, "").unwrap();
+    for (path, is_expected) in [
+        (
+            file.clone(),
+            (|error| matches!(error, InitError::NotADirectory { .. })) as fn(&_) -> bool,
+        ),
+        (scratch.0.join("none"), |error| {
+            matches!(error, InitError::NotFound { .. })
+        }),
+        (file.join("below"), |error| {
+            matches!(error, InitError::NotADirectory { .. })
+        }),
+    ] {
+        let error = init(&path, None).unwrap_err();
+        assert!(is_expected(&error), "{error}");
+        assert_eq!(error.exit_code(), ExitCode::CannotCreate);
+    }
+}
+
+/// Whoever may write a tree must not lend it another's control files.
+#[test]
+fn a_control_directory_is_found_only_where_its_owner_put_it() {
+    let scratch = Scratch::new();
+    let site = scratch.directory("site");
+    let control = scratch.0.join("control");
+    init(&site, Some(&control)).unwrap();
+    let linked = scratch.directory("linked");
+    symlink(&control, linked.join(".atomdir")).unwrap();
+    let error = find(&linked).unwrap_err();
+    assert!(matches!(error, FindError::NotAControl { .. }), "{error}");
+
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: only root can make a file another user's");
+        return;
+    }
+    std::os::unix::fs::chown(site.join(".atomdir"), Some(65_534), None).unwrap();
+    let error = find(&site).unwrap_err();
+    assert!(matches!(error, FindError::BadControl { .. }), "{error}");
+}
+
+#[test]
+fn a_tree_deeper_than_a_path_may_be_long_is_walked() {
+    use rustix::fs::{Mode, OFlags, mkdirat, openat};
+    let scratch = Scratch::new();
+    let site = scratch.directory("site");
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut deepest = openat(rustix::fs::CWD, &site, flags, Mode::empty()).unwrap();
+    let name = "d".repeat(200);
+    for _ in 0..40 {
+        mkdirat(&deepest, &name, Mode::RWXU).unwrap();
+        deepest = openat(&deepest, &name, flags, Mode::empty()).unwrap();
+    }
+    mkdirat(&deepest, ".atomdir", Mode::RWXU).unwrap();
+    let error = init(&site, None).unwrap_err();
+    assert!(matches!(error, InitError::HoldsStore { .. }), "{error}");
+}

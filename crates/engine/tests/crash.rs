@@ -1,0 +1,128 @@
+//! The process dies, or one call fails, at every single change that a commit
+//! makes: after recovery the base is as before or as after, never between.
+//! `ATOMDIR_SEED=n` replays one run.
+
+mod support;
+
+use atomdir_disk::Errno;
+use atomdir_engine::{CommitError, Store};
+use support::failing::FailingDisk;
+use support::model::{Model, tree_of_base};
+use support::{Random, Scratch, begin, create, open, open_with, seeds};
+
+/// Two commits in a row, the second of which is disturbed at its change
+/// `number`; `None` once there are no so many changes.
+struct Run {
+    scratch: Scratch,
+    disk: FailingDisk,
+    store: Store<FailingDisk>,
+    before: Model,
+    after: Model,
+    result: Option<Result<(), CommitError>>,
+}
+
+fn disturb(seed: u64, number: i64, error: Errno, forever: bool) -> Option<Run> {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let disk = FailingDisk::new(error, forever);
+    let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
+    let mut random = Random::new(seed);
+    let mut before = Model::new();
+    for _ in 0..2 {
+        let transaction = begin(&store);
+        (0..12).for_each(|_| before.step(&mut random, &transaction));
+        store.commit(&transaction).expect("nobody is in the way");
+    }
+    // An older snapshot makes commits keep what they replace.
+    let older = (seed % 2 == 0).then(|| begin(&store));
+    let mut after = before.clone();
+    let transaction = begin(&store);
+    (0..15).for_each(|_| after.step(&mut random, &transaction));
+    disk.fail_after(number);
+    let result = store.commit(&transaction);
+    if !disk.has_failed() {
+        return None;
+    }
+    drop(older);
+    let result = Some(result.map(|_| ()));
+    Some(Run {
+        scratch,
+        disk,
+        store,
+        before,
+        after,
+        result,
+    })
+}
+
+#[test]
+fn a_death_at_any_change_leaves_all_or_nothing() {
+    let mut states = 0;
+    for seed in seeds(25) {
+        println!("ATOMDIR_SEED={seed}");
+        for number in 0.. {
+            let Some(run) = disturb(seed, number, Errno::IO, true) else {
+                break;
+            };
+            states += 1;
+            let returned = run.result.is_some_and(|result| result.is_ok());
+            drop(run.store);
+            let tree = recover_with_deaths(&run.scratch, number);
+            let is_after = tree == run.after.tree();
+            assert!(
+                is_after || tree == run.before.tree(),
+                "seed {seed}, change {number}"
+            );
+            assert!(
+                is_after || !returned,
+                "a durable commit is gone: seed {seed}, change {number}"
+            );
+        }
+    }
+    println!("{states} deaths");
+}
+
+/// Recovery dies too, at a few of its changes, before it may finish.
+fn recover_with_deaths(scratch: &Scratch, salt: i64) -> support::model::Tree {
+    for changes in [salt % 5, 3 + salt % 7, 11] {
+        let disk = FailingDisk::new(Errno::IO, true);
+        disk.fail_after(changes);
+        drop(open_with(disk, &scratch.0));
+    }
+    let store = open(&scratch.0);
+    assert_eq!(store.check().problems, Vec::<String>::new());
+    tree_of_base(&scratch.0)
+}
+
+#[test]
+fn a_full_disk_at_any_change_leaves_the_transaction_open_or_commits() {
+    for seed in seeds(12) {
+        println!("ATOMDIR_SEED={seed}");
+        for number in 0.. {
+            let Some(run) = disturb(seed, number, Errno::NOSPC, false) else {
+                break;
+            };
+            let _ = run.disk;
+            let context = format!("seed {seed}, change {number}");
+            match run.result {
+                Some(Ok(())) => {
+                    assert_eq!(tree_of_base(&run.scratch.0), run.after.tree(), "{context}");
+                }
+                Some(Err(CommitError::NoSpace { .. })) => {
+                    assert_eq!(tree_of_base(&run.scratch.0), run.before.tree(), "{context}");
+                    let newest = run.store.transactions().pop().expect("it is still open");
+                    run.store.commit(&newest).expect("there is space again");
+                    assert_eq!(tree_of_base(&run.scratch.0), run.after.tree(), "{context}");
+                }
+                // A flush that fails may have lost what it should keep.
+                Some(Err(CommitError::Store(_))) => {
+                    drop(run.store);
+                    let tree = recover_with_deaths(&run.scratch, number);
+                    let known = tree == run.after.tree() || tree == run.before.tree();
+                    assert!(known, "{context}");
+                }
+                other => panic!("{context}: {other:?}"),
+            }
+        }
+    }
+}
