@@ -52,9 +52,12 @@ pub(crate) struct History {
     /// Versions are in ascending order of the sequence they end at.
     pub attributes: Vec<(Sequence, Arc<OldAttributes>)>,
     pub bodies: Vec<(Sequence, Arc<OldBody>)>,
-    pub names: HashMap<Name, Vec<(Sequence, Option<Arc<Base>>)>>,
+    pub names: HashMap<Name, NameVersions>,
     pub changed: Changed,
 }
+
+/// What an entry named until each of these commits.
+pub(crate) type NameVersions = Vec<(Sequence, Option<Arc<Base>>)>;
 
 pub(crate) struct OldAttributes {
     pub stat: Stat,

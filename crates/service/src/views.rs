@@ -127,10 +127,11 @@ impl Views {
 
     /// What programs wrote to mapped files reaches the transaction only now.
     pub(crate) fn write_back(&self, id: TransactionId) -> Result<(), Failure> {
-        let Some(root) = self.lock().as_ref().map(|mounted| mounted.root.clone()) else {
+        let mounted = self.lock();
+        let Some(mounted) = mounted.as_ref() else {
             return Ok(());
         };
-        match rustix::fs::syncfs(&*root) {
+        match mounted.session.settle() {
             // Nobody can write through a mount that has ended.
             Ok(()) | Err(Errno::NOTCONN | Errno::CONNABORTED) => Ok(()),
             Err(errno) => Err(view_failure(

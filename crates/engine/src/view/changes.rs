@@ -11,6 +11,10 @@ use super::node::{EntryDelta, Node, OwnBody, Touched};
 use crate::base::Base;
 use crate::ids::NodeId;
 
+/// The old names that objects of the base have lost, by the object's serial;
+/// and whether something else has that name now.
+type Vacated = HashMap<u64, Vec<(Vec<u8>, bool)>>;
+
 impl<D: Disk> View<D> {
     /// Where a node is in the view, or was last.
     pub fn path(&self, id: NodeId) -> Vec<u8> {
@@ -66,10 +70,8 @@ impl<D: Disk> View<D> {
         Ok(deltas)
     }
 
-    /// The old names that objects of the base have lost, by the object's
-    /// serial; and whether something else has that name now.
-    fn vacated(&self) -> Result<HashMap<u64, Vec<(Vec<u8>, bool)>>> {
-        let mut vacated: HashMap<u64, Vec<(Vec<u8>, bool)>> = HashMap::new();
+    fn vacated(&self) -> Result<Vacated> {
+        let mut vacated = Vacated::new();
         for (directory, name, entry) in self.entry_deltas()? {
             if let Some(before) = &entry.before {
                 let path = self.old_path(before, directory, name);
@@ -101,7 +103,7 @@ impl<D: Disk> View<D> {
         path: Vec<u8>,
         entry: &EntryDelta,
         now: NodeId,
-        vacated: &mut HashMap<u64, Vec<(Vec<u8>, bool)>>,
+        vacated: &mut Vacated,
     ) -> Result<SummaryLine> {
         let node = self.node(now)?;
         let moved_from = node
