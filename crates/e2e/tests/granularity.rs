@@ -140,7 +140,15 @@ fn removing_and_writing_a_file() {
 #[test]
 fn writing_through_two_names() {
     second_conflicts("echo left > other", "echo right > linked", "");
-    both_land("rm linked", "chmod 600 other");
+    for deed in [
+        "chmod 600 other",
+        "echo more >> other",
+        "setfattr -n user.k -v v other",
+    ] {
+        both_land("rm linked", deed);
+        both_land("mv linked moved", deed);
+        both_land("ln linked dir/third", deed);
+    }
 }
 
 #[test]

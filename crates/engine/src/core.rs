@@ -93,7 +93,7 @@ impl<D: Disk> Core<D> {
             return base;
         }
         index.insert(stat.identity, Arc::downgrade(&fresh));
-        if serial % INDEX_SWEEP_INTERVAL == 0 {
+        if serial.is_multiple_of(INDEX_SWEEP_INTERVAL) {
             index.retain(|_, base| base.strong_count() > 0);
         }
         fresh

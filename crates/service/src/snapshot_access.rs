@@ -17,6 +17,8 @@ use rustix::process::geteuid;
 const READ: u32 = 4;
 const SEARCH: u32 = 1;
 const CONTENTS_PART: usize = 1 << 20;
+/// Whatever the peer asks for: it is held in memory.
+const CONTENTS_LENGTH_MAX: u64 = 256 << 20;
 
 pub(crate) fn send(
     connection: &Connection,
@@ -24,6 +26,7 @@ pub(crate) fn send(
     path: &[u8],
     contents_length_max: u64,
 ) -> Result<Answer, Unanswered> {
+    let contents_length_max = contents_length_max.min(CONTENTS_LENGTH_MAX);
     let object = match find(connection, one, path) {
         Ok(Some(object)) => object,
         Ok(None) | Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Answer::SnapshotObject(None)),

@@ -9,6 +9,7 @@
 
 mod child;
 mod descendants;
+mod launch;
 mod namespace;
 mod signals;
 #[cfg(test)]
