@@ -206,10 +206,7 @@ fn a_killed_service_aborts_what_was_open_and_nothing_else() {
         "a dead service's view answers with an error"
     );
     drop(held);
-    store
-        .call(["commit", &view.id])
-        .expect(NO_SUCH)
-        .says(&[&view.id]);
+    store.call(["commit", &view.id]).expect(NO_SUCH);
     store.call(["status", &view.id]).expect(NO_SUCH);
     store.call(["abort", &view.id]).expect(NO_SUCH);
     assert_equal(

@@ -9,11 +9,13 @@
 //! flush or an apply that fails afterwards poisons the store: whether the
 //! commit landed is for recovery to say.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 
 use atomdir_disk::{Access, Disk, Errno, Timestamp};
 use atomdir_format::header::StoreHeader;
 use atomdir_format::record::CommitRecord;
+use atomdir_format::summary::SummaryRecord;
 
 use crate::control;
 use crate::core::Core;
@@ -108,9 +110,14 @@ impl<D: Disk> Store<D> {
         set: &WriteSet,
     ) -> Result<(), CommitError> {
         let core = &*self.0.core;
-        let describe = |sequence| state.describe(core, sequence);
+        let summaries = OnceCell::new();
+        let describe = |sequence| {
+            let summaries = summaries.get_or_init(|| state.summaries(core).unwrap_or_default());
+            describe(summaries, sequence)
+        };
         let began = transaction.began_change_time;
-        let mut validation = Validation::new(core, transaction.at, began, &describe);
+        let mut validation =
+            Validation::new(core, transaction.at, began, transaction.owner(), &describe);
         validation
             .run(set)
             .map_err(|errno| CommitError::io("validate", b"the write set", errno))?;
@@ -217,19 +224,19 @@ impl<D: Disk> CommitState<D> {
         core.disk.set_length(&self.reserve, 1)?;
         core.disk.set_length(&self.reserve, 0)
     }
+}
 
-    fn describe(&self, core: &Core<D>, sequence: Sequence) -> ChangedBy {
-        let records = self.summaries(core).unwrap_or_default();
-        let record = records
-            .into_iter()
-            .find(|record| record.sequence == sequence.0);
-        let (transaction, label) =
-            record.map_or((0, Vec::new()), |record| (record.transaction, record.label));
-        ChangedBy::Commit {
-            sequence,
-            transaction: TransactionId(transaction),
-            label,
-        }
+fn describe(summaries: &[SummaryRecord], sequence: Sequence) -> ChangedBy {
+    let record = summaries
+        .iter()
+        .find(|record| record.sequence == sequence.0);
+    let (transaction, label) = record.map_or((0, Vec::new()), |record| {
+        (record.transaction, record.label.clone())
+    });
+    ChangedBy::Commit {
+        sequence,
+        transaction: TransactionId(transaction),
+        label,
     }
 }
 

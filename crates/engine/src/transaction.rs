@@ -10,6 +10,7 @@ use crate::ids::{NodeId, Sequence, TransactionId};
 use crate::lock;
 use crate::options::{BeginOptions, Durability, Isolation};
 use crate::snapshot::Snapshot;
+use crate::view::acl;
 use crate::view::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes, View};
 
 pub struct Transaction<D: Disk> {
@@ -30,6 +31,8 @@ pub struct Transaction<D: Disk> {
 pub struct SnapshotObject {
     pub kind: Kind,
     pub attributes: NodeAttributes,
+    /// Then the mode does not tell who may read it.
+    pub has_access_list: bool,
     /// A regular file's contents or a link's target; empty for other kinds.
     pub contents: Vec<u8>,
 }
@@ -98,8 +101,13 @@ impl<D: Disk> Transaction<D> {
         self.with(|view| view.resolve(path))
     }
 
-    /// What the snapshot has at a path, for comparing with the view.
-    pub fn snapshot_contents(&self, path: &[u8]) -> Result<Option<SnapshotObject>> {
+    /// What the snapshot has at a path, for comparing with the view; a file's
+    /// contents only if there are at most `contents_length_max` bytes of them.
+    pub fn snapshot_contents(
+        &self,
+        path: &[u8],
+        contents_length_max: u64,
+    ) -> Result<Option<SnapshotObject>> {
         if !self.is_open() {
             return Err(Errno::STALE);
         }
@@ -111,7 +119,7 @@ impl<D: Disk> Transaction<D> {
             return Ok(None);
         };
         let contents = match stat.kind {
-            Kind::File => {
+            Kind::File if stat.length <= contents_length_max => {
                 let mut contents = vec![0; stat.length as usize];
                 snapshot.read(&base, 0, &mut contents)?;
                 contents
@@ -120,8 +128,10 @@ impl<D: Disk> Transaction<D> {
             _ => Vec::new(),
         };
         let attributes = crate::view::node::attributes_of(&stat);
+        let mut xattrs = snapshot.xattrs(&base)?.into_iter();
         Ok(Some(SnapshotObject {
             kind: stat.kind,
+            has_access_list: xattrs.any(|(name, _)| name == acl::ACCESS),
             attributes,
             contents,
         }))

@@ -25,7 +25,10 @@ pub(crate) struct Validation<'a, D: Disk> {
     core: &'a Core<D>,
     at: Sequence,
     began: Timestamp,
+    /// Who made a commit; asked only when there is a conflict to tell of.
     describe: &'a dyn Fn(Sequence) -> ChangedBy,
+    /// The owner has fewer rights than this process.
+    checks_rights: bool,
     reachable: HashSet<u64>,
     pub conflicts: Vec<Conflict>,
 }
@@ -35,10 +38,13 @@ impl<'a, D: Disk> Validation<'a, D> {
         core: &'a Core<D>,
         at: Sequence,
         began: Timestamp,
+        owner: u32,
         describe: &'a dyn Fn(Sequence) -> ChangedBy,
     ) -> Self {
         let reachable = HashSet::new();
+        let checks_rights = core.options.privileges.all && owner != 0;
         Validation {
+            checks_rights,
             core,
             at,
             began,
@@ -51,6 +57,11 @@ impl<'a, D: Disk> Validation<'a, D> {
     pub fn run(&mut self, set: &WriteSet) -> Result<()> {
         for entry in &set.entries {
             self.check_entry(entry)?;
+        }
+        if self.checks_rights {
+            set.objects
+                .iter()
+                .for_each(|object| self.check_rights(object));
         }
         for directory in &set.removed_directories {
             self.check_removed_directory(directory)?;
@@ -111,6 +122,19 @@ impl<'a, D: Disk> Validation<'a, D> {
             self.conflict(&entry.path, ConflictKind::Entry, None);
         }
         Ok(())
+    }
+
+    /// The kernel let the owner write by what the view said of the object, also
+    /// of a directory in which only entries change. If that right was taken
+    /// back since, a service with more rights must not write for them.
+    fn check_rights(&mut self, object: &ObjectWrite) {
+        let (Some(told), Ok(present)) = (object.told, self.core.stat_now(&object.base)) else {
+            return;
+        };
+        if (present.attributes.mode, present.attributes.owner) != told {
+            let by = self.since(&object.base, |changed| changed.attributes);
+            self.conflict(&object.path, ConflictKind::Attributes, by);
+        }
     }
 
     /// Whether the object and every directory above it are where they were

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atomdir_disk::{Identity, Kind, Name};
+use atomdir_disk::{Identity, Kind, Name, Owner};
 use atomdir_format::record::{AttributesChange, SummaryLine};
 
 use crate::base::{Base, Stamp};
@@ -62,6 +62,8 @@ pub(crate) struct ObjectWrite {
     pub base: Arc<Base>,
     /// What it looked like when the transaction first changed it.
     pub stamp: Option<Stamp>,
+    /// The mode and owner by which callers were let in.
+    pub told: Option<(u32, Owner)>,
     pub path: Vec<u8>,
     pub attributes: AttributesChange,
     /// Only the times that follow from changed entries: never a conflict.

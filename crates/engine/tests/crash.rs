@@ -34,7 +34,7 @@ fn disturb(seed: u64, number: i64, error: Errno, forever: bool) -> Option<Run> {
         store.commit(&transaction).expect("nobody is in the way");
     }
     // An older snapshot makes commits keep what they replace.
-    let older = (seed % 2 == 0).then(|| begin(&store));
+    let older = seed.is_multiple_of(2).then(|| begin(&store));
     let mut after = before.clone();
     let transaction = begin(&store);
     (0..15).for_each(|_| after.step(&mut random, &transaction));

@@ -27,7 +27,7 @@ pub(crate) fn send(
     contents_length_max: u64,
 ) -> Result<Answer, Unanswered> {
     let contents_length_max = contents_length_max.min(CONTENTS_LENGTH_MAX);
-    let object = match find(connection, one, path) {
+    let object = match find(connection, one, path, contents_length_max) {
         Ok(Some(object)) => object,
         Ok(None) | Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Answer::SnapshotObject(None)),
         Err(Errno::ACCESS) => return Err(not_readable(path).into()),
@@ -52,20 +52,21 @@ fn find(
     connection: &Connection,
     one: &OpenTransaction,
     path: &[u8],
+    contents_length_max: u64,
 ) -> Result<Option<SnapshotObject>, Errno> {
     let transaction = &one.transaction;
     let peer = &connection.peer;
     if peer.is_root() || !geteuid().is_root() {
-        return transaction.snapshot_contents(path);
+        return transaction.snapshot_contents(path, contents_length_max);
     }
     for above in prefixes(path) {
-        match transaction.snapshot_contents(above)? {
+        match transaction.snapshot_contents(above, 0)? {
             Some(directory) if !may(peer, &directory, SEARCH) => return Err(Errno::ACCESS),
             Some(_) => {}
             None => return Ok(None),
         }
     }
-    let object = transaction.snapshot_contents(path)?;
+    let object = transaction.snapshot_contents(path, contents_length_max)?;
     match &object {
         Some(found) if found.kind == Kind::File && !may(peer, found, READ) => Err(Errno::ACCESS),
         _ => Ok(object),
@@ -89,6 +90,10 @@ fn may(peer: &Peer, object: &SnapshotObject, bit: u32) -> bool {
     } else {
         0
     };
+    // A list may take away what the mode seems to allow all but the owner.
+    if object.has_access_list && class != 6 {
+        return false;
+    }
     object.attributes.mode >> class & bit != 0
 }
 

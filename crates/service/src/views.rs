@@ -68,10 +68,11 @@ impl Views {
 
     fn root(&self) -> Result<Arc<OwnedFd>, Failure> {
         let mut mounted = self.lock();
-        if let Some(mounted) = &*mounted {
-            if !mounted.session.is_ended() {
-                return Ok(mounted.root.clone());
-            }
+        let serving = mounted
+            .as_ref()
+            .filter(|mounted| !mounted.session.is_ended());
+        if let Some(serving) = serving {
+            return Ok(serving.root.clone());
         }
         if let Some(ended) = mounted.take() {
             ended.end();

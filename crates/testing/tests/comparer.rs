@@ -18,6 +18,7 @@ const EVERYTHING: CompareOptions = CompareOptions {
     directory_times: Times::Exact,
     access_times: false,
     holes: true,
+    link_counts: true,
     inodes: false,
     root: true,
 };

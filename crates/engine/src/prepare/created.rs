@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use atomdir_disk::{Access, Attributes, Disk, Errno, Identity, Kind, Name, NewNode, Owner, Times};
+use atomdir_disk::{Access, Attributes, Disk, Errno, Identity, Kind, NewNode, Owner, Times};
 use atomdir_format::record::AttributesChange;
 
 use super::{Outcome, Preparation, attributes_change, failed};

@@ -119,7 +119,7 @@ impl<D: Disk> Preparation<'_, D> {
             .iter()
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect();
-        let stamp = own.stamp;
+        let (stamp, told) = (own.stamp, node.told);
         let path = self.path(id);
         let contents = match self.view.node(id).ok().and_then(|node| node.contents()) {
             Some(_) => Some(self.write_contents(id, &path)?),
@@ -129,6 +129,7 @@ impl<D: Disk> Preparation<'_, D> {
             node: id,
             base,
             stamp,
+            told,
             path,
             attributes,
             is_implied,

@@ -18,7 +18,13 @@ impl<D: Disk> View<D> {
         let node = self.node(id)?;
         let Some(own) = node.own() else {
             let base = node.base.as_ref().ok_or(Errno::STALE)?;
-            return self.snapshot().stat(base).map(|stat| attributes_of(&stat));
+            let attributes = self
+                .snapshot()
+                .stat(base)
+                .map(|stat| attributes_of(&stat))?;
+            let told = (attributes.mode, attributes.owner);
+            self.node_mut(id)?.told.get_or_insert(told);
+            return Ok(attributes);
         };
         let mut attributes = own.attributes;
         if let OwnBody::File(contents) = &own.body

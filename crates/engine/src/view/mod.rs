@@ -3,7 +3,7 @@
 //! `node` holds the shape, `tree` finds and keeps nodes, and each group of
 //! operations has a module. Nothing here changes the base.
 
-mod acl;
+pub(crate) mod acl;
 mod attributes;
 mod changes;
 mod contents;

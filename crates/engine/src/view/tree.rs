@@ -54,11 +54,7 @@ impl<D: Disk> View<D> {
     /// The answer that makes the kernel know the node.
     pub(super) fn entry(&mut self, node: NodeId) -> Result<Entry> {
         let attributes = self.attributes(node)?;
-        let known = self.node_mut(node)?;
-        known.lookups += 1;
-        known
-            .told
-            .get_or_insert((attributes.mode, attributes.owner));
+        self.node_mut(node)?.lookups += 1;
         Ok(Entry { node, attributes })
     }
 

@@ -2,6 +2,7 @@
 
 use crate::support::{NEVER_IDLE, TestStore, as_user, detached, is_root, users_can_mount};
 use atomdir::{BeginOptions, ConnectError, Connection, Explain, FailureKind, StartService};
+use std::process::Command;
 
 /// nobody: fusermount3 serves only users that have a name.
 const USER: u32 = 65_534;
@@ -98,10 +99,14 @@ fn the_snapshot_shows_nobody_what_they_could_not_read() {
     std::fs::write(root.join("shadow"), "x").unwrap();
     mode("private", 0o700);
     mode("shadow", 0o600);
+    std::fs::write(root.join("listed"), "x").unwrap();
+    let mut list = Command::new("setfacl");
+    list.args(["-m", "u:65534:---"]).arg(root.join("listed"));
+    assert!(list.status().unwrap().success());
     let mut service = store.connect();
     let mut user = connect_as(USER, &store).unwrap();
     let transaction = user.begin(&detached()).unwrap().id;
-    for hidden in ["private/open", "shadow"] {
+    for hidden in ["private/open", "shadow", "listed"] {
         let error = user
             .snapshot_object(transaction, hidden.as_bytes(), 10)
             .unwrap_err();

@@ -35,6 +35,9 @@ pub struct CompareOptions {
     /// Where the pages without storage are. Reading tells no difference, so
     /// it matters only where a scenario makes holes.
     pub holes: bool,
+    /// How many names each object has, those outside the tree counted. Which
+    /// paths are one object is always compared.
+    pub link_counts: bool,
     /// The very same objects, not copies.
     pub inodes: bool,
     /// The attributes of the compared directory itself.
@@ -49,6 +52,7 @@ impl CompareOptions {
             directory_times: Times::Ignored,
             access_times: false,
             holes: false,
+            link_counts: true,
             inodes: false,
             root: true,
         }
@@ -142,9 +146,11 @@ fn compare_entries(left: &Entry, right: &Entry, options: &CompareOptions) -> Vec
     );
     differ(&mut found, "user", left.user, right.user);
     differ(&mut found, "group", left.group, right.group);
+    // A directory's count is the file system's own way of counting.
     if !is_directory {
-        // A directory's count is the file system's own way of counting.
-        differ(&mut found, "link count", left.links, right.links);
+        if options.link_counts {
+            differ(&mut found, "link count", left.links, right.links);
+        }
         differ(
             &mut found,
             "hard link of",
