@@ -10,13 +10,14 @@
 //! commit landed is for recovery to say.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::HashSet;
 
-use atomdir_disk::{Access, Disk, Errno, Timestamp};
+use atomdir_disk::{Access, Disk, Errno, Kind, Timestamp};
 use atomdir_format::header::StoreHeader;
 use atomdir_format::record::CommitRecord;
 use atomdir_format::summary::SummaryRecord;
 
+use crate::base::Place;
 use crate::control;
 use crate::core::Core;
 use crate::error::{ChangedBy, CommitError, StoreError};
@@ -25,7 +26,7 @@ use crate::lock;
 use crate::log::Log;
 use crate::options::Durability;
 use crate::prepare::{Fill, dress, prepare};
-use crate::record_builder;
+use crate::record_builder::{self, Present};
 use crate::store::Store;
 use crate::transaction::Transaction;
 use crate::validate::Validation;
@@ -81,6 +82,7 @@ impl<D: Disk> Store<D> {
         let mut state = lock(&self.0.commit);
         self.settle(&mut state)?;
         self.validate(transaction, &state, &set)?;
+        correct_places(view, &set);
         refresh_replacements(view, &mut set)?;
         let record = self.append(transaction, &mut state, &set)?;
         let sequence = Sequence(record.sequence);
@@ -134,7 +136,7 @@ impl<D: Disk> Store<D> {
         set: &WriteSet,
     ) -> Result<CommitRecord, CommitError> {
         let core = &*self.0.core;
-        let lengths = check_in_place(core, set)?;
+        let present = look_at_base(core, set)?;
         let now = core.options.clock.now();
         let head = CommitRecord {
             sequence: state.newest.next().0,
@@ -148,7 +150,7 @@ impl<D: Disk> Store<D> {
             updates: Vec::new(),
             summary: set.summary.clone(),
         };
-        let record = record_builder::build(set, head, &lengths);
+        let record = record_builder::build(set, head, &present);
         state.fill_reserve(core, set)?;
         let appended = state.log.append(&core.disk, &record);
         appended.map_err(|errno| CommitError::io("write", b".atomdir/log", errno))?;
@@ -241,30 +243,64 @@ fn describe(summaries: &[SummaryRecord], sequence: Sequence) -> ChangedBy {
 }
 
 /// Opens every file that will be changed in place, as apply will, while there
-/// is still a way back; gives their present lengths.
-fn check_in_place<D: Disk>(
-    core: &Core<D>,
-    set: &WriteSet,
-) -> Result<HashMap<u64, u64>, CommitError> {
-    let mut lengths = HashMap::new();
+/// is still a way back, and looks up what the record must tell of the base.
+fn look_at_base<D: Disk>(core: &Core<D>, set: &WriteSet) -> Result<Present, CommitError> {
+    let mut present = Present::default();
+    let timed = set
+        .objects
+        .iter()
+        .filter(|object| object.attributes.modified.is_some());
+    let timed: HashSet<u64> = timed.map(|object| object.base.serial).collect();
     for object in &set.objects {
-        let is_in_place = object
-            .contents
-            .as_ref()
-            .is_some_and(|contents| contents.replacement.is_none());
-        if !is_in_place {
+        let Some(contents) = &object.contents else {
             continue;
-        }
+        };
+        let failed = |errno| CommitError::io("write to", &object.path, errno);
         let (identity, place) = {
             let state = object.base.state();
             (state.identity, state.place.clone())
         };
-        let opened = core.open_at(&place, identity, Access::ReadWrite);
-        let stat = opened.and_then(|file| core.disk.stat(&file));
-        let stat = stat.map_err(|errno| CommitError::io("write to", &object.path, errno))?;
-        lengths.insert(object.base.serial, stat.length);
+        if contents.replacement.is_none() {
+            let file = core
+                .open_at(&place, identity, Access::ReadWrite)
+                .map_err(failed)?;
+            let length = core.disk.stat(&file).map_err(failed)?.length;
+            present.lengths.insert(object.base.serial, length);
+        } else if let Place::Entry { parent, .. } = place
+            && !present.directory_times.contains_key(&parent.serial)
+            && !timed.contains(&parent.serial)
+        {
+            let modified = core
+                .stat_now(&parent)
+                .map_err(failed)?
+                .attributes
+                .times
+                .modified;
+            present.directory_times.insert(parent.serial, modified);
+        }
     }
-    Ok(lengths)
+    Ok(present)
+}
+
+/// A file with several names is best spoken of by one that stays.
+fn correct_places<D: Disk>(view: &View<D>, set: &WriteSet) {
+    let core = &view.core;
+    let files = set
+        .objects
+        .iter()
+        .filter(|object| object.base.kind != Kind::Directory);
+    for object in files {
+        let Some((parent, name)) = view.base_place(object.node) else {
+            continue;
+        };
+        let present = core
+            .directory(&parent)
+            .and_then(|handle| core.disk.stat_at(&handle, &name));
+        let mut state = object.base.state();
+        if present.is_ok_and(|stat| stat.identity == state.identity) {
+            state.place = Place::Entry { parent, name };
+        }
+    }
 }
 
 /// A file prepared as a whole from the snapshot must not undo what others have

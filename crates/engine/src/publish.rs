@@ -1,6 +1,7 @@
 //! Brings a logged commit into the base, keeping for older snapshots what it
 //! replaces.
 
+use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name};
@@ -63,7 +64,17 @@ impl<D: Disk> Store<D> {
         sequence: Sequence,
     ) -> Result<(), StoreError> {
         let core = &*self.0.core;
-        let run = || Apply::new(core, desired, keeps_old).run();
+        let run = || {
+            let mut apply = Apply::new(core, desired, keeps_old);
+            let result = apply.run();
+            let mut linked = lock(&self.0.linked_in_limbo);
+            linked.append(&mut apply.linked_in_limbo);
+            if desired.has_limbo_spots() {
+                linked.clear();
+            }
+            drop(linked);
+            result
+        };
         let applied = run().or_else(|error| match error.errno {
             Some(Errno::NOSPC | Errno::DQUOT) => {
                 let _ = state.empty_reserve(core);
@@ -257,6 +268,7 @@ impl<D: Disk> Keeper<'_, D> {
         let body = if contents.replacement.is_some() {
             // Listings show the old inode; that the name was written is not so.
             if let Place::Entry { parent, name } = &place {
+                self.keep_attributes(parent)?;
                 self.keep_name(parent, name, Some(base.clone()));
             }
             OldBody::Moved {
@@ -309,6 +321,7 @@ impl<D: Disk> Keeper<'_, D> {
 
 /// After the base has changed: where its objects are now.
 fn remember_places<D: Disk>(core: &Core<D>, set: &WriteSet, keeps_old: bool) {
+    let mut replaced: HashMap<usize, Arc<Base>> = HashMap::new();
     let mut directories: Vec<Option<Arc<Base>>> = vec![None; set.created.len()];
     for object in &set.objects {
         let replacement = object
@@ -316,6 +329,7 @@ fn remember_places<D: Disk>(core: &Core<D>, set: &WriteSet, keeps_old: bool) {
             .as_ref()
             .and_then(|contents| contents.replacement);
         if let Some(index) = replacement {
+            replaced.insert(index, object.base.clone());
             let new = set.created[index].identity;
             let old = std::mem::replace(&mut object.base.state().identity, new);
             core.reindex(&object.base, old, new);
@@ -327,7 +341,7 @@ fn remember_places<D: Disk>(core: &Core<D>, set: &WriteSet, keeps_old: bool) {
     for entry in &set.entries {
         let moved = match &entry.after {
             Some(Object::Base(base)) => base.clone(),
-            Some(Object::Created(index)) => match replaced_by(set, *index) {
+            Some(Object::Created(index)) => match replaced.get(index).cloned() {
                 Some(base) => base,
                 None => continue,
             },
@@ -361,19 +375,6 @@ fn lost_name(entry: &EntryWrite) {
     if was_here {
         state.place = Place::Limbo(names::limbo(state.identity));
     }
-}
-
-fn replaced_by(set: &WriteSet, index: usize) -> Option<Arc<Base>> {
-    let is_it = |object: &&ObjectWrite| {
-        object
-            .contents
-            .as_ref()
-            .is_some_and(|contents| contents.replacement == Some(index))
-    };
-    set.objects
-        .iter()
-        .find(is_it)
-        .map(|object| object.base.clone())
 }
 
 /// The base object of a new directory that something old was moved into.

@@ -4,14 +4,25 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use atomdir_disk::{Extent, Identity, Kind};
+use atomdir_disk::{Extent, Identity, Kind, Timestamp};
 use atomdir_format::record::{
-    CommitRecord, ContentChange, DirectoryReference, EntryChange, Locator, ObjectReference, Update,
+    AttributesChange, CommitRecord, ContentChange, DirectoryReference, EntryChange, Locator,
+    ObjectReference, Update,
 };
 
 use crate::base::{Base, Place};
 use crate::snapshot::PAGE;
 use crate::write_set::{ContentsWrite, Created, CreatedPlace, Object, ObjectWrite, WriteSet};
+
+/// By the serials of base objects.
+#[derive(Default)]
+pub(crate) struct Present {
+    /// Of files changed in place.
+    pub lengths: HashMap<u64, u64>,
+    /// Modification times of directories in which a file gets a new inode,
+    /// but no entry changes as far as anyone can see.
+    pub directory_times: HashMap<u64, Timestamp>,
+}
 
 pub(crate) struct RecordBuilder<'a> {
     set: &'a WriteSet,
@@ -21,12 +32,8 @@ pub(crate) struct RecordBuilder<'a> {
 }
 
 /// The record's entries and updates, over the `head` that has none yet.
-/// `lengths` are the present lengths of the files changed in place.
-pub(crate) fn build(
-    set: &WriteSet,
-    head: CommitRecord,
-    lengths: &HashMap<u64, u64>,
-) -> CommitRecord {
+/// `present` is what must be known of the base to change it in place.
+pub(crate) fn build(set: &WriteSet, head: CommitRecord, present: &Present) -> CommitRecord {
     let mut builder = RecordBuilder {
         set,
         record: head,
@@ -35,7 +42,7 @@ pub(crate) fn build(
     };
     builder.add_entries();
     for object in &set.objects {
-        builder.add_object(object, lengths);
+        builder.add_object(object, present);
     }
     for created in &set.created {
         builder.add_created(created);
@@ -61,21 +68,24 @@ impl RecordBuilder<'_> {
         }
     }
 
-    fn add_object(&mut self, object: &ObjectWrite, lengths: &HashMap<u64, u64>) {
+    fn add_object(&mut self, object: &ObjectWrite, present: &Present) {
         let base = &object.base;
         if let Some(index) = object
             .contents
             .as_ref()
             .and_then(|contents| contents.replacement)
         {
-            self.replace(base, index);
+            self.replace(base, index, present);
             return;
         }
         let Some(reference) = self.object(&Object::Base(base.clone())) else {
             return;
         };
         let content = object.contents.as_ref().map(|contents| {
-            content_change(contents, lengths.get(&base.serial).copied().unwrap_or(0))
+            content_change(
+                contents,
+                present.lengths.get(&base.serial).copied().unwrap_or(0),
+            )
         });
         self.record.updates.push(Update {
             object: reference,
@@ -86,7 +96,7 @@ impl RecordBuilder<'_> {
     }
 
     /// A file that stays in its place gets a new inode.
-    fn replace(&mut self, base: &Arc<Base>, index: usize) {
+    fn replace(&mut self, base: &Arc<Base>, index: usize, present: &Present) {
         let is_moved = |object: &Option<Object>| matches!(object, Some(Object::Created(created)) if *created == index);
         if self.set.entries.iter().any(|entry| is_moved(&entry.after)) {
             return;
@@ -95,7 +105,8 @@ impl RecordBuilder<'_> {
         let Place::Entry { parent, name } = place else {
             return;
         };
-        let Some(directory) = self.directory(&Object::Base(parent)) else {
+        let times = present.directory_times.get(&parent.serial).copied();
+        let Some(directory) = self.directory(&Object::Base(parent.clone())) else {
             return;
         };
         let before = Some(base.identity());
@@ -105,6 +116,33 @@ impl RecordBuilder<'_> {
             name,
             before,
             after,
+        });
+        if times.is_some() {
+            self.keep_time(&parent, times);
+        }
+    }
+
+    fn keep_time(&mut self, directory: &Arc<Base>, modified: Option<Timestamp>) {
+        let Some(object) = self.object(&Object::Base(directory.clone())) else {
+            return;
+        };
+        if self
+            .record
+            .updates
+            .iter()
+            .any(|update| update.object == object)
+        {
+            return;
+        }
+        let attributes = AttributesChange {
+            modified,
+            ..Default::default()
+        };
+        self.record.updates.push(Update {
+            object,
+            attributes,
+            xattrs: Vec::new(),
+            content: None,
         });
     }
 
@@ -146,7 +184,7 @@ impl RecordBuilder<'_> {
         let place = base.state().place.clone();
         match place {
             Place::Root => Some(Locator::Root),
-            Place::Limbo(_) => None,
+            Place::Limbo(_) => Some(Locator::Limbo),
             Place::Entry { parent, name } => {
                 let directory = self.directory(&Object::Base(parent))?;
                 Some(Locator::Entry { directory, name })

@@ -38,6 +38,9 @@ pub(crate) struct Inner<D: Disk> {
     /// Base objects with a history that an open snapshot may need, by serial.
     pub retained: Mutex<HashMap<u64, Arc<Base>>>,
     pub poisoned: Mutex<Option<String>>,
+    /// Names in limbo of files that have other names: they go with the last
+    /// open snapshot, as they show in the files' link counts.
+    pub linked_in_limbo: Mutex<Vec<Name>>,
 }
 
 pub(crate) struct OpenTransactions<D: Disk> {
@@ -113,6 +116,7 @@ impl<D: Disk> Store<D> {
             open: Mutex::new(open),
             retained: Mutex::new(HashMap::new()),
             poisoned: Mutex::new(None),
+            linked_in_limbo: Mutex::new(Vec::new()),
         };
         Ok((Store(Arc::new(inner)), report))
     }
@@ -228,6 +232,28 @@ impl<D: Disk> Store<D> {
             }
             !is_empty
         });
+        if !lock(&self.0.linked_in_limbo).is_empty() {
+            self.drop_links_in_limbo();
+        }
+    }
+
+    /// Takes back the links that only snapshots needed, once none is open.
+    fn drop_links_in_limbo(&self) {
+        let core = &self.0.core;
+        // None may begin meanwhile: the change shows in the files' change times.
+        let _not_beginning = core
+            .applying
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        if self.oldest_snapshot().is_some() {
+            return;
+        }
+        for name in lock(&self.0.linked_in_limbo).drain(..) {
+            // What remains goes at the next checkpoint.
+            if let Err(error) = core.disk.unlink(&core.control.limbo, &name) {
+                tracing::debug!(%error, ?name, "a link in limbo is left over");
+            }
+        }
     }
 
     /// The oldest snapshot that is open.

@@ -14,6 +14,7 @@ use crate::summary::SummaryRecord;
 const LOCATOR_ROOT: u8 = 0;
 const LOCATOR_ENTRY: u8 = 1;
 const LOCATOR_STAGED: u8 = 2;
+const LOCATOR_LIMBO: u8 = 3;
 
 const ENTRY_BEFORE: u8 = 1;
 const ENTRY_AFTER: u8 = 2;
@@ -176,6 +177,7 @@ fn put_locator(writer: &mut Writer, locator: &Locator) {
             writer.byte(LOCATOR_STAGED);
             writer.number(*slot);
         }
+        Locator::Limbo => writer.byte(LOCATOR_LIMBO),
     }
 }
 
@@ -189,6 +191,7 @@ fn take_locator(reader: &mut Reader<'_>, directories: usize) -> Result<Locator> 
         LOCATOR_STAGED => Locator::Staged {
             slot: reader.number()?,
         },
+        LOCATOR_LIMBO => Locator::Limbo,
         other => return reader.fail(Problem::Tag(other)),
     })
 }

@@ -44,6 +44,8 @@ pub enum Locator {
     Staged {
         slot: u64,
     },
+    /// In limbo, under its identity; or under names that no record speaks of.
+    Limbo,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -30,6 +30,7 @@ pub(crate) struct Wanted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Spot {
     Root,
+    Limbo,
     Entry(Identity, Name),
     Slot(TransactionId, u64),
 }
@@ -41,6 +42,7 @@ impl Desired {
         let directory = |index: u32| record.directories[index as usize].identity;
         let spot = |locator: &Locator| match locator {
             Locator::Root => Spot::Root,
+            Locator::Limbo => Spot::Limbo,
             Locator::Entry {
                 directory: index,
                 name,
@@ -97,8 +99,13 @@ impl Desired {
         }
     }
 
-    pub fn is_updated(&self, identity: Identity) -> bool {
-        self.updated.contains(&identity)
+    /// Whether the object must still be found, by no name but those it loses.
+    pub fn needs_limbo(&self, identity: Identity) -> bool {
+        let stays = |spot: &Spot| match spot {
+            Spot::Entry(directory, name) => !self.entries.contains_key(&(*directory, name.clone())),
+            _ => false,
+        };
+        self.updated.contains(&identity) && !self.spots(identity).iter().any(stays)
     }
 
     pub fn homes(&self, identity: Identity) -> &[(Identity, Name)] {
@@ -117,6 +124,15 @@ impl Desired {
                 Spot::Slot(transaction, slot) => Some((*transaction, *slot)),
                 _ => None,
             })
+    }
+
+    /// Whether something is only to be found in limbo, which then must stay as
+    /// it is until the next checkpoint.
+    pub fn has_limbo_spots(&self) -> bool {
+        self.candidates
+            .values()
+            .flatten()
+            .any(|spot| *spot == Spot::Limbo)
     }
 
     pub fn kind(&self, identity: Identity) -> Option<Kind> {

@@ -126,7 +126,7 @@ impl<D: Disk> Apply<'_, D> {
             .spots(object)
             .iter()
             .filter_map(|spot| match spot {
-                Spot::Root => None,
+                Spot::Root | Spot::Limbo => None,
                 Spot::Entry(directory, name) => Some(Place {
                     parent: Parent::Directory(*directory),
                     name: name.clone(),

@@ -47,6 +47,8 @@ pub(crate) struct Apply<'a, D: Disk> {
     stages: HashMap<TransactionId, Option<Arc<D::Handle>>>,
     looking_for: HashSet<Identity>,
     is_surveyed: bool,
+    /// Names in limbo of files that may have other names in the base.
+    pub linked_in_limbo: Vec<Name>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +82,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             stages: HashMap::new(),
             looking_for: HashSet::new(),
             is_surveyed: false,
+            linked_in_limbo: Vec::new(),
         }
     }
 
@@ -170,7 +173,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         let is_wanted = !self.desired.homes(old).is_empty() || !self.desired.knows(old);
         let directories =
             old_kind == Kind::Directory || self.desired.kind(object) == Some(Kind::Directory);
-        let is_needed = self.keeps_old || self.desired.is_updated(old);
+        let is_needed = self.keeps_old || self.desired.needs_limbo(old);
         if !is_wanted && !is_needed && !directories {
             return self.rename(&source, to, RenameMode::Replace);
         }
@@ -209,7 +212,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         let is_wanted_elsewhere = !self.desired.homes(object).is_empty();
         // An object that is still to be changed may have names only that no
         // commit speaks of.
-        let is_needed = self.keeps_old || self.desired.is_updated(object);
+        let is_needed = self.keeps_old || self.desired.needs_limbo(object);
         let to_limbo = kind == Kind::Directory || (is_needed && !is_wanted_elsewhere);
         if to_limbo {
             let limbo = Place {
@@ -222,7 +225,20 @@ impl<'a, D: Disk> Apply<'a, D> {
             match self.rename(from, &limbo, RenameMode::NoReplace) {
                 // Another of its names is there already.
                 Err(Errno::EXIST) if kind != Kind::Directory => {}
-                result => return result,
+                result => {
+                    let limbo_name = limbo.name.clone();
+                    let stat = self
+                        .core
+                        .disk
+                        .stat_at(&self.core.control.limbo, &limbo_name);
+                    if kind != Kind::Directory
+                        && !self.desired.needs_limbo(object)
+                        && stat.is_ok_and(|stat| stat.links > 1)
+                    {
+                        self.linked_in_limbo.push(limbo_name);
+                    }
+                    return result;
+                }
             }
         }
         let Some(parent) = self.parent(from.parent)? else {

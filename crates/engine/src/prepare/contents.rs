@@ -27,29 +27,43 @@ impl<D: Disk> Preparation<'_, D> {
         };
         let (keep, mut pages) = (contents.base_limit, contents.pages.clone());
         let length = own.attributes.length;
-        let original = self.view.snapshot_stat(&base).map_err(staging)?;
-        let changes_length = length != original.length || keep < original.length;
+        // A file that an outside writer took away is for validation to tell of.
+        let original = match self.view.snapshot_stat(&base) {
+            Err(Errno::STALE) => None,
+            original => Some(original.map_err(staging)?),
+        };
+        let original_length = original.map_or(length, |original| original.length);
+        let changes_length = length != original_length || keep < original_length;
         if keep == 0 {
             pages = RangeSet::default();
             pages.insert(0, length.div_ceil(PAGE));
         }
         let owned = pages.total() * PAGE;
         let prefers_new = keep == 0 || length <= REPLACE_LENGTH_MAX || owned * 2 >= length;
-        let may_replace = self.can_replace(id, &original).map_err(staging)?;
+        // It may be needed in place all the same.
         let file = self.view.staged_file(id).map_err(staging)?;
         let mut replacement = None;
-        if prefers_new && may_replace {
+        if let Some(original) = original
+            && prefers_new
+            && self.can_replace(id, &original).map_err(staging)?
+        {
+            let at = self.view.at;
             let fill = Fill {
                 base: &base,
-                at: self.view.at,
+                at,
                 pages: &pages,
                 keep,
                 length,
             };
-            fill.run(&self.view.core, &file).map_err(staging)?;
-            let identity = self.view.core.disk.stat(&file).map_err(staging)?.identity;
-            replacement = Some(self.set.created.len());
-            self.register(id, identity);
+            match fill.run(&self.view.core, &file) {
+                Err(Errno::STALE) => {}
+                filled => {
+                    filled.map_err(staging)?;
+                    let identity = self.view.core.disk.stat(&file).map_err(staging)?.identity;
+                    replacement = Some(self.set.created.len());
+                    self.register(id, identity);
+                }
+            }
         }
         let staged = self.view.staged(id).map_err(staging)?;
         let slot = staged.and_then(|staged| names::slot_number(&staged.name));

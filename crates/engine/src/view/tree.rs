@@ -80,13 +80,46 @@ impl<D: Disk> View<D> {
 
     fn node_of_base(&mut self, found: Found, parent: NodeId, name: &Name) -> NodeId {
         let serial = found.base.serial;
-        if let Some(known) = self.by_base.get(&serial) {
-            return *known;
+        if let Some(known) = self.by_base.get(&serial).copied() {
+            self.renew_place(known, parent, name);
+            return known;
         }
         let kind = found.base.kind;
         let id = self.insert(kind, Some(found.base), Some((parent, name.clone())));
         self.by_base.insert(serial, id);
         id
+    }
+
+    /// A file may have lost the name it was known by and have this other one.
+    fn renew_place(&mut self, id: NodeId, parent: NodeId, name: &Name) {
+        let Ok(Node {
+            parent: old,
+            name: Some(old_name),
+            ..
+        }) = self.node(id)
+        else {
+            return;
+        };
+        let delta = self.node(*old).ok().and_then(Node::directory_delta);
+        let entry = delta.and_then(|delta| delta.entries.get(old_name));
+        if entry.is_some_and(|entry| entry.now != Some(id)) {
+            // Only a node that has gone could make this fail.
+            let _ = self.reparent(id, parent, name);
+        }
+    }
+
+    /// The entry of the base, unchanged in the view, by which a node is known.
+    pub(crate) fn base_place(&self, id: NodeId) -> Option<(Arc<Base>, Name)> {
+        let node = self.node(id).ok()?;
+        let (parent, name) = (self.node(node.parent).ok()?, node.name.clone()?);
+        let is_changed = parent
+            .directory_delta()
+            .is_some_and(|d| d.entries.contains_key(&name));
+        if is_changed {
+            None
+        } else {
+            Some((parent.base.clone()?, name))
+        }
     }
 
     pub(super) fn insert(

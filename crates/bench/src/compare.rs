@@ -1,0 +1,59 @@
+//! Both sides must have done the same.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::error::{Describe, Error, Result};
+use crate::programs::shell;
+
+/// Names, kinds, modes, owners, link targets, file times and sizes.
+const MANIFEST: &str = r"find . -mindepth 1 -path ./.atomdir -prune -o \
+    \( -type f -printf '%P %y %m %U %G %s %T@\n' -o -type l -printf '%P %y %l\n' \
+       -o -printf '%P %y %m %U %G\n' \) | sort";
+
+/// As MANIFEST without what two builds never share.
+const NAMES: &str = r"find . -mindepth 1 -path ./.atomdir -prune -o -printf '%P %y %m\n' | sort";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Degree {
+    /// Contents and attributes, with times of files.
+    Exact,
+    /// Names, kinds and modes: contents name the directory and the time.
+    Names,
+}
+
+pub fn trees(workload: &'static str, degree: Degree, one: &Path, other: &Path) -> Result<()> {
+    let manifest = match degree {
+        Degree::Exact => MANIFEST,
+        Degree::Names => NAMES,
+    };
+    let differs = |difference| {
+        Err(Error::Differs {
+            workload,
+            difference,
+        })
+    };
+    let (left, right) = (shell(one, manifest)?, shell(other, manifest)?);
+    let unequal = left
+        .lines()
+        .zip(right.lines())
+        .find(|(left, right)| left != right);
+    if let Some((left, right)) = unequal {
+        return differs(format!("- {left}\n+ {right}"));
+    }
+    if left.len() != right.len() {
+        return differs("one side has entries more".to_owned());
+    }
+    if degree == Degree::Names {
+        return Ok(());
+    }
+    let difference = Command::new("diff")
+        .args(["-r", "--no-dereference", "--brief", "--exclude=.atomdir"])
+        .args([one, other])
+        .output()
+        .describe("compare", other)?;
+    if difference.status.success() {
+        return Ok(());
+    }
+    differs(String::from_utf8_lossy(&difference.stdout).into_owned())
+}

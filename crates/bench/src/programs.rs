@@ -1,0 +1,88 @@
+//! Running programs, and a store of the `atomdir` that is measured.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::error::{Describe, Error, Result};
+
+/// Runs to its end and gives what it printed; anything but success is an error.
+pub fn output(command: &mut Command) -> Result<String> {
+    let shown = format!("{command:?}");
+    let program = PathBuf::from(command.get_program());
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .describe("start", &program)?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(text);
+    }
+    Err(Error::Command {
+        command: shown,
+        status: output.status,
+        output: text + &String::from_utf8_lossy(&output.stderr),
+    })
+}
+
+pub fn shell(directory: &Path, script: &str) -> Result<String> {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-ec", script]).current_dir(directory);
+    output(command.env("LC_ALL", "C"))
+}
+
+pub fn make_directory(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).describe("make", path)
+}
+
+/// Removes a tree and lets the disk come to rest, so that the next measurement
+/// does not pay for it.
+pub fn clear(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).describe("remove", path)
+        }
+        _ => {
+            rustix::fs::sync();
+            Ok(())
+        }
+    }
+}
+
+/// A store whose service runs until this is dropped.
+pub struct Store {
+    program: PathBuf,
+    pub path: PathBuf,
+}
+
+impl Store {
+    /// Makes the directory a store and starts its service.
+    pub fn warm(program: &Path, path: &Path) -> Result<Store> {
+        let mut init = Command::new(program);
+        output(init.arg("init").arg(path))?;
+        let store = Store {
+            program: program.to_owned(),
+            path: path.to_owned(),
+        };
+        output(&mut store.command(["run", "--", "true"]))?;
+        Ok(store)
+    }
+
+    pub fn command<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg("-C").arg(&self.path).args(arguments);
+        command
+    }
+
+    pub fn stop(&self) -> Result<()> {
+        output(&mut self.command(["service", "stop"])).map(|_| ())
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // Already stopped, or the failure that brought us here is told.
+        let _ = self.stop();
+    }
+}

@@ -1,0 +1,92 @@
+//! Documents name only what exists.
+
+use crate::sources::{self, Source, expect_none};
+
+#[test]
+fn documents_name_files_that_exist() {
+    let mut findings = Vec::new();
+    for source in sources::all() {
+        let names: Vec<&str> = if source.path.ends_with(".md") {
+            words(&source.text).filter(|word| is_path(word)).collect()
+        } else if source.is_rust() {
+            words(&source.text)
+                .filter(|word| is_document(word))
+                .collect()
+        } else {
+            continue;
+        };
+        for name in names {
+            if !exists(&source, name) {
+                findings.push(format!("{}: names {name}, which is not there", source.path));
+            }
+        }
+    }
+    expect_none(findings);
+}
+
+/// Runs of the characters that our paths are made of.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|letter: char| !letter.is_ascii_alphanumeric() && !"_-./*<>".contains(letter))
+        .map(|word| word.trim_end_matches(['.', '/']))
+        .filter(|word| !word.contains(['*', '<', '>']))
+}
+
+fn is_path(word: &str) -> bool {
+    let word = word.strip_prefix("./").unwrap_or(word);
+    let is_in_tree = ["crates/", "docs/", "tests/", "bench/", ".ci/"]
+        .iter()
+        .any(|folder| word.starts_with(folder));
+    is_in_tree || matches!(word, "test" | "demo") && word.starts_with("./") || is_document(word)
+}
+
+/// One of the documents, as comments speak of them.
+fn is_document(word: &str) -> bool {
+    let Some(name) = word.strip_suffix(".md") else {
+        return false;
+    };
+    let is_top = !name.is_empty() && name.chars().all(|letter| letter.is_ascii_uppercase());
+    is_top || name.starts_with("docs/")
+}
+
+/// From the root, or from the document's own directory as links are.
+fn exists(source: &Source, name: &str) -> bool {
+    let root = sources::root();
+    let own = source.path.rsplit_once('/').map_or("", |(own, _)| own);
+    root.join(name).exists() || root.join(own).join(name).exists()
+}
+
+/// docs/guarantees.md says which test shows each promise.
+#[test]
+fn guarantees_name_tests_that_exist() {
+    let all = sources::all();
+    let guarantees = all
+        .iter()
+        .find(|source| source.path == "docs/guarantees.md")
+        .expect("docs/guarantees.md is there");
+    let named: Vec<&str> = guarantees
+        .text
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|quoted| is_test_name(quoted))
+        .collect();
+    assert!(named.len() > 20, "only {} tests are named", named.len());
+    let is_there = |name: &str| {
+        let declaration = format!("fn {name}(");
+        all.iter()
+            .any(|source| source.is_rust() && source.text.contains(&declaration))
+    };
+    let missing = named.iter().filter(|name| !is_there(name));
+    expect_none(
+        missing
+            .map(|name| format!("docs/guarantees.md: no test {name}"))
+            .collect(),
+    );
+}
+
+fn is_test_name(quoted: &str) -> bool {
+    let is_snake = quoted
+        .bytes()
+        .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+    is_snake && quoted.contains('_')
+}

@@ -1,0 +1,113 @@
+//! Who may use what: the map in ARCHITECTURE.md, held true.
+
+use crate::sources::{self, expect_none};
+
+/// What each package of ours may depend on, of ours, outside its tests.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("atomdir-disk", &[]),
+    ("atomdir-protocol", &[]),
+    ("atomdir-testing", &[]),
+    ("atomdir-e2e", &[]),
+    ("atomdir-format", &["atomdir-disk"]),
+    ("atomdir-engine", &["atomdir-disk", "atomdir-format"]),
+    ("atomdir-fuse", &["atomdir-disk", "atomdir-engine"]),
+    (
+        "atomdir",
+        &["atomdir-disk", "atomdir-engine", "atomdir-protocol"],
+    ),
+    (
+        "atomdir-service",
+        &[
+            "atomdir",
+            "atomdir-disk",
+            "atomdir-engine",
+            "atomdir-format",
+            "atomdir-fuse",
+            "atomdir-protocol",
+        ],
+    ),
+    ("atomdir-cli", &["atomdir", "atomdir-service"]),
+    ("atomdir-bench", &["atomdir-testing"]),
+];
+
+/// System calls are for these only; the others are pure or handed a disk.
+const WITHOUT_SYSTEM_CALLS: &[&str] = &["atomdir-format", "atomdir-engine", "atomdir-protocol"];
+
+#[test]
+fn dependencies_go_one_way() {
+    let mut findings = Vec::new();
+    for package in sources::packages() {
+        let name = package["name"].as_str().unwrap();
+        if !package["source"].is_null() {
+            continue;
+        }
+        let Some((_, allowed)) = MAY_USE.iter().find(|(of, _)| *of == name) else {
+            findings.push(format!("{name}: not on the map; add it here and there"));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().unwrap() {
+            if dependency["kind"] == "dev" {
+                continue;
+            }
+            let on = dependency["name"].as_str().unwrap();
+            let is_ours = dependency["source"].is_null();
+            let makes_calls = matches!(on, "rustix" | "libc" | "nix");
+            if is_ours && !allowed.contains(&on) {
+                findings.push(format!("{name} must not depend on {on}"));
+            }
+            if makes_calls && WITHOUT_SYSTEM_CALLS.contains(&name) {
+                findings.push(format!("{name} makes no system calls, so not {on}"));
+            }
+        }
+    }
+    expect_none(findings);
+}
+
+/// The standard library's files follow links and hide what failed: system
+/// calls on descriptors do neither.
+#[test]
+fn the_product_does_not_name_std_fs() {
+    let mut findings = Vec::new();
+    for source in sources::all().iter().filter(|source| source.is_product()) {
+        for (number, line) in source.code() {
+            if line.contains("std::fs") {
+                findings.push(format!("{}:{number}: std::fs", source.path));
+            }
+        }
+    }
+    expect_none(findings);
+}
+
+/// What the engine knows of the world it is handed: that is what lets a test
+/// stand for the world.
+#[test]
+fn the_engine_is_handed_its_world() {
+    let banned = [
+        "std::env",
+        "std::time",
+        "std::net",
+        "std::process",
+        "std::thread",
+        "std::io::std",
+        "println!",
+        "SystemTime",
+        "Instant::",
+    ];
+    let places = [
+        "crates/engine/src/",
+        "crates/format/src/",
+        "crates/protocol/src/",
+    ];
+    let mut findings = Vec::new();
+    for source in sources::all() {
+        if !places.iter().any(|place| source.path.starts_with(place)) {
+            continue;
+        }
+        for (number, line) in source.code() {
+            for word in banned.iter().filter(|word| line.contains(**word)) {
+                findings.push(format!("{}:{number}: {word}", source.path));
+            }
+        }
+    }
+    expect_none(findings);
+}

@@ -1,0 +1,92 @@
+//! The files of the tree, as the rules read them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+pub struct Source {
+    /// Relative to the workspace's root.
+    pub path: String,
+    pub text: String,
+}
+
+impl Source {
+    pub fn is_rust(&self) -> bool {
+        self.path.ends_with(".rs")
+    }
+
+    /// Part of what users run, as against tests and their tools.
+    pub fn is_product(&self) -> bool {
+        let is_tool = ["crates/testing/", "crates/e2e/", "bench/"]
+            .iter()
+            .any(|tool| self.path.starts_with(tool));
+        let is_test = self.path.contains("/tests/") || self.path.ends_with("/tests.rs");
+        self.is_rust() && !is_tool && !is_test && !self.path.contains("/contract")
+    }
+
+    /// Each line with its number, comments left out.
+    pub fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let lines = self.text.lines().enumerate();
+        lines
+            .filter(|(_, line)| !line.trim_start().starts_with("//"))
+            .map(|(index, line)| (index + 1, line))
+    }
+}
+
+pub fn root() -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.ancestors().nth(2).unwrap().to_owned()
+}
+
+/// Every text file that is ours: neither built nor written by a tool.
+pub fn all() -> Vec<Source> {
+    let mut sources = Vec::new();
+    collect(&root(), "", &mut sources);
+    assert!(sources.len() > 100, "the walk has lost its way");
+    sources.sort_by(|a, b| a.path.cmp(&b.path));
+    sources
+}
+
+fn collect(directory: &Path, prefix: &str, sources: &mut Vec<Source>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        let path = format!("{prefix}{name}");
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
+            if name != ".git" && name != "target" && name != "node_modules" {
+                collect(&entry.path(), &format!("{path}/"), sources);
+            }
+        } else if kind.is_file() && name != "Cargo.lock" {
+            // What is not text has no lines to look at.
+            if let Ok(text) = fs::read_to_string(entry.path()) {
+                sources.push(Source { path, text });
+            }
+        }
+    }
+}
+
+/// The packages that a build on this machine uses, ours and others'.
+pub fn packages() -> Vec<Value> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version=1", "--locked", "--offline"])
+        .arg(format!(
+            "--filter-platform={}-unknown-linux-gnu",
+            std::env::consts::ARCH
+        ))
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cargo metadata: {said}");
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    metadata["packages"].as_array().unwrap().clone()
+}
+
+/// Fails with one line for each finding.
+#[track_caller]
+pub fn expect_none(findings: Vec<String>) {
+    assert!(findings.is_empty(), "\n{}", findings.join("\n"));
+}

@@ -1,0 +1,151 @@
+//! Sizes, leftover marks, and files that nothing includes.
+
+use crate::sources::{self, Source, expect_none};
+
+const FILE_LINES_MAX: usize = 500;
+/// The aim is 70; what is longer than this has two jobs for sure.
+const FUNCTION_LINES_MAX: usize = 100;
+
+#[test]
+fn files_have_one_job() {
+    let long = sources::all().into_iter().filter_map(|source| {
+        let lines = source.text.lines().count();
+        let path = source.path;
+        (lines > FILE_LINES_MAX)
+            .then(|| format!("{path}: {lines} lines, {FILE_LINES_MAX} at most; split it"))
+    });
+    expect_none(long.collect());
+}
+
+#[test]
+fn functions_have_one_job() {
+    let mut findings = Vec::new();
+    for source in sources::all().iter().filter(|source| source.is_rust()) {
+        for (number, lines) in functions(&source.text) {
+            if lines > FUNCTION_LINES_MAX {
+                findings.push(format!(
+                    "{}:{number}: a function of {lines} lines; split it",
+                    source.path
+                ));
+            }
+        }
+    }
+    expect_none(findings);
+}
+
+/// Where each function starts and how many lines it has: rustfmt puts the
+/// closing brace under the first letter.
+fn functions(text: &str) -> Vec<(usize, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (start, line) in lines.iter().enumerate() {
+        let code = line.trim_start();
+        let indent = &line[..line.len() - code.len()];
+        let is_function = code.starts_with("fn ") || code.contains(" fn ") && !code.contains('"');
+        if !is_function || code.starts_with("//") {
+            continue;
+        }
+        // A declaration without a body ends before any brace opens.
+        let opens = lines[start..].iter().find(|line| line.contains(['{', ';']));
+        if !opens.is_some_and(|line| line.contains('{')) {
+            continue;
+        }
+        let close = format!("{indent}}}");
+        let end = lines[start..].iter().position(|line| **line == close);
+        found.extend(end.map(|length| (start + 1, length + 1)));
+    }
+    found
+}
+
+#[test]
+fn nothing_is_left_to_do() {
+    // Written apart, so that this file passes its own rule.
+    let marks = [
+        concat!("todo", "!("),
+        concat!("unimplemented", "!("),
+        concat!("dbg", "!("),
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+        concat!("XX", "X:"),
+        concat!("<<<<", "<<< "),
+        concat!("..", "/shared"),
+        concat!("(/wo", "rk/"),
+        concat!(" /wo", "rk/"),
+    ];
+    let mut findings = Vec::new();
+    for source in sources::all() {
+        for (index, line) in source.text.lines().enumerate() {
+            for mark in marks.iter().filter(|mark| line.contains(**mark)) {
+                findings.push(format!("{}:{}: {mark}", source.path, index + 1));
+            }
+        }
+    }
+    expect_none(findings);
+}
+
+/// One word for one thing: these have another name here.
+#[test]
+fn words_are_the_houses_own() {
+    let others = [
+        ("rolled back", "aborted"),
+        ("roll back", "abort"),
+        ("rollback", "abort"),
+        ("daemon", "service"),
+    ];
+    let of_users = |source: &&Source| source.is_product() || source.path.ends_with(".md");
+    let mut findings = Vec::new();
+    for source in sources::all().iter().filter(of_users) {
+        for (index, line) in source.text.lines().enumerate() {
+            let lower = line.to_lowercase();
+            for (word, ours) in others {
+                if lower.contains(word) {
+                    findings.push(format!(
+                        "{}:{}: '{word}'; the word here is '{ours}'",
+                        source.path,
+                        index + 1
+                    ));
+                }
+            }
+        }
+    }
+    expect_none(findings);
+}
+
+#[test]
+fn every_file_is_part_of_something() {
+    let all = sources::all();
+    let rust: Vec<&Source> = all.iter().filter(|source| source.is_rust()).collect();
+    let dead = rust
+        .iter()
+        .filter(|source| !is_target(&source.path) && !is_included(source, &rust));
+    expect_none(
+        dead.map(|source| format!("{}: nothing includes it", source.path))
+            .collect(),
+    );
+}
+
+/// What cargo itself builds.
+fn is_target(path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').collect();
+    let parent = |depth: usize| parts.iter().rev().nth(depth).copied();
+    matches!(parent(0), Some("main.rs" | "lib.rs" | "build.rs"))
+        || matches!(parent(1), Some("tests" | "bin" | "benches" | "examples"))
+}
+
+/// Whether a file in the same directory or the one above declares it.
+fn is_included(source: &Source, rust: &[&Source]) -> bool {
+    let whole = source.path.trim_end_matches(".rs");
+    let module = whole.trim_end_matches("/mod");
+    let (directory, name) = module.rsplit_once('/').unwrap();
+    let above = directory.rsplit_once('/').map_or("", |(above, _)| above);
+    let declarations = [
+        format!("mod {name};"),
+        format!("#[path = \"{}.rs\"]", &module[above.len() + 1..]),
+    ];
+    rust.iter()
+        .filter(|other| {
+            let place = other.path.rsplit_once('/').map_or("", |(place, _)| place);
+            other.path != source.path && (place == directory || place == above)
+        })
+        .any(|other| declarations.iter().any(|text| other.text.contains(text)))
+}
