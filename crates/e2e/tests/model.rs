@@ -74,7 +74,8 @@ impl Model {
         };
         CompareOptions {
             file_times: times,
-            root: false, link_counts: false, directory_times: Times::Ignored,
+            directory_times: times,
+            root: false,
             ..CompareOptions::alike()
         }
     }
@@ -133,7 +134,7 @@ impl Model {
         );
         let others = |tree: &Tree| without(tree, &writer.name);
         let options = CompareOptions {
-            root: false, link_counts: false, directory_times: Times::Ignored,
+            root: false,
             ..CompareOptions::copied()
         };
         self.check(
@@ -157,7 +158,10 @@ impl Model {
         let writer = &self.writers[index];
         let after = self.fixture.look();
         // What an older snapshot still needs may have a name in limbo as well.
-        let unsettled = CompareOptions { link_counts: false, ..self.options() };
+        let unsettled = CompareOptions {
+            link_counts: false,
+            ..self.options()
+        };
         self.check(
             "mirror (left) and base after its commit (right)",
             &look(&writer.mirror),
@@ -165,7 +169,7 @@ impl Model {
             &unsettled,
         );
         let options = CompareOptions {
-            root: false, link_counts: false, directory_times: Times::Ignored,
+            root: false,
             ..CompareOptions::untouched()
         };
         self.check(
@@ -184,7 +188,7 @@ impl Model {
         let before = self.fixture.look();
         self.fixture.store.abort(&open.view).expect(0);
         let options = CompareOptions {
-            root: false, link_counts: false, directory_times: Times::Ignored,
+            root: false,
             ..CompareOptions::untouched()
         };
         self.check(
@@ -206,7 +210,12 @@ impl Model {
         let base = self.fixture.look();
         for writer in &self.writers {
             let what = "mirror (left) and base at the end (right)";
-            self.check(what, &look(&writer.mirror), &below(&base, &writer.name), &self.options());
+            self.check(
+                what,
+                &look(&writer.mirror),
+                &below(&base, &writer.name),
+                &self.options(),
+            );
         }
     }
 
@@ -276,7 +285,7 @@ fn without(tree: &Tree, name: &str) -> Tree {
 fn random_calls_in_several_transactions() {
     let mut random = Random::for_test("--test model");
     let mut model = Model::new();
-    for _ in 0..pick(60, 2000) {
+    for _ in 0..pick(80, 600) {
         model.step(&mut random);
         if random.chance(40) {
             model.crash();

@@ -224,7 +224,8 @@ impl<D: Disk> Transaction<D> {
         plan.read(&self.core, buffer)
     }
 
-    pub fn write(&self, node: NodeId, offset: u64, data: &[u8], kill_set_id: bool) -> Result<()> {
+    /// True if the write took away set-id bits or capabilities.
+    pub fn write(&self, node: NodeId, offset: u64, data: &[u8], kill_set_id: bool) -> Result<bool> {
         self.with(|view| view.write(node, offset, data, kill_set_id))
     }
 

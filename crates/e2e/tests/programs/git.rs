@@ -1,6 +1,6 @@
 //! A repository made, filled, changed and packed.
 
-use atomdir_testing::{Scenario, pick, tools_present};
+use atomdir_testing::{Scenario, full_tier, pick, tools_present};
 
 /// Fixed authors, dates and one thread make two runs write the same objects.
 const ENVIRONMENT: &str = r#"
@@ -93,11 +93,16 @@ cd ../origin && git fetch -q ../copy topic:topic && git gc -q --prune=now
 git fsck --full
 "#
     );
-    Scenario::shell("git-clone", &script)
-        .prepare(&prepare)
-        .same_output()
-        .without("origin/.git/index")
-        .without("copy/.git/index")
-        .without("copy/.git/worktrees/second/index")
-        .check();
+    let scenario = || {
+        Scenario::shell("git-clone", &script)
+            .prepare(&prepare)
+            .same_output()
+            .without("origin/.git/index")
+            .without("copy/.git/index")
+            .without("copy/.git/worktrees/second/index")
+    };
+    scenario().check();
+    if full_tier() {
+        scenario().as_ordinary_user().check();
+    }
 }

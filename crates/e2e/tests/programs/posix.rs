@@ -35,7 +35,7 @@ macro_rules! programs {
             }
         )*
 
-        const TESTED: &[&str] = &["deep_directories", $(stringify!($name)),*];
+        const TESTED: &[&str] = &["deep_directories", "link_limit", $(stringify!($name)),*];
     };
 }
 
@@ -99,6 +99,45 @@ fn as_an_ordinary_user() {
     let more = if full_tier() { FULL } else { &[] };
     for program in QUICK.iter().chain(more) {
         scenario(program).as_ordinary_user().check();
+    }
+}
+
+/// The other way into a transaction: by its view's path, which any program may
+/// use that knows nothing of the store's own. Left out are the programs that
+/// care about their path.
+#[test]
+fn by_the_views_path() {
+    const PROGRAMS: &[&str] = &[
+        "directory_reading",
+        "executing",
+        "hard_links",
+        "locks",
+        "random_file_io",
+        "shared_mappings",
+        "sockets",
+        "temporary_files",
+    ];
+    for program in PROGRAMS {
+        let action = |verb: &'static str| {
+            Action::Code(Box::new(move |directory: &Path| {
+                let mut command = Command::new(helper("posix_programs"));
+                command.args([verb, program]).current_dir(directory);
+                capture_output(&mut command).expect(0);
+            }))
+        };
+        let name = format!("path-{program}");
+        Scenario::new(&name, action("run"))
+            .prepare_by(action("prepare"))
+            .check();
+    }
+}
+
+/// A file has as many names as the file system under the store allows, and
+/// one more is refused, not found out at commit.
+#[test]
+fn link_limit() {
+    if full_tier() {
+        scenario("link_limit").check();
     }
 }
 

@@ -1,7 +1,9 @@
 //! SQLite in both of its journal modes, by one process and by two at once. It
 //! locks ranges of bytes, and in WAL mode shares memory through a file.
 
-use atomdir_testing::{Scenario, tools_present};
+use std::path::Path;
+
+use atomdir_testing::{Fixture, Scenario, shell, tools_present};
 
 const PREPARE: &str = r#"
 sqlite3 old.db "PRAGMA journal_mode=delete; CREATE TABLE t(id INTEGER PRIMARY KEY, text);
@@ -105,4 +107,33 @@ done
         .without("wal.db-wal")
         .without("wal.db-shm")
         .check();
+}
+
+/// A transaction's processes may come to it one by one: locks and shared
+/// memory must hold between them all the same.
+#[test]
+fn two_commands_in_one_transaction() {
+    if !tools_present("sqlite-exec", &["sqlite3"]) {
+        return;
+    }
+    let fixture = Fixture::new("sqlite-exec", PREPARE);
+    let store = &fixture.store;
+    let view = store.begin();
+    let count = r#"
+for i in $(seq 40); do for db in counter.db counter-wal.db; do
+    sqlite3 -cmd '.timeout 60000' $db "BEGIN IMMEDIATE; UPDATE c SET n = n + 1; COMMIT;"
+done; done"#;
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| store.exec(&view, count).expect(0));
+        }
+    });
+    let counted = |directory: &Path| {
+        let script = "for db in counter.db counter-wal.db; do sqlite3 $db 'SELECT n FROM c'; done";
+        shell(directory, script).text()
+    };
+    assert_eq!(counted(&fixture.base), "0\n0\n", "nothing is committed yet");
+    store.commit(&view).expect(0);
+    assert_eq!(counted(&fixture.base), "120\n120\n");
+    store.assert_at_rest();
 }

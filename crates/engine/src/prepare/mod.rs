@@ -6,7 +6,7 @@ mod created;
 
 use std::collections::HashMap;
 
-use atomdir_disk::{Disk, Errno, Kind, Name};
+use atomdir_disk::{Disk, Errno, Kind, Name, Timestamp};
 use atomdir_format::record::AttributesChange;
 
 pub(crate) use contents::Fill;
@@ -173,6 +173,10 @@ impl<D: Disk> Preparation<'_, D> {
             {
                 continue;
             }
+            if let Object::Created(index) = directory {
+                // The entry comes only when the commit is applied.
+                self.set.created[index].attributes.modified = self.modified(id);
+            }
             let after = match now {
                 Some(now) => Some(self.object(now)?),
                 None => None,
@@ -188,6 +192,11 @@ impl<D: Disk> Preparation<'_, D> {
             });
         }
         Ok(())
+    }
+
+    fn modified(&self, id: NodeId) -> Option<Timestamp> {
+        let own = self.view.node(id).ok()?.own()?;
+        Some(own.attributes.modified)
     }
 
     fn is_placed(&self, id: NodeId, directory: NodeId, name: &Name) -> bool {

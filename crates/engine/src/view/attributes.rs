@@ -130,15 +130,19 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// What writing to a file or giving it away does to its privileges.
-    pub(super) fn kill_set_id(&mut self, id: NodeId) -> Result<()> {
+    /// What writing to a file or giving it away does to its privileges; true if
+    /// it had any.
+    pub(super) fn kill_set_id(&mut self, id: NodeId) -> Result<bool> {
+        let mut is_killed = false;
         if self.node(id)?.kind == Kind::Directory {
-            return Ok(());
+            return Ok(is_killed);
         }
         if self.node(id)?.kind == Kind::File {
             match self.xattr(id, CAPABILITY) {
                 Ok(_) => {
-                    self.own_mut(id)?.xattrs.insert(CAPABILITY.to_vec(), None);
+                    let xattrs = &mut self.own_mut(id)?.xattrs;
+                    xattrs.insert(CAPABILITY.to_vec(), None);
+                    is_killed = true;
                 }
                 Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
                 Err(error) => return Err(error),
@@ -152,7 +156,8 @@ impl<D: Disk> View<D> {
         if own.attributes.mode & killed != 0 {
             own.attributes.mode &= !killed;
             own.touched.mode = true;
+            is_killed = true;
         }
-        Ok(())
+        Ok(is_killed)
     }
 }

@@ -145,23 +145,28 @@ impl<D: Disk> View<D> {
         }
     }
 
-    pub fn write(&mut self, id: NodeId, offset: u64, data: &[u8], kill_set_id: bool) -> Result<()> {
+    pub fn write(
+        &mut self,
+        id: NodeId,
+        offset: u64,
+        data: &[u8],
+        kill_set_id: bool,
+    ) -> Result<bool> {
         let end = offset
             .checked_add(data.len() as u64)
             .filter(|end| *end <= LENGTH_MAX);
         let end = end.ok_or(Errno::FBIG)?;
         self.file_length(id)?;
-        if kill_set_id {
-            self.kill_set_id(id)?;
-        }
+        let is_killed = kill_set_id && self.kill_set_id(id)?;
         if data.is_empty() {
-            return Ok(());
+            return Ok(is_killed);
         }
         self.fill_edges(id, offset, end)?;
         let file = self.staged_file(id)?;
         self.core.disk.write_at(&file, data, offset)?;
         self.own_pages(id, offset, end)?;
-        self.wrote(id, end)
+        self.wrote(id, end)?;
+        Ok(is_killed)
     }
 
     /// Fills from the base those pages of a range that will not be overwritten

@@ -242,8 +242,15 @@ impl<D: Disk> Filesystem for Views<D> {
         data: &[u8],
         kill_set_id: bool,
     ) -> Result<()> {
-        let (borrowed, node) = self.view(node)?;
-        borrowed.transaction.write(node, offset, data, kill_set_id)
+        let (borrowed, inner) = self.view(node)?;
+        if borrowed
+            .transaction
+            .write(inner, offset, data, kill_set_id)?
+        {
+            // The kernel keeps the mode it knows when a file is written.
+            self.notify(|notifier| notifier.invalidate_inode(node, -1, 0));
+        }
+        Ok(())
     }
 
     fn allocate(&self, _: &Request, node: u64, mode: u32, offset: u64, length: u64) -> Result<()> {

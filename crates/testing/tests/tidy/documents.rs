@@ -33,7 +33,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 
 fn is_path(word: &str) -> bool {
     let word = word.strip_prefix("./").unwrap_or(word);
-    let is_in_tree = ["crates/", "docs/", "tests/", "bench/", ".ci/"]
+    let is_in_tree = ["crates/", "docs/", "tests/", ".ci/"]
         .iter()
         .any(|folder| word.starts_with(folder));
     is_in_tree || matches!(word, "test" | "demo") && word.starts_with("./") || is_document(word)

@@ -27,7 +27,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("atomdir-cli", &["atomdir", "atomdir-service"]),
-    ("atomdir-bench", &["atomdir-testing"]),
+    ("atomdir-bench", &["atomdir"]),
 ];
 
 /// System calls are for these only; the others are pure or handed a disk.

@@ -19,7 +19,7 @@ impl Source {
 
     /// Part of what users run, as against tests and their tools.
     pub fn is_product(&self) -> bool {
-        let is_tool = ["crates/testing/", "crates/e2e/", "bench/"]
+        let is_tool = ["crates/testing/", "crates/e2e/", "crates/bench/"]
             .iter()
             .any(|tool| self.path.starts_with(tool));
         let is_test = self.path.contains("/tests/") || self.path.ends_with("/tests.rs");

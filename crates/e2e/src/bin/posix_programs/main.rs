@@ -18,6 +18,7 @@ mod fifos;
 mod file_io;
 mod hard_links;
 mod large_files;
+mod link_limit;
 mod locks;
 mod map;
 mod names;
@@ -59,6 +60,7 @@ const PROGRAMS: &[Program] = &[
     file_io::PROGRAM,
     hard_links::PROGRAM,
     large_files::PROGRAM,
+    link_limit::PROGRAM,
     locks::PROGRAM,
     names::PROGRAM,
     notifications::PROGRAM,

@@ -72,7 +72,7 @@ fn own_names(thread: usize, round: usize) -> Outcome {
         found == pattern(round as u64, 3000),
         true,
     )?;
-    if round % 2 == 0 {
+    if round.is_multiple_of(2) {
         fs::remove_dir_all(format!("{name} directory"))?;
     }
     Ok(())
