@@ -26,6 +26,7 @@ use crate::lock;
 use crate::log::Log;
 use crate::options::Durability;
 use crate::prepare::{Fill, dress, prepare};
+use crate::progress::{Meter, Progress};
 use crate::record_builder::{self, Present};
 use crate::store::Store;
 use crate::transaction::Transaction;
@@ -66,10 +67,20 @@ pub(crate) struct Pending {
 
 impl<D: Disk> Store<D> {
     pub fn commit(&self, transaction: &Transaction<D>) -> Result<Committed, CommitError> {
+        self.commit_reporting(transaction, &mut |_| {})
+    }
+
+    /// As [`Store::commit`], telling now and then how far it is.
+    pub fn commit_reporting(
+        &self,
+        transaction: &Transaction<D>,
+        report: &mut dyn FnMut(Progress),
+    ) -> Result<Committed, CommitError> {
+        let mut meter = Meter::new(report);
         let mut guard = lock(&transaction.view);
         let view = guard.as_mut().ok_or(CommitError::Ended)?;
         self.refuse_if_poisoned()?;
-        let mut set = prepare(view)?;
+        let mut set = prepare(view, &mut meter)?;
         let changes = set.summary.len() as u64;
         if set.is_empty() {
             drop(guard);
@@ -93,7 +104,7 @@ impl<D: Disk> Store<D> {
         state.stages.push(transaction.id());
         state.pending = Some(Pending { record, set });
         let settled = match transaction.durability() {
-            Durability::Durable => self.settle(&mut state),
+            Durability::Durable => self.settle_reporting(&mut state, &mut meter),
             Durability::Lazy => Ok(()),
         };
         drop(state);
@@ -161,6 +172,14 @@ impl<D: Disk> Store<D> {
 
     /// Makes the log durable and brings a waiting commit into the base.
     pub(crate) fn settle(&self, state: &mut CommitState<D>) -> Result<(), StoreError> {
+        self.settle_reporting(state, &mut Meter::new(&mut |_| {}))
+    }
+
+    fn settle_reporting(
+        &self,
+        state: &mut CommitState<D>,
+        meter: &mut Meter<'_>,
+    ) -> Result<(), StoreError> {
         let Some(pending) = state.pending.take() else {
             return Ok(());
         };
@@ -169,7 +188,7 @@ impl<D: Disk> Store<D> {
         if let Err(errno) = state.log.flush(&core.disk, state.newest.0) {
             return Err(self.poison(format!("flushing the log failed: {errno}")));
         }
-        self.publish(state, &pending)
+        self.publish(state, &pending, meter)
     }
 
     /// Makes lazy commits durable.

@@ -14,6 +14,7 @@ use crate::error::StoreError;
 use crate::ids::Sequence;
 use crate::lock;
 use crate::names;
+use crate::progress::Meter;
 use crate::ranges::RangeSet;
 use crate::snapshot::{PAGE, read_xattrs};
 use crate::store::Store;
@@ -24,6 +25,7 @@ impl<D: Disk> Store<D> {
         &self,
         state: &mut CommitState<D>,
         pending: &Pending,
+        meter: &mut Meter<'_>,
     ) -> Result<(), StoreError> {
         let core = &*self.0.core;
         let _applying = core
@@ -50,7 +52,7 @@ impl<D: Disk> Store<D> {
         }
         let mut desired = Desired::default();
         desired.compose(&pending.record);
-        self.apply(state, &desired, keeps_old, sequence)?;
+        self.apply(state, &desired, keeps_old, sequence, meter)?;
         remember_places(core, &pending.set, keeps_old);
         lock(&self.0.open).published = sequence;
         Ok(())
@@ -62,11 +64,12 @@ impl<D: Disk> Store<D> {
         desired: &Desired,
         keeps_old: bool,
         sequence: Sequence,
+        meter: &mut Meter<'_>,
     ) -> Result<(), StoreError> {
         let core = &*self.0.core;
-        let run = || {
+        let mut run = || {
             let mut apply = Apply::new(core, desired, keeps_old);
-            let result = apply.run();
+            let result = apply.run(meter);
             let mut linked = lock(&self.0.linked_in_limbo);
             linked.append(&mut apply.linked_in_limbo);
             if desired.has_limbo_spots() {

@@ -15,6 +15,7 @@ use crate::error::StoreError;
 use crate::ids::Sequence;
 use crate::log::{Log, read_records};
 use crate::options::Options;
+use crate::progress::Meter;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RecoveryReport {
@@ -117,7 +118,7 @@ fn redo<D: Disk>(
             .map_err(failed("flush the log"))?;
         let mut desired = Desired::default();
         tail.iter().for_each(|record| desired.compose(record));
-        let run = || Apply::new(core, &desired, false).run();
+        let run = || Apply::new(core, &desired, false).run(&mut Meter::new(&mut |_| {}));
         let applied = run().or_else(|error| match error.errno {
             Some(Errno::NOSPC | Errno::DQUOT) => {
                 let _ = state.empty_reserve(core);

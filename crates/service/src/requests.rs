@@ -1,14 +1,14 @@
 //! Each request, in the engine's terms.
 
 use crate::connection::Connection;
-use crate::replies::{Unanswered, change_length, conflict_length, send_parts};
+use crate::replies::{Unanswered, change_length, conflict_length, send_one, send_parts};
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
 use crate::{convert, snapshot_access};
 use atomdir_engine::{BeginOptions, CommitError};
 use atomdir_protocol::{
     Answer, BeginRequest, Begun, CheckReport, Committed, Failure, FailureKind, LABEL_LENGTH_MAX,
-    Reply, Request, Sequence, ServiceStatus, TransactionId, TransactionStatus,
+    Progress, Reply, Request, Sequence, ServiceStatus, TransactionId, TransactionStatus,
 };
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -132,7 +132,16 @@ fn view(service: &Service, id: TransactionId, root: OwnedFd) -> Outcome {
 fn commit(service: &Service, connection: &mut Connection, id: TransactionId) -> Result<Answer> {
     let one = service.transactions.find(id, &connection.peer)?;
     service.views.write_back(id)?;
-    let error = match service.store.commit(&one.transaction) {
+    // A client that does not listen is found out when the answer is sent.
+    let stream = &connection.stream;
+    let mut report = |progress: atomdir_engine::Progress| {
+        let atomdir_engine::Progress { done, total } = progress;
+        let _ = send_one(stream, &Reply::Progress(Progress { done, total }));
+    };
+    let error = match service
+        .store
+        .commit_reporting(&one.transaction, &mut report)
+    {
         Ok(committed) => {
             service.transactions.remove(id);
             connection.begun.retain(|begun| *begun != id);

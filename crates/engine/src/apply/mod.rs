@@ -25,6 +25,7 @@ pub(crate) use desired::Desired;
 use crate::core::Core;
 use crate::ids::TransactionId;
 use crate::names;
+use crate::progress::Meter;
 
 /// What went wrong, and with which name.
 #[derive(Debug)]
@@ -86,8 +87,9 @@ impl<'a, D: Disk> Apply<'a, D> {
         }
     }
 
-    pub fn run(&mut self) -> Outcome<()> {
+    pub fn run(&mut self, meter: &mut Meter<'_>) -> Outcome<()> {
         let entries = &self.desired.entries;
+        meter.expect(entries.len());
         let attached = entries
             .iter()
             .filter_map(|(key, wanted)| Some((key, wanted.after?)));
@@ -96,8 +98,9 @@ impl<'a, D: Disk> Apply<'a, D> {
             let mut blocked = Vec::new();
             let before = pending.len();
             for (key, object) in pending {
-                if self.attach(key.0, &key.1, object)? == Step::Blocked {
-                    blocked.push((key, object));
+                match self.attach(key.0, &key.1, object)? {
+                    Step::Blocked => blocked.push((key, object)),
+                    Step::Done => meter.step(),
                 }
             }
             if blocked.len() == before {
@@ -108,6 +111,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         for ((directory, name), wanted) in entries {
             if wanted.after.is_none() {
                 self.detach(*directory, name)?;
+                meter.step();
             }
         }
         self.run_updates()

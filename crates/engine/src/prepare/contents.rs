@@ -17,7 +17,7 @@ use crate::write_set::ContentsWrite;
 /// outside readers see it whole.
 const REPLACE_LENGTH_MAX: u64 = 1 << 20;
 
-impl<D: Disk> Preparation<'_, D> {
+impl<D: Disk> Preparation<'_, '_, D> {
     pub(super) fn write_contents(&mut self, id: NodeId, path: &[u8]) -> Outcome<ContentsWrite> {
         let staging = |errno| failed("stage", path, errno);
         let node = self.view.node(id).map_err(staging)?;

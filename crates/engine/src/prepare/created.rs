@@ -13,7 +13,7 @@ use crate::names;
 use crate::view::node::{OwnBody, Staged, StagedParent, Touched};
 use crate::write_set::{Created, CreatedPlace};
 
-impl<D: Disk> Preparation<'_, D> {
+impl<D: Disk> Preparation<'_, '_, D> {
     /// An earlier attempt to commit may have placed objects in new directories
     /// where they no longer belong.
     pub(super) fn displace(&mut self, changed: &[NodeId]) -> Outcome<()> {
@@ -130,7 +130,9 @@ impl<D: Disk> Preparation<'_, D> {
     /// the directories they are in.
     pub(super) fn finish_created(&mut self) -> Outcome<()> {
         let mut depths: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        self.meter.expect(self.set.created.len());
         for index in 0..self.set.created.len() {
+            self.meter.step();
             let id = self.set.created[index].node;
             let finished = self.finish_one(index, id);
             finished.map_err(|errno| failed("set the attributes of", &self.path(id), errno))?;

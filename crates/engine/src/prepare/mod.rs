@@ -14,6 +14,7 @@ pub(crate) use created::dress;
 
 use crate::error::CommitError;
 use crate::ids::NodeId;
+use crate::progress::Meter;
 use crate::view::NodeAttributes;
 use crate::view::View;
 use crate::view::node::{DirectoryDelta, StagedParent, Touched};
@@ -23,24 +24,26 @@ type Outcome<T> = Result<T, CommitError>;
 
 /// Up to so many staged files are synced one by one; more by one syncfs.
 const SYNC_EACH_MAX: usize = 16;
-pub(crate) fn prepare<D: Disk>(view: &mut View<D>) -> Outcome<WriteSet> {
+pub(crate) fn prepare<D: Disk>(view: &mut View<D>, meter: &mut Meter<'_>) -> Outcome<WriteSet> {
     let mut preparation = Preparation {
         view,
         set: WriteSet::default(),
         created: HashMap::new(),
+        meter,
     };
     preparation.run()?;
     Ok(preparation.set)
 }
 
-struct Preparation<'a, D: Disk> {
+struct Preparation<'a, 'r, D: Disk> {
     view: &'a mut View<D>,
+    meter: &'a mut Meter<'r>,
     set: WriteSet,
     /// New nodes and nodes whose file is replaced, as indices of `set.created`.
     created: HashMap<NodeId, usize>,
 }
 
-impl<D: Disk> Preparation<'_, D> {
+impl<D: Disk> Preparation<'_, '_, D> {
     fn run(&mut self) -> Outcome<()> {
         let changed: Vec<NodeId> = self.view.changed_nodes().collect();
         let summary = self
@@ -48,11 +51,13 @@ impl<D: Disk> Preparation<'_, D> {
             .changes()
             .map_err(|errno| failed("list changes of", b"", errno))?;
         self.set.summary = summary;
+        self.meter.expect(changed.len());
         self.displace(&changed)?;
         for &id in &changed {
             if self.is_new(id) {
                 self.create(id)?;
             }
+            self.meter.step();
         }
         for &id in &changed {
             self.fill_new_directory(id)?;
