@@ -11,6 +11,7 @@
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 
 use atomdir_disk::{Access, Disk, Errno, Kind, Timestamp};
 use atomdir_format::header::StoreHeader;
@@ -105,7 +106,10 @@ impl<D: Disk> Store<D> {
         state.pending = Some(Pending { record, set });
         let settled = match transaction.durability() {
             Durability::Durable => self.settle_reporting(&mut state, &mut meter),
-            Durability::Lazy => Ok(()),
+            Durability::Lazy => {
+                self.0.has_pending.store(true, Ordering::Release);
+                Ok(())
+            }
         };
         drop(state);
         self.ended(transaction.id());
@@ -188,7 +192,9 @@ impl<D: Disk> Store<D> {
         if let Err(errno) = state.log.flush(&core.disk, state.newest.0) {
             return Err(self.poison(format!("flushing the log failed: {errno}")));
         }
-        self.publish(state, &pending, meter)
+        self.publish(state, &pending, meter)?;
+        self.0.has_pending.store(false, Ordering::Release);
+        Ok(())
     }
 
     /// Makes lazy commits durable.

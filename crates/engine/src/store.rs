@@ -1,6 +1,7 @@
 //! An open store: its transactions, its commit order, its state.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use atomdir_disk::{Disk, Errno, Name, Times, Timestamp};
@@ -38,6 +39,8 @@ pub(crate) struct Inner<D: Disk> {
     /// Base objects with a history that an open snapshot may need, by serial.
     pub retained: Mutex<HashMap<u64, Arc<Base>>>,
     pub poisoned: Mutex<Option<String>>,
+    /// A lazy commit waits to be brought into the base.
+    pub has_pending: AtomicBool,
     /// Names in limbo of files that have other names: they go with the last
     /// open snapshot, as they show in the files' link counts.
     pub linked_in_limbo: Mutex<Vec<Name>>,
@@ -116,6 +119,7 @@ impl<D: Disk> Store<D> {
             open: Mutex::new(open),
             retained: Mutex::new(HashMap::new()),
             poisoned: Mutex::new(None),
+            has_pending: AtomicBool::new(false),
             linked_in_limbo: Mutex::new(Vec::new()),
         };
         Ok((Store(Arc::new(inner)), report))
@@ -127,7 +131,9 @@ impl<D: Disk> Store<D> {
         }
         self.refuse_if_poisoned()?;
         // A snapshot is the base plus nothing: lazy commits must be in it.
-        self.sync()?;
+        if self.0.has_pending.load(Ordering::Acquire) {
+            self.sync()?;
+        }
         self.reserve_ids()?;
         let _not_applying = self
             .0
