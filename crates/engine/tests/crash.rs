@@ -7,7 +7,8 @@ mod support;
 use atomdir_disk::Errno;
 use atomdir_engine::{CommitError, Store};
 use support::failing::FailingDisk;
-use support::model::{Model, tree_of_base};
+use support::model::Model;
+use support::trees::tree_of_base;
 use support::{Random, Scratch, begin, create, open, open_with, seeds};
 
 /// Two commits in a row, the second of which is disturbed at its change

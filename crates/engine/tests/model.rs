@@ -4,7 +4,8 @@
 
 mod support;
 
-use support::model::{Model, tree_of_base, tree_of_view};
+use support::model::Model;
+use support::trees::{tree_of_base, tree_of_view};
 use support::{Random, Scratch, begin, create, open, seeds};
 
 #[test]

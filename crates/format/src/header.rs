@@ -1,6 +1,5 @@
 //! The store's header: 128 bytes at the start of the control directory's
-//! `header` file. It lies within one sector, so that writing it in place
-//! leaves either the old one or the new one.
+//! `header` file, which is written whole under another name and renamed.
 
 use atomdir_disk::Identity;
 

@@ -4,6 +4,7 @@
 
 pub mod failing;
 pub mod model;
+pub mod trees;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
