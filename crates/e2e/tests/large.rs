@@ -70,6 +70,12 @@ impl MemoryLimit {
             .open(self.group.join("cgroup.procs"))?
             .write_all(process.as_raw_nonzero().to_string().as_bytes())
     }
+
+    fn holds(&self, process: Pid) -> bool {
+        let inside = fs::read_to_string(self.group.join("cgroup.procs")).unwrap_or_default();
+        let process = process.as_raw_nonzero().to_string();
+        inside.lines().any(|line| line == process)
+    }
 }
 
 impl Drop for MemoryLimit {
@@ -98,7 +104,7 @@ fn several_times_the_memory() {
     let store = &fixture.store;
     let view = store.begin();
     let service = the_service(store);
-    let _limit = match MemoryLimit::around(service, LIMIT_BYTES) {
+    let limit = match MemoryLimit::around(service, LIMIT_BYTES) {
         Ok(limit) => limit,
         Err(reason) => return skip(TEST, &format!("no memory limit can be set: {reason}")),
     };

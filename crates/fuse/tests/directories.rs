@@ -1,6 +1,6 @@
 //! Directories read in pieces while they change.
 
-#![allow(clippy::unwrap_used)]
+#![cfg(test)]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! What programs write through shared mappings.
 
-#![allow(clippy::unwrap_used)]
+#![cfg(test)]
 
 mod support;
 

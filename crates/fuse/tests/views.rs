@@ -1,6 +1,6 @@
 //! Transactions of a real store, seen through the kernel.
 
-#![allow(clippy::unwrap_used)]
+#![cfg(test)]
 
 mod support;
 

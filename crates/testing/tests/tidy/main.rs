@@ -1,8 +1,13 @@
 //! What reviewers forget: sizes, leftover marks, calls in the wrong layer,
 //! dead files, documents that name what is not there, licences.
 
+#[cfg(test)]
 mod documents;
+#[cfg(test)]
 mod layers;
+#[cfg(test)]
 mod licences;
+#[cfg(test)]
 mod sources;
+#[cfg(test)]
 mod text;
