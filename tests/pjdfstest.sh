@@ -1,8 +1,9 @@
 #!/bin/sh
-# Runs pjdfstest, the POSIX file system test suite, as root: first on the plain
-# file system, then in a view of a store on it. What passes outside must pass
-# inside, but for the exceptions that tests/pjdfstest-exceptions.txt gives
-# reasons for; and an exception that passes is one no more.
+# Runs pjdfstest, the POSIX file system test suite, as root and as an ordinary
+# user: first on the plain file system, then in a view of a store on it. What
+# passes outside must pass inside, but for the exceptions that
+# tests/pjdfstest-exceptions.txt gives reasons for; and an exception that
+# passes is one no more.
 #
 #     tests/pjdfstest.sh [CASE...]     all cases, or those whose names hold CASE
 #
@@ -35,17 +36,24 @@ if [ -z "$suite" ]; then
     [ -x "$suite" ] || cargo install --quiet --locked --version "$version" --root "$place" pjdfstest
 fi
 
-scratch=$(mktemp -d "${ATOMDIR_TEST_DIR:-/var/tmp}/atomdir-pjdfstest.XXXXXX")
+# Short, as paths of sockets must be.
+scratch=$(mktemp -d "${ATOMDIR_TEST_DIR:-/var/tmp}/atomdir-pjd.XXXXXX")
 secondary=$(mktemp -d /dev/shm/atomdir-pjdfstest.XXXXXX)
 finish() {
-    "$atomdir" -C "$scratch/base" service stop > /dev/null 2>&1 || true
+    for base in "$scratch"/*/base; do
+        "$scratch/atomdir" -C "$base" service stop > /dev/null 2>&1 || true
+    done
     rm -rf "$scratch" "$secondary"
 }
 trap finish EXIT
 trap 'exit 129' HUP INT TERM
 
-chmod 755 "$scratch" "$secondary"
-mkdir "$scratch/plain" "$scratch/base"
+chmod 755 "$scratch"
+chmod 1777 "$secondary"
+# Where they are, only root may be let in.
+cp "$atomdir" "$scratch/atomdir"
+cp "$suite" "$scratch/pjdfstest"
+sed -n 's/^\([^# ][^ ]*\).*/\1/p' "$exceptions" | LC_ALL=C sort > "$scratch/excepted"
 
 # The two users exist on every Debian. Remounting read-only would be done to
 # the machine's own file system, so those cases are left out.
@@ -64,59 +72,77 @@ allow_remount = false
 entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
 END
 
-# Leaves a line "CASE RESULT" for each case in $1.results, sorted.
+# As the user $1, in the directory $2, the rest.
+as() {
+    user=$1 directory=$2
+    shift 2
+    (
+        cd "$directory"
+        exec setpriv --reuid "$user" --regid "$(id -g "$user")" --clear-groups \
+            env HOME="$scratch/$user" NO_COLOR=1 RUST_BACKTRACE=0 "$@"
+    )
+}
+
+# Leaves a line "CASE RESULT" for each case of $1.out in $1.results, sorted.
 collect() {
     grep -q '^Summary: ' "$1.out" || {
         cat "$1.out" "$1.err" >&2
         fail "the suite did not come to its end; see above"
     }
-    LC_ALL=C awk '$2 ~ /^(ok|FAILED|skipped)$/ && $1 ~ /::/ { print $1, $2 }' "$1.out" \
+    awk '$2 ~ /^(ok|FAILED|skipped)$/ && $1 ~ /::/ { print $1, $2 }' "$1.out" \
         | LC_ALL=C sort > "$1.results"
+    awk '$2 == "ok" { print $1 }' "$1.results" > "$1.passed"
+    cut -d ' ' -f 1 "$1.results" > "$1.cases"
 }
 
-export NO_COLOR=1 RUST_BACKTRACE=0
+status=0
 
-"$suite" -c "$scratch/pjdfstest.toml" -p "$scratch/plain" -s "$secondary" -- "$@" \
-    > "$scratch/outside.out" 2> "$scratch/outside.err" || true
-collect "$scratch/outside"
+# The suite on both sides as the user $1; the rest are names of cases.
+both_sides() {
+    user=$1
+    shift
+    mkdir "$scratch/$user" "$scratch/$user/plain" "$scratch/$user/base"
+    chown -R "$user:$(id -g "$user")" "$scratch/$user"
+    result=$scratch/result-$user
+    set -- "$scratch/pjdfstest" -c "$scratch/pjdfstest.toml" -p . -s "$secondary" -- "$@"
 
-"$atomdir" init "$scratch/base" > /dev/null
-"$atomdir" run -C "$scratch/base" --on-success abort --on-error abort -- \
-    "$suite" -c "$scratch/pjdfstest.toml" -p "$scratch/base" -s "$secondary" -- "$@" \
-    > "$scratch/inside.out" 2> "$scratch/inside.err" || true
-collect "$scratch/inside"
+    as "$user" "$scratch/$user/plain" "$@" > "$result-outside.out" 2> "$result-outside.err" || true
+    collect "$result-outside"
 
-passed() { awk '$2 == "ok" { print $1 }' "$scratch/$1.results"; }
-passed outside > "$scratch/passed-outside"
-passed inside > "$scratch/passed-inside"
-sed -n 's/^\([^# ][^ ]*\).*/\1/p' "$exceptions" | LC_ALL=C sort > "$scratch/excepted"
-cut -d ' ' -f 1 "$scratch/inside.results" > "$scratch/run-inside"
+    as "$user" "$scratch/$user" "$scratch/atomdir" init base > /dev/null
+    as "$user" "$scratch/$user/base" "$scratch/atomdir" run --on-success abort --on-error abort -- "$@" \
+        > "$result-inside.out" 2> "$result-inside.err" || true
+    collect "$result-inside"
+
+    echo "$user outside: $(grep '^Summary: ' "$result-outside.out")"
+    echo "$user inside:  $(grep '^Summary: ' "$result-inside.out")"
+    judge
+}
 
 # A case that is skipped inside is as bad as one that fails.
-LC_ALL=C comm -23 "$scratch/passed-outside" "$scratch/passed-inside" > "$scratch/worse"
-LC_ALL=C comm -23 "$scratch/worse" "$scratch/excepted" > "$scratch/unexpected"
-LC_ALL=C comm -12 "$scratch/excepted" "$scratch/run-inside" \
-    | LC_ALL=C comm -23 - "$scratch/worse" > "$scratch/no-longer"
-cut -d ' ' -f 1 "$scratch/outside.results" | LC_ALL=C comm -3 - "$scratch/run-inside" > "$scratch/not-both"
+judge() {
+    LC_ALL=C comm -23 "$result-outside.passed" "$result-inside.passed" > "$result-worse"
+    LC_ALL=C comm -23 "$result-worse" "$scratch/excepted" > "$result-unexpected"
+    LC_ALL=C comm -12 "$scratch/excepted" "$result-inside.passed" > "$result-no-longer"
+    LC_ALL=C comm -3 "$result-outside.cases" "$result-inside.cases" > "$result-not-both"
 
-echo "outside: $(grep '^Summary: ' "$scratch/outside.out")"
-echo "inside:  $(grep '^Summary: ' "$scratch/inside.out")"
-echo "excepted: $(LC_ALL=C comm -12 "$scratch/worse" "$scratch/excepted" | wc -l)"
+    while read -r case; do
+        status=1
+        echo "passes outside, not inside, as $user: $case"
+        # The case's own words, up to the next case.
+        awk -v case="$case" '$1 ~ /::/ && NF == 2 { shown = ($1 == case) } shown' "$result-inside.out"
+    done < "$result-unexpected"
+    while read -r case; do
+        status=1
+        echo "excepted, yet it passes as $user: remove $case from $exceptions"
+    done < "$result-no-longer"
+    if [ -s "$result-not-both" ]; then
+        status=1
+        echo "not run on both sides as $user:"
+        cat "$result-not-both"
+    fi
+}
 
-status=0
-while read -r case; do
-    status=1
-    echo "passes outside, not inside: $case"
-    # The case's own words, up to the next case.
-    awk -v case="$case" '$1 ~ /::/ && NF == 2 { shown = ($1 == case) } shown' "$scratch/inside.out"
-done < "$scratch/unexpected"
-while read -r case; do
-    status=1
-    echo "excepted, yet it passes: remove $case from $exceptions"
-done < "$scratch/no-longer"
-if [ -s "$scratch/not-both" ]; then
-    status=1
-    echo "not run on both sides:"
-    cat "$scratch/not-both"
-fi
+both_sides root "$@"
+both_sides nobody "$@"
 exit $status

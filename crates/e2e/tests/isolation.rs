@@ -207,6 +207,21 @@ fn a_snapshot_begins_at_begin_not_at_first_use() {
     store.assert_at_rest();
 }
 
+/// What is kept for an older snapshot is nobody else's business.
+#[test]
+fn a_kept_snapshot_does_not_show_in_later_link_counts() {
+    let fixture = Fixture::new("link-counts", "echo old > file; ln file again");
+    let store = &fixture.store;
+    let older = store.begin();
+    store.run("rm again").expect(0);
+    store.run("test $(stat -c %h file) = 1").expect(0);
+    store.exec(&older, "test $(stat -c %h file) = 2").expect(0);
+    store.abort(&older).expect(0);
+    store.assert_at_rest();
+    let file = &fixture.look().entries[Path::new("file")];
+    assert_eq!(file.links, 1);
+}
+
 /// Spinellis, "User-level operating system transactions" (2009), shows this
 /// schedule of transactions and an outside writer as a table.
 #[test]

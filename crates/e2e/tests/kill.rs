@@ -52,7 +52,11 @@ fn make_generation(root: &Path, number: u64) -> io::Result<()> {
         fs::rename(root.join("file2"), root.join("file1"))?;
         fs::rename(root.join("t"), root.join("file2"))?;
     }
-    let mode = if number.is_multiple_of(2) { 0o600 } else { 0o644 };
+    let mode = if number.is_multiple_of(2) {
+        0o600
+    } else {
+        0o644
+    };
     fs::set_permissions(root.join("file3"), fs::Permissions::from_mode(mode))
 }
 

@@ -175,9 +175,7 @@ impl Store {
         for pid in self.service_processes() {
             // It may have ended by itself in the meantime.
             let _ = rustix::process::kill_process(pid, Signal::KILL);
-            while is_service_of(pid, &self.path) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            wait_until_dead(pid);
         }
     }
 
@@ -217,8 +215,52 @@ impl Drop for Store {
         self.kill_service();
         for mount in self.mounts() {
             unmount(&mount.point);
+            // Only ever empty; what is not was never ours.
+            let _ = fs::remove_dir(&mount.point);
         }
     }
+}
+
+/// A killed process is gone when all its threads are: one that waits for its own
+/// mount holds on to the mount, to its sockets and its locks for ever.
+fn wait_until_dead(pid: Pid) {
+    const LOOKS_BEFORE_COMPLAINING: u32 = 10_000;
+    let mut looks = 0;
+    loop {
+        let living = living_threads(pid);
+        if living.is_empty() {
+            return;
+        }
+        looks += 1;
+        if looks == LOOKS_BEFORE_COMPLAINING {
+            let text = living.join("; ");
+            eprintln!(
+                "the killed service {} does not die: {text}",
+                pid.as_raw_nonzero()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The state of each thread that is not dead, and where in the kernel it waits.
+fn living_threads(pid: Pid) -> Vec<String> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())) else {
+        return Vec::new();
+    };
+    let describe = |thread: fs::DirEntry| {
+        let status = fs::read_to_string(thread.path().join("status")).ok()?;
+        let state = status
+            .lines()
+            .find(|line| line.starts_with("State:"))?
+            .to_owned();
+        let is_dead = ["Z (zombie)", "X (dead)"]
+            .iter()
+            .any(|dead| state.ends_with(dead));
+        let place = fs::read_to_string(thread.path().join("wchan")).unwrap_or_default();
+        (!is_dead).then(|| format!("{} in {place}", state.replace('\t', " ")))
+    };
+    threads.flatten().filter_map(describe).collect()
 }
 
 /// A zombie has no command line, so one that awaits its parent counts as gone.

@@ -10,6 +10,7 @@ mod random_files;
 mod sqlite;
 mod survivors;
 mod tools;
+mod unappliable;
 
 use std::env;
 

@@ -1,0 +1,178 @@
+//! Changes that a view can show and the base will not take: the file system
+//! underneath has limits and locks of its own. Such a commit must be refused
+//! whole, before anything of it is final, and the store must live on.
+
+use atomdir_testing::tree::{CompareOptions, assert_equal};
+use atomdir_testing::{Fixture, Outcome, shell, tools_present};
+
+const BASE: &str = r#"
+mkdir -p dir/sub && echo old | tee file dir/file > /dev/null && head -c 200000 /dev/zero > large
+touch -d '2001-02-03 04:05:06.123456789' file dir/file large dir dir/sub
+"#;
+
+/// What is done outside before the transaction begins, in the transaction, and
+/// outside after it. `path` must be named by a refusal.
+struct Case {
+    name: &'static str,
+    before: &'static str,
+    inside: &'static str,
+    after: &'static str,
+    path: &'static str,
+}
+
+fn check(case: &Case) {
+    let fixture = Fixture::new(&format!("unappliable-{}", case.name), BASE);
+    shell(&fixture.base, case.before);
+    let untouched = fixture.look();
+    let alive = || {
+        fixture
+            .store
+            .run("echo alive >> alive && rm alive && : > proof && rm proof")
+    };
+
+    // Something else changes as well: all or nothing is meant of it, too.
+    let script = format!(
+        "echo new > dir/file && echo new > new && mkdir sub && {}",
+        case.inside
+    );
+    let outcome = fixture.store.run(&script);
+    let at_once = alive();
+    fixture.store.call(["abort", "--all"]);
+    fixture.store.call(["service", "stop"]);
+    let reopened = alive();
+    let seen = fixture.look();
+    // Before anything can panic: what was forbidden could not be cleaned up.
+    shell(&fixture.base, case.after);
+
+    if outcome.code != 0 {
+        names_the_path(&outcome, case.path);
+        assert_equal(case.name, &untouched, &seen, &CompareOptions::untouched());
+    }
+    at_once.expect(0);
+    reopened.expect(0);
+    fixture.store.run("echo afterwards > afterwards").expect(0);
+    fixture.store.assert_at_rest();
+}
+
+fn names_the_path(outcome: &Outcome, path: &str) {
+    assert!(
+        outcome.error_text().contains(path),
+        "does not name {path:?}\n{outcome}"
+    );
+}
+
+#[test]
+fn immutable_and_append_only_files() {
+    const CASES: &[Case] = &[
+        Case {
+            name: "immutable-overwritten",
+            before: "chattr +i file",
+            inside: "echo new > file",
+            after: "chattr -i file",
+            path: "file",
+        },
+        Case {
+            name: "immutable-removed",
+            before: "chattr +i file",
+            inside: "rm file",
+            after: "chattr -i file",
+            path: "file",
+        },
+        Case {
+            name: "immutable-renamed",
+            before: "chattr +i file",
+            inside: "mv file dir/moved",
+            after: "chattr -i file",
+            path: "file",
+        },
+        Case {
+            name: "immutable-linked",
+            before: "chattr +i file",
+            inside: "ln file dir/linked",
+            after: "chattr -i file",
+            path: "file",
+        },
+        Case {
+            name: "immutable-mode",
+            before: "chattr +i file",
+            inside: "chmod 600 file",
+            after: "chattr -i file",
+            path: "file",
+        },
+        Case {
+            name: "immutable-directory",
+            before: "chattr +i dir/sub",
+            inside: "echo new > dir/sub/new",
+            after: "chattr -i dir/sub",
+            path: "dir/sub",
+        },
+        Case {
+            name: "append-only-overwritten",
+            before: "chattr +a large",
+            inside: "echo x | dd of=large conv=notrunc status=none",
+            after: "chattr -a large",
+            path: "large",
+        },
+        Case {
+            name: "append-only-directory",
+            before: "chattr +a dir",
+            inside: "rm dir/file",
+            after: "chattr -a dir",
+            path: "dir",
+        },
+    ];
+    if tools_present("unappliable", &["chattr"]) {
+        CASES.iter().for_each(check);
+    }
+}
+
+/// ext4 has one block for all attributes of a file, 4 KiB as a rule.
+#[test]
+fn more_extended_attributes_than_fit() {
+    if !tools_present("unappliable-xattrs", &["setfattr"]) {
+        return;
+    }
+    let many =
+        "for i in 1 2 3 4 5 6; do setfattr -n user.a$i -v $(head -c 3000 /dev/zero | tr '\\0' x) ";
+    let (old, new) = (format!("{many} file; done"), format!("{many} new; done"));
+    for (name, inside) in [("xattrs-old", old), ("xattrs-new", new)] {
+        let inside: &'static str = inside.leak();
+        let path = if name == "xattrs-old" { "file" } else { "new" };
+        check(&Case {
+            name,
+            before: "",
+            inside,
+            after: "",
+            path,
+        });
+    }
+}
+
+/// A name that something is mounted on can be neither removed nor renamed.
+#[test]
+fn names_with_mounts_on_them() {
+    const CASES: &[Case] = &[
+        Case {
+            name: "mount-removed",
+            before: "mount --bind /etc/hostname file",
+            inside: "rm file",
+            after: "umount file",
+            path: "file",
+        },
+        Case {
+            name: "mount-replaced",
+            before: "mount --bind /etc/hostname file",
+            inside: "mv new file",
+            after: "umount file",
+            path: "file",
+        },
+        Case {
+            name: "mount-in-a-directory-removed",
+            before: "mount -t tmpfs none dir/sub",
+            inside: "rm -rf dir",
+            after: "umount dir/sub",
+            path: "dir/sub",
+        },
+    ];
+    CASES.iter().for_each(check);
+}
