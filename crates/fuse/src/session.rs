@@ -115,6 +115,16 @@ impl Session {
         self.shared.settle.run(self.mountpoint())
     }
 
+    /// Opens a directory of the mount (O_PATH), its path relative to the mount
+    /// point. Whoever serves a mount must not open anything in it themselves:
+    /// a process killed while it waits for its own answer cannot end.
+    pub fn open_directory(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        if self.is_ended() {
+            return Err(Errno::NOTCONN);
+        }
+        self.shared.settle.open_directory(self.mountpoint(), path)
+    }
+
     /// Detaches the file system at once, also when it is in use, and ends the
     /// workers; programs still in it get `ENOTCONN`. Does nothing once ended.
     /// Waits for operations under way; never call it from one.

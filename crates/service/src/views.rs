@@ -6,7 +6,7 @@ use crate::mountpoint;
 use crate::transactions::Transaction;
 use atomdir_fuse::{MountError, MountFlags, MountOptions, Session};
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
-use rustix::fs::{CWD, Mode, OFlags, Stat, openat};
+use rustix::fs::Stat;
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -24,12 +24,7 @@ pub(crate) struct Views {
     /// What the store's root is called, and so each view's.
     name: OsString,
     filesystem: Arc<atomdir_fuse::Views>,
-    mounted: Mutex<Option<Mounted>>,
-}
-
-struct Mounted {
-    session: Session,
-    root: Arc<OwnedFd>,
+    mounted: Mutex<Option<Session>>,
 }
 
 impl Views {
@@ -63,27 +58,22 @@ impl Views {
 
     /// Mounts, unless that is done; again, when someone has unmounted it.
     pub(crate) fn mount(&self) -> Result<(), Failure> {
-        self.root().map(|_| ())
+        self.serving().map(|_| ())
     }
 
-    fn root(&self) -> Result<Arc<OwnedFd>, Failure> {
+    fn serving(&self) -> Result<MutexGuard<'_, Option<Session>>, Failure> {
         let mut mounted = self.lock();
-        let serving = mounted
-            .as_ref()
-            .filter(|mounted| !mounted.session.is_ended());
-        if let Some(serving) = serving {
-            return Ok(serving.root.clone());
+        if mounted.as_ref().is_some_and(|session| !session.is_ended()) {
+            return Ok(mounted);
         }
         if let Some(ended) = mounted.take() {
-            ended.end();
+            end(ended);
         }
-        let made = self.make()?;
-        let root = made.root.clone();
-        *mounted = Some(made);
-        Ok(root)
+        *mounted = Some(self.make()?);
+        Ok(mounted)
     }
 
-    fn make(&self) -> Result<Mounted, Failure> {
+    fn make(&self) -> Result<Session, Failure> {
         mountpoint::prepare(&self.place, self.user)
             .map_err(|error| Failure::new(FailureKind::NoViews, error.to_string()))?;
         let options = MountOptions {
@@ -94,21 +84,8 @@ impl Views {
             workers: std::thread::available_parallelism()
                 .map_or(2, |count| count.get().clamp(2, 8)),
         };
-        let session = Session::mount(self.filesystem.clone(), &self.place, &options)
-            .map_err(|error| mount_failure(&error))?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        match openat(CWD, &self.place, flags, Mode::empty()) {
-            Ok(root) => Ok(Mounted {
-                session,
-                root: Arc::new(root),
-            }),
-            Err(errno) => {
-                let failure = view_failure("enter the views", errno);
-                let _ = session.unmount();
-                session.join();
-                Err(failure)
-            }
-        }
+        Session::mount(self.filesystem.clone(), &self.place, &options)
+            .map_err(|error| mount_failure(&error))
     }
 
     /// Makes the transaction's view appear and opens its root directory.
@@ -119,11 +96,12 @@ impl Views {
     }
 
     pub(crate) fn open(&self, id: TransactionId) -> Result<OwnedFd, Failure> {
-        let root = self.root()?;
         let path = Path::new(&id.to_string()).join(&self.name);
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        openat(&*root, &path, flags, Mode::empty())
-            .map_err(|errno| view_failure(&format!("enter the view of transaction {id}"), errno))
+        let mounted = self.serving()?;
+        let opened = mounted
+            .as_ref()
+            .map_or(Err(Errno::NOTCONN), |session| session.open_directory(&path));
+        opened.map_err(|errno| view_failure(&format!("enter the view of transaction {id}"), errno))
     }
 
     /// What programs wrote to mapped files reaches the transaction only now.
@@ -132,7 +110,7 @@ impl Views {
         let Some(mounted) = mounted.as_ref() else {
             return Ok(());
         };
-        match mounted.session.settle() {
+        match mounted.settle() {
             // Nobody can write through a mount that has ended.
             Ok(()) | Err(Errno::NOTCONN | Errno::CONNABORTED) => Ok(()),
             Err(errno) => Err(view_failure(
@@ -148,24 +126,21 @@ impl Views {
 
     pub(crate) fn unmount(&self) {
         if let Some(mounted) = self.lock().take() {
-            mounted.end();
+            end(mounted);
         }
         mountpoint::remove(&self.place);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Mounted>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Session>> {
         self.mounted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Mounted {
-    fn end(self) {
-        drop(self.root);
-        if let Err(error) = self.session.unmount() {
-            tracing::error!("{error}");
-        }
-        self.session.join();
+fn end(session: Session) {
+    if let Err(error) = session.unmount() {
+        tracing::error!("{error}");
     }
+    session.join();
 }
 
 fn mount_failure(error: &MountError) -> Failure {

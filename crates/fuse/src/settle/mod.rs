@@ -12,8 +12,14 @@
 //!    finished whatever it had been given before.
 //!
 //! No request pays for this but those of the barrier itself.
+//!
+//! What waits for the mount must not be in the process that serves it: were
+//! that killed meanwhile, it could not end for want of an answer, and would
+//! keep the connection open that would have to break first. So a child process
+//! without the session's descriptors does it: see [`helper`].
 
-use std::ffi::c_void;
+mod helper;
+
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,12 +27,13 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use atomdir_disk::{Errno, Kind, Owner, Timestamp};
 use rustix::fs::{Mode, OFlags};
-use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
+
+use helper::Helper;
 
 use crate::filesystem::{Entry, NodeAttributes, Result, Validity};
 
 /// The session's own node and its name in the root, which is nobody else's
-/// to find: only the thread that settles gets an answer for it.
+/// to find: only the process that settles gets an answer for it.
 pub const NODE: u64 = u64::MAX;
 pub const NAME: &[u8] = b".atomdir-settle";
 
@@ -60,10 +67,10 @@ fn read_number(path: &str) -> Option<usize> {
 
 pub struct Settle {
     workers_count: usize,
-    /// One barrier at a time.
-    turn: Mutex<()>,
-    /// The thread that settles, as requests name it; 0 for none.
-    thread: AtomicU32,
+    /// One barrier at a time; the child is made for the first.
+    turn: Mutex<Option<Helper>>,
+    /// The process that settles, as requests name it; 0 for none.
+    process: AtomicU32,
     meeting: Mutex<Meeting>,
     changed: Condvar,
 }
@@ -80,8 +87,8 @@ impl Settle {
     pub fn new(workers_count: usize) -> Settle {
         Settle {
             workers_count,
-            turn: Mutex::new(()),
-            thread: AtomicU32::new(0),
+            turn: Mutex::new(None),
+            process: AtomicU32::new(0),
             meeting: Mutex::new(Meeting::default()),
             changed: Condvar::new(),
         }
@@ -89,29 +96,46 @@ impl Settle {
 
     /// Runs the barrier; not from a worker.
     pub fn run(&self, mountpoint: &Path) -> Result<()> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        self.thread.store(
-            rustix::thread::gettid().as_raw_pid() as u32,
-            Ordering::Release,
-        );
-        let name = std::str::from_utf8(NAME).map_err(|_| Errno::INVAL)?;
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::open(mountpoint.join(name), flags, Mode::empty());
-        self.thread.store(0, Ordering::Release);
-        let file = file?;
-        rustix::fs::syncfs(&file)?;
-        let pages = Pages::map(&file, self.workers_count)?;
-        self.open()?;
-        let written = pages.change_and_sync();
+        let mut turn = self.lock_turn();
+        let helper = self.helper(&mut turn, mountpoint)?;
+        self.process.store(helper.process(), Ordering::Release);
+        let prepared = helper.prepare();
+        self.process.store(0, Ordering::Release);
+        let settled = prepared
+            .and_then(|()| self.open())
+            .and_then(|()| helper.change());
         self.close(false);
-        written
+        if settled.is_err() {
+            // It may be out of step; the next barrier gets a fresh one.
+            *turn = None;
+        }
+        settled
     }
 
-    pub fn is_asked_for(&self, parent: u64, name: &[u8], thread: u32) -> bool {
+    /// Opens a directory of the mount; not from a worker.
+    pub fn open_directory(&self, mountpoint: &Path, path: &Path) -> Result<OwnedFd> {
+        let mut turn = self.lock_turn();
+        let helper = self.helper(&mut turn, mountpoint)?;
+        helper.open_directory(&mountpoint.join(path))
+    }
+
+    fn lock_turn(&self) -> MutexGuard<'_, Option<Helper>> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn helper<'a>(&self, turn: &'a mut Option<Helper>, mountpoint: &Path) -> Result<&'a Helper> {
+        if turn.is_none() {
+            let name = std::str::from_utf8(NAME).map_err(|_| Errno::INVAL)?;
+            *turn = Some(Helper::start(&mountpoint.join(name), self.workers_count)?);
+        }
+        turn.as_ref().ok_or(Errno::NOTCONN)
+    }
+
+    pub fn is_asked_for(&self, parent: u64, name: &[u8], process: u32) -> bool {
         name == NAME
             && parent == crate::ROOT_NODE
-            && thread != 0
-            && thread == self.thread.load(Ordering::Acquire)
+            && process != 0
+            && process == self.process.load(Ordering::Acquire)
     }
 
     /// A worker got one of the barrier's requests.
@@ -185,48 +209,5 @@ impl Settle {
 
     fn lock(&self) -> MutexGuard<'_, Meeting> {
         self.meeting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A shared mapping of the session's file.
-struct Pages {
-    start: *mut c_void,
-    count: usize,
-}
-
-impl Pages {
-    fn map(file: &OwnedFd, count: usize) -> Result<Pages> {
-        let (access, length) = (ProtFlags::READ | ProtFlags::WRITE, count * STRIDE);
-        let anywhere = std::ptr::null_mut();
-        // SAFETY: a new mapping at an address the kernel chooses; only Pages
-        // knows it, and unmaps it once.
-        let start =
-            unsafe { rustix::mm::mmap(anywhere, length, access, MapFlags::SHARED, file, 0)? };
-        let pages = Pages { start, count };
-        // SAFETY: the mapping's own range; the advice changes no contents.
-        unsafe { rustix::mm::madvise(start, length, Advice::Random)? };
-        Ok(pages)
-    }
-
-    fn change_and_sync(&self) -> Result<()> {
-        for number in 0..self.count {
-            // Populating changes a page as a store would, but where a store
-            // is killed by SIGBUS once the file system is gone, this fails.
-            // SAFETY: one page within the mapping, which nothing refers to.
-            unsafe {
-                let page = self.start.cast::<u8>().add(number * STRIDE).cast();
-                rustix::mm::madvise(page, rustix::param::page_size(), Advice::LinuxPopulateWrite)?;
-            }
-        }
-        // SAFETY: the mapping's own range.
-        unsafe { rustix::mm::msync(self.start, self.count * STRIDE, MsyncFlags::SYNC) }
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        // SAFETY: the mapping's own range, unmapped only here; nothing keeps
-        // a reference into it.
-        let _ = unsafe { rustix::mm::munmap(self.start, self.count * STRIDE) };
     }
 }

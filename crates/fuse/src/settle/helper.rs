@@ -1,0 +1,244 @@
+//! The child process that waits for the mount in the session's place.
+//!
+//! It is a fork without exec, of a program with several threads: until it
+//! ends it may only make system calls, and must not allocate. It obeys
+//! one order after another, answers each with an errno or 0, and ends when its
+//! parent does.
+
+use std::ffi::{CStr, CString, c_void};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use atomdir_disk::Errno;
+use rustix::fs::{Mode, OFlags};
+use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+
+use super::STRIDE;
+use crate::filesystem::Result;
+
+/// Orders: the next step of a barrier; open the directory whose path follows.
+const STEP: u8 = 0;
+const OPEN: u8 = 1;
+const ORDER_LENGTH_MAX: usize = 4096;
+
+pub struct Helper {
+    channel: OwnedFd,
+    process: libc::pid_t,
+}
+
+impl Helper {
+    pub fn start(file: &Path, pages_count: usize) -> Result<Helper> {
+        let file = CString::new(file.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let (channel, child) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
+        // SAFETY: the child only makes system calls and ends in `serve`.
+        match unsafe { libc::fork() } {
+            -1 => Err(Errno::AGAIN),
+            0 => serve(&child, &file, pages_count),
+            process => Ok(Helper { channel, process }),
+        }
+    }
+
+    pub fn process(&self) -> u32 {
+        self.process.unsigned_abs()
+    }
+
+    /// Has everything queued that was written, and the barrier's pages mapped.
+    pub fn prepare(&self) -> Result<()> {
+        self.step()
+    }
+
+    /// Has the barrier's pages written.
+    pub fn change(&self) -> Result<()> {
+        self.step()
+    }
+
+    /// Opens a directory of the mount.
+    pub fn open_directory(&self, path: &Path) -> Result<OwnedFd> {
+        let path = path.as_os_str().as_bytes();
+        if path.len() >= ORDER_LENGTH_MAX - 1 || path.contains(&0) {
+            return Err(Errno::NAMETOOLONG);
+        }
+        self.order(&[&[OPEN], path].concat())?.ok_or(Errno::NOTCONN)
+    }
+
+    fn step(&self) -> Result<()> {
+        self.order(&[STEP]).map(|_| ())
+    }
+
+    fn order(&self, order: &[u8]) -> Result<Option<OwnedFd>> {
+        retry(|| rustix::io::write(&self.channel, order))?;
+        let mut answer = [0; 4];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let received = retry(|| {
+            let mut parts = [IoSliceMut::new(&mut answer)];
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            recvmsg(&self.channel, &mut parts, &mut control, flags)
+        })?;
+        if received.bytes != answer.len() {
+            return Err(Errno::NOTCONN);
+        }
+        let opened = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+            _ => None,
+        });
+        match i32::from_ne_bytes(answer) {
+            0 => Ok(opened),
+            errno => Err(Errno::from_raw_os_error(errno)),
+        }
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        // The child sees the end of the channel and leaves. It cannot be held
+        // up: what it waits for is answered or broken off by the session.
+        let _ = rustix::net::shutdown(&self.channel, rustix::net::Shutdown::Both);
+        let mut status = 0;
+        // SAFETY: a child of ours that nobody else waits for.
+        while unsafe { libc::waitpid(self.process, &mut status, 0) } == -1 {
+            if std::io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+                break;
+            }
+        }
+    }
+}
+
+fn retry<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}
+
+/// The child's whole life.
+fn serve(channel: &OwnedFd, file: &CString, pages_count: usize) -> ! {
+    // SAFETY: descriptors of this process's own table; `channel` is moved to
+    // 0, and nothing here uses any other afterwards.
+    let channel = unsafe {
+        let mut signals = std::mem::zeroed();
+        libc::sigfillset(&mut signals);
+        libc::sigprocmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut());
+        libc::dup2(channel.as_raw_fd(), 0);
+        libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);
+        BorrowedFd::borrow_raw(0)
+    };
+    let mut order = [0; ORDER_LENGTH_MAX];
+    while let Some(argument) = wait_for_order(channel, &mut order) {
+        match argument {
+            Some(path) => answer_with(channel, open_directory(path)),
+            None => settle(channel, file, pages_count),
+        }
+    }
+    // SAFETY: ends the process without running anything of its parent's.
+    unsafe { libc::_exit(0) }
+}
+
+/// One barrier, in two steps.
+fn settle(channel: BorrowedFd<'_>, file: &CString, pages_count: usize) {
+    let pages = prepare(file, pages_count);
+    answer(channel, pages.as_ref().map(|_| ()));
+    let mut order = [0; ORDER_LENGTH_MAX];
+    if let Ok(pages) = pages
+        && wait_for_order(channel, &mut order).is_some()
+    {
+        answer(channel, pages.change_and_sync().as_ref().map(|_| ()));
+    }
+}
+
+/// The path of an order to open one; `None` when the parent is gone.
+fn wait_for_order<'a>(
+    channel: BorrowedFd<'_>,
+    order: &'a mut [u8; ORDER_LENGTH_MAX],
+) -> Option<Option<&'a CStr>> {
+    // The last byte stays 0 and ends the longest path.
+    order.fill(0);
+    let length = retry(|| rustix::io::read(channel, &mut order[..ORDER_LENGTH_MAX - 1])).ok()?;
+    match order[..length].first()? {
+        &OPEN => Some(CStr::from_bytes_until_nul(&order[1..]).ok()),
+        _ => Some(None),
+    }
+}
+
+fn open_directory(path: &CStr) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty())
+}
+
+fn answer_with(channel: BorrowedFd<'_>, opened: Result<OwnedFd>) {
+    let opened = match &opened {
+        Ok(opened) => [opened.as_fd()],
+        Err(errno) => return answer(channel, Err(errno)),
+    };
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&opened));
+    let answer = 0_i32.to_ne_bytes();
+    let parts = [IoSlice::new(&answer)];
+    let _ = retry(|| sendmsg(channel, &parts, &mut control, SendFlags::NOSIGNAL));
+}
+
+fn answer(channel: BorrowedFd<'_>, result: std::result::Result<(), &Errno>) {
+    let errno = result.map_or_else(|errno| errno.raw_os_error(), |()| 0);
+    let _ = retry(|| rustix::io::write(channel, &errno.to_ne_bytes()));
+}
+
+fn prepare(file: &CString, pages_count: usize) -> Result<Pages> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(file.as_c_str(), flags, Mode::empty())?;
+    rustix::fs::syncfs(&file)?;
+    Pages::map(file.as_fd(), pages_count)
+}
+
+/// A shared mapping of the session's file.
+struct Pages {
+    start: *mut c_void,
+    count: usize,
+}
+
+impl Pages {
+    fn map(file: BorrowedFd<'_>, count: usize) -> Result<Pages> {
+        let (access, length) = (ProtFlags::READ | ProtFlags::WRITE, count * STRIDE);
+        let anywhere = std::ptr::null_mut();
+        // SAFETY: a new mapping at an address the kernel chooses; only Pages
+        // knows it, and unmaps it once.
+        let start =
+            unsafe { rustix::mm::mmap(anywhere, length, access, MapFlags::SHARED, file, 0)? };
+        let pages = Pages { start, count };
+        // SAFETY: the mapping's own range; the advice changes no contents.
+        unsafe { rustix::mm::madvise(start, length, Advice::Random)? };
+        Ok(pages)
+    }
+
+    fn change_and_sync(&self) -> Result<()> {
+        for number in 0..self.count {
+            // Populating changes a page as a store would, but where a store
+            // is killed by SIGBUS once the file system is gone, this fails.
+            // SAFETY: one page within the mapping, which nothing refers to.
+            unsafe {
+                let page = self.start.cast::<u8>().add(number * STRIDE).cast();
+                rustix::mm::madvise(page, rustix::param::page_size(), Advice::LinuxPopulateWrite)?;
+            }
+        }
+        // SAFETY: the mapping's own range.
+        unsafe { rustix::mm::msync(self.start, self.count * STRIDE, MsyncFlags::SYNC) }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping's own range, unmapped only here; nothing keeps
+        // a reference into it.
+        let _ = unsafe { rustix::mm::munmap(self.start, self.count * STRIDE) };
+    }
+}
