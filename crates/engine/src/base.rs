@@ -42,6 +42,9 @@ pub(crate) enum Place {
     },
     /// Moved aside for older snapshots.
     Limbo(Name),
+    /// A file that has lost the name it was known by, and has others: older
+    /// snapshots reach it by a handle that is kept open.
+    Held,
 }
 
 /// Extended attributes, by name.
@@ -86,6 +89,8 @@ pub(crate) struct Changed {
     /// Page numbers; later sequences last.
     pub pages: Vec<(Sequence, RangeSet)>,
     pub removed: Option<Sequence>,
+    /// It lost the name it was known by.
+    pub unnamed: Option<Sequence>,
     /// The change time of the last change that no commit of ours made.
     pub outside: Option<Timestamp>,
     /// What the object looked like after our own last change of it.
@@ -146,7 +151,7 @@ impl Base {
         loop {
             let (parent, name) = match place {
                 Place::Root => break,
-                Place::Limbo(_) => return None,
+                Place::Limbo(_) | Place::Held => return None,
                 Place::Entry { parent, name } => (parent, name),
             };
             names.push(name);
@@ -198,6 +203,7 @@ impl Changed {
         self.attributes = self.attributes.filter(|changed| *changed > oldest);
         self.length = self.length.filter(|changed| *changed > oldest);
         self.removed = self.removed.filter(|changed| *changed > oldest);
+        self.unnamed = self.unnamed.filter(|changed| *changed > oldest);
         self.pages.retain(|(changed, _)| *changed > oldest);
         self.outside = self
             .outside
@@ -212,6 +218,7 @@ impl Changed {
             && self.attributes.is_none()
             && self.length.is_none()
             && self.removed.is_none()
+            && self.unnamed.is_none()
             && self.pages.is_empty()
             && self.outside.is_none()
             && self.own_stamp.is_none()

@@ -93,8 +93,8 @@ impl<D: Disk> Store<D> {
         }
         let mut state = lock(&self.0.commit);
         self.settle(&mut state)?;
-        self.validate(transaction, &state, &set)?;
         correct_places(view, &set);
+        self.validate(transaction, &state, &set)?;
         refresh_replacements(view, &mut set)?;
         let record = self.append(transaction, &mut state, &set)?;
         let sequence = Sequence(record.sequence);

@@ -116,7 +116,7 @@ impl<D: Disk> Core<D> {
                 },
             ) if Arc::ptr_eq(parent, new_parent) && name == new_name => true,
             (Place::Entry { .. }, _) => self.stat_place(&place, identity).is_ok(),
-            (Place::Limbo(_), _) => false,
+            (Place::Limbo(_) | Place::Held, _) => false,
         };
         if !is_there {
             base.state().place = here();
@@ -150,6 +150,9 @@ impl<D: Disk> Core<D> {
 
     /// A regular file's contents, for reading.
     pub fn contents(&self, identity: Identity, place: &Place) -> Result<Arc<D::Handle>> {
+        if let Place::Held = place {
+            return self.handles.held(identity).ok_or(Errno::STALE);
+        }
         let key = HandleKey::Contents(identity);
         if let Some(handle) = self.handles.get(key) {
             return Ok(handle);
@@ -164,6 +167,7 @@ impl<D: Disk> Core<D> {
         let handle = match place {
             // The root's own handle serves every access a directory allows.
             Place::Root => return Err(Errno::INVAL),
+            Place::Held => return Err(Errno::STALE),
             Place::Entry { parent, name } => {
                 let parent = self.directory(parent)?;
                 self.disk.open(&parent, name, access)
@@ -186,6 +190,7 @@ impl<D: Disk> Core<D> {
     ) -> Result<T> {
         match place {
             Place::Root => act(&self.root),
+            Place::Held => act(&*self.handles.held(identity).ok_or(Errno::STALE)?),
             _ => act(&self.open_at(place, identity, Access::Path)?),
         }
     }
@@ -193,6 +198,10 @@ impl<D: Disk> Core<D> {
     pub fn stat_place(&self, place: &Place, identity: Identity) -> Result<Stat> {
         let stat = match place {
             Place::Root => return self.disk.stat(&self.root),
+            Place::Held => {
+                let handle = self.handles.held(identity).ok_or(Errno::STALE)?;
+                return self.disk.stat(&handle);
+            }
             Place::Entry { parent, name } => {
                 let parent = self.directory(parent)?;
                 self.disk.stat_at(&parent, name)

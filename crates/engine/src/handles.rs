@@ -24,6 +24,8 @@ pub(crate) struct HandleCache<D: Disk> {
 }
 
 struct State<D: Disk> {
+    /// Files that only a handle keeps within reach of older snapshots.
+    held: HashMap<Identity, Arc<D::Handle>>,
     handles: HashMap<HandleKey, (Arc<D::Handle>, u64)>,
     uses: u64,
 }
@@ -31,6 +33,7 @@ struct State<D: Disk> {
 impl<D: Disk> HandleCache<D> {
     pub fn new(handles_max: usize) -> Self {
         let state = State {
+            held: HashMap::new(),
             handles: HashMap::new(),
             uses: 0,
         };
@@ -57,6 +60,25 @@ impl<D: Disk> HandleCache<D> {
         if state.handles.len() > self.handles_max {
             state.evict_quarter();
         }
+    }
+
+    /// Keeps a handle until [`release_held`](Self::release_held); false if
+    /// there are too many.
+    pub fn hold(&self, identity: Identity, handle: Arc<D::Handle>) -> bool {
+        let mut state = lock(&self.state);
+        if state.held.len() >= self.handles_max / 4 {
+            return false;
+        }
+        state.held.insert(identity, handle);
+        true
+    }
+
+    pub fn held(&self, identity: Identity) -> Option<Arc<D::Handle>> {
+        lock(&self.state).held.get(&identity).cloned()
+    }
+
+    pub fn release_held(&self) {
+        lock(&self.state).held.clear();
     }
 
     pub fn remove(&self, key: HandleKey) {

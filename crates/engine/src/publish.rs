@@ -1,7 +1,7 @@
 //! Brings a logged commit into the base, keeping for older snapshots what it
 //! replaces.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name};
@@ -132,6 +132,14 @@ struct Keeper<'a, D: Disk> {
 impl<D: Disk> Keeper<'_, D> {
     fn keep(&self, set: &WriteSet) -> Result<Vec<Arc<Base>>, Errno> {
         let mut kept: Vec<Arc<Base>> = Vec::new();
+        let renamed: HashSet<u64> = set
+            .entries
+            .iter()
+            .filter_map(|entry| match &entry.after {
+                Some(Object::Base(base)) => Some(base.serial),
+                _ => None,
+            })
+            .collect();
         for object in &set.objects {
             self.keep_object(object)?;
             kept.push(object.base.clone());
@@ -154,6 +162,9 @@ impl<D: Disk> Keeper<'_, D> {
             kept.push(directory.clone());
             if let Some(before) = &entry.before {
                 self.keep_attributes(before)?;
+                if !set.is_dying(before) && !renamed.contains(&before.serial) {
+                    self.hold(before, entry);
+                }
                 kept.push(before.clone());
             }
         }
@@ -172,6 +183,24 @@ impl<D: Disk> Keeper<'_, D> {
             kept.push(base.clone());
         }
         Ok(kept)
+    }
+
+    /// A file that goes on under other names must not have one in limbo as
+    /// well, as that would show in its link count; an open handle will do.
+    fn hold(&self, base: &Arc<Base>, entry: &EntryWrite) {
+        let mut state = base.state();
+        state.history_mut().changed.unnamed = Some(self.sequence);
+        let (identity, place) = (state.identity, state.place.clone());
+        drop(state);
+        let is_here = matches!((&place, &entry.directory),
+            (Place::Entry { parent, name }, Object::Base(directory))
+                if Arc::ptr_eq(parent, directory) && *name == entry.name);
+        if base.kind == Kind::File
+            && is_here
+            && let Ok(handle) = self.core.open_at(&place, identity, Access::Read)
+        {
+            self.core.handles.hold(identity, Arc::new(handle));
+        }
     }
 
     fn keep_name(&self, directory: &Arc<Base>, name: &Name, before: Option<Arc<Base>>) {
@@ -339,7 +368,7 @@ fn remember_places<D: Disk>(core: &Core<D>, set: &WriteSet, keeps_old: bool) {
         }
     }
     for entry in &set.entries {
-        lost_name(entry);
+        lost_name(core, entry);
     }
     for entry in &set.entries {
         let moved = match &entry.after {
@@ -367,8 +396,8 @@ fn remember_places<D: Disk>(core: &Core<D>, set: &WriteSet, keeps_old: bool) {
 }
 
 /// An object that is known by the name it loses, and may have others, is to be
-/// found in limbo until one of those is looked up.
-fn lost_name(entry: &EntryWrite) {
+/// found by its handle or in limbo until one of those is looked up.
+fn lost_name<D: Disk>(core: &Core<D>, entry: &EntryWrite) {
     let (Some(before), Object::Base(directory)) = (&entry.before, &entry.directory) else {
         return;
     };
@@ -376,7 +405,10 @@ fn lost_name(entry: &EntryWrite) {
     let was_here = matches!(&state.place, Place::Entry { parent, name }
         if Arc::ptr_eq(parent, directory) && *name == entry.name);
     if was_here {
-        state.place = Place::Limbo(names::limbo(state.identity));
+        state.place = match core.handles.held(state.identity) {
+            Some(_) => Place::Held,
+            None => Place::Limbo(names::limbo(state.identity)),
+        };
     }
 }
 

@@ -184,7 +184,7 @@ impl RecordBuilder<'_> {
         let place = base.state().place.clone();
         match place {
             Place::Root => Some(Locator::Root),
-            Place::Limbo(_) => Some(Locator::Limbo),
+            Place::Limbo(_) | Place::Held => Some(Locator::Limbo),
             Place::Entry { parent, name } => {
                 let directory = self.directory(&Object::Base(parent))?;
                 Some(Locator::Entry { directory, name })

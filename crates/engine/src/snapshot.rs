@@ -203,7 +203,7 @@ impl<D: Disk> Snapshot<'_, D> {
                 self.core.disk.read_link(&parent, name)
             }
             Place::Limbo(name) => self.core.disk.read_link(&self.core.control.limbo, name),
-            Place::Root => Err(Errno::INVAL),
+            Place::Root | Place::Held => Err(Errno::INVAL),
         })
     }
 

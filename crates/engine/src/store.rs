@@ -223,6 +223,10 @@ impl<D: Disk> Store<D> {
         let (oldest, oldest_begin) = {
             let mut open = lock(&self.0.open);
             open.by_id.remove(&id);
+            if open.by_id.is_empty() {
+                // While none can begin and need what is held next.
+                self.0.core.handles.release_held();
+            }
             let oldest = open.by_id.values().map(|transaction| transaction.at).min();
             let begin = open.by_id.values().map(|open| open.began_change_time).min();
             (oldest.unwrap_or(open.published), begin)

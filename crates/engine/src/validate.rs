@@ -156,7 +156,7 @@ impl<'a, D: Disk> Validation<'a, D> {
             match place {
                 Place::Entry { parent, .. } => at = parent,
                 Place::Root => break,
-                Place::Limbo(_) => return Ok(false),
+                Place::Limbo(_) | Place::Held => return Ok(false),
             }
         }
         self.reachable.extend(walked);
@@ -184,6 +184,12 @@ impl<'a, D: Disk> Validation<'a, D> {
         let base = &object.base;
         if let Some(by) = self.since(base, |changed| changed.removed) {
             self.conflict(&object.path, ConflictKind::Removed, Some(by));
+            return Ok(());
+        }
+        if let Place::Held = base.state().place {
+            // The one name by which the transaction knew it is gone.
+            let by = self.since(base, |changed| changed.unnamed);
+            self.conflict(&object.path, ConflictKind::Removed, by);
             return Ok(());
         }
         let writes_attributes = object.writes_attributes();

@@ -177,7 +177,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         let is_wanted = !self.desired.homes(old).is_empty() || !self.desired.knows(old);
         let directories =
             old_kind == Kind::Directory || self.desired.kind(object) == Some(Kind::Directory);
-        let is_needed = self.keeps_old || self.desired.needs_limbo(old);
+        let is_needed = self.is_needed(old);
         if !is_wanted && !is_needed && !directories {
             return self.rename(&source, to, RenameMode::Replace);
         }
@@ -216,7 +216,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         let is_wanted_elsewhere = !self.desired.homes(object).is_empty();
         // An object that is still to be changed may have names only that no
         // commit speaks of.
-        let is_needed = self.keeps_old || self.desired.needs_limbo(object);
+        let is_needed = self.is_needed(object);
         let to_limbo = kind == Kind::Directory || (is_needed && !is_wanted_elsewhere);
         if to_limbo {
             let limbo = Place {
@@ -249,6 +249,12 @@ impl<'a, D: Disk> Apply<'a, D> {
             return Ok(());
         };
         self.core.disk.unlink(&parent, &from.name)
+    }
+
+    /// Whether an object without a home must still be found.
+    fn is_needed(&self, object: Identity) -> bool {
+        let by_snapshots = self.keeps_old && self.core.handles.held(object).is_none();
+        by_snapshots || self.desired.needs_limbo(object)
     }
 
     /// Breaks a circle: the object waits in limbo for its turn.
