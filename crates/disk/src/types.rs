@@ -64,6 +64,8 @@ pub struct Stat {
     pub device_number: u64,
     /// chattr +i or +a: entries or contents cannot be changed freely.
     pub immutable: bool,
+    /// Something is mounted here: the name cannot be moved or removed.
+    pub mount_point: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -22,6 +22,7 @@ use crate::base::Place;
 use crate::control;
 use crate::core::Core;
 use crate::error::{ChangedBy, CommitError, StoreError};
+use crate::feasible;
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
 use crate::log::Log;
@@ -95,6 +96,7 @@ impl<D: Disk> Store<D> {
         self.settle(&mut state)?;
         correct_places(view, &set);
         self.validate(transaction, &state, &set)?;
+        feasible::check(&self.0.core, &set)?;
         refresh_replacements(view, &mut set)?;
         let record = self.append(transaction, &mut state, &set)?;
         let sequence = Sequence(record.sequence);

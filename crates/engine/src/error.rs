@@ -56,9 +56,9 @@ pub enum CommitError {
     #[error("the transaction has ended")]
     Ended,
     #[error(
-        "no space left on the store's file system to {step}; nothing was changed and the transaction is still open: free some space and commit again"
+        "no space left on the store's file system to {step} '{path}', or more than it allows; nothing was changed and the transaction is still open: free some space and commit again"
     )]
-    NoSpace { step: &'static str },
+    NoSpace { step: &'static str, path: String },
     #[error(
         "cannot {step} '{path}': {errno}; nothing was changed and the transaction is still open"
     )]
@@ -73,13 +73,10 @@ pub enum CommitError {
 
 impl CommitError {
     pub(crate) fn io(step: &'static str, path: &[u8], errno: Errno) -> CommitError {
+        let path = String::from_utf8_lossy(path).into_owned();
         match errno {
-            Errno::NOSPC | Errno::DQUOT => CommitError::NoSpace { step },
-            _ => CommitError::Io {
-                step,
-                path: String::from_utf8_lossy(path).into_owned(),
-                errno,
-            },
+            Errno::NOSPC | Errno::DQUOT => CommitError::NoSpace { step, path },
+            _ => CommitError::Io { step, path, errno },
         }
     }
 }

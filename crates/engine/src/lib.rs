@@ -12,6 +12,7 @@ mod commit;
 mod control;
 mod core;
 mod error;
+mod feasible;
 mod handles;
 mod ids;
 mod log;

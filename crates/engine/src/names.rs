@@ -13,6 +13,8 @@ pub(crate) const CLOCK: &str = "clock";
 pub(crate) const RESERVE: &str = "reserve";
 pub(crate) const STAGE: &str = "stage";
 pub(crate) const LIMBO: &str = "limbo";
+/// In `stage`, for a moment: a stand-in for what is to be tried.
+pub(crate) const REHEARSAL: &str = "rehearsal";
 
 /// A name that is known to be valid.
 pub(crate) fn fixed(name: &str) -> Name {

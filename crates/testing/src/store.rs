@@ -166,7 +166,7 @@ impl Store {
             .flatten()
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
             .filter_map(Pid::from_raw)
-            .filter(|pid| is_service_of(*pid, &self.path))
+            .filter(|pid| is_service_of(*pid, &self.path) && !is_helper(*pid))
             .collect()
     }
 
@@ -264,6 +264,12 @@ fn living_threads(pid: Pid) -> Vec<String> {
 }
 
 /// A zombie has no command line, so one that awaits its parent counts as gone.
+/// The service's child that waits for its mount; it ends with the service.
+fn is_helper(pid: Pid) -> bool {
+    let comm = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()));
+    comm.is_ok_and(|comm| comm.trim_end() == "atomdir-settle")
+}
+
 fn is_service_of(pid: Pid, store: &Path) -> bool {
     let Ok(line) = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())) else {
         return false;

@@ -56,6 +56,7 @@ fn from_statx(raw: &Statx) -> Result<Stat> {
         blocks: raw.stx_blocks,
         device_number: rustix::fs::makedev(raw.stx_rdev_major, raw.stx_rdev_minor),
         immutable: raw.stx_attributes.intersects(bound),
+        mount_point: raw.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
     })
 }
 

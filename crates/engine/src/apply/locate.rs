@@ -13,36 +13,40 @@ impl<D: Disk> Apply<'_, D> {
     /// Where the object can be taken from for one of its homes, and whether it
     /// may be moved away from there or must be linked.
     pub(super) fn source(&mut self, object: Identity) -> Outcome<Option<(Place, bool)>> {
-        if self.find(object)?.is_none() {
+        let Some(found) = self.find(object)? else {
             return Ok(None);
-        }
+        };
         // With several names to get, the last is got by a rename: a name that
         // is simply taken away might be missed before the others are durable.
-        let needs_links = self.homes_missing(object)? > 1;
-        let mut fallback = None;
+        if self.misses_several_homes(object)? {
+            return Ok(Some((found, false)));
+        }
+        if self.may_leave(object, &found) {
+            return Ok(Some((found, true)));
+        }
         for place in self.places_of(object) {
-            if !self.is_at(object, &place)? {
-                continue;
-            }
-            if self.may_leave(object, &place) && !needs_links {
+            if self.may_leave(object, &place) && self.is_at(object, &place)? {
                 return Ok(Some((place, true)));
             }
-            fallback.get_or_insert(place);
         }
-        Ok(fallback.map(|place| (place, false)))
+        Ok(Some((found, false)))
     }
 
-    fn homes_missing(&mut self, object: Identity) -> Outcome<usize> {
+    /// Homes are filled from the front, so the missing ones are at the back.
+    fn misses_several_homes(&mut self, object: Identity) -> Outcome<bool> {
         let desired = self.desired;
         let mut missing = 0;
-        for (directory, name) in desired.homes(object) {
+        for (directory, name) in desired.homes(object).iter().rev() {
             let home = Place {
                 parent: Parent::Directory(*directory),
                 name: name.clone(),
             };
             missing += usize::from(!self.is_at(object, &home)?);
+            if missing > 1 {
+                return Ok(true);
+            }
         }
-        Ok(missing)
+        Ok(false)
     }
 
     /// Any place the object is at.
@@ -57,6 +61,13 @@ impl<D: Disk> Apply<'_, D> {
     }
 
     fn find_where_expected(&mut self, object: Identity) -> Outcome<Option<Place>> {
+        let spots = self.desired.spots(object).iter().filter_map(place_of_spot);
+        // Mostly it is where it was, or staged; it may have a great many homes.
+        for place in spots.collect::<Vec<_>>() {
+            if self.is_at(object, &place)? {
+                return Ok(Some(place));
+            }
+        }
         for place in self.places_of(object) {
             if self.is_at(object, &place)? {
                 return Ok(Some(place));
@@ -120,23 +131,8 @@ impl<D: Disk> Apply<'_, D> {
     }
 
     fn places_of(&self, object: Identity) -> Vec<Place> {
-        let mut places = Vec::new();
-        let spots = self
-            .desired
-            .spots(object)
-            .iter()
-            .filter_map(|spot| match spot {
-                Spot::Root | Spot::Limbo => None,
-                Spot::Entry(directory, name) => Some(Place {
-                    parent: Parent::Directory(*directory),
-                    name: name.clone(),
-                }),
-                Spot::Slot(transaction, slot) => Some(Place {
-                    parent: Parent::Stage(*transaction),
-                    name: names::slot(*slot),
-                }),
-            });
-        places.extend(spots);
+        let spots = self.desired.spots(object).iter().filter_map(place_of_spot);
+        let mut places: Vec<Place> = spots.collect();
         let homes = self.desired.homes(object).iter();
         places.extend(homes.map(|(directory, name)| Place {
             parent: Parent::Directory(*directory),
@@ -237,6 +233,20 @@ impl<D: Disk> Apply<'_, D> {
         opened.map_err(|errno| -> ApplyError {
             self.failure(&place.name, "it cannot be opened", Some(errno))
         })
+    }
+}
+
+fn place_of_spot(spot: &Spot) -> Option<Place> {
+    match spot {
+        Spot::Root | Spot::Limbo => None,
+        Spot::Entry(directory, name) => Some(Place {
+            parent: Parent::Directory(*directory),
+            name: name.clone(),
+        }),
+        Spot::Slot(transaction, slot) => Some(Place {
+            parent: Parent::Stage(*transaction),
+            name: names::slot(*slot),
+        }),
     }
 }
 

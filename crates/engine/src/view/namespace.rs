@@ -10,6 +10,8 @@ use super::types::{Caller, Entry, NewNode, NodeAttributes};
 use crate::ids::NodeId;
 
 const SET_GROUP_ID: u32 = 0o2000;
+/// The least that the file systems in use allow: ext4.
+const LINKS_MAX: u32 = 65_000;
 
 impl<D: Disk> View<D> {
     pub fn create(
@@ -174,6 +176,9 @@ impl<D: Disk> View<D> {
         let name = self.free_name(parent, name)?;
         let now = self.now();
         let own = self.own_mut(id)?;
+        if own.attributes.links >= LINKS_MAX {
+            return Err(Errno::MLINK);
+        }
         let unnamed = own.attributes.links == 0;
         own.attributes.links += 1;
         own.attributes.changed = now;

@@ -129,6 +129,7 @@ fn serve(channel: &OwnedFd, file: &CString, pages_count: usize) -> ! {
         let mut signals = std::mem::zeroed();
         libc::sigfillset(&mut signals);
         libc::sigprocmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_NAME, c"atomdir-settle".as_ptr());
         libc::dup2(channel.as_raw_fd(), 0);
         libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);
         BorrowedFd::borrow_raw(0)
