@@ -266,7 +266,7 @@ fn a_run_that_is_killed_itself_is_aborted() {
     let (ready, go) = (fixture.scratch.join("ready"), fixture.scratch.join("go"));
     let script = format!(
         "echo new > file; echo $ATOMDIR_TX > {0}.part; mv {0}.part {0}
-         while [ ! -e {1} ]; do sleep 0.01; done",
+         while [ -e {0} ] && [ ! -e {1} ]; do sleep 0.01; done",
         ready.display(),
         go.display()
     );
@@ -291,7 +291,7 @@ fn a_run_that_is_killed_itself_is_aborted() {
         &fixture.look(),
         &CompareOptions::untouched(),
     );
-    // The command outlived its run; it may end now.
+    // The command outlived its run; it may end now, or when the files go.
     fs::write(&go, "").expect("written");
     store.assert_at_rest();
 }
