@@ -383,15 +383,7 @@ fn refresh<D: Disk>(view: &mut View<D>, object: &ObjectWrite) -> Result<(), Errn
     attributes.owner.group = change.group.unwrap_or(attributes.owner.group);
     attributes.times.modified = change.modified.unwrap_or(attributes.times.modified);
     attributes.times.accessed = change.accessed.unwrap_or(attributes.times.accessed);
-    let mut xattrs = crate::snapshot::Snapshot {
-        core: &core,
-        at: newest,
-    }
-    .xattrs(&object.base)?;
-    for (name, value) in &object.xattrs {
-        xattrs.retain(|(of, _)| of != name);
-        xattrs.extend(value.clone().map(|value| (name.clone(), value)));
-    }
+    let xattrs = object.xattrs_to_be(&core)?;
     dress(&core, &file, object.base.kind, attributes, &xattrs)?;
     core.disk.sync(&file)
 }

@@ -10,9 +10,7 @@ use atomdir_disk::{Access, Disk, Errno, Kind, NewNode};
 use crate::base::{Base, Xattrs};
 use crate::core::Core;
 use crate::error::CommitError;
-use crate::ids::Sequence;
 use crate::names;
-use crate::snapshot::Snapshot;
 use crate::write_set::{Object, ObjectWrite, WriteSet};
 
 type Outcome<T> = Result<T, CommitError>;
@@ -82,15 +80,7 @@ fn check_unlocked<D: Disk>(
 
 /// Sets all extended attributes that the object will have on a stand-in.
 fn rehearse_xattrs<D: Disk>(core: &Core<D>, object: &ObjectWrite) -> Result<(), Errno> {
-    let newest = Snapshot {
-        core,
-        at: Sequence(u64::MAX),
-    };
-    let mut xattrs = newest.xattrs(&object.base)?;
-    for (name, value) in &object.xattrs {
-        xattrs.retain(|(of, _)| of != name);
-        xattrs.extend(value.clone().map(|value| (name.clone(), value)));
-    }
+    let xattrs = object.xattrs_to_be(core)?;
     let (stage, name) = (&core.control.stage, names::fixed(names::REHEARSAL));
     match object.base.kind {
         Kind::File => core.disk.create(stage, &name, 0o600).map(drop)?,

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atomdir_disk::{Identity, Kind, Name, Owner};
+use atomdir_disk::{Disk, Errno, Identity, Kind, Name, Owner};
 use atomdir_format::record::{AttributesChange, SummaryLine};
 
-use crate::base::{Base, Stamp};
-use crate::ids::NodeId;
+use crate::base::{Base, Stamp, Xattrs};
+use crate::core::Core;
+use crate::ids::{NodeId, Sequence};
 use crate::ranges::RangeSet;
+use crate::snapshot::Snapshot;
 
 #[derive(Default)]
 pub(crate) struct WriteSet {
@@ -99,5 +101,19 @@ impl WriteSet {
 
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.objects.is_empty()
+    }
+}
+
+impl ObjectWrite {
+    /// All extended attributes that the object will have: the base's present
+    /// ones with the transaction's changes.
+    pub fn xattrs_to_be<D: Disk>(&self, core: &Core<D>) -> Result<Xattrs, Errno> {
+        let at = Sequence(u64::MAX);
+        let mut xattrs = Snapshot { core, at }.xattrs(&self.base)?;
+        for (name, value) in &self.xattrs {
+            xattrs.retain(|(of, _)| of != name);
+            xattrs.extend(value.clone().map(|value| (name.clone(), value)));
+        }
+        Ok(xattrs)
     }
 }

@@ -230,18 +230,11 @@ impl<'a, D: Disk> Apply<'a, D> {
                 // Another of its names is there already.
                 Err(Errno::EXIST) if kind != Kind::Directory => {}
                 result => {
-                    let limbo_name = limbo.name.clone();
-                    let stat = self
-                        .core
-                        .disk
-                        .stat_at(&self.core.control.limbo, &limbo_name);
-                    if kind != Kind::Directory
-                        && !self.desired.needs_limbo(object)
-                        && stat.is_ok_and(|stat| stat.links > 1)
-                    {
-                        self.linked_in_limbo.push(limbo_name);
+                    result?;
+                    if kind != Kind::Directory && !self.desired.needs_limbo(object) {
+                        self.note_link_in_limbo(limbo.name);
                     }
-                    return result;
+                    return Ok(());
                 }
             }
         }
@@ -249,6 +242,14 @@ impl<'a, D: Disk> Apply<'a, D> {
             return Ok(());
         };
         self.core.disk.unlink(&parent, &from.name)
+    }
+
+    /// A file in limbo that has other names must leave it with the snapshots.
+    fn note_link_in_limbo(&mut self, name: Name) {
+        let stat = self.core.disk.stat_at(&self.core.control.limbo, &name);
+        if stat.is_ok_and(|stat| stat.links > 1) {
+            self.linked_in_limbo.push(name);
+        }
     }
 
     /// Whether an object without a home must still be found.

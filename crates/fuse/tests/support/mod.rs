@@ -1,5 +1,5 @@
 //! What the tests of mounted file systems share.
-#![allow(dead_code)]
+#![allow(dead_code)] // Each test uses a part of it.
 
 pub mod memory;
 mod ordinary_user;
