@@ -222,6 +222,46 @@ fn a_kept_snapshot_does_not_show_in_later_link_counts() {
     assert_eq!(file.links, 1);
 }
 
+/// Whatever a transaction does to a file with several names, it has as many as
+/// are left, at once, and older snapshots have what they had.
+#[test]
+fn files_that_lose_one_of_several_names() {
+    for script in [
+        "rm file fifo link",
+        "echo new >> file; rm file",
+        "chmod 600 file fifo; rm file fifo",
+        "echo new >> file; echo other > other; mv other file",
+        "rm -r dir",
+        "echo new >> dir/file; chmod 600 dir/fifo; rm -r dir",
+        "mv dir/file moved; rm -r dir",
+    ] {
+        for keeps_old in [false, true] {
+            println!("case: {script}, older snapshot: {keeps_old}");
+            let fixture = Fixture::new("names", FILES_WITH_NAMES);
+            let (store, base) = (&fixture.store, &fixture.base);
+            let plain = fixture.scratch.join("plain");
+            fs::create_dir(&plain).expect("made");
+            shell(&plain, FILES_WITH_NAMES);
+            shell(&plain, script);
+            let before = look(base);
+            let older = keeps_old.then(|| store.begin());
+            store.run(script).expect(0);
+            let alike = CompareOptions::alike();
+            assert_equal(script, &look(&plain), &look(base), &alike);
+            if let Some(older) = &older {
+                let copied = CompareOptions::copied();
+                assert_equal(script, &before, &look(&older.path), &copied);
+            }
+            store.kill_service();
+            store.call(["recover"]).expect(0);
+            assert_equal(script, &look(&plain), &look(base), &alike);
+        }
+    }
+}
+
+const FILES_WITH_NAMES: &str = "mkdir dir; echo old > file; ln file again; ln file dir/file;
+    mkfifo fifo; ln fifo fifo2; ln fifo dir/fifo; ln -s target link; ln -P link link2; ln -P link dir/link";
+
 /// Spinellis, "User-level operating system transactions" (2009), shows this
 /// schedule of transactions and an outside writer as a table.
 #[test]

@@ -76,9 +76,6 @@ impl Model {
             file_times: times,
             directory_times: times,
             root: false,
-            // What an older snapshot still needs may have a name in limbo as
-            // well, which then counts; isolation.rs has the strict cases.
-            link_counts: false,
             ..CompareOptions::alike()
         }
     }
@@ -168,8 +165,6 @@ impl Model {
         );
         let options = CompareOptions {
             root: false,
-            // The name in limbo goes meanwhile.
-            link_counts: false,
             ..CompareOptions::untouched()
         };
         self.check(
@@ -189,8 +184,6 @@ impl Model {
         self.fixture.store.abort(&open.view).expect(0);
         let options = CompareOptions {
             root: false,
-            // The name in limbo goes meanwhile.
-            link_counts: false,
             ..CompareOptions::untouched()
         };
         self.check(

@@ -56,6 +56,8 @@ pub(crate) struct History {
     pub attributes: Vec<(Sequence, Arc<OldAttributes>)>,
     pub bodies: Vec<(Sequence, Arc<OldBody>)>,
     pub names: HashMap<Name, NameVersions>,
+    /// Of a symbolic link without the name it was known by.
+    pub target: Option<Vec<u8>>,
     pub changed: Changed,
 }
 
@@ -162,6 +164,12 @@ impl Base {
     }
 }
 
+impl Place {
+    pub fn is_entry(&self, directory: &Arc<Base>, of: &Name) -> bool {
+        matches!(self, Place::Entry { parent, name } if Arc::ptr_eq(parent, directory) && name == of)
+    }
+}
+
 impl BaseState {
     pub fn history_mut(&mut self) -> &mut History {
         self.history.get_or_insert_default()
@@ -190,6 +198,7 @@ impl History {
             !versions.is_empty()
         });
         self.changed.prune(oldest, oldest_begin);
+        self.target.take_if(|_| self.changed.unnamed.is_none());
         self.attributes.is_empty()
             && self.bodies.is_empty()
             && self.names.is_empty()

@@ -108,6 +108,7 @@ impl<D: Disk> CommitState<D> {
             .flush(&core.disk, newest)
             .map_err(failed("flush the history"))?;
         self.header.last_sequence = newest;
+        self.applied.clear();
         self.header.clean = false;
         control::write_header(&core.disk, &core.control.directory, &self.header)?;
         self.log

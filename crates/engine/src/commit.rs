@@ -13,7 +13,7 @@ use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use atomdir_disk::{Access, Disk, Errno, Kind, Timestamp};
+use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Timestamp};
 use atomdir_format::header::StoreHeader;
 use atomdir_format::record::CommitRecord;
 use atomdir_format::summary::SummaryRecord;
@@ -58,6 +58,8 @@ pub(crate) struct CommitState<D: Disk> {
     pub pending: Option<Pending>,
     /// Ended transactions whose staging directories the log may still need.
     pub stages: Vec<TransactionId>,
+    /// Files that the log speaks of, and that recovery would have to find.
+    pub applied: HashSet<Identity>,
     /// When the last commit was appended.
     pub last_commit: Option<Timestamp>,
 }

@@ -18,7 +18,7 @@ use crate::progress::Meter;
 use crate::ranges::RangeSet;
 use crate::snapshot::{PAGE, read_xattrs};
 use crate::store::Store;
-use crate::write_set::{ContentsWrite, EntryWrite, Object, ObjectWrite, WriteSet};
+use crate::write_set::{ContentsWrite, Object, ObjectWrite, WriteSet};
 
 impl<D: Disk> Store<D> {
     pub(crate) fn publish(
@@ -53,6 +53,7 @@ impl<D: Disk> Store<D> {
         let mut desired = Desired::default();
         desired.compose(&pending.record);
         self.apply(state, &desired, keeps_old, sequence, meter)?;
+        state.applied.extend(desired.files());
         remember_places(core, &pending.set, keeps_old);
         lock(&self.0.open).published = sequence;
         Ok(())
@@ -68,7 +69,7 @@ impl<D: Disk> Store<D> {
     ) -> Result<(), StoreError> {
         let core = &*self.0.core;
         let mut run = || {
-            let mut apply = Apply::new(core, desired, keeps_old);
+            let mut apply = Apply::new(core, desired, &state.applied, keeps_old);
             let result = apply.run(meter);
             let mut linked = lock(&self.0.linked_in_limbo);
             linked.append(&mut apply.linked_in_limbo);
@@ -163,17 +164,20 @@ impl<D: Disk> Keeper<'_, D> {
             if let Some(before) = &entry.before {
                 self.keep_attributes(before)?;
                 if !set.is_dying(before) && !renamed.contains(&before.serial) {
-                    self.hold(before, entry);
+                    self.hold(before, directory, &entry.name);
                 }
                 kept.push(before.clone());
             }
         }
         for removed in &set.removed_directories {
-            // What died in it goes to limbo with it; the rest was taken out.
-            for (name, base) in &removed.names {
-                if !set.is_dying(base) {
-                    self.keep_name(&removed.base, name, Some(base.clone()));
+            // What died in it goes to limbo with it.
+            for (name, base) in set.survivors(removed) {
+                self.keep_attributes(base)?;
+                self.keep_name(&removed.base, name, Some(base.clone()));
+                if !renamed.contains(&base.serial) {
+                    self.hold(base, &removed.base, name);
                 }
+                kept.push(base.clone());
             }
             kept.push(removed.base.clone());
         }
@@ -187,20 +191,35 @@ impl<D: Disk> Keeper<'_, D> {
 
     /// A file that goes on under other names must not have one in limbo as
     /// well, as that would show in its link count; an open handle will do.
-    fn hold(&self, base: &Arc<Base>, entry: &EntryWrite) {
+    fn hold(&self, base: &Arc<Base>, directory: &Arc<Base>, name: &Name) {
+        let target = match base.kind {
+            Kind::Symlink => self.read_link(directory, name).ok(),
+            _ => None,
+        };
         let mut state = base.state();
-        state.history_mut().changed.unnamed = Some(self.sequence);
-        let (identity, place) = (state.identity, state.place.clone());
+        let history = state.history_mut();
+        history.changed.unnamed = Some(self.sequence);
+        history.target = target;
+        let identity = state.identity;
         drop(state);
-        let is_here = matches!((&place, &entry.directory),
-            (Place::Entry { parent, name }, Object::Base(directory))
-                if Arc::ptr_eq(parent, directory) && *name == entry.name);
-        if base.kind == Kind::File
-            && is_here
-            && let Ok(handle) = self.core.open_at(&place, identity, Access::Read)
+        let access = match base.kind {
+            Kind::File => Access::Read,
+            _ => Access::Path,
+        };
+        let here = Place::Entry {
+            parent: directory.clone(),
+            name: name.clone(),
+        };
+        if base.kind != Kind::Directory
+            && let Ok(handle) = self.core.open_at(&here, identity, access)
         {
             self.core.handles.hold(identity, Arc::new(handle));
         }
+    }
+
+    fn read_link(&self, directory: &Arc<Base>, name: &Name) -> Result<Vec<u8>, Errno> {
+        let directory = self.core.directory(directory)?;
+        self.core.disk.read_link(&directory, name)
     }
 
     fn keep_name(&self, directory: &Arc<Base>, name: &Name, before: Option<Arc<Base>>) {
@@ -367,8 +386,15 @@ fn remember_places<D: Disk>(core: &Core<D>, set: &WriteSet, keeps_old: bool) {
             core.reindex(&object.base, old, new);
         }
     }
+    for removed in &set.removed_directories {
+        for (name, base) in set.survivors(removed) {
+            lost_name(core, base, &removed.base, name);
+        }
+    }
     for entry in &set.entries {
-        lost_name(core, entry);
+        if let (Some(before), Object::Base(directory)) = (&entry.before, &entry.directory) {
+            lost_name(core, before, directory, &entry.name);
+        }
     }
     for entry in &set.entries {
         let moved = match &entry.after {
@@ -397,14 +423,9 @@ fn remember_places<D: Disk>(core: &Core<D>, set: &WriteSet, keeps_old: bool) {
 
 /// An object that is known by the name it loses, and may have others, is to be
 /// found by its handle or in limbo until one of those is looked up.
-fn lost_name<D: Disk>(core: &Core<D>, entry: &EntryWrite) {
-    let (Some(before), Object::Base(directory)) = (&entry.before, &entry.directory) else {
-        return;
-    };
-    let mut state = before.state();
-    let was_here = matches!(&state.place, Place::Entry { parent, name }
-        if Arc::ptr_eq(parent, directory) && *name == entry.name);
-    if was_here {
+fn lost_name<D: Disk>(core: &Core<D>, base: &Base, directory: &Arc<Base>, name: &Name) {
+    let mut state = base.state();
+    if state.place.is_entry(directory, name) {
         state.place = match core.handles.held(state.identity) {
             Some(_) => Place::Held,
             None => Place::Limbo(names::limbo(state.identity)),
@@ -453,8 +474,13 @@ fn stamp_changed<D: Disk>(core: &Core<D>, set: &WriteSet) {
         };
         [after, entry.before.clone()]
     });
+    let of_removed = set
+        .removed_directories
+        .iter()
+        .flat_map(|removed| set.survivors(removed).map(|(_, base)| base.clone()));
     let bases = of_entries
         .flatten()
+        .chain(of_removed)
         .chain(set.objects.iter().map(|object| object.base.clone()));
     for base in bases.filter(|base| base.kind != Kind::Directory) {
         if let Ok(stat) = core.stat_now(&base) {

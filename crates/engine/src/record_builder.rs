@@ -12,7 +12,9 @@ use atomdir_format::record::{
 
 use crate::base::{Base, Place};
 use crate::snapshot::PAGE;
-use crate::write_set::{ContentsWrite, Created, CreatedPlace, Object, ObjectWrite, WriteSet};
+use crate::write_set::{
+    ContentsWrite, Created, CreatedPlace, Object, ObjectWrite, RemovedDirectory, WriteSet,
+};
 
 /// By the serials of base objects.
 #[derive(Default)]
@@ -41,6 +43,9 @@ pub(crate) fn build(set: &WriteSet, head: CommitRecord, present: &Present) -> Co
         objects: HashMap::new(),
     };
     builder.add_entries();
+    for removed in &set.removed_directories {
+        builder.add_removed_names(removed);
+    }
     for object in &set.objects {
         builder.add_object(object, present);
     }
@@ -64,6 +69,23 @@ impl RecordBuilder<'_> {
                 name,
                 before,
                 after,
+            });
+        }
+    }
+
+    /// A directory goes as a whole; what had a name in it and others elsewhere
+    /// loses that name.
+    fn add_removed_names(&mut self, removed: &RemovedDirectory) {
+        let set = self.set;
+        for (name, base) in set.survivors(removed) {
+            let Some(directory) = self.directory(&Object::Base(removed.base.clone())) else {
+                return;
+            };
+            self.record.entries.push(EntryChange {
+                directory,
+                name: name.clone(),
+                before: Some(base.identity()),
+                after: None,
             });
         }
     }
@@ -126,12 +148,10 @@ impl RecordBuilder<'_> {
         let Some(object) = self.object(&Object::Base(directory.clone())) else {
             return;
         };
-        if self
-            .record
-            .updates
-            .iter()
-            .any(|update| update.object == object)
-        {
+        let mut known = self.record.updates.iter_mut();
+        if let Some(update) = known.find(|update| update.object == object) {
+            let attributes = &mut update.attributes;
+            attributes.modified = attributes.modified.or(modified);
             return;
         }
         let attributes = AttributesChange {

@@ -3,6 +3,8 @@
 //! Nothing survives a crash of the service but the base, the log and what the
 //! log refers to; so afterwards the staging directory and limbo are emptied.
 
+use std::collections::HashSet;
+
 use atomdir_disk::{Disk, Errno, Name};
 use atomdir_format::record::CommitRecord;
 use atomdir_format::summary::SummaryRecord;
@@ -72,6 +74,7 @@ pub(crate) fn recover<D: Disk>(
         newest: Sequence(newest),
         pending: None,
         stages: Vec::new(),
+        applied: HashSet::new(),
         last_commit: None,
     };
     let report = RecoveryReport {
@@ -118,7 +121,8 @@ fn redo<D: Disk>(
             .map_err(failed("flush the log"))?;
         let mut desired = Desired::default();
         tail.iter().for_each(|record| desired.compose(record));
-        let run = || Apply::new(core, &desired, false).run(&mut Meter::new(&mut |_| {}));
+        let earlier = HashSet::new();
+        let run = || Apply::new(core, &desired, &earlier, false).run(&mut Meter::new(&mut |_| {}));
         let applied = run().or_else(|error| match error.errno {
             Some(Errno::NOSPC | Errno::DQUOT) => {
                 let _ = state.empty_reserve(core);

@@ -203,7 +203,15 @@ impl<D: Disk> Snapshot<'_, D> {
                 self.core.disk.read_link(&parent, name)
             }
             Place::Limbo(name) => self.core.disk.read_link(&self.core.control.limbo, name),
-            Place::Root | Place::Held => Err(Errno::INVAL),
+            Place::Held => {
+                let state = base.state();
+                let target = state
+                    .history
+                    .as_ref()
+                    .and_then(|known| known.target.clone());
+                target.ok_or(Errno::STALE)
+            }
+            Place::Root => Err(Errno::INVAL),
         })
     }
 

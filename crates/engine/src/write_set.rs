@@ -99,6 +99,15 @@ impl WriteSet {
         self.dying.contains_key(&base.serial)
     }
 
+    /// What had a name in a removed directory and goes on elsewhere.
+    pub fn survivors<'a>(
+        &'a self,
+        removed: &'a RemovedDirectory,
+    ) -> impl Iterator<Item = (&'a Name, &'a Arc<Base>)> {
+        let names = removed.names.iter();
+        names.filter(|(_, base)| !self.is_dying(base))
+    }
+
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.objects.is_empty()
     }

@@ -99,13 +99,27 @@ impl Desired {
         }
     }
 
-    /// Whether the object must still be found, by no name but those it loses.
-    pub fn needs_limbo(&self, identity: Identity) -> bool {
-        let stays = |spot: &Spot| match spot {
-            Spot::Entry(directory, name) => !self.entries.contains_key(&(*directory, name.clone())),
-            _ => false,
-        };
-        self.updated.contains(&identity) && !self.spots(identity).iter().any(stays)
+    /// A file that is changed and loses a name without getting another: it may
+    /// go on under names that no record speaks of.
+    pub fn is_leaving(&self, identity: Identity) -> bool {
+        self.may_be_gone(identity) && self.kind(identity) != Some(Kind::Directory)
+    }
+
+    pub fn is_updated(&self, identity: Identity) -> bool {
+        self.updated.contains(&identity)
+    }
+
+    /// The files that recovery would have to find if it were to start over.
+    pub fn files(&self) -> impl Iterator<Item = Identity> + '_ {
+        // A new file with one name is lost with it.
+        let is_new = |identity| matches!(self.spots(identity), [Spot::Slot(..)]);
+        let named = self.homes.iter();
+        named
+            .filter(move |(identity, homes)| homes.len() > 1 || !is_new(**identity))
+            .map(|(identity, _)| identity)
+            .chain(&self.updated)
+            .copied()
+            .filter(|identity| self.kind(*identity) != Some(Kind::Directory))
     }
 
     pub fn homes(&self, identity: Identity) -> &[(Identity, Name)] {

@@ -10,6 +10,9 @@
 //! 3. What an outside writer made is not removed; what stands on a name that a
 //!    commit owns is moved to limbo.
 //! 4. A name whose object changes goes from the old to the new one in one step.
+//! 5. A file may have names that no record speaks of. What the log's tail says
+//!    of it is done, and durable, before it loses a name and gets none: where
+//!    recovery then finds it by no name it knows, nothing is left to be done.
 
 mod desired;
 mod locate;
@@ -40,6 +43,8 @@ type Outcome<T> = Result<T, ApplyError>;
 pub(crate) struct Apply<'a, D: Disk> {
     core: &'a Core<D>,
     desired: &'a Desired,
+    /// Files that earlier records of the log's tail speak of.
+    earlier: &'a HashSet<Identity>,
     /// Older snapshots are open: what loses its name goes to limbo.
     keeps_old: bool,
     /// Places found out while applying, besides those desired knows of.
@@ -48,6 +53,7 @@ pub(crate) struct Apply<'a, D: Disk> {
     stages: HashMap<TransactionId, Option<Arc<D::Handle>>>,
     looking_for: HashSet<Identity>,
     is_surveyed: bool,
+    is_durable: bool,
     /// Names in limbo of files that may have other names in the base.
     pub linked_in_limbo: Vec<Name>,
 }
@@ -73,16 +79,23 @@ enum Step {
 }
 
 impl<'a, D: Disk> Apply<'a, D> {
-    pub fn new(core: &'a Core<D>, desired: &'a Desired, keeps_old: bool) -> Self {
+    pub fn new(
+        core: &'a Core<D>,
+        desired: &'a Desired,
+        earlier: &'a HashSet<Identity>,
+        keeps_old: bool,
+    ) -> Self {
         Apply {
             core,
             desired,
+            earlier,
             keeps_old,
             extra_spots: HashMap::new(),
             directories: HashMap::new(),
             stages: HashMap::new(),
             looking_for: HashSet::new(),
             is_surveyed: false,
+            is_durable: false,
             linked_in_limbo: Vec::new(),
         }
     }
@@ -90,6 +103,7 @@ impl<'a, D: Disk> Apply<'a, D> {
     pub fn run(&mut self, meter: &mut Meter<'_>) -> Outcome<()> {
         let entries = &self.desired.entries;
         meter.expect(entries.len());
+        self.update_leaving()?;
         let attached = entries
             .iter()
             .filter_map(|(key, wanted)| Some((key, wanted.after?)));
@@ -114,7 +128,7 @@ impl<'a, D: Disk> Apply<'a, D> {
                 meter.step();
             }
         }
-        self.run_updates()
+        self.update_staying()
     }
 
     /// Makes `name` in the directory name the object.
@@ -177,8 +191,8 @@ impl<'a, D: Disk> Apply<'a, D> {
         let is_wanted = !self.desired.homes(old).is_empty() || !self.desired.knows(old);
         let directories =
             old_kind == Kind::Directory || self.desired.kind(object) == Some(Kind::Directory);
-        let is_needed = self.is_needed(old);
-        if !is_wanted && !is_needed && !directories {
+        if !is_wanted && !self.is_needed(old) && !directories {
+            self.make_durable(old, to)?;
             return self.rename(&source, to, RenameMode::Replace);
         }
         self.rename(&source, to, RenameMode::Exchange)?;
@@ -214,11 +228,11 @@ impl<'a, D: Disk> Apply<'a, D> {
     /// Takes a name away from an object that needs it no more.
     fn bury(&mut self, object: Identity, kind: Kind, from: &Place) -> Result<(), Errno> {
         let is_wanted_elsewhere = !self.desired.homes(object).is_empty();
-        // An object that is still to be changed may have names only that no
-        // commit speaks of.
-        let is_needed = self.is_needed(object);
-        let to_limbo = kind == Kind::Directory || (is_needed && !is_wanted_elsewhere);
-        if to_limbo {
+        if kind != Kind::Directory && !is_wanted_elsewhere {
+            self.make_durable(object, from)?;
+        }
+        let is_needed = self.is_needed(object) && !is_wanted_elsewhere;
+        if kind == Kind::Directory || is_needed {
             let limbo = Place {
                 parent: Parent::Limbo,
                 name: names::limbo(object),
@@ -231,7 +245,7 @@ impl<'a, D: Disk> Apply<'a, D> {
                 Err(Errno::EXIST) if kind != Kind::Directory => {}
                 result => {
                     result?;
-                    if kind != Kind::Directory && !self.desired.needs_limbo(object) {
+                    if kind != Kind::Directory {
                         self.note_link_in_limbo(limbo.name);
                     }
                     return Ok(());
@@ -252,10 +266,23 @@ impl<'a, D: Disk> Apply<'a, D> {
         }
     }
 
-    /// Whether an object without a home must still be found.
+    /// Whether older snapshots must still find an object without a home.
     fn is_needed(&self, object: Identity) -> bool {
-        let by_snapshots = self.keeps_old && self.core.handles.held(object).is_none();
-        by_snapshots || self.desired.needs_limbo(object)
+        self.keeps_old && self.core.handles.held(object).is_none()
+    }
+
+    /// The fifth invariant, for a file that is about to lose the name `from`.
+    fn make_durable(&mut self, file: Identity, from: &Place) -> Result<(), Errno> {
+        let is_known = self.desired.is_updated(file) || self.earlier.contains(&file);
+        if self.is_durable || !is_known {
+            return Ok(());
+        }
+        let parent = self.parent(from.parent)?.ok_or(Errno::NOENT)?;
+        if self.core.disk.stat_at(&parent, &from.name)?.links > 1 {
+            self.core.disk.sync_file_system(&self.core.root)?;
+            self.is_durable = true;
+        }
+        Ok(())
     }
 
     /// Breaks a circle: the object waits in limbo for its turn.

@@ -10,10 +10,21 @@ use crate::names;
 const COPY_CHUNK: u64 = 1 << 30;
 
 impl<D: Disk> Apply<'_, D> {
-    pub(super) fn run_updates(&mut self) -> Outcome<()> {
+    /// Changes the files that might not be found once they have lost a name.
+    pub(super) fn update_leaving(&mut self) -> Outcome<()> {
+        self.run_updates(true)
+    }
+
+    pub(super) fn update_staying(&mut self) -> Outcome<()> {
+        self.run_updates(false)
+    }
+
+    fn run_updates(&mut self, leaving: bool) -> Outcome<()> {
         let desired = self.desired;
         for (identity, transaction, update) in &desired.updates {
-            self.update(*identity, *transaction, update)?;
+            if desired.is_leaving(*identity) == leaving {
+                self.update(*identity, *transaction, update)?;
+            }
         }
         Ok(())
     }

@@ -1,8 +1,9 @@
-//! A disk that stops answering at a chosen call, as if the process were killed.
+//! A disk that stops answering at a chosen call, as if the process were killed,
+//! and remembers which changes it was asked for.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{
     Access, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, LinuxDisk, Name, NewNode, Owner,
@@ -17,6 +18,7 @@ pub struct FailingDisk {
     error: Errno,
     /// Whether everything fails from then on, or that one call only.
     forever: bool,
+    changes: Arc<Mutex<Vec<&'static str>>>,
 }
 
 impl FailingDisk {
@@ -27,6 +29,7 @@ impl FailingDisk {
             left,
             error,
             forever,
+            changes: Arc::default(),
         }
     }
 
@@ -38,7 +41,16 @@ impl FailingDisk {
         self.left.load(Ordering::SeqCst) < 0
     }
 
-    fn change(&self) -> Result<()> {
+    /// The names of the changing calls since this was last asked.
+    pub fn take_changes(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.changes.lock().expect("no test panics with it"))
+    }
+
+    fn change(&self, call: &'static str) -> Result<()> {
+        self.changes
+            .lock()
+            .expect("no test panics with it")
+            .push(call);
         let left = self.left.fetch_sub(1, Ordering::SeqCst);
         if left == 0 || (left < 0 && self.forever) {
             Err(self.error)
@@ -47,7 +59,7 @@ impl FailingDisk {
         }
     }
 
-    fn look(&self) -> Result<()> {
+    fn look(&self, _call: &'static str) -> Result<()> {
         if self.forever && self.has_failed() {
             Err(self.error)
         } else {
@@ -59,7 +71,7 @@ impl FailingDisk {
 macro_rules! delegate {
     ($guard:ident: $(fn $name:ident(&self, $($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         $(fn $name(&self, $($argument: $type),*) -> $result {
-            self.$guard()?;
+            self.$guard(stringify!($name))?;
             self.inner.$name($($argument),*)
         })*
     };
