@@ -14,7 +14,8 @@ packages="
     perl
     gcc make libc6-dev dpkg-dev xz-utils    # the C project from its source package
     python3 python3-venv python3-pip
-    e2fsprogs mount # a small ext4 of its own, for the full file system
+    e2fsprogs mount # a small ext4 of its own: the full file system, power cuts
+    xfsprogs btrfs-progs    # power cuts on xfs and btrfs
     util-linux      # setpriv, unshare
 "
 names=$(printf '%s' "$packages" | sed 's/#.*//' | tr -s ' \n' '  ')

@@ -17,7 +17,9 @@ impl Random {
                 .unwrap_or_else(|_| panic!("ATOMDIR_SEED is {text:?}; it must be a whole number")),
             Err(_) => Self::fresh_seed(),
         };
-        println!("seed {seed}; replay: ATOMDIR_SEED={seed} cargo test -p atomdir-e2e {test}");
+        // Of the package under test; cargo says it.
+        let package = std::env::var("CARGO_PKG_NAME").unwrap_or("atomdir-e2e".to_owned());
+        println!("seed {seed}; replay: ATOMDIR_SEED={seed} cargo test -p {package} {test}");
         Self::from_seed(seed)
     }
 

@@ -28,6 +28,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("atomdir-cli", &["atomdir", "atomdir-service"]),
     ("atomdir-bench", &["atomdir"]),
+    (
+        "atomdir-crash",
+        &["atomdir-disk", "atomdir-fuse", "atomdir-testing"],
+    ),
 ];
 
 /// System calls are for these only; the others are pure or handed a disk.

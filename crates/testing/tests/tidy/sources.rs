@@ -19,9 +19,14 @@ impl Source {
 
     /// Part of what users run, as against tests and their tools.
     pub fn is_product(&self) -> bool {
-        let is_tool = ["crates/testing/", "crates/e2e/", "crates/bench/"]
-            .iter()
-            .any(|tool| self.path.starts_with(tool));
+        let is_tool = [
+            "crates/testing/",
+            "crates/e2e/",
+            "crates/bench/",
+            "crates/crash/",
+        ]
+        .iter()
+        .any(|tool| self.path.starts_with(tool));
         let is_test = self.path.contains("/tests/") || self.path.ends_with("/tests.rs");
         self.is_rust() && !is_tool && !is_test && !self.path.contains("/contract")
     }
@@ -59,7 +64,7 @@ fn collect(directory: &Path, prefix: &str, sources: &mut Vec<Source>) {
             if name != ".git" && name != "target" && name != "node_modules" {
                 collect(&entry.path(), &format!("{path}/"), sources);
             }
-        } else if kind.is_file() && name != "Cargo.lock" {
+        } else if kind.is_file() && name != "Cargo.lock" && name != ".git" {
             // What is not text has no lines to look at.
             if let Ok(text) = fs::read_to_string(entry.path()) {
                 sources.push(Source { path, text });

@@ -1,0 +1,128 @@
+//! The real file systems, and how each is made, mounted and checked.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use atomdir_testing::{capture_output, unmount};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileSystem {
+    Ext4,
+    Xfs,
+    Btrfs,
+}
+
+impl FileSystem {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
+        }
+    }
+
+    /// The programs that make, mount and check it.
+    pub fn tools(self) -> &'static [&'static str] {
+        match self {
+            Self::Ext4 => &["mkfs.ext4", "e2fsck", "mount", "losetup"],
+            Self::Xfs => &["mkfs.xfs", "xfs_repair", "mount", "losetup"],
+            Self::Btrfs => &["mkfs.btrfs", "btrfs", "mount", "losetup"],
+        }
+    }
+
+    /// In bytes; about the least that its mkfs accepts.
+    pub fn length_min(self) -> u64 {
+        match self {
+            Self::Ext4 => 64 << 20,
+            Self::Xfs => 320 << 20,
+            Self::Btrfs => 128 << 20,
+        }
+    }
+
+    /// What it expects the disk to write whole.
+    pub fn sector_length(self) -> usize {
+        match self {
+            Self::Ext4 | Self::Xfs => 512,
+            // The superblock has 4 KiB, and there is one that counts.
+            Self::Btrfs => 4096,
+        }
+    }
+
+    #[track_caller]
+    pub fn make(self, file: &Path) {
+        let arguments: &[&str] = match self {
+            Self::Ext4 => &[
+                "-q",
+                "-F",
+                "-E",
+                "nodiscard,lazy_itable_init=0,lazy_journal_init=0",
+            ],
+            Self::Xfs => &["-q", "-f", "-K"],
+            Self::Btrfs => &["-q", "-f", "-K"],
+        };
+        let program = format!("mkfs.{}", self.name());
+        capture_output(Command::new(program).args(arguments).arg(file)).expect(0);
+    }
+
+    /// Fails unless the file system, which is not mounted, is without fault.
+    #[track_caller]
+    pub fn check(self, file: &Path) {
+        let (program, arguments): (_, &[&str]) = match self {
+            Self::Ext4 => ("e2fsck", &["-f", "-n"]),
+            Self::Xfs => ("xfs_repair", &["-f", "-n"]),
+            Self::Btrfs => ("btrfs", &["check", "--readonly"]),
+        };
+        capture_output(Command::new(program).args(arguments).arg(file)).expect(0);
+    }
+}
+
+/// A file system on a loop device over a file. Dropping it detaches it, also
+/// when it is in use; the loop device goes with the last user.
+#[derive(Debug)]
+pub struct Mounted {
+    point: PathBuf,
+    is_mounted: bool,
+}
+
+impl Mounted {
+    #[track_caller]
+    pub fn mount(file_system: FileSystem, file: &Path, point: &Path) -> Self {
+        std::fs::create_dir_all(point).expect("the mount point can be made");
+        let mut command = Command::new("mount");
+        command.args(["-t", file_system.name(), "-o", "loop,noatime"]);
+        capture_output(command.arg(file).arg(point)).expect(0);
+        Self {
+            point: point.to_owned(),
+            is_mounted: true,
+        }
+    }
+
+    pub fn point(&self) -> &Path {
+        &self.point
+    }
+
+    /// Flushes it all and waits until nobody uses it any more.
+    #[track_caller]
+    pub fn unmount(mut self) {
+        loop {
+            match rustix::mount::unmount(&self.point, UnmountFlags::empty()) {
+                Ok(()) => break,
+                // A process that was told to end has not ended quite yet.
+                Err(Errno::BUSY) => std::thread::sleep(Duration::from_millis(2)),
+                Err(error) => panic!("cannot unmount {}: {error}", self.point.display()),
+            }
+        }
+        self.is_mounted = false;
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if self.is_mounted {
+            unmount(&self.point);
+        }
+    }
+}

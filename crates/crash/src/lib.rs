@@ -1,0 +1,24 @@
+//! Crashes of the machine under real file systems.
+//!
+//! A [`BlockFile`] is a disk in memory, served as one file of a FUSE file
+//! system, that records every write and every flush in their order. A loop
+//! device over it carries a real file system ([`FileSystem`], [`Mounted`]), on
+//! which the tests run real transactions. What a power cut may leave is then
+//! built from the recording ([`Recording::crash_image`]): all that was written
+//! before the last flush, and any part of what was written after it.
+//!
+//! The kernel's loop driver passes each write on before it reports it as done,
+//! and each flush as an fsync of its file; the file is opened for direct I/O,
+//! so nothing is kept back on the way. A write that a flush could have left
+//! out, since it was still on its way when the flush was asked for, counts as
+//! flushed when it arrived first.
+
+mod block_file;
+mod file_system;
+mod image;
+mod recording;
+
+pub use block_file::BlockFile;
+pub use file_system::{FileSystem, Mounted};
+pub use image::Image;
+pub use recording::{Event, Mark, Recording, Span};

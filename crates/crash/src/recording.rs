@@ -1,0 +1,187 @@
+//! What reached the disk, in order, and what of it a power cut may leave.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use atomdir_testing::Random;
+
+use crate::image::Image;
+
+const PAGE_LENGTH: usize = 4096;
+
+#[derive(Debug, Clone)]
+pub enum Event {
+    Write { offset: u64, data: Arc<[u8]> },
+    Flush,
+    Mark(Mark),
+}
+
+/// What the test knows of its commits, numbered from one in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// From here on the commit may have happened.
+    Started(usize),
+    /// From here on it and all before it survive.
+    Durable(usize),
+}
+
+/// The disk as it was when the recording began, and what came then.
+#[derive(Debug, Clone)]
+pub struct Recording {
+    initial: Image,
+    events: Vec<Event>,
+}
+
+/// The events between two flushes: all before them is durable.
+pub type Span = Range<usize>;
+
+impl Recording {
+    pub fn new(initial: Image, events: Vec<Event>) -> Self {
+        Self { initial, events }
+    }
+
+    /// Each ends with a flush, except the last, which ends with the recording.
+    pub fn spans(&self) -> Vec<Span> {
+        let mut spans = Vec::new();
+        let mut start = 0;
+        for (number, event) in self.events.iter().enumerate() {
+            if matches!(event, Event::Flush) {
+                spans.push(start..number + 1);
+                start = number + 1;
+            }
+        }
+        spans.push(start..self.events.len());
+        spans
+    }
+
+    /// The commits that a crash after the first `end` events must keep, and
+    /// those that it may keep.
+    pub fn commits_at(&self, end: usize) -> (usize, usize) {
+        let (mut durable, mut started) = (0, 0);
+        for event in &self.events[..end] {
+            match event {
+                Event::Mark(Mark::Started(number)) => started = *number,
+                Event::Mark(Mark::Durable(number)) => durable = *number,
+                Event::Write { .. } | Event::Flush => {}
+            }
+        }
+        (durable, started)
+    }
+
+    /// The disk with the first `end` events and nothing else.
+    pub fn image_at(&self, end: usize) -> Image {
+        let mut image = self.initial.clone();
+        for event in &self.events[..end] {
+            if let Event::Write { offset, data } = event {
+                image.write(*offset, data);
+            }
+        }
+        image
+    }
+
+    /// The disk after a power cut during the span: all that was written before
+    /// it, and any part of what was written in it. A write may be torn between
+    /// sectors of `sector_length` bytes. Also gives the number of events that
+    /// came before the cut.
+    pub fn crash_image(
+        &self,
+        span: &Span,
+        sector_length: usize,
+        random: &mut Random,
+    ) -> (Image, usize) {
+        let mut image = self.image_at(span.start);
+        // Late in the span there is most to lose.
+        let bound = span.len() + 1;
+        let end = span.start + random.below(bound).max(random.below(bound));
+        let (kept_of_four, torn_of_sixteen) = (random.below(5), random.below(5));
+        for event in &self.events[span.start..end] {
+            let Event::Write { offset, data } = event else {
+                continue;
+            };
+            if random.below(16) < torn_of_sixteen {
+                let unit = if random.chance(2) {
+                    sector_length
+                } else {
+                    PAGE_LENGTH
+                };
+                write_torn(&mut image, *offset, data, unit, random);
+            } else if random.below(4) < kept_of_four {
+                image.write(*offset, data);
+            }
+        }
+        (image, end)
+    }
+}
+
+/// Writes any of the aligned units that the data consists of.
+fn write_torn(image: &mut Image, offset: u64, data: &[u8], unit: usize, random: &mut Random) {
+    let mut rest = data;
+    let mut at = offset;
+    while !rest.is_empty() {
+        let to_boundary = unit - (at % unit as u64) as usize;
+        let (part, behind) = rest.split_at(to_boundary.min(rest.len()));
+        if random.chance(2) {
+            image.write(at, part);
+        }
+        at += part.len() as u64;
+        rest = behind;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEW: u8 = 7;
+
+    fn write(sector: u64, count: usize) -> Event {
+        Event::Write {
+            offset: sector * 512,
+            data: vec![NEW; count * 512].into(),
+        }
+    }
+
+    fn sectors(image: &Image) -> Vec<bool> {
+        let mut bytes = vec![0; image.length() as usize];
+        image.read(0, &mut bytes);
+        let whole = |sector: &[u8]| {
+            assert!(
+                sector.iter().all(|byte| *byte == sector[0]),
+                "a sector is never torn"
+            );
+            sector[0] == NEW
+        };
+        bytes.chunks(512).map(whole).collect()
+    }
+
+    #[test]
+    fn a_power_cut_keeps_what_was_flushed_and_any_part_of_the_rest() {
+        let recording = Recording::new(
+            Image::new(16 * 512),
+            vec![
+                write(0, 2),
+                Event::Mark(Mark::Started(1)),
+                Event::Flush,
+                Event::Mark(Mark::Durable(1)),
+                write(4, 3),
+                Event::Mark(Mark::Started(2)),
+                write(8, 2),
+            ],
+        );
+        assert_eq!(recording.spans(), [0..3, 3..7]);
+        assert_eq!(recording.commits_at(3), (0, 1));
+        assert_eq!(recording.commits_at(7), (1, 2));
+        let mut random = Random::from_seed(1);
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..30_000 {
+            let (image, end) = recording.crash_image(&(3..7), 512, &mut random);
+            let found = sectors(&image);
+            assert!(found[0] && found[1], "what was flushed stays");
+            assert!(end > 4 || !found[4..7].contains(&true), "not written yet");
+            assert!(end > 6 || !found[8..].contains(&true), "not written yet");
+            assert!(![2, 3, 7, 10, 15].iter().any(|never| found[*never]));
+            seen.insert(found);
+        }
+        assert_eq!(seen.len(), 1 << 5, "every subset of five sectors comes up");
+    }
+}

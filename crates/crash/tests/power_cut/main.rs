@@ -1,0 +1,200 @@
+//! The power is cut under a real file system while real transactions run; after
+//! the file system's own recovery and the store's, the base holds a prefix of
+//! the commits with every durable one, and nothing else.
+#![cfg(test)]
+
+mod changes;
+mod workload;
+
+use std::path::Path;
+
+use atomdir_crash::{BlockFile, FileSystem, Image, Mounted, Recording, Span};
+use atomdir_testing::tree::{Tree, compare};
+use atomdir_testing::{Random, Scratch, Store, User, look, pick, skip, tools_present};
+
+use workload::{Expected, options};
+
+#[test]
+fn power_cuts_on_ext4() {
+    cut_power_on("power_cuts_on_ext4", FileSystem::Ext4);
+}
+
+#[test]
+fn power_cuts_on_xfs() {
+    cut_power_on("power_cuts_on_xfs", FileSystem::Xfs);
+}
+
+#[test]
+fn power_cuts_on_btrfs() {
+    cut_power_on("power_cuts_on_btrfs", FileSystem::Btrfs);
+}
+
+/// What was found on the images, to be told at the end.
+#[derive(Debug, Default)]
+struct Tally {
+    images: usize,
+    in_recovery: usize,
+    oldest_allowed: usize,
+    newest_allowed: usize,
+}
+
+fn cut_power_on(test: &str, file_system: FileSystem) {
+    if !rustix::process::geteuid().is_root() {
+        return skip(test, "only root may mount file systems");
+    }
+    if !Path::new("/dev/loop-control").exists() {
+        return skip(test, "there are no loop devices here");
+    }
+    if !tools_present(test, file_system.tools()) {
+        return;
+    }
+    let mut random = Random::for_test(test);
+    let scratch = Scratch::new(test);
+    let mut tally = Tally::default();
+    let mut round = 0;
+    while tally.images < pick(60, 1500) {
+        round += 1;
+        let bench = Bench {
+            file_system,
+            scratch: &scratch,
+        };
+        let (recording, expected) = bench.record(&mut random);
+        bench.check_images(
+            &recording,
+            &expected,
+            pick(60, 150),
+            &mut tally,
+            &mut random,
+        );
+    }
+    println!("{file_system:?}, {round} workloads: {tally:?}");
+}
+
+/// Where a disk is served and mounted.
+struct Bench<'a> {
+    file_system: FileSystem,
+    scratch: &'a Scratch,
+}
+
+impl Bench<'_> {
+    fn serve(&self, image: Image) -> BlockFile {
+        BlockFile::serve(image, &self.scratch.join("disk"))
+    }
+
+    fn mount(&self, disk: &BlockFile) -> Mounted {
+        Mounted::mount(
+            self.file_system,
+            &disk.path(),
+            &self.scratch.join("mounted"),
+        )
+    }
+
+    /// Runs the workload on a fresh store and records the disk's writes.
+    fn record(&self, random: &mut Random) -> (Recording, Expected) {
+        let disk = self.serve(Image::new(self.file_system.length_min()));
+        self.file_system.make(&disk.path());
+        let mounted = self.mount(&disk);
+        let base = mounted.point().join("base");
+        std::fs::create_dir(&base).unwrap();
+        workload::fill(&base);
+        let store = Store::init(&base, &User::root(self.scratch.path()));
+        store.call(["sync"]).expect(0);
+        // What plain programs have written is theirs to make durable.
+        rustix::fs::syncfs(std::fs::File::open(&base).unwrap()).unwrap();
+        let mut expected = Expected::new();
+        disk.start_recording();
+        for _ in 0..8 {
+            workload::run_round(&disk, &store, &mut expected, random);
+        }
+        let recording = disk.stop_recording();
+        store.assert_at_rest();
+        drop(store);
+        mounted.unmount();
+        self.file_system.check(&disk.path());
+        (recording, expected)
+    }
+
+    fn check_images(
+        &self,
+        recording: &Recording,
+        expected: &Expected,
+        count: usize,
+        tally: &mut Tally,
+        random: &mut Random,
+    ) {
+        let spans = recording.spans();
+        for number in 0..count {
+            // Each flush in turn, then any.
+            let span = if number < spans.len().min(count / 2) {
+                let span = &spans[number * spans.len() / (count / 2).min(spans.len())];
+                span.end..span.end
+            } else {
+                random.choose(&spans).clone()
+            };
+            let what = format!("image {number}, span {span:?}");
+            let (image, end) =
+                recording.crash_image(&span, self.file_system.sector_length(), random);
+            let (durable, started) = recording.commits_at(end);
+            let disk = self.serve(image);
+            disk.start_recording();
+            let found = self.recover(&disk, &what, &expected.trees, durable..=started);
+            let recovery = disk.stop_recording();
+            drop(disk);
+            tally.images += 1;
+            tally.oldest_allowed += usize::from(found == durable);
+            tally.newest_allowed += usize::from(found == started);
+            if random.chance(8) {
+                let spans: Vec<Span> = recovery.spans();
+                let span = random.choose(&spans);
+                let (image, _) =
+                    recovery.crash_image(span, self.file_system.sector_length(), random);
+                let disk = self.serve(image);
+                let what = format!("{what}, power cut again in recovery, span {span:?}");
+                self.recover(&disk, &what, &expected.trees, found..=found);
+                tally.in_recovery += 1;
+            }
+        }
+    }
+
+    /// Brings a disk up again and says after which commit its store stands.
+    fn recover(
+        &self,
+        disk: &BlockFile,
+        what: &str,
+        expected: &[Tree],
+        allowed: std::ops::RangeInclusive<usize>,
+    ) -> usize {
+        println!("{what}: one of commits {allowed:?}");
+        let mounted = self.mount(disk);
+        let store = Store::existing(
+            &mounted.point().join("base"),
+            &User::root(self.scratch.path()),
+        );
+        store.call(["recover"]).expect(0);
+        let found = look(store.path());
+        let number = allowed
+            .clone()
+            .rev()
+            .find(|number| compare(&expected[*number], &found, &options()).is_empty());
+        let Some(number) = number else {
+            explain(expected, &found, allowed);
+        };
+        store.call(["check"]).expect(0);
+        store.assert_at_rest();
+        drop(store);
+        mounted.unmount();
+        self.file_system.check(&disk.path());
+        number
+    }
+}
+
+fn explain(expected: &[Tree], found: &Tree, allowed: std::ops::RangeInclusive<usize>) -> ! {
+    for (number, tree) in expected.iter().enumerate() {
+        let differences = compare(tree, found, &options());
+        println!("after commit {number}: {} differences", differences.len());
+        for difference in differences.iter().take(12) {
+            println!("  {difference}");
+        }
+    }
+    panic!("after recovery the base is none of the states after commits {allowed:?}");
+}
