@@ -198,6 +198,9 @@ fn conflict_line(conflict: &Conflict) -> String {
     let what = &conflict.what;
     match &conflict.by {
         ChangedBy::Outside => format!("{path}: {what}, by an outside writer"),
+        ChangedBy::Outer { transaction } => {
+            format!("{path}: {what}, in the outer transaction {transaction}")
+        }
         ChangedBy::Commit {
             sequence,
             transaction,

@@ -33,15 +33,17 @@ use crate::record_builder::{self, Present};
 use crate::store::Store;
 use crate::transaction::Transaction;
 use crate::validate::Validation;
-use crate::view::View;
+use crate::view::{Outdated, View};
 use crate::write_set::{ObjectWrite, WriteSet};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
-    /// `None`: nothing had changed.
+    /// `None`: nothing had changed, or it became part of an outer transaction.
     pub sequence: Option<Sequence>,
     /// How many paths were changed.
     pub changes: u64,
+    /// Of the outer transaction's view, by a nested one.
+    pub outdated: Vec<Outdated>,
 }
 
 /// What the commit lock guards.
@@ -80,10 +82,17 @@ impl<D: Disk> Store<D> {
         transaction: &Transaction<D>,
         report: &mut dyn FnMut(Progress),
     ) -> Result<Committed, CommitError> {
+        if let Some(outer) = transaction.outer() {
+            return self.commit_nested(outer, transaction);
+        }
         let mut meter = Meter::new(report);
         let mut guard = lock(&transaction.view);
         let view = guard.as_mut().ok_or(CommitError::Ended)?;
         self.refuse_if_poisoned()?;
+        if let Some(nested) = view.nested() {
+            return Err(CommitError::Nested { nested });
+        }
+        view.release_savepoints();
         let mut set = prepare(view, &mut meter)?;
         let changes = set.summary.len() as u64;
         if set.is_empty() {
@@ -92,6 +101,7 @@ impl<D: Disk> Store<D> {
             return Ok(Committed {
                 sequence: None,
                 changes: 0,
+                outdated: Vec::new(),
             });
         }
         let mut state = lock(&self.0.commit);
@@ -121,6 +131,7 @@ impl<D: Disk> Store<D> {
         Ok(Committed {
             sequence: Some(sequence),
             changes,
+            outdated: Vec::new(),
         })
     }
 

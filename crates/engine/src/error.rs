@@ -44,8 +44,23 @@ pub enum StoreError {
 pub enum BeginError {
     #[error("isolation 'serializable' is not available yet; use 'snapshot'")]
     Unsupported,
+    #[error("the outer transaction has ended")]
+    Ended,
+    #[error("transaction {nested} is nested in it already; one at a time can be")]
+    Nested { nested: TransactionId },
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SavepointError {
+    #[error("the transaction has ended")]
+    Ended,
+    #[error("transaction {nested} is nested in it and still open")]
+    Nested { nested: TransactionId },
+    #[error("it has no savepoint of that name")]
+    NoSuchSavepoint,
 }
 
 #[derive(Debug, Clone, thiserror::Error)]
@@ -55,6 +70,8 @@ pub enum CommitError {
     Conflict(Vec<Conflict>),
     #[error("the transaction has ended")]
     Ended,
+    #[error("transaction {nested} is nested in it and still open")]
+    Nested { nested: TransactionId },
     #[error(
         "no space left on the store's file system to {step} '{path}', or more than it allows; nothing was changed and the transaction is still open: free some space and commit again"
     )]
@@ -98,6 +115,8 @@ pub enum ConflictKind {
     Removed,
     EntryInRemovedDirectory,
     DirectoryLoop,
+    /// Contents or attributes, since a nested transaction began.
+    Outer,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,6 +127,10 @@ pub enum ChangedBy {
         label: Vec<u8>,
     },
     Outside,
+    /// The transaction that the one that conflicts is nested in.
+    Outer {
+        transaction: TransactionId,
+    },
 }
 
 impl fmt::Display for ConflictKind {
@@ -121,6 +144,7 @@ impl fmt::Display for ConflictKind {
                 "something was created in the removed directory"
             }
             ConflictKind::DirectoryLoop => "a directory above was moved below it",
+            ConflictKind::Outer => "it was changed since the nested transaction began",
         })
     }
 }
@@ -141,6 +165,9 @@ impl fmt::Display for ChangedBy {
             }
             ChangedBy::Outside => {
                 formatter.write_str("from outside, by a program in no transaction")
+            }
+            ChangedBy::Outer { transaction } => {
+                write!(formatter, "in the outer transaction {transaction}")
             }
         }
     }

@@ -17,6 +17,7 @@ mod handles;
 mod ids;
 mod log;
 mod names;
+mod nesting;
 mod options;
 mod prepare;
 mod progress;
@@ -35,14 +36,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use check::CheckReport;
 pub use commit::Committed;
-pub use error::{BeginError, ChangedBy, CommitError, Conflict, ConflictKind, StoreError};
+pub use error::{
+    BeginError, ChangedBy, CommitError, Conflict, ConflictKind, SavepointError, StoreError,
+};
 pub use ids::{NodeId, Sequence, TransactionId};
 pub use options::{BeginOptions, Clock, Durability, Isolation, Options, Privileges};
 pub use progress::Progress;
 pub use recover::RecoveryReport;
 pub use store::{CommitSummary, Store, StoreStatus};
 pub use transaction::{SnapshotObject, Transaction};
-pub use view::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes, SetTime};
+pub use view::{
+    Caller, Entry, ListEntry, NewNode, NodeAttributes, Outdated, SetAttributes, SetTime,
+};
 
 /// A panic in another thread leaves no lock of the engine unusable: what a
 /// lock guards is changed last, and whole.

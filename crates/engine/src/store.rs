@@ -29,7 +29,8 @@ impl<D: Disk> Clone for Store<D> {
     }
 }
 
-/// Locks are taken in the order: a transaction's view, `commit`,
+/// Locks are taken in the order: a transaction's view before that of one nested
+/// in it, `commit`,
 /// `core.applying`, `open`, `retained`, a base object.
 pub(crate) struct Inner<D: Disk> {
     pub core: Arc<Core<D>>,
@@ -52,6 +53,13 @@ pub(crate) struct OpenTransactions<D: Disk> {
     high_water: u64,
     /// The newest commit that is in the base.
     pub published: Sequence,
+}
+
+impl<D: Disk> OpenTransactions<D> {
+    pub fn new_id(&mut self) -> TransactionId {
+        self.last_id += 1;
+        TransactionId(self.last_id)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,8 +151,7 @@ impl<D: Disk> Store<D> {
             .unwrap_or_else(PoisonError::into_inner);
         let now = self.stamp()?;
         let mut open = lock(&self.0.open);
-        open.last_id += 1;
-        let id = TransactionId(open.last_id);
+        let id = open.new_id();
         let core = self.0.core.clone();
         let transaction = Transaction::new(core, id, options, open.published, now);
         let transaction = Arc::new(transaction);
@@ -152,7 +159,7 @@ impl<D: Disk> Store<D> {
         Ok(transaction)
     }
 
-    fn reserve_ids(&self) -> Result<(), StoreError> {
+    pub(crate) fn reserve_ids(&self) -> Result<(), StoreError> {
         let needs_more = {
             let open = lock(&self.0.open);
             open.last_id >= open.high_water
@@ -203,10 +210,13 @@ impl<D: Disk> Store<D> {
         lock(&self.0.open).by_id.get(&id).cloned()
     }
 
+    /// Aborts the transactions nested in it as well.
     pub fn abort(&self, transaction: &Transaction<D>) {
-        let view = lock(&transaction.view).take();
-        if view.is_none() {
+        let Some(view) = self.take_view(transaction) else {
             return;
+        };
+        if let Some(outer) = transaction.outer() {
+            return self.drop_nested(outer, view);
         }
         drop(view);
         self.ended(transaction.id());

@@ -18,6 +18,8 @@ pub struct Transaction<D: Disk> {
     id: TransactionId,
     options: BeginOptions,
     began: Timestamp,
+    /// Set if this one is nested in it.
+    outer: Option<Arc<Transaction<D>>>,
     /// The newest commit in the snapshot.
     pub(crate) at: Sequence,
     /// The begin on the file system's own clock, for finding outside writers.
@@ -52,9 +54,27 @@ impl<D: Disk> Transaction<D> {
             id,
             options,
             began,
+            outer: None,
             at,
             began_change_time,
             view,
+        }
+    }
+
+    pub(crate) fn nested(
+        outer: &Arc<Transaction<D>>,
+        view: View<D>,
+        options: BeginOptions,
+    ) -> Transaction<D> {
+        Transaction {
+            core: outer.core.clone(),
+            id: view.id,
+            options,
+            began: outer.core.options.clock.now(),
+            outer: Some(outer.clone()),
+            at: outer.at,
+            began_change_time: outer.began_change_time,
+            view: Mutex::new(Some(view)),
         }
     }
 
@@ -87,8 +107,21 @@ impl<D: Disk> Transaction<D> {
         lock(&self.view).is_some()
     }
 
+    /// The transaction that this one is nested in.
+    pub fn outer(&self) -> Option<&Arc<Transaction<D>>> {
+        self.outer.as_ref()
+    }
+
     fn with<T>(&self, act: impl FnOnce(&mut View<D>) -> Result<T>) -> Result<T> {
         act(lock(&self.view).as_mut().ok_or(Errno::STALE)?)
+    }
+
+    /// With a view whose names may be changed.
+    fn with_names<T>(&self, act: impl FnOnce(&mut View<D>) -> Result<T>) -> Result<T> {
+        self.with(|view| {
+            view.refuse_while_nested()?;
+            act(view)
+        })
     }
 
     /// What a commit would land, sorted by path.
@@ -173,7 +206,7 @@ impl<D: Disk> Transaction<D> {
         umask: u32,
         caller: Caller,
     ) -> Result<Entry> {
-        self.with(|view| view.create(parent, name, what, mode, umask, caller))
+        self.with_names(|view| view.create(parent, name, what, mode, umask, caller))
     }
 
     pub fn create_unnamed(
@@ -183,19 +216,19 @@ impl<D: Disk> Transaction<D> {
         umask: u32,
         caller: Caller,
     ) -> Result<Entry> {
-        self.with(|view| view.create_unnamed(parent, mode, umask, caller))
+        self.with_names(|view| view.create_unnamed(parent, mode, umask, caller))
     }
 
     pub fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Entry> {
-        self.with(|view| view.link(node, parent, name))
+        self.with_names(|view| view.link(node, parent, name))
     }
 
     pub fn unlink(&self, parent: NodeId, name: &[u8]) -> Result<()> {
-        self.with(|view| view.unlink(parent, name))
+        self.with_names(|view| view.unlink(parent, name))
     }
 
     pub fn remove_directory(&self, parent: NodeId, name: &[u8]) -> Result<()> {
-        self.with(|view| view.remove_directory(parent, name))
+        self.with_names(|view| view.remove_directory(parent, name))
     }
 
     pub fn rename(
@@ -206,7 +239,7 @@ impl<D: Disk> Transaction<D> {
         new_name: &[u8],
         mode: RenameMode,
     ) -> Result<()> {
-        self.with(|view| view.rename(parent, name, new_parent, new_name, mode))
+        self.with_names(|view| view.rename(parent, name, new_parent, new_name, mode))
     }
 
     /// Fills the buffer from the offset; less only at the end of the file.

@@ -104,6 +104,8 @@ pub enum ChangedBy {
     },
     /// An outside writer.
     Outside,
+    /// The transaction that the one that conflicts is nested in.
+    Outer { transaction: TransactionId },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

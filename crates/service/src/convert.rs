@@ -83,6 +83,9 @@ pub(crate) fn conflict(conflict: engine::Conflict, labels_visible: bool) -> Conf
             label: if labels_visible { label } else { Vec::new() },
         },
         engine::ChangedBy::Outside => ChangedBy::Outside,
+        engine::ChangedBy::Outer { transaction } => ChangedBy::Outer {
+            transaction: TransactionId(transaction.0),
+        },
     };
     Conflict {
         path: conflict.path,

@@ -111,6 +111,9 @@ pub struct ConflictLine<'a> {
 #[serde(tag = "by", rename_all = "snake_case")]
 enum By<'a> {
     Outside,
+    Outer {
+        transaction: u64,
+    },
     Commit {
         commit: u64,
         transaction: u64,
@@ -126,6 +129,9 @@ pub fn conflicts(conflicts: &[Conflict]) -> Vec<ConflictLine<'_>> {
             what: &conflict.what,
             by: match &conflict.by {
                 ChangedBy::Outside => By::Outside,
+                ChangedBy::Outer { transaction } => By::Outer {
+                    transaction: transaction.0,
+                },
                 ChangedBy::Commit {
                     sequence,
                     transaction,

@@ -69,7 +69,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
             self.write_entries(id)?;
         }
         self.finish_created()?;
-        self.set.dying = self.view.dying.clone();
+        self.set.dying = self.view.nodes.dying.clone();
         self.make_durable()
     }
 

@@ -162,7 +162,7 @@ impl<D: Disk> View<D> {
             return Ok(is_killed);
         }
         self.fill_edges(id, offset, end)?;
-        let file = self.staged_file(id)?;
+        let file = self.staged_file_to_change(id, u64::MAX)?;
         self.core.disk.write_at(&file, data, offset)?;
         self.own_pages(id, offset, end)?;
         self.wrote(id, end)?;
@@ -201,7 +201,7 @@ impl<D: Disk> View<D> {
         let base = self.node(id)?.base.clone().ok_or(Errno::STALE)?;
         let mut buffer = [0; PAGE as usize];
         self.snapshot().read(&base, start, &mut buffer[..shown])?;
-        let file = self.staged_file(id)?;
+        let file = self.staged_file_to_change(id, u64::MAX)?;
         self.core.disk.write_at(&file, &buffer[..shown], start)
     }
 
@@ -230,7 +230,7 @@ impl<D: Disk> View<D> {
                 contents.pages.truncate(0);
             }
             if self.staged(id)?.is_some() {
-                let file = self.staged_file(id)?;
+                let file = self.staged_file_to_change(id, length)?;
                 if self.core.disk.stat(&file)?.length > length {
                     self.core.disk.set_length(&file, length)?;
                 }
@@ -255,7 +255,7 @@ impl<D: Disk> View<D> {
             0 => {
                 self.contents_mut(id)?;
                 if self.is_private_file(id)? {
-                    let file = self.staged_file(id)?;
+                    let file = self.staged_file_to_change(id, u64::MAX)?;
                     self.core.disk.allocate(&file, offset, length)?;
                 }
             }
@@ -272,7 +272,7 @@ impl<D: Disk> View<D> {
             return Ok(());
         }
         self.fill_edges(id, offset, end)?;
-        let file = self.staged_file(id)?;
+        let file = self.staged_file_to_change(id, u64::MAX)?;
         // The staged file may still be shorter than the range.
         if self.core.disk.stat(&file)?.length < end {
             self.core.disk.set_length(&file, end)?;

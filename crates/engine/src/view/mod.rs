@@ -7,19 +7,22 @@ pub(crate) mod acl;
 mod attributes;
 mod changes;
 mod contents;
+mod fork;
 mod namespace;
 pub(crate) mod node;
+mod nodes;
 mod staging;
 mod tree;
 mod types;
 mod xattrs;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Timestamp};
 
-use node::Node;
+pub use fork::Outdated;
+use fork::{Forks, Numbers};
+use nodes::Nodes;
 pub use types::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes, SetTime};
 
 use crate::base::Base;
@@ -32,16 +35,16 @@ pub(crate) struct View<D: Disk> {
     pub id: TransactionId,
     /// The newest commit that the snapshot holds.
     pub at: Sequence,
-    /// Indexed by node id; 0 is never used.
-    nodes: Vec<Option<Node>>,
+    pub nodes: Nodes,
+    /// How often the kernel was told of each node and has not yet forgotten it.
+    lookups: Vec<u64>,
+    /// Ids that may be given again.
     free: Vec<NodeId>,
-    by_base: HashMap<u64, NodeId>,
-    /// Nodes with changes of their own.
-    changed: BTreeSet<NodeId>,
-    /// Base objects that have no name left in the view, by serial.
-    pub dying: BTreeMap<u64, Arc<Base>>,
+    numbers: Arc<Numbers>,
+    forks: Forks,
+    /// Whose staging directory it is: that of the outermost transaction.
+    stage_of: TransactionId,
     stage: Option<Arc<D::Handle>>,
-    next_slot: u64,
     next_inode: u64,
 }
 
@@ -51,29 +54,17 @@ const NEW_INODE_FIRST: u64 = 1 << 52;
 
 impl<D: Disk> View<D> {
     pub fn new(core: Arc<Core<D>>, id: TransactionId, at: Sequence) -> View<D> {
-        let root = Node {
-            kind: atomdir_disk::Kind::Directory,
-            base: Some(core.root_base.clone()),
-            parent: NodeId::ROOT,
-            name: None,
-            // The root is never forgotten.
-            lookups: 1,
-            told: None,
-            children: 0,
-            listed: 0,
-            own: None,
-        };
         View {
-            by_base: HashMap::from([(core.root_base.serial, NodeId::ROOT)]),
+            nodes: Nodes::new(&core.root_base),
             core,
             id,
             at,
-            nodes: vec![None, Some(root)],
+            lookups: Vec::new(),
             free: Vec::new(),
-            changed: BTreeSet::new(),
-            dying: BTreeMap::new(),
+            numbers: Arc::new(Numbers::new()),
+            forks: Forks::default(),
+            stage_of: id,
             stage: None,
-            next_slot: 0,
             next_inode: NEW_INODE_FIRST,
         }
     }
@@ -94,6 +85,6 @@ impl<D: Disk> View<D> {
     }
 
     pub fn changed_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.changed.iter().copied()
+        self.nodes.changed.iter().copied()
     }
 }

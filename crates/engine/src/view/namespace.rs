@@ -1,5 +1,7 @@
 //! Operations on names: create, link, unlink, rename.
 
+use std::sync::Arc;
+
 use atomdir_disk::{Disk, Errno, Kind, Name, Owner, RenameMode, Result};
 
 use super::View;
@@ -117,7 +119,7 @@ impl<D: Disk> View<D> {
             NewNode::Fifo | NewNode::Socket => {}
         }
         let id = self.insert(kind, None, name.map(|name| (parent, name.clone())));
-        self.node_mut(id)?.own = Some(Box::new(own));
+        self.node_mut(id)?.own = Some(Arc::new(own));
         self.mark_changed(id);
         Ok(id)
     }
@@ -239,7 +241,7 @@ impl<D: Disk> View<D> {
 
     fn mark_dying(&mut self, id: NodeId) -> Result<()> {
         if let Some(base) = self.node(id)?.base.clone() {
-            self.dying.insert(base.serial, base);
+            self.nodes.dying.insert(base.serial, base);
         }
         Ok(())
     }

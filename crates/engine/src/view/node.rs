@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! 1. A node without `own` looks exactly as the snapshot has it.
-//! 2. A node is kept while the kernel knows it (`lookups`), while another has
+//! 2. A node is kept while the kernel knows it (`View::lookups`), while another has
 //!    it as parent (`children`), while an entry of the difference names it
 //!    (`links` of a node with `own`, or `listed`), or while it holds changes
 //!    that a commit must write or validate.
@@ -18,6 +18,7 @@ use crate::base::{Base, Stamp};
 use crate::ids::NodeId;
 use crate::ranges::RangeSet;
 
+#[derive(Clone)]
 pub(crate) struct Node {
     pub kind: Kind,
     /// The object of the snapshot; `None` for one the transaction made.
@@ -25,18 +26,17 @@ pub(crate) struct Node {
     /// Where the node is in the view, or was last; the root is its own parent.
     pub parent: NodeId,
     pub name: Option<Name>,
-    /// How often the kernel was told of it and has not yet forgotten it.
-    pub lookups: u64,
     /// The mode and owner by which the kernel first let callers in.
     pub told: Option<(u32, Owner)>,
     /// How many nodes have this one as parent.
     pub children: u64,
     /// How many entries of the difference name it.
     pub listed: u32,
-    pub own: Option<Box<Own>>,
+    pub own: Option<Arc<Own>>,
 }
 
 /// What the transaction changed about a node.
+#[derive(Clone)]
 pub(crate) struct Own {
     pub attributes: NodeAttributes,
     pub touched: Touched,
@@ -58,6 +58,7 @@ pub(crate) struct Touched {
     pub modified: bool,
 }
 
+#[derive(Clone)]
 pub(crate) enum OwnBody {
     /// Contents, entries or link target are as the snapshot has them.
     Unchanged,
@@ -69,7 +70,7 @@ pub(crate) enum OwnBody {
 }
 
 /// A regular file's contents: pages of the staged file over the base's.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Contents {
     /// How many bytes of the base's contents still show through.
     pub base_limit: u64,
@@ -78,7 +79,7 @@ pub(crate) struct Contents {
     pub pages: RangeSet,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct DirectoryDelta {
     pub entries: BTreeMap<Name, EntryDelta>,
     /// The directory was removed; its entries are kept for validation.
@@ -87,12 +88,13 @@ pub(crate) struct DirectoryDelta {
     pub default_acl: Option<Option<Arc<[u8]>>>,
 }
 
+#[derive(Clone)]
 pub(crate) struct EntryDelta {
     pub before: Option<Arc<Base>>,
     pub now: Option<NodeId>,
 }
 
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Staged {
     pub parent: StagedParent,
     pub name: Name,
@@ -100,7 +102,7 @@ pub(crate) struct Staged {
     pub identity: Option<Identity>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum StagedParent {
     /// The transaction's staging directory itself.
     Slots,
@@ -131,9 +133,10 @@ impl Node {
         self.directory_delta().is_some_and(|delta| delta.removed)
     }
 
-    /// Whether the node can go: see the second invariant.
+    /// Whether the node can go once the kernel has forgotten it: see the
+    /// second invariant.
     pub fn is_disposable(&self) -> bool {
-        if self.lookups > 0 || self.children > 0 || self.listed > 0 {
+        if self.children > 0 || self.listed > 0 {
             return false;
         }
         match &self.own {

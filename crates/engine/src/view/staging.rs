@@ -19,12 +19,14 @@ impl<D: Disk> View<D> {
         if let Some(stage) = &self.stage {
             return Ok(stage.clone());
         }
-        let name = names::transaction(self.id);
-        let parent = &self.core.control.stage;
-        self.core
-            .disk
-            .make(parent, &name, &NewNode::Directory, PRIVATE_DIRECTORY)?;
-        let stage = Arc::new(self.core.disk.open(parent, &name, Access::Directory)?);
+        let name = names::transaction(self.stage_of);
+        let (disk, parent) = (&self.core.disk, &self.core.control.stage);
+        match disk.make(parent, &name, &NewNode::Directory, PRIVATE_DIRECTORY) {
+            // A transaction that is nested in this one, or the outer one, was first.
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+        let stage = Arc::new(disk.open(parent, &name, Access::Directory)?);
         self.stage = Some(stage.clone());
         Ok(stage)
     }
@@ -34,8 +36,7 @@ impl<D: Disk> View<D> {
     }
 
     pub(crate) fn new_slot(&mut self) -> u64 {
-        self.next_slot += 1;
-        self.next_slot
+        self.numbers.new_slot()
     }
 
     pub(crate) fn staged_parent(&mut self, parent: StagedParent) -> Result<Arc<D::Handle>> {
@@ -98,16 +99,57 @@ impl<D: Disk> View<D> {
         Ok(handle)
     }
 
+    /// The staged file to change contents in: a copy of its own if another
+    /// state of the view needs the present one. `keep`: how much of it counts.
+    pub(super) fn staged_file_to_change(
+        &mut self,
+        id: NodeId,
+        keep: u64,
+    ) -> Result<Arc<D::Handle>> {
+        match self.staged(id)? {
+            Some(staged) if self.is_shared(&staged) => self.copy_staged(id, keep),
+            _ => self.staged_file(id),
+        }
+    }
+
+    fn copy_staged(&mut self, id: NodeId, keep: u64) -> Result<Arc<D::Handle>> {
+        let from = self.staged_file(id)?;
+        let (stage, name) = (self.stage()?, names::slot(self.new_slot()));
+        let disk = &self.core.disk;
+        let to = Arc::new(disk.create(&stage, &name, PRIVATE_FILE)?);
+        if let Err(errno) = copy_contents(disk, &from, &to, keep) {
+            // What is left goes with the staging directory.
+            let _ = disk.unlink(&stage, &name);
+            return Err(errno);
+        }
+        let staged = Staged {
+            parent: StagedParent::Slots,
+            name,
+            identity: None,
+        };
+        self.set_staged(id, staged)?;
+        let key = HandleKey::Staged(self.id, id);
+        self.core.handles.insert(key, to.clone());
+        Ok(to)
+    }
+
     /// The node is gone: nothing of it will be committed.
     pub(super) fn discard_staged(&mut self, id: NodeId, own: &Own) {
         self.core.handles.remove(HandleKey::Staged(self.id, id));
-        let Some(staged) = &own.staged else { return };
-        let removed =
-            self.staged_parent(staged.parent)
-                .and_then(|parent| match own.attributes.kind {
-                    Kind::Directory => self.core.disk.remove_directory(&parent, &staged.name),
-                    _ => self.core.disk.unlink(&parent, &staged.name),
-                });
+        if let Some(staged) = &own.staged
+            && !self.is_shared(staged)
+        {
+            self.remove_staged(staged, own.attributes.kind);
+        }
+    }
+
+    pub(super) fn remove_staged(&mut self, staged: &Staged, kind: Kind) {
+        let removed = self
+            .staged_parent(staged.parent)
+            .and_then(|parent| match kind {
+                Kind::Directory => self.core.disk.remove_directory(&parent, &staged.name),
+                _ => self.core.disk.unlink(&parent, &staged.name),
+            });
         if let Err(error) = removed {
             // It goes with the whole staging directory at the end.
             tracing::debug!(%error, name = ?staged.name, "a staged object is left over");
@@ -140,4 +182,25 @@ impl<D: Disk> View<D> {
         });
         Ok(())
     }
+}
+
+/// The first `keep` bytes, holes staying holes.
+fn copy_contents<D: Disk>(disk: &D, from: &D::Handle, to: &D::Handle, keep: u64) -> Result<()> {
+    let length = disk.stat(from)?.length.min(keep);
+    disk.set_length(to, length)?;
+    let mut at = 0;
+    while at < length {
+        let Some(run) = disk.next_data(from, at)? else {
+            break;
+        };
+        let end = run.offset.saturating_add(run.length).min(length);
+        at = at.max(run.offset);
+        while at < end {
+            match disk.copy_range((from, at), (to, at), end - at)? {
+                0 => return Err(Errno::IO),
+                copied => at += copied,
+            }
+        }
+    }
+    Ok(())
 }

@@ -20,17 +20,11 @@ pub(super) fn parse_name(bytes: &[u8]) -> Result<Name> {
 
 impl<D: Disk> View<D> {
     pub(crate) fn node(&self, id: NodeId) -> Result<&Node> {
-        self.nodes
-            .get(id.0 as usize)
-            .and_then(Option::as_ref)
-            .ok_or(Errno::STALE)
+        self.nodes.get(id).ok_or(Errno::STALE)
     }
 
     pub(super) fn node_mut(&mut self, id: NodeId) -> Result<&mut Node> {
-        self.nodes
-            .get_mut(id.0 as usize)
-            .and_then(Option::as_mut)
-            .ok_or(Errno::STALE)
+        self.nodes.get_mut(id).ok_or(Errno::STALE)
     }
 
     /// A directory that still has a name.
@@ -54,15 +48,29 @@ impl<D: Disk> View<D> {
     /// The answer that makes the kernel know the node.
     pub(super) fn entry(&mut self, node: NodeId) -> Result<Entry> {
         let attributes = self.attributes(node)?;
-        self.node_mut(node)?.lookups += 1;
+        self.raise_lookups(node);
         Ok(Entry { node, attributes })
     }
 
     pub fn forget(&mut self, id: NodeId, count: u64) {
-        if let Ok(node) = self.node_mut(id) {
-            node.lookups = node.lookups.saturating_sub(count);
+        if let Some(lookups) = self.lookups.get_mut(id.0 as usize) {
+            *lookups = lookups.saturating_sub(count);
             self.settle(id);
         }
+    }
+
+    fn raise_lookups(&mut self, id: NodeId) {
+        let place = id.0 as usize;
+        if self.lookups.len() <= place {
+            self.lookups.resize(place + 1, 0);
+        }
+        self.lookups[place] += 1;
+    }
+
+    /// The root is never forgotten.
+    pub(super) fn is_known(&self, id: NodeId) -> bool {
+        let lookups = self.lookups.get(id.0 as usize);
+        id == NodeId::ROOT || lookups.is_some_and(|lookups| *lookups > 0)
     }
 
     pub(crate) fn child(&mut self, parent: NodeId, name: &Name) -> Result<Option<NodeId>> {
@@ -80,13 +88,13 @@ impl<D: Disk> View<D> {
 
     fn node_of_base(&mut self, found: Found, parent: NodeId, name: &Name) -> NodeId {
         let serial = found.base.serial;
-        if let Some(known) = self.by_base.get(&serial).copied() {
+        if let Some(known) = self.nodes.by_base.get(&serial).copied() {
             self.renew_place(known, parent, name);
             return known;
         }
         let kind = found.base.kind;
         let id = self.insert(kind, Some(found.base), Some((parent, name.clone())));
-        self.by_base.insert(serial, id);
+        self.nodes.by_base.insert(serial, id);
         id
     }
 
@@ -128,10 +136,7 @@ impl<D: Disk> View<D> {
         base: Option<Arc<Base>>,
         place: Option<(NodeId, Name)>,
     ) -> NodeId {
-        let id = self.free.pop().unwrap_or_else(|| {
-            self.nodes.push(None);
-            NodeId(self.nodes.len() as u64 - 1)
-        });
+        let id = self.new_id();
         let (parent, name) = match place {
             Some((parent, name)) => (parent, Some(name)),
             None => (NodeId::ROOT, None),
@@ -144,13 +149,12 @@ impl<D: Disk> View<D> {
             base,
             parent,
             name,
-            lookups: 0,
             told: None,
             children: 0,
             listed: 0,
             own: None,
         };
-        self.nodes[id.0 as usize] = Some(node);
+        self.nodes.put(id, Arc::new(node));
         id
     }
 
@@ -168,20 +172,18 @@ impl<D: Disk> View<D> {
     pub(super) fn settle(&mut self, mut id: NodeId) {
         while id != NodeId::ROOT {
             let Ok(node) = self.node(id) else { return };
-            if !node.is_disposable() {
+            if self.is_known(id) || !node.is_disposable() || self.is_kept_for_outer(id, node) {
                 return;
             }
-            let Some(node) = self.nodes[id.0 as usize].take() else {
+            let Some(node) = self.nodes.take(id) else {
                 return;
             };
-            if let Some(base) = &node.base {
-                self.by_base.remove(&base.serial);
-            }
             if let Some(own) = &node.own {
-                self.changed.remove(&id);
                 self.discard_staged(id, own);
             }
-            self.free.push(id);
+            if !self.is_forked() {
+                self.free.push(id);
+            }
             id = node.parent;
             if let Ok(parent) = self.node_mut(id) {
                 parent.children -= 1;
@@ -202,14 +204,15 @@ impl<D: Disk> View<D> {
                 body: OwnBody::Unchanged,
                 staged: None,
             };
-            self.node_mut(id)?.own = Some(Box::new(own));
-            self.changed.insert(id);
+            self.node_mut(id)?.own = Some(Arc::new(own));
+            self.mark_changed(id);
         }
-        self.node_mut(id)?.own.as_deref_mut().ok_or(Errno::STALE)
+        let own = self.node_mut(id)?.own.as_mut();
+        own.map(Arc::make_mut).ok_or(Errno::STALE)
     }
 
     pub(super) fn mark_changed(&mut self, id: NodeId) {
-        self.changed.insert(id);
+        self.nodes.changed.insert(id);
     }
 
     pub(super) fn delta_mut(&mut self, id: NodeId) -> Result<&mut DirectoryDelta> {

@@ -2,6 +2,7 @@
 //! that are done to both.
 #![allow(dead_code)] // Each test uses a part of it.
 
+pub mod cache;
 pub mod failing;
 pub mod model;
 pub mod trees;

@@ -1,0 +1,151 @@
+//! Transactions within transactions, and savepoints: see `view::fork`.
+//!
+//! A nested transaction has a view over the outer one's and shares its
+//! snapshot. Its commit is not logged and not validated against the base: that
+//! is done when the outermost one commits. One transaction at a time can be
+//! nested in another.
+
+use std::sync::Arc;
+
+use atomdir_disk::Disk;
+
+use crate::commit::Committed;
+use crate::error::{BeginError, ChangedBy, CommitError, Conflict, ConflictKind, SavepointError};
+use crate::ids::TransactionId;
+use crate::lock;
+use crate::options::BeginOptions;
+use crate::store::Store;
+use crate::transaction::Transaction;
+use crate::view::{Outdated, View};
+
+impl<D: Disk> Store<D> {
+    /// Begins a transaction that sees what the outer one sees now. Isolation
+    /// and durability are the outer one's.
+    pub fn begin_nested(
+        &self,
+        outer: &Arc<Transaction<D>>,
+        options: BeginOptions,
+    ) -> Result<Arc<Transaction<D>>, BeginError> {
+        self.refuse_if_poisoned()?;
+        self.reserve_ids()?;
+        let options = BeginOptions {
+            isolation: outer.isolation(),
+            durability: outer.durability(),
+            ..options
+        };
+        let mut guard = lock(&outer.view);
+        let view = guard.as_mut().ok_or(BeginError::Ended)?;
+        if let Some(nested) = view.nested() {
+            return Err(BeginError::Nested { nested });
+        }
+        let mut open = lock(&self.0.open);
+        let id = open.new_id();
+        let view = view.begin_nested(id);
+        let transaction = Arc::new(Transaction::nested(outer, view, options));
+        open.by_id.insert(id, transaction.clone());
+        Ok(transaction)
+    }
+
+    pub(crate) fn commit_nested(
+        &self,
+        outer: &Transaction<D>,
+        transaction: &Transaction<D>,
+    ) -> Result<Committed, CommitError> {
+        self.refuse_if_poisoned()?;
+        let mut outer_guard = lock(&outer.view);
+        let outer_view = outer_guard.as_mut().ok_or(CommitError::Ended)?;
+        let mut guard = lock(&transaction.view);
+        let view = guard.as_mut().ok_or(CommitError::Ended)?;
+        if let Some(nested) = view.nested() {
+            return Err(CommitError::Nested { nested });
+        }
+        let conflicts = outer_view.conflicts_with_nested(view);
+        if !conflicts.is_empty() {
+            let by = ChangedBy::Outer {
+                transaction: outer.id(),
+            };
+            let conflict = |path| Conflict {
+                path,
+                what: ConflictKind::Outer,
+                by: by.clone(),
+            };
+            let conflicts = conflicts.into_iter().map(conflict).collect();
+            return Err(CommitError::Conflict(conflicts));
+        }
+        let changes = view.changes().map_or(0, |lines| lines.len() as u64);
+        let outdated = guard.take().map(|view| outer_view.take_nested(view));
+        drop((guard, outer_guard));
+        self.ended(transaction.id());
+        Ok(Committed {
+            sequence: None,
+            changes,
+            outdated: outdated.unwrap_or_default(),
+        })
+    }
+
+    /// The view of a transaction that is to be aborted; none is nested in it
+    /// any more. `None`: it has ended.
+    pub(crate) fn take_view(&self, transaction: &Transaction<D>) -> Option<View<D>> {
+        loop {
+            let nested = {
+                let mut guard = lock(&transaction.view);
+                match guard.as_ref()?.nested() {
+                    None => return guard.take(),
+                    Some(nested) => nested,
+                }
+            };
+            // It may just have ended by itself.
+            if let Some(nested) = self.transaction(nested) {
+                self.abort(&nested);
+            }
+        }
+    }
+
+    pub(crate) fn drop_nested(&self, outer: &Transaction<D>, view: View<D>) {
+        let id = view.id;
+        if let Some(outer_view) = lock(&outer.view).as_mut() {
+            outer_view.drop_nested(view);
+        }
+        self.ended(id);
+    }
+}
+
+impl<D: Disk> Transaction<D> {
+    /// The open transaction that is nested in this one.
+    pub fn nested_in_it(&self) -> Option<TransactionId> {
+        lock(&self.view).as_ref()?.nested()
+    }
+
+    /// Names the present state, to go back to; an older one of that name is
+    /// forgotten.
+    pub fn set_savepoint(&self, name: &[u8]) -> Result<(), SavepointError> {
+        self.with_savepoints(|view| {
+            view.set_savepoint(name);
+            Ok(())
+        })
+    }
+
+    /// Makes everything as it was at the savepoint, which stays; later ones go.
+    /// Returns what caches of the view must forget.
+    pub fn roll_back(&self, name: &[u8]) -> Result<Vec<Outdated>, SavepointError> {
+        self.with_savepoints(|view| view.roll_back(name).ok_or(SavepointError::NoSuchSavepoint))
+    }
+
+    /// The names of the savepoints, oldest first.
+    pub fn savepoints(&self) -> Vec<Vec<u8>> {
+        let guard = lock(&self.view);
+        guard.as_ref().map_or_else(Vec::new, View::savepoints)
+    }
+
+    fn with_savepoints<T>(
+        &self,
+        act: impl FnOnce(&mut View<D>) -> Result<T, SavepointError>,
+    ) -> Result<T, SavepointError> {
+        let mut guard = lock(&self.view);
+        let view = guard.as_mut().ok_or(SavepointError::Ended)?;
+        match view.nested() {
+            Some(nested) => Err(SavepointError::Nested { nested }),
+            None => act(view),
+        }
+    }
+}

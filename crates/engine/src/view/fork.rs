@@ -1,0 +1,427 @@
+//! Other states of a view: its savepoints, and the views of transactions that
+//! are nested in it.
+//!
+//! A state is a value ([`Nodes`]) together with staged files. Saving one, or
+//! beginning a nested transaction, clones the value; staged files are shared,
+//! and copied when one of those who share them first changes them. So nesting
+//! costs what the view has nodes, and nothing of the contents.
+//!
+//! While a nested view is open, names in the outer one stay as they are;
+//! contents and attributes of files may be changed, as a command's redirected
+//! output is. A commit of the nested one puts its nodes in place of the outer
+//! one's: nothing on disk moves.
+//!
+//! Invariants
+//! 1. While there is another state, no node id and no slot is given twice: a
+//!    node that two states have is the same object in both.
+//! 2. A staged file that another state may need is neither changed nor removed.
+//! 3. A nested view keeps each node that holds changes and that the outer view
+//!    may know, so that it can take the place of the outer view's.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use atomdir_disk::{Disk, Errno, Name, Result};
+
+use super::View;
+use super::node::{DirectoryDelta, Node, Staged, StagedParent};
+use super::nodes::Nodes;
+use crate::ids::{NodeId, TransactionId};
+use crate::names;
+
+/// The numbers that all views over one staging directory give.
+pub(crate) struct Numbers {
+    next_node: AtomicU64,
+    last_slot: AtomicU64,
+}
+
+impl Numbers {
+    pub fn new() -> Numbers {
+        Numbers {
+            next_node: AtomicU64::new(NodeId::ROOT.0 + 1),
+            last_slot: AtomicU64::new(0),
+        }
+    }
+
+    pub fn new_slot(&self) -> u64 {
+        self.last_slot.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn new_node(&self) -> NodeId {
+        NodeId(self.next_node.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn mark(&self) -> Mark {
+        Mark {
+            next_node: self.next_node.load(Ordering::Relaxed),
+            last_slot: self.last_slot.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// A moment in the giving of numbers.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    next_node: u64,
+    last_slot: u64,
+}
+
+impl Mark {
+    fn is_after(&self, staged: &Staged) -> bool {
+        // What has no slot was placed by a commit that failed: only an
+        // outermost transaction without savepoints is committed to the base.
+        staged.parent != StagedParent::Slots
+            || names::slot_number(&staged.name).is_none_or(|slot| slot <= self.last_slot)
+    }
+}
+
+struct State {
+    nodes: Nodes,
+    mark: Mark,
+}
+
+/// From the oldest to the newest: where the outer view was left, savepoints,
+/// where a nested view left this one.
+#[derive(Default)]
+pub(super) struct Forks {
+    outer: Option<Mark>,
+    savepoints: Vec<(Vec<u8>, State)>,
+    nested: Option<(TransactionId, State)>,
+}
+
+impl Forks {
+    fn newest(&self) -> Option<Mark> {
+        let nested = self.nested.as_ref().map(|(_, state)| state.mark);
+        let saved = || self.savepoints.last().map(|(_, state)| state.mark);
+        nested.or_else(saved).or(self.outer)
+    }
+
+    fn states(&self) -> impl Iterator<Item = &Nodes> {
+        let saved = self.savepoints.iter().map(|(_, state)| &state.nodes);
+        saved.chain(self.nested.iter().map(|(_, state)| &state.nodes))
+    }
+}
+
+/// What a cache of a view must forget, as it was changed behind its back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outdated {
+    /// Attributes, contents or listing.
+    Node(NodeId),
+    /// What a name leads to.
+    Entry(NodeId, Name),
+}
+
+impl<D: Disk> View<D> {
+    pub fn nested(&self) -> Option<TransactionId> {
+        self.forks.nested.as_ref().map(|(id, _)| *id)
+    }
+
+    /// Names stay as they are while a nested transaction is open.
+    pub fn refuse_while_nested(&self) -> Result<()> {
+        match self.forks.nested {
+            Some(_) => Err(Errno::BUSY),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn is_forked(&self) -> bool {
+        self.forks.newest().is_some()
+    }
+
+    pub(super) fn new_id(&mut self) -> NodeId {
+        let reused = if self.is_forked() {
+            None
+        } else {
+            self.free.pop()
+        };
+        reused.unwrap_or_else(|| self.numbers.new_node())
+    }
+
+    /// See the second invariant.
+    pub(super) fn is_shared(&self, staged: &Staged) -> bool {
+        let newest = self.forks.newest();
+        newest.is_some_and(|mark| mark.is_after(staged))
+    }
+
+    /// See the third invariant.
+    pub(super) fn is_kept_for_outer(&self, id: NodeId, node: &Node) -> bool {
+        self.forks.outer.is_some_and(|mark| {
+            node.own.is_some() && (node.base.is_some() || id.0 < mark.next_node)
+        })
+    }
+
+    fn state(&self) -> State {
+        State {
+            nodes: self.nodes.clone(),
+            mark: self.numbers.mark(),
+        }
+    }
+
+    /// A view over this one.
+    pub fn begin_nested(&mut self, id: TransactionId) -> View<D> {
+        let state = self.state();
+        let nested = View {
+            core: self.core.clone(),
+            id,
+            at: self.at,
+            nodes: self.nodes.clone(),
+            lookups: Vec::new(),
+            free: Vec::new(),
+            numbers: self.numbers.clone(),
+            forks: Forks {
+                outer: Some(state.mark),
+                ..Forks::default()
+            },
+            stage_of: self.stage_of,
+            stage: self.stage.clone(),
+            next_inode: self.next_inode,
+        };
+        self.forks.nested = Some((id, state));
+        nested
+    }
+
+    /// Paths of what was changed here and in the nested view since it began.
+    pub fn conflicts_with_nested(&self, nested: &View<D>) -> Vec<Vec<u8>> {
+        let Some((_, begun)) = &self.forks.nested else {
+            return Vec::new();
+        };
+        let changed = self.changed_since(&begun.nodes);
+        let is_conflict = |id: &NodeId| {
+            let base = self.nodes.get(*id).and_then(|node| node.base.as_ref());
+            let known = base.and_then(|base| nested.nodes.by_base.get(&base.serial));
+            let there = known.copied().unwrap_or(*id);
+            !nested.nodes.is_same_own(&begun.nodes, there)
+        };
+        let conflicts = changed.into_iter().filter(is_conflict);
+        conflicts.map(|id| self.path(id)).collect()
+    }
+
+    fn changed_since(&self, begun: &Nodes) -> Vec<NodeId> {
+        let changed = self.changed_nodes();
+        changed
+            .filter(|id| !self.nodes.is_same_own(begun, *id))
+            .collect()
+    }
+
+    /// The nested view's changes become this view's.
+    pub fn take_nested(&mut self, nested: View<D>) -> Vec<Outdated> {
+        let Some((_, begun)) = self.forks.nested.take() else {
+            return Vec::new();
+        };
+        let changed_here = self.changed_since(&begun.nodes);
+        self.stage = self.stage.take().or(nested.stage);
+        self.next_inode = nested.next_inode;
+        let left: Vec<Nodes> = nested.forks.into_states();
+        let old = self.replace(nested.nodes, &changed_here);
+        let outdated = self.outdated(&old);
+        self.discard_unneeded(left.iter().chain([&old, &begun.nodes]));
+        self.settle_all();
+        outdated
+    }
+
+    /// The nested view is given up.
+    pub fn drop_nested(&mut self, nested: View<D>) {
+        let begun = self.forks.nested.take();
+        self.stage = self.stage.take().or(nested.stage);
+        let left = nested.forks.into_states();
+        let begun = begun.iter().map(|(_, state)| &state.nodes);
+        self.discard_unneeded(left.iter().chain([&nested.nodes]).chain(begun));
+        self.settle_all();
+    }
+
+    /// Names the present state; one of that name is forgotten.
+    pub fn set_savepoint(&mut self, name: &[u8]) {
+        self.release_savepoint(name);
+        let state = self.state();
+        self.forks.savepoints.push((name.to_vec(), state));
+    }
+
+    pub fn savepoints(&self) -> Vec<Vec<u8>> {
+        let savepoints = self.forks.savepoints.iter();
+        savepoints.map(|(name, _)| name.clone()).collect()
+    }
+
+    fn release_savepoint(&mut self, name: &[u8]) {
+        let mut all = std::mem::take(&mut self.forks.savepoints);
+        let found = all.iter().position(|(known, _)| known == name);
+        let released = found.map(|place| all.remove(place));
+        self.forks.savepoints = all;
+        self.discard_unneeded(released.iter().map(|(_, state)| &state.nodes));
+    }
+
+    pub fn release_savepoints(&mut self) {
+        let released = std::mem::take(&mut self.forks.savepoints);
+        if released.is_empty() {
+            return;
+        }
+        self.discard_unneeded(released.iter().map(|(_, state)| &state.nodes));
+        self.settle_all();
+    }
+
+    /// Back to a savepoint, which stays; later ones go. `None`: there is none
+    /// of that name.
+    pub fn roll_back(&mut self, name: &[u8]) -> Option<Vec<Outdated>> {
+        let mut savepoints = self.forks.savepoints.iter();
+        let place = savepoints.position(|(known, _)| known == name)?;
+        let later = self.forks.savepoints.split_off(place + 1);
+        let saved = self.forks.savepoints[place].1.nodes.clone();
+        let old = self.replace(saved, &[]);
+        let outdated = self.outdated(&old);
+        let later = later.iter().map(|(_, state)| &state.nodes);
+        self.discard_unneeded(later.chain([&old]));
+        self.settle_all();
+        Some(outdated)
+    }
+
+    /// Puts other nodes in place of the present ones, with the ids that the
+    /// kernel knows, and with the changes that the present nodes `kept` hold.
+    fn replace(&mut self, mut new: Nodes, kept: &[NodeId]) -> Nodes {
+        self.core.handles.remove_transaction(self.id);
+        let known = (1..self.lookups.len() as u64).map(NodeId);
+        let known = known.filter(|id| self.is_known(*id)).chain(kept.to_vec());
+        let missing: Vec<NodeId> = known.filter(|id| new.get(*id).is_none()).collect();
+        let mut new_ids = HashMap::new();
+        for id in &missing {
+            let base = self.nodes.get(*id).and_then(|node| node.base.as_ref());
+            if let Some(there) = base.and_then(|base| new.by_base.get(&base.serial)) {
+                new_ids.insert(*there, *id);
+            }
+        }
+        new.renumber(&new_ids);
+        let old = std::mem::replace(&mut self.nodes, new);
+        let origins = old.origins();
+        for id in missing {
+            self.restore(&old, id, &origins);
+        }
+        for id in kept {
+            if let (Some(own), Some(node)) = (old.own(*id), self.nodes.get_mut(*id)) {
+                node.own = Some(own.clone());
+                self.nodes.changed.insert(*id);
+            }
+        }
+        old
+    }
+
+    /// A node of the base that the kernel knows goes on, as the snapshot has it.
+    fn restore(&mut self, old: &Nodes, id: NodeId, origins: &HashMap<u64, (NodeId, Name)>) {
+        let Some(node) = old.get(id) else { return };
+        let Some(base) = &node.base else { return };
+        if self.nodes.get(id).is_some() {
+            return;
+        }
+        let here = || Some((node.parent, node.name.clone()?));
+        let original = origins.get(&base.serial).cloned();
+        let place = node.own().and(original).or_else(here);
+        let parent = match &place {
+            Some((parent, _)) => self.restored_parent(old, *parent, origins),
+            None => NodeId::ROOT,
+        };
+        self.nodes.by_base.insert(base.serial, id);
+        let restored = Node {
+            kind: node.kind,
+            base: Some(base.clone()),
+            parent,
+            name: place.map(|(_, name)| name),
+            told: node.told,
+            children: 0,
+            listed: 0,
+            own: None,
+        };
+        self.nodes.put(id, Arc::new(restored));
+        if let Some(parent) = self.nodes.get_mut(parent) {
+            parent.children += 1;
+        }
+    }
+
+    fn restored_parent(
+        &mut self,
+        old: &Nodes,
+        id: NodeId,
+        origins: &HashMap<u64, (NodeId, Name)>,
+    ) -> NodeId {
+        if self.nodes.get(id).is_some() {
+            return id;
+        }
+        let base = old.get(id).and_then(|node| node.base.as_ref());
+        let by_base = base.and_then(|base| self.nodes.by_base.get(&base.serial));
+        if let Some(known) = by_base {
+            return *known;
+        }
+        self.restore(old, id, origins);
+        self.nodes.get(id).map_or(NodeId::ROOT, |_| id)
+    }
+
+    /// What differs from the old nodes, as far as the kernel knows of it.
+    fn outdated(&self, old: &Nodes) -> Vec<Outdated> {
+        let mut outdated = Vec::new();
+        let known = (1..self.lookups.len().max(2) as u64).map(NodeId);
+        for id in known.filter(|id| self.is_known(*id)) {
+            if self.nodes.get(id).is_some() && self.nodes.is_same_own(old, id) {
+                continue;
+            }
+            outdated.push(Outdated::Node(id));
+            let before = old.get(id).and_then(Node::directory_delta);
+            let after = self.nodes.get(id).and_then(Node::directory_delta);
+            let names = changed_names(before, after).into_iter();
+            outdated.extend(names.map(|name| Outdated::Entry(id, name)));
+        }
+        outdated
+    }
+
+    /// Removes the staged objects of states that have gone, but those that one
+    /// that is left needs.
+    fn discard_unneeded<'a>(&mut self, gone: impl Iterator<Item = &'a Nodes>) {
+        let gone: HashSet<(Staged, atomdir_disk::Kind)> = gone
+            .flat_map(Nodes::staged)
+            .map(|(staged, kind)| (staged.clone(), kind))
+            .collect();
+        if gone.is_empty() {
+            return;
+        }
+        let place = |staged: &Staged| (staged.parent, staged.name.clone());
+        let states = self.forks.states().chain([&self.nodes]);
+        let needed: HashSet<(StagedParent, Name)> = states
+            .flat_map(Nodes::staged)
+            .map(|(staged, _)| place(staged))
+            .collect();
+        for (staged, kind) in gone {
+            let is_outer = self.forks.outer.is_some_and(|mark| mark.is_after(&staged));
+            if !needed.contains(&place(&staged)) && !is_outer {
+                self.remove_staged(&staged, kind);
+            }
+        }
+    }
+
+    /// Lets all nodes go that are not needed, and ids be given again if no
+    /// other state has them.
+    fn settle_all(&mut self) {
+        let ids: Vec<NodeId> = self.nodes.ids().collect();
+        for id in ids {
+            self.settle(id);
+        }
+        if self.is_forked() {
+            return;
+        }
+        let end = self.numbers.mark().next_node;
+        let is_free = |id: &NodeId| self.nodes.get(*id).is_none() && !self.is_known(*id);
+        self.free = (1..end).map(NodeId).filter(is_free).collect();
+    }
+}
+
+impl Forks {
+    fn into_states(self) -> Vec<Nodes> {
+        let saved = self.savepoints.into_iter().map(|(_, state)| state.nodes);
+        saved.collect()
+    }
+}
+
+fn changed_names(before: Option<&DirectoryDelta>, after: Option<&DirectoryDelta>) -> Vec<Name> {
+    let named = |delta: Option<&DirectoryDelta>, name: &Name| {
+        delta.and_then(|delta| delta.entries.get(name).map(|entry| entry.now))
+    };
+    let all = [before, after].into_iter().flatten();
+    let names: HashSet<&Name> = all.flat_map(|delta| delta.entries.keys()).collect();
+    let differs = |name: &&Name| named(before, name) != named(after, name);
+    names.into_iter().filter(differs).cloned().collect()
+}

@@ -1,0 +1,152 @@
+//! The nodes of a view as a value: a clone shares every node until it changes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use atomdir_disk::{Kind, Name};
+
+use super::node::{DirectoryDelta, Node, Own, OwnBody, Staged};
+use crate::base::Base;
+use crate::ids::NodeId;
+
+#[derive(Clone)]
+pub(crate) struct Nodes {
+    /// Indexed by node id; 0 is never used.
+    by_id: Vec<Option<Arc<Node>>>,
+    pub by_base: HashMap<u64, NodeId>,
+    /// Nodes with changes of their own.
+    pub changed: BTreeSet<NodeId>,
+    /// Base objects that have no name left in the view, by serial.
+    pub dying: BTreeMap<u64, Arc<Base>>,
+}
+
+impl Nodes {
+    pub fn new(root: &Arc<Base>) -> Nodes {
+        let mut nodes = Nodes {
+            by_id: Vec::new(),
+            by_base: HashMap::from([(root.serial, NodeId::ROOT)]),
+            changed: BTreeSet::new(),
+            dying: BTreeMap::new(),
+        };
+        let root = Node {
+            kind: Kind::Directory,
+            base: Some(root.clone()),
+            parent: NodeId::ROOT,
+            name: None,
+            told: None,
+            children: 0,
+            listed: 0,
+            own: None,
+        };
+        nodes.put(NodeId::ROOT, Arc::new(root));
+        nodes
+    }
+
+    pub fn get(&self, id: NodeId) -> Option<&Node> {
+        self.by_id.get(id.0 as usize)?.as_deref()
+    }
+
+    pub fn get_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+        self.by_id
+            .get_mut(id.0 as usize)?
+            .as_mut()
+            .map(Arc::make_mut)
+    }
+
+    pub fn put(&mut self, id: NodeId, node: Arc<Node>) {
+        let place = id.0 as usize;
+        if self.by_id.len() <= place {
+            self.by_id.resize(place + 1, None);
+        }
+        self.by_id[place] = Some(node);
+    }
+
+    pub fn take(&mut self, id: NodeId) -> Option<Arc<Node>> {
+        let node = self.by_id.get_mut(id.0 as usize)?.take()?;
+        if let Some(base) = &node.base {
+            self.by_base.remove(&base.serial);
+        }
+        self.changed.remove(&id);
+        Some(node)
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let places = self.by_id.iter().enumerate();
+        places.filter_map(|(place, node)| node.is_some().then_some(NodeId(place as u64)))
+    }
+
+    pub fn own(&self, id: NodeId) -> Option<&Arc<Own>> {
+        self.get(id)?.own.as_ref()
+    }
+
+    /// Whether the node has the very changes that it has in the other.
+    pub fn is_same_own(&self, other: &Nodes, id: NodeId) -> bool {
+        match (self.own(id), other.own(id)) {
+            (None, None) => true,
+            (Some(one), Some(two)) => Arc::ptr_eq(one, two),
+            _ => false,
+        }
+    }
+
+    /// Staged objects, and what they are.
+    pub fn staged(&self) -> impl Iterator<Item = (&Staged, Kind)> {
+        let owns = self.changed.iter().filter_map(|id| self.own(*id));
+        owns.filter_map(|own| Some((own.staged.as_ref()?, own.attributes.kind)))
+    }
+
+    /// The entries of the base that differ, by the serial of what they named.
+    pub fn origins(&self) -> HashMap<u64, (NodeId, Name)> {
+        let mut origins = HashMap::new();
+        for id in &self.changed {
+            let delta = self.get(*id).and_then(Node::directory_delta);
+            for (name, entry) in delta.into_iter().flat_map(|delta| &delta.entries) {
+                if let Some(before) = &entry.before {
+                    origins.insert(before.serial, (*id, name.clone()));
+                }
+            }
+        }
+        origins
+    }
+
+    /// Gives nodes other ids, which must be free.
+    pub fn renumber(&mut self, new_ids: &HashMap<NodeId, NodeId>) {
+        if new_ids.is_empty() {
+            return;
+        }
+        let renumbered = |id: &NodeId| new_ids.get(id).copied();
+        for (old, new) in new_ids {
+            if let Some(node) = self.by_id.get_mut(old.0 as usize).and_then(Option::take) {
+                self.put(*new, node);
+            }
+        }
+        for node in self.by_id.iter_mut().flatten() {
+            if let Some(parent) = renumbered(&node.parent) {
+                Arc::make_mut(node).parent = parent;
+            }
+            let names_one = |delta: &DirectoryDelta| {
+                let mut named = delta.entries.values().filter_map(|entry| entry.now);
+                named.any(|id| new_ids.contains_key(&id))
+            };
+            if node.directory_delta().is_some_and(names_one) {
+                renumber_entries(Arc::make_mut(node), new_ids);
+            }
+        }
+        for id in self.by_base.values_mut() {
+            *id = renumbered(id).unwrap_or(*id);
+        }
+        let changed = std::mem::take(&mut self.changed);
+        self.changed = changed
+            .into_iter()
+            .map(|id| renumbered(&id).unwrap_or(id))
+            .collect();
+    }
+}
+
+fn renumber_entries(node: &mut Node, new_ids: &HashMap<NodeId, NodeId>) {
+    let Some(own) = node.own.as_mut() else { return };
+    if let OwnBody::Directory(delta) = &mut Arc::make_mut(own).body {
+        for entry in delta.entries.values_mut() {
+            entry.now = entry.now.map(|id| new_ids.get(&id).copied().unwrap_or(id));
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Random histories of nested transactions and savepoints against a model: a
+//! nested transaction sees the outer one's state, aborts alone and becomes part
+//! of it; a rollback brings the state of the savepoint back; a cache that
+//! forgets what it is told to shows the same. `ATOMDIR_SEED=n` replays one run.
+
+mod support;
+
+use std::sync::Arc;
+
+use atomdir_disk::{Errno, LinuxDisk};
+use atomdir_engine::{
+    BeginError, BeginOptions, ChangedBy, CommitError, Durability, Isolation, NewNode, NodeId,
+    SetAttributes, Store, Transaction,
+};
+
+use support::cache::Cache;
+use support::model::{CALLER, Model, Tree};
+use support::trees::{tree_of_base, tree_of_view};
+use support::{Random, Scratch, begin, create, open, seeds};
+
+type Open = Arc<Transaction<LinuxDisk>>;
+
+fn nest(store: &Store<LinuxDisk>, outer: &Open) -> Result<Open, BeginError> {
+    let options = BeginOptions {
+        owner: 0,
+        isolation: Isolation::Snapshot,
+        durability: Durability::Durable,
+        label: b"nested".to_vec(),
+    };
+    store.begin_nested(outer, options)
+}
+
+struct History<'a> {
+    store: &'a Store<LinuxDisk>,
+    scratch: &'a Scratch,
+    random: Random,
+    seed: u64,
+    /// What the base must show all along.
+    base: Tree,
+}
+
+impl History<'_> {
+    fn play(&mut self, open: &Open, mut model: Model, depth: usize) -> Model {
+        let mut cache = Cache::default();
+        let mut savepoints: Vec<(Vec<u8>, Model)> = Vec::new();
+        for _ in 0..1 + self.random.below(6) {
+            match self.random.below(8) {
+                0 | 1 => {
+                    let name = vec![b'x' + self.random.below(3) as u8];
+                    open.set_savepoint(&name).expect("a savepoint can be set");
+                    savepoints.retain(|(known, _)| *known != name);
+                    savepoints.push((name, model.clone()));
+                }
+                2 | 3 if !savepoints.is_empty() => {
+                    self.check(open, &mut cache, &model);
+                    let place = self.random.below(savepoints.len());
+                    savepoints.truncate(place + 1);
+                    let (name, saved) = savepoints[place].clone();
+                    let outdated = open.roll_back(&name).expect("the savepoint is there");
+                    cache.forget(&outdated);
+                    model = saved;
+                }
+                4 | 5 if depth < 3 => {
+                    self.check(open, &mut cache, &model);
+                    model = self.nested(open, model, depth, &mut cache);
+                }
+                _ => {
+                    for _ in 0..1 + self.random.below(12) {
+                        model.step(&mut self.random, open);
+                    }
+                    cache.clear();
+                    if self.random.below(3) == 0 {
+                        cache.drop_nodes(open);
+                    }
+                }
+            }
+            self.check(open, &mut cache, &model);
+            let names: Vec<_> = savepoints.iter().map(|(name, _)| name.clone()).collect();
+            assert_eq!(open.savepoints(), names);
+        }
+        cache.drop_nodes(open);
+        model
+    }
+
+    fn nested(&mut self, open: &Open, model: Model, depth: usize, cache: &mut Cache) -> Model {
+        if self.random.below(2) == 0 {
+            cache.drop_nodes(open);
+        }
+        let nested = nest(self.store, open).expect("one can be nested");
+        assert_eq!(open.nested_in_it(), Some(nested.id()));
+        assert_eq!(tree_of_view(&nested), model.tree(), "seed {}", self.seed);
+        let after = self.play(&nested, model.clone(), depth + 1);
+        // The outer one reads meanwhile, and sees nothing of it.
+        self.check(open, cache, &model);
+        if self.random.below(3) == 0 {
+            self.store.abort(&nested);
+            return model;
+        }
+        let committed = self.store.commit(&nested).expect("nobody is in the way");
+        assert_eq!(committed.sequence, None);
+        cache.forget(&committed.outdated);
+        after
+    }
+
+    fn check(&self, open: &Open, cache: &mut Cache, model: &Model) {
+        let seed = self.seed;
+        let wanted = model.tree();
+        assert_eq!(tree_of_view(open), wanted, "the view, seed {seed}");
+        assert_eq!(cache.tree(open), wanted, "through the cache, seed {seed}");
+        let base = tree_of_base(&self.scratch.0);
+        assert_eq!(base, self.base, "the base, seed {seed}");
+    }
+}
+
+#[test]
+fn nested_transactions_and_savepoints_come_out_as_in_the_model() {
+    for seed in seeds(60) {
+        println!("ATOMDIR_SEED={seed}");
+        let scratch = Scratch::new();
+        create(&scratch.0);
+        let store = open(&scratch.0);
+        let mut model = Model::new();
+        let mut history = History {
+            store: &store,
+            scratch: &scratch,
+            random: Random::new(seed),
+            seed,
+            base: Tree::new(),
+        };
+        for _ in 0..4 {
+            let transaction = begin(&store);
+            let after = history.play(&transaction, model.clone(), 0);
+            if history.random.below(4) == 0 {
+                store.abort(&transaction);
+            } else {
+                store.commit(&transaction).expect("nobody is in the way");
+                model = after;
+            }
+            history.base = model.tree();
+            assert_eq!(tree_of_base(&scratch.0), history.base, "seed {seed}");
+        }
+        drop(store);
+        let store = open(&scratch.0);
+        assert_eq!(tree_of_base(&scratch.0), model.tree(), "seed {seed}");
+        assert_eq!(store.check().problems, Vec::<String>::new(), "seed {seed}");
+    }
+}
+
+fn file(view: &Open, name: &[u8], contents: &[u8]) -> NodeId {
+    let node = match view.lookup(NodeId::ROOT, name) {
+        Ok(found) => found.node,
+        Err(_) => {
+            let made = view.create(NodeId::ROOT, name, NewNode::File, 0o644, 0, CALLER);
+            made.expect("a file is made").node
+        }
+    };
+    let cut = SetAttributes {
+        length: Some(0),
+        ..Default::default()
+    };
+    view.set_attributes(node, cut, CALLER)
+        .expect("a file is cut");
+    view.write(node, 0, contents, false)
+        .expect("a file is written");
+    node
+}
+
+fn contents(view: &Open, name: &[u8]) -> Vec<u8> {
+    let found = view.lookup(NodeId::ROOT, name).expect("it is there");
+    let mut contents = vec![0; found.attributes.length as usize];
+    view.read(found.node, 0, &mut contents, CALLER)
+        .expect("a file is read");
+    contents
+}
+
+#[test]
+fn while_one_is_nested_names_stay_and_open_files_can_be_written() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    std::fs::write(scratch.0.join("old"), "old").expect("the base can be written");
+    let store = open(&scratch.0);
+    let outer = begin(&store);
+    let output = file(&outer, b"output", b"");
+    let nested = nest(&store, &outer).expect("one can be nested");
+    assert!(matches!(
+        nest(&store, &outer),
+        Err(BeginError::Nested { .. })
+    ));
+    assert!(matches!(
+        store.commit(&outer),
+        Err(CommitError::Nested { .. })
+    ));
+    assert!(outer.set_savepoint(b"now").is_err());
+    let created = outer.create(NodeId::ROOT, b"new", NewNode::File, 0o644, 0, CALLER);
+    assert_eq!(created.map(|_| ()), Err(Errno::BUSY));
+    assert_eq!(outer.unlink(NodeId::ROOT, b"output"), Err(Errno::BUSY));
+
+    outer
+        .write(output, 0, b"redirected", false)
+        .expect("written");
+    // Found by the outer one only now, and by the nested one by itself.
+    file(&outer, b"old", b"changed outside the nested one");
+    file(&nested, b"made", b"made");
+    assert_eq!(contents(&nested, b"output"), b"");
+    assert_eq!(contents(&nested, b"old"), b"old");
+    store.commit(&nested).expect("they changed different files");
+    assert_eq!(contents(&outer, b"output"), b"redirected");
+    assert_eq!(contents(&outer, b"made"), b"made");
+    store.commit(&outer).expect("nobody is in the way");
+    let base = |name: &str| std::fs::read(scratch.0.join(name)).expect("it is in the base");
+    assert_eq!(base("output"), b"redirected");
+    assert_eq!(base("old"), b"changed outside the nested one");
+    assert_eq!(base("made"), b"made");
+}
+
+#[test]
+fn what_both_changed_is_a_conflict_of_the_nested_one() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    std::fs::write(scratch.0.join("both"), "old").expect("the base can be written");
+    let store = open(&scratch.0);
+    let outer = begin(&store);
+    let nested = nest(&store, &outer).expect("one can be nested");
+    file(&outer, b"both", b"outer");
+    file(&nested, b"both", b"nested");
+    match store.commit(&nested) {
+        Err(CommitError::Conflict(conflicts)) => {
+            assert_eq!(conflicts[0].path, b"both");
+            let transaction = outer.id();
+            assert_eq!(conflicts[0].by, ChangedBy::Outer { transaction });
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(nested.is_open());
+    store.abort(&nested);
+    assert_eq!(contents(&outer, b"both"), b"outer");
+    store.commit(&outer).expect("nobody is in the way");
+}
+
+#[test]
+fn with_the_outer_one_all_that_are_nested_end() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let store = open(&scratch.0);
+    let outer = begin(&store);
+    let middle = nest(&store, &outer).expect("one can be nested");
+    let inner = nest(&store, &middle).expect("to any depth");
+    file(&inner, b"file", b"contents");
+    store.abort(&outer);
+    assert!(!middle.is_open() && !inner.is_open());
+    assert_eq!(store.transactions().len(), 0);
+    assert_eq!(store.check().staging_directories, 0);
+    assert!(store.commit(&inner).is_err());
+    assert_eq!(tree_of_base(&scratch.0), Tree::new());
+}
+
+/// A node that a program holds open goes on, whatever else a rollback undoes.
+#[test]
+fn a_rollback_keeps_what_the_snapshot_has() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    std::fs::write(scratch.0.join("old"), "old").expect("the base can be written");
+    let store = open(&scratch.0);
+    let transaction = begin(&store);
+    transaction.set_savepoint(b"start").expect("set");
+    let old = transaction.lookup(NodeId::ROOT, b"old").expect("there");
+    let new = file(&transaction, b"new", b"new");
+    transaction.unlink(NodeId::ROOT, b"old").expect("removed");
+    transaction.roll_back(b"start").expect("rolled back");
+    let attributes = transaction.attributes(old.node).expect("it goes on");
+    assert_eq!((attributes.links, attributes.length), (1, 3));
+    let again = transaction.lookup(NodeId::ROOT, b"old").expect("there");
+    assert_eq!(again.node, old.node);
+    assert_eq!(transaction.attributes(new).map(|_| ()), Err(Errno::STALE));
+    assert!(transaction.changes().expect("told").is_empty());
+    assert!(transaction.roll_back(b"never").is_err());
+    let committed = store.commit(&transaction).expect("nothing to do");
+    assert_eq!(committed.sequence, None);
+}
+
+/// How many objects the transaction has staged.
+fn staged(scratch: &Scratch, transaction: &Open) -> usize {
+    let stage = scratch.0.join(".atomdir/stage");
+    let stage = std::fs::read_dir(stage.join(transaction.id().to_string()));
+    stage.map_or(0, Iterator::count)
+}
+
+#[test]
+fn what_is_staged_for_a_state_goes_with_it() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let store = open(&scratch.0);
+    let outer = begin(&store);
+    let write = |view: &Open, name: &[u8]| {
+        let node = file(view, name, b"contents");
+        view.forget(node, u64::MAX);
+    };
+    let remove = |view: &Open, name: &[u8]| {
+        view.unlink(NodeId::ROOT, name).expect("removed");
+    };
+    write(&outer, b"kept");
+    let nested = nest(&store, &outer).expect("nested");
+    write(&nested, b"kept");
+    write(&nested, b"new");
+    assert_eq!(staged(&scratch, &outer), 3);
+    store.abort(&nested);
+    assert_eq!(staged(&scratch, &outer), 1);
+
+    let nested = nest(&store, &outer).expect("nested");
+    write(&nested, b"kept");
+    write(&nested, b"new");
+    nested.set_savepoint(b"here").expect("set");
+    write(&nested, b"new");
+    remove(&nested, b"kept");
+    assert_eq!(staged(&scratch, &outer), 4);
+    store.commit(&nested).expect("committed");
+    assert_eq!(staged(&scratch, &outer), 1, "only the new one is left");
+
+    outer.set_savepoint(b"first").expect("set");
+    write(&outer, b"new");
+    outer.set_savepoint(b"second").expect("set");
+    write(&outer, b"new");
+    write(&outer, b"other");
+    assert_eq!(staged(&scratch, &outer), 4);
+    outer.roll_back(b"second").expect("rolled back");
+    assert_eq!(staged(&scratch, &outer), 2);
+    outer.roll_back(b"first").expect("rolled back");
+    assert_eq!(staged(&scratch, &outer), 1);
+    remove(&outer, b"new");
+    assert_eq!(staged(&scratch, &outer), 1, "the savepoint needs it");
+    outer.roll_back(b"first").expect("rolled back");
+    assert_eq!(contents(&outer, b"new"), b"contents");
+}
