@@ -1,12 +1,10 @@
-//! Every side must have done the same.
+//! Both sides must have done the same.
 
 use std::path::Path;
 use std::process::Command;
 
-use crate::bench::Bench;
 use crate::error::{Describe, Error, Result};
-use crate::measure::Side;
-use crate::programs::{clear, shell};
+use crate::programs::shell;
 
 /// Names, kinds, modes, owners, link targets, file times and sizes.
 const MANIFEST: &str = r"find . -mindepth 1 -path ./.atomdir -prune -o \
@@ -20,34 +18,18 @@ const NAMES: &str = r"find . -mindepth 1 -path ./.atomdir -prune -o -printf '%P 
 pub enum Degree {
     /// Contents and attributes, with times of files.
     Exact,
-    /// Contents, names, kinds and modes.
-    Contents,
     /// Names, kinds and modes: contents name the directory and the time.
     Names,
 }
 
-/// Compares what the sides left in their places, the first with each other,
-/// and clears it away.
-pub fn sides(bench: &Bench, name: &str, degree: Degree, sides: &[Side]) -> Result<()> {
-    let place = |side: Side| bench.directory.join(format!("{name}-{side}"));
-    if let [first, others @ ..] = sides {
-        for other in others {
-            trees(name, degree, &place(*first), (*other, &place(*other)))?;
-        }
-    }
-    sides.iter().try_for_each(|side| clear(&place(*side)))
-}
-
-pub fn trees(workload: &str, degree: Degree, one: &Path, other: (Side, &Path)) -> Result<()> {
-    let (side, other) = other;
+pub fn trees(workload: &'static str, degree: Degree, one: &Path, other: &Path) -> Result<()> {
     let manifest = match degree {
         Degree::Exact => MANIFEST,
-        Degree::Contents | Degree::Names => NAMES,
+        Degree::Names => NAMES,
     };
     let differs = |difference| {
         Err(Error::Differs {
-            workload: workload.to_owned(),
-            side: side.name(),
+            workload,
             difference,
         })
     };
@@ -60,7 +42,7 @@ pub fn trees(workload: &str, degree: Degree, one: &Path, other: (Side, &Path)) -
         return differs(format!("- {left}\n+ {right}"));
     }
     if left.len() != right.len() {
-        return differs("one has entries more".to_owned());
+        return differs("one side has entries more".to_owned());
     }
     if degree == Degree::Names {
         return Ok(());

@@ -13,7 +13,6 @@ pub fn output(command: &mut Command) -> Result<String> {
     let program = PathBuf::from(command.get_program());
     let output = command
         .stdin(Stdio::null())
-        .env("LC_ALL", "C")
         .output()
         .describe("start", &program)?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -29,20 +28,25 @@ pub fn output(command: &mut Command) -> Result<String> {
 
 pub fn shell(directory: &Path, script: &str) -> Result<String> {
     let mut command = Command::new("/bin/sh");
-    output(command.args(["-ec", script]).current_dir(directory))
+    command.args(["-ec", script]).current_dir(directory);
+    output(command.env("LC_ALL", "C"))
 }
 
 pub fn make_directory(path: &Path) -> Result<()> {
     fs::create_dir_all(path).describe("make", path)
 }
 
-/// Removes a tree, if it is there.
+/// Removes a tree and lets the disk come to rest, so that the next measurement
+/// does not pay for it.
 pub fn clear(path: &Path) -> Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(error).describe("remove", path)
         }
-        _ => Ok(()),
+        _ => {
+            rustix::fs::sync();
+            Ok(())
+        }
     }
 }
 

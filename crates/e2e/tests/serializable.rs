@@ -1,58 +1,183 @@
 //! Under `--isolation serializable`, what was read must not have changed
-//! either: contents, attributes, names found and not found, listings.
+//! either: contents, attributes, names found and not found, listings. Under
+//! `snapshot` it may have.
+
+use std::fs;
+use std::path::Path;
 
 use atomdir_testing::exit_code::CONFLICT;
-use atomdir_testing::{Fixture, skip};
+use atomdir_testing::{Fixture, User, shell, tools_present, users_can_mount};
 
-const TREE: &str =
-    "echo 1 > x; echo 1 > y; mkdir dir; echo old > dir/file; mkdir out; ln -s x link";
+const TREE: &str = "echo 1 > x; echo 1 > y; mkdir dir; echo old > dir/file; mkdir out; ln -s x link; \
+     ln x linked; head -c 1048576 /dev/zero > pages";
 
-/// `reader` reads and writes something of its own while `writer` commits.
-fn outcome_of(reader: &str, writer: &str) -> Option<i32> {
-    let fixture = Fixture::new("serializable", TREE);
-    let store = &fixture.store;
-    let refused = store.call(["run", "--isolation", "serializable", "--", "true"]);
-    if refused.code != 0 {
-        let text = refused.error_text().to_lowercase();
-        assert!(text.contains("serializable"), "{refused}");
-        skip(
-            "serializable",
-            "this atomdir refuses --isolation serializable",
-        );
-        return None;
+const SERIALIZABLE: &[&str] = &["--isolation", "serializable"];
+
+type Owner = fn(&Path) -> User;
+
+fn for_each_owner(test: &str, check: impl Fn(Owner)) {
+    check(User::root);
+    if users_can_mount(test) {
+        check(User::ordinary);
     }
-    let view = store.begin_with(&["--isolation", "serializable"]);
+}
+
+/// `reader` reads, and writes something of its own, while `change` changes the
+/// base; then the reader commits.
+fn outcome_of(
+    owner: Owner,
+    isolation: &[&str],
+    reader: &str,
+    change: impl Fn(&Fixture),
+) -> atomdir_testing::Outcome {
+    let fixture = Fixture::owned_by("serializable", owner, TREE);
+    let store = &fixture.store;
+    let view = store.begin_with(isolation);
     store.exec(&view, reader).expect(0);
-    store.run(writer).expect(0);
+    change(&fixture);
     let outcome = store.commit(&view);
-    if outcome.code == 75 {
+    if outcome.code == CONFLICT {
         store.abort(&view).expect(0);
     }
     store.assert_at_rest();
-    Some(outcome.code)
+    outcome
 }
+
+/// What is read, what changes it, which path the conflict names, and what it
+/// says of the read.
+const CHANGED: &[(&str, &str, &str, &str)] = &[
+    ("cat x > out/mine", "echo 2 > x", "x", "it was read"),
+    (
+        "cat y > out/mine",
+        "printf 2 | dd of=y conv=notrunc status=none",
+        "y",
+        "it was read",
+    ),
+    (
+        "stat -c %a x > out/mine",
+        "chmod 600 x",
+        "x",
+        "its attributes were read",
+    ),
+    ("stat -c %s x > out/mine", "echo 2 >> x", "x", "it was read"),
+    ("stat -c %Y x > out/mine", "echo 2 > x", "x", "it was read"),
+    (
+        "stat -c %h x > out/mine",
+        "ln x more",
+        "x",
+        "its attributes were read",
+    ),
+    (
+        "stat -c %a dir > out/mine",
+        "chmod 700 dir",
+        "dir",
+        "its attributes were read",
+    ),
+    (
+        "getfattr --only-values -n user.k x > out/mine 2>&1 || :",
+        "setfattr -n user.k -v v x",
+        "x",
+        "its attributes were read",
+    ),
+    (
+        "test -e dir/file; echo > out/mine",
+        "rm dir/file",
+        "dir/file",
+        "was looked up",
+    ),
+    (
+        "test -e dir/file; echo > out/mine",
+        "echo new > t; mv t dir/file",
+        "dir/file",
+        "was looked up",
+    ),
+    (
+        "test ! -e dir/new; echo > out/mine",
+        "echo new > dir/new",
+        "dir/new",
+        "was looked up while there was none",
+    ),
+    (
+        "ls dir > out/mine",
+        "echo new > dir/new",
+        "dir",
+        "was listed",
+    ),
+    ("ls dir > out/mine", "rm dir/file", "dir", "was listed"),
+    (
+        "ls dir > out/mine",
+        "mv dir/file dir/moved",
+        "dir",
+        "was listed",
+    ),
+    (
+        "readlink link > out/mine",
+        "ln -sfn y link",
+        "link",
+        "was looked up",
+    ),
+    (
+        "cat dir/file > out/mine",
+        "mv dir moved",
+        "dir",
+        "was looked up",
+    ),
+    // Once read, the kernel answers by itself; the first time counts.
+    (
+        "cat x x > out/mine; cat x > /dev/null; stat x > /dev/null",
+        "echo 2 > x",
+        "x",
+        "it was read",
+    ),
+    (
+        "ls dir > /dev/null; ls dir > out/mine",
+        "echo new > dir/new",
+        "dir",
+        "was listed",
+    ),
+    // A mapping is read page by page.
+    ("cmp x y; echo > out/mine", "echo 2 > y", "y", "it was read"),
+];
 
 #[test]
 fn what_was_read_and_changed_conflicts() {
-    for (reader, writer) in [
-        ("cat x > out/mine", "echo 2 > x"),
-        (
-            "cat y > out/mine",
-            "printf 2 | dd of=y conv=notrunc status=none",
-        ),
-        ("stat -c %a x > out/mine", "chmod 600 x"),
-        ("test -e dir/file; echo > out/mine", "rm dir/file"),
-        ("test ! -e dir/new; echo > out/mine", "echo new > dir/new"),
-        ("ls dir > out/mine", "echo new > dir/new"),
-        ("ls dir > out/mine", "rm dir/file"),
-        ("readlink link > out/mine", "ln -sfn y link"),
-        ("cat dir/file > out/mine", "mv dir moved"),
-    ] {
-        let Some(code) = outcome_of(reader, writer) else {
-            return;
-        };
-        assert_eq!(code, 75, "{reader} | {writer}");
+    let test = "what_was_read_and_changed_conflicts";
+    if !tools_present(test, &["getfattr", "setfattr"]) {
+        return;
     }
+    for_each_owner(test, |owner| {
+        for (reader, writer, path, what) in CHANGED {
+            println!("{reader} | {writer}");
+            let change = |fixture: &Fixture| {
+                fixture.store.run(writer).expect(0);
+            };
+            let line = format!("  {path}: ");
+            outcome_of(owner, SERIALIZABLE, reader, change)
+                .expect(CONFLICT)
+                .says(&[&line, what, "commit 1"]);
+            outcome_of(owner, &[], reader, change).expect(0);
+        }
+    });
+}
+
+#[test]
+fn what_was_read_and_changed_from_outside_conflicts() {
+    for_each_owner(
+        "what_was_read_and_changed_from_outside_conflicts",
+        |owner| {
+            for (reader, writer, path, _) in CHANGED {
+                println!("{reader} | {writer}");
+                let change = |fixture: &Fixture| {
+                    shell(&fixture.base, writer);
+                };
+                let line = format!("  {path}: ");
+                outcome_of(owner, SERIALIZABLE, reader, change)
+                    .expect(CONFLICT)
+                    .says(&[&line, "outside"]);
+                outcome_of(owner, &[], reader, change).expect(0);
+            }
+        },
+    );
 }
 
 #[test]
@@ -65,40 +190,133 @@ fn what_was_not_read_does_not_conflict() {
             "echo newer > dir/newer",
         ),
         ("cat x > out/mine", "touch -a x"),
+        // The kernel is told of what the listing names, and reads none of it.
+        (
+            "ls dir > out/mine",
+            "echo new > dir/file; chmod 600 dir/file",
+        ),
+        (
+            "ls -f > out/mine",
+            "chmod 700 dir; echo 2 > x; echo new > dir/new",
+        ),
+        (
+            "test -d dir; echo > out/mine",
+            "echo new > dir/new; rm dir/file",
+        ),
+        ("readlink link > out/mine", "echo 2 > x"),
+        ("echo > out/mine", "echo 2 > x; rm -r dir"),
     ] {
-        let Some(code) = outcome_of(reader, writer) else {
-            return;
+        println!("{reader} | {writer}");
+        let change = |fixture: &Fixture| {
+            fixture.store.run(writer).expect(0);
         };
-        assert_eq!(code, 0, "{reader} | {writer}");
+        outcome_of(User::root, SERIALIZABLE, reader, change).expect(0);
     }
 }
 
-/// Write skew: each keeps the rule "at least one of x, y is 1" by what it
-/// read, both together would not.
+/// What only reads has its place in the order at its snapshot, so commits do
+/// not disturb it; outside writers do, as no snapshot is kept from them.
 #[test]
-fn write_skew_is_refused() {
-    let fixture = Fixture::new("skew", TREE);
-    let store = &fixture.store;
-    if store
-        .call(["run", "--isolation", "serializable", "--", "true"])
-        .code
-        != 0
-    {
-        skip(
-            "write_skew_is_refused",
-            "this atomdir refuses --isolation serializable",
-        );
-        return;
+fn what_only_reads_conflicts_with_outside_writers_alone() {
+    let reader = "cat x dir/file; ls dir; test ! -e dir/new";
+    let change = "echo 2 > x; mv dir/file dir/new";
+    outcome_of(User::root, SERIALIZABLE, reader, |fixture| {
+        fixture.store.run(change).expect(0);
+    })
+    .expect(0);
+    outcome_of(User::root, SERIALIZABLE, reader, |fixture| {
+        shell(&fixture.base, change);
+    })
+    .expect(CONFLICT)
+    .says(&["  x: ", "outside"]);
+}
+
+/// Each keeps the rule "x or y is 1" by what it read; both together do not.
+#[test]
+fn write_skew_is_refused_under_serializable_and_allowed_under_snapshot() {
+    let test = "write_skew_is_refused_under_serializable_and_allowed_under_snapshot";
+    for_each_owner(test, |owner| {
+        for (isolation, is_refused) in [(SERIALIZABLE, true), (&[] as &[&str], false)] {
+            let fixture = Fixture::owned_by("skew", owner, TREE);
+            let store = &fixture.store;
+            let views = [(); 2].map(|()| store.begin_with(isolation));
+            store
+                .exec(&views[0], "test $(cat y) = 1; echo 0 > x")
+                .expect(0);
+            store
+                .exec(&views[1], "test $(cat x) = 1; echo 0 > y")
+                .expect(0);
+            store.commit(&views[0]).expect(0);
+            let second = store.commit(&views[1]);
+            if is_refused {
+                second.expect(CONFLICT).says(&["  x: ", "it was read"]);
+                store.abort(&views[1]).expect(0);
+            } else {
+                second.expect(0);
+            }
+            let both_zero = ["x", "y"]
+                .iter()
+                .all(|name| fs::read_to_string(fixture.base.join(name)).expect("read") == "0\n");
+            assert_eq!(both_zero, !is_refused);
+            store.assert_at_rest();
+        }
+    });
+}
+
+/// Phantoms: each adds a name because there were fewer than three.
+#[test]
+fn phantoms_are_refused_under_serializable_and_allowed_under_snapshot() {
+    let counts = "test $(ls dir | wc -l) -lt 2; echo > dir/NAME";
+    let looks = "test ! -e dir/a; test ! -e dir/b; echo > dir/NAME";
+    for script in [counts, looks] {
+        for (isolation, is_refused) in [(SERIALIZABLE, true), (&[] as &[&str], false)] {
+            let fixture = Fixture::new("phantom", TREE);
+            let store = &fixture.store;
+            let views = [(); 2].map(|()| store.begin_with(isolation));
+            store
+                .exec(&views[0], &script.replace("NAME", "a"))
+                .expect(0);
+            store
+                .exec(&views[1], &script.replace("NAME", "b"))
+                .expect(0);
+            store.commit(&views[0]).expect(0);
+            let second = store.commit(&views[1]);
+            if is_refused {
+                second.expect(CONFLICT).says(&["dir"]);
+                store.abort(&views[1]).expect(0);
+            } else {
+                second.expect(0);
+            }
+            store.assert_at_rest();
+        }
     }
-    let views = [(); 2].map(|()| store.begin_with(&["--isolation", "serializable"]));
-    store
-        .exec(&views[0], "test $(cat y) = 1; echo 0 > x")
-        .expect(0);
-    store
-        .exec(&views[1], "test $(cat x) = 1; echo 0 > y")
-        .expect(0);
-    store.commit(&views[0]).expect(0);
-    store.commit(&views[1]).expect(CONFLICT).says(&["x"]);
-    store.abort(&views[1]).expect(0);
+}
+
+#[test]
+fn a_serializable_run_tries_again_until_nobody_is_in_the_way() {
+    const PROCESSES: usize = 4;
+    const ROUNDS: usize = 10;
+    // Each moves one from the larger pile to the smaller: by what it read of
+    // one file it writes another, so snapshots alone would lose the sum.
+    let fixture = Fixture::new("piles", "echo 40 > a; echo 40 > b; mkdir notes");
+    let store = &fixture.store;
+    std::thread::scope(|scope| {
+        for process in 0..PROCESSES {
+            scope.spawn(move || {
+                let script = "a=$(cat a); b=$(cat b); test $((a + b)) = 80; \
+                     if [ $a -gt $b ]; then echo $((a - 1)) > a; echo $((b + 1)) > b; \
+                     else echo $((a + 1)) > a; echo $((b - 1)) > b; fi";
+                for round in 0..ROUNDS {
+                    let script = format!("{script}; echo > notes/{process}-{round}");
+                    store
+                        .run_with(&["--isolation", "serializable", "--retry", "1000"], &script)
+                        .expect(0);
+                }
+            });
+        }
+    });
+    let notes = fs::read_dir(fixture.base.join("notes")).expect("listed");
+    assert_eq!(notes.count(), PROCESSES * ROUNDS);
+    store.run("test $(($(cat a) + $(cat b))) = 80").expect(0);
     store.assert_at_rest();
 }

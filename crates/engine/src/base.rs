@@ -93,6 +93,8 @@ pub(crate) struct Changed {
     pub removed: Option<Sequence>,
     /// It lost the name it was known by.
     pub unnamed: Option<Sequence>,
+    /// It got a name or lost one, which shows in a file's link count.
+    pub links: Option<Sequence>,
     /// The change time of the last change that no commit of ours made.
     pub outside: Option<Timestamp>,
     /// What the object looked like after our own last change of it.
@@ -213,6 +215,7 @@ impl Changed {
         self.length = self.length.filter(|changed| *changed > oldest);
         self.removed = self.removed.filter(|changed| *changed > oldest);
         self.unnamed = self.unnamed.filter(|changed| *changed > oldest);
+        self.links = self.links.filter(|changed| *changed > oldest);
         self.pages.retain(|(changed, _)| *changed > oldest);
         self.outside = self
             .outside
@@ -228,6 +231,7 @@ impl Changed {
             && self.length.is_none()
             && self.removed.is_none()
             && self.unnamed.is_none()
+            && self.links.is_none()
             && self.pages.is_empty()
             && self.outside.is_none()
             && self.own_stamp.is_none()

@@ -10,7 +10,7 @@
 //! commit landed is for recovery to say.
 
 use std::cell::OnceCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Timestamp};
@@ -34,7 +34,7 @@ use crate::store::Store;
 use crate::transaction::Transaction;
 use crate::validate::Validation;
 use crate::view::{Outdated, View};
-use crate::write_set::{Object, ObjectWrite, WriteSet};
+use crate::write_set::{ObjectWrite, WriteSet};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
@@ -96,6 +96,10 @@ impl<D: Disk> Store<D> {
         let mut set = prepare(view, &mut meter)?;
         let changes = set.summary.len() as u64;
         if set.is_empty() {
+            if view.reads.is_some() {
+                let state = lock(&self.0.commit);
+                self.validate(transaction, view, &state, &set)?;
+            }
             drop(guard);
             self.abort(transaction);
             return Ok(Committed {
@@ -107,7 +111,7 @@ impl<D: Disk> Store<D> {
         let mut state = lock(&self.0.commit);
         self.settle(&mut state)?;
         correct_places(view, &set);
-        self.validate(transaction, &state, &set)?;
+        self.validate(transaction, view, &state, &set)?;
         feasible::check(&self.0.core, &set)?;
         refresh_replacements(view, &mut set)?;
         let record = self.append(transaction, &mut state, &set)?;
@@ -138,6 +142,7 @@ impl<D: Disk> Store<D> {
     fn validate(
         &self,
         transaction: &Transaction<D>,
+        view: &View<D>,
         state: &CommitState<D>,
         set: &WriteSet,
     ) -> Result<(), CommitError> {
@@ -153,6 +158,11 @@ impl<D: Disk> Store<D> {
         validation
             .run(set)
             .map_err(|errno| CommitError::io("validate", b"the write set", errno))?;
+        if let Some(reads) = &view.reads {
+            validation
+                .run_reads(reads, set.is_empty(), &|base| view.path_of_base(base))
+                .map_err(|errno| CommitError::io("validate", b"the read set", errno))?;
+        }
         if validation.conflicts.is_empty() {
             return Ok(());
         }
@@ -285,10 +295,7 @@ fn describe(summaries: &[SummaryRecord], sequence: Sequence) -> ChangedBy {
 /// Opens every file that will be changed in place, as apply will, while there
 /// is still a way back, and looks up what the record must tell of the base.
 fn look_at_base<D: Disk>(core: &Core<D>, set: &WriteSet) -> Result<Present, CommitError> {
-    let mut present = Present {
-        modes: modes_of_moved(core, set),
-        ..Default::default()
-    };
+    let mut present = Present::default();
     let timed = set
         .objects
         .iter()
@@ -304,19 +311,10 @@ fn look_at_base<D: Disk>(core: &Core<D>, set: &WriteSet) -> Result<Present, Comm
             (state.identity, state.place.clone())
         };
         if contents.replacement.is_none() {
-            let length = match core.open_at(&place, identity, Access::ReadWrite) {
-                // Writing nothing tells whether it can be written.
-                Ok(file) => core
-                    .disk
-                    .write_at(&file, &[], 0)
-                    .and_then(|()| core.disk.stat(&file)),
-                // The transaction has given its owner the right.
-                Err(Errno::ACCESS) if object.attributes.mode.is_some() => {
-                    core.stat_place(&place, identity)
-                }
-                Err(errno) => Err(errno),
-            };
-            let length = length.map_err(failed)?.length;
+            let file = core
+                .open_at(&place, identity, Access::ReadWrite)
+                .map_err(failed)?;
+            let length = core.disk.stat(&file).map_err(failed)?.length;
             present.lengths.insert(object.base.serial, length);
         } else if let Place::Entry { parent, .. } = place
             && !present.directory_times.contains_key(&parent.serial)
@@ -332,20 +330,6 @@ fn look_at_base<D: Disk>(core: &Core<D>, set: &WriteSet) -> Result<Present, Comm
         }
     }
     Ok(present)
-}
-
-/// Of directories that apply must open up to move them: see `apply::rights`.
-fn modes_of_moved<D: Disk>(core: &Core<D>, set: &WriteSet) -> HashMap<u64, u32> {
-    if core.options.privileges.all {
-        return HashMap::new();
-    }
-    let moved = set.entries.iter().filter_map(|entry| match &entry.after {
-        Some(Object::Base(base)) if base.kind == Kind::Directory => Some(base),
-        _ => None,
-    });
-    let modes =
-        moved.filter_map(|base| Some((base.serial, core.stat_now(base).ok()?.attributes.mode)));
-    modes.filter(|(_, mode)| mode & 0o300 != 0o300).collect()
 }
 
 /// A file with several names is best spoken of by one that stays.

@@ -62,6 +62,11 @@ impl<D: Disk> Core<D> {
         })
     }
 
+    /// The control directory is never part of a snapshot.
+    pub fn is_hidden(&self, directory: &Base, name: &Name) -> bool {
+        directory.serial == 0 && self.hidden.as_ref() == Some(name)
+    }
+
     /// Waits for a commit that is being applied.
     pub fn wait_for_apply(&self) {
         drop(self.applying.read().unwrap_or_else(PoisonError::into_inner));

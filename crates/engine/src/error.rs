@@ -25,9 +25,7 @@ pub enum StoreError {
         "the log is damaged at byte {offset} ({reason}) with valid commits after it; nothing was changed"
     )]
     Damaged { offset: u64, reason: String },
-    #[error(
-        "commit {sequence} cannot be applied to the base: {path}: {reason}; it stays in the log: take away the cause, then run 'atomdir recover'"
-    )]
+    #[error("commit {sequence} cannot be applied: {path}: {reason}")]
     Apply {
         sequence: Sequence,
         path: String,
@@ -44,8 +42,6 @@ pub enum StoreError {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum BeginError {
-    #[error("isolation 'serializable' is not available yet; use 'snapshot'")]
-    Unsupported,
     #[error("the outer transaction has ended")]
     Ended,
     #[error("transaction {nested} is nested in it already; one at a time can be")]
@@ -100,7 +96,8 @@ impl CommitError {
     }
 }
 
-/// Something written by the transaction was changed by someone else since it began.
+/// Something written by the transaction, or read by a serializable one, was
+/// changed by someone else since it began.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// In the view, relative to its root.
@@ -119,6 +116,13 @@ pub enum ConflictKind {
     DirectoryLoop,
     /// Contents or attributes, since a nested transaction began.
     Outer,
+    /// The rest is what a serializable transaction read.
+    ReadContents,
+    ReadAttributes,
+    ReadRemoved,
+    ReadName,
+    ReadMissingName,
+    ReadListing,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,6 +151,14 @@ impl fmt::Display for ConflictKind {
             }
             ConflictKind::DirectoryLoop => "a directory above was moved below it",
             ConflictKind::Outer => "it was changed since the nested transaction began",
+            ConflictKind::ReadContents => "it was read, and its contents were changed",
+            ConflictKind::ReadAttributes => "its attributes were read, and were changed",
+            ConflictKind::ReadRemoved => "it was read, and was removed",
+            ConflictKind::ReadName => "the name was looked up, and was replaced or removed",
+            ConflictKind::ReadMissingName => {
+                "the name was looked up while there was none, and was created"
+            }
+            ConflictKind::ReadListing => "the directory was listed, and its entries were changed",
         })
     }
 }

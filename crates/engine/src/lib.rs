@@ -23,12 +23,14 @@ mod prepare;
 mod progress;
 mod publish;
 mod ranges;
+mod read_set;
 mod record_builder;
 mod recover;
 mod snapshot;
 mod store;
 mod transaction;
 mod validate;
+mod validate_reads;
 mod view;
 mod write_set;
 

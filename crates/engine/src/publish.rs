@@ -152,6 +152,7 @@ impl<D: Disk> Keeper<'_, D> {
             if let Some(Object::Base(moved)) = &entry.after {
                 // A new name may mean a new link, and always a new change time.
                 self.keep_attributes(moved)?;
+                moved.state().history_mut().changed.links = Some(self.sequence);
                 kept.push(moved.clone());
             }
             let Object::Base(directory) = &entry.directory else {
@@ -163,6 +164,7 @@ impl<D: Disk> Keeper<'_, D> {
             kept.push(directory.clone());
             if let Some(before) = &entry.before {
                 self.keep_attributes(before)?;
+                before.state().history_mut().changed.links = Some(self.sequence);
                 if !set.is_dying(before) && !renamed.contains(&before.serial) {
                     self.hold(before, directory, &entry.name);
                 }

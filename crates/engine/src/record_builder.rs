@@ -24,8 +24,6 @@ pub(crate) struct Present {
     /// Modification times of directories in which a file gets a new inode,
     /// but no entry changes as far as anyone can see.
     pub directory_times: HashMap<u64, Timestamp>,
-    /// Modes of directories that are moved and keep their owner from it.
-    pub modes: HashMap<u64, u32>,
 }
 
 pub(crate) struct RecordBuilder<'a> {
@@ -53,17 +51,6 @@ pub(crate) fn build(set: &WriteSet, head: CommitRecord, present: &Present) -> Co
     }
     for created in &set.created {
         builder.add_created(created);
-    }
-    for entry in &set.entries {
-        if let Some(Object::Base(moved)) = &entry.after
-            && let Some(mode) = present.modes.get(&moved.serial)
-        {
-            let mode = AttributesChange {
-                mode: Some(*mode),
-                ..Default::default()
-            };
-            builder.keep(moved, mode);
-        }
     }
     builder.record
 }
@@ -153,29 +140,27 @@ impl RecordBuilder<'_> {
             after,
         });
         if times.is_some() {
-            let times = AttributesChange {
-                modified: times,
-                ..Default::default()
-            };
-            self.keep(&parent, times);
+            self.keep_time(&parent, times);
         }
     }
 
-    /// What is to be as it is, where nothing else is said of it.
-    fn keep(&mut self, directory: &Arc<Base>, kept: AttributesChange) {
+    fn keep_time(&mut self, directory: &Arc<Base>, modified: Option<Timestamp>) {
         let Some(object) = self.object(&Object::Base(directory.clone())) else {
             return;
         };
         let mut known = self.record.updates.iter_mut();
         if let Some(update) = known.find(|update| update.object == object) {
             let attributes = &mut update.attributes;
-            attributes.modified = attributes.modified.or(kept.modified);
-            attributes.mode = attributes.mode.or(kept.mode);
+            attributes.modified = attributes.modified.or(modified);
             return;
         }
+        let attributes = AttributesChange {
+            modified,
+            ..Default::default()
+        };
         self.record.updates.push(Update {
             object,
-            attributes: kept,
+            attributes,
             xattrs: Vec::new(),
             content: None,
         });

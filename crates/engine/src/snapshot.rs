@@ -26,7 +26,7 @@ pub(crate) const PAGE: u64 = 4096;
 
 impl<D: Disk> Snapshot<'_, D> {
     pub fn lookup(&self, directory: &Arc<Base>, name: &Name) -> Result<Option<Found>> {
-        if self.is_hidden(directory, name) {
+        if self.core.is_hidden(directory, name) {
             return Ok(None);
         }
         match self.try_lookup(directory, name) {
@@ -74,10 +74,6 @@ impl<D: Disk> Snapshot<'_, D> {
         let base = self.core.intern(&stat, directory, name);
         let stat = self.old_stat(&base).unwrap_or(stat);
         Ok(Some(Found { base, stat }))
-    }
-
-    fn is_hidden(&self, directory: &Arc<Base>, name: &Name) -> bool {
-        directory.serial == 0 && self.core.hidden.as_ref() == Some(name)
     }
 
     fn old_stat(&self, base: &Base) -> Option<Stat> {
@@ -132,7 +128,7 @@ impl<D: Disk> Snapshot<'_, D> {
             let names = state.history.as_ref().map(|history| &history.names);
             let version = |name: &Name| version_at(names?.get(name)?, self.at);
             for entry in present {
-                if version(&entry.name).is_some() || self.is_hidden(directory, &entry.name) {
+                if version(&entry.name).is_some() || self.core.is_hidden(directory, &entry.name) {
                     continue;
                 }
                 entries.push((entry.name, entry.inode, entry.kind));

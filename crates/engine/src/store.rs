@@ -17,7 +17,7 @@ use crate::error::{BeginError, StoreError};
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
 use crate::names;
-use crate::options::{BeginOptions, Isolation, Options};
+use crate::options::{BeginOptions, Options};
 use crate::recover::{self, RecoveryReport};
 use crate::transaction::Transaction;
 
@@ -134,9 +134,6 @@ impl<D: Disk> Store<D> {
     }
 
     pub fn begin(&self, options: BeginOptions) -> Result<Arc<Transaction<D>>, BeginError> {
-        if options.isolation == Isolation::Serializable {
-            return Err(BeginError::Unsupported);
-        }
         self.refuse_if_poisoned()?;
         // A snapshot is the base plus nothing: lazy commits must be in it.
         if self.0.has_pending.load(Ordering::Acquire) {

@@ -9,6 +9,7 @@ use crate::core::Core;
 use crate::ids::{NodeId, Sequence, TransactionId};
 use crate::lock;
 use crate::options::{BeginOptions, Durability, Isolation};
+use crate::read_set::ReadSet;
 use crate::snapshot::Snapshot;
 use crate::view::acl;
 use crate::view::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes, View};
@@ -48,7 +49,11 @@ impl<D: Disk> Transaction<D> {
         began_change_time: Timestamp,
     ) -> Transaction<D> {
         let began = core.options.clock.now();
-        let view = Mutex::new(Some(View::new(core.clone(), id, at)));
+        let mut view = View::new(core.clone(), id, at);
+        if options.isolation == Isolation::Serializable {
+            view.reads = Some(ReadSet::default());
+        }
+        let view = Mutex::new(Some(view));
         Transaction {
             core,
             id,
@@ -170,6 +175,8 @@ impl<D: Disk> Transaction<D> {
         }))
     }
 
+    /// Finding the name does not count as reading the attributes that come with
+    /// it: who uses those asks for them with [`Transaction::attributes`].
     pub fn lookup(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
         self.with(|view| view.lookup(parent, name))
     }
@@ -181,7 +188,18 @@ impl<D: Disk> Transaction<D> {
     }
 
     pub fn attributes(&self, node: NodeId) -> Result<NodeAttributes> {
-        self.with(|view| view.attributes(node))
+        self.with(|view| {
+            view.note_attributes(node)?;
+            view.attributes(node)
+        })
+    }
+
+    /// Whether the object's attributes may be used from memory: asking for them
+    /// again would not add to the read set.
+    pub fn attributes_noted(&self, node: NodeId) -> bool {
+        let view = lock(&self.view);
+        view.as_ref()
+            .is_some_and(|view| view.attributes_noted(node))
     }
 
     pub fn set_attributes(
@@ -206,7 +224,11 @@ impl<D: Disk> Transaction<D> {
         umask: u32,
         caller: Caller,
     ) -> Result<Entry> {
-        self.with_names(|view| view.create(parent, name, what, mode, umask, caller))
+        self.with_names(|view| {
+            // Group, mode and access control list may come from the directory.
+            view.note_attributes(parent)?;
+            view.create(parent, name, what, mode, umask, caller)
+        })
     }
 
     pub fn create_unnamed(
@@ -216,7 +238,10 @@ impl<D: Disk> Transaction<D> {
         umask: u32,
         caller: Caller,
     ) -> Result<Entry> {
-        self.with_names(|view| view.create_unnamed(parent, mode, umask, caller))
+        self.with_names(|view| {
+            view.note_attributes(parent)?;
+            view.create_unnamed(parent, mode, umask, caller)
+        })
     }
 
     pub fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Entry> {
@@ -252,6 +277,7 @@ impl<D: Disk> Transaction<D> {
     ) -> Result<usize> {
         let plan = self.with(|view| {
             view.check_readable(node, caller)?;
+            view.note_contents(node, offset, buffer.len() as u64)?;
             view.read_plan(node, offset, buffer.len())
         })?;
         plan.read(&self.core, buffer)
@@ -269,7 +295,10 @@ impl<D: Disk> Transaction<D> {
 
     /// The next data, or the next hole, at or after the offset.
     pub fn seek(&self, node: NodeId, offset: u64, hole: bool) -> Result<u64> {
-        self.with(|view| view.seek(node, offset, hole))
+        self.with(|view| {
+            view.note_contents(node, offset, u64::MAX)?;
+            view.seek(node, offset, hole)
+        })
     }
 
     /// Every entry but `.` and `..`.
@@ -278,11 +307,17 @@ impl<D: Disk> Transaction<D> {
     }
 
     pub fn xattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>> {
-        self.with(|view| view.xattr(node, name))
+        self.with(|view| {
+            view.note_attributes(node)?;
+            view.xattr(node, name)
+        })
     }
 
     pub fn xattr_names(&self, node: NodeId) -> Result<Vec<Vec<u8>>> {
-        self.with(|view| view.xattr_names(node))
+        self.with(|view| {
+            view.note_attributes(node)?;
+            view.xattr_names(node)
+        })
     }
 
     /// `flags` as in setxattr(2).

@@ -22,9 +22,9 @@ use crate::write_set::{
 };
 
 pub(crate) struct Validation<'a, D: Disk> {
-    core: &'a Core<D>,
-    at: Sequence,
-    began: Timestamp,
+    pub core: &'a Core<D>,
+    pub at: Sequence,
+    pub began: Timestamp,
     /// Who made a commit; asked only when there is a conflict to tell of.
     describe: &'a dyn Fn(Sequence) -> ChangedBy,
     /// The owner has fewer rights than this process.
@@ -78,8 +78,10 @@ impl<'a, D: Disk> Validation<'a, D> {
         Ok(())
     }
 
-    fn conflict(&mut self, path: &[u8], what: ConflictKind, by: Option<Sequence>) {
+    pub fn conflict(&mut self, path: &[u8], what: ConflictKind, by: Option<Sequence>) {
         let by = by.map_or(ChangedBy::Outside, self.describe);
+        // The root's own path is empty.
+        let path = if path.is_empty() { b"." } else { path };
         self.conflicts.push(Conflict {
             path: path.to_vec(),
             what,
@@ -88,7 +90,11 @@ impl<'a, D: Disk> Validation<'a, D> {
     }
 
     /// The newest commit since the snapshot, if there is one.
-    fn since(&self, base: &Base, part: impl Fn(&Changed) -> Option<Sequence>) -> Option<Sequence> {
+    pub fn since(
+        &self,
+        base: &Base,
+        part: impl Fn(&Changed) -> Option<Sequence>,
+    ) -> Option<Sequence> {
         let state = base.state();
         state
             .changed()
@@ -264,7 +270,7 @@ impl<'a, D: Disk> Validation<'a, D> {
         Ok(())
     }
 
-    fn is_changed_outside(&self, base: &Base, now: Stamp, first: Option<Stamp>) -> bool {
+    pub fn is_changed_outside(&self, base: &Base, now: Stamp, first: Option<Stamp>) -> bool {
         let mut state = base.state();
         let own = state.changed().and_then(|changed| changed.own_stamp);
         let is_ours = own == Some(now);
@@ -329,9 +335,9 @@ impl<'a, D: Disk> Validation<'a, D> {
 impl ObjectWrite {
     pub fn writes_attributes(&self) -> bool {
         let change = &self.attributes;
-        // A new modification time goes with new contents.
-        let times =
-            change.accessed.is_some() || (change.modified.is_some() && self.contents.is_none());
+        // Access times never conflict, and a new modification time goes with
+        // new contents.
+        let times = change.modified.is_some() && self.contents.is_none();
         !self.xattrs.is_empty()
             || change.mode.is_some()
             || change.user.is_some()

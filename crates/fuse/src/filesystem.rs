@@ -30,9 +30,10 @@ pub struct Entry {
     /// Neither 0 nor `u64::MAX`. Not another object's before it is forgotten.
     pub node: u64,
     pub generation: u64,
-    /// Of the name and of the attributes.
+    /// Of the name.
     pub valid: Validity,
     pub attributes: NodeAttributes,
+    pub attributes_valid: Validity,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

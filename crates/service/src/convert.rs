@@ -129,9 +129,6 @@ pub(crate) fn store_failure(error: &engine::StoreError) -> Failure {
 
 pub(crate) fn begin_failure(error: &engine::BeginError) -> Failure {
     match error {
-        engine::BeginError::Unsupported => {
-            Failure::new(FailureKind::Unsupported, error.to_string())
-        }
         engine::BeginError::Store(error) => store_failure(error),
         _ => Failure::new(FailureKind::Internal, error.to_string()),
     }

@@ -1,46 +1,31 @@
-//! What is measured: one file for each family of workloads.
+//! What is measured, each in a file of its own.
 
 mod build;
-mod clients;
 mod empty;
-mod files;
-mod ordering;
-mod outside;
-mod overwrite;
-mod postmark;
-mod recovery;
 mod search;
-mod transfer;
-mod trees;
 mod unpack;
 
-use crate::bench::Bench;
-use crate::error::Result;
-use crate::report::Row;
+use std::path::PathBuf;
 
-type Workload = fn(&Bench) -> Result<Vec<Row>>;
+use crate::corpus::Corpus;
+use crate::error::Result;
+use crate::report::Line;
+
+pub struct Bench {
+    pub program: PathBuf,
+    /// A directory on the file system that is measured, for this run alone.
+    pub directory: PathBuf,
+    /// What is kept from one run to the next.
+    pub cache: PathBuf,
+    pub rounds: usize,
+    pub corpus: Corpus,
+}
+
+type Workload = fn(&Bench) -> Result<Vec<Line>>;
 
 pub const ALL: &[(&str, Workload)] = &[
-    ("empty", empty::empty),
-    ("nested", empty::nested),
-    ("unpack", unpack::unpack),
-    ("git", unpack::git),
-    ("search", search::search),
-    ("build", build::build),
-    ("outside", outside::outside),
-    ("memory", outside::memory),
-    ("files", files::files),
-    ("transfer", transfer::transfer),
-    ("postmark", postmark::postmark),
-    ("mail", postmark::mail),
-    ("cancel", ordering::cancel),
-    ("log", ordering::log),
-    ("order", ordering::order),
-    ("overwrite", overwrite::overwrite),
-    ("sizes", overwrite::sizes),
-    ("granularity", overwrite::granularity),
-    ("writers", clients::writers),
-    ("clients", clients::clients),
-    ("recovery", recovery::recovery),
-    ("trees", trees::trees),
+    ("empty", empty::measure),
+    ("unpack", unpack::measure),
+    ("search", search::measure),
+    ("build", build::measure),
 ];

@@ -29,6 +29,7 @@ use super::node::{DirectoryDelta, Node, Staged, StagedParent};
 use super::nodes::Nodes;
 use crate::ids::{NodeId, TransactionId};
 use crate::names;
+use crate::read_set::ReadSet;
 
 /// The numbers that all views over one staging directory give.
 pub(crate) struct Numbers {
@@ -173,6 +174,7 @@ impl<D: Disk> View<D> {
                 outer: Some(state.mark),
                 ..Forks::default()
             },
+            reads: self.reads.as_ref().map(|_| ReadSet::default()),
             stage_of: self.stage_of,
             stage: self.stage.clone(),
             next_inode: self.next_inode,
@@ -210,6 +212,7 @@ impl<D: Disk> View<D> {
             return Vec::new();
         };
         let changed_here = self.changed_since(&begun.nodes);
+        self.take_reads(nested.reads);
         self.stage = self.stage.take().or(nested.stage);
         self.next_inode = nested.next_inode;
         let left: Vec<Nodes> = nested.forks.into_states();
@@ -223,6 +226,8 @@ impl<D: Disk> View<D> {
     /// The nested view is given up.
     pub fn drop_nested(&mut self, nested: View<D>) {
         let begun = self.forks.nested.take();
+        // Who began it may act by how it ended, and so by what it read.
+        self.take_reads(nested.reads);
         self.stage = self.stage.take().or(nested.stage);
         let left = nested.forks.into_states();
         let begun = begun.iter().map(|(_, state)| &state.nodes);

@@ -11,6 +11,7 @@ mod fork;
 mod namespace;
 pub(crate) mod node;
 mod nodes;
+mod reads;
 mod staging;
 mod tree;
 mod types;
@@ -28,6 +29,7 @@ pub use types::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes
 use crate::base::Base;
 use crate::core::Core;
 use crate::ids::{NodeId, Sequence, TransactionId};
+use crate::read_set::ReadSet;
 use crate::snapshot::Snapshot;
 
 pub(crate) struct View<D: Disk> {
@@ -44,6 +46,8 @@ pub(crate) struct View<D: Disk> {
     forks: Forks,
     /// Whose staging directory it is: that of the outermost transaction.
     stage_of: TransactionId,
+    /// Of a serializable transaction.
+    pub reads: Option<ReadSet>,
     stage: Option<Arc<D::Handle>>,
     next_inode: u64,
 }
@@ -64,6 +68,7 @@ impl<D: Disk> View<D> {
             numbers: Arc::new(Numbers::new()),
             forks: Forks::default(),
             stage_of: id,
+            reads: None,
             stage: None,
             next_inode: NEW_INODE_FIRST,
         }

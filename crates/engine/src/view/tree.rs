@@ -83,6 +83,11 @@ impl<D: Disk> View<D> {
             return Ok(None);
         };
         let found = self.snapshot().lookup(&base, name)?;
+        if let Some(reads) = &mut self.reads
+            && !self.core.is_hidden(&base, name)
+        {
+            reads.name(&base, name, found.as_ref().map(|found| &found.base));
+        }
         Ok(found.map(|found| self.node_of_base(found, parent, name)))
     }
 
@@ -275,11 +280,15 @@ impl<D: Disk> View<D> {
         if directory.is_removed_directory() {
             return Ok(Vec::new());
         }
-        let below = match &directory.base {
+        let base = directory.base.clone();
+        let below = match &base {
             Some(base) => self.snapshot().list(base)?,
             None => Vec::new(),
         };
-        let delta = directory.directory_delta();
+        if let (Some(reads), Some(base)) = (&mut self.reads, &base) {
+            reads.listing(base, &below);
+        }
+        let delta = self.node(id)?.directory_delta();
         let changed = |name: &Name| delta.is_some_and(|delta| delta.entries.contains_key(name));
         let mut listing: Vec<ListEntry> = below
             .into_iter()

@@ -220,6 +220,8 @@ impl<F: Filesystem> Call<'_, F> {
 
     fn forget(&self, node: u64, count: u64) -> Answer {
         if node != settle::NODE {
+            // The number may be another directory's next.
+            self.listings.finished(node);
             self.filesystem.forget(node, count);
         }
         Answer::Silence

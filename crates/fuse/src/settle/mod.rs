@@ -185,6 +185,7 @@ impl Settle {
             generation: 0,
             valid: Validity::Forever,
             attributes,
+            attributes_valid: Validity::Forever,
         }
     }
 

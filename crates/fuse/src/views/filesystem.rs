@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 
 use atomdir_disk::{Disk, Errno, FileSystemStatus, Kind, Name, RenameMode};
-use atomdir_engine::{self as engine, NodeId, TransactionId};
+use atomdir_engine::{self as engine, Isolation, NodeId, Transaction, TransactionId};
 
 use super::slots::{Borrowed, Within};
 use super::{Views, convert, root_attributes, wrapper_attributes};
@@ -51,6 +51,7 @@ impl<D: Disk> Views<D> {
             generation: 0,
             valid: Validity::Forever,
             attributes,
+            attributes_valid: Validity::Forever,
         }))
     }
 
@@ -104,6 +105,16 @@ fn entry<D: Disk>(borrowed: &Borrowed<D>, from: engine::Entry) -> Entry {
         generation: 0,
         valid: Validity::Forever,
         attributes: convert::attributes(from.attributes),
+        attributes_valid: attributes_valid(&borrowed.transaction, from.node),
+    }
+}
+
+/// Attributes that nobody asked for are not for keeping where the read set
+/// must hear of it when somebody does.
+fn attributes_valid<D: Disk>(transaction: &Transaction<D>, node: NodeId) -> Validity {
+    match transaction.isolation() {
+        Isolation::Serializable if !transaction.attributes_noted(node) => Validity::No,
+        _ => Validity::Forever,
     }
 }
 
@@ -153,7 +164,8 @@ impl<D: Disk> Filesystem for Views<D> {
         let (borrowed, node) = self.view(node)?;
         let (change, caller) = (convert::change(change), convert::caller(request));
         let attributes = borrowed.transaction.set_attributes(node, change, caller)?;
-        Ok((convert::attributes(attributes), Validity::Forever))
+        let valid = attributes_valid(&borrowed.transaction, node);
+        Ok((convert::attributes(attributes), valid))
     }
 
     fn read_link(&self, _: &Request, node: u64) -> Result<Vec<u8>> {

@@ -45,7 +45,7 @@ impl<'a> ReplyWriter<'a> {
         self.u64(entry.node);
         self.u64(entry.generation);
         self.u64(seconds(entry.valid));
-        self.u64(seconds(entry.valid));
+        self.u64(seconds(entry.attributes_valid));
         self.u64(0);
         self.attributes(&entry.attributes);
     }

@@ -87,6 +87,7 @@ impl State {
             generation: 0,
             valid: Validity::Forever,
             attributes,
+            attributes_valid: Validity::Forever,
         })
     }
 

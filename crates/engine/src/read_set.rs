@@ -1,0 +1,261 @@
+//! What a serializable transaction has read of its snapshot, as a value.
+//!
+//! Invariants
+//! 1. It keeps alive every base object it speaks of: so whatever is committed
+//!    to one of them later is found in that object's own history.
+//! 2. What is implied is not kept: a listing implies the names in it, and a
+//!    file's attributes imply its contents, since writing changes its times.
+//! 3. Its size is bounded by the number of objects, and of names looked up in
+//!    directories that were not listed: a file with many runs of pages read
+//!    counts as read from the first to the last.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use atomdir_disk::{Kind, Name, Owner, Stat};
+
+use crate::base::Base;
+use crate::ranges::RangeSet;
+
+/// A file read in more runs of pages than this counts as read throughout.
+const RUNS_MAX: usize = 256;
+
+#[derive(Default)]
+pub(crate) struct ReadSet {
+    /// By the object's serial.
+    objects: HashMap<u64, ObjectReads>,
+}
+
+pub(crate) struct ObjectReads {
+    pub base: Arc<Base>,
+    pub attributes: bool,
+    /// Of a directory whose attributes were read.
+    pub permissions: Option<Permissions>,
+    /// Where the contents end.
+    pub length: bool,
+    pub pages: PagesRead,
+    pub entries: EntriesRead,
+}
+
+/// By which outside changes of a directory's attributes are found: its times
+/// tell nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Permissions {
+    mode: u32,
+    owner: Owner,
+}
+
+impl Permissions {
+    pub fn of(stat: &Stat) -> Permissions {
+        Permissions {
+            mode: stat.attributes.mode,
+            owner: stat.attributes.owner,
+        }
+    }
+}
+
+#[derive(Default)]
+pub(crate) enum PagesRead {
+    #[default]
+    None,
+    /// Most files are read in one run.
+    Run(u64, u64),
+    Runs(Box<RangeSet>),
+}
+
+#[derive(Default)]
+pub(crate) enum EntriesRead {
+    #[default]
+    None,
+    /// What each name that was looked up was found to name, or nothing.
+    Names(BTreeMap<Name, Option<Arc<Base>>>),
+    Listed(ListingDigest),
+    /// Two reads had different answers, so an outside writer came between them.
+    Torn,
+}
+
+/// Stands for the names in a directory, whatever their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ListingDigest(u64);
+
+impl ListingDigest {
+    pub fn of(entries: &[(Name, u64, Kind)]) -> ListingDigest {
+        let sum = entries.iter().fold(0u64, |sum, entry| {
+            let mut hasher = DefaultHasher::new();
+            entry.hash(&mut hasher);
+            sum.wrapping_add(hasher.finish())
+        });
+        ListingDigest(sum)
+    }
+}
+
+impl ReadSet {
+    pub fn iter(&self) -> impl Iterator<Item = &ObjectReads> {
+        self.objects.values()
+    }
+
+    pub fn name(&mut self, directory: &Arc<Base>, name: &Name, found: Option<&Arc<Base>>) {
+        let entries = &mut self.object(directory).entries;
+        if let EntriesRead::None = entries {
+            *entries = EntriesRead::Names(BTreeMap::new());
+        }
+        let EntriesRead::Names(names) = entries else {
+            return;
+        };
+        match names.get(name) {
+            None => {
+                names.insert(name.clone(), found.cloned());
+            }
+            Some(known) if serial_of(known.as_ref()) != serial_of(found) => {
+                *entries = EntriesRead::Torn;
+            }
+            Some(_) => {}
+        }
+    }
+
+    pub fn listing(&mut self, directory: &Arc<Base>, listed: &[(Name, u64, Kind)]) {
+        let digest = ListingDigest::of(listed);
+        let entries = &mut self.object(directory).entries;
+        let agrees = match entries {
+            EntriesRead::None => true,
+            EntriesRead::Listed(first) => *first == digest,
+            EntriesRead::Torn => false,
+            EntriesRead::Names(names) => {
+                let listed: HashSet<&Name> = listed.iter().map(|(name, ..)| name).collect();
+                names
+                    .iter()
+                    .all(|(name, found)| found.is_some() == listed.contains(name))
+            }
+        };
+        *entries = if agrees {
+            EntriesRead::Listed(digest)
+        } else {
+            EntriesRead::Torn
+        };
+    }
+
+    pub fn attributes(&mut self, base: &Arc<Base>, stat: &Stat) {
+        let object = self.object(base);
+        object.attributes = true;
+        match base.kind {
+            Kind::Directory => {
+                object.permissions.get_or_insert(Permissions::of(stat));
+            }
+            _ => object.pages = PagesRead::None,
+        }
+    }
+
+    pub fn has_attributes(&self, base: &Base) -> bool {
+        let object = self.objects.get(&base.serial);
+        object.is_some_and(|object| object.attributes)
+    }
+
+    /// Pages from `start` to before `end`, and whether the contents' end was seen.
+    pub fn contents(&mut self, base: &Arc<Base>, start: u64, end: u64, to_end: bool) {
+        let object = self.object(base);
+        if !object.attributes {
+            object.length |= to_end;
+            object.pages.insert(start, end);
+        }
+    }
+
+    /// Adds what another has read of the same snapshot.
+    pub fn merge(&mut self, other: ReadSet) {
+        for reads in other.objects.into_values() {
+            let object = self.object(&reads.base);
+            object.length |= reads.length;
+            for (start, end) in reads.pages.iter() {
+                object.pages.insert(start, end);
+            }
+            let known = std::mem::take(&mut object.entries);
+            object.entries = known.merge(reads.entries);
+            object.permissions = object.permissions.or(reads.permissions);
+            object.attributes |= reads.attributes;
+            if object.attributes {
+                object.pages = PagesRead::None;
+            }
+        }
+    }
+
+    fn object(&mut self, base: &Arc<Base>) -> &mut ObjectReads {
+        self.objects
+            .entry(base.serial)
+            .or_insert_with(|| ObjectReads {
+                base: base.clone(),
+                attributes: false,
+                permissions: None,
+                length: false,
+                pages: PagesRead::None,
+                entries: EntriesRead::None,
+            })
+    }
+}
+
+impl PagesRead {
+    fn insert(&mut self, start: u64, end: u64) {
+        if start >= end {
+            return;
+        }
+        match self {
+            PagesRead::None => *self = PagesRead::Run(start, end),
+            PagesRead::Run(from, to) if start <= *to && *from <= end => {
+                (*from, *to) = (start.min(*from), end.max(*to));
+            }
+            PagesRead::Run(from, to) => {
+                let mut runs = RangeSet::default();
+                runs.insert(*from, *to);
+                runs.insert(start, end);
+                *self = PagesRead::Runs(Box::new(runs));
+            }
+            PagesRead::Runs(runs) => {
+                runs.insert(start, end);
+                if runs.iter().count() > RUNS_MAX {
+                    let (first, last) = (runs.iter().next(), runs.iter().last());
+                    if let (Some((from, _)), Some((_, to))) = (first, last) {
+                        *self = PagesRead::Run(from, to);
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let run = match self {
+            PagesRead::Run(start, end) => Some((*start, *end)),
+            _ => None,
+        };
+        let runs = match self {
+            PagesRead::Runs(runs) => Some(runs.iter()),
+            _ => None,
+        };
+        run.into_iter().chain(runs.into_iter().flatten())
+    }
+}
+
+impl EntriesRead {
+    fn merge(self, other: EntriesRead) -> EntriesRead {
+        match (self, other) {
+            (EntriesRead::None, entries) | (entries, EntriesRead::None) => entries,
+            (EntriesRead::Listed(one), EntriesRead::Listed(two)) if one == two => {
+                EntriesRead::Listed(one)
+            }
+            (EntriesRead::Names(mut names), EntriesRead::Names(others)) => {
+                for (name, found) in others {
+                    let known = names.entry(name).or_insert_with(|| found.clone());
+                    if serial_of(known.as_ref()) != serial_of(found.as_ref()) {
+                        return EntriesRead::Torn;
+                    }
+                }
+                EntriesRead::Names(names)
+            }
+            (EntriesRead::Names(_), listed @ EntriesRead::Listed(_))
+            | (listed @ EntriesRead::Listed(_), EntriesRead::Names(_)) => listed,
+            _ => EntriesRead::Torn,
+        }
+    }
+}
+
+fn serial_of(base: Option<&Arc<Base>>) -> Option<u64> {
+    base.map(|base| base.serial)
+}

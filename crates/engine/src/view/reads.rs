@@ -1,0 +1,69 @@
+//! What a serializable transaction reads of its snapshot goes into its read
+//! set. Names and listings are noted where the snapshot is asked for them; the
+//! rest when a program asks, not when the view itself looks something up.
+
+use atomdir_disk::{Disk, Errno, Result};
+
+use super::View;
+use crate::base::Base;
+use crate::ids::NodeId;
+use crate::read_set::ReadSet;
+use crate::snapshot::PAGE;
+
+impl<D: Disk> View<D> {
+    pub fn note_attributes(&mut self, id: NodeId) -> Result<()> {
+        if self.attributes_noted(id) {
+            return Ok(());
+        }
+        let base = self.node(id)?.base.clone().ok_or(Errno::STALE)?;
+        let stat = self.snapshot().stat(&base)?;
+        if let Some(reads) = &mut self.reads {
+            reads.attributes(&base, &stat);
+        }
+        Ok(())
+    }
+
+    /// Whether a program may be told the attributes and not ask again.
+    pub fn attributes_noted(&self, id: NodeId) -> bool {
+        let Ok(node) = self.node(id) else {
+            return true;
+        };
+        match (&self.reads, &node.base) {
+            (Some(reads), Some(base)) => reads.has_attributes(base),
+            _ => true,
+        }
+    }
+
+    /// What the file still shows of the base is read; the rest is the
+    /// transaction's own.
+    pub fn note_contents(&mut self, id: NodeId, offset: u64, length: u64) -> Result<()> {
+        if self.reads.is_none() {
+            return Ok(());
+        }
+        let total = self.file_length(id)?;
+        let node = self.node(id)?;
+        let limit = node.contents().map_or(total, |own| own.base_limit);
+        let end = offset.saturating_add(length);
+        let base = node.base.clone().filter(|_| limit > 0 || total == 0);
+        if let (Some(reads), Some(base)) = (&mut self.reads, base) {
+            let pages = end.min(limit).div_ceil(PAGE);
+            reads.contents(&base, offset / PAGE, pages, end >= total);
+        }
+        Ok(())
+    }
+
+    /// What a nested transaction read of the snapshot it shares.
+    pub fn take_reads(&mut self, nested: Option<ReadSet>) {
+        if let (Some(reads), Some(nested)) = (&mut self.reads, nested) {
+            reads.merge(nested);
+        }
+    }
+
+    /// Where an object of the base is in the view, or else is now.
+    pub fn path_of_base(&self, base: &Base) -> Vec<u8> {
+        match self.nodes.by_base.get(&base.serial) {
+            Some(id) => self.path(*id),
+            None => base.path().unwrap_or_default(),
+        }
+    }
+}
