@@ -1,10 +1,12 @@
-//! Both sides must have done the same.
+//! Every side must have done the same.
 
 use std::path::Path;
 use std::process::Command;
 
+use crate::bench::Bench;
 use crate::error::{Describe, Error, Result};
-use crate::programs::shell;
+use crate::measure::Side;
+use crate::programs::{clear, shell};
 
 /// Names, kinds, modes, owners, link targets, file times and sizes.
 const MANIFEST: &str = r"find . -mindepth 1 -path ./.atomdir -prune -o \
@@ -18,18 +20,34 @@ const NAMES: &str = r"find . -mindepth 1 -path ./.atomdir -prune -o -printf '%P 
 pub enum Degree {
     /// Contents and attributes, with times of files.
     Exact,
+    /// Contents, names, kinds and modes.
+    Contents,
     /// Names, kinds and modes: contents name the directory and the time.
     Names,
 }
 
-pub fn trees(workload: &'static str, degree: Degree, one: &Path, other: &Path) -> Result<()> {
+/// Compares what the sides left in their places, the first with each other,
+/// and clears it away.
+pub fn sides(bench: &Bench, name: &str, degree: Degree, sides: &[Side]) -> Result<()> {
+    let place = |side: Side| bench.directory.join(format!("{name}-{side}"));
+    if let [first, others @ ..] = sides {
+        for other in others {
+            trees(name, degree, &place(*first), (*other, &place(*other)))?;
+        }
+    }
+    sides.iter().try_for_each(|side| clear(&place(*side)))
+}
+
+pub fn trees(workload: &str, degree: Degree, one: &Path, other: (Side, &Path)) -> Result<()> {
+    let (side, other) = other;
     let manifest = match degree {
         Degree::Exact => MANIFEST,
-        Degree::Names => NAMES,
+        Degree::Contents | Degree::Names => NAMES,
     };
     let differs = |difference| {
         Err(Error::Differs {
-            workload,
+            workload: workload.to_owned(),
+            side: side.name(),
             difference,
         })
     };
@@ -42,7 +60,7 @@ pub fn trees(workload: &'static str, degree: Degree, one: &Path, other: &Path) -
         return differs(format!("- {left}\n+ {right}"));
     }
     if left.len() != right.len() {
-        return differs("one side has entries more".to_owned());
+        return differs("one has entries more".to_owned());
     }
     if degree == Degree::Names {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What is unpacked: real files of this machine.
+//! What is unpacked and built: real files of this machine, real projects.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,46 +14,46 @@ const SOURCES: &[&str] = &[
     "/usr/lib/python3",
     "/usr/share/doc",
     "/usr/share/man",
+    "/usr/share/zoneinfo",
+    "/usr/lib/python3.11",
+    "/usr/lib/gcc",
 ];
-const FILES_MIN: usize = 8000;
 
+#[derive(Debug)]
 pub struct Corpus {
     pub archive: PathBuf,
-    pub files: usize,
+    pub entries: usize,
     pub bytes: u64,
 }
 
-/// Packs whole trees until there are enough files.
-pub fn pack(directory: &Path) -> Result<Corpus> {
+impl Corpus {
+    pub fn note(&self) -> String {
+        format!("{} entries, {} MiB", self.entries, self.bytes >> 20)
+    }
+}
+
+/// Packs so many files, links and directories, if there are as many.
+pub fn pack(directory: &Path, entries_max: usize) -> Result<Corpus> {
     let archive = directory.join("corpus.tar");
     let list = directory.join("corpus.list");
     make_directory(directory)?;
-    let mut files = 0;
-    let mut taken = String::new();
-    for source in SOURCES {
-        let found = Command::new("find")
-            .args([source, "-xdev", "-type", "f"])
-            .output()
-            .describe("list", Path::new(source))?;
-        let count = found.stdout.iter().filter(|byte| **byte == b'\n').count();
-        if count > 0 {
-            files += count;
-            taken.push_str(source);
-            taken.push('\n');
-        }
-        if files >= FILES_MIN {
-            break;
-        }
+    let mut taken = Vec::new();
+    for source in SOURCES.iter().filter(|source| Path::new(source).is_dir()) {
+        let find =
+            format!("find {source} -xdev \\( -type f -o -type l -o -type d \\) -readable | sort");
+        let found = shell(directory, &find)?;
+        let room = entries_max - taken.len();
+        taken.extend(found.lines().take(room).map(str::to_owned));
     }
-    fs::write(&list, &taken).describe("write", &list)?;
+    fs::write(&list, taken.join("\n") + "\n").describe("write", &list)?;
     shell(
         directory,
-        "tar --one-file-system -cf corpus.tar -C / -T corpus.list 2> /dev/null",
+        "tar --no-recursion --verbatim-files-from -cf corpus.tar -C / -T corpus.list 2> /dev/null",
     )?;
     let bytes = fs::metadata(&archive).describe("read", &archive)?.len();
     Ok(Corpus {
         archive,
-        files,
+        entries: taken.len(),
         bytes,
     })
 }
@@ -61,32 +61,45 @@ pub fn pack(directory: &Path) -> Result<Corpus> {
 /// The source of a small C project, with apt, whose signatures vouch for it;
 /// the machine's own list of sources stays as it is. `None` without a network.
 pub fn c_project(directory: &Path, package: &str) -> Result<Option<PathBuf>> {
-    let place = directory.join(package);
-    make_directory(&place)?;
-    if archive_in(&place)?.is_none() {
-        let fetched = shell(&place, &FETCH.replace("PACKAGE", package));
-        if fetched.is_err() {
-            return Ok(None);
-        }
-    }
-    archive_in(&place)
+    let fetch = format!("{APT} apt update && apt source --download-only {package}");
+    fetched(&directory.join(package), &fetch, ".orig.tar.")
 }
 
-const FETCH: &str = r#"
+/// PostMark as Debian has it, unpacked but not installed.
+pub fn postmark(directory: &Path) -> Result<Option<PathBuf>> {
+    let place = directory.join("postmark");
+    let fetch = format!("{APT} apt update && apt download postmark");
+    let Some(package) = fetched(&place, &fetch, ".deb")? else {
+        return Ok(None);
+    };
+    output(Command::new("dpkg-deb").arg("-x").arg(package).arg(&place))?;
+    Ok(Some(place.join("usr/bin/postmark")))
+}
+
+const APT: &str = r#"
 mkdir -p lists/partial archives/partial
-echo 'deb-src http://deb.debian.org/debian bookworm main' > sources.list
+printf '%s\n' 'deb http://deb.debian.org/debian bookworm main' \
+    'deb-src http://deb.debian.org/debian bookworm main' > sources.list
 apt() {
     apt-get -q -o Dir::Etc::SourceList="$PWD/sources.list" -o Dir::Etc::SourceParts=/dev/null \
         -o Dir::State::Lists="$PWD/lists" -o Dir::Cache="$PWD/archives" \
         -o APT::Sandbox::User=root "$@"
 }
-apt update && apt source --download-only PACKAGE
 "#;
 
-fn archive_in(place: &Path) -> Result<Option<PathBuf>> {
+/// The file in `place` whose name has `mark`, fetched if it is not there yet.
+fn fetched(place: &Path, fetch: &str, mark: &str) -> Result<Option<PathBuf>> {
+    make_directory(place)?;
+    if find(place, mark)?.is_none() && shell(place, fetch).is_err() {
+        return Ok(None);
+    }
+    find(place, mark)
+}
+
+fn find(place: &Path, mark: &str) -> Result<Option<PathBuf>> {
     let listing = output(Command::new("find").arg(place).args(["-maxdepth", "1"]))?;
     Ok(listing
         .lines()
-        .find(|line| line.contains(".orig.tar.") && !line.ends_with(".asc"))
+        .find(|line| line.contains(mark) && !line.ends_with(".asc"))
         .map(PathBuf::from))
 }

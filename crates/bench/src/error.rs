@@ -17,13 +17,22 @@ pub enum Error {
     },
     #[error("no atomdir at {}; build it with `cargo build --release -p atomdir-cli`", .0.display())]
     NoBinary(PathBuf),
-    #[error("{workload}: the transaction's outcome differs from the plain one:\n{difference}")]
+    #[error("{workload}: the outcome of {side} differs:\n{difference}")]
     Differs {
-        workload: &'static str,
+        workload: String,
+        side: &'static str,
         difference: String,
     },
-    #[error("`atomdir begin` printed no view path:\n{0}")]
-    NoView(String),
+    #[error("{expected} commits were asked for, and {made} were made")]
+    Commits { expected: u64, made: u64 },
+    #[error("after recovery {found} bytes are new, and should be {expected}")]
+    Recovered { expected: u64, found: String },
+    #[error("no workload is called {0}")]
+    NoWorkload(String),
+    #[error("no load is called {0:?}")]
+    NoLoad(Vec<String>),
+    #[error("nothing in this side can do {0}")]
+    NoSide(&'static str),
     #[error(transparent)]
     Find(#[from] atomdir::FindError),
     #[error(transparent)]
@@ -40,12 +49,12 @@ pub trait Describe<T> {
     fn describe(self, operation: &'static str, path: &Path) -> Result<T>;
 }
 
-impl<T> Describe<T> for io::Result<T> {
+impl<T, E: Into<io::Error>> Describe<T> for std::result::Result<T, E> {
     fn describe(self, operation: &'static str, path: &Path) -> Result<T> {
         self.map_err(|source| Error::Io {
             operation,
             path: path.to_owned(),
-            source,
+            source: source.into(),
         })
     }
 }

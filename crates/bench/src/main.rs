@@ -1,62 +1,97 @@
 //! What Atomdir costs beside the plain file system, in one table.
 //!
-//! Both sides take turns in one run, on fresh directories of one file system,
-//! with what they read in the page cache; their outcomes are compared. Given
-//! are medians, and in brackets the least and the most.
+//! All sides of a workload take turns in one run, in fresh directories of one
+//! file system, with what they read in the page cache; their outcomes are
+//! compared.
 
+mod bench;
 mod compare;
 mod corpus;
+mod device;
 mod error;
+mod image;
+mod load;
+mod machine;
 mod measure;
+mod overlay;
+mod place;
 mod programs;
 mod report;
 mod workloads;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 use clap::Parser;
 
+use bench::Bench;
+use device::Device;
 use error::{Describe, Error, Result};
-use workloads::Bench;
+use image::{FileSystem, Image};
+use machine::Machine;
+use measure::Side;
+use report::Row;
 
 #[derive(Debug, Parser)]
 #[command(
     name = "atomdir-bench",
-    about = "Measure Atomdir beside the plain file system"
+    about = "Measure Atomdir beside the plain file system",
+    after_help = workload_names()
 )]
 struct Arguments {
-    /// Measured rounds of each workload
-    #[arg(long, default_value_t = 5)]
+    /// Measured rounds of each workload; short ones take more, long ones fewer
+    #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Only these workloads: empty, unpack, search, build
+    /// How large the workloads are: 16 is Valor's 2 GiB
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// Only these workloads [default: all]
     #[arg(value_name = "WORKLOAD")]
     only: Vec<String>,
     /// Print JSON instead of the table
     #[arg(long)]
     json: bool,
+    /// Draw the results into this directory, as SVG
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
     /// The atomdir to measure [default: the one built beside this program]
     #[arg(long, value_name = "PATH")]
     atomdir: Option<PathBuf>,
     /// Where to work: on the file system to be measured
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     directory: PathBuf,
+    /// Measure a new file system in an image there, as root
+    #[arg(long, value_enum, value_name = "KIND")]
+    file_system: Option<FileSystem>,
+}
+
+fn workload_names() -> String {
+    let names: Vec<&str> = workloads::ALL.iter().map(|(name, _)| *name).collect();
+    format!("Workloads: {}", names.join(", "))
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    match measure(&arguments) {
-        Ok(lines) if arguments.json => println!("{:#}", report::json(&lines)),
-        Ok(lines) => print!("{}", report::table(&lines)),
+    // This program is also the one that some workloads run.
+    let words: Vec<String> = std::env::args().collect();
+    let done = match words.get(1) {
+        Some(word) if word == load::WORD => load::run(&words[2..]),
+        _ => measure(&Arguments::parse()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("atomdir-bench: {error}");
-            return ExitCode::FAILURE;
+            ExitCode::FAILURE
         }
     }
-    ExitCode::SUCCESS
 }
 
-fn measure(arguments: &Arguments) -> Result<Vec<report::Line>> {
+fn measure(arguments: &Arguments) -> Result<()> {
+    let unknown = |name: &&String| !workloads::ALL.iter().any(|(known, _)| known == name);
+    if let Some(name) = arguments.only.iter().find(unknown) {
+        return Err(Error::NoWorkload(name.clone()));
+    }
     let program = match &arguments.atomdir {
         Some(path) => path.clone(),
         None => std::env::current_exe()
@@ -69,34 +104,65 @@ fn measure(arguments: &Arguments) -> Result<Vec<report::Line>> {
     let directory = arguments
         .directory
         .join(format!("atomdir-bench-{}", std::process::id()));
-    let cache = arguments.directory.join("atomdir-bench-cache");
     programs::make_directory(&directory)?;
-    let lines = measure_in(arguments, program, directory.clone(), cache);
+    let rows = measure_in(arguments, program, &directory);
     let cleared = programs::clear(&directory);
-    let lines = lines?;
+    let (machine, rows) = rows?;
     cleared?;
-    Ok(lines)
+    if let Some(plots) = &arguments.plots {
+        report::write_plots(plots, &machine, &rows)?;
+    }
+    if arguments.json {
+        println!("{:#}", report::json(&machine, arguments.scale, &rows));
+    } else {
+        println!("{}\n\n{}", machine.line(), report::table(&rows));
+    }
+    Ok(())
 }
 
 fn measure_in(
     arguments: &Arguments,
     program: PathBuf,
-    directory: PathBuf,
-    cache: PathBuf,
-) -> Result<Vec<report::Line>> {
-    let bench = Bench {
-        corpus: corpus::pack(&directory.join("corpus"))?,
-        program,
-        directory,
-        cache,
-        rounds: arguments.rounds,
+    directory: &Path,
+) -> Result<(Machine, Vec<Row>)> {
+    let image = match arguments.file_system {
+        Some(kind) => Some(Image::mount(kind, directory)?),
+        None => None,
     };
-    let mut lines = Vec::new();
+    let measured = image.as_ref().map_or(directory, |image| &image.root);
+    let machine = Machine::here(measured);
+    let bench = Bench {
+        corpus: corpus::pack(
+            &directory.join("corpus"),
+            (CORPUS_ENTRIES as f64 * arguments.scale) as usize,
+        )?,
+        device: Device::of(measured)?,
+        views: views(&program)?,
+        program,
+        directory: measured.to_owned(),
+        cache: arguments.directory.join("atomdir-bench-cache"),
+        rounds: arguments.rounds,
+        scale: arguments.scale,
+        may_mount: rustix::process::geteuid().is_root(),
+    };
+    let mut rows = Vec::new();
     for (name, workload) in workloads::ALL {
         if arguments.only.is_empty() || arguments.only.iter().any(|only| only == name) {
-            eprintln!("measuring: {name}");
-            lines.append(&mut workload(&bench)?);
+            let began = Instant::now();
+            rows.append(&mut workload(&bench)?);
+            eprintln!("measured {name} in {:.0} s", began.elapsed().as_secs_f64());
         }
     }
-    Ok(lines)
+    Ok((machine, rows))
+}
+
+const CORPUS_ENTRIES: u64 = 9000;
+
+/// The views that `run` offers.
+fn views(program: &Path) -> Result<Vec<Side>> {
+    let help = programs::output(std::process::Command::new(program).args(["run", "--help"]))?;
+    Ok(match help.contains("--view") {
+        true => vec![Side::Exact, Side::Native],
+        false => vec![Side::Exact],
+    })
 }

@@ -1,89 +1,233 @@
-//! Two ways of doing the same, in turns, so that what else the machine does
-//! meets both.
+//! Several ways of doing the same, in turns, so that what else the machine does
+//! meets all of them.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::device::Written;
 use crate::error::Result;
 
-#[derive(Debug, Clone, Default)]
-pub struct Series {
-    milliseconds: Vec<f64>,
+/// One way of doing the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The file system as it is.
+    Plain,
+    /// A write-ahead logger that does no more than it must (Valor).
+    Logger,
+    /// The kernel's overlay with renames as its commit: it guarantees nothing.
+    Overlay,
+    /// In a transaction, in an exact view.
+    Exact,
+    /// In a transaction, in a native view.
+    Native,
 }
 
-impl Series {
-    pub fn add(&mut self, took: Duration) {
-        self.milliseconds.push(took.as_secs_f64() * 1000.0);
-        self.milliseconds.sort_by(f64::total_cmp);
-    }
+impl Side {
+    pub const ALL: [Side; 5] = [
+        Side::Plain,
+        Side::Logger,
+        Side::Overlay,
+        Side::Exact,
+        Side::Native,
+    ];
 
-    pub fn median(&self) -> f64 {
-        let middle = self.milliseconds.len() / 2;
-        match self.milliseconds.as_slice() {
-            [] => f64::NAN,
-            all if all.len() % 2 == 1 => all[middle],
-            all => f64::midpoint(all[middle - 1], all[middle]),
+    pub fn name(self) -> &'static str {
+        match self {
+            Side::Plain => "plain",
+            Side::Logger => "logger",
+            Side::Overlay => "overlay",
+            Side::Exact => "exact",
+            Side::Native => "native",
         }
     }
 
+    pub fn is_view(self) -> bool {
+        matches!(self, Side::Exact | Side::Native)
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
+    pub milliseconds: f64,
+    /// What it made the disk do, where that was counted.
+    pub written: Option<Written>,
+}
+
+impl From<Duration> for Sample {
+    fn from(took: Duration) -> Sample {
+        Sample {
+            milliseconds: took.as_secs_f64() * 1000.0,
+            written: None,
+        }
+    }
+}
+
+/// A side's samples in one workload.
+#[derive(Debug, Clone, Default)]
+pub struct Series(Vec<Sample>);
+
+impl Series {
+    pub fn add(&mut self, sample: Sample) {
+        self.0.push(sample);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = f64> {
+        self.0.iter().map(|sample| sample.milliseconds)
+    }
+
+    pub fn median(&self) -> f64 {
+        median(self.all())
+    }
+
     pub fn min(&self) -> f64 {
-        self.milliseconds.first().copied().unwrap_or(f64::NAN)
+        self.all().fold(f64::INFINITY, f64::min)
     }
 
     pub fn max(&self) -> f64 {
-        self.milliseconds.last().copied().unwrap_or(f64::NAN)
+        self.all().fold(f64::NEG_INFINITY, f64::max)
     }
 
-    pub fn all(&self) -> &[f64] {
-        &self.milliseconds
+    pub fn flushes(&self) -> Option<f64> {
+        self.counted(|written| written.flushes)
+    }
+
+    pub fn bytes_written(&self) -> Option<f64> {
+        self.counted(|written| written.bytes)
+    }
+
+    fn counted(&self, of: impl Fn(Written) -> u64) -> Option<f64> {
+        let counts: Vec<f64> = self
+            .0
+            .iter()
+            .filter_map(|sample| sample.written)
+            .map(|written| of(written) as f64)
+            .collect();
+        (!counts.is_empty()).then(|| median(counts.into_iter()))
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    Plain,
-    Transaction,
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.as_slice() {
+        [] => f64::NAN,
+        all if all.len() % 2 == 1 => all[middle],
+        all => f64::midpoint(all[middle - 1], all[middle]),
+    }
+}
+
+/// The series of each side that took part.
+#[derive(Debug, Clone, Default)]
+pub struct Sides(Vec<(Side, Series)>);
+
+impl Sides {
+    pub fn of(&self, side: Side) -> Option<&Series> {
+        self.0
+            .iter()
+            .find(|(of, _)| *of == side)
+            .map(|(_, series)| series)
+    }
+
+    pub fn add(&mut self, side: Side, sample: Sample) {
+        if let Some((_, series)) = self.0.iter_mut().find(|(of, _)| *of == side) {
+            series.add(sample);
+        } else {
+            self.0.push((side, Series(vec![sample])));
+        }
+    }
+
+    /// The better view of those that took part.
+    pub fn best_view(&self) -> Option<&Series> {
+        self.0
+            .iter()
+            .filter(|(side, _)| side.is_view())
+            .map(|(_, series)| series)
+            .min_by(|one, other| one.median().total_cmp(&other.median()))
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (Side, &Series)> {
+        self.0.iter().map(|(side, series)| (*side, series))
+    }
+}
+
+/// One time through a workload, and the steps it was made of.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    pub whole: Sample,
+    pub steps: Vec<(String, Duration)>,
+}
+
+impl From<Sample> for Outcome {
+    fn from(whole: Sample) -> Outcome {
+        Outcome {
+            whole,
+            steps: Vec::new(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Pair {
-    pub plain: Series,
-    pub transaction: Series,
+pub struct Measured {
+    pub whole: Sides,
+    steps: Vec<(String, Sides)>,
 }
 
-impl Pair {
-    pub fn of_mut(&mut self, side: Side) -> &mut Series {
-        match side {
-            Side::Plain => &mut self.plain,
-            Side::Transaction => &mut self.transaction,
+impl Measured {
+    pub fn step(&self, name: &str) -> Sides {
+        let found = self.steps.iter().find(|(of, _)| of == name);
+        found.map(|(_, sides)| sides.clone()).unwrap_or_default()
+    }
+
+    pub fn add(&mut self, side: Side, outcome: Outcome) {
+        self.whole.add(side, outcome.whole);
+        for (name, took) in outcome.steps {
+            let index = match self.steps.iter().position(|(of, _)| *of == name) {
+                Some(index) => index,
+                None => {
+                    self.steps.push((name, Sides::default()));
+                    self.steps.len() - 1
+                }
+            };
+            self.steps[index].1.add(side, Sample::from(took));
         }
     }
 }
 
 /// One round that does not count, since memory and disk are slow at first
-/// touch, then `rounds` that do; who goes first alternates. `once` gives the
-/// time of what is measured, without what prepares it and clears it away.
-pub fn alternate(
+/// touch, then `rounds` that do; who goes first takes turns. `once` measures,
+/// and also prepares and clears away, which does not count.
+pub fn in_turns(
     rounds: usize,
-    mut once: impl FnMut(Side, usize) -> Result<Duration>,
-) -> Result<Pair> {
-    let mut pair = Pair::default();
+    sides: &[Side],
+    mut once: impl FnMut(Side) -> Result<Outcome>,
+) -> Result<Measured> {
+    let mut measured = Measured::default();
     for round in 0..=rounds {
-        let mut sides = [Side::Plain, Side::Transaction];
-        if round % 2 == 1 {
-            sides.reverse();
-        }
-        for side in sides {
-            let took = once(side, round)?;
+        let mut turns = sides.to_vec();
+        turns.rotate_left(round % sides.len().max(1));
+        for side in turns {
+            let outcome = once(side)?;
             if round > 0 {
-                pair.of_mut(side).add(took);
+                measured.add(side, outcome);
             }
         }
     }
-    Ok(pair)
+    Ok(measured)
 }
 
-/// More than any workload touches anew.
-const MEMORY_TOUCHED_BYTES: usize = 512 << 20;
+/// More than most workloads touch anew.
+const MEMORY_TOUCHED_BYTES: usize = 256 << 20;
 
 /// Everything written, and free memory that a virtual machine's host has
 /// really given: its first touch can cost more than what is measured.
@@ -96,8 +240,8 @@ pub fn rest() {
     std::hint::black_box(&memory);
 }
 
-pub fn timed<T>(action: impl FnOnce() -> Result<T>) -> Result<(Duration, T)> {
+pub fn timed<T>(action: impl FnOnce() -> Result<T>) -> Result<(Sample, T)> {
     let start = Instant::now();
     let value = action()?;
-    Ok((start.elapsed(), value))
+    Ok((Sample::from(start.elapsed()), value))
 }

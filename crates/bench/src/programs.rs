@@ -13,6 +13,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     let program = PathBuf::from(command.get_program());
     let output = command
         .stdin(Stdio::null())
+        .env("LC_ALL", "C")
         .output()
         .describe("start", &program)?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -28,25 +29,20 @@ pub fn output(command: &mut Command) -> Result<String> {
 
 pub fn shell(directory: &Path, script: &str) -> Result<String> {
     let mut command = Command::new("/bin/sh");
-    command.args(["-ec", script]).current_dir(directory);
-    output(command.env("LC_ALL", "C"))
+    output(command.args(["-ec", script]).current_dir(directory))
 }
 
 pub fn make_directory(path: &Path) -> Result<()> {
     fs::create_dir_all(path).describe("make", path)
 }
 
-/// Removes a tree and lets the disk come to rest, so that the next measurement
-/// does not pay for it.
+/// Removes a tree, if it is there.
 pub fn clear(path: &Path) -> Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(error).describe("remove", path)
         }
-        _ => {
-            rustix::fs::sync();
-            Ok(())
-        }
+        _ => Ok(()),
     }
 }
 

@@ -79,6 +79,7 @@ pub trait Disk: Send + Sync + 'static {
     /// Reads up to `buffer.len()` bytes; fewer only at the end of the file.
     fn read_at(&self, file: &Self::Handle, buffer: &mut [u8], offset: u64) -> Result<usize>;
     /// Writes all of `data` or fails; a failed write may have written a part.
+    /// Writing nothing tells whether the file can be written.
     fn write_at(&self, file: &Self::Handle, data: &[u8], offset: u64) -> Result<()>;
     fn set_length(&self, file: &Self::Handle, length: u64) -> Result<()>;
     /// Reserves blocks for a range without changing the file's length.

@@ -10,7 +10,7 @@
 //! commit landed is for recovery to say.
 
 use std::cell::OnceCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Timestamp};
@@ -34,7 +34,7 @@ use crate::store::Store;
 use crate::transaction::Transaction;
 use crate::validate::Validation;
 use crate::view::{Outdated, View};
-use crate::write_set::{ObjectWrite, WriteSet};
+use crate::write_set::{Object, ObjectWrite, WriteSet};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
@@ -295,7 +295,10 @@ fn describe(summaries: &[SummaryRecord], sequence: Sequence) -> ChangedBy {
 /// Opens every file that will be changed in place, as apply will, while there
 /// is still a way back, and looks up what the record must tell of the base.
 fn look_at_base<D: Disk>(core: &Core<D>, set: &WriteSet) -> Result<Present, CommitError> {
-    let mut present = Present::default();
+    let mut present = Present {
+        modes: modes_of_moved(core, set),
+        ..Default::default()
+    };
     let timed = set
         .objects
         .iter()
@@ -311,10 +314,19 @@ fn look_at_base<D: Disk>(core: &Core<D>, set: &WriteSet) -> Result<Present, Comm
             (state.identity, state.place.clone())
         };
         if contents.replacement.is_none() {
-            let file = core
-                .open_at(&place, identity, Access::ReadWrite)
-                .map_err(failed)?;
-            let length = core.disk.stat(&file).map_err(failed)?.length;
+            let length = match core.open_at(&place, identity, Access::ReadWrite) {
+                // Writing nothing tells whether it can be written.
+                Ok(file) => core
+                    .disk
+                    .write_at(&file, &[], 0)
+                    .and_then(|()| core.disk.stat(&file)),
+                // The transaction has given its owner the right.
+                Err(Errno::ACCESS) if object.attributes.mode.is_some() => {
+                    core.stat_place(&place, identity)
+                }
+                Err(errno) => Err(errno),
+            };
+            let length = length.map_err(failed)?.length;
             present.lengths.insert(object.base.serial, length);
         } else if let Place::Entry { parent, .. } = place
             && !present.directory_times.contains_key(&parent.serial)
@@ -330,6 +342,20 @@ fn look_at_base<D: Disk>(core: &Core<D>, set: &WriteSet) -> Result<Present, Comm
         }
     }
     Ok(present)
+}
+
+/// Of directories that apply must open up to move them: see `apply::rights`.
+fn modes_of_moved<D: Disk>(core: &Core<D>, set: &WriteSet) -> HashMap<u64, u32> {
+    if core.options.privileges.all {
+        return HashMap::new();
+    }
+    let moved = set.entries.iter().filter_map(|entry| match &entry.after {
+        Some(Object::Base(base)) if base.kind == Kind::Directory => Some(base),
+        _ => None,
+    });
+    let modes =
+        moved.filter_map(|base| Some((base.serial, core.stat_now(base).ok()?.attributes.mode)));
+    modes.filter(|(_, mode)| mode & 0o300 != 0o300).collect()
 }
 
 /// A file with several names is best spoken of by one that stays.

@@ -25,7 +25,9 @@ pub enum StoreError {
         "the log is damaged at byte {offset} ({reason}) with valid commits after it; nothing was changed"
     )]
     Damaged { offset: u64, reason: String },
-    #[error("commit {sequence} cannot be applied: {path}: {reason}")]
+    #[error(
+        "commit {sequence} cannot be applied to the base: {path}: {reason}; it stays in the log: take away the cause, then run 'atomdir recover'"
+    )]
     Apply {
         sequence: Sequence,
         path: String,

@@ -2,12 +2,16 @@
 //! while there is still a way back.
 //!
 //! Most errors cannot happen, as the same was done in the staging directory.
-//! What remains: objects that are locked (chattr +i and +a, mount points), and
-//! extended attributes that do not fit, which is tried on a stand-in.
+//! What remains: objects that are locked (chattr +i and +a, mount points, swap
+//! files), names that may not be removed, and extended attributes that do not
+//! fit, which is tried on a stand-in.
 
-use atomdir_disk::{Access, Disk, Errno, Kind, NewNode};
+use std::collections::HashSet;
+use std::sync::Arc;
 
-use crate::base::{Base, Xattrs};
+use atomdir_disk::{Access, Disk, Errno, Kind, Name, NewNode};
+
+use crate::base::{Base, Place, Xattrs};
 use crate::core::Core;
 use crate::error::CommitError;
 use crate::names;
@@ -15,23 +19,24 @@ use crate::write_set::{Object, ObjectWrite, WriteSet};
 
 type Outcome<T> = Result<T, CommitError>;
 
+const REMOVE: &str = "remove, rename or replace locked";
+
 pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
+    let mut directories = HashSet::new();
     for entry in &set.entries {
         if let Object::Base(directory) = &entry.directory {
-            check_unlocked(
-                core,
-                directory,
-                "change an entry of a locked directory:",
-                &entry.path,
-            )?;
-        }
-        if let Some(before) = &entry.before {
-            check_unlocked(
-                core,
-                before,
-                "remove, rename or replace locked",
-                &entry.path,
-            )?;
+            if directories.insert(directory.serial) {
+                check_unlocked(
+                    core,
+                    directory,
+                    "change an entry of a locked directory:",
+                    &entry.path,
+                )?;
+            }
+            if let Some(before) = &entry.before {
+                check_unlocked(core, before, REMOVE, &entry.path)?;
+                check_removable(core, (directory, &entry.name), before.kind, &entry.path)?;
+            }
         }
         if let Some(Object::Base(after)) = &entry.after {
             let path = after.path().unwrap_or_default();
@@ -52,6 +57,9 @@ pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
             .contents
             .as_ref()
             .is_some_and(|contents| contents.replacement.is_some());
+        if is_new && let Place::Entry { parent, name } = object.base.state().place.clone() {
+            check_removable(core, (&parent, &name), object.base.kind, &object.path)?;
+        }
         if !object.xattrs.is_empty() && !is_new {
             rehearse_xattrs(core, object).map_err(|errno| {
                 CommitError::io("set the extended attributes of", &object.path, errno)
@@ -74,6 +82,29 @@ fn check_unlocked<D: Disk>(
             Err(CommitError::io(step, path, Errno::BUSY))
         }
         // What is missing was for validation to find.
+        _ => Ok(()),
+    }
+}
+
+/// Of anything but a directory. The kernel checks whether a name may be removed
+/// before it notices that rmdir(2) is not the way.
+fn check_removable<D: Disk>(
+    core: &Core<D>,
+    (directory, name): (&Arc<Base>, &Name),
+    kind: Kind,
+    path: &[u8],
+) -> Outcome<()> {
+    if kind == Kind::Directory {
+        return Ok(());
+    }
+    let removed = core
+        .directory(directory)
+        .and_then(|handle| core.disk.remove_directory(&handle, name));
+    match removed {
+        Err(errno @ (Errno::PERM | Errno::TXTBSY | Errno::BUSY)) => {
+            Err(CommitError::io(REMOVE, path, errno))
+        }
+        // Rights are given and taken by commits: see `apply::rights`.
         _ => Ok(()),
     }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Present {
     /// Modification times of directories in which a file gets a new inode,
     /// but no entry changes as far as anyone can see.
     pub directory_times: HashMap<u64, Timestamp>,
+    /// Modes of directories that are moved and keep their owner from it.
+    pub modes: HashMap<u64, u32>,
 }
 
 pub(crate) struct RecordBuilder<'a> {
@@ -51,6 +53,17 @@ pub(crate) fn build(set: &WriteSet, head: CommitRecord, present: &Present) -> Co
     }
     for created in &set.created {
         builder.add_created(created);
+    }
+    for entry in &set.entries {
+        if let Some(Object::Base(moved)) = &entry.after
+            && let Some(mode) = present.modes.get(&moved.serial)
+        {
+            let mode = AttributesChange {
+                mode: Some(*mode),
+                ..Default::default()
+            };
+            builder.keep(moved, mode);
+        }
     }
     builder.record
 }
@@ -140,27 +153,29 @@ impl RecordBuilder<'_> {
             after,
         });
         if times.is_some() {
-            self.keep_time(&parent, times);
+            let times = AttributesChange {
+                modified: times,
+                ..Default::default()
+            };
+            self.keep(&parent, times);
         }
     }
 
-    fn keep_time(&mut self, directory: &Arc<Base>, modified: Option<Timestamp>) {
+    /// What is to be as it is, where nothing else is said of it.
+    fn keep(&mut self, directory: &Arc<Base>, kept: AttributesChange) {
         let Some(object) = self.object(&Object::Base(directory.clone())) else {
             return;
         };
         let mut known = self.record.updates.iter_mut();
         if let Some(update) = known.find(|update| update.object == object) {
             let attributes = &mut update.attributes;
-            attributes.modified = attributes.modified.or(modified);
+            attributes.modified = attributes.modified.or(kept.modified);
+            attributes.mode = attributes.mode.or(kept.mode);
             return;
         }
-        let attributes = AttributesChange {
-            modified,
-            ..Default::default()
-        };
         self.record.updates.push(Update {
             object,
-            attributes,
+            attributes: kept,
             xattrs: Vec::new(),
             content: None,
         });

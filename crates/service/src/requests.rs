@@ -5,7 +5,7 @@ use crate::replies::{Unanswered, change_length, conflict_length, send_one, send_
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
 use crate::{convert, snapshot_access};
-use atomdir_engine::{BeginOptions, CommitError};
+use atomdir_engine::{BeginOptions, CommitError, StoreError};
 use atomdir_protocol::{
     Answer, BeginRequest, Begun, CheckReport, Committed, Failure, FailureKind, LABEL_LENGTH_MAX,
     Progress, Reply, Request, Sequence, ServiceStatus, TransactionId, TransactionStatus,
@@ -156,10 +156,10 @@ fn commit(service: &Service, connection: &mut Connection, id: TransactionId) -> 
         Err(error) => error,
     };
     if !one.transaction.is_open() {
-        // The commit is in the log; whether it landed is for recovery to say.
         service.transactions.remove(id);
         service.views.hide(id);
         service.latch.set();
+        return Err(logged_failure(id, &error).into());
     }
     let failure = match error {
         CommitError::Conflict(conflicts) => {
@@ -182,6 +182,19 @@ fn commit(service: &Service, connection: &mut Connection, id: TransactionId) -> 
         error => Failure::new(FailureKind::Io, error.to_string()),
     };
     Err(failure.into())
+}
+
+/// The commit is in the log; whether it lands is for recovery to say.
+fn logged_failure(id: TransactionId, error: &CommitError) -> Failure {
+    let kind = match error {
+        CommitError::Ended => return crate::permissions::no_such_transaction(id),
+        CommitError::Store(StoreError::Poisoned { .. }) => FailureKind::Poisoned,
+        _ => FailureKind::Io,
+    };
+    Failure::new(kind, error.to_string()).with_hint(format!(
+        "transaction {id} is in the log: take away the cause, then `atomdir service stop` and \
+         `atomdir recover` finish it"
+    ))
 }
 
 fn conflict_failure(id: TransactionId, count: usize) -> Failure {

@@ -1,60 +1,52 @@
-//! Configure and make of a C project.
+//! Unpacking, configuring, making and installing two C projects.
 
-use super::Bench;
+use crate::bench::Bench;
 use crate::compare::{self, Degree};
 use crate::corpus;
 use crate::error::Result;
-use crate::measure::{Side, alternate, rest, timed};
-use crate::programs::{Store, clear, make_directory, output, shell};
-use crate::report::{Line, Target};
+use crate::measure::in_turns;
+use crate::place::Place;
+use crate::report::{Row, Target};
 
-const PACKAGE: &str = "gzip";
-const NAME: &str = "configure and make";
-const BUILD: &str = "./configure --disable-silent-rules; make -j2";
-/// A build takes long: few rounds tell enough.
-const ROUNDS_MAX: usize = 3;
+const PROJECTS: &[&str] = &["less", "dash"];
 
-pub fn measure(bench: &Bench) -> Result<Vec<Line>> {
-    let Some(archive) = corpus::c_project(&bench.cache, PACKAGE)? else {
-        eprintln!("{NAME}: left out, no source of {PACKAGE} can be fetched");
+pub fn build(bench: &Bench) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for project in PROJECTS {
+        rows.append(&mut build_project(bench, project)?);
+    }
+    Ok(rows)
+}
+
+fn build_project(bench: &Bench, project: &str) -> Result<Vec<Row>> {
+    let Some(archive) = corpus::c_project(&bench.cache, project)? else {
+        eprintln!("build: left out, no source of {project} can be fetched");
         return Ok(Vec::new());
     };
-    let plain = bench.directory.join("build-plain");
-    let base = bench.directory.join("build-store");
-    let unpack = format!(
-        "tar xf '{}' --no-same-owner --strip-components=1",
+    let script = format!(
+        r#"step -
+        tar xf '{}' --no-same-owner --strip-components=1; step unpack
+        ./configure --prefix="$PWD/installed" > configured; step configure
+        make -j2 > made 2>&1; step make
+        make install > /dev/null; step install"#,
         archive.display()
     );
-    let pair = alternate(bench.rounds.min(ROUNDS_MAX), |side, _| {
-        let place = match side {
-            Side::Plain => &plain,
-            Side::Transaction => &base,
-        };
-        clear(place)?;
-        make_directory(place)?;
-        shell(place, &unpack)?;
-        match side {
-            Side::Plain => {
-                rest();
-                Ok(timed(|| shell(place, BUILD))?.0)
-            }
-            Side::Transaction => {
-                let store = Store::warm(&bench.program, place)?;
-                rest();
-                let arguments = ["run", "--", "/bin/sh", "-ec", BUILD];
-                let (took, _) = timed(|| output(&mut store.command(arguments)))?;
-                store.stop()?;
-                Ok(took)
-            }
-        }
+    let sides = bench.sides();
+    let measured = in_turns(bench.few_rounds(), &sides, |side| {
+        Place::fresh(bench, side, project, |_| Ok(()))?.run(&script)
     })?;
-    compare::trees(NAME, Degree::Names, &plain, &base)?;
-    clear(&plain)?;
-    clear(&base)?;
-    Ok(vec![Line {
-        workload: NAME,
-        pair,
-        target: Target::Ratio(1.15),
-        note: PACKAGE.to_owned(),
-    }])
+    compare::sides(bench, project, Degree::Names, &sides)?;
+    let row = |step: &str| Row::new(&format!("{step} {project}"), measured.step(step));
+    Ok(vec![
+        row("unpack").paper("Spinellis 2x"),
+        row("configure")
+            .target(Target::Ratio(1.05))
+            .paper("Spinellis 1x, Amino 1.85x"),
+        row("make")
+            .target(Target::Ratio(1.03))
+            .paper("Spinellis 1x, Amino 1.40x"),
+        row("install"),
+        row("commit").note("plain: syncfs"),
+        Row::new(&format!("all of {project}"), measured.whole.clone()),
+    ])
 }

@@ -2,54 +2,80 @@
 
 use std::process::Command;
 
-use atomdir::{BeginOptions, Connection, StartService};
+use atomdir::{BeginOptions, Connection, TransactionId};
 
-use super::Bench;
+use crate::bench::Bench;
 use crate::error::Result;
-use crate::measure::{Pair, Side, alternate, timed};
-use crate::programs::{Store, make_directory, output};
-use crate::report::{Line, Target};
+use crate::measure::{Side, Sides, in_turns, timed};
+use crate::place::Place;
+use crate::programs::output;
+use crate::report::{Row, Target};
 
-/// These take milliseconds: many make a steady median.
-const REPEATS: usize = 8;
-
-pub fn measure(bench: &Bench) -> Result<Vec<Line>> {
-    let path = bench.directory.join("empty");
-    make_directory(&path)?;
-    let store = Store::warm(&bench.program, &path)?;
-    let rounds = bench.rounds * REPEATS;
-    let run = alternate(rounds, |side, _| {
+pub fn empty(bench: &Bench) -> Result<Vec<Row>> {
+    let place = Place::fresh(bench, Side::Exact, "empty", |_| Ok(()))?;
+    let run = in_turns(bench.many_rounds(), &[Side::Plain, Side::Exact], |side| {
         let mut command = match side {
             Side::Plain => Command::new("true"),
-            Side::Transaction => store.command(["run", "--", "true"]),
+            _ => place.store()?.command(["run", "--", "true"]),
         };
-        Ok(timed(|| output(&mut command))?.0)
+        Ok(timed(|| output(&mut command))?.0.into())
     })?;
-    let location = atomdir::find(&path)?;
-    let mut connection = Connection::open(&location, &StartService::Never)?;
-    let mut begin_and_commit = Pair::default();
-    for round in 0..rounds + REPEATS {
-        let (took, ()) = timed(|| {
-            let transaction = connection.begin(&BeginOptions::default())?;
-            connection.commit(transaction.id, &mut |_| {})?;
-            Ok(())
-        })?;
-        if round >= REPEATS {
-            begin_and_commit.transaction.add(took);
-        }
-    }
+    let abort = alone(bench, &place, |connection, transaction| {
+        Ok(connection.abort(transaction)?)
+    })?;
+    let commit = alone(bench, &place, |connection, transaction| {
+        connection.commit(transaction, &mut |_| {})?;
+        Ok(())
+    })?;
     Ok(vec![
-        Line {
-            workload: "run -- true",
-            pair: run,
-            target: Target::DifferenceMilliseconds(15.0),
-            note: String::new(),
-        },
-        Line {
-            workload: "begin, commit nothing",
-            pair: begin_and_commit,
-            target: Target::None,
-            note: "through the library".to_owned(),
-        },
+        Row::new("run -- true", run.whole).target(Target::OverMilliseconds(6.0)),
+        Row::new("begin, abort", abort)
+            .target(Target::Milliseconds(0.05))
+            .note("by the library"),
+        Row::new("begin, commit nothing", commit).note("by the library"),
+    ])
+}
+
+/// Begin, then `end`, over and over; nothing plain compares with it.
+fn alone(
+    bench: &Bench,
+    place: &Place,
+    end: impl Fn(&mut Connection, TransactionId) -> Result<()>,
+) -> Result<Sides> {
+    let mut connection = place.connect()?;
+    let measured = in_turns(bench.many_rounds() * 8, &[Side::Exact], |_| {
+        let (sample, ()) = timed(|| {
+            let transaction = connection.begin(&BeginOptions::default())?;
+            end(&mut connection, transaction.id)
+        })?;
+        Ok(sample.into())
+    })?;
+    Ok(measured.whole)
+}
+
+/// A run in a run, beside the outer one alone.
+pub fn nested(bench: &Bench) -> Result<Vec<Row>> {
+    let place = Place::fresh(bench, Side::Exact, "nested", |_| Ok(()))?;
+    let inner = [
+        "run".as_ref(),
+        "--".as_ref(),
+        bench.program.as_os_str(),
+        "run".as_ref(),
+        "--".as_ref(),
+        "true".as_ref(),
+    ];
+    if let Err(error) = output(&mut place.store()?.command(inner)) {
+        eprintln!("nested: left out: {error}");
+        return Ok(Vec::new());
+    }
+    let measured = in_turns(bench.many_rounds(), &[Side::Plain, Side::Exact], |side| {
+        let mut command = match side {
+            Side::Plain => place.store()?.command(["run", "--", "true"]),
+            _ => place.store()?.command(inner),
+        };
+        Ok(timed(|| output(&mut command))?.0.into())
+    })?;
+    Ok(vec![
+        Row::new("run in a run -- true", measured.whole).note("plain: one run"),
     ])
 }

@@ -1,31 +1,46 @@
-//! What is measured, each in a file of its own.
+//! What is measured: one file for each family of workloads.
 
 mod build;
+mod clients;
 mod empty;
+mod files;
+mod ordering;
+mod outside;
+mod overwrite;
+mod postmark;
+mod recovery;
 mod search;
+mod transfer;
+mod trees;
 mod unpack;
 
-use std::path::PathBuf;
-
-use crate::corpus::Corpus;
+use crate::bench::Bench;
 use crate::error::Result;
-use crate::report::Line;
+use crate::report::Row;
 
-pub struct Bench {
-    pub program: PathBuf,
-    /// A directory on the file system that is measured, for this run alone.
-    pub directory: PathBuf,
-    /// What is kept from one run to the next.
-    pub cache: PathBuf,
-    pub rounds: usize,
-    pub corpus: Corpus,
-}
-
-type Workload = fn(&Bench) -> Result<Vec<Line>>;
+type Workload = fn(&Bench) -> Result<Vec<Row>>;
 
 pub const ALL: &[(&str, Workload)] = &[
-    ("empty", empty::measure),
-    ("unpack", unpack::measure),
-    ("search", search::measure),
-    ("build", build::measure),
+    ("empty", empty::empty),
+    ("nested", empty::nested),
+    ("unpack", unpack::unpack),
+    ("git", unpack::git),
+    ("search", search::search),
+    ("build", build::build),
+    ("outside", outside::outside),
+    ("memory", outside::memory),
+    ("files", files::files),
+    ("transfer", transfer::transfer),
+    ("postmark", postmark::postmark),
+    ("mail", postmark::mail),
+    ("cancel", ordering::cancel),
+    ("log", ordering::log),
+    ("order", ordering::order),
+    ("overwrite", overwrite::overwrite),
+    ("sizes", overwrite::sizes),
+    ("granularity", overwrite::granularity),
+    ("writers", clients::writers),
+    ("clients", clients::clients),
+    ("recovery", recovery::recovery),
+    ("trees", trees::trees),
 ];

@@ -1,75 +1,54 @@
-//! Unpacking thousands of files, durable at the end on both sides.
+//! A tree of thousands of files: unpacking it, and putting it under git.
 
-use super::Bench;
+use crate::bench::Bench;
 use crate::compare::{self, Degree};
 use crate::error::Result;
-use crate::measure::{Pair, Series, Side, alternate, rest, timed};
-use crate::programs::{Store, clear, make_directory, output, shell};
-use crate::report::{Line, Target};
+use crate::measure::in_turns;
+use crate::place::Place;
+use crate::programs::shell;
+use crate::report::{Row, Target};
 
-const NAME: &str = "unpack, durable";
-
-pub fn measure(bench: &Bench) -> Result<Vec<Line>> {
-    let plain = bench.directory.join("unpack-plain");
-    let base = bench.directory.join("unpack-store");
-    let archive = bench.corpus.archive.display().to_string();
-    // What the command alone takes, up to the commit.
-    let mut commands = Pair::default();
-    let pair = alternate(bench.rounds, |side, round| {
-        let place = match side {
-            Side::Plain => &plain,
-            Side::Transaction => &base,
-        };
-        // The other side's tree is kept for the comparison until here.
-        clear(place)?;
-        make_directory(place)?;
-        let unpack = format!("date +%s.%N; tar xf '{archive}'; date +%s.%N");
-        let (took, printed) = match side {
-            Side::Plain => {
-                rest();
-                timed(|| shell(place, &format!("{unpack}; sync -f .")))?
-            }
-            Side::Transaction => {
-                let store = Store::warm(&bench.program, place)?;
-                rest();
-                let arguments = ["run", "--", "/bin/sh", "-ec", &unpack];
-                let measured = timed(|| output(&mut store.command(arguments)))?;
-                store.stop()?;
-                measured
-            }
-        };
-        if round > 0 {
-            add_span(commands.of_mut(side), &printed);
-        }
-        Ok(took)
+/// Durable at the end on every side.
+pub fn unpack(bench: &Bench) -> Result<Vec<Row>> {
+    let sides = bench.sides_with_overlay();
+    let script = format!(
+        "step -; tar xf '{}'; step tar",
+        bench.corpus.archive.display()
+    );
+    let measured = in_turns(bench.rounds, &sides, |side| {
+        Place::fresh(bench, side, "unpack", |_| Ok(()))?.run(&script)
     })?;
-    compare::trees(NAME, Degree::Exact, &plain, &base)?;
-    clear(&plain)?;
-    clear(&base)?;
-    let (files, bytes) = (bench.corpus.files, bench.corpus.bytes >> 20);
+    compare::sides(bench, "unpack", Degree::Exact, &sides)?;
+    let note = bench.corpus.note();
     Ok(vec![
-        Line {
-            workload: NAME,
-            pair,
-            target: Target::Ratio(2.5),
-            note: format!("{files} files, {bytes} MiB"),
-        },
-        Line {
-            workload: "  of which tar itself",
-            pair: commands,
-            target: Target::None,
-            note: String::new(),
-        },
+        Row::new("unpack, durable", measured.whole.clone())
+            .target(Target::Ratio(1.3))
+            .paper("Spinellis 2x, Amino 7.0x")
+            .note(&note),
+        Row::new("  tar itself", measured.step("tar")),
+        Row::new("  commit", measured.step("commit")).note("plain: syncfs"),
     ])
 }
 
-/// The time between the two moments that were printed.
-fn add_span(series: &mut Series, printed: &str) {
-    let moments: Vec<f64> = printed
-        .lines()
-        .filter_map(|line| line.parse().ok())
-        .collect();
-    if let [begin, end] = moments.as_slice() {
-        series.add(std::time::Duration::from_secs_f64((end - begin).max(0.0)));
-    }
+/// The dates are given, so that every side makes the same objects.
+const GIT: &str = "
+export GIT_AUTHOR_DATE=@1000000000 GIT_COMMITTER_DATE=@1000000000 GIT_CONFIG_GLOBAL=/dev/null
+export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
+step -; git init --quiet; git add --all; git -c gc.auto=0 commit --quiet --message=all; step git";
+
+pub fn git(bench: &Bench) -> Result<Vec<Row>> {
+    let sides = bench.sides();
+    let fill = format!("tar xf '{}'", bench.corpus.archive.display());
+    let measured = in_turns(bench.few_rounds(), &sides, |side| {
+        let fill = |path: &std::path::Path| shell(path, &fill).map(|_| ());
+        Place::fresh(bench, side, "git", fill)?.run(GIT)
+    })?;
+    compare::sides(bench, "git", Degree::Names, &sides)?;
+    Ok(vec![
+        Row::new("git init, add, commit", measured.whole.clone())
+            .target(Target::Ratio(1.1))
+            .paper("TxFS 1x")
+            .note(&bench.corpus.note()),
+        Row::new("  commit", measured.step("commit")).note("plain: syncfs"),
+    ])
 }

@@ -18,7 +18,9 @@ use crate::context::{Connected, Context, TRANSACTION_VARIABLE};
 use crate::enter::{self, Ended, Place};
 use crate::error::Error;
 use crate::output::counted;
-use atomdir::{CommitError, Committed, Connection, RequestError, Transaction, TransactionId};
+use atomdir::{
+    CommitError, Committed, Connection, FailureKind, RequestError, Transaction, TransactionId,
+};
 use clap::ValueEnum;
 use std::ffi::OsString;
 use std::path::Path;
@@ -134,13 +136,17 @@ pub fn commit(
 }
 
 /// Lets a transaction whose commit failed outlive us, so that nothing is lost.
+/// One that has ended all the same is told of by the error itself.
 pub fn keep_uncommitted(connection: &mut Connection, error: &Error) -> Result<(), RequestError> {
     match error {
         Error::Commit {
             source: CommitError::Request(RequestError::Disconnected { .. }),
             ..
         } => Ok(()),
-        Error::Commit { transaction, .. } => connection.keep(*transaction),
+        Error::Commit { transaction, .. } => match connection.keep(*transaction) {
+            Err(error) if error.kind() == Some(FailureKind::NoSuchTransaction) => Ok(()),
+            result => result,
+        },
         _ => Ok(()),
     }
 }

@@ -23,6 +23,9 @@ pub(super) fn read_at(file: &OwnedFd, buffer: &mut [u8], offset: u64) -> Result<
 }
 
 pub(super) fn write_at(file: &OwnedFd, data: &[u8], offset: u64) -> Result<()> {
+    if data.is_empty() {
+        return retry_on_intr(|| rustix::io::pwrite(file, data, offset)).map(drop);
+    }
     let mut written = 0;
     while written < data.len() {
         let position = offset.checked_add(written as u64).ok_or(Errno::FBIG)?;

@@ -3,7 +3,7 @@
 //! whole, before anything of it is final, and the store must live on.
 
 use atomdir_testing::tree::{CompareOptions, assert_equal};
-use atomdir_testing::{Fixture, Outcome, shell, tools_present};
+use atomdir_testing::{Fixture, Outcome, shell, skip, tools_present};
 
 const BASE: &str = r#"
 mkdir -p dir/sub && echo old | tee file dir/file > /dev/null && head -c 200000 /dev/zero > large
@@ -126,6 +126,34 @@ fn immutable_and_append_only_files() {
     }
 }
 
+/// What nobody could foresee: the commit is in the log, the base will not take it.
+#[test]
+fn an_apply_that_fails_is_told_of_and_finished_by_recovery() {
+    if !tools_present("unappliable-logged", &["chattr"]) {
+        return;
+    }
+    let fixture = Fixture::new("unappliable-logged", BASE);
+    let limbo = fixture.base.join(".atomdir/limbo");
+    shell(&limbo, "chattr +i .");
+    let told = fixture.store.run("rm -r dir && echo new > new");
+    let refused = fixture.store.run("true");
+    fixture.store.call(["service", "stop"]);
+    let stuck = fixture.store.call(["recover"]);
+    shell(&limbo, "chattr -i .");
+    for (outcome, says) in [
+        (&told, "'atomdir recover'"),
+        (&refused, "recover"),
+        (&stuck, "take away the cause, then run 'atomdir recover'"),
+    ] {
+        assert_eq!(outcome.code, 74, "{outcome}");
+        assert!(outcome.error_text().contains("dir"), "{outcome}");
+        assert!(outcome.error_text().contains(says), "{outcome}");
+    }
+    fixture.store.call(["recover"]).expect(0);
+    assert!(!fixture.base.join("dir").exists() && fixture.base.join("new").exists());
+    fixture.store.assert_at_rest();
+}
+
 /// ext4 has one block for all attributes of a file, 4 KiB as a rule.
 #[test]
 fn more_extended_attributes_than_fit() {
@@ -144,6 +172,45 @@ fn more_extended_attributes_than_fit() {
             inside,
             after: "",
             path,
+        });
+    }
+}
+
+/// The kernel lets nobody write, rename or remove a swap file in use.
+#[test]
+fn swap_files_in_use() {
+    const BEFORE: &str = "dd if=/dev/zero of=swap bs=64k count=32 status=none && chmod 600 swap &&
+        mkswap -q swap && swapon swap";
+    const CASES: [(&str, &str); 5] = [
+        ("swap-removed", "rm swap"),
+        ("swap-renamed", "mv swap dir/swap"),
+        ("swap-replaced", "echo x > x && mv x swap"),
+        ("swap-rewritten", "echo x > swap"),
+        (
+            "swap-overwritten",
+            "echo x | dd of=swap conv=notrunc status=none",
+        ),
+    ];
+    if !tools_present("unappliable-swap", &["mkswap", "swapon"]) {
+        return;
+    }
+    let trial = Fixture::new("swap-trial", "");
+    let probe = format!("{{ {BEFORE}; }} > /dev/null 2>&1 && swapoff swap && touch works || true");
+    shell(&trial.base, &probe);
+    if !trial.base.join("works").exists() {
+        skip(
+            "unappliable-swap",
+            "the machine lets nobody use a swap file",
+        );
+        return;
+    }
+    for (name, inside) in CASES {
+        check(&Case {
+            name,
+            before: BEFORE,
+            inside,
+            after: "swapoff swap",
+            path: "swap",
         });
     }
 }

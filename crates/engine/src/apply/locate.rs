@@ -226,8 +226,8 @@ impl<D: Disk> Apply<'_, D> {
     }
 
     pub(super) fn open(&mut self, place: &Place, access: Access) -> Outcome<Option<D::Handle>> {
-        let opened = self.parent(place.parent).and_then(|parent| match parent {
-            Some(parent) => absent_is_none(self.core.disk.open(&parent, &place.name, access)),
+        let opened = self.permitted(&[place], |this| match this.parent(place.parent)? {
+            Some(parent) => absent_is_none(this.core.disk.open(&parent, &place.name, access)),
             None => Ok(None),
         });
         opened.map_err(|errno| -> ApplyError {

@@ -16,6 +16,7 @@
 
 mod desired;
 mod locate;
+mod rights;
 mod updates;
 
 use std::collections::{HashMap, HashSet};
@@ -40,6 +41,8 @@ pub(crate) struct ApplyError {
 
 type Outcome<T> = Result<T, ApplyError>;
 
+const CANNOT_BE_SET: &str = "they cannot be set";
+
 pub(crate) struct Apply<'a, D: Disk> {
     core: &'a Core<D>,
     desired: &'a Desired,
@@ -54,6 +57,8 @@ pub(crate) struct Apply<'a, D: Disk> {
     looking_for: HashSet<Identity>,
     is_surveyed: bool,
     is_durable: bool,
+    /// Directories opened up, and the modes they shall have.
+    opened_up: HashMap<Identity, (Arc<D::Handle>, u32)>,
     /// Names in limbo of files that may have other names in the base.
     pub linked_in_limbo: Vec<Name>,
 }
@@ -96,6 +101,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             looking_for: HashSet::new(),
             is_surveyed: false,
             is_durable: false,
+            opened_up: HashMap::new(),
             linked_in_limbo: Vec::new(),
         }
     }
@@ -128,7 +134,9 @@ impl<'a, D: Disk> Apply<'a, D> {
                 meter.step();
             }
         }
-        self.update_staying()
+        self.update_staying()?;
+        let closed = self.close_up();
+        closed.map_err(|errno| self.failure(&names::fixed("modes"), CANNOT_BE_SET, Some(errno)))
     }
 
     /// Makes `name` in the directory name the object.
@@ -252,10 +260,10 @@ impl<'a, D: Disk> Apply<'a, D> {
                 }
             }
         }
-        let Some(parent) = self.parent(from.parent)? else {
-            return Ok(());
-        };
-        self.core.disk.unlink(&parent, &from.name)
+        self.permitted(&[from], |this| match this.parent(from.parent)? {
+            Some(parent) => this.core.disk.unlink(&parent, &from.name),
+            None => Ok(()),
+        })
     }
 
     /// A file in limbo that has other names must leave it with the snapshots.
@@ -302,23 +310,33 @@ impl<'a, D: Disk> Apply<'a, D> {
     }
 
     fn rename(&mut self, from: &Place, to: &Place, mode: RenameMode) -> Result<(), Errno> {
-        let source = self.parent(from.parent)?.ok_or(Errno::NOENT)?;
-        let target = self.parent(to.parent)?.ok_or(Errno::NOENT)?;
-        self.core
-            .disk
-            .rename((&source, &from.name), (&target, &to.name), mode)
+        self.permitted(&[from, to], |this| {
+            let source = this.parent(from.parent)?.ok_or(Errno::NOENT)?;
+            let target = this.parent(to.parent)?.ok_or(Errno::NOENT)?;
+            let (from, to) = ((&*source, &from.name), (&*target, &to.name));
+            this.core.disk.rename(from, to, mode)
+        })
     }
 
     fn link(&mut self, from: &Place, to: &Place) -> Result<(), Errno> {
-        let source = self.parent(from.parent)?.ok_or(Errno::NOENT)?;
-        let target = self.parent(to.parent)?.ok_or(Errno::NOENT)?;
-        self.core
-            .disk
-            .link((&source, &from.name), (&target, &to.name))
+        self.permitted(&[from, to], |this| {
+            let source = this.parent(from.parent)?.ok_or(Errno::NOENT)?;
+            let target = this.parent(to.parent)?.ok_or(Errno::NOENT)?;
+            let (from, to) = ((&*source, &from.name), (&*target, &to.name));
+            this.core.disk.link(from, to)
+        })
     }
 
-    fn occupant(&self, directory: &D::Handle, name: &Name) -> Outcome<Option<(Identity, Kind)>> {
-        match self.core.disk.stat_at(directory, name) {
+    fn occupant(
+        &mut self,
+        directory: &Arc<D::Handle>,
+        name: &Name,
+    ) -> Outcome<Option<(Identity, Kind)>> {
+        let mut stat = self.core.disk.stat_at(directory, name);
+        if stat == Err(Errno::ACCESS) && self.open_up_handle(directory.clone()).is_ok() {
+            stat = self.core.disk.stat_at(directory, name);
+        }
+        match stat {
             Ok(stat) => Ok(Some((stat.identity, stat.kind))),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(self.failure(name, "it cannot be read", Some(errno))),

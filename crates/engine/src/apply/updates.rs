@@ -3,7 +3,7 @@
 use atomdir_disk::{Access, Disk, Errno, Extent, Identity, Kind, Owner, Times};
 use atomdir_format::record::{AttributesChange, ContentChange, Update};
 
-use super::{Apply, Outcome, Parent, Place};
+use super::{Apply, CANNOT_BE_SET, Outcome, Parent, Place};
 use crate::ids::TransactionId;
 use crate::names;
 
@@ -57,6 +57,9 @@ impl<D: Disk> Apply<'_, D> {
         if let Some(content) = &update.content {
             self.copy_content(&handle, &place, transaction, content)?;
         }
+        if let Some(mode) = update.attributes.mode {
+            self.note_mode(identity, mode);
+        }
         let kind = self.desired.kind(identity).unwrap_or(Kind::File);
         self.set(&handle, kind, update)
     }
@@ -64,7 +67,7 @@ impl<D: Disk> Apply<'_, D> {
     fn set(&self, handle: &D::Handle, kind: Kind, update: &Update) -> Outcome<()> {
         self.try_set(handle, kind, update).map_err(|errno| {
             let name = names::fixed("attributes");
-            self.failure(&name, "they cannot be set", Some(errno))
+            self.failure(&name, CANNOT_BE_SET, Some(errno))
         })
     }
 

@@ -177,6 +177,13 @@ impl<D: Disk> Preparation<'_, '_, D> {
                 created.attributes.mode = None;
             }
         }
+        if created.kind == Kind::Directory
+            && wanted.mode & 0o300 != 0o300
+            && !self.view.core.options.privileges.all
+        {
+            // Apply must open it up to put it in place.
+            created.attributes.mode = Some(wanted.mode);
+        }
         let xattrs = self.view.all_xattrs(id)?;
         let wanted = Attributes {
             mode: wanted.mode,

@@ -1,0 +1,81 @@
+//! What every workload is handed.
+
+use std::path::{Path, PathBuf};
+
+use crate::corpus::Corpus;
+use crate::device::Device;
+use crate::error::{Describe, Result};
+use crate::measure::{Sample, Side, timed};
+
+#[derive(Debug)]
+pub struct Bench {
+    /// The `atomdir` that is measured.
+    pub program: PathBuf,
+    /// A directory on the file system that is measured, for this run alone.
+    pub directory: PathBuf,
+    /// What is kept from one run to the next.
+    pub cache: PathBuf,
+    pub rounds: usize,
+    /// 1: about ten minutes in all; the papers' sizes are told where they are.
+    pub scale: f64,
+    pub corpus: Corpus,
+    pub device: Device,
+    /// The views that `atomdir run` knows.
+    pub views: Vec<Side>,
+    /// Whether this user may mount an overlay.
+    pub may_mount: bool,
+}
+
+impl Bench {
+    pub fn scaled(&self, amount: u64) -> u64 {
+        ((amount as f64 * self.scale) as u64).max(1)
+    }
+
+    /// Plain and each view.
+    pub fn sides(&self) -> Vec<Side> {
+        let mut sides = vec![Side::Plain];
+        sides.extend(&self.views);
+        sides
+    }
+
+    /// Plain, a bare overlay, and each view.
+    pub fn sides_with_overlay(&self) -> Vec<Side> {
+        let mut sides = self.sides();
+        if self.may_mount {
+            sides.insert(1, Side::Overlay);
+        }
+        sides
+    }
+
+    /// For what takes long: few rounds tell enough.
+    pub fn few_rounds(&self) -> usize {
+        self.rounds.min(2)
+    }
+
+    /// For what takes milliseconds: many make a steady median.
+    pub fn many_rounds(&self) -> usize {
+        self.rounds * 8
+    }
+
+    /// Flushes are counted up to the end of what is measured; bytes until all
+    /// of it has been written, so that no side gains by leaving it for later.
+    pub fn counted<T>(&self, action: impl FnOnce() -> Result<T>) -> Result<(Sample, T)> {
+        let before = self.device.written();
+        let (mut sample, value) = timed(action)?;
+        let mut written = self.device.written();
+        sync(&self.directory)?;
+        let at_rest = self.device.written();
+        if let (Some(before), Some(written), Some(at_rest)) = (before, &mut written, at_rest) {
+            written.flushes -= before.flushes;
+            written.bytes = at_rest.bytes - before.bytes;
+        }
+        sample.written = written;
+        Ok((sample, value))
+    }
+}
+
+/// Makes the file system that holds `directory` durable.
+pub fn sync(directory: &Path) -> Result<()> {
+    let opened = std::fs::File::open(directory).describe("open", directory)?;
+    rustix::fs::syncfs(opened).describe("flush", directory)
+}

@@ -1,0 +1,81 @@
+//! The machine that the figures are of.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+#[derive(Debug)]
+pub struct Machine {
+    pub processor: String,
+    pub processors: usize,
+    pub memory_gib: u64,
+    pub kernel: String,
+    pub file_system: String,
+    /// How much else was going on when the bench began.
+    pub load: String,
+}
+
+impl Machine {
+    pub fn here(directory: &Path) -> Machine {
+        let processor = field("/proc/cpuinfo", "model name");
+        let memory = field("/proc/meminfo", "MemTotal");
+        let kibibytes: u64 = memory.trim_end_matches(" kB").parse().unwrap_or_default();
+        let load = read("/proc/loadavg");
+        let kind = mounted_at(directory).map(|(_, kind)| kind);
+        Machine {
+            processor,
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_gib: kibibytes >> 20,
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            file_system: kind.unwrap_or_default(),
+            load: load.split(' ').next().unwrap_or_default().to_owned(),
+        }
+    }
+
+    pub fn line(&self) -> String {
+        format!(
+            "{}, {} processors, {} GiB, Linux {}, {}, load {} at the start",
+            self.processor,
+            self.processors,
+            self.memory_gib,
+            self.kernel,
+            self.file_system,
+            self.load
+        )
+    }
+
+    pub fn json(&self) -> Value {
+        json!({
+            "processor": self.processor, "processors": self.processors,
+            "memory_gib": self.memory_gib, "kernel": self.kernel,
+            "file_system": self.file_system, "load": self.load,
+        })
+    }
+}
+
+fn read(file: &str) -> String {
+    fs::read_to_string(file).unwrap_or_default()
+}
+
+fn field(file: &str, name: &str) -> String {
+    let text = read(file);
+    let line = text.lines().find(|line| line.starts_with(name));
+    let value = line.and_then(|line| line.split_once(':'));
+    value.map_or_else(String::new, |(_, value)| value.trim().to_owned())
+}
+
+/// What is mounted where `directory` lies, and the file system's kind.
+pub fn mounted_at(directory: &Path) -> Option<(String, String)> {
+    let directory = fs::canonicalize(directory).ok()?;
+    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+    let mounts = mounts.lines().filter_map(|line| {
+        let mut fields = line.split(' ');
+        Some((fields.next()?, Path::new(fields.next()?), fields.next()?))
+    });
+    // A later mount hides an earlier one.
+    let (source, _, kind) = mounts
+        .filter(|(_, place, _)| directory.starts_with(place))
+        .max_by_key(|(_, place, _)| place.components().count())?;
+    Some((source.to_owned(), kind.to_owned()))
+}

@@ -1,0 +1,108 @@
+//! The peer to beat: the kernel's overlay over the directory itself, and
+//! renames from its upper layer as the commit. It isolates nobody from others,
+//! finds no conflicts, and a crash leaves half of a commit.
+
+use std::fs::{self, DirEntry};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::{Describe, Result};
+use crate::programs::{clear, make_directory, output};
+
+pub struct Overlay {
+    base: PathBuf,
+    layers: PathBuf,
+    is_mounted: bool,
+}
+
+impl Overlay {
+    pub fn mount(base: &Path) -> Result<Overlay> {
+        let mut layers = base.as_os_str().to_owned();
+        layers.push("-layers");
+        let overlay = Overlay {
+            base: base.to_owned(),
+            layers: layers.into(),
+            is_mounted: true,
+        };
+        for layer in ["upper", "work", "merged"] {
+            make_directory(&overlay.layers.join(layer))?;
+        }
+        let options = format!(
+            "lowerdir={},upperdir={},workdir={}",
+            base.display(),
+            overlay.upper().display(),
+            overlay.layers.join("work").display(),
+        );
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "overlay", "overlay", "-o", &options]);
+        output(mount.arg(overlay.merged()))?;
+        Ok(overlay)
+    }
+
+    pub fn merged(&self) -> PathBuf {
+        self.layers.join("merged")
+    }
+
+    fn upper(&self) -> PathBuf {
+        self.layers.join("upper")
+    }
+
+    /// Brings the upper layer into the base.
+    pub fn land(mut self) -> Result<()> {
+        self.unmount()?;
+        land(&self.upper(), &self.base)
+    }
+
+    fn unmount(&mut self) -> Result<()> {
+        self.is_mounted = false;
+        output(Command::new("umount").arg(self.merged())).map(|_| ())
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        let unmounted = if self.is_mounted {
+            self.unmount()
+        } else {
+            Ok(())
+        };
+        if let Err(error) = unmounted.and_then(|()| clear(&self.layers)) {
+            eprintln!("atomdir-bench: {error}");
+        }
+    }
+}
+
+fn land(upper: &Path, base: &Path) -> Result<()> {
+    for entry in fs::read_dir(upper).describe("list", upper)? {
+        let entry = entry.describe("list", upper)?;
+        let place = base.join(entry.file_name());
+        land_entry(&entry, &place).describe("land", &place)??;
+    }
+    Ok(())
+}
+
+/// The workloads replace no directory by another, so none is opaque over one
+/// that is there.
+fn land_entry(entry: &DirEntry, place: &Path) -> io::Result<Result<()>> {
+    let kind = entry.file_type()?;
+    if kind.is_char_device() && entry.metadata()?.rdev() == 0 {
+        remove(place)?;
+    } else if kind.is_dir() && place.is_dir() {
+        return Ok(land(&entry.path(), place));
+    } else {
+        fs::rename(entry.path(), place)?;
+    }
+    Ok(Ok(()))
+}
+
+/// What a whiteout stands for; it may never have been in the base.
+fn remove(place: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(place) {
+        Ok(status) if status.is_dir() => fs::remove_dir_all(place),
+        Ok(_) => fs::remove_file(place),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}

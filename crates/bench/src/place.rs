@@ -1,0 +1,126 @@
+//! Where one side of a workload runs.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use atomdir::{Connection, StartService};
+
+use crate::bench::{Bench, sync};
+use crate::error::{Error, Result};
+use crate::measure::{Outcome, Side, rest};
+use crate::overlay::Overlay;
+use crate::programs::{Store, clear, make_directory, output};
+
+pub struct Place<'a> {
+    bench: &'a Bench,
+    side: Side,
+    pub path: PathBuf,
+    store: Option<Store>,
+}
+
+/// What every script may use: it says how far it is.
+const PRELUDE: &str = r#"step() { echo "step $1 $(date +%s%N)"; }; "#;
+
+impl<'a> Place<'a> {
+    /// A fresh directory with what `fill` makes; for a view it is a store whose
+    /// service runs. Nothing remains to be written.
+    pub fn fresh(
+        bench: &'a Bench,
+        side: Side,
+        name: &str,
+        fill: impl FnOnce(&std::path::Path) -> Result<()>,
+    ) -> Result<Place<'a>> {
+        let path = bench.directory.join(format!("{name}-{side}"));
+        clear(&path)?;
+        make_directory(&path)?;
+        fill(&path)?;
+        let store = match side.is_view() {
+            true => Some(Store::warm(&bench.program, &path)?),
+            false => None,
+        };
+        rest();
+        Ok(Place {
+            bench,
+            side,
+            path,
+            store,
+        })
+    }
+
+    /// Runs a script, which must succeed, and makes what it did durable.
+    ///
+    /// Lines `step NAME NANOSECONDS` in what it prints end the steps it is made
+    /// of; a step called `-` is not told. What is left is the step `commit`.
+    pub fn run(&self, script: &str) -> Result<Outcome> {
+        let script = format!("{PRELUDE}{script}");
+        let shell = ["/bin/sh", "-ec", script.as_str()];
+        let (whole, printed) = self.bench.counted(|| match (self.side, &self.store) {
+            (Side::Exact, Some(store)) => {
+                let view: &[&str] = match self.bench.views.len() {
+                    1 => &[],
+                    _ => &["--view", "exact"],
+                };
+                output(store.command(["run"]).args(view).arg("--").args(shell))
+            }
+            (Side::Native, Some(store)) => {
+                output(store.command(["run", "--view", "native", "--"]).args(shell))
+            }
+            (Side::Overlay, None) => {
+                let overlay = Overlay::mount(&self.path)?;
+                let printed = output(
+                    Command::new(shell[0])
+                        .args(&shell[1..])
+                        .current_dir(overlay.merged()),
+                )?;
+                overlay.land()?;
+                sync(&self.path)?;
+                Ok(printed)
+            }
+            (Side::Plain, None) => {
+                let printed = output(
+                    Command::new(shell[0])
+                        .args(&shell[1..])
+                        .current_dir(&self.path),
+                )?;
+                sync(&self.path)?;
+                Ok(printed)
+            }
+            _ => Err(Error::NoSide("run a script")),
+        })?;
+        let steps = steps(&printed, whole.milliseconds);
+        Ok(Outcome { whole, steps })
+    }
+
+    pub fn store(&self) -> Result<&Store> {
+        self.store.as_ref().ok_or(Error::NoSide("be a store"))
+    }
+
+    pub fn connect(&self) -> Result<Connection> {
+        let location = atomdir::find(&self.path)?;
+        Ok(Connection::open(&location, &StartService::Never)?)
+    }
+}
+
+fn steps(printed: &str, whole_milliseconds: f64) -> Vec<(String, Duration)> {
+    let mut steps: Vec<(String, Duration)> = Vec::new();
+    let mut before: Option<u64> = None;
+    for line in printed.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let ["step", name, moment] = words.as_slice() else {
+            continue;
+        };
+        let Ok(moment) = moment.parse::<u64>() else {
+            continue;
+        };
+        if let Some(before) = before.filter(|_| *name != "-") {
+            let took = Duration::from_nanos(moment.saturating_sub(before));
+            steps.push(((*name).to_owned(), took));
+        }
+        before = Some(moment);
+    }
+    let told: Duration = steps.iter().map(|(_, took)| *took).sum();
+    let whole = Duration::from_secs_f64(whole_milliseconds / 1000.0);
+    steps.push(("commit".to_owned(), whole.saturating_sub(told)));
+    steps
+}

@@ -1,0 +1,147 @@
+//! One row for each thing measured, and the forms it is given in.
+
+mod json;
+mod plot;
+mod table;
+
+pub use json::json;
+pub use plot::write_plots;
+pub use table::{short, table};
+
+use crate::measure::{Series, Side, Sides};
+
+#[derive(Debug, Clone, Copy)]
+pub enum Target {
+    /// The better view may take this many times as long as the reference.
+    Ratio(f64),
+    /// The reference must take this many times as long as the better view.
+    Faster(f64),
+    /// The better view may take this much longer than the reference.
+    OverMilliseconds(f64),
+    /// The better view may take this long.
+    Milliseconds(f64),
+    /// Only told.
+    None,
+}
+
+/// What is no time.
+#[derive(Debug, Clone, Copy)]
+pub struct Figure {
+    pub value: f64,
+    pub unit: &'static str,
+    pub at_most: Option<f64>,
+}
+
+/// Where a row stands in a plot of several.
+#[derive(Debug, Clone)]
+pub struct Point {
+    pub plot: String,
+    pub axis: &'static str,
+    pub at: f64,
+}
+
+#[derive(Debug, Clone)]
+pub struct Row {
+    pub workload: String,
+    pub sides: Sides,
+    pub figure: Option<Figure>,
+    pub reference: Side,
+    pub target: Target,
+    /// What the papers measured for theirs.
+    pub paper: &'static str,
+    pub note: String,
+    pub point: Option<Point>,
+}
+
+/// A native view may take this many times as long as a bare overlay.
+pub const OVERLAY_RATIO_MAX: f64 = 1.15;
+
+impl Row {
+    pub fn new(workload: &str, sides: Sides) -> Row {
+        Row {
+            workload: workload.to_owned(),
+            sides,
+            figure: None,
+            reference: Side::Plain,
+            target: Target::None,
+            paper: "",
+            note: String::new(),
+            point: None,
+        }
+    }
+
+    pub fn figure(workload: &str, figure: Figure) -> Row {
+        Row {
+            figure: Some(figure),
+            ..Row::new(workload, Sides::default())
+        }
+    }
+
+    pub fn reference(self, reference: Side) -> Row {
+        Row { reference, ..self }
+    }
+
+    pub fn target(self, target: Target) -> Row {
+        Row { target, ..self }
+    }
+
+    pub fn paper(self, paper: &'static str) -> Row {
+        Row { paper, ..self }
+    }
+
+    pub fn note(self, note: &str) -> Row {
+        Row {
+            note: note.to_owned(),
+            ..self
+        }
+    }
+
+    pub fn point(self, plot: &str, axis: &'static str, at: f64) -> Row {
+        let point = Some(Point {
+            plot: plot.to_owned(),
+            axis,
+            at,
+        });
+        Row { point, ..self }
+    }
+
+    fn reference_median(&self) -> Option<f64> {
+        self.sides.of(self.reference).map(Series::median)
+    }
+
+    fn best_median(&self) -> Option<f64> {
+        self.sides.best_view().map(Series::median)
+    }
+
+    /// The better view's time to the reference's.
+    pub fn ratio(&self) -> Option<f64> {
+        Some(self.best_median()? / self.reference_median()?)
+    }
+
+    pub fn ratio_of(&self, side: Side) -> Option<f64> {
+        Some(self.sides.of(side)?.median() / self.reference_median()?)
+    }
+
+    fn over_milliseconds(&self) -> Option<f64> {
+        Some(self.best_median()? - self.reference_median()?)
+    }
+
+    pub fn is_met(&self) -> Option<bool> {
+        if let Some(figure) = self.figure {
+            return figure.at_most.map(|most| figure.value <= most);
+        }
+        match self.target {
+            Target::Ratio(most) => Some(self.ratio()? <= most),
+            Target::Faster(least) => Some(self.ratio()?.recip() >= least),
+            Target::OverMilliseconds(most) => Some(self.over_milliseconds()? <= most),
+            Target::Milliseconds(most) => Some(self.best_median()? <= most),
+            Target::None => None,
+        }
+    }
+
+    /// The native view's time to that of the bare overlay.
+    pub fn to_overlay(&self) -> Option<f64> {
+        let overlay = self.sides.of(Side::Overlay)?.median();
+        Some(self.sides.of(Side::Native)?.median() / overlay)
+    }
+}

@@ -1,0 +1,154 @@
+//! Several at once: writers of large files (Valor), and clients with small
+//! commits.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+
+use atomdir::{BeginOptions, Connection, Transaction};
+
+use crate::bench::Bench;
+use crate::compare::{self, Degree};
+use crate::error::{Describe, Error, Result};
+use crate::load::pages::{self, PAGE};
+use crate::measure::{Side, Sides, in_turns};
+use crate::place::Place;
+use crate::report::Row;
+
+const SIDES: [Side; 2] = [Side::Plain, Side::Exact];
+const FILE_BYTES: u64 = 4 << 20;
+
+/// Each overwrites a file of its own, in one transaction.
+pub fn writers(bench: &Bench) -> Result<Vec<Row>> {
+    let bytes = bench.scaled(FILE_BYTES).next_multiple_of(PAGE);
+    let file = |number: u64| format!("data-{number}");
+    let mut rows = Vec::new();
+    for (count, paper) in [
+        (2, "Valor 3.0x"),
+        (4, "Valor 2.6x"),
+        (8, "Valor 2.4x"),
+        (16, "Valor 2.3x"),
+    ] {
+        let fill = |path: &Path| {
+            (0..count).try_for_each(|number| pages::fill(&path.join(file(number)), bytes))
+        };
+        let overwrite = |directory: &Path, number: u64, sync: bool| {
+            let path = directory.join(file(number));
+            let data = pages::open(&path)?;
+            pages::write(&data, &path, 0..bytes, b'n')?;
+            match sync {
+                true => data.sync_data().describe("flush", &path),
+                false => Ok(()),
+            }
+        };
+        let sides = at_once(bench, count, 1, fill, |directory, number, _, sync| {
+            overwrite(directory, number, sync)
+        })?;
+        rows.push(
+            Row::new(&format!("{count} writers"), sides)
+                .paper(paper)
+                .note(&format!("{} KiB each", bytes >> 10))
+                .point("Concurrent writers", "writers", count as f64),
+        );
+    }
+    Ok(rows)
+}
+
+const COMMITS: u64 = 64;
+
+/// Together they create the same number of files, each a durable commit.
+pub fn clients(bench: &Bench) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for count in [1, 2, 4, 8] {
+        let each = bench.scaled(COMMITS).div_ceil(count);
+        let create = |directory: &Path, number: u64, step: u64, sync: bool| {
+            let path = directory.join(format!("file-{number}-{step}"));
+            fs::write(&path, [b'c'; PAGE as usize]).describe("write", &path)?;
+            if sync {
+                pages::flush(&path)?;
+                pages::flush(directory)?;
+            }
+            Ok(())
+        };
+        let sides = at_once(bench, count, each, |_| Ok(()), create)?;
+        rows.push(
+            Row::new(&format!("{count} clients"), sides)
+                .note(&format!(
+                    "{} commits of a new file; plain: fsync of it and of its directory",
+                    each * count
+                ))
+                .point("Small commits by clients", "clients", count as f64),
+        );
+    }
+    Ok(rows)
+}
+
+/// `count` threads do `steps` times what `action` does with a directory, the
+/// thread's number and the step's: plain with a sync, or each step in a
+/// transaction.
+fn at_once(
+    bench: &Bench,
+    count: u64,
+    steps: u64,
+    fill: impl Fn(&Path) -> Result<()>,
+    action: impl Fn(&Path, u64, u64, bool) -> Result<()> + Sync,
+) -> Result<Sides> {
+    let measured = in_turns(bench.rounds, &SIDES, |side| {
+        let place = Place::fresh(bench, side, "clients", &fill)?;
+        let commits_before = match side {
+            Side::Exact => place.connect()?.service_status()?.sequence.0,
+            _ => 0,
+        };
+        let mut connections = Vec::new();
+        for _ in 0..count {
+            connections.push(match side {
+                Side::Exact => Some(place.connect()?),
+                _ => None,
+            });
+        }
+        let work = |number: u64, mut connection: Option<Connection>| {
+            (0..steps).try_for_each(|step| match &mut connection {
+                None => action(&place.path, number, step, true),
+                Some(connection) => {
+                    let Transaction { id, view_path, .. } = begin(connection)?;
+                    action(&view_path, number, step, false)?;
+                    connection.commit(id, &mut |_| {})?;
+                    Ok(())
+                }
+            })
+        };
+        let (sample, ()) = bench.counted(|| {
+            thread::scope(|scope| {
+                let work = &work;
+                let started: Vec<_> = (0..count)
+                    .zip(connections)
+                    .map(|(number, connection)| scope.spawn(move || work(number, connection)))
+                    .collect();
+                started.into_iter().try_for_each(|thread| {
+                    // A thread that panicked has said why.
+                    thread
+                        .join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
+            })
+        })?;
+        if side == Side::Exact {
+            let made = place.connect()?.service_status()?.sequence.0 - commits_before;
+            check_commits(count * steps, made)?;
+        }
+        Ok(sample.into())
+    })?;
+    compare::sides(bench, "clients", Degree::Contents, &SIDES)?;
+    Ok(measured.whole)
+}
+
+fn begin(connection: &mut Connection) -> Result<Transaction> {
+    Ok(connection.begin(&BeginOptions::default())?)
+}
+
+fn check_commits(expected: u64, made: u64) -> Result<()> {
+    if expected == made {
+        return Ok(());
+    }
+    Err(Error::Commits { expected, made })
+}

@@ -1,0 +1,37 @@
+//! Calls on many small files (Amino).
+
+use crate::bench::Bench;
+use crate::compare::{self, Degree};
+use crate::error::Result;
+use crate::load::{self, command};
+use crate::measure::in_turns;
+use crate::place::Place;
+use crate::report::{Row, Target};
+
+const FILES: u64 = 4000;
+
+pub fn files(bench: &Bench) -> Result<Vec<Row>> {
+    let files = bench.scaled(FILES);
+    let sides = bench.sides_with_overlay();
+    let script = command("files", &[files])?;
+    let measured = in_turns(bench.rounds, &sides, |side| {
+        let fill = |path: &std::path::Path| load::files::create(&path.join("old"), files);
+        Place::fresh(bench, side, "files", fill)?.run(&script)
+    })?;
+    compare::sides(bench, "files", Degree::Contents, &sides)?;
+    let row = |name: &str, step: &str| Row::new(name, measured.step(step));
+    Ok(vec![
+        row("stat, first", "stat-first")
+            .target(Target::Ratio(3.0))
+            .paper("Amino 0.43x")
+            .note(&format!("{files} files")),
+        row("stat, again", "stat-again").target(Target::Ratio(1.2)),
+        row("readdir, first", "readdir-first").paper("Amino 2.3x"),
+        row("readdir, again", "readdir-again"),
+        row("create, write, close", "create")
+            .target(Target::Ratio(2.0))
+            .paper("Amino 0.18x"),
+        row("unlink", "unlink").paper("Amino 0.37x"),
+        row("  commit", "commit").note("plain: syncfs"),
+    ])
+}

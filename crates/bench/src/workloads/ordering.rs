@@ -1,0 +1,176 @@
+//! What programs do to put writes in order, against what a transaction saves
+//! of it (TxFS).
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use atomdir::{BeginOptions, Connection};
+
+use crate::bench::{Bench, sync};
+use crate::compare::{self, Degree};
+use crate::error::{Describe, Result};
+use crate::load::pages::{self, PAGE};
+use crate::measure::{Side, Sides, in_turns};
+use crate::place::Place;
+use crate::report::{Row, Target};
+
+const PLAIN_AND_EXACT: [Side; 2] = [Side::Plain, Side::Exact];
+
+/// Files that come and go, with a sync each time: in a transaction there is
+/// nothing left to write.
+pub fn cancel(bench: &Bench) -> Result<Vec<Row>> {
+    let count = bench.scaled(200);
+    let come_and_go = |directory: &Path| {
+        let file = directory.join("temporary");
+        (0..count).try_for_each(|_| {
+            fs::write(&file, b"x").describe("write", &file)?;
+            fs::remove_file(&file).describe("remove", &file)?;
+            sync(directory)
+        })
+    };
+    let sides = measure(
+        bench,
+        "cancel",
+        |_| Ok(()),
+        |directory, connection| match connection {
+            None => come_and_go(directory),
+            Some(connection) => transaction(connection, come_and_go),
+        },
+    )?;
+    Ok(vec![
+        Row::new("create, unlink, sync", sides)
+            .target(Target::Faster(133.0))
+            .paper("TxFS 133x faster")
+            .note(&format!("{count} times, one transaction")),
+    ])
+}
+
+const DATA_BYTES: u64 = 4 << 20;
+
+/// The log idiom: what is to come is written to a log and synced, then done and
+/// synced. With one transaction for each update the syncs in it do nothing, and
+/// the log is not needed.
+pub fn log(bench: &Bench) -> Result<Vec<Row>> {
+    let count = bench.scaled(64);
+    let fill = |path: &Path| pages::fill(&path.join("data"), DATA_BYTES);
+    let offsets: Vec<u64> = pages::scattered(DATA_BYTES, count).collect();
+    let unmodified = measure(bench, "log", fill, |directory, mut connection| {
+        offsets.iter().try_for_each(|offset| match &mut connection {
+            None => log_and_update(directory, *offset),
+            Some(connection) => transaction(connection, |view| log_and_update(view, *offset)),
+        })
+    })?;
+    let rewritten = measure(bench, "log", fill, |directory, mut connection| {
+        offsets.iter().try_for_each(|offset| match &mut connection {
+            None => log_and_update(directory, *offset),
+            Some(connection) => transaction(connection, |view| update(view, *offset, false)),
+        })
+    });
+    let note = format!("{count} updates of 4 KiB, each a transaction");
+    Ok(vec![
+        Row::new("log, then update", unmodified)
+            .target(Target::Faster(1.2))
+            .paper("TxFS 1.20x faster")
+            .note(&note),
+        Row::new("update without the log", rewritten?)
+            .target(Target::Faster(1.55))
+            .paper("TxFS 1.55x faster")
+            .note(&note),
+    ])
+}
+
+fn log_and_update(directory: &Path, offset: u64) -> Result<()> {
+    let path = directory.join("log");
+    let mut log = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(&path)
+        .describe("open", &path)?;
+    log.write_all(&[b'n'; PAGE as usize])
+        .and_then(|()| log.sync_data())
+        .describe("write", &path)?;
+    update(directory, offset, true)?;
+    // Else the update would be done again after a crash.
+    log.set_len(0).describe("cut", &path)
+}
+
+fn update(directory: &Path, offset: u64, sync: bool) -> Result<()> {
+    let path = directory.join("data");
+    let data = pages::open(&path)?;
+    data.write_all_at(&[b'n'; PAGE as usize], offset)
+        .describe("write", &path)?;
+    if sync {
+        data.sync_data().describe("flush", &path)?;
+    }
+    Ok(())
+}
+
+/// Three files that must be there before a fourth is changed.
+pub fn order(bench: &Bench) -> Result<Vec<Row>> {
+    let bytes = bench.scaled(10 << 20);
+    let create_and_update = |directory: &Path| {
+        for name in ["one", "two", "three"] {
+            let path = directory.join(name);
+            pages::fill(&path, bytes)?;
+            pages::flush(&path)?;
+            pages::flush(directory)?;
+        }
+        let path = directory.join("data");
+        let data = pages::open(&path)?;
+        pages::write(&data, &path, 0..bytes, b'n')?;
+        pages::flush(&path)
+    };
+    let fill = |path: &Path| pages::fill(&path.join("data"), 4 * bytes);
+    let sides = measure(
+        bench,
+        "order",
+        fill,
+        |directory, connection| match connection {
+            None => create_and_update(directory),
+            Some(connection) => transaction(connection, create_and_update),
+        },
+    )?;
+    Ok(vec![
+        Row::new("ordered creates, then update", sides)
+            .target(Target::Faster(1.38))
+            .paper("TxFS 1.38x faster")
+            .note(&format!("of {} KiB each", bytes >> 10)),
+    ])
+}
+
+/// Plain, and by the library where there is a connection. Both are compared,
+/// but for the log, which the rewritten program does not have.
+fn measure(
+    bench: &Bench,
+    name: &str,
+    fill: impl Fn(&Path) -> Result<()>,
+    action: impl Fn(&Path, Option<&mut Connection>) -> Result<()>,
+) -> Result<Sides> {
+    let measured = in_turns(bench.rounds, &PLAIN_AND_EXACT, |side| {
+        let place = Place::fresh(bench, side, name, &fill)?;
+        let mut connection = match side {
+            Side::Exact => Some(place.connect()?),
+            _ => None,
+        };
+        let (sample, ()) = bench.counted(|| action(&place.path, connection.as_mut()))?;
+        let log = place.path.join("log");
+        if log.exists() {
+            fs::remove_file(&log).describe("remove", &log)?;
+        }
+        Ok(sample.into())
+    })?;
+    compare::sides(bench, name, Degree::Contents, &PLAIN_AND_EXACT)?;
+    Ok(measured.whole)
+}
+
+fn transaction(
+    connection: &mut Connection,
+    action: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
+    let transaction = connection.begin(&BeginOptions::default())?;
+    action(&transaction.view_path)?;
+    connection.commit(transaction.id, &mut |_| {})?;
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! What an open transaction costs others, and what it takes in memory.
+
+use std::fs;
+use std::path::Path;
+
+use atomdir::BeginOptions;
+
+use crate::bench::Bench;
+use crate::error::{Describe, Result};
+use crate::load;
+use crate::measure::{Side, in_turns, timed};
+use crate::place::Place;
+use crate::report::{Figure, Row, Target};
+
+const FILES: u64 = 2000;
+
+/// Programs outside, with no transaction open and with one that has changes.
+pub fn outside(bench: &Bench) -> Result<Vec<Row>> {
+    let files = bench.scaled(FILES);
+    let place = Place::fresh(bench, Side::Exact, "outside", |_| Ok(()))?;
+    let work = place.path.join("work");
+    let measured = in_turns(bench.rounds * 2, &[Side::Plain, Side::Exact], |side| {
+        let mut connection = place.connect()?;
+        if side == Side::Exact {
+            let transaction = connection.begin(&BeginOptions::default())?;
+            load::files::create(&transaction.view_path.join("inside"), files)?;
+        }
+        let (sample, ()) = timed(|| {
+            load::files::create(&work, files)?;
+            load::files::stat(&work, files)?;
+            load::files::unlink(&work, files)
+        })?;
+        fs::remove_dir(&work).describe("remove", &work)?;
+        Ok(sample.into())
+    })?;
+    Ok(vec![
+        Row::new("outside, one open", measured.whole)
+            .target(Target::Ratio(1.05))
+            .paper("Spinellis 1x")
+            .note(&format!(
+                "create, stat, unlink {files} files; plain: none open"
+            )),
+    ])
+}
+
+/// How much the service grows for each new file of an open transaction.
+pub fn memory(bench: &Bench) -> Result<Vec<Row>> {
+    let files = bench.scaled(10 * FILES);
+    let place = Place::fresh(bench, Side::Exact, "memory", |_| Ok(()))?;
+    let mut connection = place.connect()?;
+    let process = connection.service_status()?.process;
+    let transaction = connection.begin(&BeginOptions::default())?;
+    let before = resident_bytes(process)?;
+    load::files::create(&transaction.view_path.join("new"), files)?;
+    let open = resident_bytes(process)?;
+    connection.commit(transaction.id, &mut |_| {})?;
+    let committed = resident_bytes(process)?;
+    let figure = |after: u64| Figure {
+        value: after.saturating_sub(before) as f64 / files as f64,
+        unit: "bytes",
+        at_most: None,
+    };
+    let note = format!("{files} new files, the service's resident memory");
+    Ok(vec![
+        Row::figure("memory per change, open", figure(open))
+            .paper("Spinellis 127 bytes")
+            .note(&note),
+        Row::figure("memory per change, committed", figure(committed)).note(&note),
+    ])
+}
+
+fn resident_bytes(process: u32) -> Result<u64> {
+    let path = format!("/proc/{process}/statm");
+    let text = fs::read_to_string(&path).describe("read", Path::new(&path))?;
+    let pages: u64 = text
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse().ok())
+        .unwrap_or_default();
+    Ok(pages * rustix::param::page_size() as u64)
+}

@@ -1,0 +1,190 @@
+//! Overwriting what is there (Valor): against an idealised write-ahead logger,
+//! which writes its log, flushes it, writes the data in place, and flushes that.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use atomdir::{BeginOptions, Connection};
+
+use crate::bench::Bench;
+use crate::compare::{self, Degree};
+use crate::error::{Describe, Result};
+use crate::load::pages::{self, PAGE};
+use crate::measure::{Side, Sides, in_turns};
+use crate::place::Place;
+use crate::report::{Row, Target, short};
+
+const LOGGED: [Side; 3] = [Side::Plain, Side::Logger, Side::Exact];
+const MIB: u64 = 1 << 20;
+
+/// One part of the file that is written between two commits.
+#[derive(Clone)]
+enum Part {
+    Range(Range<u64>),
+    /// So many pages here and there in a file of so many bytes.
+    Scattered {
+        bytes: u64,
+        count: u64,
+    },
+}
+
+impl Part {
+    fn write(&self, file: &File, path: &Path) -> Result<()> {
+        match self {
+            Part::Range(range) => pages::write(file, path, range.clone(), b'n'),
+            Part::Scattered { bytes, count } => pages::write_scattered(file, path, *bytes, *count),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        match self {
+            Part::Range(range) => range.end - range.start,
+            Part::Scattered { count, .. } => count * PAGE,
+        }
+    }
+}
+
+/// Valor's own is 2 GiB: scale 16.
+pub fn overwrite(bench: &Bench) -> Result<Vec<Row>> {
+    let bytes = bench.scaled(128 * MIB).next_multiple_of(PAGE);
+    let count = (bytes / PAGE / 8).max(1);
+    let whole = measure(bench, bytes, &LOGGED, &[Part::Range(0..bytes)])?;
+    let random = measure(bench, bytes, &LOGGED, &[Part::Scattered { bytes, count }])?;
+    let note = format!("{} MiB", bytes / MIB);
+    Ok(vec![
+        Row::new("overwrite a file", whole)
+            .reference(Side::Logger)
+            .target(Target::Ratio(0.7))
+            .paper("Valor 1.35x, Stasis 2.04x")
+            .note(&note),
+        Row::new("random 4 KiB writes, committed", random)
+            .reference(Side::Logger)
+            .target(Target::Ratio(1.2))
+            .note(&format!("{count} in {note}")),
+    ])
+}
+
+/// Serial overwrite, by size.
+pub fn sizes(bench: &Bench) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for size in [1, 4, 16, 64] {
+        let bytes = bench.scaled(size * MIB).next_multiple_of(PAGE);
+        let sides = [Side::Plain, Side::Exact];
+        let sides = measure(bench, bytes, &sides, &[Part::Range(0..bytes)])?;
+        let mebibytes = bytes as f64 / MIB as f64;
+        rows.push(
+            Row::new(&format!("overwrite {} MiB", short(mebibytes)), sides)
+                .paper("Valor 2.75x")
+                .point("Serial overwrite", "MiB", mebibytes),
+        );
+    }
+    Ok(rows)
+}
+
+const TRANSACTIONS: u64 = 32;
+
+/// Many transactions, by how many pages each writes.
+pub fn granularity(bench: &Bench) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for count in [1, 4, 16, 64, 256] {
+        let transactions = bench.scaled(TRANSACTIONS);
+        let length = count * PAGE;
+        let parts: Vec<Part> = (0..transactions)
+            .map(|number| Part::Range(number * length..(number + 1) * length))
+            .collect();
+        let sides = measure(bench, transactions * length, &LOGGED, &parts)?;
+        rows.push(
+            Row::new(&format!("transactions of {count} pages"), sides)
+                .reference(Side::Logger)
+                .note(&format!("{transactions} of them"))
+                .point("Transactions by size", "pages", count as f64),
+        );
+    }
+    Ok(rows)
+}
+
+fn measure(bench: &Bench, bytes: u64, sides: &[Side], parts: &[Part]) -> Result<Sides> {
+    let measured = in_turns(bench.rounds, sides, |side| {
+        let fill = |path: &Path| pages::fill(&path.join("data"), bytes);
+        let place = Place::fresh(bench, side, "overwrite", fill)?;
+        let path = place.path.join("data");
+        let sample = match side {
+            Side::Logger => {
+                let mut logger = Logger::new(&bench.directory.join("logger"), &path, bytes)?;
+                bench.counted(|| logger.run(parts))?.0
+            }
+            Side::Exact => {
+                let mut connection = place.connect()?;
+                bench.counted(|| transactions(&mut connection, parts))?.0
+            }
+            _ => {
+                let file = pages::open(&path)?;
+                let plain = || {
+                    parts.iter().try_for_each(|part| {
+                        part.write(&file, &path)?;
+                        file.sync_data().describe("flush", &path)
+                    })
+                };
+                bench.counted(plain)?.0
+            }
+        };
+        Ok(sample.into())
+    })?;
+    compare::sides(bench, "overwrite", Degree::Contents, sides)?;
+    Ok(measured.whole)
+}
+
+fn transactions(connection: &mut Connection, parts: &[Part]) -> Result<()> {
+    parts.iter().try_for_each(|part| {
+        let transaction = connection.begin(&BeginOptions::default())?;
+        let path = transaction.view_path.join("data");
+        part.write(&pages::open(&path)?, &path)?;
+        connection.commit(transaction.id, &mut |_| {})?;
+        Ok(())
+    })
+}
+
+/// It knows ahead how long its log will be, and has its blocks.
+struct Logger {
+    log_path: PathBuf,
+    log: File,
+    path: PathBuf,
+    file: File,
+}
+
+impl Logger {
+    fn new(log_path: &Path, path: &Path, bytes: u64) -> Result<Logger> {
+        pages::fill(log_path, bytes)?;
+        pages::flush(log_path)?;
+        Ok(Logger {
+            log_path: log_path.to_owned(),
+            log: pages::open(log_path)?,
+            path: path.to_owned(),
+            file: pages::open(path)?,
+        })
+    }
+
+    fn run(&mut self, parts: &[Part]) -> Result<()> {
+        let mut tail = 0;
+        for part in parts {
+            let end = tail + part.bytes();
+            match part {
+                Part::Range(_) => pages::write(&self.log, &self.log_path, tail..end, b'n')?,
+                // Page by page, as they are changed.
+                Part::Scattered { .. } => {
+                    (tail..end).step_by(PAGE as usize).try_for_each(|offset| {
+                        self.log
+                            .write_all_at(&[b'n'; PAGE as usize], offset)
+                            .describe("write", &self.log_path)
+                    })?
+                }
+            }
+            self.log.sync_data().describe("flush", &self.log_path)?;
+            part.write(&self.file, &self.path)?;
+            tail = end;
+        }
+        self.file.sync_data().describe("flush", &self.path)
+    }
+}

@@ -1,0 +1,156 @@
+//! PostMark as it is, in one transaction; and its like with every step durable.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::Path;
+
+use atomdir::BeginOptions;
+
+use crate::bench::Bench;
+use crate::compare::{self, Degree};
+use crate::corpus;
+use crate::error::{Describe, Result};
+use crate::load;
+use crate::measure::{Side, in_turns};
+use crate::place::Place;
+use crate::report::{Row, Target};
+
+struct Configuration {
+    name: &'static str,
+    files: u64,
+    bytes: (u64, u64),
+    target: Target,
+    paper: &'static str,
+}
+
+const CONFIGURATIONS: &[Configuration] = &[
+    Configuration {
+        name: "PostMark, small files",
+        files: 2500,
+        bytes: (500, 9770),
+        target: Target::Ratio(1.4),
+        paper: "Amino 1.32x",
+    },
+    Configuration {
+        name: "PostMark, 10x larger files",
+        files: 2500,
+        bytes: (5000, 97_700),
+        target: Target::Ratio(1.4),
+        paper: "Amino 1.0x",
+    },
+    Configuration {
+        name: "PostMark, 10x more files",
+        files: 25_000,
+        bytes: (500, 9770),
+        target: Target::Ratio(1.4),
+        paper: "Amino 4.3x",
+    },
+];
+
+pub fn postmark(bench: &Bench) -> Result<Vec<Row>> {
+    let Some(program) = corpus::postmark(&bench.cache)? else {
+        eprintln!("postmark: left out, Debian's package cannot be fetched");
+        return Ok(Vec::new());
+    };
+    let sides = bench.sides_with_overlay();
+    let mut rows = Vec::new();
+    for configuration in CONFIGURATIONS {
+        let files = bench.scaled(configuration.files).max(10);
+        let (least, most) = configuration.bytes;
+        let settings = bench.directory.join("postmark.settings");
+        let text = format!(
+            "set number {files}\nset transactions {files}\nset size {least} {most}\n\
+             set seed 42\nset location .\nrun\nquit\n"
+        );
+        fs::write(&settings, text).describe("write", &settings)?;
+        // What it did, without how fast, is left for the comparison.
+        let script = format!(
+            "'{}' '{}' | sed -n 's/(.*//; /created\\|read$\\|appended\\|deleted/p' > did; grep -q created did",
+            program.display(),
+            settings.display()
+        );
+        let measured = in_turns(bench.few_rounds(), &sides, |side| {
+            Place::fresh(bench, side, "postmark", |_| Ok(()))?.run(&script)
+        })?;
+        compare::sides(bench, "postmark", Degree::Contents, &sides)?;
+        rows.push(
+            Row::new(configuration.name, measured.whole)
+                .target(configuration.target)
+                .paper(configuration.paper)
+                .note(&format!("{files} files, {files} steps, one transaction")),
+        );
+    }
+    Ok(rows)
+}
+
+const MAILBOXES: u64 = 100;
+
+/// Each step reads or appends to one file and creates or deletes another, as
+/// PostMark's do. Plain: what a file system mounted `sync` does after each call.
+pub fn mail(bench: &Bench) -> Result<Vec<Row>> {
+    let steps = bench.scaled(MAILBOXES);
+    let sides = [Side::Plain, Side::Exact];
+    let measured = in_turns(bench.rounds, &sides, |side| {
+        let fill = |path: &Path| load::files::create(&path.join("box"), MAILBOXES);
+        let place = Place::fresh(bench, side, "mail", fill)?;
+        let mut connection = match side {
+            Side::Exact => Some(place.connect()?),
+            _ => None,
+        };
+        let (sample, ()) = bench.counted(|| {
+            (0..steps).try_for_each(|step| match &mut connection {
+                None => deliver(&place.path.join("box"), step, true),
+                Some(connection) => {
+                    let transaction = connection.begin(&BeginOptions::default())?;
+                    deliver(&transaction.view_path.join("box"), step, false)?;
+                    connection.commit(transaction.id, &mut |_| {})?;
+                    Ok(())
+                }
+            })
+        })?;
+        Ok(sample.into())
+    })?;
+    compare::sides(bench, "mail", Degree::Contents, &sides)?;
+    Ok(vec![
+        Row::new("PostMark's steps, each durable", measured.whole)
+            .paper("Amino 2.6x")
+            .note(&format!("{steps} steps; plain: fsync after each call")),
+    ])
+}
+
+/// Two new files for each that goes, so that none is missed.
+fn deliver(directory: &Path, step: u64, sync: bool) -> Result<()> {
+    let touched = directory.join((step * 7 % MAILBOXES).to_string());
+    if step.is_multiple_of(2) {
+        let mut read = Vec::new();
+        File::open(&touched)
+            .and_then(|mut file| file.read_to_end(&mut read))
+            .describe("read", &touched)?;
+    } else {
+        append(&touched, 2048, sync)?;
+    }
+    let delivered = |step: u64| directory.join(format!("delivered-{step}"));
+    if step % 3 == 2 {
+        let gone = delivered(step - 1);
+        fs::remove_file(&gone).describe("remove", &gone)?;
+    } else {
+        append(&delivered(step), 4096, sync)?;
+    }
+    if sync {
+        load::pages::flush(directory)?;
+    }
+    Ok(())
+}
+
+fn append(path: &Path, bytes: usize, sync: bool) -> Result<()> {
+    let mut file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .describe("open", path)?;
+    file.write_all(&vec![b'm'; bytes]).describe("write", path)?;
+    if sync {
+        file.sync_all().describe("flush", path)?;
+    }
+    Ok(())
+}

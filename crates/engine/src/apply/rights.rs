@@ -1,0 +1,78 @@
+//! Objects that keep their own owner out, for a process without root's rights.
+//! A transaction may have given itself the right, used it and taken it back,
+//! and moving a directory needs the right to write it: so they are opened up
+//! for as long as apply runs. The record has the modes they shall have.
+
+use std::sync::Arc;
+
+use atomdir_disk::{Access, Disk, Errno, Identity, Kind};
+
+use super::{Apply, Parent, Place};
+
+impl<D: Disk> Apply<'_, D> {
+    /// Does it again, if it was not permitted, with what is at the places and
+    /// the directories above opened up.
+    pub(super) fn permitted<T>(
+        &mut self,
+        places: &[&Place],
+        act: impl Fn(&mut Self) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        match act(self) {
+            Err(Errno::ACCESS) => {}
+            result => return result,
+        }
+        for place in places {
+            self.open_up_parent(place.parent)?;
+            self.open_up(place)?;
+        }
+        act(self)
+    }
+
+    fn open_up_parent(&mut self, parent: Parent) -> Result<(), Errno> {
+        match (parent, self.parent(parent)?) {
+            (Parent::Directory(_), Some(handle)) => self.open_up_handle(handle),
+            _ => Ok(()),
+        }
+    }
+
+    fn open_up(&mut self, place: &Place) -> Result<(), Errno> {
+        let Some(parent) = self.parent(place.parent)? else {
+            return Ok(());
+        };
+        match self.core.disk.open(&parent, &place.name, Access::Path) {
+            Err(Errno::NOENT) => Ok(()),
+            handle => self.open_up_handle(Arc::new(handle?)),
+        }
+    }
+
+    pub(super) fn open_up_handle(&mut self, handle: Arc<D::Handle>) -> Result<(), Errno> {
+        let stat = self.core.disk.stat(&handle)?;
+        let rights = match stat.kind {
+            Kind::Directory => 0o700,
+            Kind::File => 0o600,
+            _ => return Ok(()),
+        };
+        let mode = stat.attributes.mode;
+        if mode & rights != rights {
+            self.core.disk.set_mode(&handle, mode | rights)?;
+            let known = self.opened_up.entry(stat.identity);
+            known.or_insert((handle, mode));
+        }
+        Ok(())
+    }
+
+    /// The mode that an object shall have, if it is opened up now.
+    pub(super) fn note_mode(&mut self, identity: Identity, mode: u32) {
+        if let Some((_, wanted)) = self.opened_up.get_mut(&identity) {
+            *wanted = mode;
+        }
+    }
+
+    /// Gives all that was opened up the modes they shall have.
+    pub(super) fn close_up(&mut self) -> Result<(), Errno> {
+        for (handle, mode) in std::mem::take(&mut self.opened_up).into_values() {
+            self.core.disk.set_mode(&handle, mode)?;
+        }
+        Ok(())
+    }
+}
