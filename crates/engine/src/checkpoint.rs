@@ -25,18 +25,25 @@ const QUIET_MS: i128 = 3_000;
 impl<D: Disk> Store<D> {
     /// To be called every 50 ms or so while there is something to maintain.
     pub fn maintain(&self) -> Result<(), StoreError> {
-        let mut state = lock(&self.0.commit);
-        let Some(last) = state.last_commit else {
-            return Ok(());
+        let (is_due, is_lazy_due) = {
+            let state = lock(&self.0.commit);
+            let Some(last) = state.last_commit else {
+                return Ok(());
+            };
+            let age_ms = milliseconds_between(last, self.0.core.options.clock.now());
+            let is_long = state.log_bytes() > LOG_BYTES_MAX;
+            (
+                is_long || !(0..QUIET_MS).contains(&age_ms),
+                !state.queue.commits.is_empty() && !(0..LAZY_MS_MAX).contains(&age_ms),
+            )
         };
-        let age_ms = milliseconds_between(last, self.0.core.options.clock.now());
-        if state.pending.is_some() && !(0..LAZY_MS_MAX).contains(&age_ms) {
-            self.settle(&mut state)?;
+        if is_due {
+            self.checkpoint()
+        } else if is_lazy_due {
+            self.sync()
+        } else {
+            Ok(())
         }
-        if state.log_bytes() > LOG_BYTES_MAX || !(0..QUIET_MS).contains(&age_ms) {
-            self.checkpoint_locked(&mut state)?;
-        }
-        Ok(())
     }
 
     /// Whether there is anything to maintain.
@@ -45,13 +52,13 @@ impl<D: Disk> Store<D> {
     }
 
     pub fn checkpoint(&self) -> Result<(), StoreError> {
-        let mut state = lock(&self.0.commit);
+        let mut state = self.lock_settled()?;
         self.checkpoint_locked(&mut state)
     }
 
     /// Ends the store in order. Open transactions must have been aborted.
     pub fn close(&self) -> Result<(), StoreError> {
-        let mut state = lock(&self.0.commit);
+        let mut state = self.lock_settled()?;
         self.checkpoint_locked(&mut state)?;
         state.header.clean = true;
         control::write_header(
@@ -62,7 +69,6 @@ impl<D: Disk> Store<D> {
     }
 
     fn checkpoint_locked(&self, state: &mut CommitState<D>) -> Result<(), StoreError> {
-        self.settle(state)?;
         self.refuse_if_poisoned()?;
         let core = &*self.0.core;
         if state.log_bytes() > 0 {

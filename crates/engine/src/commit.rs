@@ -1,8 +1,9 @@
-//! Commit: validate, log, apply. One at a time, under the commit lock.
+//! Commit: validate, log, apply.
 //!
 //! 1. `prepare` completes the new objects in the staging directory, durably.
 //! 2. Under the lock, what the transaction overwrites is validated.
-//! 3. The record is appended; durably unless the commit is lazy.
+//! 3. Still under the lock the record is appended; and flushed, with those of
+//!    others that wait, unless the commit is lazy (`group`).
 //! 4. Once the record is durable, and not before, the base is changed.
 //!
 //! Until 3 a failure leaves the transaction open and the base untouched. A
@@ -23,6 +24,7 @@ use crate::control;
 use crate::core::Core;
 use crate::error::{ChangedBy, CommitError, StoreError};
 use crate::feasible;
+use crate::group::{Guard, Pending, Queue};
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
 use crate::log::Log;
@@ -56,19 +58,14 @@ pub(crate) struct CommitState<D: Disk> {
     pub header: StoreHeader,
     /// The newest commit in the log.
     pub newest: Sequence,
-    /// A lazy commit that is not yet in the base.
-    pub pending: Option<Pending>,
+    /// Commits that are not yet in the base.
+    pub queue: Queue,
     /// Ended transactions whose staging directories the log may still need.
     pub stages: Vec<TransactionId>,
     /// Files that the log speaks of, and that recovery would have to find.
     pub applied: HashSet<Identity>,
     /// When the last commit was appended.
     pub last_commit: Option<Timestamp>,
-}
-
-pub(crate) struct Pending {
-    pub record: CommitRecord,
-    pub set: WriteSet,
 }
 
 impl<D: Disk> Store<D> {
@@ -108,8 +105,7 @@ impl<D: Disk> Store<D> {
                 outdated: Vec::new(),
             });
         }
-        let mut state = lock(&self.0.commit);
-        self.settle(&mut state)?;
+        let mut state = self.lock_for(view, &set)?;
         correct_places(view, &set);
         self.validate(transaction, view, &state, &set)?;
         feasible::check(&self.0.core, &set)?;
@@ -121,15 +117,19 @@ impl<D: Disk> Store<D> {
         drop(guard);
         lock(&self.0.open).by_id.remove(&transaction.id());
         state.stages.push(transaction.id());
-        state.pending = Some(Pending { record, set });
-        let settled = match transaction.durability() {
-            Durability::Durable => self.settle_reporting(&mut state, &mut meter),
-            Durability::Lazy => {
-                self.0.has_pending.store(true, Ordering::Release);
-                Ok(())
-            }
+        let is_lazy = transaction.durability() == Durability::Lazy;
+        state.queue.commits.push_back(Pending {
+            record,
+            set,
+            is_lazy,
+        });
+        let settled = if is_lazy {
+            self.0.has_pending.store(true, Ordering::Release);
+            drop(state);
+            Ok(())
+        } else {
+            self.settle_commit(state, sequence, &mut meter)
         };
-        drop(state);
         self.ended(transaction.id());
         settled?;
         Ok(Committed {
@@ -137,6 +137,18 @@ impl<D: Disk> Store<D> {
             changes,
             outdated: Vec::new(),
         })
+    }
+
+    /// The commit lock, with nothing on its way to the base that the commit
+    /// could meet.
+    fn lock_for(&self, view: &View<D>, set: &WriteSet) -> Result<Guard<'_, D>, StoreError> {
+        let state = lock(&self.0.commit);
+        // What a serializable one has read may be anywhere.
+        if view.reads.is_none() && state.queue.admits(set) {
+            return Ok(state);
+        }
+        drop(state);
+        self.lock_settled()
     }
 
     fn validate(
@@ -176,7 +188,10 @@ impl<D: Disk> Store<D> {
         set: &WriteSet,
     ) -> Result<CommitRecord, CommitError> {
         let core = &*self.0.core;
-        let present = look_at_base(core, set)?;
+        let mut present = look_at_base(core, set)?;
+        for (directory, modified) in &mut present.directory_times {
+            *modified = state.queue.modified(*directory).unwrap_or(*modified);
+        }
         let now = core.options.clock.now();
         let head = CommitRecord {
             sequence: state.newest.next().0,
@@ -199,33 +214,9 @@ impl<D: Disk> Store<D> {
         Ok(record)
     }
 
-    /// Makes the log durable and brings a waiting commit into the base.
-    pub(crate) fn settle(&self, state: &mut CommitState<D>) -> Result<(), StoreError> {
-        self.settle_reporting(state, &mut Meter::new(&mut |_| {}))
-    }
-
-    fn settle_reporting(
-        &self,
-        state: &mut CommitState<D>,
-        meter: &mut Meter<'_>,
-    ) -> Result<(), StoreError> {
-        let Some(pending) = state.pending.take() else {
-            return Ok(());
-        };
-        self.refuse_if_poisoned()?;
-        let core = &*self.0.core;
-        if let Err(errno) = state.log.flush(&core.disk, state.newest.0) {
-            return Err(self.poison(format!("flushing the log failed: {errno}")));
-        }
-        self.publish(state, &pending, meter)?;
-        self.0.has_pending.store(false, Ordering::Release);
-        Ok(())
-    }
-
     /// Makes lazy commits durable.
     pub fn sync(&self) -> Result<(), StoreError> {
-        let mut state = lock(&self.0.commit);
-        self.settle(&mut state)
+        self.lock_settled().map(drop)
     }
 }
 
@@ -255,14 +246,8 @@ impl<D: Disk> CommitState<D> {
     /// Sets space aside, so that a commit that was logged cannot fail for want
     /// of it when it is applied.
     fn fill_reserve(&self, core: &Core<D>, set: &WriteSet) -> Result<(), CommitError> {
-        let in_place = set.objects.iter().filter_map(|object| {
-            let contents = object.contents.as_ref()?;
-            contents
-                .replacement
-                .is_none()
-                .then(|| contents.pages.total())
-        });
-        let pages: u64 = in_place.sum::<u64>() + set.entries.len() as u64 / 8;
+        let waiting = self.queue.commits.iter().map(|pending| &pending.set);
+        let pages: u64 = waiting.chain([set]).map(WriteSet::pages_in_place).sum();
         let needed = RESERVE_MIN + pages * crate::snapshot::PAGE;
         match core.disk.allocate(&self.reserve, 0, needed) {
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),

@@ -13,6 +13,7 @@ mod control;
 mod core;
 mod error;
 mod feasible;
+mod group;
 mod handles;
 mod ids;
 mod log;

@@ -5,6 +5,8 @@
 //!    never acknowledged.
 //! 2. Each record carries how far all was durable when it was written.
 
+use std::sync::Arc;
+
 use atomdir_disk::{Disk, Errno};
 use atomdir_format::frame::{self, Record};
 use atomdir_format::header::StoreId;
@@ -13,7 +15,7 @@ use atomdir_format::scan::{Scanned, Scanner};
 use crate::error::StoreError;
 
 pub(crate) struct Log<D: Disk> {
-    file: D::Handle,
+    file: Arc<D::Handle>,
     id: StoreId,
     tail: u64,
     allocated: u64,
@@ -29,7 +31,7 @@ impl<D: Disk> Log<D> {
     /// An empty file, or one whose records were all read.
     pub fn new(file: D::Handle, id: StoreId, tail: u64, durable: u64) -> Log<D> {
         Log {
-            file,
+            file: Arc::new(file),
             id,
             tail,
             allocated: tail,
@@ -75,8 +77,18 @@ impl<D: Disk> Log<D> {
     /// Makes everything appended durable; `last` is the last record's sequence.
     pub fn flush(&mut self, disk: &D, last: u64) -> Result<(), Errno> {
         disk.sync_data(&self.file)?;
-        self.durable = last;
+        self.note_durable(last);
         Ok(())
+    }
+
+    /// For who flushes it without holding the log.
+    pub fn file(&self) -> Arc<D::Handle> {
+        self.file.clone()
+    }
+
+    /// All up to this sequence was in the file when a successful flush began.
+    pub fn note_durable(&mut self, last: u64) {
+        self.durable = self.durable.max(last);
     }
 
     /// Takes back the records from `tail` on, which no one was told of.

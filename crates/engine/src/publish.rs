@@ -8,9 +8,10 @@ use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name};
 
 use crate::apply::{Apply, ApplyError, Desired};
 use crate::base::{Base, History, OldAttributes, OldBody, Place, Stamp};
-use crate::commit::{CommitState, Pending};
+use crate::commit::CommitState;
 use crate::core::Core;
 use crate::error::StoreError;
+use crate::group::Pending;
 use crate::ids::Sequence;
 use crate::lock;
 use crate::names;

@@ -14,6 +14,7 @@ use crate::commit::CommitState;
 use crate::control::{self, Control};
 use crate::core::Core;
 use crate::error::StoreError;
+use crate::group::Queue;
 use crate::ids::Sequence;
 use crate::log::{Log, read_records};
 use crate::options::Options;
@@ -72,7 +73,7 @@ pub(crate) fn recover<D: Disk>(
         _lock: lock,
         header,
         newest: Sequence(newest),
-        pending: None,
+        queue: Queue::default(),
         stages: Vec::new(),
         applied: HashSet::new(),
         last_commit: None,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use atomdir_disk::{Disk, Errno, Name, Times, Timestamp};
 use atomdir_format::header::StoreId;
@@ -36,6 +36,8 @@ pub(crate) struct Inner<D: Disk> {
     pub core: Arc<Core<D>>,
     /// Serializes commits and checkpoints.
     pub commit: Mutex<CommitState<D>>,
+    /// With `commit`: a flush of the log has ended.
+    pub flushed: Condvar,
     pub open: Mutex<OpenTransactions<D>>,
     /// Base objects with a history that an open snapshot may need, by serial.
     pub retained: Mutex<HashMap<u64, Arc<Base>>>,
@@ -124,6 +126,7 @@ impl<D: Disk> Store<D> {
         let inner = Inner {
             core: Arc::new(core),
             commit: Mutex::new(state),
+            flushed: Condvar::new(),
             open: Mutex::new(open),
             retained: Mutex::new(HashMap::new()),
             poisoned: Mutex::new(None),

@@ -99,6 +99,16 @@ impl WriteSet {
         self.dying.contains_key(&base.serial)
     }
 
+    /// About how many pages of space the commit takes when it is applied.
+    pub fn pages_in_place(&self) -> u64 {
+        let in_place = self.objects.iter().filter_map(|object| {
+            let contents = object.contents.as_ref()?;
+            let is_in_place = contents.replacement.is_none();
+            is_in_place.then(|| contents.pages.total())
+        });
+        in_place.sum::<u64>() + self.entries.len() as u64 / 8
+    }
+
     /// What had a name in a removed directory and goes on elsewhere.
     pub fn survivors<'a>(
         &'a self,

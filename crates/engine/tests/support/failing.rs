@@ -19,6 +19,8 @@ pub struct FailingDisk {
     /// Whether everything fails from then on, or that one call only.
     forever: bool,
     changes: Arc<Mutex<Vec<&'static str>>>,
+    /// Flushes of the log wait while it is held.
+    pub flushes: Arc<Mutex<()>>,
 }
 
 impl FailingDisk {
@@ -30,6 +32,7 @@ impl FailingDisk {
             error,
             forever,
             changes: Arc::default(),
+            flushes: Arc::default(),
         }
     }
 
@@ -51,6 +54,9 @@ impl FailingDisk {
             .lock()
             .expect("no test panics with it")
             .push(call);
+        if call == "sync_data" {
+            drop(self.flushes.lock());
+        }
         let left = self.left.fetch_sub(1, Ordering::SeqCst);
         if left == 0 || (left < 0 && self.forever) {
             Err(self.error)

@@ -1,0 +1,260 @@
+//! Group commit: commits that wait at the same time share one flush of the log.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use atomdir_disk::{Errno, LinuxDisk, RenameMode};
+use atomdir_engine::{
+    BeginOptions, CommitError, Durability, Isolation, NewNode, NodeId, Store, Transaction,
+};
+use support::failing::FailingDisk;
+use support::model::CALLER;
+use support::{Random, Scratch, begin, create, open, open_with};
+
+type TestStore = Store<FailingDisk>;
+type TestTransaction = Arc<Transaction<FailingDisk>>;
+
+const COMMITTERS: usize = 8;
+
+fn store_with_files(scratch: &Scratch) -> (FailingDisk, TestStore) {
+    create(&scratch.0);
+    for number in 0..COMMITTERS {
+        let file = scratch.0.join(format!("file{number}"));
+        fs::write(file, "old").expect("a fresh directory takes a file");
+    }
+    let disk = FailingDisk::new(Errno::IO, true);
+    let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
+    (disk, store)
+}
+
+/// Overwrites a file or makes something new in the same directory.
+fn change(transaction: &TestTransaction, number: usize) {
+    if number.is_multiple_of(2) {
+        let name = format!("file{number}");
+        let file = transaction.lookup(NodeId::ROOT, name.as_bytes());
+        let file = file.expect("it is there").node;
+        transaction
+            .write(file, 0, b"new", false)
+            .expect("it is written");
+    } else {
+        make(transaction, &format!("new{number}"));
+    }
+}
+
+fn make(transaction: &TestTransaction, name: &str) {
+    let what = NewNode::Directory;
+    let made = transaction.create(NodeId::ROOT, name.as_bytes(), what, 0o755, 0, CALLER);
+    made.expect("the name is free");
+}
+
+fn is_changed(root: &Path, number: usize) -> bool {
+    if number.is_multiple_of(2) {
+        let file = fs::read(root.join(format!("file{number}"))).expect("it is read");
+        assert!(file == b"old" || file == b"new");
+        file == b"new"
+    } else {
+        root.join(format!("new{number}")).exists()
+    }
+}
+
+/// Commits each in a thread of its own while no flush gets through, until all
+/// are in the log; then `release` runs, and flushes go on.
+fn commit_together(
+    disk: &FailingDisk,
+    store: &TestStore,
+    transactions: &[TestTransaction],
+    release: impl FnOnce(),
+) -> Vec<Result<(), CommitError>> {
+    let all = store.status().sequence.0 + transactions.len() as u64;
+    thread::scope(|scope| {
+        let held = disk.flushes.lock().expect("no test panics with it");
+        let commit = |transaction| move || store.commit(transaction).map(drop);
+        let threads: Vec<_> = transactions
+            .iter()
+            .map(|transaction| scope.spawn(commit(transaction)))
+            .collect();
+        while store.status().sequence.0 < all {
+            thread::yield_now();
+        }
+        release();
+        drop(held);
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.map(|result| result.expect("no panic")).collect()
+    })
+}
+
+fn changed_by_each(store: &TestStore) -> Vec<TestTransaction> {
+    let begin_and_change = |number| {
+        let transaction = begin(store);
+        change(&transaction, number);
+        transaction
+    };
+    (0..COMMITTERS).map(begin_and_change).collect()
+}
+
+#[test]
+fn commits_that_wait_together_share_a_flush() {
+    let scratch = Scratch::new();
+    let (disk, store) = store_with_files(&scratch);
+    let transactions = changed_by_each(&store);
+    disk.take_changes();
+    for committed in commit_together(&disk, &store, &transactions, || ()) {
+        committed.expect("nobody is in the way");
+    }
+    let changes = disk.take_changes();
+    let flushes = changes.iter().filter(|change| **change == "sync_data");
+    // The first had no company yet.
+    assert_eq!(flushes.count(), 2);
+    let modified = |root: &Path| {
+        let metadata = fs::metadata(root).expect("it is there");
+        metadata.modified().expect("the file system has such times")
+    };
+    let before = modified(&scratch.0);
+    assert!((0..COMMITTERS).all(|number| is_changed(&scratch.0, number)));
+    drop((transactions, store));
+    open(&scratch.0);
+    assert!((0..COMMITTERS).all(|number| is_changed(&scratch.0, number)));
+    assert_eq!(modified(&scratch.0), before);
+}
+
+#[test]
+fn a_flush_that_fails_fails_for_all_that_wait() {
+    let scratch = Scratch::new();
+    let (disk, store) = store_with_files(&scratch);
+    let transactions = changed_by_each(&store);
+    let release = || disk.fail_after(0);
+    let results = commit_together(&disk, &store, &transactions, release);
+    for result in &results {
+        assert!(matches!(result, Err(CommitError::Store(_))), "{result:?}");
+    }
+    assert!(store.status().poisoned.is_some());
+    drop((transactions, store));
+    open(&scratch.0);
+    let landed: Vec<bool> = (0..COMMITTERS)
+        .map(|number| is_changed(&scratch.0, number))
+        .collect();
+    // What a process wrote is not lost when only the process has ended.
+    assert_eq!(landed, [true; COMMITTERS]);
+}
+
+/// What meets a commit that waits is validated only once that is in the base.
+#[test]
+fn commits_that_meet_do_not_overtake_each_other() {
+    let lazy = BeginOptions {
+        owner: 0,
+        isolation: Isolation::Snapshot,
+        durability: Durability::Lazy,
+        label: Vec::new(),
+    };
+    for conflicting in [
+        |transaction: &TestTransaction| make(transaction, "made"),
+        |transaction: &TestTransaction| change(transaction, 0),
+        |transaction: &TestTransaction| {
+            let removed = transaction.unlink(NodeId::ROOT, b"file0");
+            removed.expect("it is there");
+        },
+    ] {
+        let scratch = Scratch::new();
+        let (_, store) = store_with_files(&scratch);
+        let first = store.begin(lazy.clone()).expect("a transaction begins");
+        let second = begin(&store);
+        make(&first, "made");
+        change(&first, 0);
+        conflicting(&second);
+        store.commit(&first).expect("nobody is in the way");
+        let met = store.commit(&second);
+        assert!(matches!(met, Err(CommitError::Conflict(_))), "{met:?}");
+    }
+}
+
+/// Threads count in shared files, beneath directories that others rename.
+#[test]
+fn no_count_is_lost_among_commits_in_groups() {
+    const THREADS: usize = 6;
+    const COUNTS: u64 = 25;
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    for directory in ["a", "b"] {
+        fs::create_dir(scratch.0.join(directory)).expect("it is new");
+        for file in ["x", "y"] {
+            fs::write(scratch.0.join(directory).join(file), [0; 8]).expect("it is new");
+        }
+    }
+    let store = open(&scratch.0);
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let store = &store;
+            scope.spawn(move || {
+                let mut random = Random::new(number as u64 + 1);
+                (0..COUNTS).for_each(|_| count_until_committed(store, &mut random));
+            });
+        }
+    });
+    let sum = |root: &Path| -> u64 {
+        let files = ["a/x", "a/y", "b/x", "b/y"].map(|file| fs::read(root.join(file)));
+        let counts = files.map(|bytes| bytes.expect("it is read").try_into().expect("8 bytes"));
+        counts.map(u64::from_le_bytes).iter().sum()
+    };
+    assert_eq!(sum(&scratch.0), THREADS as u64 * COUNTS);
+    drop(store);
+    open(&scratch.0);
+    assert_eq!(sum(&scratch.0), THREADS as u64 * COUNTS);
+}
+
+fn count_until_committed(store: &Store<LinuxDisk>, random: &mut Random) {
+    let file = format!(
+        "{}/{}",
+        ["a", "b"][random.below(2)],
+        ["x", "y"][random.below(2)]
+    );
+    let swaps = random.below(8) == 0;
+    loop {
+        let transaction = begin(store);
+        let node = transaction.resolve(file.as_bytes());
+        let node = node.expect("the view resolves").expect("it is there");
+        let mut count = [0; 8];
+        let length = transaction.read(node, 0, &mut count, CALLER);
+        assert_eq!(length, Ok(8));
+        let count = u64::from_le_bytes(count) + 1;
+        let written = transaction.write(node, 0, &count.to_le_bytes(), false);
+        written.expect("it is written");
+        if swaps {
+            let (root, exchange) = (NodeId::ROOT, RenameMode::Exchange);
+            let swapped = transaction.rename(root, b"a", root, b"b", exchange);
+            swapped.expect("both are there");
+        }
+        match store.commit(&transaction) {
+            Ok(_) => return,
+            Err(CommitError::Conflict(_)) => store.abort(&transaction),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_serializable_commit_sees_those_that_wait() {
+    let scratch = Scratch::new();
+    let (_, store) = store_with_files(&scratch);
+    let options = |isolation, durability| BeginOptions {
+        owner: 0,
+        isolation,
+        durability,
+        label: Vec::new(),
+    };
+    let lazy = options(Isolation::Snapshot, Durability::Lazy);
+    let writer = store.begin(lazy).expect("a transaction begins");
+    let serializable = options(Isolation::Serializable, Durability::Durable);
+    let reader = store.begin(serializable).expect("a transaction begins");
+    change(&writer, 0);
+    let read = reader.lookup(NodeId::ROOT, b"file0").expect("it is there");
+    let length = reader.read(read.node, 0, &mut [0; 3], CALLER);
+    assert_eq!(length, Ok(3));
+    change(&reader, 2);
+    store.commit(&writer).expect("nobody is in the way");
+    let met = store.commit(&reader);
+    assert!(matches!(met, Err(CommitError::Conflict(_))), "{met:?}");
+}
