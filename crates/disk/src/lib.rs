@@ -20,9 +20,11 @@
 //!    with the existence and identity of the object they name. One call is
 //!    atomic: a rename, also between two directories or an exchange, is kept
 //!    or lost as a whole; syncing either directory keeps it.
+//!    It also does 2 for the directory itself.
 //! 4. Entry changes not yet synced survive or vanish one by one, in any order,
 //!    except that a change never survives without an earlier one it depends
-//!    on: one that touched the same entry, or that gave the object its name.
+//!    on: one that touched the same entry, or that gave the object its name;
+//!    and moves of directories survive in the order in which they were made.
 //! 5. [`Disk::sync_file_system`] does 1 to 3 for everything.
 //! 6. A failed sync may have lost anything it was asked to keep; calling it
 //!    again proves nothing.
@@ -109,9 +111,14 @@ pub trait Disk: Send + Sync + 'static {
     fn remove_xattr(&self, object: &Self::Handle, name: &[u8]) -> Result<()>;
 
     /// This and the other syncs: `EBADF` on a handle opened with [`Access::Path`].
+    /// A simulated disk knows by the caller's place which sync of a program it is.
+    #[track_caller]
     fn sync(&self, file: &Self::Handle) -> Result<()>;
+    #[track_caller]
     fn sync_data(&self, file: &Self::Handle) -> Result<()>;
+    #[track_caller]
     fn sync_directory(&self, directory: &Self::Handle) -> Result<()>;
+    #[track_caller]
     fn sync_file_system(&self, object: &Self::Handle) -> Result<()>;
 
     fn status(&self, object: &Self::Handle) -> Result<FileSystemStatus>;

@@ -102,11 +102,13 @@ impl<D: Disk> CommitState<D> {
     /// Everything in the log is durably in the base.
     pub fn retire_log(&mut self, core: &Core<D>) -> Result<(), StoreError> {
         for record in self.log.read_all::<CommitRecord>(&core.disk)? {
-            if record.sequence > self.header.last_sequence {
+            // A checkpoint or a recovery that was cut short may have been here.
+            if record.sequence > self.header.last_sequence.max(self.newest_summary) {
                 let summary = SummaryRecord::from(&record);
                 self.history
                     .append(&core.disk, &summary)
                     .map_err(failed("write the history"))?;
+                self.newest_summary = record.sequence;
             }
         }
         let newest = self.newest.0;

@@ -52,6 +52,8 @@ pub struct Committed {
 pub(crate) struct CommitState<D: Disk> {
     pub log: Log<D>,
     pub history: Log<D>,
+    /// The newest commit that has its summary there.
+    pub newest_summary: u64,
     pub reserve: D::Handle,
     /// Holds the store's lock as long as the store is open.
     pub _lock: D::Handle,

@@ -64,6 +64,9 @@ pub(crate) fn create<D: Disk>(
             made.map_err(failed("create directories"))?;
         }
     }
+    // The header must not survive a crash that its companions do not.
+    disk.sync_directory(control)
+        .map_err(failed("flush the directory"))?;
     let stat = disk.stat(control).map_err(failed("read the attributes"))?;
     let header = StoreHeader {
         format_version: header::FORMAT_VERSION,

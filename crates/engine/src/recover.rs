@@ -67,6 +67,7 @@ pub(crate) fn recover<D: Disk>(
         .last()
         .map_or(header.last_sequence, |record| record.sequence);
     let mut state = CommitState {
+        newest_summary: summaries.records.last().map_or(0, |last| last.sequence),
         log: Log::new(log, id, read.tail, newest),
         history: Log::new(history, id, summaries.tail, header.last_sequence),
         reserve,

@@ -10,6 +10,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("atomdir-e2e", &[]),
     ("atomdir-format", &["atomdir-disk"]),
     ("atomdir-engine", &["atomdir-disk", "atomdir-format"]),
+    ("atomdir-sim", &["atomdir-disk", "atomdir-engine"]),
     ("atomdir-fuse", &["atomdir-disk", "atomdir-engine"]),
     (
         "atomdir",

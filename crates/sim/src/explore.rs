@@ -1,0 +1,231 @@
+//! Crashes a traced run at every point in every way, recovers, compares; and
+//! crashes that recovery, too.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use atomdir_engine::Durability;
+
+use crate::choice::{Bounds, choices};
+use crate::disk::SimDisk;
+use crate::effect::{Ordering, Volatile};
+use crate::image::Image;
+use crate::operation::{Node, Operation};
+use crate::trace::{Event, Trace};
+use crate::tree::Tree;
+use crate::workload::{Expected, act, begin, make_store, open};
+use crate::world::Site;
+
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// For crashes of the workload, of its recovery, of that recovery's, ...
+    pub levels: Vec<Bounds>,
+    /// At each level but the last, the recovery is itself crashed for one state
+    /// in so many.
+    pub deeper_one_in: Vec<u64>,
+    /// Within recoveries, so many states at most.
+    pub deeper_max: u64,
+    pub seed: u64,
+    pub skipped: Option<Site>,
+    /// Of one state, the path to it as it was printed: positions and choices.
+    pub only: Option<Vec<(usize, usize)>>,
+}
+
+/// A state from which recovery went wrong.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// To be given back as [`Plan::only`].
+    pub path: Vec<(usize, usize)>,
+    pub reason: String,
+}
+
+#[derive(Debug, Default)]
+pub struct Explored {
+    /// Distinct states from which recovery was checked.
+    pub states: u64,
+    /// Crash points, those within recoveries included.
+    pub points: u64,
+    pub failure: Option<Failure>,
+    deeper: u64,
+    seen: HashSet<(u64, u64)>,
+}
+
+/// Stops at the first failure.
+pub fn explore(trace: &Trace, expected: &[Expected], plan: &Plan) -> Explored {
+    let mut explored = Explored::default();
+    explored.level(trace, expected, plan, &mut Vec::new());
+    explored
+}
+
+impl Explored {
+    fn level(
+        &mut self,
+        trace: &Trace,
+        expected: &[Expected],
+        plan: &Plan,
+        path: &mut Vec<(usize, usize)>,
+    ) {
+        let depth = path.len();
+        let Some(bounds) = plan.levels.get(depth) else {
+            return;
+        };
+        let wanted = plan.only.as_ref().and_then(|only| only.get(depth)).copied();
+        let mut disk = trace.start.clone();
+        let mut allowed: Arc<[usize]> = Arc::new([]);
+        for (position, event) in trace.events.iter().enumerate() {
+            event.replay(&mut disk);
+            if let Event::Allowed(trees) = event {
+                allowed = trees.clone();
+            }
+            if allowed.is_empty() || wanted.is_some_and(|(wanted, _)| wanted != position) {
+                continue;
+            }
+            self.points += 1;
+            let seed = plan.seed ^ (position as u64) << 8;
+            for (number, keep) in choices(&disk, *bounds, seed).iter().enumerate() {
+                if wanted.is_some_and(|(_, wanted)| wanted != number) {
+                    continue;
+                }
+                path.push((position, number));
+                self.state(&disk, disk.crash(keep), &allowed, expected, plan, path);
+                path.pop();
+                if self.failure.is_some() {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn state(
+        &mut self,
+        disk: &Volatile,
+        image: Image,
+        allowed: &[usize],
+        expected: &[Expected],
+        plan: &Plan,
+        path: &mut Vec<(usize, usize)>,
+    ) {
+        let hash = image.hash();
+        let bits = allowed
+            .iter()
+            .fold(allowed.len() as u64, |bits, tree| bits * 31 + *tree as u64);
+        if !self.seen.insert((hash, bits)) && plan.only.is_none() {
+            return;
+        }
+        self.states += 1;
+        self.deeper += u64::from(path.len() > 1);
+        let is_asked_for = plan
+            .only
+            .as_ref()
+            .is_some_and(|only| only.len() > path.len());
+        let goes_deeper = plan.levels.len() > path.len()
+            && self.deeper < plan.deeper_max
+            && (is_asked_for || hash.is_multiple_of(plan.deeper_one_in[path.len() - 1]));
+        let booted = SimDisk::boot(image, disk.ordering);
+        booted.skip_sync(plan.skipped);
+        match recover(&booted, allowed, expected, goes_deeper) {
+            Ok(None) => {}
+            Ok(Some((trace, expected))) => self.level(&trace, &expected, plan, path),
+            Err(reason) => {
+                let path = path.clone();
+                self.failure = Some(Failure { path, reason });
+            }
+        }
+    }
+}
+
+/// Crashes the making of a store everywhere: made again, it is an empty store.
+/// Returns how many distinct states there were.
+///
+/// # Panics
+/// If it is not.
+pub fn explore_making(ordering: Ordering, bounds: Bounds) -> u64 {
+    let disk = SimDisk::new();
+    disk.set_ordering(ordering);
+    disk.start_trace();
+    make_store(&disk).expect("a fresh disk takes a store");
+    let trace = disk.take_trace();
+    let mut seen = HashSet::new();
+    let mut disk = trace.start.clone();
+    for event in &trace.events {
+        event.replay(&mut disk);
+        for keep in choices(&disk, bounds, 0) {
+            let image = disk.crash(&keep);
+            if !seen.insert(image.hash()) {
+                continue;
+            }
+            let booted = SimDisk::boot(image, ordering);
+            make_store(&booted).expect("a store half made can be made again");
+            let remade = SimDisk::boot(booted.crash(false), ordering);
+            let (store, _) = open(&remade).expect("a store that was made survives");
+            assert_eq!(store.status().sequence.0, 0);
+        }
+    }
+    seen.len() as u64
+}
+
+/// Recovers, compares, and, if it is to be crashed itself, goes on to one more
+/// commit; gives back what then may be found after crashes in that.
+fn recover(
+    disk: &SimDisk,
+    allowed: &[usize],
+    expected: &[Expected],
+    traced: bool,
+) -> Result<Option<(Trace, Vec<Expected>)>, String> {
+    if traced {
+        disk.start_trace();
+        disk.allow(allowed);
+    }
+    let (store, _) = open(disk).map_err(|error| format!("recovery: {error}"))?;
+    let sequence = store.status().sequence.0;
+    let found = allowed
+        .iter()
+        .find(|tree| expected[**tree].sequence == sequence);
+    let Some(found) = found else {
+        let allowed: Vec<u64> = allowed
+            .iter()
+            .map(|tree| expected[*tree].sequence)
+            .collect();
+        return Err(format!(
+            "commit {sequence} is the last, which should be one of {allowed:?}"
+        ));
+    };
+    if let Some(difference) = expected[*found].difference(&disk.image()) {
+        return Err(format!(
+            "the base is not as of commit {sequence}:\n{difference}"
+        ));
+    }
+    let problems = store.check().problems;
+    if !problems.is_empty() {
+        return Err(format!("check: {problems:?}"));
+    }
+    let commits = store.commits().map_err(|error| error.to_string())?;
+    if commits.len() as u64 != sequence {
+        return Err(format!("{} commits are known of {sequence}", commits.len()));
+    }
+    if !traced {
+        return Ok(None);
+    }
+    let mut expected = expected.to_vec();
+    disk.allow(&[*found]);
+    let transaction = begin(&store, Durability::Durable)?;
+    let directory = format!("probe-{sequence}");
+    let file = format!("{directory}/inside");
+    let operations = [
+        Operation::Make(directory, Node::Directory),
+        Operation::File(file, 700),
+    ];
+    act(&*transaction, &operations, sequence);
+    let tree = Tree::of_view(&transaction).map_err(|errno| format!("view: {errno}"))?;
+    expected.push(Expected {
+        sequence: sequence + 1,
+        tree,
+        has_directory_times: expected[*found].has_directory_times,
+    });
+    disk.allow(&[*found, expected.len() - 1]);
+    store
+        .commit(&transaction)
+        .map_err(|error| format!("the commit after recovery: {error}"))?;
+    disk.allow(&[expected.len() - 1]);
+    Ok(Some((disk.take_trace(), expected)))
+}

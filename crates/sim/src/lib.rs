@@ -1,0 +1,35 @@
+//! A simulated disk, and the crashes and faults that the engine must survive
+//! on it.
+//!
+//! [`SimDisk`] is the whole [`atomdir_disk::Disk`] in memory. What no sync has
+//! covered is pending: a crash keeps, loses or tears it in every way that the
+//! contract of the trait allows. Nothing in it is random or depends on time, so
+//! that a state once found is found again.
+
+mod choice;
+mod contents;
+mod disk;
+mod effect;
+mod explore;
+mod fault;
+mod hash;
+mod image;
+mod operation;
+mod random;
+mod trace;
+mod tree;
+mod workload;
+pub mod workloads;
+mod world;
+
+pub use choice::Bounds;
+pub use disk::{Handle, SimDisk};
+pub use effect::Ordering;
+pub use explore::{Explored, Failure, Plan, explore, explore_making};
+pub use fault::{AfterFailedSync, Fault};
+pub use image::Image;
+pub use operation::{Node, Operation};
+pub use trace::Trace;
+pub use tree::Tree;
+pub use workload::{Expected, Run, Step, Workload};
+pub use world::Site;

@@ -1,0 +1,46 @@
+//! What happened to a disk, for crashes to be tried at every point of it.
+
+use std::sync::Arc;
+
+use crate::effect::{Effect, Scope, Volatile};
+use crate::image::{Inode, Number};
+
+#[derive(Debug, Clone)]
+pub(crate) enum Event {
+    Born(Number, Arc<Inode>),
+    Effect(Arc<Effect>),
+    Sync(Scope),
+    LostContents(Number),
+    Gone(Number),
+    /// From here on a crash must leave one of these trees.
+    Allowed(Arc<[usize]>),
+}
+
+#[derive(Debug, Clone)]
+pub struct Trace {
+    pub(crate) start: Volatile,
+    pub(crate) events: Vec<Event>,
+}
+
+impl Trace {
+    pub(crate) fn new(start: Volatile) -> Trace {
+        Trace {
+            start,
+            events: Vec::new(),
+        }
+    }
+}
+
+impl Event {
+    /// Brings the disk to where it was after this.
+    pub(crate) fn replay(&self, disk: &mut Volatile) {
+        match self {
+            Event::Born(number, inode) => disk.durable.insert(*number, inode.clone()),
+            Event::Effect(effect) => disk.pending.push(effect.clone()),
+            Event::Sync(scope) => disk.sync(*scope),
+            Event::LostContents(number) => disk.lose_contents(*number),
+            Event::Gone(number) => disk.durable.remove(*number),
+            Event::Allowed(_) => {}
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! A few commits in a row on a simulated disk, and what a crash at any moment
+//! of it may leave.
+
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Name, NewNode};
+use atomdir_engine::{
+    BeginOptions, Durability, Isolation, Options, Privileges, RecoveryReport, Store, StoreError,
+    Transaction,
+};
+
+use crate::disk::SimDisk;
+use crate::effect::Ordering;
+use crate::image::Image;
+use crate::operation::{Operation, Target};
+use crate::trace::Trace;
+use crate::tree::{CONTROL, Tree};
+use crate::world::Site;
+
+#[derive(Debug, Clone)]
+pub struct Workload {
+    pub name: String,
+    /// What is there before the store is.
+    pub base: Vec<Operation>,
+    pub steps: Vec<Step>,
+    /// Whether a directory's times are to be those that the view showed: not
+    /// where what changed its entries has cancelled out.
+    pub has_directory_times: bool,
+}
+
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// A durable commit.
+    Commit(Vec<Operation>),
+    Lazy(Vec<Operation>),
+    Sync,
+    Checkpoint,
+    /// A transaction begins, and stays open for its snapshot.
+    Snapshot,
+    EndSnapshots,
+    /// The store is closed in order and opened again.
+    Reopen,
+}
+
+/// What the base holds after a commit.
+#[derive(Debug, Clone)]
+pub struct Expected {
+    pub sequence: u64,
+    pub tree: Tree,
+    pub has_directory_times: bool,
+}
+
+impl Expected {
+    /// Where what is on the disk differs, for people.
+    pub fn difference(&self, image: &Image) -> Option<String> {
+        let mut found = Tree::of_image(image);
+        let mut wanted = self.tree.clone();
+        if !self.has_directory_times {
+            found.forget_times_of_directories();
+            wanted.forget_times_of_directories();
+        }
+        (found != wanted).then(|| found.difference(&wanted))
+    }
+}
+
+/// What a workload did, undisturbed.
+pub struct Run {
+    pub trace: Trace,
+    pub expected: Vec<Expected>,
+    pub sites: Vec<Site>,
+}
+
+pub(crate) type SimStore = Store<SimDisk>;
+
+pub(crate) fn open(disk: &SimDisk) -> Result<(SimStore, RecoveryReport), StoreError> {
+    let control = disk.directory_at(".atomdir");
+    let control = control.map_err(|errno| StoreError::Control {
+        step: "find",
+        errno,
+    })?;
+    let options = Options {
+        clock: Arc::new(disk.clone()),
+        handles_max: 64,
+        privileges: Privileges {
+            user: 0,
+            groups: vec![0],
+            all: true,
+        },
+    };
+    Store::open(
+        disk.clone(),
+        disk.root(),
+        control,
+        Name::new(CONTROL).ok(),
+        options,
+    )
+}
+
+pub(crate) fn begin(
+    store: &SimStore,
+    durability: Durability,
+) -> Result<Arc<Transaction<SimDisk>>, String> {
+    let options = BeginOptions {
+        owner: 0,
+        isolation: Isolation::Snapshot,
+        durability,
+        label: b"simulated".to_vec(),
+    };
+    store
+        .begin(options)
+        .map_err(|error| format!("begin: {error}"))
+}
+
+impl Workload {
+    /// The disk before anything is traced: the base and an empty store.
+    pub fn start(&self) -> Image {
+        let disk = SimDisk::new();
+        act(&disk, &self.base, 0);
+        make_store(&disk).expect("a fresh disk takes a store");
+        disk.crash(true)
+    }
+
+    /// Runs it to its end, writing down what happens to the disk.
+    pub fn run(&self, ordering: Ordering, skipped: Option<Site>) -> Run {
+        let disk = SimDisk::boot(self.start(), ordering);
+        disk.skip_sync(skipped);
+        let first = Expected {
+            sequence: 0,
+            tree: Tree::of_image(&disk.image()),
+            has_directory_times: self.has_directory_times,
+        };
+        let plain = SimDisk::new();
+        act(&plain, &self.base, 0);
+        let mut driver = Driver {
+            store: None,
+            snapshots: Vec::new(),
+            expected: vec![first],
+            durable: 0,
+            has_directory_times: self.has_directory_times,
+            plain,
+            disk,
+        };
+        driver.disk.start_trace();
+        driver.disk.allow(&[0]);
+        driver.open();
+        for (number, step) in self.steps.iter().enumerate() {
+            driver.step(step, 1 + number as u64);
+        }
+        Run {
+            trace: driver.disk.take_trace(),
+            expected: driver.expected,
+            sites: driver.disk.sync_sites(),
+        }
+    }
+}
+
+pub(crate) fn make_store(disk: &SimDisk) -> Result<(), StoreError> {
+    let failed = |errno| StoreError::Control {
+        step: "make",
+        errno,
+    };
+    let name = Name::new(CONTROL).expect("a constant is a valid name");
+    match disk.make(&disk.root(), &name, &NewNode::Directory, 0o700) {
+        Ok(()) | Err(atomdir_disk::Errno::EXIST) => {}
+        Err(errno) => return Err(failed(errno)),
+    }
+    let control = disk.directory_at(".atomdir").map_err(failed)?;
+    Store::create(disk, &control, [7; 16])?;
+    disk.sync_directory(&disk.root()).map_err(failed)
+}
+
+/// Does the operations; a workload is written so that all of them succeed.
+pub(crate) fn act(target: &impl Target, operations: &[Operation], salt: u64) {
+    for (number, operation) in operations.iter().enumerate() {
+        let done = target.act(operation, salt << 8 | number as u64);
+        done.unwrap_or_else(|errno| panic!("{operation:?}: {errno}"));
+    }
+}
+
+struct Driver {
+    disk: SimDisk,
+    store: Option<SimStore>,
+    snapshots: Vec<Arc<Transaction<SimDisk>>>,
+    expected: Vec<Expected>,
+    /// The newest commit that is promised to survive.
+    durable: usize,
+    has_directory_times: bool,
+    /// The same operations, on a disk without transactions.
+    plain: SimDisk,
+}
+
+impl Driver {
+    fn open(&mut self) {
+        let (store, _) = open(&self.disk).expect("an undisturbed store opens");
+        self.store = Some(store);
+    }
+
+    fn store(&self) -> SimStore {
+        self.store.clone().expect("the store is open")
+    }
+
+    /// A crash from now on may leave any commit from the last durable one on.
+    fn allow(&self) {
+        let allowed: Vec<usize> = (self.durable..self.expected.len()).collect();
+        self.disk.allow(&allowed);
+    }
+
+    fn step(&mut self, step: &Step, salt: u64) {
+        match step {
+            Step::Commit(operations) => self.commit(operations, Durability::Durable, salt),
+            Step::Lazy(operations) => self.commit(operations, Durability::Lazy, salt),
+            Step::Sync => {
+                self.store().sync().expect("an undisturbed sync succeeds");
+                self.all_is_durable();
+            }
+            Step::Checkpoint => {
+                let done = self.store().checkpoint();
+                done.expect("an undisturbed checkpoint succeeds");
+                self.all_is_durable();
+            }
+            Step::Snapshot => {
+                let snapshot = begin(&self.store(), Durability::Durable);
+                self.snapshots.push(snapshot.expect("a transaction begins"));
+                self.all_is_durable();
+            }
+            Step::EndSnapshots => {
+                for snapshot in std::mem::take(&mut self.snapshots) {
+                    self.store().abort(&snapshot);
+                }
+            }
+            Step::Reopen => {
+                self.step(&Step::EndSnapshots, salt);
+                self.store().close().expect("an undisturbed store closes");
+                self.all_is_durable();
+                self.store = None;
+                self.open();
+            }
+        }
+    }
+
+    fn all_is_durable(&mut self) {
+        self.durable = self.expected.len() - 1;
+        self.allow();
+    }
+
+    fn commit(&mut self, operations: &[Operation], durability: Durability, salt: u64) {
+        let store = self.store();
+        let transaction = begin(&store, durability).expect("a transaction begins");
+        // A begin makes lazy commits durable.
+        self.all_is_durable();
+        act(&*transaction, operations, salt);
+        act(&self.plain, operations, salt);
+        let tree = Tree::of_view(&transaction).expect("a view can be read");
+        let plain = Tree::of_image(&self.plain.image()).without_times();
+        let shown = tree.clone().without_times();
+        assert!(
+            shown == plain,
+            "the view shows\n{}",
+            shown.difference(&plain)
+        );
+        let sequence = self.expected.len() as u64;
+        self.expected.push(Expected {
+            sequence,
+            tree,
+            has_directory_times: self.has_directory_times,
+        });
+        self.allow();
+        let committed = store.commit(&transaction);
+        committed.expect("nobody is in the way");
+        if durability == Durability::Durable {
+            self.all_is_durable();
+            let difference = self.expected[self.durable].difference(&self.disk.image());
+            assert_eq!(difference, None, "after the commit");
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! The family of workloads: every kind of change that a commit can make, and
+//! the circumstances that matter to crashes.
+
+use crate::operation::Node::{Device, Directory, Fifo, Symlink};
+use crate::operation::{Node, Operation};
+pub use crate::random::random;
+use crate::workload::{Step, Workload};
+
+fn file(path: &str, length: u64) -> Operation {
+    Operation::File(path.to_owned(), length)
+}
+
+fn write(path: &str, offset: u64, length: u64) -> Operation {
+    Operation::Write(path.to_owned(), offset, length)
+}
+
+fn truncate(path: &str, length: u64) -> Operation {
+    Operation::Truncate(path.to_owned(), length)
+}
+
+fn make(path: &str, what: Node) -> Operation {
+    Operation::Make(path.to_owned(), what)
+}
+
+fn rename(from: &str, to: &str) -> Operation {
+    Operation::Rename(from.to_owned(), to.to_owned())
+}
+
+fn exchange(from: &str, to: &str) -> Operation {
+    Operation::Exchange(from.to_owned(), to.to_owned())
+}
+
+fn link(from: &str, to: &str) -> Operation {
+    Operation::Link(from.to_owned(), to.to_owned())
+}
+
+fn unlink(path: &str) -> Operation {
+    Operation::Unlink(path.to_owned())
+}
+
+fn remove_directory(path: &str) -> Operation {
+    Operation::RemoveDirectory(path.to_owned())
+}
+
+fn mode(path: &str, mode: u32) -> Operation {
+    Operation::Mode(path.to_owned(), mode)
+}
+
+fn owner(path: &str, user: u32, group: u32) -> Operation {
+    Operation::Owner(path.to_owned(), user, group)
+}
+
+fn modified(path: &str, seconds: i64) -> Operation {
+    Operation::Modified(path.to_owned(), seconds)
+}
+
+fn xattr(path: &str, value: Option<&'static str>) -> Operation {
+    Operation::Xattr(path.to_owned(), value)
+}
+
+/// Files of several sizes, directories in directories, a file of two names.
+fn base() -> Vec<Operation> {
+    vec![
+        file("a", 700),
+        file("b", 5000),
+        make("d", Directory),
+        file("d/x", 10),
+        make("d/e", Directory),
+        file("d/e/y", 1500),
+        make("f", Directory),
+        file("f/z", 300),
+        link("f/z", "d/z"),
+        make("s", Symlink),
+        xattr("a", Some("old")),
+    ]
+}
+
+fn workload(name: &str, steps: Vec<Step>) -> Workload {
+    Workload {
+        name: name.to_owned(),
+        base: base(),
+        steps,
+        has_directory_times: true,
+    }
+}
+
+fn one(name: &str, operations: Vec<Operation>) -> Workload {
+    workload(name, vec![Step::Commit(operations)])
+}
+
+/// One commit of one kind of change each.
+pub fn kinds() -> Vec<Workload> {
+    let mut all = new_objects();
+    all.extend(contents_and_attributes());
+    all.extend(moved_names());
+    all.extend(removed_and_reused_names());
+    all
+}
+
+fn new_objects() -> Vec<Workload> {
+    let many = (0..20).map(|number| file(&format!("d/new-{number}"), 40));
+    vec![
+        one("create", vec![file("new", 1300), file("d/new", 0)]),
+        one("create many", many.collect()),
+        one(
+            "create a tree",
+            vec![
+                make("t", Directory),
+                make("t/u", Directory),
+                file("t/u/v", 900),
+                make("t/u/link", Symlink),
+                mode("t/u", 0o2750),
+                xattr("t", Some("note")),
+                owner("t/u/v", 5, 6),
+                modified("t/u", 1000),
+            ],
+        ),
+        one(
+            "make special files",
+            vec![
+                make("fifo", Fifo),
+                make("null", Device),
+                make("link", Symlink),
+                owner("fifo", 3, 4),
+            ],
+        ),
+    ]
+}
+
+fn contents_and_attributes() -> Vec<Workload> {
+    let large = vec![
+        file("large", 100),
+        truncate("large", 3 << 20),
+        write("large", 2 << 20, 9000),
+    ];
+    vec![
+        one("rewrite", vec![write("a", 0, 700), write("b", 4096, 904)]),
+        one("write pages in place", vec![write("f/z", 100, 5000)]),
+        one(
+            "cut and grow in place",
+            vec![truncate("f/z", 100), truncate("d/z", 9000)],
+        ),
+        Workload {
+            name: "write pages of a large file".to_owned(),
+            base: large,
+            has_directory_times: true,
+            steps: vec![
+                Step::Commit(vec![
+                    write("large", 4096, 8192),
+                    write("large", (2 << 20) + 512, 700),
+                ]),
+                Step::Commit(vec![truncate("large", 5000)]),
+            ],
+        },
+        one(
+            "change attributes",
+            vec![
+                mode("a", 0o4711),
+                owner("b", 7, 8),
+                modified("d/x", 5),
+                xattr("a", None),
+                xattr("d", Some("new")),
+                mode("d/e", 0o1777),
+                owner("s", 9, 9),
+                mode("", 0o711),
+            ],
+        ),
+    ]
+}
+
+fn moved_names() -> Vec<Workload> {
+    vec![
+        one(
+            "rename a file",
+            vec![rename("a", "d/a"), rename("d/x", "b")],
+        ),
+        one(
+            "rename a directory",
+            vec![rename("d/e", "g"), rename("f", "g/f")],
+        ),
+        one(
+            "invert directories",
+            vec![rename("d/e", "e"), rename("d", "e/d")],
+        ),
+        one("swap files", vec![exchange("a", "d/e/y")]),
+        one("swap directories", vec![exchange("d/e", "f")]),
+        one(
+            "swap parent and child",
+            vec![rename("d/e", "t"), exchange("d", "t"), rename("t", "d/e")],
+        ),
+        one(
+            "ring of names",
+            vec![
+                rename("a", "t"),
+                rename("b", "a"),
+                rename("d/x", "b"),
+                rename("t", "d/x"),
+            ],
+        ),
+        one(
+            "link",
+            vec![link("a", "d/a"), link("a", "f/a"), link("s", "t")],
+        ),
+        one(
+            "move all names of a file",
+            vec![rename("f/z", "p"), rename("d/z", "q"), link("p", "r")],
+        ),
+    ]
+}
+
+fn removed_and_reused_names() -> Vec<Workload> {
+    vec![
+        one("unlink", vec![unlink("a"), unlink("d/z"), unlink("s")]),
+        one(
+            "remove directories",
+            vec![
+                unlink("d/e/y"),
+                remove_directory("d/e"),
+                unlink("d/x"),
+                unlink("d/z"),
+                remove_directory("d"),
+            ],
+        ),
+        one(
+            "save the contents of a removed directory",
+            vec![
+                rename("d/e/y", "y"),
+                remove_directory("d/e"),
+                rename("d/x", "x"),
+                unlink("d/z"),
+                remove_directory("d"),
+            ],
+        ),
+        one(
+            "reuse names for other kinds",
+            vec![
+                unlink("a"),
+                make("a", Directory),
+                file("a/b", 60),
+                unlink("f/z"),
+                remove_directory("f"),
+                file("f", 80),
+            ],
+        ),
+        one(
+            "old into new",
+            vec![
+                make("n", Directory),
+                make("n/m", Directory),
+                rename("d", "n/m/d"),
+                link("a", "n/a"),
+            ],
+        ),
+        one(
+            "save by rename",
+            vec![
+                file("a.new", 800),
+                mode("a.new", 0o600),
+                rename("a.new", "a"),
+            ],
+        ),
+    ]
+}
+
+/// Several commits, of both kinds, with all that may run beside them.
+pub fn sequences() -> Vec<Workload> {
+    use Step::{Checkpoint, Commit, EndSnapshots, Lazy, Reopen, Snapshot, Sync};
+    let first = || vec![file("n", 600), write("f/z", 0, 200), rename("d/x", "x")];
+    let second = || {
+        vec![
+            write("n", 300, 600),
+            unlink("b"),
+            rename("x", "d/x"),
+            mode("a", 0o640),
+        ]
+    };
+    let third = || {
+        vec![
+            rename("n", "b"),
+            link("a", "aa"),
+            unlink("d/z"),
+            write("f/z", 100, 600),
+        ]
+    };
+    let moves = || vec![rename("d/e", "e"), rename("f", "e/f"), exchange("a", "b")];
+    let back = || vec![rename("e/f", "f"), rename("e", "d/e"), unlink("a")];
+    vec![
+        workload(
+            "three commits",
+            vec![Commit(first()), Commit(second()), Commit(third())],
+        ),
+        workload(
+            "two lazy commits and a durable one",
+            vec![Lazy(first()), Lazy(second()), Commit(third())],
+        ),
+        workload(
+            "a lazy commit and a sync",
+            vec![Commit(moves()), Lazy(back()), Sync],
+        ),
+        workload(
+            "a lazy commit and nothing",
+            vec![Commit(moves()), Lazy(back())],
+        ),
+        workload(
+            "moved there and back",
+            vec![Commit(moves()), Commit(back())],
+        ),
+        workload(
+            "checkpoints between",
+            vec![
+                Commit(first()),
+                Checkpoint,
+                Commit(second()),
+                Checkpoint,
+                Checkpoint,
+            ],
+        ),
+        workload(
+            "a checkpoint of a lazy commit",
+            vec![Lazy(first()), Checkpoint, Lazy(second())],
+        ),
+        workload(
+            "an older snapshot",
+            vec![
+                Snapshot,
+                Commit(first()),
+                Commit(second()),
+                Snapshot,
+                Commit(third()),
+                EndSnapshots,
+            ],
+        ),
+        workload(
+            "an older snapshot and checkpoints",
+            vec![
+                Snapshot,
+                Commit(moves()),
+                Checkpoint,
+                Commit(back()),
+                EndSnapshots,
+                Checkpoint,
+            ],
+        ),
+        workload(
+            "an older snapshot of what is removed",
+            vec![
+                Snapshot,
+                Commit(vec![
+                    unlink("a"),
+                    write("f/z", 0, 50),
+                    unlink("d/e/y"),
+                    remove_directory("d/e"),
+                    unlink("d/z"),
+                ]),
+                Commit(vec![file("a", 50), xattr("f/z", Some("z"))]),
+                EndSnapshots,
+            ],
+        ),
+        workload(
+            "closed and opened",
+            vec![Commit(first()), Reopen, Commit(second()), Reopen],
+        ),
+    ]
+}

@@ -1,0 +1,75 @@
+//! Crashes at every call of the workloads and of their recoveries: what is
+//! recovered is a prefix of the commits that holds every durable one.
+//! `ATOMDIR_STATE`, as a failure prints it, replays one state; `ATOMDIR_SEED`
+//! replays one of the random workloads.
+
+#![cfg(test)]
+
+mod support;
+
+use atomdir_sim::{Explored, Ordering, Workload, explore, workloads};
+use atomdir_testing::pick;
+use support::{State, in_parallel, plan, seeds};
+
+fn check(workload: &Workload, ordering: Ordering) -> Explored {
+    let mut plan = plan();
+    let asked = State::asked_for();
+    if let Some(asked) = &asked {
+        if asked.workload != workload.name || asked.ordering != ordering {
+            return Explored::default();
+        }
+        plan.only = Some(asked.path.clone());
+    }
+    let run = workload.run(ordering, None);
+    let explored = explore(&run.trace, &run.expected, &plan);
+    if let Some(failure) = &explored.failure {
+        let state = State {
+            workload: workload.name.clone(),
+            ordering,
+            path: failure.path.clone(),
+        };
+        panic!("ATOMDIR_STATE='{state}'\n{}", failure.reason);
+    }
+    println!(
+        "{:7} states: {} ({ordering:?})",
+        explored.states, workload.name
+    );
+    explored
+}
+
+fn check_all(workloads: Vec<Workload>, states_min: u64) {
+    let jobs = workloads.iter().flat_map(|workload| {
+        let orderings = [Ordering::Least, Ordering::Journal];
+        orderings.map(|ordering| (workload, ordering))
+    });
+    let jobs: Vec<_> = jobs.collect();
+    let explored = in_parallel(&jobs, |(workload, ordering)| check(workload, *ordering));
+    let states: u64 = explored.iter().map(|explored| explored.states).sum();
+    let points: u64 = explored.iter().map(|explored| explored.points).sum();
+    println!("{states} distinct states after {points} crash points, all recovered");
+    if State::asked_for().is_none() && std::env::var_os("ATOMDIR_SEED").is_none() {
+        assert!(states >= states_min, "only {states} states");
+    }
+}
+
+#[test]
+fn any_crash_leaves_a_prefix_of_the_commits() {
+    let mut all = workloads::kinds();
+    all.extend(workloads::sequences());
+    check_all(all, pick(100_000, 1_500_000));
+}
+
+#[test]
+fn any_crash_of_random_commits_leaves_a_prefix() {
+    let all = seeds(pick(24, 400)).map(workloads::random);
+    check_all(all.collect(), pick(30_000, 500_000));
+}
+
+#[test]
+fn a_store_half_made_can_be_made_again() {
+    for ordering in [Ordering::Least, Ordering::Journal] {
+        let states = atomdir_sim::explore_making(ordering, plan().levels[0]);
+        println!("{states} distinct states while a store is made ({ordering:?})");
+        assert!(states > 10);
+    }
+}

@@ -1,0 +1,99 @@
+//! What the tests of crashes share: bounds, replaying, threads.
+#![allow(dead_code)] // Each test uses a part of it.
+
+use std::fmt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering as Memory};
+
+use atomdir_sim::{Bounds, Ordering, Plan};
+use atomdir_testing::pick;
+
+/// The bounds of the tier that runs.
+pub fn plan() -> Plan {
+    let bounds = |exhaustive, random| Bounds { exhaustive, random };
+    Plan {
+        levels: vec![
+            bounds(pick(7, 11), pick(20, 100)),
+            bounds(pick(3, 5), pick(2, 10)),
+            bounds(1, 1),
+        ],
+        deeper_one_in: pick(vec![40, 400], vec![8, 200]),
+        deeper_max: pick(2_000, 40_000),
+        seed: 1,
+        skipped: None,
+        only: None,
+    }
+}
+
+/// One crash of one workload, and of its recoveries.
+pub struct State {
+    pub workload: String,
+    pub ordering: Ordering,
+    pub path: Vec<(usize, usize)>,
+}
+
+impl State {
+    /// The one that `ATOMDIR_STATE` names.
+    pub fn asked_for() -> Option<State> {
+        let text = std::env::var("ATOMDIR_STATE").ok()?;
+        let mut parts = text.split('/');
+        let workload = parts.next()?.to_owned();
+        let ordering = match parts.next()? {
+            "least" => Ordering::Least,
+            _ => Ordering::Journal,
+        };
+        let crash = |part: &str| {
+            let (position, choice) = part.split_once('.').expect("POSITION.CHOICE");
+            let number = |text: &str| text.parse().expect("a number");
+            (number(position), number(choice))
+        };
+        Some(State {
+            workload,
+            ordering,
+            path: parts.map(crash).collect(),
+        })
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ordering = match self.ordering {
+            Ordering::Least => "least",
+            Ordering::Journal => "journal",
+        };
+        write!(formatter, "{}/{ordering}", self.workload)?;
+        for (position, choice) in &self.path {
+            write!(formatter, "/{position}.{choice}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The seeds of a test: one that was asked for, or so many from the first on.
+pub fn seeds(count: u64) -> Box<dyn Iterator<Item = u64>> {
+    match std::env::var("ATOMDIR_SEED") {
+        Ok(seed) => Box::new(std::iter::once(seed.parse().expect("a number"))),
+        Err(_) => Box::new(1..=count),
+    }
+}
+
+/// Does all jobs, as many at once as there are processors.
+pub fn in_parallel<J: Sync, R: Send>(jobs: &[J], work: impl Fn(&J) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::new());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(job) = jobs.get(next.fetch_add(1, Memory::Relaxed)) {
+                    let result = work(job);
+                    results
+                        .lock()
+                        .expect("no other job has failed")
+                        .push(result);
+                }
+            });
+        }
+    });
+    results.into_inner().expect("no job has failed")
+}
