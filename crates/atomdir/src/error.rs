@@ -248,6 +248,7 @@ impl Explain for RequestError {
     }
 }
 
+/// Why a commit failed, or a request for a lock.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {

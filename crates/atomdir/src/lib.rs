@@ -21,19 +21,22 @@ mod connection;
 mod error;
 mod init;
 mod location;
+mod locks;
 mod process;
 mod requests;
 mod start;
 mod transport;
 
 pub use atomdir_protocol::{
-    Change, ChangeLine, ChangedBy, CheckReport, CommitSummary, Committed, Conflict, Durability,
-    ExitCode, Failure, FailureKind, Isolation, Kind, Progress, RecoveryReport, Sequence,
-    ServiceStatus, SnapshotObject, StopReport, Timestamp, TransactionId, TransactionStatus,
+    Change, ChangeLine, ChangedBy, CheckReport, CommitSummary, Committed, Conflict, Conflicts,
+    Durability, ExitCode, Failure, FailureKind, Isolation, Kind, LockMode, LockScope, LockStatus,
+    Progress, RecoveryReport, Sequence, ServiceStatus, SnapshotObject, StopReport, Timestamp,
+    TransactionId, TransactionStatus,
 };
 pub use connection::Connection;
 pub use error::{CommitError, ConnectError, Explain, FindError, InitError, RequestError};
 pub use init::{InitOutcome, init};
 pub use location::{CONTROL_NAME, StoreLocation, find};
+pub use locks::LockOptions;
 pub use requests::{BeginOptions, Checked, CommitDetails, SnapshotContents, Transaction};
 pub use start::StartService;

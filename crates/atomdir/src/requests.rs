@@ -3,7 +3,7 @@
 use crate::connection::{Connection, Parts};
 use crate::{CommitError, RequestError};
 use atomdir_protocol::{
-    Answer, BeginRequest, ChangeLine, CheckReport, CommitSummary, Committed, Durability,
+    Answer, BeginRequest, ChangeLine, CheckReport, CommitSummary, Committed, Conflicts, Durability,
     FailureKind, Isolation, Progress, Request, Sequence, ServiceStatus, SnapshotObject, StopReport,
     TransactionId, TransactionStatus,
 };
@@ -16,6 +16,10 @@ use std::path::PathBuf;
 pub struct BeginOptions {
     pub isolation: Isolation,
     pub durability: Durability,
+    pub conflicts: Conflicts,
+    /// The first of several tries, of which this is one, begun on the same
+    /// connection: with early conflicts the oldest wins.
+    pub first_try: Option<TransactionId>,
     /// What the log calls it; cut to [`LABEL_LENGTH_MAX`](atomdir_protocol::LABEL_LENGTH_MAX) bytes.
     pub label: Vec<u8>,
     /// It lives until it is committed or aborted or the service ends; else it
@@ -59,6 +63,8 @@ impl Connection {
         self.view(&Request::Begin(BeginRequest {
             isolation: options.isolation,
             durability: options.durability,
+            conflicts: options.conflicts,
+            first_try: options.first_try,
             label,
             detached: options.detached,
         }))

@@ -60,6 +60,8 @@ pub enum Verb {
     Diff(verbs::diff::Arguments),
     Commit(verbs::commit::Arguments),
     Abort(verbs::abort::Arguments),
+    Lock(verbs::lock::Arguments),
+    Unlock(verbs::unlock::Arguments),
     List(verbs::list::Arguments),
     Log(verbs::log::Arguments),
     Show(verbs::show::Arguments),

@@ -201,6 +201,14 @@ fn conflict_line(conflict: &Conflict) -> String {
         ChangedBy::Outer { transaction } => {
             format!("{path}: {what}, in the outer transaction {transaction}")
         }
+        ChangedBy::Open { transaction, label } => {
+            let by = format!("{path}: {what}, by transaction {transaction}, which is open");
+            if label.is_empty() {
+                by
+            } else {
+                format!("{by} ({})", one_line(label))
+            }
+        }
         ChangedBy::Commit {
             sequence,
             transaction,

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const VERBS: [&str; 18] = [
+const VERBS: [&str; 20] = [
     "init",
     "run",
     "begin",
@@ -16,6 +16,8 @@ const VERBS: [&str; 18] = [
     "diff",
     "commit",
     "abort",
+    "lock",
+    "unlock",
     "list",
     "log",
     "show",

@@ -110,6 +110,7 @@ impl<D: Disk> Store<D> {
         let mut state = self.lock_for(view, &set)?;
         correct_places(view, &set);
         self.validate(transaction, view, &state, &set)?;
+        self.refuse_locked(transaction, &set)?;
         feasible::check(&self.0.core, &set)?;
         refresh_replacements(view, &mut set)?;
         let record = self.append(transaction, &mut state, &set)?;
@@ -265,7 +266,7 @@ impl<D: Disk> CommitState<D> {
     }
 }
 
-fn describe(summaries: &[SummaryRecord], sequence: Sequence) -> ChangedBy {
+pub(crate) fn describe(summaries: &[SummaryRecord], sequence: Sequence) -> ChangedBy {
     let record = summaries
         .iter()
         .find(|record| record.sequence == sequence.0);

@@ -118,6 +118,10 @@ pub enum ConflictKind {
     DirectoryLoop,
     /// Contents or attributes, since a nested transaction began.
     Outer,
+    /// Another transaction has locked it.
+    Locked,
+    /// A lock was asked for that would not protect what the snapshot shows.
+    ChangedBeforeLock,
     /// The rest is what a serializable transaction read.
     ReadContents,
     ReadAttributes,
@@ -131,6 +135,11 @@ pub enum ConflictKind {
 pub enum ChangedBy {
     Commit {
         sequence: Sequence,
+        transaction: TransactionId,
+        label: Vec<u8>,
+    },
+    /// A transaction that is still open.
+    Open {
         transaction: TransactionId,
         label: Vec<u8>,
     },
@@ -153,6 +162,8 @@ impl fmt::Display for ConflictKind {
             }
             ConflictKind::DirectoryLoop => "a directory above was moved below it",
             ConflictKind::Outer => "it was changed since the nested transaction began",
+            ConflictKind::Locked => "it is locked",
+            ConflictKind::ChangedBeforeLock => "it was changed since the transaction began",
             ConflictKind::ReadContents => "it was read, and its contents were changed",
             ConflictKind::ReadAttributes => "its attributes were read, and were changed",
             ConflictKind::ReadRemoved => "it was read, and was removed",
@@ -178,6 +189,13 @@ impl fmt::Display for ChangedBy {
                     write!(formatter, ": {}", String::from_utf8_lossy(label))?;
                 }
                 formatter.write_str(")")
+            }
+            ChangedBy::Open { transaction, label } => {
+                write!(formatter, "by transaction {transaction}")?;
+                if !label.is_empty() {
+                    write!(formatter, " ({})", String::from_utf8_lossy(label))?;
+                }
+                Ok(())
             }
             ChangedBy::Outside => {
                 formatter.write_str("from outside, by a program in no transaction")

@@ -16,6 +16,7 @@ mod feasible;
 mod group;
 mod handles;
 mod ids;
+mod locks;
 mod log;
 mod names;
 mod nesting;
@@ -43,13 +44,15 @@ pub use error::{
     BeginError, ChangedBy, CommitError, Conflict, ConflictKind, SavepointError, StoreError,
 };
 pub use ids::{NodeId, Sequence, TransactionId};
-pub use options::{BeginOptions, Clock, Durability, Isolation, Options, Privileges};
+pub use locks::{LockError, LockMode, LockRequest, LockScope, LockStatus, Patience, Waits};
+pub use options::{BeginOptions, Clock, Conflicts, Durability, Isolation, Options, Privileges};
 pub use progress::Progress;
 pub use recover::RecoveryReport;
 pub use store::{CommitSummary, Store, StoreStatus};
 pub use transaction::{SnapshotObject, Transaction};
 pub use view::{
-    Caller, Entry, ListEntry, NewNode, NodeAttributes, Outdated, SetAttributes, SetTime,
+    Caller, Credentials, Entry, ListEntry, NewNode, NodeAttributes, Outdated, SetAttributes,
+    SetTime,
 };
 
 /// A panic in another thread leaves no lock of the engine unusable: what a

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use atomdir_disk::{Owner, Timestamp};
 
+use crate::ids::TransactionId;
+
 /// The real-time clock, for the times of files and the log's entries. Never
 /// used to decide what conflicts: that is the file system's own clock's part.
 pub trait Clock: Send + Sync {
@@ -45,11 +47,23 @@ pub enum Durability {
     Lazy,
 }
 
+/// When a transaction learns that another has written the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conflicts {
+    /// Of those that have committed, at its own commit.
+    AtCommit,
+    /// Of those that are open, at the write.
+    Early,
+}
+
 #[derive(Debug, Clone)]
 pub struct BeginOptions {
     /// The numeric id of the user the transaction belongs to.
     pub owner: u32,
     pub isolation: Isolation,
     pub durability: Durability,
+    pub conflicts: Conflicts,
+    /// The first of several tries, of which this is one: the oldest wins.
+    pub first_try: Option<TransactionId>,
     pub label: Vec<u8>,
 }

@@ -16,6 +16,7 @@ use crate::core::Core;
 use crate::error::{BeginError, StoreError};
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
+use crate::locks::Locks;
 use crate::names;
 use crate::options::{BeginOptions, Options};
 use crate::recover::{self, RecoveryReport};
@@ -30,8 +31,7 @@ impl<D: Disk> Clone for Store<D> {
 }
 
 /// Locks are taken in the order: a transaction's view before that of one nested
-/// in it, `commit`,
-/// `core.applying`, `open`, `retained`, a base object.
+/// in it, `commit`, `core.applying`, `locks`, `open`, `retained`, a base object.
 pub(crate) struct Inner<D: Disk> {
     pub core: Arc<Core<D>>,
     /// Serializes commits and checkpoints.
@@ -47,6 +47,8 @@ pub(crate) struct Inner<D: Disk> {
     /// Names in limbo of files that have other names: they go with the last
     /// open snapshot, as they show in the files' link counts.
     pub linked_in_limbo: Mutex<Vec<Name>>,
+    /// What transactions have locked.
+    pub locks: Locks,
 }
 
 pub(crate) struct OpenTransactions<D: Disk> {
@@ -132,6 +134,7 @@ impl<D: Disk> Store<D> {
             poisoned: Mutex::new(None),
             has_pending: AtomicBool::new(false),
             linked_in_limbo: Mutex::new(Vec::new()),
+            locks: Locks::default(),
         };
         Ok((Store(Arc::new(inner)), report))
     }
@@ -241,6 +244,7 @@ impl<D: Disk> Store<D> {
             let begin = open.by_id.values().map(|open| open.began_change_time).min();
             (oldest.unwrap_or(open.published), begin)
         };
+        self.0.locks.ended(id);
         lock(&self.0.retained).retain(|_, base| {
             let mut state = base.state();
             let Some(history) = &mut state.history else {

@@ -8,7 +8,7 @@ use atomdir_format::record::SummaryLine;
 use crate::core::Core;
 use crate::ids::{NodeId, Sequence, TransactionId};
 use crate::lock;
-use crate::options::{BeginOptions, Durability, Isolation};
+use crate::options::{BeginOptions, Conflicts, Durability, Isolation};
 use crate::read_set::ReadSet;
 use crate::snapshot::Snapshot;
 use crate::view::acl;
@@ -108,6 +108,15 @@ impl<D: Disk> Transaction<D> {
         self.options.durability
     }
 
+    pub fn conflicts(&self) -> Conflicts {
+        self.options.conflicts
+    }
+
+    /// The lower, the older: its id, or that of the first of several tries.
+    pub(crate) fn age(&self) -> TransactionId {
+        self.options.first_try.unwrap_or(self.id).min(self.id)
+    }
+
     pub fn is_open(&self) -> bool {
         lock(&self.view).is_some()
     }
@@ -115,6 +124,11 @@ impl<D: Disk> Transaction<D> {
     /// The transaction that this one is nested in.
     pub fn outer(&self) -> Option<&Arc<Transaction<D>>> {
         self.outer.as_ref()
+    }
+
+    /// Itself, if it is nested in none.
+    pub(crate) fn outermost(&self) -> &Transaction<D> {
+        self.outer.as_ref().map_or(self, |outer| outer.outermost())
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut View<D>) -> Result<T>) -> Result<T> {

@@ -9,7 +9,8 @@ use std::thread;
 
 use atomdir_disk::{Errno, LinuxDisk, RenameMode};
 use atomdir_engine::{
-    BeginOptions, CommitError, Durability, Isolation, NewNode, NodeId, Store, Transaction,
+    BeginOptions, CommitError, Conflicts, Durability, Isolation, NewNode, NodeId, Store,
+    Transaction,
 };
 use support::failing::FailingDisk;
 use support::model::CALLER;
@@ -145,6 +146,8 @@ fn a_flush_that_fails_fails_for_all_that_wait() {
 #[test]
 fn commits_that_meet_do_not_overtake_each_other() {
     let lazy = BeginOptions {
+        conflicts: Conflicts::AtCommit,
+        first_try: None,
         owner: 0,
         isolation: Isolation::Snapshot,
         durability: Durability::Lazy,
@@ -240,6 +243,8 @@ fn a_serializable_commit_sees_those_that_wait() {
     let scratch = Scratch::new();
     let (_, store) = store_with_files(&scratch);
     let options = |isolation, durability| BeginOptions {
+        conflicts: Conflicts::AtCommit,
+        first_try: None,
         owner: 0,
         isolation,
         durability,

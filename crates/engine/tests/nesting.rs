@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use atomdir_disk::{Errno, LinuxDisk};
 use atomdir_engine::{
-    BeginError, BeginOptions, ChangedBy, CommitError, Durability, Isolation, NewNode, NodeId,
-    SetAttributes, Store, Transaction,
+    BeginError, BeginOptions, ChangedBy, CommitError, Conflicts, Durability, Isolation, NewNode,
+    NodeId, SetAttributes, Store, Transaction,
 };
 
 use support::cache::Cache;
@@ -22,6 +22,8 @@ type Open = Arc<Transaction<LinuxDisk>>;
 
 fn nest(store: &Store<LinuxDisk>, outer: &Open) -> Result<Open, BeginError> {
     let options = BeginOptions {
+        conflicts: Conflicts::AtCommit,
+        first_try: None,
         owner: 0,
         isolation: Isolation::Snapshot,
         durability: Durability::Durable,

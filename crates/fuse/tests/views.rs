@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use atomdir_disk::{LinuxDisk, Name, Timestamp};
 use atomdir_engine::{
-    BeginOptions, Clock, Durability, Isolation, Options, Privileges, Store, Transaction,
+    BeginOptions, Clock, Conflicts, Durability, Isolation, Options, Privileges, Store, Transaction,
 };
 use atomdir_fuse::{Session, Views};
 
@@ -75,6 +75,8 @@ fn mount() -> Option<Mounted> {
 impl Mounted {
     fn begin(&self) -> (Arc<Transaction<LinuxDisk>>, PathBuf) {
         let options = BeginOptions {
+            conflicts: Conflicts::AtCommit,
+            first_try: None,
             owner: rustix::process::geteuid().as_raw(),
             isolation: Isolation::Snapshot,
             durability: Durability::Durable,

@@ -18,15 +18,16 @@ mod messages;
 mod records;
 
 pub use failure::{ExitCode, Failure, FailureKind};
-pub use messages::{Answer, BeginRequest, Readiness, Reply, Request};
+pub use messages::{Answer, BeginRequest, LockRequest, Readiness, Reply, Request};
 pub use records::{
     Begun, Change, ChangeLine, ChangedBy, CheckReport, CommitSummary, Committed, Conflict,
-    Durability, Isolation, Kind, Progress, RecoveryReport, Sequence, ServiceStatus, SnapshotObject,
-    StopReport, Timestamp, TransactionId, TransactionStatus,
+    Conflicts, Durability, Isolation, Kind, LockMode, LockScope, LockStatus, Progress,
+    RecoveryReport, Sequence, ServiceStatus, SnapshotObject, StopReport, Timestamp, TransactionId,
+    TransactionStatus,
 };
 
 /// Of the messages, not of the program.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// What a `Begin` may carry as a label.
 pub const LABEL_LENGTH_MAX: usize = 4096;

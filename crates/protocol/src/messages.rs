@@ -1,7 +1,7 @@
 use crate::{
-    Begun, ChangeLine, CheckReport, CommitSummary, Committed, Conflict, Durability, Failure,
-    Isolation, Progress, Sequence, ServiceStatus, SnapshotObject, StopReport, TransactionId,
-    TransactionStatus,
+    Begun, ChangeLine, CheckReport, CommitSummary, Committed, Conflict, Conflicts, Durability,
+    Failure, Isolation, LockMode, LockScope, Progress, Sequence, ServiceStatus, SnapshotObject,
+    StopReport, TransactionId, TransactionStatus,
 };
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +38,13 @@ pub enum Request {
         path: Vec<u8>,
         contents_length_max: u64,
     },
+    /// Locks paths of a transaction, all or none.
+    Lock(LockRequest),
+    /// Ends locks on these paths, or all of them.
+    Unlock {
+        transaction: TransactionId,
+        paths: Option<Vec<Vec<u8>>>,
+    },
     /// The open transactions the peer may see.
     List,
     /// Commits, newest first, from just before `before`.
@@ -61,9 +68,25 @@ pub enum Request {
 pub struct BeginRequest {
     pub isolation: Isolation,
     pub durability: Durability,
+    pub conflicts: Conflicts,
+    /// The first of several tries, of which this is one: only its owner's, begun
+    /// on the same connection.
+    pub first_try: Option<TransactionId>,
     /// At most [`LABEL_LENGTH_MAX`](crate::LABEL_LENGTH_MAX) bytes.
     pub label: Vec<u8>,
     pub detached: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockRequest {
+    pub transaction: TransactionId,
+    pub mode: LockMode,
+    pub scope: LockScope,
+    /// Relative to the store's root, as the transaction's view has them.
+    pub paths: Vec<Vec<u8>>,
+    /// How long to wait for those who hold other locks; `None`: as long as it
+    /// takes.
+    pub wait_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,6 +112,8 @@ pub enum Answer {
     Committed(Committed),
     /// How many transactions were aborted.
     Aborted(u64),
+    /// How many locks were ended.
+    Unlocked(u64),
     Transaction(TransactionStatus),
     /// `None`: the path named nothing.
     SnapshotObject(Option<SnapshotObject>),

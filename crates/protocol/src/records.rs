@@ -37,6 +37,43 @@ pub enum Durability {
     Lazy,
 }
 
+/// When a transaction learns that another has written the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Conflicts {
+    /// Of those that have committed, at its own commit.
+    #[default]
+    AtCommit,
+    /// Of those that are open, at the write.
+    Early,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LockMode {
+    Shared,
+    Exclusive,
+}
+
+/// How much of what is at a path is locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LockScope {
+    /// A file; a directory's own entries.
+    Object,
+    /// The pages of a file that hold these bytes, half-open.
+    Bytes { start: u64, end: u64 },
+    /// All that is at and below the path.
+    Subtree,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockStatus {
+    /// Relative to the store's root.
+    pub path: Vec<u8>,
+    pub mode: LockMode,
+    pub scope: LockScope,
+    /// Else it is waited for.
+    pub granted: bool,
+}
+
 /// Since 1970, of the real-time clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Timestamp {
@@ -102,6 +139,12 @@ pub enum ChangedBy {
         /// Empty when the reader may not see another user's.
         label: Vec<u8>,
     },
+    /// One that is still open.
+    Open {
+        transaction: TransactionId,
+        /// Empty when the reader may not see another user's.
+        label: Vec<u8>,
+    },
     /// An outside writer.
     Outside,
     /// The transaction that the one that conflicts is nested in.
@@ -138,6 +181,8 @@ pub struct TransactionStatus {
     pub began: Timestamp,
     pub isolation: Isolation,
     pub durability: Durability,
+    pub conflicts: Conflicts,
+    pub locks: Vec<LockStatus>,
     /// Lives until it is committed or aborted, not only as long as a connection.
     pub detached: bool,
     pub view_path: Vec<u8>,

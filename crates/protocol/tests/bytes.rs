@@ -20,6 +20,8 @@ fn requests() -> Vec<Request> {
         Request::Begin(BeginRequest {
             isolation: Isolation::Serializable,
             durability: Durability::Lazy,
+            conflicts: Conflicts::Early,
+            first_try: Some(TRANSACTION),
             label: b"make \xff install".to_vec(),
             detached: true,
         }),
@@ -34,6 +36,17 @@ fn requests() -> Vec<Request> {
             transaction,
             path: vec![b'x'; 5000],
             contents_length_max: 1 << 40,
+        },
+        Request::Lock(LockRequest {
+            transaction,
+            mode: LockMode::Shared,
+            scope: LockScope::Bytes { start: 1, end: 2 },
+            paths: vec![b"a/b".to_vec(), Vec::new()],
+            wait_ms: Some(0),
+        }),
+        Request::Unlock {
+            transaction,
+            paths: None,
         },
         Request::List,
         Request::Log {
@@ -90,10 +103,18 @@ fn replies() -> Vec<Reply> {
         transaction: TRANSACTION,
         label: b"first".to_vec(),
     };
+    let open = ChangedBy::Open {
+        transaction: TRANSACTION,
+        label: Vec::new(),
+    };
     vec![
         Reply::Progress(Progress { done: 1, total: 2 }),
         Reply::Changes(vec![change; 3]),
-        Reply::Conflicts(vec![conflict(commit), conflict(ChangedBy::Outside)]),
+        Reply::Conflicts(vec![
+            conflict(commit),
+            conflict(open),
+            conflict(ChangedBy::Outside),
+        ]),
         Reply::Contents(vec![0xff; 1000]),
         Reply::Problems(vec!["a block is missing".to_owned()]),
         Reply::Done(Answer::Nothing),

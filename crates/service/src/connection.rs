@@ -17,6 +17,16 @@ pub(crate) struct Connection {
     pub(crate) peer: Peer,
     /// Begun here, and to end with this connection unless kept.
     pub(crate) begun: Vec<TransactionId>,
+    /// The first that was begun here: the oldest that a later one may claim to
+    /// be another try of.
+    pub(crate) first_begun: Option<TransactionId>,
+}
+
+impl Connection {
+    /// What the peer claims, if it may.
+    pub(crate) fn first_try(&self, claimed: Option<TransactionId>) -> Option<TransactionId> {
+        claimed.filter(|claimed| self.first_begun.is_some_and(|first| first <= *claimed))
+    }
 }
 
 /// Tells a peer that cannot be served why, without waiting for it to speak.

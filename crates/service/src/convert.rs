@@ -4,8 +4,8 @@ use crate::permissions::Peer;
 use atomdir_engine as engine;
 use atomdir_format::record;
 use atomdir_protocol::{
-    Change, ChangeLine, ChangedBy, CommitSummary, Conflict, Durability, Failure, FailureKind,
-    Isolation, Kind, RecoveryReport, Sequence, Timestamp, TransactionId,
+    Change, ChangeLine, ChangedBy, CommitSummary, Conflict, Conflicts, Durability, Failure,
+    FailureKind, Isolation, Kind, RecoveryReport, Sequence, Timestamp, TransactionId,
 };
 
 pub(crate) fn timestamp(time: atomdir_disk::Timestamp) -> Timestamp {
@@ -55,6 +55,20 @@ pub(crate) fn durability(durability: engine::Durability) -> Durability {
     }
 }
 
+pub(crate) fn conflicts_to_engine(conflicts: Conflicts) -> engine::Conflicts {
+    match conflicts {
+        Conflicts::AtCommit => engine::Conflicts::AtCommit,
+        Conflicts::Early => engine::Conflicts::Early,
+    }
+}
+
+pub(crate) fn conflicts(conflicts: engine::Conflicts) -> Conflicts {
+    match conflicts {
+        engine::Conflicts::AtCommit => Conflicts::AtCommit,
+        engine::Conflicts::Early => Conflicts::Early,
+    }
+}
+
 pub(crate) fn change_line(line: record::SummaryLine) -> ChangeLine {
     let change = match line.change {
         record::Change::Added => Change::Added,
@@ -79,6 +93,10 @@ pub(crate) fn conflict(conflict: engine::Conflict, labels_visible: bool) -> Conf
             label,
         } => ChangedBy::Commit {
             sequence: Sequence(sequence.0),
+            transaction: TransactionId(transaction.0),
+            label: if labels_visible { label } else { Vec::new() },
+        },
+        engine::ChangedBy::Open { transaction, label } => ChangedBy::Open {
             transaction: TransactionId(transaction.0),
             label: if labels_visible { label } else { Vec::new() },
         },

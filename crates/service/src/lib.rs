@@ -9,6 +9,7 @@ mod detach;
 mod error;
 mod latch;
 mod lifecycle;
+mod locks;
 mod maintenance;
 mod mountpoint;
 mod owner;

@@ -231,6 +231,7 @@ impl Running {
             stream: stream.clone(),
             peer,
             begun: Vec::new(),
+            first_begun: None,
         };
         let thread = std::thread::Builder::new().name("connection".to_owned());
         let spawned = thread.spawn(move || connection::serve(service, &connections, id, accepted));

@@ -4,7 +4,7 @@ use crate::connection::Connection;
 use crate::replies::{Unanswered, change_length, conflict_length, send_one, send_parts};
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
-use crate::{convert, snapshot_access};
+use crate::{convert, locks, snapshot_access};
 use atomdir_engine::{BeginOptions, CommitError, StoreError};
 use atomdir_protocol::{
     Answer, BeginRequest, Begun, CheckReport, Committed, Failure, FailureKind, LABEL_LENGTH_MAX,
@@ -64,6 +64,11 @@ pub(crate) fn handle(
             let one = service.transactions.find(transaction, &connection.peer)?;
             snapshot_access::send(connection, &one, &path, contents_length_max)?
         }
+        Request::Lock(request) => locks::lock(service, connection, request)?,
+        Request::Unlock { transaction, paths } => {
+            let one = service.transactions.find(transaction, &connection.peer)?;
+            Answer::Unlocked(service.store.unlock(&one.transaction, paths.as_deref()))
+        }
         Request::List => list(service, connection)?,
         Request::Log { before, limit } => log(service, connection, before, limit)?,
         Request::Show { sequence } => show(service, connection, sequence)?,
@@ -100,6 +105,10 @@ fn begin_transaction(
         owner: peer.user,
         isolation: convert::isolation_to_engine(begin.isolation),
         durability: convert::durability_to_engine(begin.durability),
+        conflicts: convert::conflicts_to_engine(begin.conflicts),
+        first_try: connection
+            .first_try(begin.first_try)
+            .map(|first| atomdir_engine::TransactionId(first.0)),
         label: begin.label,
     };
     let begun = service.store.begin(options);
@@ -107,6 +116,7 @@ fn begin_transaction(
     let id = TransactionId(transaction.id().0);
     let shown = service.views.show(&transaction);
     let root = shown.inspect_err(|_| service.store.abort(&transaction))?;
+    connection.first_begun.get_or_insert(id);
     service.transactions.add(transaction, begin.detached);
     if !begin.detached {
         connection.begun.push(id);
@@ -221,7 +231,10 @@ fn changes(service: &Service, connection: &Connection, id: TransactionId) -> Res
 fn list(service: &Service, connection: &Connection) -> Result<Answer> {
     let visible = service.transactions.visible(&connection.peer);
     let statuses = visible.iter().map(|one| transaction_status(service, one));
-    let length = |status: &TransactionStatus| 64 + status.label.len() + status.view_path.len();
+    let length = |status: &TransactionStatus| {
+        let locks = status.locks.iter().map(|lock| 32 + lock.path.len());
+        64 + status.label.len() + status.view_path.len() + locks.sum::<usize>()
+    };
     send_parts(&connection.stream, statuses, length, Reply::Transactions)?;
     Ok(Answer::Nothing)
 }
@@ -303,6 +316,8 @@ fn transaction_status(service: &Service, one: &OpenTransaction) -> TransactionSt
         began: convert::timestamp(transaction.began()),
         isolation: convert::isolation(transaction.isolation()),
         durability: convert::durability(transaction.durability()),
+        conflicts: convert::conflicts(transaction.conflicts()),
+        locks: locks::status(service, &one.transaction),
         detached: one.detached,
         view_path: service.views.path(one.id()).into_os_string().into_vec(),
     }

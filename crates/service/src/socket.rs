@@ -197,6 +197,12 @@ impl Stream {
         Ok(())
     }
 
+    /// While a request is being answered the peer has nothing to say.
+    pub(crate) fn is_hung_up(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        matches!(recv(&*self.socket, &mut [0; 1][..], flags), Ok((0, _)))
+    }
+
     /// What waits for the peer's next request then finds the connection closed.
     pub(crate) fn close_for_reading(&self) {
         let _ = shutdown(&*self.socket, Shutdown::Read);

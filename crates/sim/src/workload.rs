@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Name, NewNode};
 use atomdir_engine::{
-    BeginOptions, Durability, Isolation, Options, Privileges, RecoveryReport, Store, StoreError,
-    Transaction,
+    BeginOptions, Conflicts, Durability, Isolation, Options, Privileges, RecoveryReport, Store,
+    StoreError, Transaction,
 };
 
 use crate::disk::SimDisk;
@@ -101,6 +101,8 @@ pub(crate) fn begin(
     durability: Durability,
 ) -> Result<Arc<Transaction<SimDisk>>, String> {
     let options = BeginOptions {
+        conflicts: Conflicts::AtCommit,
+        first_try: None,
         owner: 0,
         isolation: Isolation::Snapshot,
         durability,

@@ -24,6 +24,15 @@ pub enum Durability {
     Lazy,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Conflicts {
+    /// At the commit: the first to commit wins
+    #[default]
+    AtCommit,
+    /// At the write, which then fails: the oldest wins
+    Early,
+}
+
 #[derive(Debug, Args)]
 pub struct BeginArguments {
     /// Which changes by others make the commit fail
@@ -32,6 +41,9 @@ pub struct BeginArguments {
     /// When the commit returns
     #[arg(long, value_enum, default_value_t, value_name = "LEVEL")]
     pub durability: Durability,
+    /// When to learn that another transaction has written the same
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    pub conflicts: Conflicts,
     /// What the log calls the transaction
     #[arg(short, long)]
     pub message: Option<OsString>,
@@ -49,6 +61,11 @@ impl BeginArguments {
                 Durability::Durable => atomdir::Durability::Durable,
                 Durability::Lazy => atomdir::Durability::Lazy,
             },
+            conflicts: match self.conflicts {
+                Conflicts::AtCommit => atomdir::Conflicts::AtCommit,
+                Conflicts::Early => atomdir::Conflicts::Early,
+            },
+            first_try: None,
             label: self.message.clone().unwrap_or(label).into_vec(),
             detached,
         }

@@ -14,17 +14,7 @@ impl Filter {
     /// The paths are relative to the caller's directory. They may name what is
     /// no longer there, so they are taken as they are written.
     pub fn new(store: &StoreLocation, paths: &[PathBuf]) -> Result<Filter, Error> {
-        let paths = paths.iter().map(|path| {
-            let absolute = store.root.join(&store.start).join(path);
-            match without_dots(&absolute).strip_prefix(&store.root) {
-                Ok(relative) => Ok(relative.to_owned()),
-                Err(_) => Err(Error::usage(format!(
-                    "'{}' is not in the store '{}'",
-                    path.display(),
-                    store.root.display()
-                ))),
-            }
-        });
+        let paths = paths.iter().map(|path| path_in_store(store, path));
         Ok(Filter {
             paths: paths.collect::<Result<_, _>>()?,
         })
@@ -37,6 +27,19 @@ impl Filter {
             self.paths.iter().any(|wanted| path.starts_with(wanted))
         };
         self.paths.is_empty() || below(&line.path) || line.from.as_deref().is_some_and(below)
+    }
+}
+
+/// A path of the caller's, relative to the store's root.
+pub fn path_in_store(store: &StoreLocation, path: &Path) -> Result<PathBuf, Error> {
+    let absolute = store.root.join(&store.start).join(path);
+    match without_dots(&absolute).strip_prefix(&store.root) {
+        Ok(relative) => Ok(relative.to_owned()),
+        Err(_) => Err(Error::usage(format!(
+            "'{}' is not in the store '{}'",
+            path.display(),
+            store.root.display()
+        ))),
     }
 }
 

@@ -9,7 +9,7 @@ mod version;
 
 pub use difference::Difference;
 use difference::Lines;
-pub use filter::Filter;
+pub use filter::{Filter, path_in_store};
 pub use list::{ChangeList, Listing, name_of};
 pub use stat::Stat;
 

@@ -2,7 +2,9 @@
 //! describes every object.
 
 use super::time;
-use atomdir::{ChangeLine, ChangedBy, CommitSummary, Conflict, TransactionStatus};
+use atomdir::{
+    ChangeLine, ChangedBy, CommitSummary, Conflict, LockScope, LockStatus, TransactionStatus,
+};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -56,8 +58,43 @@ pub struct Transaction<'a> {
     pub began: String,
     pub isolation: &'static str,
     pub durability: &'static str,
+    pub conflicts: &'static str,
     pub detached: bool,
     pub view: Text<'a>,
+    pub locks: Vec<Lock<'a>>,
+}
+
+#[derive(Serialize)]
+pub struct Lock<'a> {
+    pub path: Text<'a>,
+    pub mode: &'static str,
+    /// `object`, `range` or `subtree`.
+    pub scope: &'static str,
+    /// Of a range: bytes, half-open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end: Option<u64>,
+    /// Else it is waited for.
+    pub granted: bool,
+}
+
+impl<'a> From<&'a LockStatus> for Lock<'a> {
+    fn from(lock: &'a LockStatus) -> Lock<'a> {
+        let (scope, range) = match lock.scope {
+            LockScope::Object => ("object", None),
+            LockScope::Subtree => ("subtree", None),
+            LockScope::Bytes { start, end } => ("range", Some((start, end))),
+        };
+        Lock {
+            path: Text(&lock.path),
+            mode: super::lock_mode_word(lock.mode),
+            scope,
+            start: range.map(|(start, _)| start),
+            end: range.map(|(_, end)| end),
+            granted: lock.granted,
+        }
+    }
 }
 
 impl<'a> From<&'a TransactionStatus> for Transaction<'a> {
@@ -69,6 +106,8 @@ impl<'a> From<&'a TransactionStatus> for Transaction<'a> {
             began: time::precise(status.began),
             isolation: super::isolation_word(status.isolation),
             durability: super::durability_word(status.durability),
+            conflicts: super::conflicts_word(status.conflicts),
+            locks: status.locks.iter().map(Lock::from).collect(),
             detached: status.detached,
             view: Text(&status.view_path),
         }
@@ -114,6 +153,11 @@ enum By<'a> {
     Outer {
         transaction: u64,
     },
+    /// One that is still open.
+    Transaction {
+        transaction: u64,
+        label: Text<'a>,
+    },
     Commit {
         commit: u64,
         transaction: u64,
@@ -131,6 +175,10 @@ pub fn conflicts(conflicts: &[Conflict]) -> Vec<ConflictLine<'_>> {
                 ChangedBy::Outside => By::Outside,
                 ChangedBy::Outer { transaction } => By::Outer {
                     transaction: transaction.0,
+                },
+                ChangedBy::Open { transaction, label } => By::Transaction {
+                    transaction: transaction.0,
+                    label: Text(label),
                 },
                 ChangedBy::Commit {
                     sequence,

@@ -12,7 +12,7 @@ pub use progress::ProgressLine;
 pub use quote::{one_line, quoted};
 
 use crate::error::{Error, Explained};
-use atomdir::{Durability, Isolation};
+use atomdir::{Conflicts, Durability, Isolation, LockMode};
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -155,6 +155,20 @@ pub fn durability_word(durability: Durability) -> &'static str {
     match durability {
         Durability::Durable => "durable",
         Durability::Lazy => "lazy",
+    }
+}
+
+pub fn conflicts_word(conflicts: Conflicts) -> &'static str {
+    match conflicts {
+        Conflicts::AtCommit => "at_commit",
+        Conflicts::Early => "early",
+    }
+}
+
+pub fn lock_mode_word(mode: LockMode) -> &'static str {
+    match mode {
+        LockMode::Shared => "shared",
+        LockMode::Exclusive => "exclusive",
     }
 }
 

@@ -21,14 +21,17 @@ impl Show for Transactions {
         if self.0.is_empty() {
             return Ok(());
         }
-        let heading = format!("{:>6}  {:20}  {:>6}  LABEL", "TX", "BEGAN", "USER");
+        let heading = format!(
+            "{:>6}  {:20}  {:>6}  {:>5}  LABEL",
+            "TX", "BEGAN", "USER", "LOCKS"
+        );
         painter.line(Style::Heading, heading)?;
         for status in &self.0 {
             let began = time::readable(status.began);
-            let (id, user) = (status.transaction.0, status.owner);
+            let (id, user, locks) = (status.transaction.0, status.owner, status.locks.len());
             writeln!(
                 painter,
-                "{id:>6}  {began:20}  {user:>6}  {}",
+                "{id:>6}  {began:20}  {user:>6}  {locks:>5}  {}",
                 one_line(&status.label)
             )?;
         }

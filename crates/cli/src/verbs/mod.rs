@@ -9,6 +9,7 @@ pub mod diff;
 pub mod exec;
 pub mod init;
 pub mod list;
+pub mod lock;
 pub mod log;
 pub mod man;
 pub mod recover;
@@ -18,6 +19,7 @@ pub mod shell;
 pub mod show;
 pub mod status;
 pub mod sync;
+pub mod unlock;
 
 use crate::arguments::Verb;
 use crate::context::Context;
@@ -39,6 +41,8 @@ pub fn run(verb: Verb, context: &Context) -> Result<ExitCode, Error> {
         Verb::Diff(arguments) => diff::run(&arguments, context),
         Verb::Commit(arguments) => commit::run(&arguments, context),
         Verb::Abort(arguments) => abort::run(&arguments, context),
+        Verb::Lock(arguments) => lock::run(&arguments, context),
+        Verb::Unlock(arguments) => unlock::run(&arguments, context),
         Verb::List(arguments) => list::run(&arguments, context),
         Verb::Log(arguments) => log::run(&arguments, context),
         Verb::Show(arguments) => show::run(&arguments, context),

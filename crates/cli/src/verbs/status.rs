@@ -5,9 +5,10 @@ use crate::changes::ChangeList;
 use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{
-    Painter, Show, Style, durability_word, isolation_word, json, one_line, quoted, time,
+    Painter, Show, Style, durability_word, isolation_word, json, lock_mode_word, one_line, quoted,
+    time,
 };
-use atomdir::{ChangeLine, TransactionId, TransactionStatus};
+use atomdir::{ChangeLine, Conflicts, LockScope, LockStatus, TransactionId, TransactionStatus};
 use clap::Args;
 use serde::{Serialize, Serializer};
 use std::io::{self, Write};
@@ -45,6 +46,12 @@ impl Show for Status {
             "durability  {}",
             durability_word(status.durability)
         )?;
+        if status.conflicts == Conflicts::Early {
+            writeln!(painter, "conflicts   early")?;
+        }
+        for lock in &status.locks {
+            writeln!(painter, "lock        {}", lock_line(lock))?;
+        }
         if !status.label.is_empty() {
             writeln!(painter, "label       {}", one_line(&status.label))?;
         }
@@ -54,6 +61,21 @@ impl Show for Status {
         writeln!(painter)?;
         ChangeList::new(&self.changes).show(painter)
     }
+}
+
+fn lock_line(lock: &LockStatus) -> String {
+    let part = match lock.scope {
+        LockScope::Object => String::new(),
+        LockScope::Subtree => " and all below".to_owned(),
+        LockScope::Bytes {
+            start,
+            end: u64::MAX,
+        } => format!(" from byte {start}"),
+        LockScope::Bytes { start, end } => format!(" bytes {start}-{end}"),
+    };
+    let waits = if lock.granted { "" } else { ", waited for" };
+    let mode = lock_mode_word(lock.mode);
+    format!("{mode} {}{part}{waits}", quoted(&lock.path))
 }
 
 #[derive(Serialize)]

@@ -1,7 +1,9 @@
 //! POSIX access control lists in their extended-attribute form (version 2):
 //! a little-endian version word, then entries of tag, permissions and id.
 
-use atomdir_disk::{Errno, Result};
+use atomdir_disk::{Errno, Owner, Result};
+
+use super::access::Credentials;
 
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
 pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
@@ -50,6 +52,50 @@ impl AccessControlList {
             return Err(Errno::INVAL);
         }
         Ok(list)
+    }
+
+    /// The list that the nine permission bits stand for.
+    pub fn of_mode(mode: u32) -> AccessControlList {
+        let entry = |tag, shift: u32| AclEntry {
+            tag,
+            permissions: (mode >> shift & 7) as u16,
+            id: u32::MAX,
+        };
+        AccessControlList {
+            entries: vec![
+                entry(USER_OBJECT, 6),
+                entry(GROUP_OBJECT, 3),
+                entry(OTHER, 0),
+            ],
+        }
+    }
+
+    /// What a user may do, as permission bits. Of several groups that match,
+    /// each gives what it has: only one bit is ever asked for.
+    pub fn permissions(&self, owner: Owner, credentials: &Credentials) -> u32 {
+        let bits = |tag| u32::from(self.get(tag).unwrap_or(0));
+        if credentials.user == owner.user {
+            return bits(USER_OBJECT);
+        }
+        let mask = self.get(MASK).map_or(7, u32::from);
+        let mut named = self.entries.iter().filter(|entry| entry.tag == USER);
+        if let Some(entry) = named.find(|entry| entry.id == credentials.user) {
+            return u32::from(entry.permissions) & mask;
+        }
+        let group_of = |entry: &AclEntry| match entry.tag {
+            GROUP_OBJECT => Some(owner.group),
+            GROUP => Some(entry.id),
+            _ => None,
+        };
+        let matching = self
+            .entries
+            .iter()
+            .filter(|entry| group_of(entry).is_some_and(|id| credentials.groups.contains(&id)));
+        let of_groups = matching.map(|entry| u32::from(entry.permissions));
+        match of_groups.reduce(|all, one| all | one) {
+            Some(permissions) => permissions & mask,
+            None => bits(OTHER),
+        }
     }
 
     pub fn encode(&self) -> Vec<u8> {
@@ -139,6 +185,36 @@ mod tests {
         assert_eq!(acl.mode_bits(), 0o640);
         let (inherited, mode) = acl.inherit(0o4755);
         assert_eq!((inherited.mode_bits(), mode), (0o640, 0o4640));
+    }
+
+    #[test]
+    fn the_first_class_that_matches_decides() {
+        let mut acl = list(&[
+            (USER_OBJECT, 4),
+            (USER, 7),
+            (GROUP_OBJECT, 0),
+            (GROUP, 6),
+            (MASK, 5),
+            (OTHER, 7),
+        ]);
+        acl.entries[1].id = 7;
+        acl.entries[3].id = 30;
+        let owner = Owner { user: 1, group: 20 };
+        let of = |user, groups: &[u32]| {
+            let groups = groups.to_vec();
+            acl.permissions(owner, &Credentials { user, groups })
+        };
+        assert_eq!(of(1, &[30]), 4, "the owner");
+        assert_eq!(of(7, &[30]), 5, "a named user, masked");
+        assert_eq!(of(8, &[20]), 0, "the owning group may less than others");
+        assert_eq!(of(8, &[20, 30]), 4, "one of two groups");
+        assert_eq!(of(8, &[9]), 7, "everybody else");
+        let plain = AccessControlList::of_mode(0o640);
+        let groups = vec![20];
+        assert_eq!(
+            plain.permissions(owner, &Credentials { user: 8, groups }),
+            4
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! `node` holds the shape, `tree` finds and keeps nodes, and each group of
 //! operations has a module. Nothing here changes the base.
 
+mod access;
 pub(crate) mod acl;
 mod attributes;
 mod changes;
@@ -21,6 +22,8 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Timestamp};
 
+pub use access::Credentials;
+pub(crate) use access::Permission;
 pub use fork::Outdated;
 use fork::{Forks, Numbers};
 use nodes::Nodes;

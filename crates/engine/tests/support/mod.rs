@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use atomdir_disk::{Disk, LinuxDisk, Name, Timestamp};
 use atomdir_engine::{
-    BeginOptions, Clock, Durability, Isolation, Options, Privileges, Store, Transaction,
+    BeginOptions, Clock, Conflicts, Durability, Isolation, Options, Privileges, Store, Transaction,
 };
 
 pub struct SystemClock;
@@ -96,6 +96,8 @@ pub fn begin<D: Disk>(store: &Store<D>) -> Arc<Transaction<D>> {
         owner: 0,
         isolation: Isolation::Snapshot,
         durability: Durability::Durable,
+        conflicts: Conflicts::AtCommit,
+        first_try: None,
         label: b"test".to_vec(),
     };
     store.begin(options).expect("a transaction begins")

@@ -1,0 +1,69 @@
+//! Requests for locks.
+
+use crate::CommitError;
+use crate::RequestError;
+use crate::connection::{Connection, Parts};
+use atomdir_protocol::{
+    Answer, FailureKind, LockMode, LockRequest, LockScope, Request, TransactionId,
+};
+use std::time::Duration;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockOptions {
+    pub mode: LockMode,
+    pub scope: LockScope,
+    /// How long to wait for others who hold conflicting locks; `None`: as long
+    /// as it takes.
+    pub wait: Option<Duration>,
+}
+
+impl Connection {
+    /// Locks paths, relative to the store's root, until the transaction ends;
+    /// all of them or none. It is a conflict if others hold them too long, if
+    /// they wait for this transaction in turn, or if what is to be locked has
+    /// changed since the transaction began.
+    pub fn lock(
+        &mut self,
+        transaction: TransactionId,
+        paths: &[Vec<u8>],
+        options: &LockOptions,
+    ) -> Result<(), CommitError> {
+        let milliseconds = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        let request = Request::Lock(LockRequest {
+            transaction,
+            mode: options.mode,
+            scope: options.scope,
+            paths: paths.to_vec(),
+            wait_ms: options.wait.map(milliseconds),
+        });
+        let mut parts = Parts::default();
+        match self.ask_with(&request, &mut parts, &mut |_| {}) {
+            Ok((Answer::Nothing, _)) => Ok(()),
+            Ok(_) => Err(self.unexpected().into()),
+            Err(RequestError::Failed(failure)) if failure.kind == FailureKind::Conflict => {
+                Err(CommitError::Conflict {
+                    conflicts: parts.conflicts,
+                    failure,
+                })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Ends the locks on these paths, or all. Returns how many there were.
+    pub fn unlock(
+        &mut self,
+        transaction: TransactionId,
+        paths: Option<&[Vec<u8>]>,
+    ) -> Result<u64, RequestError> {
+        let request = Request::Unlock {
+            transaction,
+            paths: paths.map(<[Vec<u8>]>::to_vec),
+        };
+        let mut parts = Parts::default();
+        match self.ask_with(&request, &mut parts, &mut |_| {})? {
+            (Answer::Unlocked(count), _) => Ok(count),
+            _ => Err(self.unexpected()),
+        }
+    }
+}

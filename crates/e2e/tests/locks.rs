@@ -1,0 +1,271 @@
+//! Locks on request: who waits for whom, who may lock what, and when locks end.
+#![cfg(test)]
+
+use std::process::{Child, Command, Stdio};
+
+use atomdir_testing::exit_code::{CONFLICT, NOT_PERMITTED};
+use atomdir_testing::{Fixture, Outcome, Store, User, View, users_can_mount};
+
+const TREE: &str = "echo old > file; mkdir -p dir/sub; echo x > dir/sub/x; echo y > dir/y
+    dd if=/dev/zero of=large bs=4096 count=8 status=none";
+
+/// The same as root and as an ordinary user on a store of their own.
+fn for_each_user(test: &str, check: impl Fn(&Fixture)) {
+    check(&Fixture::new(test, TREE));
+    if users_can_mount(test) {
+        check(&Fixture::owned_by(
+            &format!("{test}-user"),
+            User::ordinary,
+            TREE,
+        ));
+    }
+}
+
+#[track_caller]
+fn lock(store: &Store, view: &View, options: &[&str]) -> Outcome {
+    let transaction = [view.id.as_str()];
+    store.call(["lock"].iter().chain(&transaction).chain(options))
+}
+
+fn start_locking(store: &Store, view: &View, options: &[&str]) -> Child {
+    let transaction = [view.id.as_str()];
+    let mut command = store.command(["lock"].iter().chain(&transaction).chain(options));
+    piped(&mut command)
+}
+
+fn piped(command: &mut Command) -> Child {
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
+    command.stderr(Stdio::piped()).spawn().expect("it starts")
+}
+
+fn ended(child: Child) -> Outcome {
+    let output = child.wait_with_output().expect("it ends");
+    Outcome::from_output("atomdir lock".to_owned(), output)
+}
+
+/// Until the transaction is shown to wait for a lock.
+fn wait_until_waiting(store: &Store, view: &View) {
+    loop {
+        let status = store.call(["status", &view.id, "--json"]).expect(0);
+        if status.text().contains("\"granted\":false") {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn others_cannot_commit_what_is_locked_until_it_is_not() {
+    for_each_user("lock-commit", |fixture| {
+        let store = &fixture.store;
+        let (holder, other) = (store.begin(), store.begin());
+        lock(store, &holder, &["file"]).expect(0);
+        lock(store, &holder, &["--range", "4096-8192", "large"]).expect(0);
+        let status = store.call(["status", &holder.id]).expect(0).text();
+        assert!(status.contains("exclusive \"file\"") || status.contains("exclusive file"));
+        assert!(status.contains("bytes 4096-8192"), "{status}");
+
+        store.exec(&other, "echo new > dir/new; rm dir/y").expect(0);
+        store.commit(&other).expect(0);
+        for change in [
+            "echo new > file",
+            "rm file",
+            "mv file moved",
+            "chmod 600 file",
+            "echo > other; mv other file",
+            "printf 1 | dd of=large bs=1 seek=5000 conv=notrunc status=none",
+        ] {
+            let name = if change.contains("large") {
+                "large"
+            } else {
+                "file"
+            };
+            let refused = store.run(change).expect(CONFLICT);
+            let refused = refused.says(&["locked", name, &holder.id]);
+            assert!(refused.error_text().contains("still open"));
+            let list = store.call(["list"]).expect(0).text();
+            let kept = list
+                .lines()
+                .last()
+                .and_then(|line| line.split_whitespace().next());
+            store.call(["abort", kept.expect("it was kept")]).expect(0);
+        }
+        // Another page, and nothing of the sort.
+        store
+            .run("printf 1 | dd of=large bs=1 seek=9000 conv=notrunc status=none")
+            .expect(0);
+        // The holder itself writes and commits, and with it the locks end.
+        store.exec(&holder, "echo mine > file").expect(0);
+        store.commit(&holder).expect(0);
+        store
+            .run("test $(cat file) = mine; rm file large")
+            .expect(0);
+        store.assert_at_rest();
+    });
+}
+
+#[test]
+fn requests_wait_for_one_another() {
+    for_each_user("lock-wait", |fixture| {
+        let store = &fixture.store;
+        let (one, two, three) = (store.begin(), store.begin(), store.begin());
+        lock(store, &one, &["--shared", "--subtree", "dir"]).expect(0);
+        lock(store, &two, &["--shared", "--no-wait", "dir/sub/x"]).expect(0);
+        lock(store, &three, &["--no-wait", "dir/sub/x"])
+            .expect(CONFLICT)
+            .says(&["locked", "transaction"]);
+        lock(store, &three, &["--timeout", "60ms", "dir/sub/new"])
+            .expect(CONFLICT)
+            .says(&["dir", &one.id]);
+        let waiting = start_locking(store, &three, &["dir/sub/x"]);
+        wait_until_waiting(store, &three);
+        store.call(["unlock", &two.id, "dir/sub/x"]).expect(0);
+        store.abort(&one).expect(0);
+        ended(waiting).expect(0);
+        // A waiting request ends with its transaction, or with its client.
+        let waiting = start_locking(store, &two, &["dir/sub/x"]);
+        wait_until_waiting(store, &two);
+        store.abort(&two).expect(0);
+        assert_ne!(ended(waiting).code, 0);
+        let four = store.begin();
+        let mut waiting = start_locking(store, &four, &["dir/sub/x"]);
+        wait_until_waiting(store, &four);
+        waiting.kill().expect("it is killed");
+        waiting.wait().expect("it is dead");
+        loop {
+            let status = store.call(["status", &four.id, "--json"]).expect(0);
+            if status.text().contains("\"locks\":[]") {
+                break;
+            }
+        }
+        store.call(["abort", "--all"]).expect(0);
+        store.assert_at_rest();
+    });
+}
+
+#[test]
+fn a_deadlock_is_found_and_told() {
+    for_each_user("lock-deadlock", |fixture| {
+        let store = &fixture.store;
+        let (older, younger) = (store.begin(), store.begin());
+        lock(store, &older, &["file"]).expect(0);
+        lock(store, &younger, &["dir"]).expect(0);
+        let waiting = start_locking(store, &older, &["dir"]);
+        wait_until_waiting(store, &older);
+        let cycle = format!(
+            "deadlock: transaction {0} waits for 'file', locked by transaction {1}, which waits \
+             for 'dir', locked by transaction {0}",
+            younger.id, older.id
+        );
+        lock(store, &younger, &["file"])
+            .expect(CONFLICT)
+            .says(&[&cycle]);
+        let json = store
+            .call(["status", &younger.id, "--json"])
+            .expect(0)
+            .text();
+        assert!(json.contains("\"path\":\"dir\""), "its locks stay: {json}");
+        store.abort(&younger).expect(0);
+        ended(waiting).expect(0);
+        store.abort(&older).expect(0);
+        store.assert_at_rest();
+    });
+}
+
+#[test]
+fn locks_end_with_a_holder_that_is_killed() {
+    for_each_user("lock-killed", |fixture| {
+        let store = &fixture.store;
+        let mut run = store.command(["run", "--", "/bin/sleep", "1000"]);
+        let mut run = piped(&mut run);
+        let holder = loop {
+            let list = store.call(["list"]).expect(0).text();
+            let last = list
+                .lines()
+                .nth(1)
+                .and_then(|line| line.split_whitespace().next());
+            if let Some(id) = last {
+                break View {
+                    id: id.to_owned(),
+                    path: fixture.base.clone(),
+                };
+            }
+        };
+        lock(store, &holder, &["file"]).expect(0);
+        let other = store.begin();
+        let waiting = start_locking(store, &other, &["file"]);
+        wait_until_waiting(store, &other);
+        run.kill().expect("it is killed");
+        run.wait().expect("it is dead");
+        ended(waiting).expect(0);
+        store.exec(&other, "echo new > file").expect(0);
+        store.commit(&other).expect(0);
+        store.assert_at_rest();
+    });
+}
+
+/// The snapshot of one that waited is old when the lock is free.
+#[test]
+fn a_lock_on_what_has_changed_is_a_conflict() {
+    let fixture = Fixture::new("lock-changed", TREE);
+    let store = &fixture.store;
+    let view = store.begin();
+    store.run("echo new > file").expect(0);
+    lock(store, &view, &["file"])
+        .expect(CONFLICT)
+        .says(&["file", "changed since"]);
+    lock(store, &view, &["--subtree", "."]).expect(CONFLICT);
+    lock(store, &view, &["dir/y"]).expect(0);
+    let json = store.call(["status", &view.id, "--json"]).expect(0).text();
+    assert!(
+        !json.contains("\"path\":\"file\""),
+        "it holds no lock: {json}"
+    );
+    store.abort(&view).expect(0);
+    store.assert_at_rest();
+}
+
+#[test]
+fn who_may_lock_follows_the_permissions() {
+    let test = "who_may_lock_follows_the_permissions";
+    let tree = "echo a > readable; chmod 644 readable; echo b > secret; chmod 600 secret
+        mkdir closed shared; echo c > closed/c; chmod 700 closed; chmod 777 shared .
+        echo d > listed; chmod 600 listed; ln -s readable link";
+    let fixture = Fixture::new("lock-rights", tree);
+    let store = &fixture.store;
+    let user = User::ordinary(fixture.scratch.path());
+    if !atomdir_testing::tools_present(test, &["setfacl"]) {
+        return;
+    }
+    atomdir_testing::shell(
+        &fixture.base,
+        &format!("setfacl -m u:{}:rw listed", user.uid),
+    );
+    store.call(["service", "start"]).expect(0);
+    let id = store.call_as(&user, ["begin"]).expect(0).text();
+    let id = id.lines().next().expect("an id").to_owned();
+    let lock = |options: &[&str]| {
+        let words = ["lock", "--no-wait", id.as_str()];
+        store.call_as(&user, words.iter().chain(options))
+    };
+    lock(&["--shared", "readable"]).expect(0);
+    lock(&["listed"]).expect(0);
+    lock(&["shared/new"]).expect(0);
+    lock(&["--subtree", "shared"]).expect(0);
+    for refused in [
+        &["--exclusive", "readable"][..],
+        &["--shared", "secret"],
+        &["--shared", "closed/c"],
+        &["--exclusive", "closed"],
+        &["closed/new"],
+    ] {
+        lock(refused).expect(NOT_PERMITTED).says(&["permission"]);
+    }
+    let status = store.call_as(&user, ["status", &id, "--json"]).expect(0);
+    assert!(!status.text().contains("secret"));
+    // Whoever locks for another's transaction is not asked at all.
+    let stranger = User::stranger(fixture.scratch.path());
+    assert_ne!(store.call_as(&stranger, ["lock", &id, "shared"]).code, 0);
+    store.call_as(&user, ["abort", &id]).expect(0);
+    store.assert_at_rest();
+}

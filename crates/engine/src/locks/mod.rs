@@ -1,0 +1,296 @@
+//! Locks on request: optimistic transactions need none, but one that holds a
+//! lock cannot lose what it covers to another one's commit.
+//!
+//! A lock is on a part of the base, and is honoured by every commit: while it
+//! is held, a commit of another transaction that changes what it covers is a
+//! conflict. Those who ask for locks wait for one another.
+//!
+//! Locks belong to the outermost of nested transactions, and end with it.
+//!
+//! A lock is granted under the commit lock, when every commit before it is in
+//! the base, and only if nothing it covers has changed since the snapshot: its
+//! holder works on what others see, and nobody's commit can come between.
+
+mod changes;
+mod resolve;
+mod table;
+mod target;
+#[cfg(test)]
+mod tests;
+
+use atomdir_disk::{Disk, Errno};
+use core::time::Duration;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+pub use table::{LockMode, Waits};
+pub(crate) use target::{Extent, Target};
+
+use self::table::{Asker, Lock, LockTable, Progress, Ticket};
+use crate::commit::CommitState;
+use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind, StoreError};
+use crate::ids::{Sequence, TransactionId};
+use crate::lock;
+use crate::store::Store;
+use crate::transaction::Transaction;
+use crate::view::Credentials;
+use crate::write_set::WriteSet;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockRequest {
+    pub mode: LockMode,
+    pub scope: LockScope,
+    /// In the view, relative to its root; granted all together.
+    pub paths: Vec<Vec<u8>>,
+}
+
+/// How much of what is at a path is locked. Where there is nothing, it is the
+/// name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockScope {
+    /// A file's contents and attributes; a directory's entries and attributes,
+    /// but nothing below them.
+    Object,
+    /// The pages of a file's contents that hold these bytes, half-open.
+    Bytes { start: u64, end: u64 },
+    /// Everything at and below the path.
+    Subtree,
+}
+
+/// A lock that is held or, if not `granted`, asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockStatus {
+    pub path: Vec<u8>,
+    pub mode: LockMode,
+    pub scope: LockScope,
+    pub granted: bool,
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    #[error("the transaction has ended")]
+    Ended,
+    #[error("cannot lock '{path}': {errno}")]
+    Path { path: String, errno: Errno },
+    /// Others hold locks, and the caller would not wait longer.
+    #[error("locked by others")]
+    Held(Vec<Waits>),
+    /// Each waits for the next, and the last for the first, which is told.
+    #[error("deadlock")]
+    Deadlock(Vec<Waits>),
+    /// The snapshot does not show what the lock would protect.
+    #[error("changed since the transaction began")]
+    Changed(Vec<Conflict>),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// How long a request may wait is its caller's to say, who has a clock.
+pub struct Patience<'a> {
+    /// After so long without a change, `goes_on` is asked.
+    pub pause: Duration,
+    pub goes_on: &'a mut dyn FnMut() -> bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Locks {
+    table: Mutex<LockTable>,
+    changed: Condvar,
+}
+
+impl Locks {
+    fn table(&self) -> MutexGuard<'_, LockTable> {
+        lock(&self.table)
+    }
+
+    /// A transaction has ended.
+    pub fn ended(&self, transaction: TransactionId) {
+        let mut table = self.table();
+        if !table.is_empty() {
+            table.release_all(transaction);
+            self.changed.notify_all();
+        }
+    }
+}
+
+impl<D: Disk> Store<D> {
+    /// Locks for a transaction, until it ends.
+    pub fn lock(
+        &self,
+        transaction: &Transaction<D>,
+        request: &LockRequest,
+        credentials: &Credentials,
+        patience: &mut Patience<'_>,
+    ) -> Result<(), LockError> {
+        self.refuse_if_poisoned()?;
+        let wanted = {
+            let mut guard = lock(&transaction.view);
+            let view = guard.as_mut().ok_or(LockError::Ended)?;
+            resolve::locks(view, request, credentials)?
+        };
+        let locks = &self.0.locks;
+        let ticket = {
+            let mut table = locks.table();
+            let holder = transaction.outermost();
+            if self.transaction(holder.id()).is_none() {
+                return Err(LockError::Ended);
+            }
+            let asker = Asker {
+                transaction: holder.id(),
+                age: holder.age(),
+            };
+            let ticket = table.ask(asker, wanted.clone());
+            // Someone may now pass a request that came before.
+            locks.changed.notify_all();
+            ticket
+        };
+        loop {
+            let state = self.lock_settled()?;
+            let mut table = locks.table();
+            match table.progress(ticket) {
+                Progress::Granted => {
+                    drop(table);
+                    return self.confirm(transaction, &wanted, &state);
+                }
+                Progress::Ended => return Err(LockError::Ended),
+                Progress::Deadlock(cycle) => {
+                    locks.changed.notify_all();
+                    return Err(LockError::Deadlock(cycle));
+                }
+                Progress::Waiting => {}
+            }
+            drop(state);
+            let waited = locks.changed.wait_timeout(table, patience.pause);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            if !(patience.goes_on)() {
+                return self.give_up(ticket);
+            }
+        }
+    }
+
+    fn give_up(&self, ticket: Ticket) -> Result<(), LockError> {
+        let mut table = self.0.locks.table();
+        let waits = table.waits_for(ticket);
+        table.withdraw(ticket);
+        self.0.locks.changed.notify_all();
+        Err(LockError::Held(waits))
+    }
+
+    /// A lock on what has changed since the snapshot would be of no use.
+    fn confirm(
+        &self,
+        transaction: &Transaction<D>,
+        locks: &[Lock],
+        state: &CommitState<D>,
+    ) -> Result<(), LockError> {
+        let changed = locks
+            .iter()
+            .filter_map(|lock| self.changed_since(lock, transaction.at));
+        let changed: Vec<(Vec<u8>, Sequence)> = changed.collect();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let mut table = self.0.locks.table();
+        table.release(transaction.outermost().id(), |held| {
+            locks
+                .iter()
+                .any(|lock| lock.path == held.path && lock.target.extent == held.target.extent)
+        });
+        self.0.locks.changed.notify_all();
+        let conflicts = changed.into_iter().map(|(path, by)| Conflict {
+            path,
+            what: ConflictKind::ChangedBeforeLock,
+            by: crate::commit::describe(&state.summaries(&self.0.core).unwrap_or_default(), by),
+        });
+        Err(LockError::Changed(conflicts.collect()))
+    }
+
+    /// The newest commit after `at` that changed what a lock covers.
+    fn changed_since(&self, lock: &Lock, at: Sequence) -> Option<(Vec<u8>, Sequence)> {
+        let Target { base, extent } = &lock.target;
+        let mut newest = changes::newest(base, extent);
+        if *extent == Extent::Subtree {
+            let retained: Vec<_> = crate::lock(&self.0.retained).values().cloned().collect();
+            for below in retained {
+                let target = Target {
+                    base: below,
+                    extent: Extent::Object,
+                };
+                if target.is_below(base) {
+                    newest = newest.max(changes::newest(&target.base, &target.extent));
+                }
+            }
+        }
+        newest
+            .filter(|changed| *changed > at)
+            .map(|changed| (lock.path.clone(), changed))
+    }
+
+    /// Ends locks of a transaction on these paths, or all of them; returns how
+    /// many there were.
+    pub fn unlock(&self, transaction: &Transaction<D>, paths: Option<&[Vec<u8>]>) -> u64 {
+        let mut table = self.0.locks.table();
+        let released = table.release(transaction.outermost().id(), |lock| {
+            paths.is_none_or(|paths| paths.contains(&lock.path))
+        });
+        self.0.locks.changed.notify_all();
+        released
+    }
+
+    /// The locks a transaction holds, and those it waits for, by path.
+    pub fn locks(&self, transaction: &Transaction<D>) -> Vec<LockStatus> {
+        let transaction = transaction.outermost().id();
+        let table = self.0.locks.table();
+        let status = |lock: Lock, granted| LockStatus {
+            scope: resolve::scope(&lock.target.extent),
+            path: lock.path,
+            mode: lock.mode,
+            granted,
+        };
+        let held = table.held_by(transaction).into_iter();
+        let awaited = table.awaited_by(transaction).into_iter();
+        let mut all: Vec<LockStatus> = held
+            .map(|lock| status(lock, true))
+            .chain(awaited.map(|lock| status(lock, false)))
+            .collect();
+        all.sort_by(|a, b| a.path.cmp(&b.path));
+        all
+    }
+
+    /// A commit is refused while others have locked what it changes.
+    pub(crate) fn refuse_locked(
+        &self,
+        transaction: &Transaction<D>,
+        set: &WriteSet,
+    ) -> Result<(), CommitError> {
+        let held = {
+            let table = self.0.locks.table();
+            if table.is_empty() {
+                return Ok(());
+            }
+            table.forbid(transaction.id(), &changes::of(set))
+        };
+        let mut conflicts: Vec<Conflict> = held
+            .into_iter()
+            .map(|waits| Conflict {
+                path: waits.path,
+                what: ConflictKind::Locked,
+                by: self.open_transaction(waits.holder),
+            })
+            .collect();
+        if conflicts.is_empty() {
+            return Ok(());
+        }
+        conflicts.sort_by(|a, b| a.path.cmp(&b.path));
+        conflicts.dedup();
+        Err(CommitError::Conflict(conflicts))
+    }
+
+    pub(crate) fn open_transaction(&self, id: TransactionId) -> ChangedBy {
+        let open = self.transaction(id);
+        ChangedBy::Open {
+            transaction: id,
+            label: open.map_or_else(Vec::new, |open| open.label().to_vec()),
+        }
+    }
+}

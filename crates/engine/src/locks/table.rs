@@ -1,0 +1,361 @@
+//! Who holds which lock, and who waits for which.
+//!
+//! Invariants
+//! 1. Locks that overlap, of which one is exclusive, have the same holder.
+//! 2. A request is granted whole or not at all.
+//! 3. Requests that conflict are granted in the order they came, unless one
+//!    that came later would then wait for itself: fairness makes no deadlock.
+//! 4. Of each cycle of transactions that wait for one another, the youngest is
+//!    told; an age is what it was at the first of several tries, so that who
+//!    tries again becomes the oldest in the end.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::target::{Extent, Target, above};
+use crate::ids::TransactionId;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockMode {
+    Shared,
+    Exclusive,
+}
+
+/// One part of what is locked together.
+#[derive(Clone)]
+pub(crate) struct Lock {
+    pub target: Target,
+    pub mode: LockMode,
+    /// As it was asked for.
+    pub path: Vec<u8>,
+}
+
+impl Lock {
+    fn conflicts_with(&self, other: &Lock) -> bool {
+        let both_shared = self.mode == LockMode::Shared && other.mode == LockMode::Shared;
+        !both_shared && self.target.overlaps(&other.target)
+    }
+}
+
+/// Who asks. The lower the age, the older.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Asker {
+    pub transaction: TransactionId,
+    pub age: TransactionId,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ticket(u64);
+
+/// `transaction` waits for `path`, which `holder` has locked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waits {
+    pub transaction: TransactionId,
+    pub path: Vec<u8>,
+    pub holder: TransactionId,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Granted,
+    Waiting,
+    /// Chosen to fail: the cycle, beginning with the one that is told.
+    Deadlock(Vec<Waits>),
+    /// The transaction has ended.
+    Ended,
+}
+
+struct Request {
+    asker: Asker,
+    locks: Vec<Lock>,
+    deadlock: Option<Vec<Waits>>,
+}
+
+#[derive(Default)]
+pub(crate) struct LockTable {
+    /// By the serial of the object locked.
+    held: HashMap<u64, Vec<(TransactionId, Lock)>>,
+    /// In the order they came.
+    waiting: BTreeMap<Ticket, Request>,
+    next_ticket: u64,
+}
+
+impl LockTable {
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Asks for locks; [`LockTable::progress`] tells what comes of it.
+    pub fn ask(&mut self, asker: Asker, locks: Vec<Lock>) -> Ticket {
+        self.next_ticket += 1;
+        let ticket = Ticket(self.next_ticket);
+        let request = Request {
+            asker,
+            locks,
+            deadlock: None,
+        };
+        self.waiting.insert(ticket, request);
+        ticket
+    }
+
+    /// To be asked again whenever the table has changed.
+    pub fn progress(&mut self, ticket: Ticket) -> Progress {
+        let Some(request) = self.waiting.get(&ticket) else {
+            return Progress::Ended;
+        };
+        if let Some(cycle) = request.deadlock.clone() {
+            self.waiting.remove(&ticket);
+            return Progress::Deadlock(cycle);
+        }
+        if self.holders_of(request).is_empty() {
+            if self.must_queue(ticket, request) {
+                return Progress::Waiting;
+            }
+            if let Some(request) = self.waiting.remove(&ticket) {
+                self.grant(request);
+            }
+            return Progress::Granted;
+        }
+        let Some(cycle) = self.cycle(request.asker.transaction) else {
+            return Progress::Waiting;
+        };
+        self.choose(ticket, &cycle)
+    }
+
+    /// The request is given up.
+    pub fn withdraw(&mut self, ticket: Ticket) {
+        self.waiting.remove(&ticket);
+    }
+
+    /// What a waiting request waits for: each holder once.
+    pub fn waits_for(&self, ticket: Ticket) -> Vec<Waits> {
+        let request = self.waiting.get(&ticket);
+        request.map_or_else(Vec::new, |request| self.holders_of(request))
+    }
+
+    /// Locks of others that forbid `transaction` to change what the targets say.
+    pub fn forbid(&self, transaction: TransactionId, changes: &[Target]) -> Vec<Waits> {
+        if self.held.is_empty() {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        for target in changes {
+            let lock = Lock {
+                target: target.clone(),
+                mode: LockMode::Exclusive,
+                path: Vec::new(),
+            };
+            self.conflicts_of(transaction, &lock, &mut found);
+        }
+        found
+    }
+
+    /// Ends the locks and requests of a transaction.
+    pub fn release_all(&mut self, transaction: TransactionId) -> u64 {
+        self.waiting
+            .retain(|_, request| request.asker.transaction != transaction);
+        self.release(transaction, |_| true)
+    }
+
+    /// Ends some of its locks; returns how many.
+    pub fn release(&mut self, transaction: TransactionId, wanted: impl Fn(&Lock) -> bool) -> u64 {
+        let mut released = 0;
+        self.held.retain(|_, locks| {
+            let before = locks.len();
+            locks.retain(|(holder, lock)| *holder != transaction || !wanted(lock));
+            released += (before - locks.len()) as u64;
+            !locks.is_empty()
+        });
+        released
+    }
+
+    pub fn held_by(&self, transaction: TransactionId) -> Vec<Lock> {
+        let all = self.held.values().flatten();
+        let own = all.filter(|(holder, _)| *holder == transaction);
+        own.map(|(_, lock)| lock.clone()).collect()
+    }
+
+    pub fn awaited_by(&self, transaction: TransactionId) -> Vec<Lock> {
+        let own = self
+            .waiting
+            .values()
+            .filter(|request| request.asker.transaction == transaction);
+        own.flat_map(|request| request.locks.clone()).collect()
+    }
+
+    fn grant(&mut self, request: Request) {
+        let holder = request.asker.transaction;
+        for lock in request.locks {
+            let locks = self.held.entry(lock.target.base.serial).or_default();
+            let is_known = |(of, known): &(TransactionId, Lock)| {
+                *of == holder
+                    && known.target.extent == lock.target.extent
+                    && (known.mode == lock.mode || known.mode == LockMode::Exclusive)
+            };
+            if locks.iter().any(is_known) {
+                continue;
+            }
+            // An exclusive lock takes the place of the shared one.
+            locks.retain(|(of, known)| *of != holder || known.target.extent != lock.target.extent);
+            locks.push((holder, lock));
+        }
+    }
+
+    fn holders_of(&self, request: &Request) -> Vec<Waits> {
+        let mut found = Vec::new();
+        for lock in &request.locks {
+            self.conflicts_of(request.asker.transaction, lock, &mut found);
+        }
+        let mut seen = HashSet::new();
+        found.retain(|waits| seen.insert(waits.holder));
+        found
+    }
+
+    /// Locks of others that conflict with a lock: those on its object, those
+    /// on whole subtrees above it, and if it is one itself, those below it.
+    fn conflicts_of(&self, transaction: TransactionId, lock: &Lock, found: &mut Vec<Waits>) {
+        let mut look_at = |(holder, held): &(TransactionId, Lock)| {
+            if *holder != transaction && held.conflicts_with(lock) {
+                found.push(Waits {
+                    transaction,
+                    path: held.path.clone(),
+                    holder: *holder,
+                });
+            }
+        };
+        if lock.target.extent == Extent::Subtree {
+            self.held.values().flatten().for_each(look_at);
+            return;
+        }
+        let base = &lock.target.base;
+        for at in std::iter::once(base.clone()).chain(above(base)) {
+            self.held
+                .get(&at.serial)
+                .into_iter()
+                .flatten()
+                .for_each(&mut look_at);
+        }
+    }
+
+    /// Whether an earlier request has to be granted first.
+    fn must_queue(&self, ticket: Ticket, request: &Request) -> bool {
+        let asker = request.asker.transaction;
+        self.earlier_than(ticket, request)
+            .any(|earlier| self.path_of_waits(earlier, asker, true).is_none())
+    }
+
+    /// Who asked earlier for what conflicts, and waits still.
+    fn earlier_than<'a>(
+        &'a self,
+        ticket: Ticket,
+        request: &'a Request,
+    ) -> impl Iterator<Item = TransactionId> + 'a {
+        let asker = request.asker.transaction;
+        let earlier = self.waiting.range(..ticket).map(|(_, earlier)| earlier);
+        let conflicts = move |earlier: &&Request| {
+            let conflicts = |lock: &Lock| earlier.locks.iter().any(|e| e.conflicts_with(lock));
+            earlier.asker.transaction != asker
+                && earlier.deadlock.is_none()
+                && request.locks.iter().any(conflicts)
+        };
+        earlier
+            .filter(conflicts)
+            .map(|earlier| earlier.asker.transaction)
+    }
+
+    /// How a transaction waits for itself by what others hold.
+    fn cycle(&self, transaction: TransactionId) -> Option<Vec<Waits>> {
+        self.path_of_waits(transaction, transaction, false)
+    }
+
+    /// How `from` waits for `to`, if it does: one step at least. A request that
+    /// no holder keeps waiting may wait for its turn.
+    fn path_of_waits(
+        &self,
+        from: TransactionId,
+        to: TransactionId,
+        with_turns: bool,
+    ) -> Option<Vec<Waits>> {
+        let mut reached_by: HashMap<TransactionId, Waits> = HashMap::new();
+        let mut open = vec![from];
+        while let Some(at) = open.pop() {
+            for waits in self.all_waits(at, with_turns) {
+                let holder = waits.holder;
+                if reached_by.contains_key(&holder) {
+                    continue;
+                }
+                reached_by.insert(holder, waits);
+                if holder == to {
+                    return Some(trace(&reached_by, from, to));
+                }
+                open.push(holder);
+            }
+        }
+        None
+    }
+
+    fn all_waits(&self, transaction: TransactionId, with_turns: bool) -> Vec<Waits> {
+        let mut all = Vec::new();
+        for (ticket, request) in &self.waiting {
+            if request.asker.transaction != transaction || request.deadlock.is_some() {
+                continue;
+            }
+            let holders = self.holders_of(request);
+            if holders.is_empty() && with_turns {
+                let turns = self.earlier_than(*ticket, request);
+                all.extend(turns.map(|holder| Waits {
+                    transaction,
+                    path: Vec::new(),
+                    holder,
+                }));
+            }
+            all.extend(holders);
+        }
+        all
+    }
+
+    /// The youngest of a cycle is chosen to fail.
+    fn choose(&mut self, ticket: Ticket, cycle: &[Waits]) -> Progress {
+        let in_cycle: HashSet<TransactionId> = cycle.iter().map(|one| one.transaction).collect();
+        let asks = self
+            .waiting
+            .iter()
+            .filter(|(_, request)| in_cycle.contains(&request.asker.transaction));
+        let youngest = asks.max_by_key(|(ticket, request)| (request.asker.age, **ticket));
+        let Some((&chosen, request)) = youngest else {
+            return Progress::Waiting;
+        };
+        let chosen_transaction = request.asker.transaction;
+        let first = cycle
+            .iter()
+            .position(|waits| waits.transaction == chosen_transaction);
+        let mut cycle = cycle.to_vec();
+        cycle.rotate_left(first.unwrap_or(0));
+        if chosen_transaction == self.waiting[&ticket].asker.transaction {
+            self.waiting.remove(&ticket);
+            return Progress::Deadlock(cycle);
+        }
+        if let Some(request) = self.waiting.get_mut(&chosen) {
+            request.deadlock = Some(cycle);
+        }
+        Progress::Waiting
+    }
+}
+
+/// The steps that led from one to the other.
+fn trace(
+    reached_by: &HashMap<TransactionId, Waits>,
+    from: TransactionId,
+    to: TransactionId,
+) -> Vec<Waits> {
+    let mut steps = Vec::new();
+    let mut at = to;
+    while let Some(waits) = reached_by.get(&at) {
+        steps.push(waits.clone());
+        at = waits.transaction;
+        if at == from {
+            break;
+        }
+    }
+    steps.reverse();
+    steps
+}

@@ -1,0 +1,67 @@
+//! What a lock covers, and what a commit changes: a part of a base object.
+
+use std::sync::Arc;
+
+use atomdir_disk::Name;
+
+use crate::base::{Base, Place};
+
+/// A part of an object of the base.
+#[derive(Clone)]
+pub(crate) struct Target {
+    pub base: Arc<Base>,
+    pub extent: Extent,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// Page numbers of a file's contents, half-open.
+    Pages(u64, u64),
+    /// Mode, owner, times, extended attributes. Never locked alone.
+    Attributes,
+    /// One entry of a directory, whether or not there is one of that name.
+    Entry(Name),
+    /// All of the object itself: a file's contents, a directory's entries, and
+    /// the attributes.
+    Object,
+    /// The object and whatever is below it. A commit that moves or removes an
+    /// object changes this of it.
+    Subtree,
+}
+
+impl Target {
+    pub fn overlaps(&self, other: &Target) -> bool {
+        if self.base.serial == other.base.serial {
+            return self.extent.overlaps(&other.extent);
+        }
+        let covers =
+            |one: &Target, two: &Target| one.extent == Extent::Subtree && two.is_below(&one.base);
+        covers(self, other) || covers(other, self)
+    }
+
+    /// Whether the object lies below a directory of the base, as it is now.
+    pub fn is_below(&self, directory: &Base) -> bool {
+        above(&self.base).any(|above| above.serial == directory.serial)
+    }
+}
+
+impl Extent {
+    fn overlaps(&self, other: &Extent) -> bool {
+        match (self, other) {
+            (Extent::Pages(start, end), Extent::Pages(from, until)) => start < until && from < end,
+            (Extent::Entry(name), Extent::Entry(other)) => name == other,
+            (Extent::Attributes, Extent::Pages(..) | Extent::Entry(_))
+            | (Extent::Pages(..) | Extent::Entry(_), Extent::Attributes) => false,
+            _ => true,
+        }
+    }
+}
+
+/// The directories above an object, nearest first.
+pub(crate) fn above(base: &Arc<Base>) -> impl Iterator<Item = Arc<Base>> + use<> {
+    let parent = |base: &Arc<Base>| match &base.state().place {
+        Place::Entry { parent, .. } => Some(parent.clone()),
+        Place::Root | Place::Limbo(_) | Place::Held => None,
+    };
+    std::iter::successors(parent(base), parent)
+}

@@ -1,0 +1,48 @@
+//! Whether a user may do something to an object, by its mode and its access
+//! list as the view has them. The kernel asks this for all that goes through a
+//! view; here it is asked for what does not.
+
+use atomdir_disk::{Disk, Errno, Result};
+
+use super::View;
+use super::acl::{self, AccessControlList};
+use crate::ids::NodeId;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credentials {
+    pub user: u32,
+    pub groups: Vec<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Permission {
+    Read = 4,
+    Write = 2,
+    Search = 1,
+}
+
+impl<D: Disk> View<D> {
+    /// `EACCES` if the user may not.
+    pub fn require(
+        &mut self,
+        id: NodeId,
+        credentials: &Credentials,
+        permission: Permission,
+    ) -> Result<()> {
+        if credentials.user == 0 {
+            return Ok(());
+        }
+        let attributes = self.attributes(id)?;
+        let list = match self.xattr(id, acl::ACCESS) {
+            Ok(bytes) => AccessControlList::decode(&bytes)?,
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => AccessControlList::of_mode(attributes.mode),
+            Err(error) => return Err(error),
+        };
+        let allowed = list.permissions(attributes.owner, credentials);
+        if allowed & permission as u32 != 0 {
+            Ok(())
+        } else {
+            Err(Errno::ACCESS)
+        }
+    }
+}

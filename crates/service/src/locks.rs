@@ -1,0 +1,190 @@
+//! Locks: asked for as the peer, waited for as long as the peer is there.
+
+use crate::connection::Connection;
+use crate::convert;
+use crate::permissions::no_such_transaction;
+use crate::replies::{Unanswered, conflict_length, send_parts};
+use crate::service::Service;
+use crate::transactions::{OpenTransaction, Transaction};
+use atomdir_engine as engine;
+use atomdir_protocol::{
+    Answer, ChangedBy, Conflict, Failure, FailureKind, LockMode, LockRequest, LockScope,
+    LockStatus, Reply, TransactionId,
+};
+use rustix::io::Errno;
+use std::time::{Duration, Instant};
+
+/// How long a client that has gone may still be waited for.
+const PAUSE: Duration = Duration::from_millis(50);
+
+pub(crate) fn lock(
+    service: &Service,
+    connection: &Connection,
+    request: LockRequest,
+) -> Result<Answer, Unanswered> {
+    let peer = &connection.peer;
+    let one = service.transactions.find(request.transaction, peer)?;
+    let deadline = request
+        .wait_ms
+        .and_then(|wait| Instant::now().checked_add(Duration::from_millis(wait)));
+    let mut goes_on = || {
+        let in_time = deadline.is_none_or(|deadline| Instant::now() < deadline);
+        in_time && !connection.stream.is_hung_up()
+    };
+    let wanted = engine::LockRequest {
+        mode: mode_to_engine(request.mode),
+        scope: scope_to_engine(request.scope),
+        paths: request.paths,
+    };
+    let credentials = engine::Credentials {
+        user: peer.user,
+        groups: peer.groups.clone(),
+    };
+    let mut patience = engine::Patience {
+        pause: PAUSE,
+        goes_on: &mut goes_on,
+    };
+    let locked = service
+        .store
+        .lock(&one.transaction, &wanted, &credentials, &mut patience);
+    match locked {
+        Ok(()) => Ok(Answer::Nothing),
+        Err(error) => Err(refuse(connection, &one, error)),
+    }
+}
+
+/// Tells what stands in the way part by part, then in words.
+fn refuse(connection: &Connection, one: &OpenTransaction, error: engine::LockError) -> Unanswered {
+    let id = one.id();
+    let (conflicts, message) = match error {
+        engine::LockError::Held(waits) => {
+            let message = match waits.first() {
+                Some(first) => format!(
+                    "{} is locked by transaction {}",
+                    quoted(&first.path),
+                    first.holder
+                ),
+                None => "others have asked for these locks before".to_owned(),
+            };
+            (waits.iter().map(held).collect(), message)
+        }
+        engine::LockError::Deadlock(cycle) => (cycle.iter().map(step).collect(), tell(&cycle)),
+        engine::LockError::Changed(conflicts) => {
+            let visible = connection.peer.may_administer();
+            let conflicts: Vec<Conflict> = conflicts
+                .into_iter()
+                .map(|one| convert::conflict(one, visible))
+                .collect();
+            let message = format!(
+                "what is to be locked was changed since transaction {id} began; it is still open"
+            );
+            (conflicts, message)
+        }
+        engine::LockError::Ended => return no_such_transaction(id).into(),
+        engine::LockError::Path { path, errno } => return bad_path(&path, errno).into(),
+        engine::LockError::Store(error) => return convert::store_failure(&error).into(),
+        error => return Failure::new(FailureKind::Internal, error.to_string()).into(),
+    };
+    let parts = send_parts(
+        &connection.stream,
+        conflicts,
+        conflict_length,
+        Reply::Conflicts,
+    );
+    if let Err(lost) = parts {
+        return lost;
+    }
+    Failure::new(FailureKind::Conflict, message)
+        .with_hint(format!(
+            "`atomdir abort {id}` gives it up, and its locks; then begin anew"
+        ))
+        .into()
+}
+
+fn held(waits: &engine::Waits) -> Conflict {
+    Conflict {
+        path: waits.path.clone(),
+        what: "it is locked".to_owned(),
+        by: ChangedBy::Open {
+            transaction: TransactionId(waits.holder.0),
+            label: Vec::new(),
+        },
+    }
+}
+
+fn step(waits: &engine::Waits) -> Conflict {
+    Conflict {
+        what: format!("transaction {} waits for it; locked", waits.transaction),
+        ..held(waits)
+    }
+}
+
+fn tell(cycle: &[engine::Waits]) -> String {
+    let steps: Vec<String> = cycle
+        .iter()
+        .map(|waits| {
+            let path = quoted(&waits.path);
+            format!("waits for {path}, locked by transaction {}", waits.holder)
+        })
+        .collect();
+    let first = cycle.first().map_or(0, |first| first.transaction.0);
+    format!("deadlock: transaction {first} {}", steps.join(", which "))
+}
+
+fn bad_path(path: &str, errno: Errno) -> Failure {
+    let path = quoted(path.as_bytes());
+    let (kind, message) = match errno {
+        Errno::ACCESS | Errno::PERM => (
+            FailureKind::NotPermitted,
+            format!(
+                "no permission to lock {path}: a shared lock needs the right to read it, an exclusive one the right to write it"
+            ),
+        ),
+        errno => (
+            FailureKind::BadRequest,
+            format!("cannot lock {path}: {errno}"),
+        ),
+    };
+    Failure::new(kind, message)
+}
+
+fn quoted(path: &[u8]) -> String {
+    match path {
+        b"" => "the store's root".to_owned(),
+        path => format!("'{}'", String::from_utf8_lossy(path).escape_debug()),
+    }
+}
+
+pub(crate) fn status(service: &Service, transaction: &Transaction) -> Vec<LockStatus> {
+    let locks = service.store.locks(transaction).into_iter();
+    locks
+        .map(|lock| LockStatus {
+            path: lock.path,
+            mode: match lock.mode {
+                engine::LockMode::Shared => LockMode::Shared,
+                engine::LockMode::Exclusive => LockMode::Exclusive,
+            },
+            scope: match lock.scope {
+                engine::LockScope::Object => LockScope::Object,
+                engine::LockScope::Bytes { start, end } => LockScope::Bytes { start, end },
+                engine::LockScope::Subtree => LockScope::Subtree,
+            },
+            granted: lock.granted,
+        })
+        .collect()
+}
+
+fn mode_to_engine(mode: LockMode) -> engine::LockMode {
+    match mode {
+        LockMode::Shared => engine::LockMode::Shared,
+        LockMode::Exclusive => engine::LockMode::Exclusive,
+    }
+}
+
+fn scope_to_engine(scope: LockScope) -> engine::LockScope {
+    match scope {
+        LockScope::Object => engine::LockScope::Object,
+        LockScope::Bytes { start, end } => engine::LockScope::Bytes { start, end },
+        LockScope::Subtree => engine::LockScope::Subtree,
+    }
+}
