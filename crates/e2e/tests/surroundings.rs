@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use atomdir_testing::exit_code::{
-    CANNOT_CREATE, CONFIGURATION, CONFLICT, INPUT_OUTPUT, NO_SUCH, NOT_PERMITTED,
+    CANNOT_CREATE, CONFIGURATION, INPUT_OUTPUT, NO_SUCH, NOT_PERMITTED,
 };
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
@@ -353,10 +353,30 @@ fn the_base_deleted_outside() {
         .expect(0);
     fs::remove_dir_all(&fixture.base).expect("removed");
     let outcome = store.commit(&view);
-    outcome.expect_one_of(&[NO_SUCH, INPUT_OUTPUT, CONFLICT]);
+    outcome
+        .expect_one_of(&[INPUT_OUTPUT])
+        .says(&["was removed"]);
     assert!(!fixture.base.exists(), "nothing grew back");
     let outcome = store.call(["list"]);
     outcome
         .expect_one_of(&[NO_SUCH, INPUT_OUTPUT])
         .says(&[text(&fixture.base)]);
+}
+
+/// A directory's link count tells how many directories are in it.
+#[test]
+fn the_root_of_a_view_counts_what_it_shows() {
+    let fixture = Fixture::new("root-links", "mkdir a b");
+    let plain = fixture.scratch.join("plain");
+    shell(
+        fixture.scratch.path(),
+        "mkdir plain plain/a plain/b plain/c",
+    );
+    let links = std::os::unix::fs::MetadataExt::nlink(&fs::metadata(&plain).expect("made"));
+    let script = format!("mkdir c && test $(stat -c %h .) = {links}");
+    fixture.store.run(&script).expect(0);
+    fixture
+        .store
+        .run(&format!("test $(stat -c %h .) = {links}"))
+        .expect(0);
 }

@@ -91,6 +91,9 @@ impl<D: Disk> Store<D> {
         if let Some(nested) = view.nested() {
             return Err(CommitError::Nested { nested });
         }
+        if self.is_removed() {
+            return Err(StoreError::Removed.into());
+        }
         view.release_savepoints();
         let mut set = prepare(view, &mut meter)?;
         let changes = set.summary.len() as u64;

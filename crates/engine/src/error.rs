@@ -33,6 +33,8 @@ pub enum StoreError {
         path: String,
         reason: String,
     },
+    #[error("the store's directory was removed, so nothing can be committed to it")]
+    Removed,
     #[error("the file system has the store mounted read-only")]
     ReadOnly,
     #[error(

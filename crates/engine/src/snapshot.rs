@@ -104,14 +104,19 @@ impl<D: Disk> Snapshot<'_, D> {
 
     pub fn stat(&self, base: &Arc<Base>) -> Result<Stat> {
         let present = self.core.stat_now(base);
-        match self.old_stat(base) {
-            Some(stat) => Ok(stat),
+        let mut stat = match self.old_stat(base) {
+            Some(stat) => stat,
             None => present.or_else(|_| {
                 self.core.wait_for_apply();
                 self.old_stat(base)
                     .map_or_else(|| self.core.stat_now(base), Ok)
-            }),
+            })?,
+        };
+        // The hidden directory's own `..`, where the file system counts those.
+        if base.serial == 0 && self.core.hidden.is_some() && stat.links > 2 {
+            stat.links -= 1;
         }
+        Ok(stat)
     }
 
     /// Every entry, in no particular order.

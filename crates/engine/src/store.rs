@@ -298,6 +298,13 @@ impl<D: Disk> Store<D> {
         }
     }
 
+    /// Whether the store's directory has been removed under us.
+    pub fn is_removed(&self) -> bool {
+        let core = &self.0.core;
+        let has_gone = |handle| matches!(core.disk.stat(handle), Ok(stat) if stat.links == 0);
+        has_gone(&core.root) || has_gone(&core.control.directory)
+    }
+
     pub(crate) fn poison(&self, reason: String) -> StoreError {
         tracing::error!(reason, "the store refuses changes until it is recovered");
         let reason = lock(&self.0.poisoned).get_or_insert(reason).clone();

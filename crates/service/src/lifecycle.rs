@@ -32,6 +32,8 @@ const END_PATIENCE: Duration = Duration::from_secs(1);
 const FIRST_CLIENT_TIME: Duration = Duration::from_secs(10);
 /// Before trying again what failed for want of descriptors or of the start lock.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// While something is open: that the store was removed is told by nobody.
+const LOOK_PAUSE_MIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]
 pub struct ServiceOptions {
@@ -153,10 +155,11 @@ impl Running {
     fn serve(self, idle_time: Duration) {
         let mut idle = Some(Idle::new(idle_time.max(FIRST_CLIENT_TIME)));
         loop {
-            let time_left = idle.as_ref().map(Idle::time_left);
+            let look_pause = idle_time.max(LOOK_PAUSE_MIN);
+            let time_left = idle.as_ref().map_or(look_pause, Idle::time_left);
             if self.wait(time_left) == Wake::Signal || self.service.stop.is_requested() {
-                let start_lock = self.try_start_lock();
-                return self.end(start_lock);
+                let start_lock = StartLock::try_take(&self.directories.control);
+                return self.end(start_lock.ok().flatten());
             }
             self.service.latch.clear();
             self.accept_all();
@@ -168,31 +171,33 @@ impl Running {
             if !idle.time_left().is_zero() {
                 continue;
             }
-            if let Some(start_lock) = self.try_start_lock() {
-                // One that came before the lock was had must not be turned away.
-                self.accept_all();
-                if !self.is_used() {
-                    return self.end(Some(start_lock));
+            match StartLock::try_take(&self.directories.control) {
+                Ok(Some(start_lock)) => {
+                    // One that came before the lock was had must not be turned away.
+                    self.accept_all();
+                    if !self.is_used() {
+                        return self.end(Some(start_lock));
+                    }
                 }
-            } else {
                 // A starter is about to connect, or to give up.
-                idle.extend(RETRY_PAUSE);
+                Ok(None) => idle.extend(RETRY_PAUSE),
+                Err(errno) => {
+                    // Nobody can start another where the control directory has gone.
+                    tracing::warn!("ending without the start lock: {errno}");
+                    return self.end(None);
+                }
             }
         }
     }
 
     fn is_used(&self) -> bool {
-        self.service.connections.count() > 0 || self.service.transactions.count() > 0
+        let service = &self.service;
+        let keeps_transactions = service.transactions.count() > 0 && !service.store.is_removed();
+        service.connections.count() > 0 || keeps_transactions
     }
 
-    fn try_start_lock(&self) -> Option<StartLock> {
-        StartLock::try_take(&self.directories.control)
-            .ok()
-            .flatten()
-    }
-
-    fn wait(&self, time_max: Option<Duration>) -> Wake {
-        let time_max = time_max.and_then(|time| Timespec::try_from(time).ok());
+    fn wait(&self, time_max: Duration) -> Wake {
+        let time_max = Timespec::try_from(time_max).ok();
         let mut polled = [
             PollFd::new(&self.listener, PollFlags::IN),
             PollFd::new(&self.service.latch, PollFlags::IN),

@@ -2,10 +2,14 @@
 //! only the service's user can change.
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, Stat, StatxAttributes, StatxFlags, lstat, mkdir, statx,
+    AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, Stat, Statx, StatxAttributes,
+    StatxFlags, flock, lstat, mkdir, open, statx,
 };
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -27,16 +31,50 @@ pub(crate) fn choose(user: u32, control: &Stat) -> PathBuf {
     parent(user).join(format!("{:x}-{:x}", control.st_dev, control.st_ino))
 }
 
-/// Makes the place, with nothing mounted on it.
-pub(crate) fn prepare(place: &Path, user: u32) -> Result<(), MountpointError> {
-    let Some(parent) = place.parent() else {
-        return Ok(());
-    };
+/// Makes the place, with nothing mounted on it. It stays at least as long as
+/// what is returned.
+pub(crate) fn prepare(place: &Path, user: u32) -> Result<OwnedFd, MountpointError> {
+    let parent = parent(user);
     // Others pass through root's to reach their views; a user's is their own.
     let mode = if user == 0 { 0o711 } else { 0o700 };
-    make(parent, mode, user)?;
+    make(&parent, mode, user)?;
+    let lock = lock(&parent, FlockOperation::LockShared).map_err(|errno| {
+        let path = parent.clone();
+        MountpointError::Make { path, errno }
+    })?;
     clear(place)?;
-    make(place, mode, user)
+    make(place, mode, user)?;
+    Ok(lock)
+}
+
+/// Takes away what other services of this user left behind when they were
+/// killed; what cannot be taken away is in use.
+pub(crate) fn sweep(user: u32) {
+    let parent = parent(user);
+    let Ok(held) = lock(&parent, FlockOperation::NonBlockingLockExclusive) else {
+        return;
+    };
+    let Ok(entries) = Dir::read_from(&held) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        let place = parent.join(OsStr::from_bytes(name));
+        if is_dead(&place) {
+            let _ = clear(&place);
+        }
+        remove(&place);
+    }
+}
+
+fn lock(parent: &Path, how: FlockOperation) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = open(parent, flags, Mode::empty())?;
+    rustix::io::retry_on_intr(|| flock(&directory, how))?;
+    Ok(directory)
 }
 
 /// Takes away what a service of this store that was killed left mounted.
@@ -93,14 +131,21 @@ fn is_private(stat: &Stat, user: u32) -> bool {
         && stat.st_mode & 0o022 == 0
 }
 
-/// Also of a mount whose service is dead, which answers nothing but this.
 fn is_mounted(place: &Path) -> bool {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    match statx(CWD, place, flags, StatxFlags::empty()) {
+    match look(place) {
         Ok(found) => found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
-        Err(Errno::NOTCONN | Errno::CONNABORTED) => true,
-        Err(_) => false,
+        Err(_) => is_dead(place),
     }
+}
+
+/// A mount whose service is dead answers nothing but this.
+fn is_dead(place: &Path) -> bool {
+    matches!(look(place), Err(Errno::NOTCONN | Errno::CONNABORTED))
+}
+
+fn look(place: &Path) -> Result<Statx, Errno> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    statx(CWD, place, flags, StatxFlags::empty())
 }
 
 fn unmount(place: &Path) -> Result<(), Errno> {

@@ -29,6 +29,7 @@ pub(crate) struct Views {
 
 impl Views {
     pub(crate) fn new(store: &Path, user: u32, control: &Stat) -> Views {
+        mountpoint::sweep(user);
         let place = mountpoint::choose(user, control);
         if let Err(error) = mountpoint::clear(&place) {
             // Mounting will say so to whoever needs it.
@@ -74,7 +75,7 @@ impl Views {
     }
 
     fn make(&self) -> Result<Session, Failure> {
-        mountpoint::prepare(&self.place, self.user)
+        let _stays = mountpoint::prepare(&self.place, self.user)
             .map_err(|error| Failure::new(FailureKind::NoViews, error.to_string()))?;
         let options = MountOptions {
             source: self.store.to_string_lossy().into_owned(),

@@ -216,3 +216,30 @@ fn requests_about_nothing_say_so() {
     connection.sync().unwrap();
     connection.checkpoint().unwrap();
 }
+
+#[test]
+fn a_service_whose_store_was_deleted_ends() {
+    let store = TestStore::new(0);
+    let mut connection = store.connect();
+    let transaction = connection.begin(&detached()).unwrap();
+    let (_, process) = process_of(&mut connection);
+    std::fs::remove_dir_all(&store.location.root).unwrap();
+    let error = connection.commit(transaction.id, &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("was removed"), "{error}");
+    drop(connection);
+    wait_for_end(&process);
+}
+
+#[test]
+fn what_killed_services_left_is_taken_away() {
+    let store = TestStore::new(NEVER_IDLE);
+    let mut connection = store.connect();
+    let transaction = connection.begin(&detached()).unwrap();
+    let place = transaction.view_path.ancestors().nth(2).unwrap();
+    let left = place.with_file_name("0-0");
+    std::fs::create_dir(&left).unwrap();
+
+    let _next = TestStore::new(NEVER_IDLE).connect();
+    assert!(!left.exists());
+    assert!(is_mounted(place), "what is in use stays");
+}
