@@ -9,7 +9,7 @@
 //!    directories that were not listed: a file with many runs of pages read
 //!    counts as read from the first to the last.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ const RUNS_MAX: usize = 256;
 #[derive(Default)]
 pub(crate) struct ReadSet {
     /// By the object's serial.
-    objects: HashMap<u64, ObjectReads>,
+    objects: BTreeMap<u64, ObjectReads>,
 }
 
 pub(crate) struct ObjectReads {

@@ -21,10 +21,10 @@ use crate::validate::Validation;
 pub(crate) type PathOf<'a> = &'a dyn Fn(&Base) -> Vec<u8>;
 
 impl<D: Disk> Validation<'_, D> {
-    /// After the write set: a path that conflicts as written is not told twice.
+    /// After the write set: each path is told once.
     pub fn run_reads(&mut self, reads: &ReadSet, only_reads: bool, path_of: PathOf) -> Result<()> {
         let mut check = ReadCheck {
-            written: self
+            told: self
                 .conflicts
                 .iter()
                 .map(|known| known.path.clone())
@@ -44,7 +44,7 @@ impl<D: Disk> Validation<'_, D> {
 
 struct ReadCheck<'a, 'v, D: Disk> {
     validation: &'a mut Validation<'v, D>,
-    written: HashSet<Vec<u8>>,
+    told: HashSet<Vec<u8>>,
     only_reads: bool,
     path_of: PathOf<'a>,
 }
@@ -52,7 +52,7 @@ struct ReadCheck<'a, 'v, D: Disk> {
 impl<D: Disk> ReadCheck<'_, '_, D> {
     fn conflict(&mut self, path: &[u8], what: ConflictKind, by: Option<Sequence>) {
         let is_allowed = self.only_reads && by.is_some();
-        if !is_allowed && !self.written.contains(path) {
+        if !is_allowed && self.told.insert(path.to_vec()) {
             self.validation.conflict(path, what, by);
         }
     }

@@ -10,6 +10,7 @@
 mod command;
 pub mod exit_code;
 mod fixture;
+pub mod history;
 mod mounts;
 mod random;
 mod scenario;

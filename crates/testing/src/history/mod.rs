@@ -1,0 +1,123 @@
+//! What concurrent transactions read and wrote, and whether one of the levels
+//! of isolation explains it.
+//!
+//! The method is that of Adya ("Weak consistency", 1999) as Elle applies it
+//! (Kingsbury and Alvaro, VLDB 2020): values are written once, so what was read
+//! tells which transaction came before which, and a level forbids certain
+//! cycles. Here the final state is known as well, which gives the order of all
+//! versions without inference.
+
+mod cycles;
+mod graph;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+pub use graph::{Dependency, Edge};
+
+/// What transactions read and write, by number. No value is written twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// Holds one value, or none at first.
+    Register(u32),
+    /// Values are added at the end.
+    List(u32),
+    /// Values are added, in no order.
+    Set(u32),
+}
+
+/// Every operation sees what its own transaction has done before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Operation {
+    Read(Key, Vec<u64>),
+    /// Of a register: by a transaction that has read it.
+    Write(Key, u64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Committed,
+    Aborted,
+    /// The answer to the commit got lost.
+    Unknown,
+}
+
+/// A transaction as its client saw it. The moments are of one clock; a
+/// transaction that ended before another began must come before it.
+#[derive(Debug, Clone)]
+pub struct Transaction {
+    pub name: String,
+    pub operations: Vec<Operation>,
+    pub outcome: Outcome,
+    pub began: u64,
+    /// When the commit was answered.
+    pub ended: u64,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    pub transactions: Vec<Transaction>,
+    /// After all have ended.
+    pub last: BTreeMap<Key, Vec<u64>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    Snapshot,
+    Serializable,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Anomaly {
+    /// A committed transaction read what nobody committed.
+    DirtyRead {
+        reader: String,
+        key: Key,
+        value: u64,
+    },
+    /// It read a state that the key never had, or not at that point of a transaction.
+    ImpossibleRead {
+        reader: String,
+        key: Key,
+        read: Vec<u64>,
+    },
+    /// A committed write is not there at the end.
+    LostWrite {
+        writer: String,
+        key: Key,
+        value: u64,
+    },
+    /// Two committed transactions replaced the same version.
+    LostUpdate {
+        writers: [String; 2],
+        key: Key,
+    },
+    Cycle(Vec<Edge>),
+}
+
+impl fmt::Display for Anomaly {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Anomaly::Cycle(edges) => {
+                writeln!(formatter, "a cycle:")?;
+                for edge in edges {
+                    writeln!(formatter, "    {edge}")?;
+                }
+                Ok(())
+            }
+            other => write!(formatter, "{other:?}"),
+        }
+    }
+}
+
+/// The number of transactions that took part, if the level explains them all.
+pub fn check(history: &History, level: Level) -> Result<usize, Anomaly> {
+    let graph = graph::Graph::new(history)?;
+    match cycles::forbidden(&graph, level) {
+        Some(cycle) => Err(Anomaly::Cycle(cycle)),
+        None => Ok(graph.transactions()),
+    }
+}
+
+#[cfg(test)]
+mod tests;
