@@ -3,7 +3,7 @@
 use crate::process::ServiceProcess;
 use crate::start::start;
 use crate::transport::{receive_exact, send_all};
-use crate::{ConnectError, RequestError, StartService, StoreLocation};
+use crate::{ConnectError, Current, RequestError, StartService, StoreLocation};
 use atomdir_protocol::handshake::{self, HandshakeError, Verdict};
 use atomdir_protocol::{
     Answer, ChangeLine, CommitSummary, Conflict, Progress, Reply, Request, TransactionStatus, frame,
@@ -12,7 +12,7 @@ use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// How often a service may end just when a client comes before that is odd.
 const STARTS_MAX: u32 = 10;
@@ -74,6 +74,25 @@ impl Connection {
     /// Whether [`open`](Connection::open) had to start the service.
     pub fn started(&self) -> bool {
         self.started
+    }
+
+    /// From within a view, where the control directory cannot be seen.
+    pub fn open_within(current: &Current) -> Result<Connection, ConnectError> {
+        let store = &current.store;
+        let attempt = match SocketAddrUnix::new(&current.socket) {
+            Ok(address) => attempt_at(store, &address, None)?,
+            Err(_) => Attempt::NoService,
+        };
+        match attempt {
+            Attempt::Connected(socket) => Ok(Connection {
+                socket,
+                store: store.clone(),
+                started: false,
+            }),
+            Attempt::NoService => Err(ConnectError::NotReachedWithin {
+                store: store.clone(),
+            }),
+        }
     }
 
     pub(crate) fn service_process(&self) -> ServiceProcess {
@@ -162,6 +181,25 @@ fn attempt(store: &StoreLocation) -> Result<Attempt, ConnectError> {
     let owner = fstat(&control)
         .map_err(io("reading the control directory's owner"))?
         .st_uid;
+    // By descriptor: a socket's address holds no more than 107 bytes.
+    let path = format!("/proc/self/fd/{}/socket", control.as_raw_fd());
+    let address = SocketAddrUnix::new(path.as_str()).map_err(io("naming the socket"))?;
+    attempt_at(&store.root, &address, Some(owner))
+}
+
+/// `owner`: of the store, if that is known.
+fn attempt_at(
+    store: &Path,
+    address: &SocketAddrUnix,
+    owner: Option<u32>,
+) -> Result<Attempt, ConnectError> {
+    let io = |operation| {
+        move |errno| ConnectError::Io {
+            store: store.to_owned(),
+            operation,
+            errno,
+        }
+    };
     let socket = socket_with(
         AddressFamily::UNIX,
         SocketType::STREAM,
@@ -169,49 +207,44 @@ fn attempt(store: &StoreLocation) -> Result<Attempt, ConnectError> {
         None,
     )
     .map_err(io("making a socket"))?;
-    // By descriptor: a socket's address holds no more than 107 bytes.
-    let path = format!("/proc/self/fd/{}/socket", control.as_raw_fd());
-    let address = SocketAddrUnix::new(path.as_str()).map_err(io("naming the socket"))?;
     loop {
-        match rustix::net::connect(&socket, &address) {
+        match rustix::net::connect(&socket, address) {
             Ok(()) => break,
             Err(Errno::INTR) => {}
             Err(Errno::NOENT | Errno::CONNREFUSED) => return Ok(Attempt::NoService),
             Err(Errno::ACCESS | Errno::PERM) => {
                 return Err(ConnectError::NotPermitted {
-                    store: store.root.clone(),
+                    store: store.to_owned(),
                 });
             }
             Err(errno) => return Err(io("connecting")(errno)),
         }
     }
-    check_service_user(store, &socket, owner)?;
+    if let Some(owner) = owner {
+        check_service_user(store, &socket, owner)?;
+    }
     shake_hands(store, socket)
 }
 
 /// The one who listens must be the store's owner, or root.
-fn check_service_user(
-    store: &StoreLocation,
-    socket: &OwnedFd,
-    owner: u32,
-) -> Result<(), ConnectError> {
+fn check_service_user(store: &Path, socket: &OwnedFd, owner: u32) -> Result<(), ConnectError> {
     let credentials =
         rustix::net::sockopt::socket_peercred(socket).map_err(|errno| ConnectError::Io {
-            store: store.root.clone(),
+            store: store.to_owned(),
             operation: "asking who listens",
             errno,
         })?;
     let user = credentials.uid.as_raw();
     if user != owner && user != 0 {
         return Err(ConnectError::Impostor {
-            store: store.root.clone(),
+            store: store.to_owned(),
             user,
         });
     }
     Ok(())
 }
 
-fn shake_hands(store: &StoreLocation, socket: OwnedFd) -> Result<Attempt, ConnectError> {
+fn shake_hands(store: &Path, socket: OwnedFd) -> Result<Attempt, ConnectError> {
     let mut answer = [0; handshake::LENGTH];
     // One that turns us away speaks and closes without listening: what it said
     // can be read all the same.
@@ -222,21 +255,21 @@ fn shake_hands(store: &StoreLocation, socket: OwnedFd) -> Result<Attempt, Connec
         Ok(false) | Err(Errno::CONNRESET | Errno::PIPE) => return Ok(Attempt::NoService),
         Err(errno) => {
             return Err(ConnectError::Io {
-                store: store.root.clone(),
+                store: store.to_owned(),
                 operation: "greeting the service",
                 errno,
             });
         }
     }
     let other_version = |source| ConnectError::OtherVersion {
-        store: store.root.clone(),
+        store: store.to_owned(),
         source,
     };
     match handshake::decode_verdict(&answer).map_err(other_version)? {
         Verdict::Welcome => Ok(Attempt::Connected(socket)),
         Verdict::Ending => Ok(Attempt::NoService),
         Verdict::TooManyConnections => Err(ConnectError::TooManyConnections {
-            store: store.root.clone(),
+            store: store.to_owned(),
         }),
         Verdict::OtherVersion => Err(other_version(HandshakeError::OtherVersion(
             atomdir_protocol::VERSION,

@@ -154,6 +154,8 @@ pub enum ConnectError {
     /// Told by the service that was started.
     #[error("{0}")]
     Failed(Failure),
+    #[error("the service of the store '{store}' cannot be reached from within its view")]
+    NotReachedWithin { store: PathBuf },
     #[error("cannot reach the service of the store '{store}': {operation}: {errno}")]
     Io {
         store: PathBuf,
@@ -165,7 +167,9 @@ pub enum ConnectError {
 impl Explain for ConnectError {
     fn exit_code(&self) -> ExitCode {
         match self {
-            ConnectError::NotRunning { .. } => ExitCode::NotFound,
+            ConnectError::NotRunning { .. } | ConnectError::NotReachedWithin { .. } => {
+                ExitCode::NotFound
+            }
             ConnectError::NotPermittedToStart { .. }
             | ConnectError::NotPermitted { .. }
             | ConnectError::Impostor { .. } => ExitCode::NotPermitted,
@@ -260,6 +264,13 @@ pub enum CommitError {
     },
     #[error(transparent)]
     Request(#[from] RequestError),
+}
+
+impl CommitError {
+    /// Others hold the transaction, or one is nested in it.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, CommitError::Request(error) if error.kind() == Some(FailureKind::Busy))
+    }
 }
 
 impl Explain for CommitError {

@@ -18,6 +18,8 @@
 //! [`Connection`] is dropped, and when this process dies.
 
 mod connection;
+mod current;
+mod entered;
 mod error;
 mod init;
 mod location;
@@ -34,9 +36,11 @@ pub use atomdir_protocol::{
     TransactionId, TransactionStatus,
 };
 pub use connection::Connection;
+pub use current::Current;
+pub use entered::Entered;
 pub use error::{CommitError, ConnectError, Explain, FindError, InitError, RequestError};
 pub use init::{InitOutcome, init};
 pub use location::{CONTROL_NAME, StoreLocation, find};
 pub use locks::LockOptions;
-pub use requests::{BeginOptions, Checked, CommitDetails, SnapshotContents, Transaction};
+pub use requests::{BeginOptions, Checked, CommitDetails, Others, SnapshotContents, Transaction};
 pub use start::StartService;

@@ -11,6 +11,7 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 #[derive(Debug, Clone, Default)]
 pub struct BeginOptions {
@@ -23,9 +24,29 @@ pub struct BeginOptions {
     /// What the log calls it; cut to [`LABEL_LENGTH_MAX`](atomdir_protocol::LABEL_LENGTH_MAX) bytes.
     pub label: Vec<u8>,
     /// It lives until it is committed or aborted or the service ends; else it
-    /// is aborted when this connection closes.
+    /// is aborted when its last holder's connection closes.
     pub detached: bool,
+    /// It is nested in this one, whose isolation and durability it shares. One
+    /// transaction at a time can be: another is refused with
+    /// [`FailureKind::Busy`].
+    pub outer: Option<TransactionId>,
 }
+
+/// What a commit does about others who hold the transaction, and about a
+/// transaction that is nested in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Others {
+    /// It fails with [`FailureKind::Busy`].
+    #[default]
+    Refuse,
+    /// It waits until they are gone.
+    Wait,
+    /// It ends their views, and aborts what is nested.
+    End,
+}
+
+/// How often a commit that waits asks again.
+const WAIT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// An open transaction's view. Dropping it changes nothing.
 #[derive(Debug)]
@@ -35,6 +56,7 @@ pub struct Transaction {
     pub view_path: PathBuf,
     /// The view's root directory, opened with `O_PATH`.
     pub root: OwnedFd,
+    pub(crate) inner_socket: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone)]
@@ -67,12 +89,55 @@ impl Connection {
             first_try: options.first_try,
             label,
             detached: options.detached,
+            outer: options.outer,
         }))
     }
 
-    /// The view of a transaction that is already open.
+    /// The view of a transaction that is already open. This connection holds
+    /// it from now on.
     pub fn attach(&mut self, transaction: TransactionId) -> Result<Transaction, RequestError> {
-        self.view(&Request::Attach { transaction })
+        let hold = true;
+        self.view(&Request::Attach { transaction, hold })
+    }
+
+    /// Its view, to look at: it may be committed or aborted meanwhile.
+    pub fn open_view(&mut self, transaction: TransactionId) -> Result<Transaction, RequestError> {
+        let hold = false;
+        self.view(&Request::Attach { transaction, hold })
+    }
+
+    /// Gives back this connection's hold. If it was the last one, and the
+    /// transaction is not detached, it is aborted; returns whether it was.
+    pub fn detach(&mut self, transaction: TransactionId) -> Result<bool, RequestError> {
+        match self.ask(&Request::Detach { transaction })? {
+            (Answer::Aborted(count), _) => Ok(count > 0),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// Names the present state, for [`roll_back`](Self::roll_back); an older
+    /// savepoint of that name is forgotten. A commit forgets all, also one
+    /// that fails.
+    pub fn set_savepoint(
+        &mut self,
+        transaction: TransactionId,
+        name: &[u8],
+    ) -> Result<(), RequestError> {
+        let name = name.to_vec();
+        self.nothing(&Request::SetSavepoint { transaction, name })
+    }
+
+    /// Makes everything as it was at the savepoint, which stays; later ones go.
+    pub fn roll_back(
+        &mut self,
+        transaction: TransactionId,
+        savepoint: &[u8],
+    ) -> Result<(), RequestError> {
+        let savepoint = savepoint.to_vec();
+        self.nothing(&Request::RollBack {
+            transaction,
+            savepoint,
+        })
     }
 
     /// Lets a transaction outlive the connection it was begun on.
@@ -87,8 +152,35 @@ impl Connection {
         transaction: TransactionId,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Committed, CommitError> {
+        self.commit_with(transaction, Others::Refuse, progress)
+    }
+
+    /// As [`commit`](Self::commit), when others may hold it.
+    pub fn commit_with(
+        &mut self,
+        transaction: TransactionId,
+        others: Others,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Committed, CommitError> {
+        loop {
+            match self.try_commit(transaction, others == Others::End, progress) {
+                Err(error) if error.is_busy() && others == Others::Wait => {
+                    std::thread::sleep(WAIT_INTERVAL);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn try_commit(
+        &mut self,
+        transaction: TransactionId,
+        force: bool,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Committed, CommitError> {
         let mut parts = Parts::default();
-        match self.ask_with(&Request::Commit { transaction }, &mut parts, progress) {
+        let request = Request::Commit { transaction, force };
+        match self.ask_with(&request, &mut parts, progress) {
             Ok((Answer::Committed(committed), _)) => Ok(committed),
             Ok(_) => Err(self.unexpected().into()),
             Err(RequestError::Failed(failure)) if failure.kind == FailureKind::Conflict => {
@@ -231,8 +323,9 @@ impl Connection {
         match self.ask_with(request, &mut parts, &mut |_| {})? {
             (Answer::Begun(begun), Some(root)) => Ok(Transaction {
                 id: begun.transaction,
-                view_path: PathBuf::from(OsString::from_vec(begun.view_path)),
+                view_path: path(begun.view_path),
                 root,
+                inner_socket: begun.inner_socket.map(path),
             }),
             _ => Err(self.unexpected()),
         }
@@ -250,4 +343,8 @@ impl Connection {
         let (answer, _) = self.ask_with(request, &mut parts, &mut |_| {})?;
         Ok((answer, parts))
     }
+}
+
+fn path(bytes: Vec<u8>) -> PathBuf {
+    PathBuf::from(OsString::from_vec(bytes))
 }

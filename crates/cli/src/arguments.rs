@@ -17,8 +17,8 @@ Example:
   atomdir run -C /srv/site -- ./upgrade.sh
 
 Exit codes: a command's own; 64 usage, 66 no such store or transaction,
-70 internal, 73 cannot create, 74 I/O, 75 conflict (try again), 77 not
-permitted, 78 configuration, 124 timed out.";
+70 internal, 73 cannot create, 74 I/O, 75 conflict or busy (try again),
+77 not permitted, 78 configuration, 124 timed out.";
 
 /// ACID transactions for ordinary directories.
 #[derive(Debug, Parser)]
@@ -62,6 +62,8 @@ pub enum Verb {
     Abort(verbs::abort::Arguments),
     Lock(verbs::lock::Arguments),
     Unlock(verbs::unlock::Arguments),
+    Savepoint(verbs::savepoint::Arguments),
+    Rollback(verbs::rollback::Arguments),
     List(verbs::list::Arguments),
     Log(verbs::log::Arguments),
     Show(verbs::show::Arguments),

@@ -3,9 +3,12 @@
 use crate::arguments::Global;
 use crate::error::Error;
 use crate::output::Output;
-use atomdir::{ConnectError, Connection, FindError, StartService, StoreLocation, TransactionId};
+use atomdir::{
+    ConnectError, Connection, Current, FindError, StartService, StoreLocation, TransactionId,
+};
 use rustix::io::Errno;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Names the current transaction to what runs in its view.
@@ -15,11 +18,15 @@ pub struct Context {
     pub output: Output,
     directory: PathBuf,
     current_transaction: Option<OsString>,
+    current: Option<Current>,
 }
 
-/// A store and a connection to its service.
+/// A connection to a store's service.
 pub struct Connected {
-    pub store: StoreLocation,
+    /// The store's root.
+    pub root: PathBuf,
+    /// Relative to it: the caller's directory.
+    pub start: PathBuf,
     pub connection: Connection,
 }
 
@@ -37,6 +44,7 @@ impl Context {
             output,
             directory,
             current_transaction: std::env::var_os(TRANSACTION_VARIABLE),
+            current: Current::from_environment(),
         })
     }
 
@@ -48,8 +56,8 @@ impl Context {
         self.store_at(&self.directory)
     }
 
-    /// A view does not show the control directory, so nothing that runs in one
-    /// finds the store.
+    /// A view does not show the control directory, so what runs in one does not
+    /// find the store, but a way to its service.
     pub fn store_at(&self, start: &Path) -> Result<StoreLocation, Error> {
         atomdir::find(start).map_err(|error| match (&error, &self.current_transaction) {
             (FindError::NoStore { .. }, Some(transaction)) => Error::Inside {
@@ -61,7 +69,10 @@ impl Context {
 
     /// Starts the service if it does not run.
     pub fn connect(&self) -> Result<Connected, Error> {
-        let store = self.store()?;
+        let store = match self.store() {
+            Err(error @ Error::Inside { .. }) => return self.connect_within(error),
+            other => other?,
+        };
         let start = StartService::with_program(own_program(), &store);
         let connection = Connection::open(&store, &start)?;
         if connection.started() {
@@ -69,7 +80,52 @@ impl Context {
             self.output
                 .detail(format_args!("started the service of {root}"));
         }
-        Ok(Connected { store, connection })
+        Ok(Connected::outside(store, connection))
+    }
+
+    /// Through the socket that the transaction around us names.
+    fn connect_within(&self, not_found: Error) -> Result<Connected, Error> {
+        let Some(current) = &self.current else {
+            return Err(not_found);
+        };
+        let mut connection = Connection::open_within(current)?;
+        let start = match self.directory.strip_prefix(&current.store) {
+            Ok(start) => start.to_owned(),
+            // Where no mount namespace could be had, views are where they are.
+            Err(_) => {
+                let view = connection.status(current.transaction)?.view_path;
+                let start = self.directory.strip_prefix(OsStr::from_bytes(&view));
+                start.map_err(|_| not_found)?.to_owned()
+            }
+        };
+        Ok(Connected {
+            root: current.store.clone(),
+            start,
+            connection,
+        })
+    }
+
+    /// The transaction of this store that we run in.
+    pub fn current(&self, connected: &Connected) -> Option<TransactionId> {
+        let current = self.current.as_ref()?;
+        (current.store == connected.root).then_some(current.transaction)
+    }
+
+    /// A connection, and the transaction named, else the current one.
+    pub fn connect_to(
+        &self,
+        named: Option<TransactionId>,
+    ) -> Result<(Connected, TransactionId), Error> {
+        let unnamed = || Error::Usage {
+            message: "no transaction is named, and this is not inside one".into(),
+            hint: Some("`atomdir list` shows the open ones".into()),
+        };
+        if named.is_none() && self.current.is_none() {
+            return Err(unnamed());
+        }
+        let connected = self.connect_to_running()?;
+        let transaction = named.or_else(|| self.current(&connected));
+        Ok((connected, transaction.ok_or_else(unnamed)?))
     }
 
     /// `None` when no service runs: then no transaction is open either.
@@ -81,9 +137,12 @@ impl Context {
     }
 
     pub fn connect_to_running(&self) -> Result<Connected, Error> {
-        let store = self.store()?;
+        let store = match self.store() {
+            Err(error @ Error::Inside { .. }) => return self.connect_within(error),
+            other => other?,
+        };
         let connection = Connection::open(&store, &StartService::Never)?;
-        Ok(Connected { store, connection })
+        Ok(Connected::outside(store, connection))
     }
 
     /// The transaction that the user means: the one named, else the current
@@ -91,19 +150,19 @@ impl Context {
     pub fn transaction(
         &self,
         named: Option<TransactionId>,
-        connection: &mut Connection,
+        connected: &mut Connected,
     ) -> Result<TransactionId, Error> {
-        if let Some(transaction) = named {
+        if let Some(transaction) = named.or_else(|| self.current(connected)) {
             return Ok(transaction);
         }
-        if let Some(current) = &self.current_transaction {
+        if let (Some(current), None) = (&self.current_transaction, &self.current) {
             let text = current.to_string_lossy();
             return crate::arguments::transaction_id(&text).map_err(|message| {
                 Error::usage(format!("{TRANSACTION_VARIABLE} is '{text}': {message}"))
             });
         }
         let user = rustix::process::geteuid().as_raw();
-        let mut own = connection.transactions()?;
+        let mut own = connected.connection.transactions()?;
         own.retain(|transaction| transaction.owner == user);
         match own.as_slice() {
             [] => Err(Error::NoTransaction),
@@ -111,6 +170,16 @@ impl Context {
             several => Err(Error::SeveralTransactions {
                 transactions: several.iter().map(|status| status.transaction).collect(),
             }),
+        }
+    }
+}
+
+impl Connected {
+    fn outside(store: StoreLocation, connection: Connection) -> Connected {
+        Connected {
+            root: store.root,
+            start: store.start,
+            connection,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const VERBS: [&str; 20] = [
+const VERBS: [&str; 22] = [
     "init",
     "run",
     "begin",
@@ -18,6 +18,8 @@ const VERBS: [&str; 20] = [
     "abort",
     "lock",
     "unlock",
+    "savepoint",
+    "rollback",
     "list",
     "log",
     "show",
@@ -101,9 +103,9 @@ fn mistakes_exit_with_64() {
     check_exit(&["run", "--timeout", "soon", "--", "true"], 64, "unit");
     check_exit(&["run", "--status-fd", "9", "--", "true"], 64, "9>outcome");
     check_exit(&["run", "--dry-run", "--ask", "--", "true"], 64, "--ask");
-    check_exit(&["commit"], 64, "<TX>");
+    check_exit(&["commit"], 64, "no transaction is named");
     check_exit(&["commit", "first"], 64, "atomdir list");
-    check_exit(&["abort"], 64, "<TX>");
+    check_exit(&["abort"], 64, "no transaction is named");
     check_exit(&["abort", "12", "--all"], 64, "--all");
     check_exit(&["diff", "--stat", "--name-only"], 64, "--name-only");
     check_exit(&["shell", "12", "--ask"], 64, "--ask");

@@ -32,6 +32,9 @@ pub enum FailureKind {
     Unsupported,
     NoSuchTransaction,
     NoSuchCommit,
+    NoSuchSavepoint,
+    /// Others hold the transaction, or one is nested in it.
+    Busy,
     /// Someone else changed what the transaction wrote or, when serializable, read.
     Conflict,
     NotPermitted,
@@ -82,8 +85,10 @@ impl FailureKind {
     fn exit_code(self) -> ExitCode {
         match self {
             FailureKind::BadRequest | FailureKind::Unsupported => ExitCode::Usage,
-            FailureKind::NoSuchTransaction | FailureKind::NoSuchCommit => ExitCode::NotFound,
-            FailureKind::Conflict => ExitCode::Conflict,
+            FailureKind::NoSuchTransaction
+            | FailureKind::NoSuchCommit
+            | FailureKind::NoSuchSavepoint => ExitCode::NotFound,
+            FailureKind::Conflict | FailureKind::Busy => ExitCode::Conflict,
             FailureKind::NotPermitted => ExitCode::NotPermitted,
             FailureKind::NoViews => ExitCode::Configuration,
             FailureKind::TooMany | FailureKind::Ending | FailureKind::AlreadyRunning => {

@@ -31,3 +31,6 @@ pub const VERSION: u32 = 2;
 
 /// What a `Begin` may carry as a label.
 pub const LABEL_LENGTH_MAX: usize = 4096;
+
+/// What a savepoint's name may have.
+pub const SAVEPOINT_LENGTH_MAX: usize = 255;

@@ -11,6 +11,13 @@ pub enum Request {
     /// The view of a transaction that is already open.
     Attach {
         transaction: TransactionId,
+        /// As long as the connection is open, or until `Detach`, it is not
+        /// committed without a word, nor aborted for want of holders.
+        hold: bool,
+    },
+    /// Gives back the hold of this connection.
+    Detach {
+        transaction: TransactionId,
     },
     /// Lets a transaction outlive the connection it was begun on.
     Keep {
@@ -18,6 +25,19 @@ pub enum Request {
     },
     Commit {
         transaction: TransactionId,
+        /// Also while others hold it, whose views end, and while others are
+        /// nested in it, which are aborted.
+        force: bool,
+    },
+    /// Names the present state, to go back to.
+    SetSavepoint {
+        transaction: TransactionId,
+        name: Vec<u8>,
+    },
+    /// Undoes what was changed since.
+    RollBack {
+        transaction: TransactionId,
+        savepoint: Vec<u8>,
     },
     Abort {
         transaction: TransactionId,
@@ -75,6 +95,8 @@ pub struct BeginRequest {
     /// At most [`LABEL_LENGTH_MAX`](crate::LABEL_LENGTH_MAX) bytes.
     pub label: Vec<u8>,
     pub detached: bool,
+    /// Nested in this transaction, whose isolation and durability it shares.
+    pub outer: Option<TransactionId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -156,11 +156,15 @@ pub struct Begun {
     pub transaction: TransactionId,
     /// The view's root directory: an absolute path.
     pub view_path: Vec<u8>,
+    /// Where the service listens for those who cannot see the control
+    /// directory, as they are in a view. `None`: nowhere.
+    pub inner_socket: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Committed {
-    /// `None`: the transaction had changed nothing.
+    /// `None`: the transaction had changed nothing, or its changes are now
+    /// those of the one it was nested in.
     pub sequence: Option<Sequence>,
     pub changes: u64,
 }
@@ -186,6 +190,14 @@ pub struct TransactionStatus {
     /// Lives until it is committed or aborted, not only as long as a connection.
     pub detached: bool,
     pub view_path: Vec<u8>,
+    /// The transaction it is nested in.
+    pub outer: Option<TransactionId>,
+    /// The open transaction that is nested in it.
+    pub nested: Option<TransactionId>,
+    /// Process ids of those who hold it.
+    pub holders: Vec<u32>,
+    /// Their names, oldest first.
+    pub savepoints: Vec<Vec<u8>>,
 }
 
 /// What `path` was in a transaction's snapshot.

@@ -24,10 +24,26 @@ fn requests() -> Vec<Request> {
             first_try: Some(TRANSACTION),
             label: b"make \xff install".to_vec(),
             detached: true,
+            outer: Some(transaction),
         }),
-        Request::Attach { transaction },
+        Request::Attach {
+            transaction,
+            hold: true,
+        },
+        Request::Detach { transaction },
         Request::Keep { transaction },
-        Request::Commit { transaction },
+        Request::Commit {
+            transaction,
+            force: true,
+        },
+        Request::SetSavepoint {
+            transaction,
+            name: b"before".to_vec(),
+        },
+        Request::RollBack {
+            transaction,
+            savepoint: b"before".to_vec(),
+        },
         Request::Abort { transaction },
         Request::AbortAll,
         Request::Status { transaction },
@@ -121,6 +137,7 @@ fn replies() -> Vec<Reply> {
         Reply::Done(Answer::Begun(Begun {
             transaction: TRANSACTION,
             view_path: b"/run/atomdir/1/site".to_vec(),
+            inner_socket: Some(b"/run/atomdir/1.socket".to_vec()),
         })),
         Reply::Done(Answer::Committed(Committed {
             sequence: None,

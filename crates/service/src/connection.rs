@@ -15,8 +15,7 @@ use std::sync::Arc;
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
     pub(crate) peer: Peer,
-    /// Begun here, and to end with this connection unless kept.
-    pub(crate) begun: Vec<TransactionId>,
+    pub(crate) id: ConnectionId,
     /// The first that was begun here: the oldest that a later one may claim to
     /// be another try of.
     pub(crate) first_begun: Option<TransactionId>,
@@ -78,7 +77,7 @@ impl Served<'_> {
 impl Drop for Served<'_> {
     fn drop(&mut self) {
         if let Some(service) = self.service.take() {
-            service.abort_attached(&self.connection.begun);
+            service.release_all(self.id);
         }
         // The service ends when no connection is left, and wants the store then.
         self.connections.remove(self.id);

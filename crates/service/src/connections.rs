@@ -24,7 +24,7 @@ struct Open {
     streams: HashMap<u64, (u32, Stream)>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ConnectionId(u64);
 
 impl Connections {

@@ -5,6 +5,7 @@
 use crate::connection::{self, Connection};
 use crate::connections::Connections;
 use crate::detach::{self, Starter};
+use crate::inner_socket::InnerSocket;
 use crate::latch::Latch;
 use crate::maintenance::Maintenance;
 use crate::permissions::Peer;
@@ -96,6 +97,7 @@ struct Running {
     directories: Directories,
     service: Arc<Service>,
     listener: Listener,
+    inner: Option<InnerSocket>,
     signals: EndSignals,
     maintainer: JoinHandle<()>,
 }
@@ -123,6 +125,7 @@ impl Running {
         let (store, recovery) = directories.open_store()?;
         let user = rustix::process::geteuid().as_raw();
         let views = Views::new(&path, user, &directories.control_stat);
+        let inner = InnerSocket::bind(views.mountpoint(), user);
         let maintenance = Arc::new(Maintenance::default());
         let maintainer =
             spawn_maintainer(&maintenance, &store).map_err(serve("starting a thread"))?;
@@ -131,6 +134,7 @@ impl Running {
             store,
             path: path.clone(),
             views,
+            inner_socket: inner.as_ref().map(InnerSocket::path),
             transactions: Transactions::default(),
             connections: Arc::new(Connections::new(latch.clone())),
             maintenance,
@@ -140,13 +144,14 @@ impl Running {
             recovery: convert::recovery(&recovery),
             stop: Stop::default(),
         });
-        let listener =
-            Listener::bind(&directories.control, user == 0).map_err(serve("making the socket"))?;
+        let listener = Listener::bind(&directories.control, socket::NAME, user == 0)
+            .map_err(serve("making the socket"))?;
         drop(start_lock);
         Ok(Running {
             directories,
             service,
             listener,
+            inner,
             signals,
             maintainer,
         })
@@ -198,20 +203,32 @@ impl Running {
 
     fn wait(&self, time_max: Duration) -> Wake {
         let time_max = Timespec::try_from(time_max).ok();
-        let mut polled = [
-            PollFd::new(&self.listener, PollFlags::IN),
-            PollFd::new(&self.service.latch, PollFlags::IN),
+        let mut polled = vec![
             PollFd::new(&self.signals, PollFlags::IN),
+            PollFd::new(&self.service.latch, PollFlags::IN),
         ];
+        let listeners = self.listeners();
+        polled.extend(listeners.map(|listener| PollFd::new(listener, PollFlags::IN)));
         match poll(&mut polled, time_max.as_ref()) {
-            Ok(_) if polled[2].revents().contains(PollFlags::IN) => Wake::Signal,
+            Ok(_) if polled[0].revents().contains(PollFlags::IN) => Wake::Signal,
             _ => Wake::Other,
         }
     }
 
+    fn listeners(&self) -> impl Iterator<Item = &Listener> {
+        let inner = self.inner.iter().map(|inner| &inner.listener);
+        std::iter::once(&self.listener).chain(inner)
+    }
+
     fn accept_all(&self) {
+        for listener in self.listeners() {
+            self.accept_all_at(listener);
+        }
+    }
+
+    fn accept_all_at(&self, listener: &Listener) {
         loop {
-            match self.listener.accept() {
+            match listener.accept() {
                 Ok(Some(stream)) => self.admit(stream),
                 Ok(None) => return,
                 Err(errno) => {
@@ -235,7 +252,7 @@ impl Running {
         let accepted = Connection {
             stream: stream.clone(),
             peer,
-            begun: Vec::new(),
+            id,
             first_begun: None,
         };
         let thread = std::thread::Builder::new().name("connection".to_owned());
@@ -249,11 +266,16 @@ impl Running {
     /// The lock, if it could be had, is held until the process ends: a starter
     /// waits for it.
     fn end(self, start_lock: Option<StartLock>) {
-        socket::remove(&self.directories.control);
-        while let Ok(Some(stream)) = self.listener.accept() {
-            connection::turn_away(&stream, Verdict::Ending);
+        socket::remove(&self.directories.control, socket::NAME);
+        if let Some(inner) = &self.inner {
+            inner.remove();
         }
-        drop(self.listener);
+        for listener in self.listeners() {
+            while let Ok(Some(stream)) = listener.accept() {
+                connection::turn_away(&stream, Verdict::Ending);
+            }
+        }
+        drop((self.listener, self.inner));
         let service = self.service;
         service.connections.close_all(END_PATIENCE);
         service.abort_all();

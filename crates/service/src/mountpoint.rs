@@ -1,6 +1,7 @@
 //! Where views are mounted: a directory of the store's own, below one that
 //! only the service's user can change.
 
+use crate::socket;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, Stat, Statx, StatxAttributes,
     StatxFlags, flock, lstat, mkdir, open, statx,
@@ -12,6 +13,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+/// Beside each place: where its service listens for those in its views.
+const SOCKET_SUFFIX: &[u8] = b".socket";
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MountpointError {
@@ -34,17 +38,26 @@ pub(crate) fn choose(user: u32, control: &Stat) -> PathBuf {
 /// Makes the place, with nothing mounted on it. It stays at least as long as
 /// what is returned.
 pub(crate) fn prepare(place: &Path, user: u32) -> Result<OwnedFd, MountpointError> {
-    let parent = parent(user);
-    // Others pass through root's to reach their views; a user's is their own.
-    let mode = if user == 0 { 0o711 } else { 0o700 };
-    make(&parent, mode, user)?;
-    let lock = lock(&parent, FlockOperation::LockShared).map_err(|errno| {
-        let path = parent.clone();
-        MountpointError::Make { path, errno }
-    })?;
+    let lock = prepare_parent(user)?;
     clear(place)?;
-    make(place, mode, user)?;
+    make(place, mode(user), user)?;
     Ok(lock)
+}
+
+/// Makes the directory that holds the place. What comes into it stays at least
+/// as long as what is returned.
+pub(crate) fn prepare_parent(user: u32) -> Result<OwnedFd, MountpointError> {
+    let parent = parent(user);
+    make(&parent, mode(user), user)?;
+    lock(&parent, FlockOperation::LockShared).map_err(|errno| MountpointError::Make {
+        path: parent.clone(),
+        errno,
+    })
+}
+
+/// Others pass through root's to reach their views; a user's is their own.
+fn mode(user: u32) -> u32 {
+    if user == 0 { 0o711 } else { 0o700 }
 }
 
 /// Takes away what other services of this user left behind when they were
@@ -60,6 +73,10 @@ pub(crate) fn sweep(user: u32) {
     for entry in entries.flatten() {
         let name = entry.file_name().to_bytes();
         if name == b"." || name == b".." {
+            continue;
+        }
+        if name.ends_with(SOCKET_SUFFIX) {
+            socket::remove_if_dead(&held, &String::from_utf8_lossy(name));
             continue;
         }
         let place = parent.join(OsStr::from_bytes(name));

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) user: u32,
+    pub(crate) process: u32,
     pub(crate) groups: Vec<u32>,
 }
 
@@ -21,6 +22,7 @@ impl Peer {
         groups.push(credentials.gid.as_raw());
         Ok(Peer {
             user: credentials.uid.as_raw(),
+            process: credentials.pid.as_raw_nonzero().get().unsigned_abs(),
             groups,
         })
     }

@@ -4,7 +4,7 @@ use crate::connection::Connection;
 use crate::replies::{Unanswered, change_length, conflict_length, send_one, send_parts};
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
-use crate::{convert, locks, snapshot_access};
+use crate::{convert, locks, nesting, sharing, snapshot_access};
 use atomdir_engine::{BeginOptions, CommitError, StoreError};
 use atomdir_protocol::{
     Answer, BeginRequest, Begun, CheckReport, Committed, Failure, FailureKind, LABEL_LENGTH_MAX,
@@ -31,24 +31,34 @@ pub(crate) fn handle(
 ) -> Result<Outcome> {
     let answer = match request {
         Request::Begin(begin) => return begin_transaction(service, connection, begin),
-        Request::Attach { transaction } => return attach(service, connection, transaction),
+        Request::Attach { transaction, hold } => {
+            return attach(service, connection, transaction, hold);
+        }
+        Request::Detach { transaction } => sharing::detach(service, connection, transaction)?,
         Request::Stop => return stop(service, connection),
         Request::Keep { transaction } => {
             service.transactions.find(transaction, &connection.peer)?;
             service.transactions.keep(transaction);
             Answer::Nothing
         }
-        Request::Commit { transaction } => commit(service, connection, transaction)?,
+        Request::Commit { transaction, force } => commit(service, connection, transaction, force)?,
+        Request::SetSavepoint { transaction, name } => {
+            nesting::set_savepoint(service, connection, transaction, &name)?
+        }
+        Request::RollBack {
+            transaction,
+            savepoint,
+        } => nesting::roll_back(service, connection, transaction, &savepoint)?,
         Request::Abort { transaction } => {
             service.transactions.find(transaction, &connection.peer)?;
             let removed = service.transactions.remove(transaction);
-            Answer::Aborted(service.abort(removed.into_iter().collect()))
+            Answer::Aborted(service.abort(removed))
         }
         Request::AbortAll => {
             let mine = service.transactions.visible(&connection.peer);
             let removed = mine
                 .iter()
-                .filter_map(|one| service.transactions.remove(one.id()));
+                .flat_map(|one| service.transactions.remove(one.id()));
             Answer::Aborted(service.abort(removed.collect()))
         }
         Request::Status { transaction } => {
@@ -111,23 +121,36 @@ fn begin_transaction(
             .map(|first| atomdir_engine::TransactionId(first.0)),
         label: begin.label,
     };
-    let begun = service.store.begin(options);
-    let transaction = begun.map_err(|error| convert::begin_failure(&error))?;
+    let transaction = match begin.outer {
+        Some(outer) => nesting::begin(service, connection, outer, options)?,
+        None => {
+            let begun = service.store.begin(options);
+            begun.map_err(|error| convert::begin_failure(&error))?
+        }
+    };
     let id = TransactionId(transaction.id().0);
     let shown = service.views.show(&transaction);
     let root = shown.inspect_err(|_| service.store.abort(&transaction))?;
     connection.first_begun.get_or_insert(id);
     service.transactions.add(transaction, begin.detached);
     if !begin.detached {
-        connection.begun.push(id);
+        sharing::hold(service, connection, id);
     }
     Ok(view(service, id, root))
 }
 
-fn attach(service: &Service, connection: &Connection, id: TransactionId) -> Result<Outcome> {
+fn attach(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+    hold: bool,
+) -> Result<Outcome> {
     service.transactions.find(id, &connection.peer)?;
     connection.peer.require_views()?;
     let root = service.views.open(id)?;
+    if hold {
+        sharing::hold(service, connection, id);
+    }
     Ok(view(service, id, root))
 }
 
@@ -135,12 +158,23 @@ fn view(service: &Service, id: TransactionId, root: OwnedFd) -> Outcome {
     let begun = Begun {
         transaction: id,
         view_path: service.views.path(id).into_os_string().into_vec(),
+        inner_socket: service.inner_socket.clone(),
     };
     Outcome::LastWith(Reply::Done(Answer::Begun(begun)), root)
 }
 
-fn commit(service: &Service, connection: &mut Connection, id: TransactionId) -> Result<Answer> {
+fn commit(
+    service: &Service,
+    connection: &mut Connection,
+    id: TransactionId,
+    force: bool,
+) -> Result<Answer> {
     let one = service.transactions.find(id, &connection.peer)?;
+    if force {
+        service.abort(service.transactions.remove_nested(id));
+    } else {
+        sharing::refuse_while_others_hold(&one, connection)?;
+    }
     service.views.write_back(id)?;
     // A client that does not listen is found out when the answer is sent.
     let stream = &connection.stream;
@@ -154,8 +188,10 @@ fn commit(service: &Service, connection: &mut Connection, id: TransactionId) -> 
     {
         Ok(committed) => {
             service.transactions.remove(id);
-            connection.begun.retain(|begun| *begun != id);
             service.views.hide(id);
+            if let Some(outer) = one.outer() {
+                service.views.forget(outer, &committed.outdated);
+            }
             service.maintenance.wake();
             service.latch.set();
             return Ok(Answer::Committed(Committed {
@@ -187,6 +223,7 @@ fn commit(service: &Service, connection: &mut Connection, id: TransactionId) -> 
             conflict_failure(id, count)
         }
         CommitError::Ended => crate::permissions::no_such_transaction(id),
+        CommitError::Nested { nested } => sharing::nested_failure(id, nested),
         CommitError::NoSpace { .. } => Failure::new(FailureKind::NoSpace, error.to_string()),
         CommitError::Store(error) => convert::store_failure(&error),
         error => Failure::new(FailureKind::Io, error.to_string()),
@@ -320,6 +357,10 @@ fn transaction_status(service: &Service, one: &OpenTransaction) -> TransactionSt
         locks: locks::status(service, &one.transaction),
         detached: one.detached,
         view_path: service.views.path(one.id()).into_os_string().into_vec(),
+        outer: one.outer(),
+        nested: transaction.nested_in_it().map(|id| TransactionId(id.0)),
+        holders: one.holders.values().copied().collect(),
+        savepoints: transaction.savepoints(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What every connection shares.
 
-use crate::connections::Connections;
+use crate::connections::{ConnectionId, Connections};
 use crate::latch::Latch;
 use crate::maintenance::Maintenance;
 use crate::socket::Stream;
@@ -8,7 +8,7 @@ use crate::transactions::{OpenTransaction, Transactions};
 use crate::views::Views;
 use atomdir_disk::LinuxDisk;
 use atomdir_engine::Store;
-use atomdir_protocol::{RecoveryReport, Timestamp, TransactionId};
+use atomdir_protocol::{RecoveryReport, Timestamp};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +19,8 @@ pub(crate) struct Service {
     /// Where the store's root is.
     pub(crate) path: PathBuf,
     pub(crate) views: Views,
+    /// Where it listens for those who are in a view.
+    pub(crate) inner_socket: Option<Vec<u8>>,
     pub(crate) transactions: Transactions,
     pub(crate) connections: Arc<Connections>,
     pub(crate) maintenance: Arc<Maintenance>,
@@ -70,9 +72,9 @@ impl Service {
         self.latch.set();
     }
 
-    /// Aborts what a closed connection had begun.
-    pub(crate) fn abort_attached(&self, begun: &[TransactionId]) -> u64 {
-        self.abort(self.transactions.remove_attached(begun))
+    /// A connection has closed.
+    pub(crate) fn release_all(&self, holder: ConnectionId) {
+        self.abort(self.transactions.release_all(holder));
     }
 
     pub(crate) fn abort_all(&self) -> u64 {

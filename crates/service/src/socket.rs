@@ -8,8 +8,8 @@ use rustix::io::{Errno, IoSlice};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown,
-    SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, recv, sendmsg, shutdown,
-    socket_with,
+    SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, recv, sendmsg,
+    shutdown, socket_with,
 };
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-const NAME: &str = "socket";
+/// In the control directory.
+pub(crate) const NAME: &str = "socket";
 const BACKLOG: i32 = 1024;
 /// For what a peer has begun to send or must send first.
 const RECEIVE_TIME_MAX: Duration = Duration::from_secs(10);
@@ -28,15 +29,19 @@ pub(crate) struct Listener(OwnedFd);
 
 impl Listener {
     /// Only for the holder of the store's lock: a socket that is there is dead.
-    pub(crate) fn bind(control: &OwnedFd, open_to_all: bool) -> Result<Listener, Errno> {
-        remove(control);
+    pub(crate) fn bind(
+        directory: &OwnedFd,
+        name: &str,
+        open_to_all: bool,
+    ) -> Result<Listener, Errno> {
+        remove(directory, name);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         // By descriptor: a socket's address holds no more than 107 bytes.
-        let path = format!("/proc/self/fd/{}/{NAME}", control.as_raw_fd());
+        let path = format!("/proc/self/fd/{}/{name}", directory.as_raw_fd());
         bind(&socket, &SocketAddrUnix::new(path.as_str())?)?;
         let mode = if open_to_all { 0o666 } else { 0o600 };
-        chmodat(control, NAME, Mode::from_raw_mode(mode), AtFlags::empty())?;
+        chmodat(directory, name, Mode::from_raw_mode(mode), AtFlags::empty())?;
         // Nobody gets in before this.
         listen(&socket, BACKLOG)?;
         Ok(Listener(socket))
@@ -58,9 +63,22 @@ impl AsFd for Listener {
     }
 }
 
-pub(crate) fn remove(control: &OwnedFd) {
+/// Of a service that was killed: nobody listens.
+pub(crate) fn remove_if_dead(directory: &OwnedFd, name: &str) {
+    let path = format!("/proc/self/fd/{}/{name}", directory.as_raw_fd());
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let refused = SocketAddrUnix::new(path.as_str()).and_then(|address| {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        connect(&socket, &address)
+    });
+    if refused == Err(Errno::CONNREFUSED) {
+        remove(directory, name);
+    }
+}
+
+pub(crate) fn remove(directory: &OwnedFd, name: &str) {
     // What matters is that none is there; binding tells.
-    let _ = unlinkat(control, NAME, AtFlags::empty());
+    let _ = unlinkat(directory, name, AtFlags::empty());
 }
 
 #[derive(Debug)]

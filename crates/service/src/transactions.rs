@@ -1,5 +1,9 @@
-//! The open transactions, as the service knows them.
+//! The open transactions, as the service knows them, and who holds them.
+//!
+//! Connections hold a transaction that they have begun or attached to. It ends
+//! with its last holder, unless it is detached, and with the one it is nested in.
 
+use crate::connections::ConnectionId;
 use crate::permissions::{Peer, no_such_transaction};
 use atomdir_disk::LinuxDisk;
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
@@ -20,13 +24,20 @@ pub(crate) struct Transactions {
 #[derive(Clone)]
 pub(crate) struct OpenTransaction {
     pub(crate) transaction: Arc<Transaction>,
-    /// Else it ends with the connection it was begun on.
+    /// Else it ends with its last holder.
     pub(crate) detached: bool,
+    /// The connections that hold it, and whose they are.
+    pub(crate) holders: BTreeMap<ConnectionId, u32>,
 }
 
 impl OpenTransaction {
     pub(crate) fn id(&self) -> TransactionId {
         TransactionId(self.transaction.id().0)
+    }
+
+    pub(crate) fn outer(&self) -> Option<TransactionId> {
+        let outer = self.transaction.outer()?;
+        Some(TransactionId(outer.id().0))
     }
 }
 
@@ -53,6 +64,7 @@ impl Transactions {
         let one = OpenTransaction {
             transaction,
             detached,
+            holders: BTreeMap::new(),
         };
         self.lock().insert(id, one);
     }
@@ -81,21 +93,52 @@ impl Transactions {
         }
     }
 
-    /// `None`: it has ended already.
-    pub(crate) fn remove(&self, id: TransactionId) -> Option<OpenTransaction> {
-        self.lock().remove(&id)
+    pub(crate) fn hold(&self, id: TransactionId, holder: ConnectionId, process: u32) {
+        if let Some(one) = self.lock().get_mut(&id) {
+            one.holders.insert(holder, process);
+        }
     }
 
-    /// Those begun on a connection that has closed, and not kept.
-    pub(crate) fn remove_attached(&self, ids: &[TransactionId]) -> Vec<OpenTransaction> {
+    /// What has to be aborted, as nobody holds it any more.
+    pub(crate) fn release(&self, id: TransactionId, holder: ConnectionId) -> Vec<OpenTransaction> {
         let mut open = self.lock();
-        let mut removed = Vec::new();
-        for id in ids {
-            if open.get(id).is_some_and(|one| !one.detached) {
-                removed.extend(open.remove(id));
-            }
+        let Some(one) = open.get_mut(&id) else {
+            return Vec::new();
+        };
+        let was_held = one.holders.remove(&holder).is_some();
+        if was_held && one.holders.is_empty() && !one.detached {
+            remove_with_nested(&mut open, id)
+        } else {
+            Vec::new()
         }
-        removed
+    }
+
+    /// As [`release`](Self::release), of everything that a connection holds.
+    pub(crate) fn release_all(&self, holder: ConnectionId) -> Vec<OpenTransaction> {
+        let held: Vec<TransactionId> = {
+            let open = self.lock();
+            let held = open
+                .values()
+                .filter(|one| one.holders.contains_key(&holder));
+            held.map(OpenTransaction::id).collect()
+        };
+        held.into_iter()
+            .flat_map(|id| self.release(id, holder))
+            .collect()
+    }
+
+    /// With those nested in it; empty: it has ended already.
+    pub(crate) fn remove(&self, id: TransactionId) -> Vec<OpenTransaction> {
+        remove_with_nested(&mut self.lock(), id)
+    }
+
+    /// Those nested in it.
+    pub(crate) fn remove_nested(&self, id: TransactionId) -> Vec<OpenTransaction> {
+        let mut open = self.lock();
+        match nested_in(&open, id) {
+            Some(nested) => remove_with_nested(&mut open, nested),
+            None => Vec::new(),
+        }
     }
 
     pub(crate) fn remove_all(&self) -> Vec<OpenTransaction> {
@@ -109,4 +152,25 @@ impl Transactions {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<TransactionId, OpenTransaction>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn nested_in(
+    open: &BTreeMap<TransactionId, OpenTransaction>,
+    id: TransactionId,
+) -> Option<TransactionId> {
+    let mut open = open.values();
+    let nested = open.find(|one| one.outer() == Some(id))?;
+    Some(nested.id())
+}
+
+/// The innermost first.
+fn remove_with_nested(
+    open: &mut BTreeMap<TransactionId, OpenTransaction>,
+    id: TransactionId,
+) -> Vec<OpenTransaction> {
+    let mut ids = vec![id];
+    while let Some(nested) = ids.last().and_then(|last| nested_in(open, *last)) {
+        ids.push(nested);
+    }
+    ids.iter().rev().filter_map(|id| open.remove(id)).collect()
 }

@@ -4,6 +4,7 @@
 
 use crate::mountpoint;
 use crate::transactions::Transaction;
+use atomdir_engine::Outdated;
 use atomdir_fuse::{MountError, MountFlags, MountOptions, Session};
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
 use rustix::fs::Stat;
@@ -50,6 +51,11 @@ impl Views {
     pub(crate) fn place(&self) -> Result<Vec<u8>, Failure> {
         self.mount()?;
         Ok(self.place.as_os_str().as_bytes().to_vec())
+    }
+
+    /// Where the mount of views is made.
+    pub(crate) fn mountpoint(&self) -> &Path {
+        &self.place
     }
 
     /// A view's root directory.
@@ -119,6 +125,12 @@ impl Views {
                 errno,
             )),
         }
+    }
+
+    /// What was changed behind the kernel's back.
+    pub(crate) fn forget(&self, id: TransactionId, outdated: &[Outdated]) {
+        let id = atomdir_engine::TransactionId(id.0);
+        self.filesystem.forget(id, outdated);
     }
 
     pub(crate) fn hide(&self, id: TransactionId) {

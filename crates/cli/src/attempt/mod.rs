@@ -3,6 +3,7 @@
 
 mod ask;
 mod backoff;
+mod begin;
 mod options;
 mod outcome;
 mod status_descriptor;
@@ -10,16 +11,18 @@ mod status_descriptor;
 pub use ask::Terminal;
 use ask::ask;
 pub use backoff::Backoff;
-pub use options::{BeginArguments, EndArguments, command_line};
+pub use begin::begin;
+pub use options::{BeginArguments, EndArguments, OthersArguments, command_line};
 pub use outcome::{Finished, Outcome};
 pub use status_descriptor::StatusDescriptor;
 
-use crate::context::{Connected, Context, TRANSACTION_VARIABLE};
+use crate::context::{Connected, Context};
 use crate::enter::{self, Ended, Place};
 use crate::error::Error;
 use crate::output::counted;
 use atomdir::{
-    CommitError, Committed, Connection, FailureKind, RequestError, Transaction, TransactionId,
+    CommitError, Committed, Connection, Current, FailureKind, Others, RequestError, Transaction,
+    TransactionId,
 };
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -47,12 +50,12 @@ pub fn run_command(
     timeout: Option<Duration>,
 ) -> Result<Ended, Error> {
     let place = Place {
-        base: connected.store.root.clone(),
+        base: connected.root.clone(),
         view: transaction.view_path.clone(),
-        directory: connected.store.start.clone(),
+        directory: connected.start.clone(),
     };
     let mut environment = environment.to_vec();
-    environment.push((TRANSACTION_VARIABLE, transaction.id.to_string().into()));
+    environment.extend(Current::environment(transaction, &connected.root));
     let running = enter::start(&place, command, &environment, timeout)?;
     if let Some(failure) = running.without_namespace() {
         let view = Path::display(&transaction.view_path);
@@ -71,6 +74,7 @@ pub fn conclude(
     connected: &mut Connected,
     transaction: &Transaction,
     (ended, wish): (Ended, Wish),
+    others: Others,
     terminal: Option<&mut Terminal>,
 ) -> Result<Outcome, Error> {
     let wish = match (wish, terminal) {
@@ -81,7 +85,7 @@ pub fn conclude(
     };
     let connection = &mut connected.connection;
     let outcome = match wish {
-        Wish::Commit => Outcome::Committed(commit(context, connection, transaction.id)?),
+        Wish::Commit => Outcome::Committed(commit(context, connection, transaction.id, others)?),
         Wish::Abort => {
             connection.abort(transaction.id)?;
             Outcome::Aborted
@@ -125,10 +129,11 @@ pub fn commit(
     context: &Context,
     connection: &mut Connection,
     transaction: TransactionId,
+    others: Others,
 ) -> Result<Committed, Error> {
     let mut line = context.output.progress("committing");
     connection
-        .commit(transaction, &mut |progress| line.update(progress))
+        .commit_with(transaction, others, &mut |progress| line.update(progress))
         .map_err(|source| Error::Commit {
             transaction,
             source,

@@ -2,6 +2,7 @@
 
 use super::Wish;
 use crate::enter::Ended;
+use atomdir::{Others, TransactionId};
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -47,12 +48,41 @@ pub struct BeginArguments {
     /// What the log calls the transaction
     #[arg(short, long)]
     pub message: Option<OsString>,
+    /// Nest it in this transaction, or in `none`; by default in the one that
+    /// this runs in
+    #[arg(long = "in", value_name = "TX", value_parser = outer)]
+    pub outer: Option<Outer>,
+}
+
+/// What a transaction is nested in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outer {
+    None,
+    Transaction(TransactionId),
+}
+
+fn outer(text: &str) -> Result<Outer, String> {
+    match text {
+        "none" => Ok(Outer::None),
+        text => crate::arguments::transaction_id(text).map(Outer::Transaction),
+    }
 }
 
 impl BeginArguments {
     /// The transaction is called `label` if the user gave no message.
-    pub fn options(&self, label: OsString, detached: bool) -> atomdir::BeginOptions {
+    /// `current`: the one that this runs in.
+    pub fn options(
+        &self,
+        label: OsString,
+        detached: bool,
+        current: Option<TransactionId>,
+    ) -> atomdir::BeginOptions {
         atomdir::BeginOptions {
+            outer: match self.outer {
+                Some(Outer::Transaction(outer)) => Some(outer),
+                Some(Outer::None) => None,
+                None => current,
+            },
             isolation: match self.isolation {
                 Isolation::Snapshot => atomdir::Isolation::Snapshot,
                 Isolation::Serializable => atomdir::Isolation::Serializable,
@@ -83,6 +113,28 @@ pub struct EndArguments {
     /// Show the changes on the terminal and ask before committing them
     #[arg(long)]
     pub ask: bool,
+    #[command(flatten)]
+    pub others: OthersArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct OthersArguments {
+    /// Commit when nobody else is in the transaction any more
+    #[arg(long, conflicts_with = "force")]
+    wait: bool,
+    /// Commit although others are in the transaction, which ends their views
+    #[arg(long)]
+    force: bool,
+}
+
+impl OthersArguments {
+    pub fn others(&self) -> Others {
+        match (self.wait, self.force) {
+            (true, _) => Others::Wait,
+            (_, true) => Others::End,
+            _ => Others::Refuse,
+        }
+    }
 }
 
 impl EndArguments {

@@ -1,7 +1,7 @@
 //! `-- PATH...`: only what is at or below one of the paths.
 
 use crate::error::Error;
-use atomdir::{ChangeLine, StoreLocation};
+use atomdir::ChangeLine;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -13,8 +13,8 @@ pub struct Filter {
 impl Filter {
     /// The paths are relative to the caller's directory. They may name what is
     /// no longer there, so they are taken as they are written.
-    pub fn new(store: &StoreLocation, paths: &[PathBuf]) -> Result<Filter, Error> {
-        let paths = paths.iter().map(|path| path_in_store(store, path));
+    pub fn new(root: &Path, start: &Path, paths: &[PathBuf]) -> Result<Filter, Error> {
+        let paths = paths.iter().map(|path| path_in_store(root, start, path));
         Ok(Filter {
             paths: paths.collect::<Result<_, _>>()?,
         })
@@ -31,14 +31,14 @@ impl Filter {
 }
 
 /// A path of the caller's, relative to the store's root.
-pub fn path_in_store(store: &StoreLocation, path: &Path) -> Result<PathBuf, Error> {
-    let absolute = store.root.join(&store.start).join(path);
-    match without_dots(&absolute).strip_prefix(&store.root) {
+pub fn path_in_store(root: &Path, start: &Path, path: &Path) -> Result<PathBuf, Error> {
+    let absolute = root.join(start).join(path);
+    match without_dots(&absolute).strip_prefix(root) {
         Ok(relative) => Ok(relative.to_owned()),
         Err(_) => Err(Error::usage(format!(
             "'{}' is not in the store '{}'",
             path.display(),
-            store.root.display()
+            root.display()
         ))),
     }
 }
@@ -63,17 +63,15 @@ mod tests {
     use atomdir::Change;
 
     fn wants(paths: &[&str], change: &str) -> bool {
-        let store = StoreLocation {
-            root: "/srv/site".into(),
-            control: "/srv/site/.atomdir".into(),
-            start: "docs".into(),
-        };
+        let (root, start) = (Path::new("/srv/site"), Path::new("docs"));
         let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
-        Filter::new(&store, &paths).unwrap().wants(&ChangeLine {
-            change: Change::Renamed,
-            path: change.into(),
-            from: Some(b"old/name".to_vec()),
-        })
+        Filter::new(root, start, &paths)
+            .unwrap()
+            .wants(&ChangeLine {
+                change: Change::Renamed,
+                path: change.into(),
+                from: Some(b"old/name".to_vec()),
+            })
     }
 
     #[test]
@@ -89,11 +87,7 @@ mod tests {
 
     #[test]
     fn a_path_outside_the_store_is_refused() {
-        let store = atomdir::StoreLocation {
-            root: "/srv/site".into(),
-            control: "/srv/site/.atomdir".into(),
-            start: "".into(),
-        };
-        assert!(Filter::new(&store, &["../other".into()]).is_err());
+        let (root, start) = (Path::new("/srv/site"), Path::new(""));
+        assert!(Filter::new(root, start, &["../other".into()]).is_err());
     }
 }

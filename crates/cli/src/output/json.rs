@@ -62,6 +62,10 @@ pub struct Transaction<'a> {
     pub detached: bool,
     pub view: Text<'a>,
     pub locks: Vec<Lock<'a>>,
+    pub outer: Option<u64>,
+    pub nested: Option<u64>,
+    pub holders: &'a [u32],
+    pub savepoints: Vec<Text<'a>>,
 }
 
 #[derive(Serialize)]
@@ -110,6 +114,10 @@ impl<'a> From<&'a TransactionStatus> for Transaction<'a> {
             locks: status.locks.iter().map(Lock::from).collect(),
             detached: status.detached,
             view: Text(&status.view_path),
+            outer: status.outer.map(|outer| outer.0),
+            nested: status.nested.map(|nested| nested.0),
+            holders: &status.holders,
+            savepoints: status.savepoints.iter().map(|name| Text(name)).collect(),
         }
     }
 }

@@ -9,12 +9,14 @@ use serde::Serialize;
 use std::io::{self, Write};
 
 /// Drop a transaction's changes
+///
+/// Those of the transactions nested in it go as well.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir abort 12
   atomdir abort --all")]
 pub struct Arguments {
-    #[arg(value_name = "TX", value_parser = transaction_id, required_unless_present = "all")]
+    #[arg(value_name = "TX", value_parser = transaction_id)]
     transaction: Option<TransactionId>,
     /// Abort every open transaction that you may abort
     #[arg(long, conflicts_with = "transaction")]
@@ -33,13 +35,12 @@ impl Show for Aborted {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let mut connected = context.connect_to_running()?;
-    let aborted = match arguments.transaction {
-        Some(transaction) => {
-            connected.connection.abort(transaction)?;
-            1
-        }
-        None => connected.connection.abort_all()?,
+    let aborted = if arguments.all {
+        context.connect_to_running()?.connection.abort_all()?
+    } else {
+        let (mut connected, transaction) = context.connect_to(arguments.transaction)?;
+        connected.connection.abort(transaction)?;
+        1
     };
     context.output.confirm(&Aborted { aborted })?;
     Ok(SUCCESS)

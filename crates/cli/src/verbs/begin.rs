@@ -12,7 +12,8 @@ use std::os::unix::ffi::OsStrExt;
 /// Begin a transaction and print its id, and its view's path on the second line
 ///
 /// The view is a directory that shows the store as of now plus the
-/// transaction's own changes. It stays until `commit` or `abort`.
+/// transaction's own changes. It stays until `commit` or `abort`. Inside a
+/// transaction it is nested: it shows and changes the state of the outer one.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   atomdir begin | { read transaction; read -r view; cp new.html \"$view\"/
@@ -38,7 +39,8 @@ impl Show for Begun<'_> {
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let mut connected = context.connect()?;
-    let options = arguments.begin.options(OsString::new(), true);
+    let current = context.current(&connected);
+    let options = arguments.begin.options(OsString::new(), true, current);
     let transaction = connected.connection.begin(&options)?;
     context.output.print(&Begun {
         transaction: transaction.id.0,

@@ -1,6 +1,6 @@
 use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
-use crate::attempt::{self, Finished, Outcome};
+use crate::attempt::{self, Finished, OthersArguments, Outcome};
 use crate::context::Context;
 use crate::error::Error;
 use crate::output::{Painter, Show, counted};
@@ -12,13 +12,18 @@ use std::io::{self, Write};
 /// Make a transaction's changes take effect
 ///
 /// If someone else has changed the same things since it began, it is a
-/// conflict: nothing is committed, and the transaction stays open.
+/// conflict: nothing is committed, and the transaction stays open. So it does
+/// while others are in it, unless an option says otherwise. A nested
+/// transaction becomes part of the outer one.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
-  atomdir commit 12")]
+#[command(after_help = "Examples:
+  atomdir commit 12
+  atomdir commit --wait 12")]
 pub struct Arguments {
     #[arg(value_name = "TX", value_parser = transaction_id)]
-    transaction: TransactionId,
+    transaction: Option<TransactionId>,
+    #[command(flatten)]
+    others: OthersArguments,
 }
 
 struct Done {
@@ -28,11 +33,12 @@ struct Done {
 
 impl Show for Done {
     fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
+        let changes = self.committed.changes;
         match self.committed.sequence {
             Some(sequence) => {
-                let changes = counted(self.committed.changes, "change");
-                writeln!(painter, "commit {sequence}: {changes}")
+                writeln!(painter, "commit {sequence}: {}", counted(changes, "change"))
             }
+            None if changes > 0 => writeln!(painter, "committed to the outer transaction"),
             None => writeln!(painter, "nothing had changed"),
         }
     }
@@ -50,9 +56,9 @@ impl Serialize for Done {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let mut connected = context.connect_to_running()?;
-    let transaction = arguments.transaction;
-    let committed = attempt::commit(context, &mut connected.connection, transaction)?;
+    let (mut connected, transaction) = context.connect_to(arguments.transaction)?;
+    let others = arguments.others.others();
+    let committed = attempt::commit(context, &mut connected.connection, transaction, others)?;
     context.output.confirm(&Done {
         transaction,
         committed,

@@ -40,15 +40,15 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let mut connected = context.connect_to_running()?;
-    let id = context.transaction(arguments.transaction, &mut connected.connection)?;
-    let filter = Filter::new(&connected.store, &arguments.paths)?;
+    let id = context.transaction(arguments.transaction, &mut connected)?;
+    let filter = Filter::new(&connected.root, &connected.start, &arguments.paths)?;
     let mut lines = connected.connection.changes(id)?;
     lines.retain(|line| filter.wants(line));
     if arguments.name_only || arguments.name_status {
         show_names(arguments, context, id, &lines)?;
         return Ok(SUCCESS);
     }
-    let transaction = connected.connection.attach(id)?;
+    let transaction = connected.connection.open_view(id)?;
     let mut differences = Differences {
         connected: &mut connected,
         transaction: &transaction,

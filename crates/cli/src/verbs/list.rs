@@ -9,6 +9,8 @@ use serde::ser::{SerializeStruct, Serializer};
 use std::io::{self, Write};
 
 /// List the open transactions: yours, or all for root
+///
+/// IN is the transaction it is nested in, HELD how many hold it.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   atomdir list -C /srv/site")]
@@ -22,16 +24,20 @@ impl Show for Transactions {
             return Ok(());
         }
         let heading = format!(
-            "{:>6}  {:20}  {:>6}  {:>5}  LABEL",
-            "TX", "BEGAN", "USER", "LOCKS"
+            "{:>6}  {:>6}  {:20}  {:>6}  {:>4}  {:>5}  LABEL",
+            "TX", "IN", "BEGAN", "USER", "HELD", "LOCKS"
         );
         painter.line(Style::Heading, heading)?;
         for status in &self.0 {
             let began = time::readable(status.began);
             let (id, user, locks) = (status.transaction.0, status.owner, status.locks.len());
+            let outer = status
+                .outer
+                .map_or_else(|| "-".into(), |outer| outer.to_string());
+            let held = status.holders.len();
             writeln!(
                 painter,
-                "{id:>6}  {began:20}  {user:>6}  {locks:>5}  {}",
+                "{id:>6}  {outer:>6}  {began:20}  {user:>6}  {held:>4}  {locks:>5}  {}",
                 one_line(&status.label)
             )?;
         }

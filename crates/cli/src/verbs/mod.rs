@@ -13,7 +13,9 @@ pub mod lock;
 pub mod log;
 pub mod man;
 pub mod recover;
+pub mod rollback;
 pub mod run;
+pub mod savepoint;
 pub mod service;
 pub mod shell;
 pub mod show;
@@ -43,6 +45,8 @@ pub fn run(verb: Verb, context: &Context) -> Result<ExitCode, Error> {
         Verb::Abort(arguments) => abort::run(&arguments, context),
         Verb::Lock(arguments) => lock::run(&arguments, context),
         Verb::Unlock(arguments) => unlock::run(&arguments, context),
+        Verb::Savepoint(arguments) => savepoint::run(&arguments, context),
+        Verb::Rollback(arguments) => rollback::run(&arguments, context),
         Verb::List(arguments) => list::run(&arguments, context),
         Verb::Log(arguments) => log::run(&arguments, context),
         Verb::Show(arguments) => show::run(&arguments, context),

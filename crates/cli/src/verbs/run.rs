@@ -20,6 +20,7 @@ use std::time::Duration;
 /// The command sees the store's files as they are now, under their own path
 /// and in the same directory, and nobody else sees what it changes before the
 /// commit. The exit code is the command's own, or 75 if there was a conflict.
+/// Inside a transaction it is nested: its commit becomes part of the outer one.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir run -C /srv/site -- ./upgrade.sh
@@ -137,10 +138,10 @@ impl Run<'_> {
     ) -> Result<(Ended, Outcome), Error> {
         let (arguments, context) = (self.arguments, self.context);
         let command = &arguments.command;
-        let options = arguments
-            .begin
-            .options(attempt::command_line(command), false);
-        let transaction = connected.connection.begin(&options)?;
+        let current = context.current(connected);
+        let label = attempt::command_line(command);
+        let options = arguments.begin.options(label, false, current);
+        let transaction = attempt::begin(context, connected, &options)?;
         self.transaction = Some(transaction.id);
         let timeout = arguments.timeout;
         let ended = attempt::run_command(context, connected, &transaction, command, &[], timeout)?;
@@ -153,7 +154,9 @@ impl Run<'_> {
         } else {
             arguments.end.wish(ended)
         };
-        let outcome = attempt::conclude(context, connected, &transaction, (ended, wish), terminal)?;
+        let others = arguments.end.others.others();
+        let end = (ended, wish);
+        let outcome = attempt::conclude(context, connected, &transaction, end, others, terminal)?;
         Ok((ended, outcome))
     }
 }

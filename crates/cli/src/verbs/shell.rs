@@ -21,8 +21,8 @@ use std::path::Path;
   atomdir shell -C /srv/site")]
 pub struct Arguments {
     #[arg(value_name = "TX", value_parser = transaction_id)]
-    #[arg(conflicts_with_all = ["isolation", "durability", "message"])]
-    #[arg(conflicts_with_all = ["on_error", "on_success", "ask"])]
+    #[arg(conflicts_with_all = ["isolation", "durability", "message", "outer"])]
+    #[arg(conflicts_with_all = ["on_error", "on_success", "ask", "wait", "force"])]
     transaction: Option<TransactionId>,
     #[command(flatten)]
     begin: BeginArguments,
@@ -57,8 +57,9 @@ fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended,
         false => None,
     };
     let mut connected = context.connect()?;
-    let options = arguments.begin.options(shell_program(), false);
-    let transaction = connected.connection.begin(&options)?;
+    let current = context.current(&connected);
+    let options = arguments.begin.options(shell_program(), false, current);
+    let transaction = attempt::begin(context, &mut connected, &options)?;
     context
         .output
         .note(format_args!("in transaction {}", transaction.id));
@@ -75,6 +76,7 @@ fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended,
         &mut connected,
         &transaction,
         wish,
+        end.others.others(),
         terminal.as_mut(),
     );
     if let Err(error) = concluded {

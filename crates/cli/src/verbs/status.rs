@@ -2,7 +2,7 @@ use super::list::Transactions;
 use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
 use crate::changes::ChangeList;
-use crate::context::{Connected, Context};
+use crate::context::Context;
 use crate::error::Error;
 use crate::output::{
     Painter, Show, Style, durability_word, isolation_word, json, lock_mode_word, one_line, quoted,
@@ -52,6 +52,7 @@ impl Show for Status {
         for lock in &status.locks {
             writeln!(painter, "lock        {}", lock_line(lock))?;
         }
+        show_others(painter, status)?;
         if !status.label.is_empty() {
             writeln!(painter, "label       {}", one_line(&status.label))?;
         }
@@ -78,6 +79,24 @@ fn lock_line(lock: &LockStatus) -> String {
     format!("{mode} {}{part}{waits}", quoted(&lock.path))
 }
 
+/// Who else has to do with it, if anyone, and its savepoints.
+fn show_others(painter: &mut Painter<'_>, status: &TransactionStatus) -> io::Result<()> {
+    if let Some(outer) = status.outer {
+        writeln!(painter, "nested in   {outer}")?;
+    }
+    if let Some(nested) = status.nested {
+        writeln!(painter, "holds       {nested}, nested in it")?;
+    }
+    if !status.holders.is_empty() {
+        let holders: Vec<String> = status.holders.iter().map(u32::to_string).collect();
+        writeln!(painter, "held by     {}", holders.join(", "))?;
+    }
+    for name in &status.savepoints {
+        writeln!(painter, "savepoint   {}", quoted(name))?;
+    }
+    Ok(())
+}
+
 #[derive(Serialize)]
 struct StatusJson<'a> {
     #[serde(flatten)]
@@ -100,16 +119,17 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         Some(_) => Some(context.connect_to_running()?),
         None => context.connect_if_running()?,
     };
-    let Some(Connected { mut connection, .. }) = connected else {
+    let Some(mut connected) = connected else {
         return show_all(context, Vec::new());
     };
-    let transaction = match context.transaction(arguments.transaction, &mut connection) {
+    let transaction = match context.transaction(arguments.transaction, &mut connected) {
         Ok(transaction) => transaction,
         Err(Error::NoTransaction | Error::SeveralTransactions { .. }) => {
-            return show_all(context, connection.transactions()?);
+            return show_all(context, connected.connection.transactions()?);
         }
         Err(error) => return Err(error),
     };
+    let connection = &mut connected.connection;
     let status = Status {
         transaction: connection.status(transaction)?,
         changes: connection.changes(transaction)?,

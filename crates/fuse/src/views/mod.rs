@@ -12,8 +12,8 @@ mod slots;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use atomdir_disk::{Disk, Kind, LinuxDisk, Owner, Timestamp};
-use atomdir_engine::{Transaction, TransactionId};
-use slots::Slots;
+use atomdir_engine::{Outdated, Transaction, TransactionId};
+use slots::{Slots, Within};
 
 use crate::ROOT_NODE;
 use crate::filesystem::NodeAttributes;
@@ -54,6 +54,24 @@ impl<D: Disk> Views<D> {
         if self.slots.remove(id) {
             let name = id.to_string();
             self.notify(|notifier| notifier.invalidate_entry(ROOT_NODE, name.as_bytes()));
+        }
+    }
+
+    /// Makes the kernel forget what was changed in a view behind its back.
+    pub fn forget(&self, id: TransactionId, outdated: &[Outdated]) {
+        let Some(borrowed) = self.slots.by_id(id) else {
+            return;
+        };
+        for one in outdated {
+            self.notify(|notifier| match one {
+                Outdated::Node(node) => {
+                    notifier.invalidate_inode(borrowed.number(Within::Node(*node)), 0, 0)
+                }
+                Outdated::Entry(node, name) => {
+                    let directory = borrowed.number(Within::Node(*node));
+                    notifier.invalidate_entry(directory, name.as_bytes())
+                }
+            });
         }
     }
 

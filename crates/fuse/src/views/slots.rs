@@ -41,6 +41,11 @@ impl<D: Disk> Borrowed<D> {
     /// The kernel's number for a node that a reply hands out.
     pub fn give(&self, within: Within) -> u64 {
         self.known.fetch_add(1, Ordering::Relaxed);
+        self.number(within)
+    }
+
+    /// The kernel's number for a node.
+    pub fn number(&self, within: Within) -> u64 {
         let node = match within {
             Within::Wrapper => WRAPPER,
             Within::Node(node) => node.0,

@@ -3,7 +3,7 @@
 use crate::support::{
     NEVER_IDLE, PROGRAM, TestStore, detached, has_ended, is_mounted, process_of, wait_for_end,
 };
-use atomdir::{ConnectError, Connection, Explain, FailureKind, StartService};
+use atomdir::{ConnectError, Connection, Explain, FailureKind, Others, StartService};
 use rustix::process::{Signal, kill_process};
 use std::process::Command;
 
@@ -46,7 +46,15 @@ fn what_was_begun_on_a_connection_ends_with_it_unless_detached_or_kept() {
     connection.keep(kept).unwrap();
     let committed = connection.begin(&Default::default()).unwrap().id;
     // From elsewhere, as `atomdir commit` within a command that `run` runs.
-    watcher.commit(committed, &mut |_| {}).unwrap();
+    assert!(
+        watcher
+            .commit(committed, &mut |_| {})
+            .unwrap_err()
+            .is_busy()
+    );
+    watcher
+        .commit_with(committed, Others::End, &mut |_| {})
+        .unwrap();
     drop(connection);
     // The service notices by itself, soon.
     while watcher.status(attached).is_ok() {
@@ -239,7 +247,11 @@ fn what_killed_services_left_is_taken_away() {
     let left = place.with_file_name("0-0");
     std::fs::create_dir(&left).unwrap();
 
+    let socket = place.with_file_name("0-0.socket");
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+
     let _next = TestStore::new(NEVER_IDLE).connect();
-    assert!(!left.exists());
+    assert!(!left.exists() && !socket.exists());
+    assert!(place.with_extension("socket").exists());
     assert!(is_mounted(place), "what is in use stays");
 }

@@ -1,0 +1,45 @@
+//! One process in one transaction after another.
+
+use crate::Transaction;
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+
+/// This process's current directory is in a transaction's view. It is back
+/// where it was once this is suspended or dropped; [`Transaction::enter`]
+/// resumes.
+#[derive(Debug)]
+#[must_use = "the directory changes back when this is dropped"]
+pub struct Entered {
+    before: Option<OwnedFd>,
+}
+
+impl Transaction {
+    /// Makes the view's root this process's current directory, so that relative
+    /// paths lead into the transaction. For a process with one thread that
+    /// cares: the current directory is the whole process's.
+    pub fn enter(&self) -> Result<Entered, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let before = openat(CWD, ".", flags, Mode::empty())?;
+        rustix::process::fchdir(&self.root)?;
+        Ok(Entered {
+            before: Some(before),
+        })
+    }
+}
+
+impl Entered {
+    pub fn suspend(mut self) -> Result<(), Errno> {
+        let before = self.before.take();
+        before.map_or(Ok(()), rustix::process::fchdir)
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            // Who wants to know calls `suspend`.
+            let _ = rustix::process::fchdir(before);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Beginning the transaction of a command, nested in the one we are in.
+
+use crate::context::{Connected, Context};
+use crate::error::Error;
+use atomdir::{BeginOptions, Connection, FailureKind, RequestError, Transaction, TransactionId};
+use std::time::Duration;
+
+const WAIT_INTERVAL: Duration = Duration::from_millis(20);
+
+/// One transaction at a time can be nested in another: others wait their turn,
+/// as long as someone is at work in it.
+pub fn begin(
+    context: &Context,
+    connected: &mut Connected,
+    options: &BeginOptions,
+) -> Result<Transaction, Error> {
+    let mut is_told = false;
+    loop {
+        let busy = match connected.connection.begin(options) {
+            Err(error) if error.kind() == Some(FailureKind::Busy) => error,
+            other => return Ok(other?),
+        };
+        let Some(outer) = options.outer else {
+            return Err(busy.into());
+        };
+        if !is_at_work(&mut connected.connection, outer)? {
+            return Err(busy.into());
+        }
+        if !is_told {
+            context.output.note(format_args!("{busy}: waiting"));
+            is_told = true;
+        }
+        std::thread::sleep(WAIT_INTERVAL);
+    }
+}
+
+/// Whether someone holds what is nested, or nothing is any more.
+fn is_at_work(connection: &mut Connection, outer: TransactionId) -> Result<bool, RequestError> {
+    let Some(nested) = connection.status(outer)?.nested else {
+        return Ok(true);
+    };
+    match connection.status(nested) {
+        Ok(status) => Ok(!status.holders.is_empty()),
+        Err(error) if error.kind() == Some(FailureKind::NoSuchTransaction) => Ok(true),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,90 @@
+//! Transactions in transactions, and savepoints.
+
+use crate::connection::Connection;
+use crate::replies::Unanswered;
+use crate::service::Service;
+use crate::transactions::Transaction;
+use crate::{convert, permissions, sharing};
+use atomdir_engine::{BeginError, BeginOptions, SavepointError};
+use atomdir_protocol::{Answer, Failure, FailureKind, SAVEPOINT_LENGTH_MAX, TransactionId};
+use std::sync::Arc;
+
+pub(crate) fn begin(
+    service: &Service,
+    connection: &Connection,
+    outer: TransactionId,
+    options: BeginOptions,
+) -> Result<Arc<Transaction>, Unanswered> {
+    let one = service.transactions.find(outer, &connection.peer)?;
+    // It sees what was written to mapped files, too.
+    service.views.write_back(outer)?;
+    let options = BeginOptions {
+        owner: one.transaction.owner(),
+        ..options
+    };
+    let begun = service.store.begin_nested(&one.transaction, options);
+    begun.map_err(|error| {
+        Unanswered::Failed(match error {
+            BeginError::Ended => permissions::no_such_transaction(outer),
+            BeginError::Nested { nested } => nested_already(outer, nested),
+            error => convert::begin_failure(&error),
+        })
+    })
+}
+
+fn nested_already(outer: TransactionId, nested: impl std::fmt::Display) -> Failure {
+    let message = format!(
+        "transaction {nested} is nested in transaction {outer} already; one at a time can be"
+    );
+    Failure::new(FailureKind::Busy, message)
+        .with_hint(format!("commit or abort transaction {nested} first"))
+}
+
+pub(crate) fn set_savepoint(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+    name: &[u8],
+) -> Result<Answer, Unanswered> {
+    if name.is_empty() || name.len() > SAVEPOINT_LENGTH_MAX {
+        let message = format!("a savepoint's name has 1 to {SAVEPOINT_LENGTH_MAX} bytes");
+        return Err(Failure::new(FailureKind::BadRequest, message).into());
+    }
+    let one = service.transactions.find(id, &connection.peer)?;
+    service.views.write_back(id)?;
+    let set = one.transaction.set_savepoint(name);
+    set.map_err(|error| savepoint_failure(id, name, error))?;
+    Ok(Answer::Nothing)
+}
+
+pub(crate) fn roll_back(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+    name: &[u8],
+) -> Result<Answer, Unanswered> {
+    let one = service.transactions.find(id, &connection.peer)?;
+    // Nothing written before may arrive after.
+    service.views.write_back(id)?;
+    let outdated = one.transaction.roll_back(name);
+    let outdated = outdated.map_err(|error| savepoint_failure(id, name, error))?;
+    service.views.forget(id, &outdated);
+    Ok(Answer::Nothing)
+}
+
+fn savepoint_failure(id: TransactionId, name: &[u8], error: SavepointError) -> Failure {
+    match error {
+        SavepointError::Ended => permissions::no_such_transaction(id),
+        SavepointError::Nested { nested } => {
+            Failure::new(FailureKind::Busy, sharing::nested_message(id, nested))
+                .with_hint(format!("commit or abort transaction {nested} first"))
+        }
+        SavepointError::NoSuchSavepoint => {
+            let name = String::from_utf8_lossy(name);
+            let message = format!("transaction {id} has no savepoint '{name}'");
+            Failure::new(FailureKind::NoSuchSavepoint, message)
+                .with_hint(format!("`atomdir status {id}` shows those there are"))
+        }
+        error => Failure::new(FailureKind::Internal, error.to_string()),
+    }
+}

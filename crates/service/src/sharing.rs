@@ -1,0 +1,57 @@
+//! Several processes in one transaction.
+
+use crate::connection::Connection;
+use crate::replies::Unanswered;
+use crate::service::Service;
+use crate::transactions::OpenTransaction;
+use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId};
+
+pub(crate) fn hold(service: &Service, connection: &Connection, id: TransactionId) {
+    let process = connection.peer.process;
+    service.transactions.hold(id, connection.id, process);
+}
+
+pub(crate) fn detach(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+) -> Result<Answer, Unanswered> {
+    service.transactions.find(id, &connection.peer)?;
+    let unheld = service.transactions.release(id, connection.id);
+    Ok(Answer::Aborted(service.abort(unheld)))
+}
+
+pub(crate) fn refuse_while_others_hold(
+    one: &OpenTransaction,
+    connection: &Connection,
+) -> Result<(), Failure> {
+    let others = one.holders.iter().filter(|(id, _)| **id != connection.id);
+    let others: Vec<String> = others.map(|(_, process)| process.to_string()).collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "transaction {} is in use by {} {}; it is still open",
+        one.id(),
+        if others.len() == 1 {
+            "process"
+        } else {
+            "processes"
+        },
+        others.join(", ")
+    );
+    Err(busy(message))
+}
+
+pub(crate) fn nested_failure(id: TransactionId, nested: impl std::fmt::Display) -> Failure {
+    busy(nested_message(id, nested))
+}
+
+pub(crate) fn nested_message(id: TransactionId, nested: impl std::fmt::Display) -> String {
+    format!("transaction {nested} is nested in transaction {id} and still open")
+}
+
+fn busy(message: String) -> Failure {
+    Failure::new(FailureKind::Busy, message)
+        .with_hint("wait for its end with --wait, or end it with --force")
+}
