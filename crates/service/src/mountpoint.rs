@@ -3,8 +3,8 @@
 
 use crate::socket;
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, Stat, Statx, StatxAttributes,
-    StatxFlags, flock, lstat, mkdir, open, statx,
+    AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, Stat, StatxAttributes, StatxFlags,
+    flock, lstat, mkdir, open, statx,
 };
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -61,7 +61,9 @@ fn mode(user: u32) -> u32 {
 }
 
 /// Takes away what other services of this user left behind when they were
-/// killed; what cannot be taken away is in use.
+/// killed. Only a socket that refuses tells that: a place that nothing is
+/// mounted on here may be mounted on in another mount namespace, and removing
+/// it would unmount it there.
 pub(crate) fn sweep(user: u32) {
     let parent = parent(user);
     let Ok(held) = lock(&parent, FlockOperation::NonBlockingLockExclusive) else {
@@ -72,18 +74,14 @@ pub(crate) fn sweep(user: u32) {
     };
     for entry in entries.flatten() {
         let name = entry.file_name().to_bytes();
-        if name == b"." || name == b".." {
+        let Some(place) = name.strip_suffix(SOCKET_SUFFIX) else {
             continue;
-        }
-        if name.ends_with(SOCKET_SUFFIX) {
-            socket::remove_if_dead(&held, &String::from_utf8_lossy(name));
-            continue;
-        }
-        let place = parent.join(OsStr::from_bytes(name));
-        if is_dead(&place) {
+        };
+        if socket::remove_if_dead(&held, &String::from_utf8_lossy(name)) {
+            let place = parent.join(OsStr::from_bytes(place));
             let _ = clear(&place);
+            remove(&place);
         }
-        remove(&place);
     }
 }
 
@@ -148,21 +146,14 @@ fn is_private(stat: &Stat, user: u32) -> bool {
         && stat.st_mode & 0o022 == 0
 }
 
+/// Also of a mount whose service is dead, which answers nothing but this.
 fn is_mounted(place: &Path) -> bool {
-    match look(place) {
-        Ok(found) => found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
-        Err(_) => is_dead(place),
-    }
-}
-
-/// A mount whose service is dead answers nothing but this.
-fn is_dead(place: &Path) -> bool {
-    matches!(look(place), Err(Errno::NOTCONN | Errno::CONNABORTED))
-}
-
-fn look(place: &Path) -> Result<Statx, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    statx(CWD, place, flags, StatxFlags::empty())
+    match statx(CWD, place, flags, StatxFlags::empty()) {
+        Ok(found) => found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+        Err(Errno::NOTCONN | Errno::CONNABORTED) => true,
+        Err(_) => false,
+    }
 }
 
 fn unmount(place: &Path) -> Result<(), Errno> {

@@ -64,16 +64,18 @@ impl AsFd for Listener {
 }
 
 /// Of a service that was killed: nobody listens.
-pub(crate) fn remove_if_dead(directory: &OwnedFd, name: &str) {
+pub(crate) fn remove_if_dead(directory: &OwnedFd, name: &str) -> bool {
     let path = format!("/proc/self/fd/{}/{name}", directory.as_raw_fd());
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let refused = SocketAddrUnix::new(path.as_str()).and_then(|address| {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         connect(&socket, &address)
     });
-    if refused == Err(Errno::CONNREFUSED) {
+    let is_dead = refused == Err(Errno::CONNREFUSED);
+    if is_dead {
         remove(directory, name);
     }
+    is_dead
 }
 
 pub(crate) fn remove(directory: &OwnedFd, name: &str) {
