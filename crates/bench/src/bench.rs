@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::corpus::Corpus;
 use crate::device::Device;
 use crate::error::{Describe, Result};
-use crate::measure::{Sample, Side, timed};
+use crate::measure::Side;
 
 #[derive(Debug)]
 pub struct Bench {
@@ -55,22 +55,6 @@ impl Bench {
     /// For what takes milliseconds: many make a steady median.
     pub fn many_rounds(&self) -> usize {
         self.rounds * 8
-    }
-
-    /// Flushes are counted up to the end of what is measured; bytes until all
-    /// of it has been written, so that no side gains by leaving it for later.
-    pub fn counted<T>(&self, action: impl FnOnce() -> Result<T>) -> Result<(Sample, T)> {
-        let before = self.device.written();
-        let (mut sample, value) = timed(action)?;
-        let mut written = self.device.written();
-        sync(&self.directory)?;
-        let at_rest = self.device.written();
-        if let (Some(before), Some(written), Some(at_rest)) = (before, &mut written, at_rest) {
-            written.flushes -= before.flushes;
-            written.bytes = at_rest.bytes - before.bytes;
-        }
-        sample.written = written;
-        Ok((sample, value))
     }
 }
 

@@ -57,6 +57,8 @@ pub struct Sample {
     pub milliseconds: f64,
     /// What it made the disk do, where that was counted.
     pub written: Option<Written>,
+    /// What the kernel asked of the service for it, where there is one.
+    pub requests: Option<u64>,
 }
 
 impl From<Duration> for Sample {
@@ -64,6 +66,7 @@ impl From<Duration> for Sample {
         Sample {
             milliseconds: took.as_secs_f64() * 1000.0,
             written: None,
+            requests: None,
         }
     }
 }
@@ -98,19 +101,23 @@ impl Series {
     }
 
     pub fn flushes(&self) -> Option<f64> {
-        self.counted(|written| written.flushes)
+        self.counted(|sample| Some(sample.written?.flushes))
     }
 
     pub fn bytes_written(&self) -> Option<f64> {
-        self.counted(|written| written.bytes)
+        self.counted(|sample| Some(sample.written?.bytes))
     }
 
-    fn counted(&self, of: impl Fn(Written) -> u64) -> Option<f64> {
+    pub fn requests(&self) -> Option<f64> {
+        self.counted(|sample| sample.requests)
+    }
+
+    fn counted(&self, of: impl Fn(&Sample) -> Option<u64>) -> Option<f64> {
         let counts: Vec<f64> = self
             .0
             .iter()
-            .filter_map(|sample| sample.written)
-            .map(|written| of(written) as f64)
+            .filter_map(of)
+            .map(|count| count as f64)
             .collect();
         (!counts.is_empty()).then(|| median(counts.into_iter()))
     }

@@ -8,7 +8,7 @@ use atomdir::{Connection, StartService};
 
 use crate::bench::{Bench, sync};
 use crate::error::{Error, Result};
-use crate::measure::{Outcome, Side, rest};
+use crate::measure::{Outcome, Sample, Side, rest, timed};
 use crate::overlay::Overlay;
 use crate::programs::{Store, clear, make_directory, output};
 
@@ -55,7 +55,7 @@ impl<'a> Place<'a> {
     pub fn run(&self, script: &str) -> Result<Outcome> {
         let script = format!("{PRELUDE}{script}");
         let shell = ["/bin/sh", "-ec", script.as_str()];
-        let (whole, printed) = self.bench.counted(|| match (self.side, &self.store) {
+        let (whole, printed) = self.counted(|| match (self.side, &self.store) {
             (Side::Exact, Some(store)) => {
                 let view: &[&str] = match self.bench.views.len() {
                     1 => &[],
@@ -90,6 +90,33 @@ impl<'a> Place<'a> {
         })?;
         let steps = steps(&printed, whole.milliseconds);
         Ok(Outcome { whole, steps })
+    }
+
+    /// Flushes are counted up to the end of what is measured; bytes until all
+    /// of it has been written, so that no side gains by leaving it for later.
+    pub fn counted<T>(&self, action: impl FnOnce() -> Result<T>) -> Result<(Sample, T)> {
+        let (before, requests) = (self.bench.device.written(), self.view_requests()?);
+        let (mut sample, value) = timed(action)?;
+        let mut written = self.bench.device.written();
+        sync(&self.path)?;
+        let at_rest = self.bench.device.written();
+        if let (Some(before), Some(written), Some(at_rest)) = (before, &mut written, at_rest) {
+            written.flushes -= before.flushes;
+            written.bytes = at_rest.bytes - before.bytes;
+        }
+        sample.written = written;
+        let requests_after = self.view_requests()?;
+        sample.requests = requests_after
+            .zip(requests)
+            .map(|(after, before)| after - before);
+        Ok((sample, value))
+    }
+
+    fn view_requests(&self) -> Result<Option<u64>> {
+        match self.store {
+            Some(_) => Ok(Some(self.connect()?.service_status()?.view_requests)),
+            None => Ok(None),
+        }
     }
 
     pub fn store(&self) -> Result<&Store> {

@@ -260,6 +260,8 @@ pub struct ServiceStatus {
     pub store: Vec<u8>,
     /// Where views are, or why there are none.
     pub views: Result<Vec<u8>, Failure>,
+    /// What the kernel has asked of the views' file system, since its mount.
+    pub view_requests: u64,
     pub connections: u64,
     pub open_transactions: u64,
     /// Of the newest commit.

@@ -94,6 +94,7 @@ fn service_status() -> ServiceStatus {
         age_seconds: 6,
         store: b"/srv/\xfe".to_vec(),
         views: Err(failure()),
+        view_requests: 300,
         connections: 7,
         open_transactions: 8,
         sequence: SEQUENCE,

@@ -133,6 +133,13 @@ impl Views {
         self.filesystem.forget(id, outdated);
     }
 
+    /// How many requests the present mount has served.
+    pub(crate) fn requests(&self) -> u64 {
+        let mounted = self.lock();
+        let counts = mounted.iter().flat_map(Session::requests);
+        counts.map(|(_, count)| count).sum()
+    }
+
     pub(crate) fn hide(&self, id: TransactionId) {
         self.filesystem.remove(atomdir_engine::TransactionId(id.0));
     }

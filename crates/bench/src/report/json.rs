@@ -37,7 +37,7 @@ fn series_json(series: &Series) -> Value {
     json!({
         "median_ms": series.median(), "min_ms": series.min(), "max_ms": series.max(),
         "all_ms": series.all().collect::<Vec<f64>>(),
-        "flushes": series.flushes(), "bytes_written": series.bytes_written(),
+        "view_requests": series.requests(), "flushes": series.flushes(), "bytes_written": series.bytes_written(),
     })
 }
 

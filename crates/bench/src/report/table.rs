@@ -32,6 +32,7 @@ pub fn table(rows: &[Row]) -> String {
             target(row),
             verdict(row).to_owned(),
             row.paper.to_owned(),
+            counts(row, Series::requests, |count| format!("{count}")),
             counts(row, Series::flushes, |count| format!("{count}")),
             counts(row, Series::bytes_written, |bytes| {
                 short(bytes / f64::from(1 << 20))

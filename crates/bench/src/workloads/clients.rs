@@ -117,7 +117,7 @@ fn at_once(
                 }
             })
         };
-        let (sample, ()) = bench.counted(|| {
+        let (sample, ()) = place.counted(|| {
             thread::scope(|scope| {
                 let work = &work;
                 let started: Vec<_> = (0..count)

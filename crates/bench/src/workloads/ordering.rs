@@ -154,7 +154,7 @@ fn measure(
             Side::Exact => Some(place.connect()?),
             _ => None,
         };
-        let (sample, ()) = bench.counted(|| action(&place.path, connection.as_mut()))?;
+        let (sample, ()) = place.counted(|| action(&place.path, connection.as_mut()))?;
         let log = place.path.join("log");
         if log.exists() {
             fs::remove_file(&log).describe("remove", &log)?;

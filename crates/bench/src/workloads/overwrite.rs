@@ -113,11 +113,11 @@ fn measure(bench: &Bench, bytes: u64, sides: &[Side], parts: &[Part]) -> Result<
         let sample = match side {
             Side::Logger => {
                 let mut logger = Logger::new(&bench.directory.join("logger"), &path, bytes)?;
-                bench.counted(|| logger.run(parts))?.0
+                place.counted(|| logger.run(parts))?.0
             }
             Side::Exact => {
                 let mut connection = place.connect()?;
-                bench.counted(|| transactions(&mut connection, parts))?.0
+                place.counted(|| transactions(&mut connection, parts))?.0
             }
             _ => {
                 let file = pages::open(&path)?;
@@ -127,7 +127,7 @@ fn measure(bench: &Bench, bytes: u64, sides: &[Side], parts: &[Part]) -> Result<
                         file.sync_data().describe("flush", &path)
                     })
                 };
-                bench.counted(plain)?.0
+                place.counted(plain)?.0
             }
         };
         Ok(sample.into())

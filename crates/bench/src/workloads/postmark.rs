@@ -97,7 +97,7 @@ pub fn mail(bench: &Bench) -> Result<Vec<Row>> {
             Side::Exact => Some(place.connect()?),
             _ => None,
         };
-        let (sample, ()) = bench.counted(|| {
+        let (sample, ()) = place.counted(|| {
             (0..steps).try_for_each(|step| match &mut connection {
                 None => deliver(&place.path.join("box"), step, true),
                 Some(connection) => {

@@ -44,7 +44,7 @@ fn change(bench: &Bench, files: u64) -> Result<Sides> {
     let mut connection = place.connect()?;
     let sides = [Side::Plain, Side::Exact];
     let measured = in_turns(bench.many_rounds(), &sides, |side| {
-        let (sample, ()) = bench.counted(|| match side {
+        let (sample, ()) = place.counted(|| match side {
             Side::Exact => {
                 let transaction = connection.begin(&BeginOptions::default())?;
                 rewrite(&transaction.view_path, files, |_| Ok(()))?;

@@ -1,6 +1,6 @@
 //! Reading and setting attributes.
 
-use atomdir_disk::{Disk, Errno, Kind, Result};
+use atomdir_disk::{Disk, Errno, Kind, Result, Stat};
 
 use super::View;
 use super::acl::{self, AccessControlList};
@@ -18,13 +18,8 @@ impl<D: Disk> View<D> {
         let node = self.node(id)?;
         let Some(own) = node.own() else {
             let base = node.base.as_ref().ok_or(Errno::STALE)?;
-            let attributes = self
-                .snapshot()
-                .stat(base)
-                .map(|stat| attributes_of(&stat))?;
-            let told = (attributes.mode, attributes.owner);
-            self.node_mut(id)?.told.get_or_insert(told);
-            return Ok(attributes);
+            let stat = self.snapshot().stat(base)?;
+            return self.tell(id, &stat);
         };
         let mut attributes = own.attributes;
         if let OwnBody::File(contents) = &own.body
@@ -38,6 +33,14 @@ impl<D: Disk> View<D> {
             let file = self.staged_file(id)?;
             attributes.blocks = below.max(self.core.disk.stat(&file)?.blocks);
         }
+        Ok(attributes)
+    }
+
+    /// The attributes of a node without changes, from what the snapshot has.
+    pub(super) fn tell(&mut self, id: NodeId, stat: &Stat) -> Result<NodeAttributes> {
+        let attributes = attributes_of(stat);
+        let told = (attributes.mode, attributes.owner);
+        self.node_mut(id)?.told.get_or_insert(told);
         Ok(attributes)
     }
 

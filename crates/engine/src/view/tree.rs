@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Kind, Name, NameError, Result};
+use atomdir_disk::{Disk, Errno, Kind, Name, NameError, Result, Stat};
 
 use super::View;
 use super::node::{DirectoryDelta, EntryDelta, Node, Own, OwnBody, Touched, attributes_of};
@@ -41,8 +41,14 @@ impl<D: Disk> View<D> {
 
     pub fn lookup(&mut self, parent: NodeId, name: &[u8]) -> Result<Entry> {
         let name = parse_name(name)?;
-        let node = self.child(parent, &name)?.ok_or(Errno::NOENT)?;
-        self.entry(node)
+        let (node, stat) = self.find_child(parent, &name)?.ok_or(Errno::NOENT)?;
+        let attributes = match stat {
+            // Finding the name has just looked at the object itself.
+            Some(stat) if self.node(node)?.own().is_none() => self.tell(node, &stat)?,
+            _ => self.attributes(node)?,
+        };
+        self.raise_lookups(node);
+        Ok(Entry { node, attributes })
     }
 
     /// The answer that makes the kernel know the node.
@@ -74,10 +80,20 @@ impl<D: Disk> View<D> {
     }
 
     pub(crate) fn child(&mut self, parent: NodeId, name: &Name) -> Result<Option<NodeId>> {
+        let found = self.find_child(parent, name)?;
+        Ok(found.map(|(node, _)| node))
+    }
+
+    /// The child, with what the snapshot has of it if that was looked at.
+    fn find_child(
+        &mut self,
+        parent: NodeId,
+        name: &Name,
+    ) -> Result<Option<(NodeId, Option<Stat>)>> {
         let directory = self.live_directory(parent)?;
         let delta = directory.directory_delta();
         if let Some(entry) = delta.and_then(|delta| delta.entries.get(name)) {
-            return Ok(entry.now);
+            return Ok(entry.now.map(|node| (node, None)));
         }
         let Some(base) = directory.base.clone() else {
             return Ok(None);
@@ -88,7 +104,10 @@ impl<D: Disk> View<D> {
         {
             reads.name(&base, name, found.as_ref().map(|found| &found.base));
         }
-        Ok(found.map(|found| self.node_of_base(found, parent, name)))
+        Ok(found.map(|found| {
+            let stat = found.stat;
+            (self.node_of_base(found, parent, name), Some(stat))
+        }))
     }
 
     fn node_of_base(&mut self, found: Found, parent: NodeId, name: &Name) -> NodeId {
