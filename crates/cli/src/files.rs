@@ -4,8 +4,14 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+
+/// Names and values.
+pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// As the kernel has it, for a value and for the list of names.
+const XATTR_LENGTH_MAX: usize = 64 << 10;
 
 /// Never follows a symbolic link at the last name.
 pub fn read_at(directory: impl AsFd, path: impl rustix::path::Arg) -> Result<Vec<u8>, Errno> {
@@ -17,6 +23,60 @@ pub fn read_at(directory: impl AsFd, path: impl rustix::path::Arg) -> Result<Vec
         let read = || rustix::io::read(&file, spare_capacity(&mut contents));
         if retry_on_intr(read)? == 0 {
             return Ok(contents);
+        }
+    }
+}
+
+/// Extended attributes by name, those of a symbolic link itself.
+pub fn xattrs_at(directory: &OwnedFd, name: &OsStr) -> Result<Xattrs, Errno> {
+    // The calls that take a descriptor want it opened for reading.
+    let mut path = format!("/proc/self/fd/{}", directory.as_raw_fd()).into_bytes();
+    if !name.is_empty() {
+        path.push(b'/');
+        path.extend(name.as_bytes());
+    }
+    // Without a last name the path itself is a symbolic link.
+    let follows = name.is_empty();
+    let list = |buffer: &mut [u8]| match follows {
+        true => rustix::fs::listxattr(&*path, buffer),
+        false => rustix::fs::llistxattr(&*path, buffer),
+    };
+    let names = match grown(list) {
+        Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+        names => names?,
+    };
+    let mut xattrs = Vec::new();
+    for name in names
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty())
+    {
+        let get = |buffer: &mut [u8]| match follows {
+            true => rustix::fs::getxattr(&*path, name, buffer),
+            false => rustix::fs::lgetxattr(&*path, name, buffer),
+        };
+        match grown(get) {
+            Ok(value) => xattrs.push((name.to_vec(), value)),
+            Err(Errno::NODATA | Errno::ACCESS | Errno::PERM) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    xattrs.sort();
+    Ok(xattrs)
+}
+
+/// Calls with ever longer buffers until one is long enough.
+fn grown(call: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+    let mut buffer = vec![0; 256];
+    loop {
+        match call(&mut buffer) {
+            Ok(length) => {
+                buffer.truncate(length);
+                return Ok(buffer);
+            }
+            Err(Errno::RANGE) if buffer.len() < XATTR_LENGTH_MAX => {
+                buffer.resize(buffer.len() * 4, 0)
+            }
+            Err(errno) => return Err(errno),
         }
     }
 }

@@ -29,13 +29,20 @@ pub struct Transaction<D: Disk> {
     pub(crate) view: Mutex<Option<View<D>>>,
 }
 
+impl SnapshotObject {
+    /// Then the mode does not tell who may read it.
+    pub fn has_access_list(&self) -> bool {
+        self.xattrs.iter().any(|(name, _)| name == acl::ACCESS)
+    }
+}
+
 /// An object as the snapshot has it.
 #[derive(Debug, Clone)]
 pub struct SnapshotObject {
     pub kind: Kind,
     pub attributes: NodeAttributes,
-    /// Then the mode does not tell who may read it.
-    pub has_access_list: bool,
+    /// By name.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// A regular file's contents or a link's target; empty for other kinds.
     pub contents: Vec<u8>,
 }
@@ -180,10 +187,11 @@ impl<D: Disk> Transaction<D> {
             _ => Vec::new(),
         };
         let attributes = crate::view::node::attributes_of(&stat);
-        let mut xattrs = snapshot.xattrs(&base)?.into_iter();
+        let mut xattrs = snapshot.xattrs(&base)?;
+        xattrs.sort();
         Ok(Some(SnapshotObject {
             kind: stat.kind,
-            has_access_list: xattrs.any(|(name, _)| name == acl::ACCESS),
+            xattrs,
             attributes,
             contents,
         }))

@@ -213,6 +213,8 @@ pub struct SnapshotObject {
     pub device_number: u64,
     /// Of a symbolic link.
     pub target: Vec<u8>,
+    /// Extended attributes that the reader may see, by name.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// The file is longer than was asked for; its contents were not sent.
     pub too_long: bool,
 }

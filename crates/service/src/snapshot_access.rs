@@ -67,10 +67,18 @@ fn find(
         }
     }
     let object = transaction.snapshot_contents(path, contents_length_max)?;
-    match &object {
-        Some(found) if found.kind == Kind::File && !may(peer, found, READ) => Err(Errno::ACCESS),
-        _ => Ok(object),
+    let Some(mut found) = object else {
+        return Ok(None);
+    };
+    let readable = may(peer, &found, READ);
+    if found.kind == Kind::File && !readable {
+        return Err(Errno::ACCESS);
     }
+    // As the kernel has it, see xattr(7).
+    found.xattrs.retain(|(name, _)| {
+        !name.starts_with(b"trusted.") && (readable || !name.starts_with(b"user."))
+    });
+    Ok(Some(found))
 }
 
 /// The directories a path leads through, the root first.
@@ -91,7 +99,7 @@ fn may(peer: &Peer, object: &SnapshotObject, bit: u32) -> bool {
         0
     };
     // A list may take away what the mode seems to allow all but the owner.
-    if object.has_access_list && class != 6 {
+    if object.has_access_list() && class != 6 {
         return false;
     }
     object.attributes.mode >> class & bit != 0
@@ -109,6 +117,7 @@ fn describe(object: SnapshotObject, too_long: bool) -> atomdir_protocol::Snapsho
         modified: convert::timestamp(attributes.modified),
         device_number: attributes.device_number,
         target: if is_link { object.contents } else { Vec::new() },
+        xattrs: object.xattrs,
         too_long,
     }
 }

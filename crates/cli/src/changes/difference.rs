@@ -55,7 +55,7 @@ impl Difference<'_> {
         }
         match self.sides() {
             Sides::Same if attributes.is_empty() && self.line.from.is_none() => {
-                painter.line(Style::Plain, "only times or extended attributes differ")
+                painter.line(Style::Plain, "only times differ")
             }
             Sides::Same => Ok(()),
             Sides::Binary => painter.line(Style::Plain, "Binary files differ"),
@@ -111,7 +111,35 @@ impl Difference<'_> {
             }
             (None, None) => {}
         }
+        for (name, what) in self.xattr_changes() {
+            lines.push(format!("{what} attribute {}", quoted(name)));
+        }
         lines
+    }
+
+    /// Extended attributes, access lists among them, and what became of each.
+    fn xattr_changes(&self) -> Vec<(&[u8], &'static str)> {
+        let old = xattrs(&self.before);
+        let new = xattrs(&self.after);
+        let mut changes = Vec::new();
+        for (name, value) in new {
+            match old.iter().find(|(of, _)| of == name) {
+                None => changes.push((&**name, "new")),
+                Some((_, before)) if before != value => changes.push((&**name, "changed")),
+                Some(_) => {}
+            }
+        }
+        // All that a deleted object had goes with it.
+        if self.after.is_some() {
+            let has_gone = |name: &[u8]| new.iter().all(|(of, _)| of != name);
+            let gone = old.iter().map(|(name, _)| &**name);
+            changes.extend(
+                gone.filter(|name| has_gone(name))
+                    .map(|name| (name, "deleted")),
+            );
+        }
+        changes.sort();
+        changes
     }
 
     /// With contents as a unified diff where they are text.
@@ -133,6 +161,14 @@ impl Difference<'_> {
                 Sides::TooLong => "too_long",
             },
             diff: json::Text(&diff),
+            attributes: self
+                .xattr_changes()
+                .into_iter()
+                .map(|(name, change)| AttributeJson {
+                    name: json::Text(name),
+                    change,
+                })
+                .collect(),
         }))
     }
 }
@@ -145,6 +181,13 @@ struct DifferenceJson<'a> {
     after: Option<VersionJson>,
     contents: &'static str,
     diff: json::Text<'a>,
+    attributes: Vec<AttributeJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct AttributeJson<'a> {
+    name: json::Text<'a>,
+    change: &'static str,
 }
 
 #[derive(Serialize)]
@@ -192,6 +235,10 @@ fn kind_word(kind: Kind) -> &'static str {
         Kind::CharacterDevice => "character device",
         Kind::BlockDevice => "block device",
     }
+}
+
+fn xattrs(side: &Option<Version>) -> &[(Vec<u8>, Vec<u8>)] {
+    side.as_ref().map_or(&[], |version| &version.xattrs)
 }
 
 /// `None` when they are too long to be at hand.

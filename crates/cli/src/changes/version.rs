@@ -19,6 +19,8 @@ pub(super) struct Version {
     pub(super) modified: Timestamp,
     pub(super) length: u64,
     pub(super) device_number: u64,
+    /// By name.
+    pub(super) xattrs: files::Xattrs,
     pub(super) contents: Contents,
 }
 
@@ -48,6 +50,7 @@ impl Version {
                 modified: object.modified,
                 length: object.length,
                 device_number: object.device_number,
+                xattrs: object.xattrs,
                 contents: match object.kind {
                     Kind::File if object.too_long => Contents::TooLong,
                     Kind::File => Contents::Bytes(found.contents),
@@ -102,6 +105,7 @@ fn read_in_view(transaction: &Transaction, path: &[u8]) -> Result<Version, Errno
         },
         length,
         device_number: stat.st_rdev,
+        xattrs: files::xattrs_at(&directory, name)?,
         contents,
     })
 }

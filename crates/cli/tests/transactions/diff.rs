@@ -1,6 +1,8 @@
 use crate::store::Store;
+use rustix::fs::{XattrFlags, removexattr, setxattr};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 
 #[test]
 fn every_kind_of_change_is_shown_in_every_form() {
@@ -51,6 +53,31 @@ fn every_kind_of_change_is_shown_in_every_form() {
         store.check(&["diff", &id, "--name-status", "--", "type"]),
         "T type\n"
     );
+}
+
+#[test]
+fn extended_attributes_are_shown_by_name() {
+    let store = Store::new("diff-xattrs");
+    let set = |file: &Path, name: &str, value: &str| {
+        setxattr(file, name, value.as_bytes(), XattrFlags::empty()).unwrap();
+    };
+    let file = store.path.join("file");
+    for name in ["user.same", "user.changed", "user.gone"] {
+        set(&file, name, "old");
+    }
+    let (id, view) = store.begin();
+    let file = view.join("file");
+    set(&file, "user.changed", "new");
+    set(&file, "user.new", "new");
+    removexattr(&file, "user.gone").unwrap();
+    assert_eq!(
+        store.check(&["diff", &id]),
+        "M file\nchanged attribute user.changed\ndeleted attribute user.gone\nnew attribute user.new\n"
+    );
+    let json = store.json(&["diff", &id]);
+    let changes = &json["changes"][0]["attributes"];
+    assert_eq!(changes[1]["name"], "user.gone");
+    assert_eq!(changes[1]["change"], "deleted");
 }
 
 /// The unified diff is one that patch(1) applies.
