@@ -193,7 +193,7 @@ fn of_errno(errno: Errno) -> u8 {
     }
 }
 
-fn conflict_line(conflict: &Conflict) -> String {
+pub fn conflict_line(conflict: &Conflict) -> String {
     let path = quoted(&conflict.path);
     let what = &conflict.what;
     match &conflict.by {

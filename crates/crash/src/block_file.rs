@@ -206,6 +206,7 @@ fn answer(disk: &Mutex<Disk>, node: u64, operation: Operation) -> Result<Option<
                 node: FILE_NODE,
                 generation: 0,
                 valid: Validity::Forever,
+                attributes_valid: Validity::Forever,
                 attributes: attributes(disk, FILE_NODE),
             });
         }

@@ -269,3 +269,105 @@ fn who_may_lock_follows_the_permissions() {
     store.call_as(&user, ["abort", &id]).expect(0);
     store.assert_at_rest();
 }
+
+const EARLY: &[&str] = &["--conflicts", "early"];
+
+#[test]
+fn early_conflicts_show_at_the_write() {
+    for_each_user("early", |fixture| {
+        let store = &fixture.store;
+        let late = store.begin();
+        store.exec(&late, "echo late > dir/y").expect(0);
+        let (older, younger) = (store.begin_with(EARLY), store.begin_with(EARLY));
+        store
+            .exec(&older, "echo older > file; rm dir/sub/x")
+            .expect(0);
+        // Another file, another page, another name: none of them meets it.
+        let apart =
+            "printf 1 | dd of=large bs=4096 seek=2 conv=notrunc status=none; echo > dir/new";
+        store.exec(&younger, apart).expect(0);
+        let other_page = "printf 1 | dd of=large bs=4096 seek=3 conv=notrunc status=none";
+        store.exec(&older, other_page).expect(0);
+        let refused = store.exec(&younger, "echo younger > file");
+        assert_ne!(refused.code, 0);
+        refused.says(&["busy"]);
+        let status = store.call(["status", &younger.id]).expect(0).text();
+        assert!(status.contains("conflict"), "{status}");
+        assert!(status.contains("file"), "{status}");
+        store
+            .commit(&younger)
+            .expect(CONFLICT)
+            .says(&["file", &older.id]);
+        store.abort(&younger).expect(0);
+
+        // One that does not ask may write, older or younger, and waits to commit.
+        let plain = store.begin();
+        store.exec(&plain, "echo plain > file").expect(0);
+        store
+            .commit(&plain)
+            .expect(CONFLICT)
+            .says(&["file", &older.id]);
+        // The older of two that conflict wins even if it comes later.
+        let third = store.begin_with(EARLY);
+        store.exec(&third, "echo third > dir/sub/new").expect(0);
+        assert_ne!(
+            store.exec(&third, "echo third > dir/y").code,
+            0,
+            "late was first"
+        );
+        store.exec(&older, "echo older > dir/sub/new").expect(0);
+        store.commit(&third).expect(CONFLICT);
+        store.commit(&older).expect(0);
+        store.commit(&plain).expect(CONFLICT);
+        store.commit(&late).expect(0);
+        store.call(["abort", "--all"]).expect(0);
+        store.assert_at_rest();
+    });
+}
+
+/// The newest open transaction.
+fn newest(store: &Store) -> u64 {
+    let list = store.call(["list"]).expect(0).text();
+    let ids = list
+        .lines()
+        .filter_map(|line| line.split_whitespace().next());
+    ids.filter_map(|id| id.parse().ok()).max().unwrap_or(0)
+}
+
+#[test]
+fn a_run_that_meets_an_early_conflict_exits_75_and_is_tried_again() {
+    for_each_user("early-run", |fixture| {
+        let store = &fixture.store;
+        let older = store.begin_with(EARLY);
+        store.exec(&older, "echo older > file").expect(0);
+        // Whatever the command makes of it.
+        for script in ["echo new > file || exit 3", "echo new > file || true"] {
+            let run = store.run_with(EARLY, script);
+            run.expect(CONFLICT).says(&["file", &older.id]);
+        }
+        lock(store, &older, &["dir/y"]).expect(0);
+        let run = store.run_with(EARLY, "echo new > dir/y");
+        run.expect(CONFLICT).says(&["dir/y", "locked"]);
+        let mut retried = store.command([
+            "run",
+            "--conflicts",
+            "early",
+            "--retry",
+            "1000",
+            "--",
+            "/bin/sh",
+            "-c",
+            "echo new > file",
+        ]);
+        let retried = piped(&mut retried);
+        // Ids tell how often it was begun anew.
+        let first = newest(store);
+        while newest(store) < first + 3 {}
+        store.commit(&older).expect(0);
+        ended(retried).expect(0);
+        let file = std::fs::read_to_string(fixture.base.join("file")).expect("read");
+        assert_eq!(file, "new\n");
+        store.call(["abort", "--all"]).expect(0);
+        store.assert_at_rest();
+    });
+}

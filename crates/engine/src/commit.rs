@@ -84,6 +84,22 @@ impl<D: Disk> Store<D> {
         if let Some(outer) = transaction.outer() {
             return self.commit_nested(outer, transaction);
         }
+        let met = transaction.met();
+        if !met.is_empty() {
+            return Err(CommitError::Conflict(met));
+        }
+        let committed = self.commit_outermost(transaction, report);
+        if committed.is_err() {
+            self.0.core.writers.leave_commit(transaction.id());
+        }
+        committed
+    }
+
+    fn commit_outermost(
+        &self,
+        transaction: &Transaction<D>,
+        report: &mut dyn FnMut(Progress),
+    ) -> Result<Committed, CommitError> {
         let mut meter = Meter::new(report);
         let mut guard = lock(&transaction.view);
         let view = guard.as_mut().ok_or(CommitError::Ended)?;
@@ -114,6 +130,7 @@ impl<D: Disk> Store<D> {
         correct_places(view, &set);
         self.validate(transaction, view, &state, &set)?;
         self.refuse_locked(transaction, &set)?;
+        self.refuse_written(transaction)?;
         feasible::check(&self.0.core, &set)?;
         refresh_replacements(view, &mut set)?;
         let record = self.append(transaction, &mut state, &set)?;

@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, Result, Stat};
 
 use crate::base::{Base, Place};
+use crate::early::Writers;
 use crate::handles::{HandleCache, HandleKey};
 use crate::lock;
+use crate::locks::Locks;
 use crate::options::Options;
 
 pub(crate) struct Core<D: Disk> {
@@ -22,6 +24,10 @@ pub(crate) struct Core<D: Disk> {
     pub handles: HandleCache<D>,
     pub root_base: Arc<Base>,
     pub options: Options,
+    /// What transactions have locked.
+    pub locks: Locks,
+    /// What open transactions have written, while one wants to know early.
+    pub writers: Writers,
     /// Held for writing while a commit changes the base. A reader that met a
     /// half-moved object waits for it and looks again.
     pub applying: RwLock<()>,
@@ -58,6 +64,8 @@ impl<D: Disk> Core<D> {
             hidden,
             root_base,
             options,
+            locks: Locks::default(),
+            writers: Writers::default(),
             applying: RwLock::new(()),
         })
     }

@@ -122,6 +122,9 @@ pub enum ConflictKind {
     Outer,
     /// Another transaction has locked it.
     Locked,
+    /// An open transaction has written it that is older, or whose commit is on
+    /// its way.
+    Written,
     /// A lock was asked for that would not protect what the snapshot shows.
     ChangedBeforeLock,
     /// The rest is what a serializable transaction read.
@@ -165,6 +168,7 @@ impl fmt::Display for ConflictKind {
             ConflictKind::DirectoryLoop => "a directory above was moved below it",
             ConflictKind::Outer => "it was changed since the nested transaction began",
             ConflictKind::Locked => "it is locked",
+            ConflictKind::Written => "it was written",
             ConflictKind::ChangedBeforeLock => "it was changed since the transaction began",
             ConflictKind::ReadContents => "it was read, and its contents were changed",
             ConflictKind::ReadAttributes => "its attributes were read, and were changed",

@@ -11,6 +11,7 @@ mod checkpoint;
 mod commit;
 mod control;
 mod core;
+mod early;
 mod error;
 mod feasible;
 mod group;

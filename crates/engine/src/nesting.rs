@@ -31,6 +31,7 @@ impl<D: Disk> Store<D> {
         let options = BeginOptions {
             isolation: outer.isolation(),
             durability: outer.durability(),
+            conflicts: outer.conflicts(),
             ..options
         };
         let mut guard = lock(&outer.view);

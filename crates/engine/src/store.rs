@@ -16,9 +16,8 @@ use crate::core::Core;
 use crate::error::{BeginError, StoreError};
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
-use crate::locks::Locks;
 use crate::names;
-use crate::options::{BeginOptions, Options};
+use crate::options::{BeginOptions, Conflicts, Options};
 use crate::recover::{self, RecoveryReport};
 use crate::transaction::Transaction;
 
@@ -47,8 +46,6 @@ pub(crate) struct Inner<D: Disk> {
     /// Names in limbo of files that have other names: they go with the last
     /// open snapshot, as they show in the files' link counts.
     pub linked_in_limbo: Mutex<Vec<Name>>,
-    /// What transactions have locked.
-    pub locks: Locks,
 }
 
 pub(crate) struct OpenTransactions<D: Disk> {
@@ -134,7 +131,6 @@ impl<D: Disk> Store<D> {
             poisoned: Mutex::new(None),
             has_pending: AtomicBool::new(false),
             linked_in_limbo: Mutex::new(Vec::new()),
-            locks: Locks::default(),
         };
         Ok((Store(Arc::new(inner)), report))
     }
@@ -159,6 +155,10 @@ impl<D: Disk> Store<D> {
         let transaction = Transaction::new(core, id, options, open.published, now);
         let transaction = Arc::new(transaction);
         open.by_id.insert(id, transaction.clone());
+        drop(open);
+        if transaction.conflicts() == Conflicts::Early {
+            self.begin_early(&transaction);
+        }
         Ok(transaction)
     }
 
@@ -244,7 +244,8 @@ impl<D: Disk> Store<D> {
             let begin = open.by_id.values().map(|open| open.began_change_time).min();
             (oldest.unwrap_or(open.published), begin)
         };
-        self.0.locks.ended(id);
+        self.0.core.locks.ended(id);
+        self.0.core.writers.ended(id);
         lock(&self.0.retained).retain(|_, base| {
             let mut state = base.state();
             let Some(history) = &mut state.history else {

@@ -230,7 +230,10 @@ impl<D: Disk> Transaction<D> {
         change: SetAttributes,
         _caller: Caller,
     ) -> Result<NodeAttributes> {
-        self.with(|view| view.set_attributes(node, change))
+        self.with(|view| {
+            self.announce(view, |view| view.sets_attributes(node, &change))?;
+            view.set_attributes(node, change)
+        })
     }
 
     pub fn read_link(&self, node: NodeId) -> Result<Vec<u8>> {
@@ -249,6 +252,7 @@ impl<D: Disk> Transaction<D> {
         self.with_names(|view| {
             // Group, mode and access control list may come from the directory.
             view.note_attributes(parent)?;
+            self.announce(view, |view| view.writes_entry(parent, name))?;
             view.create(parent, name, what, mode, umask, caller)
         })
     }
@@ -267,15 +271,24 @@ impl<D: Disk> Transaction<D> {
     }
 
     pub fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Entry> {
-        self.with_names(|view| view.link(node, parent, name))
+        self.with_names(|view| {
+            self.announce(view, |view| view.writes_entry(parent, name))?;
+            view.link(node, parent, name)
+        })
     }
 
     pub fn unlink(&self, parent: NodeId, name: &[u8]) -> Result<()> {
-        self.with_names(|view| view.unlink(parent, name))
+        self.with_names(|view| {
+            self.announce(view, |view| view.removes_entry(parent, name))?;
+            view.unlink(parent, name)
+        })
     }
 
     pub fn remove_directory(&self, parent: NodeId, name: &[u8]) -> Result<()> {
-        self.with_names(|view| view.remove_directory(parent, name))
+        self.with_names(|view| {
+            self.announce(view, |view| view.removes_entry(parent, name))?;
+            view.remove_directory(parent, name)
+        })
     }
 
     pub fn rename(
@@ -286,7 +299,17 @@ impl<D: Disk> Transaction<D> {
         new_name: &[u8],
         mode: RenameMode,
     ) -> Result<()> {
-        self.with_names(|view| view.rename(parent, name, new_parent, new_name, mode))
+        self.with_names(|view| {
+            self.announce(view, |view| {
+                let mut targets = view.writes_entry(parent, name)?;
+                targets.extend(match mode {
+                    RenameMode::Replace => view.removes_entry(new_parent, new_name)?,
+                    _ => view.writes_entry(new_parent, new_name)?,
+                });
+                Ok(targets)
+            })?;
+            view.rename(parent, name, new_parent, new_name, mode)
+        })
     }
 
     /// Fills the buffer from the offset; less only at the end of the file.
@@ -307,12 +330,20 @@ impl<D: Disk> Transaction<D> {
 
     /// True if the write took away set-id bits or capabilities.
     pub fn write(&self, node: NodeId, offset: u64, data: &[u8], kill_set_id: bool) -> Result<bool> {
-        self.with(|view| view.write(node, offset, data, kill_set_id))
+        let end = offset.saturating_add(data.len() as u64);
+        self.with(|view| {
+            self.announce(view, |view| view.writes_contents(node, offset, end))?;
+            view.write(node, offset, data, kill_set_id)
+        })
     }
 
     /// `mode` as in fallocate(2).
     pub fn allocate(&self, node: NodeId, mode: u32, offset: u64, length: u64) -> Result<()> {
-        self.with(|view| view.allocate(node, mode, offset, length))
+        let end = offset.saturating_add(length);
+        self.with(|view| {
+            self.announce(view, |view| view.writes_contents(node, offset, end))?;
+            view.allocate(node, mode, offset, length)
+        })
     }
 
     /// The next data, or the next hole, at or after the offset.
@@ -351,11 +382,17 @@ impl<D: Disk> Transaction<D> {
         flags: u32,
         kill_set_group_id: bool,
     ) -> Result<()> {
-        self.with(|view| view.set_xattr(node, name, value, flags, kill_set_group_id))
+        self.with(|view| {
+            self.announce(view, |view| view.writes_attributes(node))?;
+            view.set_xattr(node, name, value, flags, kill_set_group_id)
+        })
     }
 
     pub fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Result<()> {
-        self.with(|view| view.remove_xattr(node, name))
+        self.with(|view| {
+            self.announce(view, |view| view.writes_attributes(node))?;
+            view.remove_xattr(node, name)
+        })
     }
 
     /// The space of the file system that the store is on.

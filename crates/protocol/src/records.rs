@@ -187,6 +187,8 @@ pub struct TransactionStatus {
     pub durability: Durability,
     pub conflicts: Conflicts,
     pub locks: Vec<LockStatus>,
+    /// Met at its writes, with early conflicts: it can only be aborted.
+    pub met: Vec<Conflict>,
     /// Lives until it is committed or aborted, not only as long as a connection.
     pub detached: bool,
     pub view_path: Vec<u8>,

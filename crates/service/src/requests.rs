@@ -3,12 +3,13 @@
 use crate::connection::Connection;
 use crate::replies::{Unanswered, change_length, conflict_length, send_one, send_parts};
 use crate::service::Service;
-use crate::transactions::OpenTransaction;
+use crate::transactions::{OpenTransaction, Transaction};
 use crate::{convert, locks, nesting, sharing, snapshot_access};
 use atomdir_engine::{BeginOptions, CommitError, StoreError};
 use atomdir_protocol::{
-    Answer, BeginRequest, Begun, CheckReport, Committed, Failure, FailureKind, LABEL_LENGTH_MAX,
-    Progress, Reply, Request, Sequence, ServiceStatus, TransactionId, TransactionStatus,
+    Answer, BeginRequest, Begun, CheckReport, Committed, Conflict, Failure, FailureKind,
+    LABEL_LENGTH_MAX, Progress, Reply, Request, Sequence, ServiceStatus, TransactionId,
+    TransactionStatus,
 };
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -355,6 +356,7 @@ fn transaction_status(service: &Service, one: &OpenTransaction) -> TransactionSt
         durability: convert::durability(transaction.durability()),
         conflicts: convert::conflicts(transaction.conflicts()),
         locks: locks::status(service, &one.transaction),
+        met: met(&one.transaction),
         detached: one.detached,
         view_path: service.views.path(one.id()).into_os_string().into_vec(),
         outer: one.outer(),
@@ -362,6 +364,12 @@ fn transaction_status(service: &Service, one: &OpenTransaction) -> TransactionSt
         holders: one.holders.values().copied().collect(),
         savepoints: transaction.savepoints(),
     }
+}
+
+/// Whose they are was told by a write that failed; labels are not.
+fn met(transaction: &Transaction) -> Vec<Conflict> {
+    let met = transaction.met().into_iter();
+    met.map(|one| convert::conflict(one, false)).collect()
 }
 
 fn service_status(service: &Service) -> ServiceStatus {

@@ -4,6 +4,7 @@
 mod ask;
 mod backoff;
 mod begin;
+mod met;
 mod options;
 mod outcome;
 mod status_descriptor;
@@ -12,6 +13,7 @@ pub use ask::Terminal;
 use ask::ask;
 pub use backoff::Backoff;
 pub use begin::begin;
+pub use met::refuse_met;
 pub use options::{BeginArguments, EndArguments, OthersArguments, command_line};
 pub use outcome::{Finished, Outcome};
 pub use status_descriptor::StatusDescriptor;

@@ -66,6 +66,8 @@ pub struct Transaction<'a> {
     pub nested: Option<u64>,
     pub holders: &'a [u32],
     pub savepoints: Vec<Text<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub met: Vec<ConflictLine<'a>>,
 }
 
 #[derive(Serialize)]
@@ -112,6 +114,7 @@ impl<'a> From<&'a TransactionStatus> for Transaction<'a> {
             durability: super::durability_word(status.durability),
             conflicts: super::conflicts_word(status.conflicts),
             locks: status.locks.iter().map(Lock::from).collect(),
+            met: conflicts(&status.met),
             detached: status.detached,
             view: Text(&status.view_path),
             outer: status.outer.map(|outer| outer.0),

@@ -8,7 +8,7 @@ use crate::context::{Connected, Context};
 use crate::enter::Ended;
 use crate::error::Error;
 use crate::output::to_json;
-use atomdir::TransactionId;
+use atomdir::{BeginOptions, Conflicts, TransactionId};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::os::fd::RawFd;
@@ -55,6 +55,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     let mut run = Run {
         arguments,
         context,
+        first: None,
         transaction: None,
     };
     let result = run.until_ended();
@@ -92,6 +93,8 @@ fn tell(
 struct Run<'a> {
     arguments: &'a Arguments,
     context: &'a Context,
+    /// The one that was begun first: however often it is tried again, it is as old.
+    first: Option<TransactionId>,
     /// The one that was begun last.
     transaction: Option<TransactionId>,
 }
@@ -140,11 +143,18 @@ impl Run<'_> {
         let command = &arguments.command;
         let current = context.current(connected);
         let label = attempt::command_line(command);
-        let options = arguments.begin.options(label, false, current);
+        let options = BeginOptions {
+            first_try: self.first,
+            ..arguments.begin.options(label, false, current)
+        };
         let transaction = attempt::begin(context, connected, &options)?;
         self.transaction = Some(transaction.id);
+        self.first.get_or_insert(transaction.id);
         let timeout = arguments.timeout;
         let ended = attempt::run_command(context, connected, &transaction, command, &[], timeout)?;
+        if options.conflicts == Conflicts::Early && !arguments.dry_run {
+            attempt::refuse_met(connected, transaction.id, ended)?;
+        }
         let wish = if arguments.dry_run {
             let lines = connected.connection.changes(transaction.id)?;
             context

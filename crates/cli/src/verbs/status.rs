@@ -3,7 +3,7 @@ use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
 use crate::changes::ChangeList;
 use crate::context::Context;
-use crate::error::Error;
+use crate::error::{Error, conflict_line};
 use crate::output::{
     Painter, Show, Style, durability_word, isolation_word, json, lock_mode_word, one_line, quoted,
     time,
@@ -48,6 +48,9 @@ impl Show for Status {
         )?;
         if status.conflicts == Conflicts::Early {
             writeln!(painter, "conflicts   early")?;
+        }
+        for conflict in &status.met {
+            writeln!(painter, "conflict    {}", conflict_line(conflict))?;
         }
         for lock in &status.locks {
             writeln!(painter, "lock        {}", lock_line(lock))?;

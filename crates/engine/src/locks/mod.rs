@@ -103,6 +103,11 @@ impl Locks {
         lock(&self.table)
     }
 
+    /// Locks of others that forbid a change.
+    pub fn forbid(&self, transaction: TransactionId, changes: &[Target]) -> Vec<Waits> {
+        self.table().forbid(transaction, changes)
+    }
+
     /// A transaction has ended.
     pub fn ended(&self, transaction: TransactionId) {
         let mut table = self.table();
@@ -128,7 +133,7 @@ impl<D: Disk> Store<D> {
             let view = guard.as_mut().ok_or(LockError::Ended)?;
             resolve::locks(view, request, credentials)?
         };
-        let locks = &self.0.locks;
+        let locks = &self.0.core.locks;
         let ticket = {
             let mut table = locks.table();
             let holder = transaction.outermost();
@@ -169,10 +174,10 @@ impl<D: Disk> Store<D> {
     }
 
     fn give_up(&self, ticket: Ticket) -> Result<(), LockError> {
-        let mut table = self.0.locks.table();
+        let mut table = self.0.core.locks.table();
         let waits = table.waits_for(ticket);
         table.withdraw(ticket);
-        self.0.locks.changed.notify_all();
+        self.0.core.locks.changed.notify_all();
         Err(LockError::Held(waits))
     }
 
@@ -190,13 +195,13 @@ impl<D: Disk> Store<D> {
         if changed.is_empty() {
             return Ok(());
         }
-        let mut table = self.0.locks.table();
+        let mut table = self.0.core.locks.table();
         table.release(transaction.outermost().id(), |held| {
             locks
                 .iter()
                 .any(|lock| lock.path == held.path && lock.target.extent == held.target.extent)
         });
-        self.0.locks.changed.notify_all();
+        self.0.core.locks.changed.notify_all();
         let conflicts = changed.into_iter().map(|(path, by)| Conflict {
             path,
             what: ConflictKind::ChangedBeforeLock,
@@ -229,18 +234,18 @@ impl<D: Disk> Store<D> {
     /// Ends locks of a transaction on these paths, or all of them; returns how
     /// many there were.
     pub fn unlock(&self, transaction: &Transaction<D>, paths: Option<&[Vec<u8>]>) -> u64 {
-        let mut table = self.0.locks.table();
+        let mut table = self.0.core.locks.table();
         let released = table.release(transaction.outermost().id(), |lock| {
             paths.is_none_or(|paths| paths.contains(&lock.path))
         });
-        self.0.locks.changed.notify_all();
+        self.0.core.locks.changed.notify_all();
         released
     }
 
     /// The locks a transaction holds, and those it waits for, by path.
     pub fn locks(&self, transaction: &Transaction<D>) -> Vec<LockStatus> {
         let transaction = transaction.outermost().id();
-        let table = self.0.locks.table();
+        let table = self.0.core.locks.table();
         let status = |lock: Lock, granted| LockStatus {
             scope: resolve::scope(&lock.target.extent),
             path: lock.path,
@@ -264,7 +269,7 @@ impl<D: Disk> Store<D> {
         set: &WriteSet,
     ) -> Result<(), CommitError> {
         let held = {
-            let table = self.0.locks.table();
+            let table = self.0.core.locks.table();
             if table.is_empty() {
                 return Ok(());
             }

@@ -1,0 +1,241 @@
+//! Which open transaction has written what.
+//!
+//! Invariants
+//! 1. Of two open transactions that have written the same part, both wanting to
+//!    know early, the younger has met a conflict.
+//! 2. A mark keeps its object alive, so that its serial stays its own.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::base::Base;
+use crate::error::{ChangedBy, Conflict, ConflictKind};
+use crate::ids::TransactionId;
+use crate::locks::{Extent, Target};
+use crate::ranges::RangeSet;
+
+/// Who writes. The lower the age, the older.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Author {
+    pub transaction: TransactionId,
+    pub age: TransactionId,
+    pub is_early: bool,
+    pub label: Vec<u8>,
+}
+
+struct Writer {
+    author: Author,
+    conflicts: Vec<Conflict>,
+    /// Its commit is being logged: nobody is older.
+    is_committing: bool,
+    /// By serial.
+    written: HashMap<u64, Parts>,
+}
+
+/// What one transaction has written of one object.
+struct Parts {
+    base: Arc<Base>,
+    pages: RangeSet,
+    attributes: bool,
+    entries: BTreeSet<atomdir_disk::Name>,
+    /// It was removed.
+    object: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Marks {
+    writers: HashMap<TransactionId, Writer>,
+    /// Who has written something of an object, by its serial.
+    by_object: HashMap<u64, Vec<TransactionId>>,
+}
+
+/// Someone was first.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Busy;
+
+impl Marks {
+    /// Before a write: notes it, unless the writer wants to know early and has
+    /// met a conflict, now or before.
+    pub fn announce(&mut self, author: &Author, targets: &[Target]) -> Result<(), Busy> {
+        if self.writer(author).conflicts.is_empty() {
+            for target in targets {
+                self.meet_others(author, target);
+            }
+        }
+        if !self.writer(author).conflicts.is_empty() {
+            return Err(Busy);
+        }
+        self.note(author, targets);
+        Ok(())
+    }
+
+    /// What was written already.
+    pub fn note(&mut self, author: &Author, targets: &[Target]) {
+        for target in targets {
+            let serial = target.base.serial;
+            let written = &mut self.writer(author).written;
+            let is_new = !written.contains_key(&serial);
+            let parts = written.entry(serial);
+            parts.or_insert_with(|| Parts::of(&target.base)).add(target);
+            if is_new {
+                let writers = self.by_object.entry(serial).or_default();
+                writers.push(author.transaction);
+            }
+        }
+    }
+
+    fn meet_others(&mut self, author: &Author, target: &Target) {
+        let others = self.by_object.get(&target.base.serial).cloned();
+        for other in others.into_iter().flatten() {
+            let Some(writer) = self.writers.get_mut(&other) else {
+                continue;
+            };
+            let overlaps = writer
+                .written
+                .get(&target.base.serial)
+                .is_some_and(|parts| parts.overlap(&target.extent));
+            if other == author.transaction || !overlaps {
+                continue;
+            }
+            let is_older = writer.is_committing || writer.author.age < author.age;
+            if is_older && author.is_early {
+                let conflict = conflict(target, &writer.author);
+                self.writer(author).conflicts.push(conflict);
+            } else if !is_older && writer.author.is_early {
+                writer.conflicts.push(conflict(target, author));
+            }
+        }
+    }
+
+    /// What forbids a commit; nothing does from then on, until it has ended.
+    pub fn enter_commit(&mut self, transaction: TransactionId) -> Vec<Conflict> {
+        let Some(own) = self.writers.get(&transaction) else {
+            return Vec::new();
+        };
+        let mut conflicts = own.conflicts.clone();
+        for (serial, parts) in &own.written {
+            let others = self.by_object.get(serial).into_iter().flatten();
+            let others = others.filter_map(|other| self.writers.get(other));
+            let older = others.filter(|other| {
+                other.author.is_early
+                    && other.conflicts.is_empty()
+                    && other.author.age < own.author.age
+            });
+            for other in older {
+                if let Some(theirs) = other.written.get(serial)
+                    && let Some(shared) = parts.targets().find(|one| theirs.overlap(&one.extent))
+                {
+                    conflicts.push(conflict(&shared, &other.author));
+                }
+            }
+        }
+        if conflicts.is_empty() {
+            self.set_committing(transaction, true);
+        }
+        conflicts
+    }
+
+    pub fn set_committing(&mut self, transaction: TransactionId, is_committing: bool) {
+        if let Some(writer) = self.writers.get_mut(&transaction) {
+            writer.is_committing = is_committing;
+        }
+    }
+
+    pub fn meet(&mut self, author: &Author, conflicts: Vec<Conflict>) {
+        self.writer(author).conflicts.extend(conflicts);
+    }
+
+    pub fn met_by(&self, transaction: TransactionId) -> Vec<Conflict> {
+        let writer = self.writers.get(&transaction);
+        writer.map_or_else(Vec::new, |writer| writer.conflicts.clone())
+    }
+
+    pub fn remove(&mut self, transaction: TransactionId) {
+        let Some(writer) = self.writers.remove(&transaction) else {
+            return;
+        };
+        for serial in writer.written.keys() {
+            if let Some(writers) = self.by_object.get_mut(serial) {
+                writers.retain(|other| *other != transaction);
+                if writers.is_empty() {
+                    self.by_object.remove(serial);
+                }
+            }
+        }
+    }
+
+    fn writer(&mut self, author: &Author) -> &mut Writer {
+        let writer = self.writers.entry(author.transaction);
+        writer.or_insert_with(|| Writer {
+            author: author.clone(),
+            conflicts: Vec::new(),
+            is_committing: false,
+            written: HashMap::new(),
+        })
+    }
+}
+
+impl Parts {
+    fn of(base: &Arc<Base>) -> Parts {
+        Parts {
+            base: base.clone(),
+            pages: RangeSet::default(),
+            attributes: false,
+            entries: BTreeSet::new(),
+            object: false,
+        }
+    }
+
+    fn add(&mut self, target: &Target) {
+        match &target.extent {
+            Extent::Pages(start, end) => self.pages.insert(*start, *end),
+            Extent::Attributes => self.attributes = true,
+            Extent::Entry(name) => {
+                self.entries.insert(name.clone());
+            }
+            Extent::Object | Extent::Subtree => self.object = true,
+        }
+    }
+
+    fn overlap(&self, extent: &Extent) -> bool {
+        let is_any = self.attributes || self.pages.total() > 0 || !self.entries.is_empty();
+        self.object
+            || match extent {
+                Extent::Pages(start, end) => self.pages.overlaps(*start, *end),
+                Extent::Attributes => self.attributes,
+                Extent::Entry(name) => self.entries.contains(name),
+                Extent::Object | Extent::Subtree => is_any,
+            }
+    }
+
+    fn targets(&self) -> impl Iterator<Item = Target> + '_ {
+        let pages = self.pages.iter();
+        let pages = pages.map(|(start, end)| Extent::Pages(start, end));
+        let entries = self.entries.iter().cloned().map(Extent::Entry);
+        let attributes = self.attributes.then_some(Extent::Attributes);
+        let object = self.object.then_some(Extent::Object);
+        let extents = pages.chain(entries).chain(attributes).chain(object);
+        extents.map(|extent| Target {
+            base: self.base.clone(),
+            extent,
+        })
+    }
+}
+
+fn conflict(target: &Target, by: &Author) -> Conflict {
+    let mut path = target.base.path().unwrap_or_default();
+    if let Extent::Entry(name) = &target.extent {
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend(name.as_bytes());
+    }
+    Conflict {
+        path,
+        what: ConflictKind::Written,
+        by: ChangedBy::Open {
+            transaction: by.transaction,
+            label: by.label.clone(),
+        },
+    }
+}

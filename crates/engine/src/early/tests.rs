@@ -1,0 +1,90 @@
+use super::marks::{Author, Busy, Marks};
+use crate::base::{Base, Place};
+use crate::ids::TransactionId;
+use crate::locks::{Extent, Target};
+use atomdir_disk::{Identity, Kind, Name};
+use std::sync::Arc;
+
+fn early(number: u64) -> Author {
+    Author {
+        transaction: TransactionId(number),
+        age: TransactionId(number),
+        is_early: true,
+        label: Vec::new(),
+    }
+}
+
+fn late(number: u64) -> Author {
+    Author {
+        is_early: false,
+        ..early(number)
+    }
+}
+
+fn file() -> Arc<Base> {
+    let identity = Identity { inode: 1, birth: 1 };
+    Base::new(0, Kind::File, identity, Place::Root)
+}
+
+fn part(base: &Arc<Base>, extent: Extent) -> Vec<Target> {
+    let base = base.clone();
+    vec![Target { base, extent }]
+}
+
+#[test]
+fn the_older_writes_on_and_the_younger_learns_it() {
+    let file = file();
+    let pages = |start, end| part(&file, Extent::Pages(start, end));
+    let mut marks = Marks::default();
+    assert_eq!(marks.announce(&early(5), &pages(0, 2)), Ok(()));
+    // Another part is no conflict; the same is, for the younger.
+    assert_eq!(marks.announce(&early(6), &pages(2, 4)), Ok(()));
+    assert_eq!(marks.announce(&early(6), &pages(1, 3)), Err(Busy));
+    assert_eq!(marks.met_by(TransactionId(6)).len(), 1);
+    assert_eq!(
+        marks.announce(&early(6), &pages(9, 10)),
+        Err(Busy),
+        "for good"
+    );
+    // An older one goes over both.
+    let first_try_was_older = Author {
+        age: TransactionId(1),
+        ..early(7)
+    };
+    assert_eq!(marks.announce(&first_try_was_older, &pages(0, 9)), Ok(()));
+    assert_eq!(marks.announce(&early(5), &pages(20, 21)), Err(Busy));
+    assert!(!marks.enter_commit(TransactionId(5)).is_empty());
+    assert!(marks.enter_commit(TransactionId(7)).is_empty());
+}
+
+#[test]
+fn who_does_not_ask_is_told_at_the_commit() {
+    let file = file();
+    let attributes = || part(&file, Extent::Attributes);
+    let mut marks = Marks::default();
+    marks.announce(&early(5), &attributes()).unwrap();
+    assert_eq!(marks.announce(&late(6), &attributes()), Ok(()));
+    assert_eq!(marks.enter_commit(TransactionId(6)).len(), 1);
+    marks.remove(TransactionId(5));
+    assert!(marks.enter_commit(TransactionId(6)).is_empty());
+    // Its commit is on its way: even an older one is too late.
+    assert_eq!(marks.announce(&early(2), &attributes()), Err(Busy));
+}
+
+#[test]
+fn an_older_one_that_does_not_ask_wins_as_well() {
+    let file = file();
+    let name = |text: &[u8]| part(&file, Extent::Entry(Name::new(text).unwrap()));
+    let mut marks = Marks::default();
+    marks.announce(&late(3), &name(b"a")).unwrap();
+    assert_eq!(marks.announce(&early(5), &name(b"a")), Err(Busy));
+    marks.announce(&early(4), &name(b"b")).unwrap();
+    marks.announce(&late(3), &name(b"b")).unwrap();
+    assert!(!marks.met_by(TransactionId(4)).is_empty());
+    assert!(marks.enter_commit(TransactionId(3)).is_empty());
+    // What was removed is in nobody's way but theirs who use it.
+    assert_eq!(
+        marks.announce(&early(9), &part(&file, Extent::Object)),
+        Err(Busy)
+    );
+}
