@@ -38,7 +38,7 @@ impl Image {
     /// The image is sparse: it takes what is written to it.
     pub fn mount(file_system: FileSystem, directory: &Path) -> Result<Image> {
         let image = directory.join("image");
-        let root = directory.join("mounted");
+        let root = root(directory);
         make_directory(&root)?;
         File::create(&image)
             .and_then(|file| file.set_len(IMAGE_BYTES))
@@ -61,6 +61,11 @@ impl Drop for Image {
             eprintln!("atomdir-bench: {error}");
         }
     }
+}
+
+/// Where it is mounted for a run whose own directory this is.
+pub fn root(directory: &Path) -> PathBuf {
+    directory.join("mounted")
 }
 
 /// Direct where that can be, so that the image takes no second place in memory.

@@ -10,6 +10,7 @@ mod corpus;
 mod device;
 mod error;
 mod image;
+mod leftovers;
 mod load;
 mod machine;
 mod measure;
@@ -101,9 +102,8 @@ fn measure(arguments: &Arguments) -> Result<()> {
     if !program.is_file() {
         return Err(Error::NoBinary(program));
     }
-    let directory = arguments
-        .directory
-        .join(format!("atomdir-bench-{}", std::process::id()));
+    leftovers::clear_in(&arguments.directory)?;
+    let directory = arguments.directory.join(leftovers::directory_name());
     programs::make_directory(&directory)?;
     let rows = measure_in(arguments, program, &directory);
     let cleared = programs::clear(&directory);

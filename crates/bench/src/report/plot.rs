@@ -146,7 +146,7 @@ fn bars(machine: &Machine, rows: &[&Row]) -> String {
     let views = |row: &Row| [Side::Exact, Side::Native].map(|side| row.ratio_of(side));
     let ratios: Vec<f64> = rows
         .iter()
-        .flat_map(|row| views(row))
+        .flat_map(|row| views(row).into_iter().chain([target_ratio(row)]))
         .flatten()
         .chain([1.0])
         .collect();
@@ -174,17 +174,20 @@ fn bars(machine: &Machine, rows: &[&Row]) -> String {
                 colour(side),
             );
         }
-        let target = match row.target {
-            Target::Ratio(most) => Some(most),
-            Target::Faster(least) => Some(least.recip()),
-            _ => None,
-        };
-        if let Some(target) = target {
+        if let Some(target) = target_ratio(row) {
             let x = axis.at(target);
             drawing.line((x, y + 1.0), (x, y + ROW - 2.0), "red");
         }
     }
     drawing.end()
+}
+
+fn target_ratio(row: &Row) -> Option<f64> {
+    match row.target {
+        Target::Ratio(most) => Some(most),
+        Target::Faster(least) => Some(least.recip()),
+        _ => None,
+    }
 }
 
 fn legend(drawing: &mut Drawing, y: f64, sides: &[Side]) {

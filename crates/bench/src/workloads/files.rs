@@ -32,6 +32,6 @@ pub fn files(bench: &Bench) -> Result<Vec<Row>> {
             .target(Target::Ratio(2.0))
             .paper("Amino 0.18x"),
         row("unlink", "unlink").paper("Amino 0.37x"),
-        row("  commit", "commit").note("plain: syncfs"),
+        row("files: commit", "commit").note("plain: syncfs"),
     ])
 }

@@ -24,13 +24,13 @@ pub fn transfer(bench: &Bench) -> Result<Vec<Row>> {
         row("sequential write, new file", "write")
             .target(Target::Ratio(1.1))
             .note(&format!("{} MiB", bytes >> 20)),
-        row("the same, 4 threads", "write-threads"),
+        row("sequential write, 4 threads", "write-threads"),
         row("sequential read, first", "read-first"),
         row("sequential read, again", "read-again"),
-        row("the same, 4 threads", "read-threads"),
+        row("sequential read, 4 threads", "read-threads"),
         row("random 4 KiB reads", "read-random"),
         row("random 4 KiB writes, old file", "write-random")
             .note("the first copies the file where the view is native"),
-        row("  commit", "commit").note("plain: syncfs"),
+        row("transfer: commit", "commit").note("plain: syncfs"),
     ])
 }

@@ -25,8 +25,8 @@ pub fn unpack(bench: &Bench) -> Result<Vec<Row>> {
             .target(Target::Ratio(1.3))
             .paper("Spinellis 2x, Amino 7.0x")
             .note(&note),
-        Row::new("  tar itself", measured.step("tar")),
-        Row::new("  commit", measured.step("commit")).note("plain: syncfs"),
+        Row::new("unpack: tar itself", measured.step("tar")),
+        Row::new("unpack: commit", measured.step("commit")).note("plain: syncfs"),
     ])
 }
 
@@ -49,6 +49,6 @@ pub fn git(bench: &Bench) -> Result<Vec<Row>> {
             .target(Target::Ratio(1.1))
             .paper("TxFS 1x")
             .note(&bench.corpus.note()),
-        Row::new("  commit", measured.step("commit")).note("plain: syncfs"),
+        Row::new("git: commit", measured.step("commit")).note("plain: syncfs"),
     ])
 }

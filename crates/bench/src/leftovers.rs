@@ -1,0 +1,45 @@
+//! What earlier runs left that were killed.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::error::{Describe, Result};
+use crate::image;
+use crate::programs::{clear, output};
+
+const PREFIX: &str = "atomdir-bench-";
+
+/// A run's own directory: named for its process.
+pub fn directory_name() -> String {
+    format!("{PREFIX}{}", std::process::id())
+}
+
+/// Clears the directories of processes that are no more. Services that still
+/// run there end when they find their store gone.
+pub fn clear_in(directory: &Path) -> Result<()> {
+    for entry in fs::read_dir(directory).describe("list", directory)? {
+        let entry = entry.describe("list", directory)?;
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        let Some(process) = process.and_then(|number| number.parse::<u32>().ok()) else {
+            continue;
+        };
+        if Path::new("/proc").join(process.to_string()).exists() {
+            continue;
+        }
+        let mounted = image::root(&entry.path());
+        if is_mounted(&mounted)? {
+            output(Command::new("umount").arg("--lazy").arg(&mounted))?;
+        }
+        clear(&entry.path())?;
+    }
+    Ok(())
+}
+
+fn is_mounted(directory: &Path) -> Result<bool> {
+    let table = Path::new("/proc/self/mounts");
+    let mounts = fs::read_to_string(table).describe("read", table)?;
+    let is_it = |line: &str| line.split(' ').nth(1).map(Path::new) == Some(directory);
+    Ok(mounts.lines().any(is_it))
+}
