@@ -53,6 +53,11 @@ impl<'a> Place<'a> {
     /// Lines `step NAME NANOSECONDS` in what it prints end the steps it is made
     /// of; a step called `-` is not told. What is left is the step `commit`.
     pub fn run(&self, script: &str) -> Result<Outcome> {
+        self.run_with(&[], script)
+    }
+
+    /// In a view with further options of `atomdir run`.
+    pub fn run_with(&self, options: &[&str], script: &str) -> Result<Outcome> {
         let script = format!("{PRELUDE}{script}");
         let shell = ["/bin/sh", "-ec", script.as_str()];
         let (whole, printed) = self.counted(|| match (self.side, &self.store) {
@@ -61,7 +66,8 @@ impl<'a> Place<'a> {
                     1 => &[],
                     _ => &["--view", "exact"],
                 };
-                output(store.command(["run"]).args(view).arg("--").args(shell))
+                let mut command = store.command(["run"]);
+                output(command.args(view).args(options).arg("--").args(shell))
             }
             (Side::Native, Some(store)) => {
                 output(store.command(["run", "--view", "native", "--"]).args(shell))

@@ -344,7 +344,7 @@ fn serializable_clients_have_a_serial_order() {
     let history = run(
         "serializable_clients_have_a_serial_order",
         Isolation::Serializable,
-        pick(50, 500),
+        pick(50, 300),
         None,
     );
     explain(&history, Level::Serializable);
@@ -355,7 +355,7 @@ fn snapshot_clients_see_snapshots() {
     let history = run(
         "snapshot_clients_see_snapshots",
         Isolation::Snapshot,
-        pick(50, 500),
+        pick(50, 300),
         None,
     );
     explain(&history, Level::Snapshot);
@@ -367,7 +367,7 @@ fn serializable_clients_of_a_service_that_is_killed() {
     let history = run(
         "serializable_clients_of_a_service_that_is_killed",
         isolation,
-        pick(40, 400),
+        pick(40, 250),
         Some(pick(40, 30)),
     );
     explain(&history, Level::Serializable);
@@ -378,7 +378,7 @@ fn snapshot_clients_of_a_service_that_is_killed() {
     let history = run(
         "snapshot-kills",
         Isolation::Snapshot,
-        pick(40, 400),
+        pick(40, 250),
         Some(pick(40, 30)),
     );
     explain(&history, Level::Snapshot);

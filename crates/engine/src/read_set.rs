@@ -135,15 +135,12 @@ impl ReadSet {
         };
     }
 
-    pub fn attributes(&mut self, base: &Arc<Base>, stat: &Stat) {
+    /// `permissions`: of a directory.
+    pub fn attributes(&mut self, base: &Arc<Base>, permissions: Option<Permissions>) {
         let object = self.object(base);
         object.attributes = true;
-        match base.kind {
-            Kind::Directory => {
-                object.permissions.get_or_insert(Permissions::of(stat));
-            }
-            _ => object.pages = PagesRead::None,
-        }
+        object.permissions = object.permissions.or(permissions);
+        object.pages = PagesRead::None;
     }
 
     pub fn has_attributes(&self, base: &Base) -> bool {

@@ -4,6 +4,7 @@ mod build;
 mod clients;
 mod empty;
 mod files;
+mod isolation;
 mod ordering;
 mod outside;
 mod overwrite;
@@ -27,6 +28,7 @@ pub const ALL: &[(&str, Workload)] = &[
     ("git", unpack::git),
     ("search", search::search),
     ("build", build::build),
+    ("serializable", isolation::serializable),
     ("outside", outside::outside),
     ("memory", outside::memory),
     ("files", files::files),

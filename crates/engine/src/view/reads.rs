@@ -2,12 +2,12 @@
 //! set. Names and listings are noted where the snapshot is asked for them; the
 //! rest when a program asks, not when the view itself looks something up.
 
-use atomdir_disk::{Disk, Errno, Result};
+use atomdir_disk::{Disk, Errno, Kind, Result};
 
 use super::View;
 use crate::base::Base;
 use crate::ids::NodeId;
-use crate::read_set::ReadSet;
+use crate::read_set::{Permissions, ReadSet};
 use crate::snapshot::PAGE;
 
 impl<D: Disk> View<D> {
@@ -16,9 +16,12 @@ impl<D: Disk> View<D> {
             return Ok(());
         }
         let base = self.node(id)?.base.clone().ok_or(Errno::STALE)?;
-        let stat = self.snapshot().stat(&base)?;
+        let permissions = match base.kind {
+            Kind::Directory => Some(Permissions::of(&self.snapshot().stat(&base)?)),
+            _ => None,
+        };
         if let Some(reads) = &mut self.reads {
-            reads.attributes(&base, &stat);
+            reads.attributes(&base, permissions);
         }
         Ok(())
     }

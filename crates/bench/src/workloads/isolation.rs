@@ -1,0 +1,57 @@
+//! What serializable isolation adds to snapshot isolation: the attributes that
+//! the kernel must ask for, and the comparison of the read set at commit.
+
+use crate::bench::Bench;
+use crate::corpus;
+use crate::error::Result;
+use crate::measure::{Measured, Side, in_turns, rest};
+use crate::place::Place;
+use crate::programs::shell;
+use crate::report::Row;
+
+const SERIALIZABLE: &[&str] = &["--isolation", "serializable"];
+const PROJECT: &str = "dash";
+const NOTE: &str = "plain: under snapshot";
+
+/// Finds nothing, and writes something, so that the read set is compared.
+const SEARCH: &str = r#"
+search() { grep -r "no such text anywhere" . || test $? = 1; step "$1"; }
+step -; search first; search second; echo > written"#;
+
+/// Both in exact views: where the plain file system's time stands otherwise
+/// stands that of snapshot isolation.
+fn both_levels(rounds: usize, script: &str, place: &Place) -> Result<Measured> {
+    in_turns(rounds, &[Side::Plain, Side::Exact], |side| {
+        rest();
+        match side {
+            Side::Plain => place.run(script),
+            _ => place.run_with(SERIALIZABLE, script),
+        }
+    })
+}
+
+pub fn serializable(bench: &Bench) -> Result<Vec<Row>> {
+    let fill = format!("tar xf '{}'", bench.corpus.archive.display());
+    let fill = |path: &std::path::Path| shell(path, &fill).map(|_| ());
+    let place = Place::fresh(bench, Side::Exact, "serializable", fill)?;
+    let search = both_levels(bench.rounds, SEARCH, &place)?;
+    let row = |name: &str, step: &str| Row::new(name, search.step(step)).note(NOTE);
+    let mut rows = vec![
+        row("serializable: grep -r, first", "first"),
+        row("serializable: grep -r, second", "second"),
+        row("serializable: commit of that", "commit"),
+    ];
+    drop(place);
+    if let Some(archive) = corpus::c_project(&bench.cache, PROJECT)? {
+        let script = format!(
+            "step -; rm -rf build; mkdir build; cd build; \
+             tar xf '{}' --no-same-owner --strip-components=1; \
+             ./configure > configured; make -j2 > made 2>&1; step build",
+            archive.display()
+        );
+        let place = Place::fresh(bench, Side::Exact, PROJECT, |_| Ok(()))?;
+        let build = both_levels(bench.few_rounds(), &script, &place)?;
+        rows.push(Row::new(&format!("serializable: build of {PROJECT}"), build.whole).note(NOTE));
+    }
+    Ok(rows)
+}

@@ -1,0 +1,98 @@
+//! What a read set weighs: counted by the allocator, after a walk that reads
+//! every file of a tree, forgets it, and leaves only what a commit needs.
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use atomdir_disk::{Kind, LinuxDisk};
+use atomdir_engine::{BeginOptions, Conflicts, Durability, Isolation, NodeId, Transaction};
+use support::model::CALLER;
+use support::{Scratch, create, open};
+
+const DIRECTORIES: usize = 16;
+const FILES_EACH: usize = 100;
+const OBJECTS: usize = DIRECTORIES * (FILES_EACH + 1);
+
+/// Measured: 338, of which 149 are what the store remembers of an object anyway.
+const BYTES_PER_OBJECT_MAX: usize = 400;
+
+struct Counting;
+
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller promised.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller promised.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn walk(view: &Transaction<LinuxDisk>, directory: NodeId) {
+    for entry in view.list(directory).expect("listed") {
+        let found = view
+            .lookup(directory, entry.name.as_bytes())
+            .expect("found");
+        view.attributes(found.node).expect("read");
+        match found.attributes.kind {
+            Kind::Directory => walk(view, found.node),
+            _ => {
+                view.read(found.node, 0, &mut [0; 64], CALLER)
+                    .expect("read");
+            }
+        }
+        view.forget(found.node, 1);
+    }
+}
+
+/// Bytes that a walk leaves allocated, in a store that was just opened: with
+/// what the store itself remembers of each object.
+fn weight_of_walk(isolation: Isolation) -> usize {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    for directory in 0..DIRECTORIES {
+        let path = scratch.0.join(format!("directory-{directory}"));
+        std::fs::create_dir(&path).expect("made");
+        for file in 0..FILES_EACH {
+            std::fs::write(path.join(format!("file-{file}.c")), b"text").expect("written");
+        }
+    }
+    let store = open(&scratch.0);
+    let options = BeginOptions {
+        owner: 0,
+        isolation,
+        durability: Durability::Durable,
+        conflicts: Conflicts::AtCommit,
+        first_try: None,
+        label: Vec::new(),
+    };
+    let view = store.begin(options).expect("a transaction begins");
+    let before = ALLOCATED.load(Ordering::Relaxed);
+    walk(&view, NodeId::ROOT);
+    let weight = ALLOCATED.load(Ordering::Relaxed).saturating_sub(before);
+    store.abort(&view);
+    weight
+}
+
+#[test]
+fn a_read_set_is_small() {
+    let [snapshot, serializable] = [Isolation::Snapshot, Isolation::Serializable]
+        .map(|isolation| weight_of_walk(isolation) / OBJECTS);
+    println!("{snapshot} bytes per object read, {serializable} with a read set");
+    assert!(
+        serializable <= BYTES_PER_OBJECT_MAX,
+        "{serializable} bytes per object"
+    );
+}
