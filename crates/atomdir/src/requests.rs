@@ -140,7 +140,8 @@ impl Connection {
         })
     }
 
-    /// Lets a transaction outlive the connection it was begun on.
+    /// Lets a transaction outlive its holders, of whom this connection is none
+    /// any more.
     pub fn keep(&mut self, transaction: TransactionId) -> Result<(), RequestError> {
         self.nothing(&Request::Keep { transaction })
     }

@@ -19,7 +19,8 @@ pub enum Request {
     Detach {
         transaction: TransactionId,
     },
-    /// Lets a transaction outlive the connection it was begun on.
+    /// Lets a transaction outlive its holders, of whom this connection is none
+    /// any more.
     Keep {
         transaction: TransactionId,
     },

@@ -39,7 +39,7 @@ pub(crate) fn handle(
         Request::Stop => return stop(service, connection),
         Request::Keep { transaction } => {
             service.transactions.find(transaction, &connection.peer)?;
-            service.transactions.keep(transaction);
+            service.transactions.keep(transaction, connection.id);
             Answer::Nothing
         }
         Request::Commit { transaction, force } => commit(service, connection, transaction, force)?,

@@ -87,9 +87,10 @@ impl Transactions {
         mine.cloned().collect()
     }
 
-    pub(crate) fn keep(&self, id: TransactionId) {
+    pub(crate) fn keep(&self, id: TransactionId, holder: ConnectionId) {
         if let Some(one) = self.lock().get_mut(&id) {
             one.detached = true;
+            one.holders.remove(&holder);
         }
     }
 

@@ -142,6 +142,12 @@ pub fn commit(
         })
 }
 
+/// Detaches from a transaction now: who commits it next must not find us in it.
+pub fn leave(connection: &mut Connection, transaction: TransactionId) {
+    // It, or the service, may have ended meanwhile.
+    let _ = connection.detach(transaction);
+}
+
 /// Lets a transaction whose commit failed outlive us, so that nothing is lost.
 /// One that has ended all the same is told of by the error itself.
 pub fn keep_uncommitted(connection: &mut Connection, error: &Error) -> Result<(), RequestError> {

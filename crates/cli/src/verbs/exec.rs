@@ -1,6 +1,6 @@
 use super::ExitCode;
 use crate::arguments::transaction_id;
-use crate::attempt::run_command;
+use crate::attempt::{self, run_command};
 use crate::context::Context;
 use crate::error::Error;
 use atomdir::TransactionId;
@@ -27,5 +27,6 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     let transaction = connected.connection.attach(arguments.transaction)?;
     let command = &arguments.command;
     let ended = run_command(context, &connected, &transaction, command, &[], None)?;
+    attempt::leave(&mut connected.connection, transaction.id);
     Ok(ended.exit_code())
 }

@@ -45,7 +45,9 @@ fn in_open_transaction(transaction: TransactionId, context: &Context) -> Result<
         "in transaction {}, which stays open when this shell ends",
         transaction.id
     ));
-    run_shell(context, &connected, &transaction)
+    let ended = run_shell(context, &connected, &transaction)?;
+    attempt::leave(&mut connected.connection, transaction.id);
+    Ok(ended)
 }
 
 fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended, Error> {

@@ -216,7 +216,7 @@ impl<D: Disk> View<D> {
         self.stage = self.stage.take().or(nested.stage);
         self.next_inode = nested.next_inode;
         let left: Vec<Nodes> = nested.forks.into_states();
-        let old = self.replace(nested.nodes, &changed_here);
+        let old = self.replace(nested.nodes, &changed_here, &HashMap::new());
         let outdated = self.outdated(&old);
         self.discard_unneeded(left.iter().chain([&old, &begun.nodes]));
         self.settle_all();
@@ -270,8 +270,12 @@ impl<D: Disk> View<D> {
         let mut savepoints = self.forks.savepoints.iter();
         let place = savepoints.position(|(known, _)| known == name)?;
         let later = self.forks.savepoints.split_off(place + 1);
+        let revived = self.revived(&self.forks.savepoints[place].1.nodes);
+        for (_, state) in &mut self.forks.savepoints {
+            state.nodes.renumber(&revived);
+        }
         let saved = self.forks.savepoints[place].1.nodes.clone();
-        let old = self.replace(saved, &[]);
+        let old = self.replace(saved, &[], &revived);
         let outdated = self.outdated(&old);
         let later = later.iter().map(|(_, state)| &state.nodes);
         self.discard_unneeded(later.chain([&old]));
@@ -279,13 +283,36 @@ impl<D: Disk> View<D> {
         Some(outdated)
     }
 
+    /// New ids for directories that were removed and come back: the kernel lets
+    /// nothing into one that it has removed, as long as a process is in it.
+    fn revived(&self, saved: &Nodes) -> HashMap<NodeId, NodeId> {
+        let is_removed = |id: &NodeId| {
+            let node = self.nodes.get(*id);
+            node.is_some_and(Node::is_removed_directory)
+        };
+        let is_back = |id: &NodeId| {
+            let node = saved.get(*id);
+            node.is_some_and(|node| !node.is_removed_directory())
+        };
+        let removed = self.changed_nodes().filter(is_removed);
+        let back = removed.filter(is_back);
+        back.map(|id| (id, self.numbers.new_node())).collect()
+    }
+
     /// Puts other nodes in place of the present ones, with the ids that the
-    /// kernel knows, and with the changes that the present nodes `kept` hold.
-    fn replace(&mut self, mut new: Nodes, kept: &[NodeId]) -> Nodes {
+    /// kernel knows but those that were `revived` under new ones, and with the
+    /// changes that the present nodes `kept` hold.
+    fn replace(
+        &mut self,
+        mut new: Nodes,
+        kept: &[NodeId],
+        revived: &HashMap<NodeId, NodeId>,
+    ) -> Nodes {
         self.core.handles.remove_transaction(self.id);
         let known = (1..self.lookups.len() as u64).map(NodeId);
         let known = known.filter(|id| self.is_known(*id)).chain(kept.to_vec());
-        let missing: Vec<NodeId> = known.filter(|id| new.get(*id).is_none()).collect();
+        let is_missing = |id: &NodeId| new.get(*id).is_none() && !revived.contains_key(id);
+        let missing: Vec<NodeId> = known.filter(is_missing).collect();
         let mut new_ids = HashMap::new();
         for id in &missing {
             let base = self.nodes.get(*id).and_then(|node| node.base.as_ref());

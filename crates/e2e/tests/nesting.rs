@@ -1,0 +1,316 @@
+#![cfg(test)]
+
+//! Transactions within transactions, and savepoints, through the command.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use atomdir_testing::exit_code::{CONFLICT, NO_SUCH};
+use atomdir_testing::{Fixture, Store, User, binary, capture_output, users_can_mount};
+
+/// With `$A` the command.
+fn script(text: &str) -> String {
+    format!("A={}\n{text}", binary().display())
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(path.as_ref())
+        .unwrap_or_else(|error| panic!("cannot read {}: {error}", path.as_ref().display()))
+}
+
+/// As root, and as an ordinary user on a store of their own.
+fn as_each_user(test: &str, prepare: &str, check: impl Fn(&Fixture)) {
+    let fixture = Fixture::new(test, prepare);
+    check(&fixture);
+    fixture.store.assert_at_rest();
+    if users_can_mount(test) {
+        let fixture = Fixture::owned_by(&format!("{test}-user"), User::ordinary, prepare);
+        check(&fixture);
+        fixture.store.assert_at_rest();
+    }
+}
+
+fn json(store: &Store, arguments: &[&str]) -> String {
+    store
+        .call(["--json"].iter().chain(arguments))
+        .expect(0)
+        .text()
+}
+
+#[test]
+fn a_run_within_a_run_nests() {
+    as_each_user(
+        "nest",
+        "echo old > file; mkdir dir; echo d > dir/d",
+        |one| {
+            let outcome = one.store.run(&script(
+            r#"
+            echo outer > outer
+            # It sees the outer one's state, and commits into it.
+            $A run -- sh -ec 'test $(cat outer) = outer; echo inner > inner; mv dir moved; echo new > file'
+            test $(cat inner file moved/d | tr '\n' ' ' | tr -d ' ') = innernewd
+            test ! -e dir
+            # It aborts alone.
+            $A run -- sh -ec 'rm file; echo lost > lost; exit 9' && exit 1 || test $? = 9
+            test $(cat file) = new; test ! -e lost
+            # To any depth; output may be redirected into a file of the outer one.
+            $A run -- sh -ec "echo 1; $A run -- sh -ec 'echo 2; $A run -- sh -ec \"echo 3; echo three > three\"'; ! $A run -- false" > output
+            test "$(cat output | tr '\n' ' ')" = "1 2 3 "
+            ls
+            "#,
+        ));
+            let outcome = outcome.expect(0);
+            assert_eq!(outcome.text(), "file\ninner\nmoved\nouter\noutput\nthree\n");
+            assert_eq!(read(one.base.join("file")), "new\n");
+            assert_eq!(read(one.base.join("output")), "1\n2\n3\n");
+            assert_eq!(read(one.base.join("moved/d")), "d\n");
+        },
+    );
+}
+
+#[test]
+fn with_the_outer_one_nested_changes_are_gone() {
+    as_each_user("nest-abort", "echo old > file", |one| {
+        let outcome = one
+            .store
+            .run(&script("$A run -- sh -ec 'echo new > file'; exit 3"));
+        outcome.expect(3);
+        assert_eq!(read(one.base.join("file")), "old\n");
+    });
+}
+
+#[test]
+fn one_at_a_time_is_nested_and_others_wait() {
+    as_each_user("nest-turns", "", |one| {
+        let outcome = one.store.run(&script(
+            r#"
+            for i in 1 2 3 4; do $A run -q -- sh -ec "echo \$ATOMDIR_TX >> turns; ls | wc -l" > /dev/null & done
+            wait
+            test $(sort -u turns | wc -l) = 4
+            nested=$($A begin | head -n 1)
+            ! echo no > created
+            $A commit && exit 1 || test $? = 75
+            $A begin && exit 1 || test $? = 75
+            $A run -- true && exit 1 || test $? = 75
+            $A exec $nested -- sh -c 'echo yes > created'
+            test ! -e created
+            $A commit $nested
+            test $(cat created) = yes
+            $A begin > /dev/null
+            "#,
+        ));
+        outcome.expect(CONFLICT).says(&["nested in transaction"]);
+        let listed = json(&one.store, &["list"]);
+        assert!(listed.contains(r#""outer":null,"nested":"#), "{listed}");
+        one.store.call(["abort", "--all"]).expect(0);
+        assert!(!one.base.join("created").exists());
+    });
+}
+
+#[test]
+fn what_both_changed_is_a_conflict_and_retried() {
+    as_each_user("nest-conflict", "echo old > file", |one| {
+        let outcome = one.store.run(&script(
+            r#"
+            exec 3>> file
+            nested=$($A begin | head -n 1)
+            $A exec $nested -- sh -c 'echo nested >> file'
+            echo outer >&3
+            $A commit $nested && exit 1 || test $? = 75
+            $A abort $nested
+            test "$(cat file | tr '\n' ' ')" = "old outer "
+            $A run --retry 2 -- sh -c 'echo nested >> file'
+            "#,
+        ));
+        let outcome = outcome.expect(0);
+        assert!(outcome.error_text().contains("outer transaction"));
+        assert_eq!(read(one.base.join("file")), "old\nouter\nnested\n");
+    });
+}
+
+/// What the kernel remembers of the outer view must follow: names found and not
+/// found, attributes, contents, listings; also in a process that stays.
+#[test]
+fn a_process_in_the_outer_one_sees_what_the_nested_one_committed() {
+    let look = "cat file; cat dir/* 2> /dev/null; ls . dir; stat -c %a file; test -e new && cat new; readlink link || true; echo";
+    as_each_user(
+        "nest-caches",
+        "echo old > file; mkdir dir; echo a > dir/a; echo b > dir/b; ln -s old link",
+        |one| {
+            let change = "echo changed > file; chmod 600 file; rm dir/a; echo new > new; \
+                          mv dir/b dir/c; ln -sfn new link; echo replaced > x; mv x dir/b";
+            let outcome = one.store.run(&script(&format!(
+                r#"
+                exec 4< file
+                look() {{ {look}; }}
+                look > /dev/null
+                $A run -- sh -ec '{change}'
+                look
+                cat <&4
+                $A savepoint before
+                rm -r dir; echo other > file; chmod 644 file; echo more > more; rm link
+                look > /dev/null 2>&1 || true
+                $A rollback before -q
+                look
+                test ! -e more
+                ls
+                "#
+            )));
+            let wanted =
+                "changed\nreplaced\nb\n.:\ndir\nfile\nlink\nnew\n\ndir:\nb\nc\n600\nnew\nnew\n\n";
+            let text = outcome.expect(0).text();
+            let descriptor = "changed\n";
+            assert_eq!(
+                text,
+                format!(
+                    "{wanted}{descriptor}savepoint before set in transaction 1\n{wanted}dir\nfile\nlink\nnew\n"
+                )
+            );
+        },
+    );
+}
+
+/// A process that stays in the view, and answers what it is asked.
+struct Shell {
+    child: std::process::Child,
+    answers: BufReader<std::process::ChildStdout>,
+}
+
+impl Shell {
+    fn start(store: &Store, transaction: &str) -> Shell {
+        let mut command = store.command(["exec", transaction, "--", "sh"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("exec starts");
+        let answers = BufReader::new(child.stdout.take().expect("it is piped"));
+        Shell { child, answers }
+    }
+
+    fn ask(&mut self, question: &str) -> String {
+        let input = self.child.stdin.as_mut().expect("it is piped");
+        writeln!(input, "{question} || echo failed").expect("the shell listens");
+        let mut line = String::new();
+        self.answers
+            .read_line(&mut line)
+            .expect("the shell answers");
+        line
+    }
+
+    fn end(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().expect("it ends").success());
+    }
+}
+
+#[test]
+fn a_rollback_is_seen_by_everyone_in_the_transaction() {
+    as_each_user("rollback", "echo old > file; mkdir dir", |one| {
+        let store = &one.store;
+        let view = store.begin();
+        let mut shell = Shell::start(store, &view.id);
+        assert_eq!(shell.ask("cat file"), "old\n");
+        store.call(["savepoint", "one", &view.id]).expect(0);
+        assert_eq!(
+            shell.ask("echo new > file; echo x > dir/made; cat file"),
+            "new\n"
+        );
+        let mut within = Shell::start(store, &view.id);
+        assert_eq!(within.ask("cd dir; cat made"), "x\n");
+        store.call(["savepoint", "two", &view.id]).expect(0);
+        store.exec(&view, "rm -r dir; echo newer > file").expect(0);
+        let status = json(store, &["status", &view.id]);
+        assert!(status.contains(r#""savepoints":["one","two"]"#), "{status}");
+        store.call(["rollback", "two", &view.id]).expect(0);
+        assert_eq!(shell.ask("cat file"), "new\n");
+        // The directory is back, but not for a process that was in it.
+        assert_eq!(within.ask("cat made"), "failed\n");
+        assert_eq!(shell.ask("cat dir/made"), "x\n");
+        assert_eq!(shell.ask("echo y > dir/other; cat dir/other"), "y\n");
+        store.call(["rollback", "one", &view.id]).expect(0);
+        assert_eq!(shell.ask("cat file"), "old\n");
+        assert_eq!(shell.ask("ls dir | wc -l"), "0\n");
+        assert_eq!(shell.ask("echo again > dir/made; cat dir/made"), "again\n");
+        within.end();
+        store
+            .call(["rollback", "two", &view.id])
+            .expect(NO_SUCH)
+            .says(&["'two'"]);
+        store
+            .call(["rollback", "one", "999"])
+            .expect(NO_SUCH)
+            .says(&["999"]);
+        shell.end();
+        store.commit(&view).expect(0);
+        assert_eq!(read(one.base.join("file")), "old\n");
+        assert_eq!(read(one.base.join("dir/made")), "again\n");
+    });
+}
+
+/// Where no mount namespace can be had, commands run under the view's own path.
+#[test]
+fn under_the_views_own_path_a_run_nests_as_well() {
+    as_each_user("nest-path", "mkdir dir", |one| {
+        let store = &one.store;
+        let view = store.begin();
+        let told = store.exec(&view, "env | grep ^ATOMDIR_").expect(0).text();
+        let mut command = Command::new(binary());
+        store.user().dress(&mut command);
+        let told = told.lines().filter_map(|line| line.split_once('='));
+        command
+            .envs(told)
+            .args(["run", "--", "sh", "-ec", "pwd; echo x > x"]);
+        // The test is root, and a user's view is theirs alone.
+        let mut shell = Command::new("env");
+        store.user().dress(&mut shell);
+        shell.args(["-C".as_ref(), view.path.join("dir").as_os_str()]);
+        for (name, value) in command.get_envs() {
+            let value = value.unwrap_or_default().to_string_lossy();
+            shell.arg(format!("{}={value}", name.to_string_lossy()));
+        }
+        shell.arg(command.get_program()).args(command.get_args());
+        let outcome = capture_output(&mut shell).expect(0);
+        let directory = one.base.join("dir");
+        assert_eq!(outcome.text().trim(), directory.to_string_lossy());
+        assert!(!directory.join("x").exists());
+        store.exec(&view, "test -e dir/x").expect(0);
+        store.commit(&view).expect(0);
+        assert!(directory.join("x").exists());
+    });
+}
+
+#[test]
+fn a_transaction_of_ones_own_can_be_begun_from_within() {
+    as_each_user("nest-none", "", |one| {
+        let outcome = one.store.run(&script(
+            "$A run --in none -- sh -c 'echo kept > kept'; test ! -e kept; exit 1",
+        ));
+        outcome.expect(1);
+        assert_eq!(read(one.base.join("kept")), "kept\n");
+        let (outer, store) = (one.store.begin(), &one.store);
+        store
+            .call(["run", "--in", &outer.id, "--", "sh", "-c", "echo in > in"])
+            .expect(0);
+        assert!(!one.base.join("in").exists());
+        store.commit(&outer).expect(0);
+        assert_eq!(read(one.base.join("in")), "in\n");
+    });
+}
+
+#[test]
+fn a_killed_service_leaves_nothing_of_outer_nor_nested() {
+    as_each_user("nest-kill", "echo old > file", |one| {
+        let store = &one.store;
+        let outer = store.begin();
+        store.exec(&outer, "echo outer > file").expect(0);
+        let nested = store.begin_with(&["--in", &outer.id]);
+        store
+            .exec(&nested, "echo nested > file; echo x > x")
+            .expect(0);
+        store.kill_service();
+        store.call(["recover"]).expect(0);
+        assert_eq!(read(one.base.join("file")), "old\n");
+        assert!(!one.base.join("x").exists());
+        assert_eq!(json(store, &["list"]).trim(), r#"{"transactions":[]}"#);
+    });
+}

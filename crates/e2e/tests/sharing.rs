@@ -1,0 +1,148 @@
+#![cfg(test)]
+
+//! Several programs in one transaction: who holds it, and what a commit makes
+//! of that.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+use atomdir_testing::exit_code::{CONFLICT, NO_SUCH};
+use atomdir_testing::{Fixture, Store, User, users_can_mount};
+use rustix::process::{Pid, Signal};
+
+fn as_each_user(test: &str, check: impl Fn(&Store, &dyn Fn(&str) -> Option<String>)) {
+    let run = |fixture: Fixture| {
+        let base = |name: &str| fs::read_to_string(fixture.base.join(name)).ok();
+        check(&fixture.store, &base);
+        fixture.store.assert_at_rest();
+    };
+    run(Fixture::new(test, "echo old > file"));
+    if users_can_mount(test) {
+        let name = format!("{test}-user");
+        run(Fixture::owned_by(&name, User::ordinary, "echo old > file"));
+    }
+}
+
+/// A command that waits in its view for the end of its input.
+struct Waiting {
+    child: Child,
+    input: Option<ChildStdin>,
+    /// Kept, as it may say more.
+    _output: BufReader<ChildStdout>,
+    /// What it said first.
+    said: String,
+}
+
+impl Waiting {
+    fn start(store: &Store, verb: &[&str], first: &str, then: &str) -> Waiting {
+        let script = format!("{first}; read line; {then}");
+        let mut command = store.command(verb.iter().chain(&["--", "sh", "-c", &script]));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the command starts");
+        let mut said = String::new();
+        let mut output = BufReader::new(child.stdout.take().expect("it is piped"));
+        output.read_line(&mut said).expect("it says something");
+        let said = said.trim().to_owned();
+        Waiting {
+            input: child.stdin.take(),
+            child,
+            _output: output,
+            said,
+        }
+    }
+
+    fn process(&self) -> Pid {
+        Pid::from_raw(self.child.id().try_into().expect("a process id")).expect("not 0")
+    }
+
+    /// Its exit code.
+    fn end(&mut self) -> Option<i32> {
+        drop(self.input.take());
+        self.child.wait().expect("it ends").code()
+    }
+}
+
+fn status(store: &Store, id: &str) -> String {
+    store.call(["--json", "status", id]).expect(0).text()
+}
+
+#[test]
+fn a_commit_is_refused_while_others_are_in_it() {
+    as_each_user("busy", |store, base| {
+        let view = store.begin();
+        let exec = ["exec", &view.id];
+        let mut first = Waiting::start(store, &exec, "echo in", "echo new > file");
+        let mut second = Waiting::start(store, &exec, "echo in", "cat file");
+        let told = status(store, &view.id);
+        for waiting in [&first, &second] {
+            assert!(told.contains(&waiting.child.id().to_string()), "{told}");
+        }
+        let process = first.child.id().to_string();
+        store
+            .commit(&view)
+            .expect(CONFLICT)
+            .says(&["in use", &process]);
+        assert_eq!(first.end(), Some(0));
+        store.commit(&view).expect(CONFLICT).says(&["in use"]);
+        assert_eq!(second.end(), Some(0));
+        assert!(status(store, &view.id).contains(r#""holders":[]"#));
+        store.commit(&view).expect(0);
+        assert_eq!(base("file").as_deref(), Some("new\n"));
+    });
+}
+
+#[test]
+fn a_commit_waits_for_others_or_ends_their_views() {
+    as_each_user("wait", |store, base| {
+        let view = store.begin();
+        let exec = ["exec", &view.id];
+        let mut inside = Waiting::start(store, &exec, "echo in", "echo waited > file");
+        let mut commit = store.command(["commit", "--wait", &view.id]);
+        let mut commit = commit.spawn().expect("the commit starts");
+        store.call(["exec", &view.id, "--", "true"]).expect(0);
+        assert_eq!(commit.try_wait().expect("it can be asked"), None);
+        assert_eq!(inside.end(), Some(0));
+        assert!(commit.wait().expect("it ends").success());
+        assert_eq!(base("file").as_deref(), Some("waited\n"));
+
+        let view = store.begin();
+        let exec = ["exec", &view.id];
+        let first = "echo forced > file; echo in";
+        let mut inside = Waiting::start(store, &exec, first, "cat file; echo late > late");
+        let nested = store.begin_with(&["--in", &view.id]);
+        store.exec(&nested, "echo nested > file").expect(0);
+        store.call(["commit", "--force", &view.id]).expect(0);
+        assert_eq!(base("file").as_deref(), Some("forced\n"));
+        assert_ne!(inside.end(), Some(0), "its view has ended");
+        assert_eq!(base("late"), None);
+        store.call(["status", &nested.id]).expect(NO_SUCH);
+    });
+}
+
+/// The transaction of `run` is held by `run`, and by who attaches to it.
+#[test]
+fn it_is_aborted_when_nobody_holds_it_any_more() {
+    as_each_user("holders", |store, base| {
+        let mut run = Waiting::start(store, &["run"], "echo $ATOMDIR_TX", "echo run > file");
+        let id = run.said.clone();
+        let exec = ["exec", &id];
+        let mut inside = Waiting::start(store, &exec, "echo in", "echo exec > file; cat file");
+        rustix::process::kill_process(run.process(), Signal::KILL).expect("it is there");
+        run.child.wait().expect("it ends");
+        store.call(["status", &id]).expect(0);
+        assert_eq!(inside.end(), Some(0));
+        while store.call(["status", &id]).code != NO_SUCH {}
+        assert_eq!(base("file").as_deref(), Some("old\n"));
+
+        // While another is in it, `run` does not commit; nothing is lost.
+        let mut run = Waiting::start(store, &["run"], "echo $ATOMDIR_TX", "echo run > file");
+        let id = run.said.clone();
+        let exec = ["exec", &id];
+        let mut inside = Waiting::start(store, &exec, "echo in", "true");
+        assert_eq!(run.end(), Some(CONFLICT));
+        assert_eq!(inside.end(), Some(0));
+        store.call(["commit", &id]).expect(0);
+        assert_eq!(base("file").as_deref(), Some("run\n"));
+    });
+}
