@@ -101,8 +101,8 @@ impl<D: Disk> Store<D> {
         report: &mut dyn FnMut(Progress),
     ) -> Result<Committed, CommitError> {
         let mut meter = Meter::new(report);
-        let mut guard = lock(&transaction.view);
-        let view = guard.as_mut().ok_or(CommitError::Ended)?;
+        let mut committing = transaction.view.take_for_commit();
+        let view = committing.view.as_mut().ok_or(CommitError::Ended)?;
         self.refuse_if_poisoned()?;
         if let Some(nested) = view.nested() {
             return Err(CommitError::Nested { nested });
@@ -118,7 +118,7 @@ impl<D: Disk> Store<D> {
                 let state = lock(&self.0.commit);
                 self.validate(transaction, view, &state, &set)?;
             }
-            drop(guard);
+            drop(committing);
             self.abort(transaction);
             return Ok(Committed {
                 sequence: None,
@@ -136,8 +136,8 @@ impl<D: Disk> Store<D> {
         let record = self.append(transaction, &mut state, &set)?;
         let sequence = Sequence(record.sequence);
         // From here on the commit has happened.
-        *guard = None;
-        drop(guard);
+        committing.view = None;
+        drop(committing);
         lock(&self.0.open).by_id.remove(&transaction.id());
         state.stages.push(transaction.id());
         let is_lazy = transaction.durability() == Durability::Lazy;

@@ -35,6 +35,7 @@ mod transaction;
 mod validate;
 mod validate_reads;
 mod view;
+mod view_slot;
 mod write_set;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

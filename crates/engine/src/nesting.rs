@@ -34,7 +34,7 @@ impl<D: Disk> Store<D> {
             conflicts: outer.conflicts(),
             ..options
         };
-        let mut guard = lock(&outer.view);
+        let mut guard = outer.view.lock();
         let view = guard.as_mut().ok_or(BeginError::Ended)?;
         if let Some(nested) = view.nested() {
             return Err(BeginError::Nested { nested });
@@ -53,9 +53,9 @@ impl<D: Disk> Store<D> {
         transaction: &Transaction<D>,
     ) -> Result<Committed, CommitError> {
         self.refuse_if_poisoned()?;
-        let mut outer_guard = lock(&outer.view);
+        let mut outer_guard = outer.view.lock();
         let outer_view = outer_guard.as_mut().ok_or(CommitError::Ended)?;
-        let mut guard = lock(&transaction.view);
+        let mut guard = transaction.view.lock();
         let view = guard.as_mut().ok_or(CommitError::Ended)?;
         if let Some(nested) = view.nested() {
             return Err(CommitError::Nested { nested });
@@ -89,7 +89,7 @@ impl<D: Disk> Store<D> {
     pub(crate) fn take_view(&self, transaction: &Transaction<D>) -> Option<View<D>> {
         loop {
             let nested = {
-                let mut guard = lock(&transaction.view);
+                let mut guard = transaction.view.lock();
                 match guard.as_ref()?.nested() {
                     None => return guard.take(),
                     Some(nested) => nested,
@@ -104,7 +104,7 @@ impl<D: Disk> Store<D> {
 
     pub(crate) fn drop_nested(&self, outer: &Transaction<D>, view: View<D>) {
         let id = view.id;
-        if let Some(outer_view) = lock(&outer.view).as_mut() {
+        if let Some(outer_view) = outer.view.lock().as_mut() {
             outer_view.drop_nested(view);
         }
         self.ended(id);
@@ -114,7 +114,7 @@ impl<D: Disk> Store<D> {
 impl<D: Disk> Transaction<D> {
     /// The open transaction that is nested in this one.
     pub fn nested_in_it(&self) -> Option<TransactionId> {
-        lock(&self.view).as_ref()?.nested()
+        self.view.lock().as_ref()?.nested()
     }
 
     /// Names the present state, to go back to; an older one of that name is
@@ -134,7 +134,7 @@ impl<D: Disk> Transaction<D> {
 
     /// The names of the savepoints, oldest first.
     pub fn savepoints(&self) -> Vec<Vec<u8>> {
-        let guard = lock(&self.view);
+        let guard = self.view.lock();
         guard.as_ref().map_or_else(Vec::new, View::savepoints)
     }
 
@@ -142,7 +142,7 @@ impl<D: Disk> Transaction<D> {
         &self,
         act: impl FnOnce(&mut View<D>) -> Result<T, SavepointError>,
     ) -> Result<T, SavepointError> {
-        let mut guard = lock(&self.view);
+        let mut guard = self.view.lock();
         let view = guard.as_mut().ok_or(SavepointError::Ended)?;
         match view.nested() {
             Some(nested) => Err(SavepointError::Nested { nested }),

@@ -1,18 +1,18 @@
 //! A transaction: its identity, and its view behind a lock.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, FileSystemStatus, Kind, RenameMode, Result, Timestamp};
 use atomdir_format::record::SummaryLine;
 
 use crate::core::Core;
 use crate::ids::{NodeId, Sequence, TransactionId};
-use crate::lock;
 use crate::options::{BeginOptions, Conflicts, Durability, Isolation};
 use crate::read_set::ReadSet;
 use crate::snapshot::Snapshot;
 use crate::view::acl;
 use crate::view::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes, View};
+use crate::view_slot::ViewSlot;
 
 pub struct Transaction<D: Disk> {
     pub(crate) core: Arc<Core<D>>,
@@ -26,7 +26,7 @@ pub struct Transaction<D: Disk> {
     /// The begin on the file system's own clock, for finding outside writers.
     pub(crate) began_change_time: Timestamp,
     /// `None` once the transaction has ended.
-    pub(crate) view: Mutex<Option<View<D>>>,
+    pub(crate) view: ViewSlot<D>,
 }
 
 impl SnapshotObject {
@@ -60,7 +60,7 @@ impl<D: Disk> Transaction<D> {
         if options.isolation == Isolation::Serializable {
             view.reads = Some(ReadSet::default());
         }
-        let view = Mutex::new(Some(view));
+        let view = ViewSlot::new(view);
         Transaction {
             core,
             id,
@@ -86,7 +86,7 @@ impl<D: Disk> Transaction<D> {
             outer: Some(outer.clone()),
             at: outer.at,
             began_change_time: outer.began_change_time,
-            view: Mutex::new(Some(view)),
+            view: ViewSlot::new(view),
         }
     }
 
@@ -125,7 +125,7 @@ impl<D: Disk> Transaction<D> {
     }
 
     pub fn is_open(&self) -> bool {
-        lock(&self.view).is_some()
+        self.view.lock().is_some()
     }
 
     /// The transaction that this one is nested in.
@@ -138,8 +138,15 @@ impl<D: Disk> Transaction<D> {
         self.outer.as_ref().map_or(self, |outer| outer.outermost())
     }
 
+    /// `ERESTART` while the view is being committed: who asks may not have the
+    /// time to wait, and can ask again.
     fn with<T>(&self, act: impl FnOnce(&mut View<D>) -> Result<T>) -> Result<T> {
-        act(lock(&self.view).as_mut().ok_or(Errno::STALE)?)
+        act(self.view.try_lock()?.as_mut().ok_or(Errno::STALE)?)
+    }
+
+    /// Waits for a commit under way.
+    fn wait_with<T>(&self, act: impl FnOnce(&mut View<D>) -> Result<T>) -> Result<T> {
+        act(self.view.lock().as_mut().ok_or(Errno::STALE)?)
     }
 
     /// With a view whose names may be changed.
@@ -152,12 +159,12 @@ impl<D: Disk> Transaction<D> {
 
     /// What a commit would land, sorted by path.
     pub fn changes(&self) -> Result<Vec<SummaryLine>> {
-        self.with(|view| view.changes())
+        self.wait_with(|view| view.changes())
     }
 
     /// The node at a path of the view, its lookup count unchanged.
     pub fn resolve(&self, path: &[u8]) -> Result<Option<NodeId>> {
-        self.with(|view| view.resolve(path))
+        self.wait_with(|view| view.resolve(path))
     }
 
     /// What the snapshot has at a path, for comparing with the view; a file's
@@ -204,9 +211,7 @@ impl<D: Disk> Transaction<D> {
     }
 
     pub fn forget(&self, node: NodeId, count: u64) {
-        if let Some(view) = lock(&self.view).as_mut() {
-            view.forget(node, count);
-        }
+        self.view.forget(node, count);
     }
 
     pub fn attributes(&self, node: NodeId) -> Result<NodeAttributes> {
@@ -219,9 +224,11 @@ impl<D: Disk> Transaction<D> {
     /// Whether the object's attributes may be used from memory: asking for them
     /// again would not add to the read set.
     pub fn attributes_noted(&self, node: NodeId) -> bool {
-        let view = lock(&self.view);
-        view.as_ref()
-            .is_some_and(|view| view.attributes_noted(node))
+        let view = self.view.try_lock();
+        view.is_ok_and(|view| {
+            view.as_ref()
+                .is_some_and(|view| view.attributes_noted(node))
+        })
     }
 
     pub fn set_attributes(

@@ -22,6 +22,7 @@ mod session;
 mod settle;
 mod shared;
 mod views;
+mod waiting;
 pub mod wire;
 mod worker;
 

@@ -13,7 +13,7 @@ use crate::listings::Listings;
 use crate::mount::{Mount, MountOptions};
 use crate::notifier::Notifier;
 use crate::settle;
-use crate::shared::Shared;
+use crate::shared::{Running, Shared};
 use crate::wire::{self, Offer, Operation, REQUEST_LENGTH_MAX};
 use crate::worker::Worker;
 
@@ -26,6 +26,7 @@ pub struct Session {
     shared: Arc<Shared>,
     notifier: Notifier,
     workers: Vec<JoinHandle<()>>,
+    waiting: Option<JoinHandle<()>>,
 }
 
 impl Session {
@@ -48,6 +49,7 @@ impl Session {
             shared: Arc::new(Shared::new(mount, workers_count)),
             notifier: Notifier::new(&device, Arc::clone(&listings)),
             workers: Vec::with_capacity(workers_count),
+            waiting: None,
         };
         filesystem.mounted(session.notifier());
         let dispatcher = Dispatcher::new(filesystem, listings, Arc::clone(&session.shared));
@@ -77,12 +79,17 @@ impl Session {
             };
             let worker = Worker::new(channel, dispatcher.clone(), Arc::clone(&self.shared));
             let name = format!("fuse-{number}");
-            self.workers.push(
-                std::thread::Builder::new()
-                    .name(name)
-                    .spawn(|| worker.run())?,
-            );
+            let running = Running::new(&self.shared);
+            self.workers
+                .push(std::thread::Builder::new().name(name).spawn(move || {
+                    let _running = running;
+                    worker.run();
+                })?);
         }
+        let shared = Arc::clone(&self.shared);
+        let worker = Worker::new(device, dispatcher.clone(), Arc::clone(&shared));
+        let waiting = std::thread::Builder::new().name("fuse-waiting".to_owned());
+        self.waiting = Some(waiting.spawn(move || shared.waiting.run(worker))?);
         Ok(())
     }
 
@@ -112,7 +119,9 @@ impl Session {
         if self.is_ended() {
             return Ok(());
         }
-        self.shared.settle.run(self.mountpoint())
+        self.shared.settle.run(self.mountpoint())?;
+        self.shared.waiting.try_all();
+        Ok(())
     }
 
     /// Opens a directory of the mount (O_PATH), its path relative to the mount
@@ -138,6 +147,10 @@ impl Session {
         for worker in self.workers {
             // A worker catches its panics; nothing is left to tell.
             let _ = worker.join();
+        }
+        self.shared.waiting.end();
+        if let Some(waiting) = self.waiting {
+            let _ = waiting.join();
         }
         self.shared.join_finisher();
     }

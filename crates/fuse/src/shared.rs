@@ -8,8 +8,25 @@ use rustix::fs::{Mode, OFlags};
 use crate::error::UnmountError;
 use crate::mount::Mount;
 use crate::settle::Settle;
+use crate::waiting::Waiting;
 
 const OPCODES_COUNTED: usize = 64;
+
+/// A worker that runs.
+pub struct Running(Arc<Shared>);
+
+impl Running {
+    pub fn new(shared: &Arc<Shared>) -> Running {
+        shared.worker_started();
+        Running(Arc::clone(shared))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.worker_stopped();
+    }
+}
 
 /// What all workers of a session see.
 pub struct Shared {
@@ -18,6 +35,7 @@ pub struct Shared {
     ending: AtomicBool,
     workers_count: usize,
     pub settle: Settle,
+    pub waiting: Waiting,
     workers_running: AtomicUsize,
     finisher: Mutex<Option<JoinHandle<()>>>,
     /// By opcode; the last one counts all larger ones.
@@ -31,6 +49,7 @@ impl Shared {
             ending: AtomicBool::new(false),
             workers_count,
             settle: Settle::new(workers_count),
+            waiting: Waiting::default(),
             workers_running: AtomicUsize::new(0),
             finisher: Mutex::new(None),
             requests: [const { AtomicU64::new(0) }; OPCODES_COUNTED],
@@ -119,6 +138,7 @@ impl Shared {
 
     fn finish(&self) -> Result<(), UnmountError> {
         self.settle.end();
+        self.waiting.end();
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(self.mount.path(), flags, Mode::empty());
         let detached = self.mount.detach();

@@ -8,13 +8,8 @@ use crate::device::{self, Delivered};
 use crate::dispatch::{Answer, Dispatcher, Scratch};
 use crate::filesystem::Filesystem;
 use crate::shared::Shared;
+use crate::waiting::Deferred;
 use crate::wire::{self, Header, Operation, REQUEST_LENGTH_MAX};
-
-impl<F> Drop for Worker<F> {
-    fn drop(&mut self) {
-        self.shared.worker_stopped();
-    }
-}
 
 /// Whether a worker goes on after a request.
 enum Next {
@@ -32,7 +27,6 @@ pub struct Worker<F> {
 
 impl<F: Filesystem> Worker<F> {
     pub fn new(device: Arc<OwnedFd>, dispatcher: Dispatcher<F>, shared: Arc<Shared>) -> Worker<F> {
-        shared.worker_started();
         Worker {
             device,
             dispatcher,
@@ -54,10 +48,20 @@ impl<F: Filesystem> Worker<F> {
                     break;
                 }
             };
-            if let Next::Stop = self.serve(&buffer[..length]) {
+            let message = &buffer[..length];
+            if let Ok((header, _)) = wire::decode_header(message) {
+                self.shared.count(header.opcode);
+            }
+            if let Next::Stop = self.serve(message) {
                 break;
             }
         }
+    }
+
+    /// Serves a request that could not be served before.
+    pub fn retry(&mut self, request: Deferred) {
+        self.device = request.device;
+        self.serve(&request.message);
     }
 
     fn serve(&mut self, message: &[u8]) -> Next {
@@ -68,12 +72,13 @@ impl<F: Filesystem> Worker<F> {
                 return Next::Continue;
             }
         };
-        self.shared.count(header.opcode);
         if self.shared.is_ending() {
             let _ = device::reply(&self.device, header.unique, Err(Errno::NOTCONN));
             return Next::Stop;
         }
-        match catch_unwind(AssertUnwindSafe(|| self.serve_decoded(&header, body))) {
+        match catch_unwind(AssertUnwindSafe(|| {
+            self.serve_decoded(&header, body, message)
+        })) {
             Ok(()) => Next::Continue,
             Err(_) => {
                 // What the file system now holds is unknown: nobody may go on
@@ -90,7 +95,7 @@ impl<F: Filesystem> Worker<F> {
         }
     }
 
-    fn serve_decoded(&mut self, header: &Header, body: &[u8]) {
+    fn serve_decoded(&mut self, header: &Header, body: &[u8], message: &[u8]) {
         let answer = match wire::decode_operation(header.opcode, body) {
             Ok(operation) => self.answer(header, operation),
             Err(malformed) => {
@@ -103,6 +108,14 @@ impl<F: Filesystem> Worker<F> {
             Ok(Answer::Silence) => return,
             Ok(Answer::Reply) => Ok(&self.scratch.reply[..]),
             Ok(Answer::Data(length)) => Ok(&self.scratch.data[..length]),
+            // The view is being committed.
+            Err(Errno::RESTART) => {
+                self.dispatcher.withdraw(&mut self.scratch);
+                return self.shared.waiting.defer(Deferred {
+                    device: self.device.clone(),
+                    message: message.to_vec(),
+                });
+            }
             Err(errno) => Err(errno),
         };
         let refused = answer.is_err();

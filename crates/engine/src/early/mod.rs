@@ -85,7 +85,7 @@ impl<D: Disk> Store<D> {
             }
         }
         for other in self.transactions() {
-            let view = lock(&other.view);
+            let view = other.view.lock();
             if let Some(view) = view.as_ref() {
                 let author = author(other.outermost());
                 let written = view.written();

@@ -129,7 +129,7 @@ impl<D: Disk> Store<D> {
     ) -> Result<(), LockError> {
         self.refuse_if_poisoned()?;
         let wanted = {
-            let mut guard = lock(&transaction.view);
+            let mut guard = transaction.view.lock();
             let view = guard.as_mut().ok_or(LockError::Ended)?;
             resolve::locks(view, request, credentials)?
         };

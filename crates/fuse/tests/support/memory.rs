@@ -1,6 +1,6 @@
 //! A small file system in memory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,6 +15,8 @@ pub struct Memory {
     state: Mutex<State>,
     /// How long each write takes.
     pub write_milliseconds: AtomicU64,
+    /// Writes of this byte are put off, these nodes' so far.
+    pub put_off: Mutex<Option<(u8, BTreeSet<u64>)>>,
 }
 
 struct State {
@@ -134,6 +136,7 @@ impl Memory {
         Memory {
             state: Mutex::new(state),
             write_milliseconds: AtomicU64::new(0),
+            put_off: Mutex::new(None),
         }
     }
 
@@ -349,6 +352,12 @@ impl Filesystem for Memory {
     ) -> Result<()> {
         let delay = self.write_milliseconds.load(Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(delay));
+        if let Some((byte, nodes)) = &mut *self.put_off.lock().unwrap()
+            && data.contains(byte)
+        {
+            nodes.insert(node);
+            return Err(Errno::RESTART);
+        }
         let mut state = self.state();
         let node = state.node(node)?;
         let end = offset as usize + data.len();

@@ -1,0 +1,111 @@
+//! A transaction's view behind a lock that a commit does not hold: it takes the
+//! view out. So who must not wait, as the workers that serve the views of all
+//! transactions must not, learns that it is being committed.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use atomdir_disk::{Disk, Errno};
+
+use crate::ids::NodeId;
+use crate::lock;
+use crate::view::View;
+
+pub(crate) struct ViewSlot<D: Disk> {
+    slot: Mutex<Slot<D>>,
+    returned: Condvar,
+}
+
+/// What the view is while no commit has it: `None` once the transaction ended.
+pub(crate) struct Slot<D: Disk> {
+    view: Option<View<D>>,
+    is_committing: bool,
+    /// Meanwhile, by the kernel.
+    forgotten: Vec<(NodeId, u64)>,
+}
+
+impl<D: Disk> Deref for Slot<D> {
+    type Target = Option<View<D>>;
+
+    fn deref(&self) -> &Option<View<D>> {
+        &self.view
+    }
+}
+
+impl<D: Disk> DerefMut for Slot<D> {
+    fn deref_mut(&mut self) -> &mut Option<View<D>> {
+        &mut self.view
+    }
+}
+
+impl<D: Disk> ViewSlot<D> {
+    pub fn new(view: View<D>) -> ViewSlot<D> {
+        let slot = Slot {
+            view: Some(view),
+            is_committing: false,
+            forgotten: Vec::new(),
+        };
+        ViewSlot {
+            slot: Mutex::new(slot),
+            returned: Condvar::new(),
+        }
+    }
+
+    /// Waits for a commit to end.
+    pub fn lock(&self) -> MutexGuard<'_, Slot<D>> {
+        let mut slot = lock(&self.slot);
+        while slot.is_committing {
+            let woken = self.returned.wait(slot);
+            slot = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+        slot
+    }
+
+    /// `ERESTART` while it is being committed.
+    pub fn try_lock(&self) -> Result<MutexGuard<'_, Slot<D>>, Errno> {
+        let slot = lock(&self.slot);
+        match slot.is_committing {
+            true => Err(Errno::RESTART),
+            false => Ok(slot),
+        }
+    }
+
+    pub fn forget(&self, node: NodeId, count: u64) {
+        let mut slot = lock(&self.slot);
+        if slot.is_committing {
+            slot.forgotten.push((node, count));
+        } else if let Some(view) = &mut slot.view {
+            view.forget(node, count);
+        }
+    }
+
+    pub fn take_for_commit(&self) -> Committing<'_, D> {
+        let mut slot = self.lock();
+        slot.is_committing = true;
+        Committing {
+            view: slot.view.take(),
+            slot: self,
+        }
+    }
+}
+
+/// The view while it is being committed; what is left of it goes back.
+pub(crate) struct Committing<'a, D: Disk> {
+    pub view: Option<View<D>>,
+    slot: &'a ViewSlot<D>,
+}
+
+impl<D: Disk> Drop for Committing<'_, D> {
+    fn drop(&mut self) {
+        let mut slot = lock(&self.slot.slot);
+        let forgotten = std::mem::take(&mut slot.forgotten);
+        if let Some(view) = &mut self.view {
+            for (node, count) in forgotten {
+                view.forget(node, count);
+            }
+        }
+        slot.view = self.view.take();
+        slot.is_committing = false;
+        self.slot.returned.notify_all();
+    }
+}
