@@ -487,32 +487,3 @@ fn a_run_that_conflicts_changes_nothing_and_says_why() {
     assert_eq!(read(fixture.base.join("other")), "old\n");
     fixture.store.assert_at_rest();
 }
-
-/// A directory that went while it was being read must not be shown in place of
-/// another that comes after it.
-#[test]
-fn a_listing_that_was_not_read_to_its_end_is_forgotten() {
-    let fixture = Fixture::new("listings", "mkdir other; echo > other/file");
-    let store = &fixture.store;
-    let view = store.begin();
-    let gone = view.path.join("gone");
-    fs::create_dir(&gone).expect("made");
-    for number in 0..3000 {
-        write(gone.join(number.to_string()), "");
-    }
-    let first = fs::read_dir(&gone).expect("listed").next();
-    assert!(first.is_some_and(|entry| entry.is_ok()));
-    // By name: removing it as a tree would read it to its end.
-    for number in 0..3000 {
-        fs::remove_file(gone.join(number.to_string())).expect("removed");
-    }
-    fs::remove_dir(&gone).expect("removed");
-    let names: Vec<_> = fs::read_dir(view.path.join("other"))
-        .expect("listed")
-        .flatten()
-        .map(|entry| entry.file_name())
-        .collect();
-    assert_eq!(names, ["file"]);
-    store.abort(&view).expect(0);
-    store.assert_at_rest();
-}
