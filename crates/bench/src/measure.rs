@@ -233,20 +233,6 @@ pub fn in_turns(
     Ok(measured)
 }
 
-/// More than most workloads touch anew.
-const MEMORY_TOUCHED_BYTES: usize = 256 << 20;
-
-/// Everything written, and free memory that a virtual machine's host has
-/// really given: its first touch can cost more than what is measured.
-pub fn rest() {
-    rustix::fs::sync();
-    let mut memory = vec![0_u8; MEMORY_TOUCHED_BYTES];
-    for page in memory.chunks_mut(rustix::param::page_size()) {
-        page[0] = 1;
-    }
-    std::hint::black_box(&memory);
-}
-
 pub fn timed<T>(action: impl FnOnce() -> Result<T>) -> Result<(Sample, T)> {
     let start = Instant::now();
     let value = action()?;

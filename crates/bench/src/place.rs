@@ -8,7 +8,7 @@ use atomdir::{Connection, StartService};
 
 use crate::bench::{Bench, sync};
 use crate::error::{Error, Result};
-use crate::measure::{Outcome, Sample, Side, rest, timed};
+use crate::measure::{Outcome, Sample, Side, timed};
 use crate::overlay::Overlay;
 use crate::programs::{Store, clear, make_directory, output};
 
@@ -39,7 +39,7 @@ impl<'a> Place<'a> {
             true => Some(Store::warm(&bench.program, &path)?),
             false => None,
         };
-        rest();
+        bench.rest()?;
         Ok(Place {
             bench,
             side,

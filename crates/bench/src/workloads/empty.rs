@@ -20,13 +20,10 @@ pub fn empty(bench: &Bench) -> Result<Vec<Row>> {
         };
         Ok(timed(|| output(&mut command))?.0.into())
     })?;
-    let abort = alone(bench, &place, |connection, transaction| {
-        Ok(connection.abort(transaction)?)
-    })?;
-    let commit = alone(bench, &place, |connection, transaction| {
-        connection.commit(transaction, &mut |_| {})?;
-        Ok(())
-    })?;
+    let mut connection = place.connect()?;
+    let begin = BeginOptions::default();
+    let abort = alone(bench, &mut connection, &begin, abort)?;
+    let commit = alone(bench, &mut connection, &begin, commit)?;
     Ok(vec![
         Row::new("run -- true", run.whole).target(Target::OverMilliseconds(6.0)),
         Row::new("begin, abort", abort)
@@ -39,21 +36,31 @@ pub fn empty(bench: &Bench) -> Result<Vec<Row>> {
 /// Begin, then `end`, over and over; nothing plain compares with it.
 fn alone(
     bench: &Bench,
-    place: &Place,
+    connection: &mut Connection,
+    options: &BeginOptions,
     end: impl Fn(&mut Connection, TransactionId) -> Result<()>,
 ) -> Result<Sides> {
-    let mut connection = place.connect()?;
     let measured = in_turns(bench.many_rounds() * 8, &[Side::Exact], |_| {
         let (sample, ()) = timed(|| {
-            let transaction = connection.begin(&BeginOptions::default())?;
-            end(&mut connection, transaction.id)
+            let transaction = connection.begin(options)?;
+            end(connection, transaction.id)
         })?;
         Ok(sample.into())
     })?;
     Ok(measured.whole)
 }
 
-/// A run in a run, beside the outer one alone.
+fn abort(connection: &mut Connection, transaction: TransactionId) -> Result<()> {
+    Ok(connection.abort(transaction)?)
+}
+
+fn commit(connection: &mut Connection, transaction: TransactionId) -> Result<()> {
+    connection.commit(transaction, &mut |_| {})?;
+    Ok(())
+}
+
+/// A transaction in another: by the command beside the outer one alone, and
+/// by the library in one that is open.
 pub fn nested(bench: &Bench) -> Result<Vec<Row>> {
     let place = Place::fresh(bench, Side::Exact, "nested", |_| Ok(()))?;
     let inner = [
@@ -64,18 +71,23 @@ pub fn nested(bench: &Bench) -> Result<Vec<Row>> {
         "--".as_ref(),
         "true".as_ref(),
     ];
-    if let Err(error) = output(&mut place.store()?.command(inner)) {
-        eprintln!("nested: left out: {error}");
-        return Ok(Vec::new());
-    }
-    let measured = in_turns(bench.many_rounds(), &[Side::Plain, Side::Exact], |side| {
+    let run = in_turns(bench.many_rounds(), &[Side::Plain, Side::Exact], |side| {
         let mut command = match side {
             Side::Plain => place.store()?.command(["run", "--", "true"]),
             _ => place.store()?.command(inner),
         };
         Ok(timed(|| output(&mut command))?.0.into())
     })?;
+    let mut connection = place.connect()?;
+    let outer = connection.begin(&BeginOptions::default())?;
+    let options = BeginOptions {
+        outer: Some(outer.id),
+        ..BeginOptions::default()
+    };
+    let library = alone(bench, &mut connection, &options, commit)?;
+    abort(&mut connection, outer.id)?;
     Ok(vec![
-        Row::new("run in a run -- true", measured.whole).note("plain: one run"),
+        Row::new("run in a run -- true", run.whole).note("plain: one run"),
+        Row::new("nested begin, commit nothing", library).note("by the library"),
     ])
 }

@@ -4,7 +4,7 @@
 use crate::bench::Bench;
 use crate::corpus;
 use crate::error::Result;
-use crate::measure::{Measured, Side, in_turns, rest};
+use crate::measure::{Measured, Side, in_turns};
 use crate::place::Place;
 use crate::programs::shell;
 use crate::report::Row;
@@ -20,9 +20,9 @@ step -; search first; search second; echo > written"#;
 
 /// Both in exact views: where the plain file system's time stands otherwise
 /// stands that of snapshot isolation.
-fn both_levels(rounds: usize, script: &str, place: &Place) -> Result<Measured> {
+fn both_levels(bench: &Bench, rounds: usize, script: &str, place: &Place) -> Result<Measured> {
     in_turns(rounds, &[Side::Plain, Side::Exact], |side| {
-        rest();
+        bench.rest()?;
         match side {
             Side::Plain => place.run(script),
             _ => place.run_with(SERIALIZABLE, script),
@@ -34,7 +34,7 @@ pub fn serializable(bench: &Bench) -> Result<Vec<Row>> {
     let fill = format!("tar xf '{}'", bench.corpus.archive.display());
     let fill = |path: &std::path::Path| shell(path, &fill).map(|_| ());
     let place = Place::fresh(bench, Side::Exact, "serializable", fill)?;
-    let search = both_levels(bench.rounds, SEARCH, &place)?;
+    let search = both_levels(bench, bench.rounds, SEARCH, &place)?;
     let row = |name: &str, step: &str| Row::new(name, search.step(step)).note(NOTE);
     let mut rows = vec![
         row("serializable: grep -r, first", "first"),
@@ -50,7 +50,7 @@ pub fn serializable(bench: &Bench) -> Result<Vec<Row>> {
             archive.display()
         );
         let place = Place::fresh(bench, Side::Exact, PROJECT, |_| Ok(()))?;
-        let build = both_levels(bench.few_rounds(), &script, &place)?;
+        let build = both_levels(bench, bench.few_rounds(), &script, &place)?;
         rows.push(Row::new(&format!("serializable: build of {PROJECT}"), build.whole).note(NOTE));
     }
     Ok(rows)

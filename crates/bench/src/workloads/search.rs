@@ -3,7 +3,7 @@
 use crate::bench::Bench;
 use crate::compare::{self, Degree};
 use crate::error::Result;
-use crate::measure::{in_turns, rest};
+use crate::measure::in_turns;
 use crate::place::Place;
 use crate::programs::shell;
 use crate::report::{Row, Target};
@@ -28,7 +28,7 @@ pub fn search(bench: &Bench) -> Result<Vec<Row>> {
             .iter()
             .find(|(of, _)| *of == side)
             .ok_or(crate::error::Error::NoSide("be searched"))?;
-        rest();
+        bench.rest()?;
         place.run(SEARCH)
     })?;
     drop(places);
