@@ -4,12 +4,14 @@
 
 mod support;
 
-use atomdir_disk::Errno;
-use atomdir_engine::{CommitError, Store};
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Errno};
+use atomdir_engine::{CommitError, Store, Transaction};
 use support::failing::FailingDisk;
 use support::model::Model;
 use support::trees::tree_of_base;
-use support::{Random, Scratch, begin, create, open, open_with, seeds};
+use support::{Random, Scratch, begin, begin_nested, create, open, open_with, seeds};
 
 /// Two commits in a row, the second of which is disturbed at its change
 /// `number`; `None` once there are no so many changes.
@@ -39,6 +41,9 @@ fn disturb(seed: u64, number: i64, error: Errno, forever: bool) -> Option<Run> {
     let mut after = before.clone();
     let transaction = begin(&store);
     (0..15).for_each(|_| after.step(&mut random, &transaction));
+    if seed.is_multiple_of(3) {
+        nest(&store, &transaction, &mut after, &mut random);
+    }
     disk.fail_after(number);
     let result = store.commit(&transaction);
     if !disk.has_failed() {
@@ -54,6 +59,31 @@ fn disturb(seed: u64, number: i64, error: Errno, forever: bool) -> Option<Run> {
         after,
         result,
     })
+}
+
+/// What is to be committed comes from nested transactions and savepoints, too;
+/// what they gave up must not.
+fn nest<D: Disk>(
+    store: &Store<D>,
+    outer: &Arc<Transaction<D>>,
+    model: &mut Model,
+    random: &mut Random,
+) {
+    outer.set_savepoint(b"before").expect("it is open");
+    let mut lost = model.clone();
+    (0..4).for_each(|_| lost.step(random, outer));
+    outer.roll_back(b"before").expect("it was set");
+    for is_kept in [true, false] {
+        let nested = begin_nested(store, outer);
+        let mut inner = model.clone();
+        (0..4).for_each(|_| inner.step(random, &nested));
+        if is_kept {
+            store.commit(&nested).expect("nobody is in the way");
+            *model = inner;
+        } else {
+            store.abort(&nested);
+        }
+    }
 }
 
 #[test]

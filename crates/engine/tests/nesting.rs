@@ -9,28 +9,15 @@ use std::sync::Arc;
 
 use atomdir_disk::{Errno, LinuxDisk};
 use atomdir_engine::{
-    BeginError, BeginOptions, ChangedBy, CommitError, Conflicts, Durability, Isolation, NewNode,
-    NodeId, SetAttributes, Store, Transaction,
+    BeginError, ChangedBy, CommitError, NewNode, NodeId, SetAttributes, Store, Transaction,
 };
 
 use support::cache::Cache;
 use support::model::{CALLER, Model, Tree};
 use support::trees::{tree_of_base, tree_of_view};
-use support::{Random, Scratch, begin, create, open, seeds};
+use support::{Random, Scratch, begin, begin_nested, create, open, options, seeds};
 
 type Open = Arc<Transaction<LinuxDisk>>;
-
-fn nest(store: &Store<LinuxDisk>, outer: &Open) -> Result<Open, BeginError> {
-    let options = BeginOptions {
-        conflicts: Conflicts::AtCommit,
-        first_try: None,
-        owner: 0,
-        isolation: Isolation::Snapshot,
-        durability: Durability::Durable,
-        label: b"nested".to_vec(),
-    };
-    store.begin_nested(outer, options)
-}
 
 struct History<'a> {
     store: &'a Store<LinuxDisk>,
@@ -88,7 +75,7 @@ impl History<'_> {
         if self.random.below(2) == 0 {
             cache.drop_nodes(open);
         }
-        let nested = nest(self.store, open).expect("one can be nested");
+        let nested = begin_nested(self.store, open);
         assert_eq!(open.nested_in_it(), Some(nested.id()));
         assert_eq!(tree_of_view(&nested), model.tree(), "seed {}", self.seed);
         let after = self.play(&nested, model.clone(), depth + 1);
@@ -183,11 +170,9 @@ fn while_one_is_nested_names_stay_and_open_files_can_be_written() {
     let store = open(&scratch.0);
     let outer = begin(&store);
     let output = file(&outer, b"output", b"");
-    let nested = nest(&store, &outer).expect("one can be nested");
-    assert!(matches!(
-        nest(&store, &outer),
-        Err(BeginError::Nested { .. })
-    ));
+    let nested = begin_nested(&store, &outer);
+    let second = store.begin_nested(&outer, options());
+    assert!(matches!(second, Err(BeginError::Nested { .. })));
     assert!(matches!(
         store.commit(&outer),
         Err(CommitError::Nested { .. })
@@ -222,7 +207,7 @@ fn what_both_changed_is_a_conflict_of_the_nested_one() {
     std::fs::write(scratch.0.join("both"), "old").expect("the base can be written");
     let store = open(&scratch.0);
     let outer = begin(&store);
-    let nested = nest(&store, &outer).expect("one can be nested");
+    let nested = begin_nested(&store, &outer);
     file(&outer, b"both", b"outer");
     file(&nested, b"both", b"nested");
     match store.commit(&nested) {
@@ -245,8 +230,8 @@ fn with_the_outer_one_all_that_are_nested_end() {
     create(&scratch.0);
     let store = open(&scratch.0);
     let outer = begin(&store);
-    let middle = nest(&store, &outer).expect("one can be nested");
-    let inner = nest(&store, &middle).expect("to any depth");
+    let middle = begin_nested(&store, &outer);
+    let inner = begin_nested(&store, &middle);
     file(&inner, b"file", b"contents");
     store.abort(&outer);
     assert!(!middle.is_open() && !inner.is_open());
@@ -301,14 +286,14 @@ fn what_is_staged_for_a_state_goes_with_it() {
         view.unlink(NodeId::ROOT, name).expect("removed");
     };
     write(&outer, b"kept");
-    let nested = nest(&store, &outer).expect("nested");
+    let nested = begin_nested(&store, &outer);
     write(&nested, b"kept");
     write(&nested, b"new");
     assert_eq!(staged(&scratch, &outer), 3);
     store.abort(&nested);
     assert_eq!(staged(&scratch, &outer), 1);
 
-    let nested = nest(&store, &outer).expect("nested");
+    let nested = begin_nested(&store, &outer);
     write(&nested, b"kept");
     write(&nested, b"new");
     nested.set_savepoint(b"here").expect("set");

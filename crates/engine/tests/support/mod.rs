@@ -92,15 +92,23 @@ pub fn open(root: &Path) -> Store<LinuxDisk> {
 }
 
 pub fn begin<D: Disk>(store: &Store<D>) -> Arc<Transaction<D>> {
-    let options = BeginOptions {
+    store.begin(options()).expect("a transaction begins")
+}
+
+pub fn begin_nested<D: Disk>(store: &Store<D>, outer: &Arc<Transaction<D>>) -> Arc<Transaction<D>> {
+    let begun = store.begin_nested(outer, options());
+    begun.expect("none is nested yet")
+}
+
+pub fn options() -> BeginOptions {
+    BeginOptions {
         owner: 0,
         isolation: Isolation::Snapshot,
         durability: Durability::Durable,
         conflicts: Conflicts::AtCommit,
         first_try: None,
         label: b"test".to_vec(),
-    };
-    store.begin(options).expect("a transaction begins")
+    }
 }
 
 /// A small generator whose seed is printed by whoever fails.
