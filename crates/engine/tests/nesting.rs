@@ -318,3 +318,73 @@ fn what_is_staged_for_a_state_goes_with_it() {
     outer.roll_back(b"first").expect("rolled back");
     assert_eq!(contents(&outer, b"new"), b"contents");
 }
+
+/// Programs in the outer one may have open what a nested one removes.
+#[test]
+fn a_file_that_a_nested_one_removed_stays_usable_where_it_is_open() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    std::fs::write(scratch.0.join("old"), "old").expect("the base can be written");
+    let store = open(&scratch.0);
+    let outer = begin(&store);
+    let old = outer.lookup(NodeId::ROOT, b"old").expect("there").node;
+    let new = file(&outer, b"new", b"new");
+    let nested = begin_nested(&store, &outer);
+    for name in [b"old", b"new"] {
+        let node = nested.lookup(NodeId::ROOT, name).expect("there").node;
+        nested.unlink(NodeId::ROOT, name).expect("removed");
+        nested.forget(node, u64::MAX);
+    }
+    store.commit(&nested).expect("nobody is in the way");
+    for node in [old, new] {
+        let mut contents = [0; 3];
+        assert_eq!(outer.attributes(node).expect("open").links, 0);
+        outer.read(node, 0, &mut contents, CALLER).expect("read");
+        assert!([b"old", b"new"].contains(&&contents));
+        outer.write(node, 0, b"late", false).expect("written");
+        outer.forget(node, u64::MAX);
+    }
+    assert!(outer.list(NodeId::ROOT).expect("listed").is_empty());
+    let lines = outer.changes().expect("told");
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    store.commit(&outer).expect("nobody is in the way");
+    assert_eq!(tree_of_base(&scratch.0), Tree::new());
+}
+
+/// A directory that comes back is another node, as the kernel lets nothing into
+/// the one that it has removed.
+#[test]
+fn a_directory_that_comes_back_is_a_new_node() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    std::fs::create_dir(scratch.0.join("old")).expect("the base can be changed");
+    let store = open(&scratch.0);
+    let transaction = begin(&store);
+    let made = transaction.create(NodeId::ROOT, b"new", NewNode::Directory, 0o755, 0, CALLER);
+    let known = [
+        transaction
+            .lookup(NodeId::ROOT, b"old")
+            .expect("there")
+            .node,
+        made.expect("made").node,
+    ];
+    transaction.set_savepoint(b"here").expect("set");
+    for _ in 0..2 {
+        for name in [b"old", b"new"] {
+            let removed = transaction.remove_directory(NodeId::ROOT, name);
+            removed.expect("removed");
+        }
+        transaction.roll_back(b"here").expect("rolled back");
+        for (name, node) in [b"old", b"new"].into_iter().zip(known) {
+            let found = transaction.lookup(NodeId::ROOT, name).expect("it is back");
+            assert_ne!(found.node, node);
+            let gone = transaction.attributes(node).map(|_| ());
+            assert_eq!(gone, Err(Errno::STALE));
+            let within = transaction.create(found.node, b"x", NewNode::File, 0o644, 0, CALLER);
+            within.expect("something can be made in it");
+            transaction.unlink(found.node, b"x").expect("removed");
+        }
+    }
+    store.commit(&transaction).expect("nobody is in the way");
+    assert!(scratch.0.join("new").exists() && scratch.0.join("old").exists());
+}
