@@ -10,6 +10,7 @@ use crate::commit::CommitState;
 use crate::control;
 use crate::core::Core;
 use crate::error::StoreError;
+use crate::history::HISTORY_BYTES_MAX;
 use crate::ids::Sequence;
 use crate::lock;
 use crate::names;
@@ -76,6 +77,7 @@ impl<D: Disk> Store<D> {
                 return Err(self.poison(format!("flushing the base failed: {errno}")));
             }
             state.retire_log(core)?;
+            state.shorten_history(core, HISTORY_BYTES_MAX)?;
         }
         state.last_commit = None;
         for id in std::mem::take(&mut state.stages) {

@@ -16,6 +16,7 @@ mod error;
 mod feasible;
 mod group;
 mod handles;
+mod history;
 mod ids;
 mod locks;
 mod log;

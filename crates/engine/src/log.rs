@@ -110,6 +110,30 @@ impl<D: Disk> Log<D> {
     }
 }
 
+/// Where the records start of which the last so many bytes consist, or the
+/// last record alone if that is longer.
+pub(crate) fn start_of_last<D: Disk, R: Record>(
+    disk: &D,
+    file: &D::Handle,
+    id: StoreId,
+    bytes: u64,
+) -> Result<u64, StoreError> {
+    let failed = |errno| StoreError::Control {
+        step: "read the log",
+        errno,
+    };
+    let length = disk.stat(file).map_err(failed)?.length;
+    let read = |offset, buffer: &mut [u8]| disk.read_at(file, buffer, offset);
+    let mut scanner = Scanner::<R, _>::new(id, length, u64::MAX, read);
+    let (mut start, mut next) = (0, 0);
+    while length - next > bytes
+        && let Scanned::Record { next_offset, .. } = scanner.step().map_err(failed)?
+    {
+        (start, next) = (next, next_offset);
+    }
+    Ok(if next < length { next } else { start })
+}
+
 pub(crate) struct ReadRecords<R> {
     pub records: Vec<R>,
     pub tail: u64,

@@ -8,6 +8,7 @@ pub(crate) const HEADER: &str = "header";
 pub(crate) const HEADER_NEW: &str = "header.new";
 pub(crate) const LOG: &str = "log";
 pub(crate) const HISTORY: &str = "history";
+pub(crate) const HISTORY_NEW: &str = "history.new";
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const CLOCK: &str = "clock";
 pub(crate) const RESERVE: &str = "reserve";

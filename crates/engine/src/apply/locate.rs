@@ -61,14 +61,13 @@ impl<D: Disk> Apply<'_, D> {
     }
 
     fn find_where_expected(&mut self, object: Identity) -> Outcome<Option<Place>> {
-        let spots = self.desired.spots(object).iter().filter_map(place_of_spot);
         // Mostly it is where it was, or staged; it may have a great many homes.
-        for place in spots.collect::<Vec<_>>() {
+        for place in self.spots_of(object) {
             if self.is_at(object, &place)? {
                 return Ok(Some(place));
             }
         }
-        for place in self.places_of(object) {
+        for place in self.other_places_of(object) {
             if self.is_at(object, &place)? {
                 return Ok(Some(place));
             }
@@ -131,13 +130,23 @@ impl<D: Disk> Apply<'_, D> {
     }
 
     fn places_of(&self, object: Identity) -> Vec<Place> {
-        let spots = self.desired.spots(object).iter().filter_map(place_of_spot);
-        let mut places: Vec<Place> = spots.collect();
+        let mut places = self.spots_of(object);
+        places.extend(self.other_places_of(object));
+        places
+    }
+
+    fn spots_of(&self, object: Identity) -> Vec<Place> {
+        let spots = self.desired.spots(object).iter();
+        spots.filter_map(place_of_spot).collect()
+    }
+
+    fn other_places_of(&self, object: Identity) -> Vec<Place> {
         let homes = self.desired.homes(object).iter();
-        places.extend(homes.map(|(directory, name)| Place {
+        let homes = homes.map(|(directory, name)| Place {
             parent: Parent::Directory(*directory),
             name: name.clone(),
-        }));
+        });
+        let mut places: Vec<Place> = homes.collect();
         places.extend(self.extra_spots.get(&object).into_iter().flatten().cloned());
         places.push(Place {
             parent: Parent::Limbo,

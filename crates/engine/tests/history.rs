@@ -1,0 +1,64 @@
+//! The history of commits is shortened, and a death meanwhile costs at most
+//! what was to go.
+
+mod support;
+
+use atomdir_disk::Errno;
+use atomdir_engine::{NewNode, NodeId};
+use support::failing::FailingDisk;
+use support::model::CALLER;
+use support::{Scratch, begin, create, open, open_with};
+
+const COMMITS: u64 = 40;
+const BYTES_MAX: u64 = 2048;
+
+#[test]
+fn the_oldest_commits_go_and_the_newest_stay() {
+    for number in 0.. {
+        let scratch = Scratch::new();
+        create(&scratch.0);
+        let disk = FailingDisk::new(Errno::IO, true);
+        let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
+        for commit in 1..=COMMITS {
+            let transaction = begin(&store);
+            let name = format!("directory{commit}");
+            let made = transaction.create(
+                NodeId::ROOT,
+                name.as_bytes(),
+                NewNode::Directory,
+                0o755,
+                0,
+                CALLER,
+            );
+            made.expect("the name is free");
+            store.commit(&transaction).expect("nobody is in the way");
+        }
+        store.checkpoint().expect("nothing is in the way");
+        disk.fail_after(number);
+        let shortened = store.shorten_history(BYTES_MAX);
+        let has_died = disk.has_failed();
+        drop(store);
+
+        let store = open(&scratch.0);
+        assert_eq!(store.check().problems, Vec::<String>::new());
+        let sequences = || -> Vec<u64> {
+            let commits = store.commits().expect("the history is read");
+            commits.iter().map(|commit| commit.sequence.0).collect()
+        };
+        let kept = sequences();
+        assert!(kept.ends_with(&[COMMITS - 1, COMMITS]), "{kept:?}");
+        let is_shorter = kept.len() < COMMITS as usize;
+        assert!(is_shorter || has_died);
+        let transaction = begin(&store);
+        transaction
+            .remove_directory(NodeId::ROOT, b"directory1")
+            .expect("it is empty");
+        store.commit(&transaction).expect("nobody is in the way");
+        store.checkpoint().expect("nothing is in the way");
+        assert_eq!(sequences(), [&kept[..], &[COMMITS + 1]].concat());
+        if !has_died {
+            shortened.expect("nothing is in the way");
+            break;
+        }
+    }
+}
