@@ -441,6 +441,12 @@ fn refresh<D: Disk>(view: &mut View<D>, object: &ObjectWrite) -> Result<(), Errn
     attributes.times.modified = change.modified.unwrap_or(attributes.times.modified);
     attributes.times.accessed = change.accessed.unwrap_or(attributes.times.accessed);
     let xattrs = object.xattrs_to_be(&core)?;
+    // It was staged with those of the snapshot.
+    for name in core.disk.xattr_names(&file)? {
+        if !xattrs.iter().any(|(wanted, _)| *wanted == name) {
+            core.disk.remove_xattr(&file, &name)?;
+        }
+    }
     dress(&core, &file, object.base.kind, attributes, &xattrs)?;
     core.disk.sync(&file)
 }

@@ -49,8 +49,7 @@ pub(crate) fn create<D: Disk>(
     ] {
         if !exists(disk, control, name).map_err(failed("look for files"))? {
             let file = disk.create(control, &names::fixed(name), PRIVATE_FILE);
-            file.and_then(|file| disk.sync(&file))
-                .map_err(failed("create files"))?;
+            file.map_err(failed("create files"))?;
         }
     }
     for name in [names::STAGE, names::LIMBO] {

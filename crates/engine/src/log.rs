@@ -75,6 +75,7 @@ impl<D: Disk> Log<D> {
     }
 
     /// Makes everything appended durable; `last` is the last record's sequence.
+    #[track_caller]
     pub fn flush(&mut self, disk: &D, last: u64) -> Result<(), Errno> {
         disk.sync_data(&self.file)?;
         self.note_durable(last);
@@ -99,10 +100,10 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Everything in it is in the base.
+    /// Everything in it is in the base, and the header says so: records that a
+    /// crash brings back are passed over, and the next flush makes it durable.
     pub fn drop_all(&mut self, disk: &D) -> Result<(), Errno> {
-        self.cut(disk, 0)?;
-        disk.sync(&self.file)
+        self.cut(disk, 0)
     }
 
     pub fn read_all<R: Record>(&self, disk: &D) -> Result<Vec<R>, StoreError> {

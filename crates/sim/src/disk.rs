@@ -13,7 +13,7 @@ use atomdir_disk::{
 };
 use atomdir_engine::Clock;
 
-use crate::effect::{Keep, Ordering, Scope};
+use crate::effect::{Keep, Ordering, Scope, Volatile};
 use crate::fault::{AfterFailedSync, Call, Fault};
 use crate::image::{Image, Number, ROOT};
 use crate::trace::Trace;
@@ -59,6 +59,14 @@ impl SimDisk {
     /// The machine starts on what a crash has left.
     pub fn boot(image: Image, ordering: Ordering) -> SimDisk {
         SimDisk(Arc::new(Mutex::new(World::boot(image, ordering))))
+    }
+
+    /// A program starts where another has died: what that wrote is all there,
+    /// on the disk or not.
+    pub(crate) fn restart(live: Image, disk: Volatile) -> SimDisk {
+        let mut world = World::boot(live, disk.ordering);
+        world.disk = disk;
+        SimDisk(Arc::new(Mutex::new(world)))
     }
 
     pub fn root(&self) -> Handle {
@@ -111,6 +119,18 @@ impl SimDisk {
         world.struck = false;
         world.faults = faults;
         world.after_failed_sync = after_failed_sync;
+    }
+
+    /// Does something that no fault strikes and that counts for no call.
+    pub(crate) fn undisturbed<T>(&self, act: impl FnOnce() -> T) -> T {
+        let (faults, calls) = {
+            let mut world = self.world();
+            (std::mem::take(&mut world.faults), world.calls)
+        };
+        let done = act();
+        let mut world = self.world();
+        (world.faults, world.calls) = (faults, calls);
+        done
     }
 
     /// Whether any of the faults has struck.

@@ -1,14 +1,14 @@
 //! Crashes a traced run at every point in every way, recovers, compares; and
 //! crashes that recovery, too.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use atomdir_engine::Durability;
 
 use crate::choice::{Bounds, choices};
 use crate::disk::SimDisk;
-use crate::effect::{Ordering, Volatile};
+use crate::effect::{Keep, Ordering, Volatile};
 use crate::image::Image;
 use crate::operation::{Node, Operation};
 use crate::trace::{Event, Trace};
@@ -46,6 +46,8 @@ pub struct Explored {
     /// Crash points, those within recoveries included.
     pub points: u64,
     pub failure: Option<Failure>,
+    /// The lines that have asked for a sync in a recovery.
+    pub sites: BTreeSet<Site>,
     deeper: u64,
     seen: HashSet<(u64, u64)>,
 }
@@ -54,6 +56,57 @@ pub struct Explored {
 pub fn explore(trace: &Trace, expected: &[Expected], plan: &Plan) -> Explored {
     let mut explored = Explored::default();
     explored.level(trace, expected, plan, &mut Vec::new());
+    explored
+}
+
+/// In [`Failure::path`], in place of a crash's choice: the program died, and
+/// the machine did not.
+pub const KILLED: usize = usize::MAX;
+
+/// Kills the program at one call in so many, and crashes the recovery that
+/// follows: what that reads need not be on the disk yet. [`Plan::deeper_one_in`] says how many.
+pub fn explore_kills(trace: &Trace, expected: &[Expected], plan: &Plan) -> Explored {
+    let mut explored = Explored::default();
+    let mut disk = trace.start.clone();
+    let mut live = disk.durable.clone();
+    let mut allowed: Arc<[usize]> = Arc::new([]);
+    for (position, event) in trace.events.iter().enumerate() {
+        event.replay(&mut disk);
+        match event {
+            Event::Born(number, inode) => live.insert(*number, inode.clone()),
+            Event::Effect(effect) => effect.apply(&mut live, Keep::All),
+            Event::Allowed(trees) => allowed = trees.clone(),
+            _ => {}
+        }
+        let wanted = plan.only.as_ref().and_then(|only| only.first());
+        // A machine may stop within a call, but not a program.
+        let next = trace.events.get(position + 1);
+        let is_left_out = wanted.is_none()
+            && plan
+                .deeper_one_in
+                .first()
+                .is_some_and(|one_in| !(position as u64).is_multiple_of(*one_in));
+        if is_left_out || next.is_some_and(|next| next.is_of_call(event)) {
+            continue;
+        }
+        if allowed.is_empty() || wanted.is_some_and(|wanted| *wanted != (position, KILLED)) {
+            continue;
+        }
+        explored.points += 1;
+        let mut seen = live.clone();
+        seen.settle();
+        let restarted = SimDisk::restart(seen, disk.clone());
+        restarted.skip_sync(plan.skipped);
+        let mut path = vec![(position, KILLED)];
+        match recover(&restarted, &allowed, expected, true) {
+            Ok(Some((trace, expected))) => explored.level(&trace, &expected, plan, &mut path),
+            Ok(None) => {}
+            Err(reason) => explored.failure = Some(Failure { path, reason }),
+        }
+        if explored.failure.is_some() {
+            break;
+        }
+    }
     explored
 }
 
@@ -123,7 +176,9 @@ impl Explored {
             && (is_asked_for || hash.is_multiple_of(plan.deeper_one_in[path.len() - 1]));
         let booted = SimDisk::boot(image, disk.ordering);
         booted.skip_sync(plan.skipped);
-        match recover(&booted, allowed, expected, goes_deeper) {
+        let recovered = recover(&booted, allowed, expected, goes_deeper);
+        self.sites.extend(booted.sync_sites());
+        match recovered {
             Ok(None) => {}
             Ok(Some((trace, expected))) => self.level(&trace, &expected, plan, path),
             Err(reason) => {
@@ -135,33 +190,45 @@ impl Explored {
 }
 
 /// Crashes the making of a store everywhere: made again, it is an empty store.
-/// Returns how many distinct states there were.
-///
-/// # Panics
-/// If it is not.
-pub fn explore_making(ordering: Ordering, bounds: Bounds) -> u64 {
+pub fn explore_making(ordering: Ordering, bounds: Bounds, skipped: Option<Site>) -> Explored {
+    let mut explored = Explored::default();
     let disk = SimDisk::new();
     disk.set_ordering(ordering);
+    disk.skip_sync(skipped);
     disk.start_trace();
     make_store(&disk).expect("a fresh disk takes a store");
+    explored.sites.extend(disk.sync_sites());
     let trace = disk.take_trace();
-    let mut seen = HashSet::new();
     let mut disk = trace.start.clone();
-    for event in &trace.events {
+    for (position, event) in trace.events.iter().enumerate() {
         event.replay(&mut disk);
-        for keep in choices(&disk, bounds, 0) {
-            let image = disk.crash(&keep);
-            if !seen.insert(image.hash()) {
+        explored.points += 1;
+        for (number, keep) in choices(&disk, bounds, 0).iter().enumerate() {
+            let image = disk.crash(keep);
+            if !explored.seen.insert((image.hash(), 0)) {
                 continue;
             }
-            let booted = SimDisk::boot(image, ordering);
-            make_store(&booted).expect("a store half made can be made again");
-            let remade = SimDisk::boot(booted.crash(false), ordering);
-            let (store, _) = open(&remade).expect("a store that was made survives");
-            assert_eq!(store.status().sequence.0, 0);
+            explored.states += 1;
+            if let Err(reason) = make_again(&SimDisk::boot(image, ordering), skipped) {
+                let path = vec![(position, number)];
+                explored.failure = Some(Failure { path, reason });
+                return explored;
+            }
         }
     }
-    seen.len() as u64
+    explored
+}
+
+/// What a crash has left of a store that was being made becomes one, and stays.
+fn make_again(disk: &SimDisk, skipped: Option<Site>) -> Result<(), String> {
+    disk.skip_sync(skipped);
+    make_store(disk).map_err(|error| format!("made again: {error}"))?;
+    let crashed = SimDisk::boot(disk.crash(false), Ordering::Least);
+    let (store, _) = open(&crashed).map_err(|error| format!("opened: {error}"))?;
+    match store.status().sequence.0 {
+        0 => Ok(()),
+        sequence => Err(format!("a new store has {sequence} commits")),
+    }
 }
 
 /// Recovers, compares, and, if it is to be crashed itself, goes on to one more

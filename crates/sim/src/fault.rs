@@ -8,7 +8,8 @@ pub enum Fault {
     /// The call of this number fails, having done nothing; but a write has
     /// written half, and a sync has lost what it was to keep.
     Fails { call: u64, errno: Errno },
-    /// From the call of this number on, no space is left.
+    /// From the call of this number on, no space is left, until a file gives
+    /// back what was reserved for it.
     Full { call: u64 },
     /// At the call of this number the system's clock is set by so many seconds.
     Clock { call: u64, seconds: i64 },

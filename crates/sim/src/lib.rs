@@ -9,6 +9,7 @@
 mod choice;
 mod contents;
 mod disk;
+mod disturb;
 mod effect;
 mod explore;
 mod fault;
@@ -24,8 +25,9 @@ mod world;
 
 pub use choice::Bounds;
 pub use disk::{Handle, SimDisk};
+pub use disturb::{disturb_commit, disturb_recovery};
 pub use effect::Ordering;
-pub use explore::{Explored, Failure, Plan, explore, explore_making};
+pub use explore::{Explored, Failure, KILLED, Plan, explore, explore_kills, explore_making};
 pub use fault::{AfterFailedSync, Fault};
 pub use image::Image;
 pub use operation::{Node, Operation};

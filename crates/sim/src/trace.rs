@@ -32,6 +32,15 @@ impl Trace {
 }
 
 impl Event {
+    /// Whether both are what one call did.
+    pub(crate) fn is_of_call(&self, other: &Event) -> bool {
+        match (self, other) {
+            (Event::Effect(one), Event::Effect(other)) => one.at == other.at,
+            (Event::Effect(_), Event::Born(..)) => true,
+            _ => false,
+        }
+    }
+
     /// Brings the disk to where it was after this.
     pub(crate) fn replay(&self, disk: &mut Volatile) {
         match self {

@@ -33,6 +33,8 @@ pub enum Step {
     /// A durable commit.
     Commit(Vec<Operation>),
     Lazy(Vec<Operation>),
+    /// Two transactions beside each other, which do not conflict.
+    Both(Vec<Operation>, Vec<Operation>),
     Sync,
     Checkpoint,
     /// A transaction begins, and stays open for its snapshot.
@@ -124,6 +126,19 @@ impl Workload {
 
     /// Runs it to its end, writing down what happens to the disk.
     pub fn run(&self, ordering: Ordering, skipped: Option<Site>) -> Run {
+        let mut driver = self.driver(ordering, skipped);
+        driver.open();
+        for (number, step) in self.steps.iter().enumerate() {
+            driver.step(step, 1 + number as u64);
+        }
+        Run {
+            trace: driver.disk.take_trace(),
+            expected: driver.expected,
+            sites: driver.disk.sync_sites(),
+        }
+    }
+
+    pub(crate) fn driver(&self, ordering: Ordering, skipped: Option<Site>) -> Driver {
         let disk = SimDisk::boot(self.start(), ordering);
         disk.skip_sync(skipped);
         let first = Expected {
@@ -133,7 +148,9 @@ impl Workload {
         };
         let plain = SimDisk::new();
         act(&plain, &self.base, 0);
-        let mut driver = Driver {
+        disk.start_trace();
+        disk.allow(&[0]);
+        Driver {
             store: None,
             snapshots: Vec::new(),
             expected: vec![first],
@@ -141,17 +158,6 @@ impl Workload {
             has_directory_times: self.has_directory_times,
             plain,
             disk,
-        };
-        driver.disk.start_trace();
-        driver.disk.allow(&[0]);
-        driver.open();
-        for (number, step) in self.steps.iter().enumerate() {
-            driver.step(step, 1 + number as u64);
-        }
-        Run {
-            trace: driver.disk.take_trace(),
-            expected: driver.expected,
-            sites: driver.disk.sync_sites(),
         }
     }
 }
@@ -179,11 +185,11 @@ pub(crate) fn act(target: &impl Target, operations: &[Operation], salt: u64) {
     }
 }
 
-struct Driver {
-    disk: SimDisk,
+pub(crate) struct Driver {
+    pub disk: SimDisk,
     store: Option<SimStore>,
     snapshots: Vec<Arc<Transaction<SimDisk>>>,
-    expected: Vec<Expected>,
+    pub expected: Vec<Expected>,
     /// The newest commit that is promised to survive.
     durable: usize,
     has_directory_times: bool,
@@ -192,12 +198,12 @@ struct Driver {
 }
 
 impl Driver {
-    fn open(&mut self) {
+    pub fn open(&mut self) {
         let (store, _) = open(&self.disk).expect("an undisturbed store opens");
         self.store = Some(store);
     }
 
-    fn store(&self) -> SimStore {
+    pub fn store(&self) -> SimStore {
         self.store.clone().expect("the store is open")
     }
 
@@ -207,10 +213,11 @@ impl Driver {
         self.disk.allow(&allowed);
     }
 
-    fn step(&mut self, step: &Step, salt: u64) {
+    pub fn step(&mut self, step: &Step, salt: u64) {
         match step {
             Step::Commit(operations) => self.commit(operations, Durability::Durable, salt),
             Step::Lazy(operations) => self.commit(operations, Durability::Lazy, salt),
+            Step::Both(first, second) => self.commit_both(first, second, salt),
             Step::Sync => {
                 self.store().sync().expect("an undisturbed sync succeeds");
                 self.all_is_durable();
@@ -274,5 +281,27 @@ impl Driver {
             let difference = self.expected[self.durable].difference(&self.disk.image());
             assert_eq!(difference, None, "after the commit");
         }
+    }
+
+    fn commit_both(&mut self, first: &[Operation], second: &[Operation], salt: u64) {
+        let later = begin(&self.store(), Durability::Durable).expect("a transaction begins");
+        act(&*later, second, salt << 4);
+        self.commit(first, Durability::Durable, salt);
+        act(&self.plain, second, salt << 4);
+        // No view has ever shown what the base will be: the commit tells.
+        let newest = self.expected[self.durable].clone();
+        self.expected.push(Expected {
+            sequence: newest.sequence + 1,
+            ..newest
+        });
+        self.allow();
+        let committed = self.store().commit(&later);
+        committed.expect("the two do not conflict");
+        self.all_is_durable();
+        let base = Tree::of_image(&self.disk.image());
+        let shown = base.clone().without_times();
+        let plain = Tree::of_image(&self.plain.image()).without_times();
+        assert!(shown == plain, "{}", shown.difference(&plain));
+        self.expected[self.durable].tree = base;
     }
 }

@@ -264,7 +264,7 @@ fn removed_and_reused_names() -> Vec<Workload> {
 
 /// Several commits, of both kinds, with all that may run beside them.
 pub fn sequences() -> Vec<Workload> {
-    use Step::{Checkpoint, Commit, EndSnapshots, Lazy, Reopen, Snapshot, Sync};
+    use Step::{Both, Checkpoint, Commit, EndSnapshots, Lazy, Reopen, Snapshot, Sync};
     let first = || vec![file("n", 600), write("f/z", 0, 200), rename("d/x", "x")];
     let second = || {
         vec![
@@ -355,6 +355,20 @@ pub fn sequences() -> Vec<Workload> {
                 Commit(vec![file("a", 50), xattr("f/z", Some("z"))]),
                 EndSnapshots,
             ],
+        ),
+        workload(
+            "lose the name by which it was changed",
+            vec![
+                Commit(vec![write("d/z", 0, 300), mode("d/z", 0o600)]),
+                Commit(vec![unlink("d/z")]),
+            ],
+        ),
+        workload(
+            "two beside each other",
+            vec![Both(
+                vec![mode("a", 0o600), xattr("a", None)],
+                vec![write("a", 0, 700)],
+            )],
         ),
         workload(
             "closed and opened",

@@ -7,12 +7,15 @@
 
 mod support;
 
-use atomdir_sim::{Explored, Ordering, Workload, explore, workloads};
+use atomdir_sim::{
+    Expected, Explored, Ordering, Plan, Trace, Workload, explore, explore_kills, workloads,
+};
 use atomdir_testing::pick;
-use support::{State, in_parallel, plan, seeds};
+use support::{State, in_parallel, kill_plan, plan, seeds};
 
-fn check(workload: &Workload, ordering: Ordering) -> Explored {
-    let mut plan = plan();
+type Explore = fn(&Trace, &[Expected], &Plan) -> Explored;
+
+fn check(workload: &Workload, ordering: Ordering, explore: Explore, mut plan: Plan) -> Explored {
     let asked = State::asked_for();
     if let Some(asked) = &asked {
         if asked.workload != workload.name || asked.ordering != ordering {
@@ -37,13 +40,15 @@ fn check(workload: &Workload, ordering: Ordering) -> Explored {
     explored
 }
 
-fn check_all(workloads: Vec<Workload>, states_min: u64) {
+fn check_all(workloads: &[Workload], explore: Explore, plan: &Plan, states_min: u64) {
     let jobs = workloads.iter().flat_map(|workload| {
         let orderings = [Ordering::Least, Ordering::Journal];
         orderings.map(|ordering| (workload, ordering))
     });
     let jobs: Vec<_> = jobs.collect();
-    let explored = in_parallel(&jobs, |(workload, ordering)| check(workload, *ordering));
+    let explored = in_parallel(&jobs, |(workload, ordering)| {
+        check(workload, *ordering, explore, plan.clone())
+    });
     let states: u64 = explored.iter().map(|explored| explored.states).sum();
     let points: u64 = explored.iter().map(|explored| explored.points).sum();
     println!("{states} distinct states after {points} crash points, all recovered");
@@ -56,20 +61,30 @@ fn check_all(workloads: Vec<Workload>, states_min: u64) {
 fn any_crash_leaves_a_prefix_of_the_commits() {
     let mut all = workloads::kinds();
     all.extend(workloads::sequences());
-    check_all(all, pick(100_000, 1_500_000));
+    check_all(&all, explore, &plan(), pick(100_000, 1_500_000));
+}
+
+#[test]
+fn a_machine_that_dies_after_the_program_leaves_a_prefix() {
+    let all = workloads::sequences();
+    check_all(&all, explore_kills, &kill_plan(None), pick(15_000, 300_000));
 }
 
 #[test]
 fn any_crash_of_random_commits_leaves_a_prefix() {
-    let all = seeds(pick(24, 400)).map(workloads::random);
-    check_all(all.collect(), pick(30_000, 500_000));
+    let all: Vec<Workload> = seeds(pick(8, 400)).map(workloads::random).collect();
+    check_all(&all, explore, &plan(), pick(15_000, 500_000));
 }
 
 #[test]
 fn a_store_half_made_can_be_made_again() {
     for ordering in [Ordering::Least, Ordering::Journal] {
-        let states = atomdir_sim::explore_making(ordering, plan().levels[0]);
-        println!("{states} distinct states while a store is made ({ordering:?})");
-        assert!(states > 10);
+        let made = atomdir_sim::explore_making(ordering, plan().levels[0], None);
+        assert!(made.failure.is_none(), "{:?}", made.failure);
+        println!(
+            "{} distinct states while a store is made ({ordering:?})",
+            made.states
+        );
+        assert!(made.states > 10);
     }
 }

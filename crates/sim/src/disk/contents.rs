@@ -5,6 +5,7 @@ use atomdir_disk::{Access, Errno, Extent, Result};
 use super::Handle;
 use crate::contents::Contents;
 use crate::effect::What;
+use crate::fault::Fault;
 use crate::image::Body;
 use crate::world::World;
 
@@ -58,7 +59,11 @@ pub(super) fn write_at(world: &mut World, file: &Handle, data: &[u8], offset: u6
 }
 
 pub(super) fn set_length(world: &mut World, file: &Handle, length: u64) -> Result<()> {
-    writable(world, file, Errno::INVAL)?;
+    if writable(world, file, Errno::INVAL)?.reserved > length {
+        world
+            .faults
+            .retain(|fault| !matches!(fault, Fault::Full { .. }));
+    }
     world.change(What::Length(file.number, end(length, 0)?));
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering as Memory};
 
-use atomdir_sim::{Bounds, Ordering, Plan};
+use atomdir_sim::{Bounds, KILLED, Ordering, Plan, Site};
 use atomdir_testing::pick;
 
 /// The bounds of the tier that runs.
@@ -21,6 +21,22 @@ pub fn plan() -> Plan {
         deeper_max: pick(2_000, 40_000),
         seed: 1,
         skipped: None,
+        only: None,
+    }
+}
+
+/// For the crashes of recoveries that follow a kill.
+pub fn kill_plan(skipped: Option<Site>) -> Plan {
+    let bounds = Bounds {
+        exhaustive: pick(2, 5),
+        random: pick(2, 10),
+    };
+    Plan {
+        levels: vec![bounds; 2],
+        deeper_one_in: vec![pick(5, 1)],
+        deeper_max: u64::MAX,
+        seed: 1,
+        skipped,
         only: None,
     }
 }
@@ -45,7 +61,10 @@ impl State {
         let crash = |part: &str| {
             let (position, choice) = part.split_once('.').expect("POSITION.CHOICE");
             let number = |text: &str| text.parse().expect("a number");
-            (number(position), number(choice))
+            match choice {
+                "killed" => (number(position), KILLED),
+                choice => (number(position), number(choice)),
+            }
         };
         Some(State {
             workload,
@@ -63,7 +82,10 @@ impl fmt::Display for State {
         };
         write!(formatter, "{}/{ordering}", self.workload)?;
         for (position, choice) in &self.path {
-            write!(formatter, "/{position}.{choice}")?;
+            match *choice {
+                KILLED => write!(formatter, "/{position}.killed")?,
+                choice => write!(formatter, "/{position}.{choice}")?,
+            }
         }
         Ok(())
     }

@@ -1,0 +1,184 @@
+//! Faults at run time: the last commit of a workload, or a recovery, meets one.
+//!
+//! Each check answers whether the fault struck, or how a promise was broken.
+
+use atomdir_disk::Errno;
+use atomdir_engine::{CommitError, Durability, StoreError};
+
+use crate::disk::SimDisk;
+use crate::effect::Ordering;
+use crate::fault::{AfterFailedSync, Fault};
+use crate::operation::{Operation, Target};
+use crate::tree::Tree;
+use crate::workload::{Driver, Expected, SimStore, Step, Workload, begin, open};
+
+type Outcome<T> = Result<T, String>;
+
+/// The tree before the disturbed commit and, where its view could be read, after.
+struct Sides {
+    before: Expected,
+    after: Expected,
+}
+
+/// Disturbs the last commit of the workload: `fault` is told the number of the
+/// first call that may be struck.
+pub fn disturb_commit(
+    workload: &Workload,
+    fault: &dyn Fn(u64) -> Fault,
+    after_failed_sync: AfterFailedSync,
+) -> Outcome<bool> {
+    let Some((Step::Commit(operations), earlier)) = workload.steps.split_last() else {
+        return Err("the last step is no commit".to_owned());
+    };
+    let mut driver = workload.driver(Ordering::Least, None);
+    driver.open();
+    for (number, step) in earlier.iter().enumerate() {
+        driver.step(step, 1 + number as u64);
+    }
+    let (store, disk) = (driver.store(), driver.disk.clone());
+    let transaction = begin(&store, Durability::Durable)?;
+    disk.set_faults(vec![fault(disk.calls())], after_failed_sync);
+    let staged = try_all(&*transaction, operations);
+    if let Err(errno) = staged {
+        let struck = disk.has_struck();
+        disk.set_faults(Vec::new(), after_failed_sync);
+        let newest = driver.expected.last().ok_or("nothing is expected")?;
+        expect(&disk, &[newest], "after an operation that failed")?;
+        store.abort(&transaction);
+        check_usable(&store, operations)?;
+        return if struck {
+            Ok(true)
+        } else {
+            Err(format!("staging failed by itself: {errno}"))
+        };
+    }
+    // The view is read with the fault put aside: it counts calls.
+    let sides = sides(&driver, &transaction);
+    let committed = store.commit(&transaction);
+    let struck = disk.has_struck();
+    disk.set_faults(Vec::new(), after_failed_sync);
+    let sides = sides?;
+    match committed {
+        Ok(_) => {
+            expect(&disk, &[&sides.after], "after the commit")?;
+            crash_and_expect(&disk, &[&sides.after], "a crash after the commit")?;
+        }
+        Err(CommitError::Io { .. } | CommitError::NoSpace { .. }) => {
+            expect(&disk, &[&sides.before], "after a commit that failed")?;
+            if !transaction.is_open() {
+                return Err("the transaction has ended, and should not".to_owned());
+            }
+            let again = store.commit(&transaction);
+            again.map_err(|error| format!("committed again: {error}"))?;
+            expect(&disk, &[&sides.after], "committed again")?;
+            crash_and_expect(&disk, &[&sides.after], "a crash after that")?;
+        }
+        Err(CommitError::Store(error)) => {
+            check_poisoned(&store, &error)?;
+            let either = [&sides.before, &sides.after];
+            crash_and_expect(&disk, &either, "a crash of the poisoned store")?;
+            drop((store, driver, transaction));
+            restart_and_expect(&disk, &either)?;
+        }
+        Err(error) => return Err(format!("the commit failed with: {error}")),
+    }
+    Ok(struck)
+}
+
+/// Disturbs the recovery of all that the workload has left in the log.
+pub fn disturb_recovery(
+    workload: &Workload,
+    fault: &dyn Fn(u64) -> Fault,
+    after_failed_sync: AfterFailedSync,
+) -> Outcome<bool> {
+    let mut driver = workload.driver(Ordering::Least, None);
+    driver.open();
+    for (number, step) in workload.steps.iter().enumerate() {
+        driver.step(step, 1 + number as u64);
+    }
+    let newest = driver.expected.last().ok_or("nothing is expected")?.clone();
+    let disk = SimDisk::boot(driver.disk.crash(false), Ordering::Least);
+    disk.set_faults(vec![fault(disk.calls())], after_failed_sync);
+    let opened = open(&disk).map(drop);
+    let struck = disk.has_struck();
+    disk.set_faults(Vec::new(), after_failed_sync);
+    match opened {
+        Ok(()) => expect(&disk, &[&newest], "recovered")?,
+        Err(_) if !struck => return Err("recovery failed by itself".to_owned()),
+        Err(_) => {}
+    }
+    crash_and_expect(&disk, &[&newest], "a crash after a disturbed recovery")?;
+    restart_and_expect(&disk, &[&newest])?;
+    Ok(struck)
+}
+
+fn try_all(target: &impl Target, operations: &[Operation]) -> Result<(), Errno> {
+    let mut numbered = (0..).zip(operations);
+    numbered.try_for_each(|(number, operation)| target.act(operation, number))
+}
+
+fn sides(driver: &Driver, transaction: &atomdir_engine::Transaction<SimDisk>) -> Outcome<Sides> {
+    let before = driver.expected.last().ok_or("nothing is expected")?.clone();
+    let tree = driver.disk.undisturbed(|| Tree::of_view(transaction));
+    let after = Expected {
+        tree: tree.map_err(|errno| format!("the view: {errno}"))?,
+        sequence: before.sequence + 1,
+        ..before
+    };
+    Ok(Sides { before, after })
+}
+
+fn expect(disk: &SimDisk, allowed: &[&Expected], when: &str) -> Outcome<()> {
+    let image = disk.image();
+    let differences = allowed.iter().map(|expected| expected.difference(&image));
+    let differences: Vec<Option<String>> = differences.collect();
+    if differences.iter().any(Option::is_none) {
+        return Ok(());
+    }
+    let told: Vec<String> = differences.into_iter().flatten().collect();
+    Err(format!("{when}:\n{}", told.join("  or\n")))
+}
+
+/// A crash that keeps all, and one that keeps nothing, of what was not flushed.
+fn crash_and_expect(disk: &SimDisk, allowed: &[&Expected], when: &str) -> Outcome<()> {
+    for keeps_all in [false, true] {
+        let crashed = SimDisk::boot(disk.crash(keeps_all), Ordering::Least);
+        open(&crashed).map_err(|error| format!("{when} ({keeps_all}): {error}"))?;
+        expect(&crashed, allowed, &format!("{when} ({keeps_all})"))?;
+    }
+    Ok(())
+}
+
+/// The program is started again while the machine goes on; what that recovers
+/// stays, also when the machine then stops.
+fn restart_and_expect(disk: &SimDisk, allowed: &[&Expected]) -> Outcome<()> {
+    open(disk).map_err(|error| format!("started again: {error}"))?;
+    expect(disk, allowed, "started again")?;
+    let image = disk.image();
+    let found = allowed
+        .iter()
+        .find(|expected| expected.difference(&image).is_none());
+    let found = found.ok_or("started again: nothing that is allowed")?;
+    crash_and_expect(disk, &[found], "a crash after that start")
+}
+
+fn check_poisoned(store: &SimStore, error: &StoreError) -> Outcome<()> {
+    let Some(reason) = store.status().poisoned else {
+        return Err(format!("the store goes on after: {error}"));
+    };
+    if reason.is_empty() || begin(store, Durability::Durable).is_ok() {
+        return Err(format!("a poisoned store lets begin: {reason}"));
+    }
+    Ok(())
+}
+
+/// After a failure that cost nothing, the same can be done in another transaction.
+fn check_usable(store: &SimStore, operations: &[Operation]) -> Outcome<()> {
+    let transaction = begin(store, Durability::Durable)?;
+    let staged = try_all(&*transaction, operations);
+    staged.map_err(|errno| format!("staged anew: {errno}"))?;
+    let committed = store.commit(&transaction);
+    committed
+        .map(drop)
+        .map_err(|error| format!("committed anew: {error}"))
+}

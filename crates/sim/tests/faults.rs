@@ -1,0 +1,112 @@
+//! Every error at every call: a commit fails and can be made again, or
+//! succeeds, or leaves the store refusing more until it is recovered; and the
+//! base is whole. A failure names the workload, the call and the error.
+
+#![cfg(test)]
+
+mod support;
+
+use atomdir_disk::Errno;
+use atomdir_sim::{
+    AfterFailedSync, Fault, Step, Workload, disturb_commit, disturb_recovery, workloads,
+};
+use support::in_parallel;
+
+/// Told the number of the first call and which one after it to strike.
+type Make = fn(u64, u64) -> Fault;
+type Disturb = fn(&Workload, &dyn Fn(u64) -> Fault, AfterFailedSync) -> Result<bool, String>;
+
+fn error_at_one_call(first: u64, number: u64) -> Fault {
+    Fault::Fails {
+        call: first + number,
+        errno: Errno::IO,
+    }
+}
+
+fn full_from_one_call(first: u64, number: u64) -> Fault {
+    Fault::Full {
+        call: first + number,
+    }
+}
+
+fn clock_back_at_one_call(first: u64, number: u64) -> Fault {
+    Fault::Clock {
+        call: first + number,
+        seconds: -3600,
+    }
+}
+
+fn clock_ahead_at_one_call(first: u64, number: u64) -> Fault {
+    Fault::Clock {
+        call: first + number,
+        seconds: 3600,
+    }
+}
+
+fn strike_every_call(disturb: Disturb, make: Make, after: AfterFailedSync) {
+    let all = workloads::kinds().into_iter().chain(workloads::sequences());
+    let all: Vec<Workload> = all
+        .filter(|workload| matches!(workload.steps.last(), Some(Step::Commit(_))))
+        .collect();
+    let struck = in_parallel(&all, |workload| {
+        for number in 0.. {
+            match disturb(workload, &|first| make(first, number), after) {
+                Ok(true) => {}
+                Ok(false) => return number,
+                Err(reason) => panic!(
+                    "{}: {:?} ({after:?}): {reason}",
+                    workload.name,
+                    make(0, number)
+                ),
+            }
+        }
+        0
+    });
+    let struck: u64 = struck.iter().sum();
+    println!("{struck} faults in {} workloads", all.len());
+    assert!(struck > 1_000);
+}
+
+fn commit(
+    workload: &Workload,
+    fault: &dyn Fn(u64) -> Fault,
+    after: AfterFailedSync,
+) -> Result<bool, String> {
+    disturb_commit(workload, fault, after)
+}
+
+fn recovery(
+    workload: &Workload,
+    fault: &dyn Fn(u64) -> Fault,
+    after: AfterFailedSync,
+) -> Result<bool, String> {
+    disturb_recovery(workload, fault, after)
+}
+
+#[test]
+fn an_error_at_any_call_of_a_commit() {
+    strike_every_call(commit, error_at_one_call, AfterFailedSync::Written);
+    strike_every_call(commit, error_at_one_call, AfterFailedSync::Durable);
+}
+
+#[test]
+fn an_error_at_any_call_of_a_recovery() {
+    strike_every_call(recovery, error_at_one_call, AfterFailedSync::Written);
+    strike_every_call(recovery, error_at_one_call, AfterFailedSync::Durable);
+}
+
+#[test]
+fn no_space_from_any_call_of_a_commit_on() {
+    strike_every_call(commit, full_from_one_call, AfterFailedSync::Written);
+}
+
+#[test]
+fn no_space_from_any_call_of_a_recovery_on() {
+    strike_every_call(recovery, full_from_one_call, AfterFailedSync::Written);
+}
+
+#[test]
+fn the_clock_is_set_at_any_call_of_a_commit() {
+    strike_every_call(commit, clock_back_at_one_call, AfterFailedSync::Written);
+    strike_every_call(commit, clock_ahead_at_one_call, AfterFailedSync::Written);
+}

@@ -1,0 +1,127 @@
+//! No sync of the engine is there for nothing: with any one of them left out,
+//! some crash breaks a promise. A sync is known by the line that asks for it.
+
+#![cfg(test)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use atomdir_sim::{
+    Explored, Ordering, Site, Workload, explore, explore_kills, explore_making, workloads,
+};
+use support::{in_parallel, plan};
+
+/// How the engine's source asks for a sync. `Log::flush` stands for its caller.
+const CALLS: [&str; 5] = [
+    ".sync(",
+    ".sync_data(",
+    ".sync_directory(",
+    ".sync_file_system(",
+    ".flush(&",
+];
+
+/// Every place in the engine's source where a sync is asked for.
+fn sites_in_source() -> BTreeSet<(String, u32)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .unwrap();
+    let mut found = BTreeSet::new();
+    let mut directories = vec![root.join("crates/engine/src")];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let name = path.strip_prefix(root).unwrap().to_str().unwrap();
+            for (line, number) in text.lines().zip(1..) {
+                let is_stores = line.contains("self.sync()");
+                let is_flush_itself = line.contains("disk.sync_data(&self.file)");
+                let asks = CALLS.iter().any(|call| line.contains(call));
+                if asks && !is_stores && !is_flush_itself {
+                    found.insert((name.to_owned(), number));
+                }
+            }
+        }
+    }
+    found
+}
+
+fn all_workloads() -> Vec<Workload> {
+    let mut all = workloads::kinds();
+    all.extend(workloads::sequences());
+    all
+}
+
+/// Small, as each sync is left out in turn, and mostly missed at once.
+fn small_plan(skipped: Option<Site>) -> Plan {
+    let bounds = |exhaustive, random| Bounds { exhaustive, random };
+    Plan {
+        levels: vec![bounds(5, 3), bounds(1, 1)],
+        deeper_one_in: vec![20],
+        deeper_max: 300,
+        skipped,
+        ..plan()
+    }
+}
+
+fn explore_one(workload: &Workload, skipped: Option<Site>) -> Explored {
+    let run = workload.run(Ordering::Least, skipped);
+    let mut explored = explore(&run.trace, &run.expected, &small_plan(skipped));
+    explored.sites.extend(run.sites);
+    explored
+}
+
+fn explore_kills_of(workload: &Workload, skipped: Option<Site>) -> Explored {
+    let run = workload.run(Ordering::Least, skipped);
+    explore_kills(&run.trace, &run.expected, &small_plan(skipped))
+}
+
+/// The first crash that tells that the sync is missing.
+fn noticed(site: Site, all: &[Workload]) -> Option<String> {
+    let made = explore_making(Ordering::Least, plan().levels[0], Some(site));
+    if let Some(failure) = made.failure {
+        return Some(format!("making a store: {}", failure.reason));
+    }
+    let explorers = [explore_one, explore_kills_of];
+    let mut failures = explorers.iter().flat_map(|explore| {
+        all.iter().filter_map(|workload| {
+            let failure = explore(workload, Some(site)).failure?;
+            Some(format!("{}: {}", workload.name, failure.reason))
+        })
+    });
+    failures.next()
+}
+
+#[test]
+fn no_sync_is_there_for_nothing() {
+    let all = all_workloads();
+    let explored = in_parallel(&all, |workload| explore_one(workload, None));
+    let mut sites = explore_making(Ordering::Least, plan().levels[0], None).sites;
+    sites.extend(explored.iter().flat_map(|explored| &explored.sites));
+    sites.retain(|(file, _)| file.starts_with("crates/engine/"));
+    let seen: BTreeSet<(String, u32)> = sites
+        .iter()
+        .map(|(file, line)| ((*file).to_owned(), *line))
+        .collect();
+    assert_eq!(
+        seen,
+        sites_in_source(),
+        "the syncs that the workloads ask for, and those in the source"
+    );
+    let sites: Vec<Site> = sites.into_iter().collect();
+    let results = in_parallel(&sites, |site| (*site, noticed(*site, &all)));
+    let mut missed = Vec::new();
+    for ((file, line), noticed) in results {
+        match noticed {
+            Some(reason) => println!("{file}:{line}: {}", reason.replace('\n', " ")),
+            None => missed.push(format!("{file}:{line}")),
+        }
+    }
+    assert!(missed.is_empty(), "nothing fails without {missed:#?}");
+}
