@@ -12,6 +12,7 @@
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Timestamp};
@@ -29,14 +30,14 @@ use crate::ids::{Sequence, TransactionId};
 use crate::lock;
 use crate::log::Log;
 use crate::options::Durability;
-use crate::prepare::{Fill, dress, prepare};
+use crate::prepare::{Fill, dress, prepare, unflushed};
 use crate::progress::{Meter, Progress};
 use crate::record_builder::{self, Present};
 use crate::store::Store;
 use crate::transaction::Transaction;
 use crate::validate::Validation;
 use crate::view::{Outdated, View};
-use crate::write_set::{Object, ObjectWrite, WriteSet};
+use crate::write_set::{ContentsWrite, Object, ObjectWrite, WriteSet};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
@@ -111,7 +112,7 @@ impl<D: Disk> Store<D> {
             return Err(StoreError::Removed.into());
         }
         view.release_savepoints();
-        let mut set = prepare(view, &mut meter)?;
+        let mut set = prepare(view, &mut meter).map_err(|error| self.heed_flush(error))?;
         let changes = set.summary.len() as u64;
         if set.is_empty() {
             if view.reads.is_some() {
@@ -132,7 +133,7 @@ impl<D: Disk> Store<D> {
         self.refuse_locked(transaction, &set)?;
         self.refuse_written(transaction)?;
         feasible::check(&self.0.core, &set)?;
-        refresh_replacements(view, &mut set)?;
+        refresh_replacements(view, &mut set).map_err(|error| self.heed_flush(error))?;
         let record = self.append(transaction, &mut state, &set)?;
         let sequence = Sequence(record.sequence);
         // From here on the commit has happened.
@@ -172,6 +173,14 @@ impl<D: Disk> Store<D> {
         }
         drop(state);
         self.lock_settled()
+    }
+
+    /// A flush of staged files that failed poisons the store.
+    fn heed_flush(&self, error: CommitError) -> CommitError {
+        match error {
+            CommitError::Store(StoreError::Poisoned { reason }) => self.poison(reason).into(),
+            error => error,
+        }
     }
 
     fn validate(
@@ -400,21 +409,25 @@ fn refresh_replacements<D: Disk>(
             .state()
             .changed()
             .and_then(|changed| changed.anything());
-        let contents = object.contents.as_ref();
-        if contents.is_some_and(|contents| contents.replacement.is_some())
+        let replaced = object.contents.as_ref();
+        let replaced = replaced.filter(|contents| contents.replacement.is_some());
+        if let Some(contents) = replaced
             && changed.is_some_and(|changed| changed > at)
         {
-            let refreshed = refresh(view, object);
-            refreshed.map_err(|errno| CommitError::io("stage", &object.path, errno))?;
+            let file = refresh(view, object, contents)
+                .map_err(|errno| CommitError::io("stage", &object.path, errno))?;
+            view.core.disk.sync(&file).map_err(unflushed)?;
         }
     }
     Ok(())
 }
 
-fn refresh<D: Disk>(view: &mut View<D>, object: &ObjectWrite) -> Result<(), Errno> {
-    let Some(contents) = &object.contents else {
-        return Ok(());
-    };
+/// The staged file, not yet flushed.
+fn refresh<D: Disk>(
+    view: &mut View<D>,
+    object: &ObjectWrite,
+    contents: &ContentsWrite,
+) -> Result<Arc<D::Handle>, Errno> {
     let file = view.staged_file(object.node)?;
     let core = view.core.clone();
     let present = core.stat_now(&object.base)?;
@@ -448,5 +461,5 @@ fn refresh<D: Disk>(view: &mut View<D>, object: &ObjectWrite) -> Result<(), Errn
         }
     }
     dress(&core, &file, object.base.kind, attributes, &xattrs)?;
-    core.disk.sync(&file)
+    Ok(file)
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use atomdir_disk::{Access, Disk, Errno, Kind, Name, NewNode};
 
 use crate::base::{Base, Place, Xattrs};
+use crate::control;
 use crate::core::Core;
 use crate::error::CommitError;
 use crate::names;
@@ -113,6 +114,8 @@ fn check_removable<D: Disk>(
 fn rehearse_xattrs<D: Disk>(core: &Core<D>, object: &ObjectWrite) -> Result<(), Errno> {
     let xattrs = object.xattrs_to_be(core)?;
     let (stage, name) = (&core.control.stage, names::fixed(names::REHEARSAL));
+    // One whose removal failed may be there.
+    control::remove_tree(&core.disk, stage, &name)?;
     match object.base.kind {
         Kind::File => core.disk.create(stage, &name, 0o600).map(drop)?,
         Kind::Directory => core.disk.make(stage, &name, &NewNode::Directory, 0o700)?,

@@ -104,15 +104,13 @@ fn redo<D: Disk>(
     torn: bool,
 ) -> Result<(), StoreError> {
     if torn {
+        // The next flush makes it durable: until then no crash makes the rest
+        // of a record of what lies there.
         let end = state.log.length();
         state
             .log
             .cut(&core.disk, end)
             .map_err(failed("cut the log"))?;
-        state
-            .log
-            .flush(&core.disk, state.newest.0)
-            .map_err(failed("flush the log"))?;
     }
     if !tail.is_empty() {
         // What was read may only be in the page cache; the base must not get

@@ -264,26 +264,43 @@ fn removed_and_reused_names() -> Vec<Workload> {
 
 /// Several commits, of both kinds, with all that may run beside them.
 pub fn sequences() -> Vec<Workload> {
-    use Step::{Both, Checkpoint, Commit, EndSnapshots, Lazy, Reopen, Snapshot, Sync};
-    let first = || vec![file("n", 600), write("f/z", 0, 200), rename("d/x", "x")];
-    let second = || {
-        vec![
-            write("n", 300, 600),
-            unlink("b"),
-            rename("x", "d/x"),
-            mode("a", 0o640),
-        ]
-    };
-    let third = || {
-        vec![
-            rename("n", "b"),
-            link("a", "aa"),
-            unlink("d/z"),
-            write("f/z", 100, 600),
-        ]
-    };
-    let moves = || vec![rename("d/e", "e"), rename("f", "e/f"), exchange("a", "b")];
-    let back = || vec![rename("e/f", "f"), rename("e", "d/e"), unlink("a")];
+    let mut all = commits_in_a_row();
+    all.extend(with_snapshots());
+    all
+}
+
+fn first() -> Vec<Operation> {
+    vec![file("n", 600), write("f/z", 0, 200), rename("d/x", "x")]
+}
+
+fn second() -> Vec<Operation> {
+    vec![
+        write("n", 300, 600),
+        unlink("b"),
+        rename("x", "d/x"),
+        mode("a", 0o640),
+    ]
+}
+
+fn third() -> Vec<Operation> {
+    vec![
+        rename("n", "b"),
+        link("a", "aa"),
+        unlink("d/z"),
+        write("f/z", 100, 600),
+    ]
+}
+
+fn moves() -> Vec<Operation> {
+    vec![rename("d/e", "e"), rename("f", "e/f"), exchange("a", "b")]
+}
+
+fn back() -> Vec<Operation> {
+    vec![rename("e/f", "f"), rename("e", "d/e"), unlink("a")]
+}
+
+fn commits_in_a_row() -> Vec<Workload> {
+    use Step::{Both, Checkpoint, Commit, Lazy, Reopen, Sync};
     vec![
         workload(
             "three commits",
@@ -320,6 +337,30 @@ pub fn sequences() -> Vec<Workload> {
             vec![Lazy(first()), Checkpoint, Lazy(second())],
         ),
         workload(
+            "lose the name by which it was changed",
+            vec![
+                Commit(vec![write("d/z", 0, 300), mode("d/z", 0o600)]),
+                Commit(vec![unlink("d/z")]),
+            ],
+        ),
+        workload(
+            "two beside each other",
+            vec![Both(
+                vec![mode("a", 0o600), xattr("a", None)],
+                vec![write("a", 0, 700)],
+            )],
+        ),
+        workload(
+            "closed and opened",
+            vec![Commit(first()), Reopen, Commit(second()), Reopen],
+        ),
+    ]
+}
+
+fn with_snapshots() -> Vec<Workload> {
+    use Step::{Checkpoint, Commit, EndSnapshots, Snapshot};
+    vec![
+        workload(
             "an older snapshot",
             vec![
                 Snapshot,
@@ -355,24 +396,6 @@ pub fn sequences() -> Vec<Workload> {
                 Commit(vec![file("a", 50), xattr("f/z", Some("z"))]),
                 EndSnapshots,
             ],
-        ),
-        workload(
-            "lose the name by which it was changed",
-            vec![
-                Commit(vec![write("d/z", 0, 300), mode("d/z", 0o600)]),
-                Commit(vec![unlink("d/z")]),
-            ],
-        ),
-        workload(
-            "two beside each other",
-            vec![Both(
-                vec![mode("a", 0o600), xattr("a", None)],
-                vec![write("a", 0, 700)],
-            )],
-        ),
-        workload(
-            "closed and opened",
-            vec![Commit(first()), Reopen, Commit(second()), Reopen],
         ),
     ]
 }

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use atomdir_sim::{
-    Explored, Ordering, Site, Workload, explore, explore_kills, explore_making, workloads,
+    Bounds, Explored, Ordering, Plan, Site, Workload, explore, explore_kills, explore_making,
+    workloads,
 };
 use support::{in_parallel, plan};
 
@@ -79,7 +80,16 @@ fn explore_one(workload: &Workload, skipped: Option<Site>) -> Explored {
 
 fn explore_kills_of(workload: &Workload, skipped: Option<Site>) -> Explored {
     let run = workload.run(Ordering::Least, skipped);
-    explore_kills(&run.trace, &run.expected, &small_plan(skipped))
+    let bounds = Bounds {
+        exhaustive: 1,
+        random: 0,
+    };
+    let plan = Plan {
+        levels: vec![bounds; 2],
+        deeper_one_in: vec![1],
+        ..small_plan(skipped)
+    };
+    explore_kills(&run.trace, &run.expected, &plan)
 }
 
 /// The first crash that tells that the sync is missing.

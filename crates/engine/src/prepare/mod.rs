@@ -12,7 +12,7 @@ use atomdir_format::record::AttributesChange;
 pub(crate) use contents::Fill;
 pub(crate) use created::dress;
 
-use crate::error::CommitError;
+use crate::error::{CommitError, StoreError};
 use crate::ids::NodeId;
 use crate::progress::Meter;
 use crate::view::NodeAttributes;
@@ -243,32 +243,41 @@ impl<D: Disk> Preparation<'_, '_, D> {
         if files.is_empty() && self.set.created.is_empty() {
             return Ok(());
         }
-        let synced = if files.len() + directories.len() > SYNC_EACH_MAX {
-            self.view
-                .stage()
-                .and_then(|stage| self.view.core.disk.sync_file_system(&stage))
-        } else {
-            self.sync_each(&files, &directories)
-        };
-        synced.map_err(|errno| failed("flush the staged files of", b"", errno))
+        if files.len() + directories.len() <= SYNC_EACH_MAX {
+            return self.sync_each(&files, &directories);
+        }
+        let stage = self.view.stage().map_err(unopened)?;
+        let synced = self.view.core.disk.sync_file_system(&stage);
+        synced.map_err(unflushed)
     }
 
-    fn sync_each(&mut self, files: &[NodeId], directories: &[NodeId]) -> Result<(), Errno> {
+    fn sync_each(&mut self, files: &[NodeId], directories: &[NodeId]) -> Outcome<()> {
+        let core = self.view.core.clone();
         for &id in files {
-            let file = self.view.staged_file(id)?;
-            self.view.core.disk.sync(&file)?;
+            let file = self.view.staged_file(id).map_err(unopened)?;
+            core.disk.sync(&file).map_err(unflushed)?;
         }
         for &id in directories {
-            let directory = self.view.staged_parent(StagedParent::Node(id))?;
-            self.view.core.disk.sync_directory(&directory)?;
+            let directory = self.view.staged_parent(StagedParent::Node(id));
+            let directory = directory.map_err(unopened)?;
+            core.disk.sync_directory(&directory).map_err(unflushed)?;
         }
-        let stage = self.view.stage()?;
-        self.view.core.disk.sync_directory(&stage)?;
-        self.view
-            .core
-            .disk
-            .sync_directory(&self.view.core.control.stage)
+        let stage = self.view.stage().map_err(unopened)?;
+        core.disk.sync_directory(&stage).map_err(unflushed)?;
+        let synced = core.disk.sync_directory(&core.control.stage);
+        synced.map_err(unflushed)
     }
+}
+
+fn unopened(errno: Errno) -> CommitError {
+    failed("open the staged files of", b"", errno)
+}
+
+/// What was to be flushed may be lost, and the next flush would not tell: the
+/// store must take no more commits.
+pub(crate) fn unflushed(errno: Errno) -> CommitError {
+    let reason = format!("flushing the staged files failed: {errno}");
+    CommitError::Store(StoreError::Poisoned { reason })
 }
 
 fn failed(step: &'static str, path: &[u8], errno: Errno) -> CommitError {
