@@ -2,6 +2,7 @@
 //! that every side runs the very same calls.
 
 pub mod files;
+mod ordering;
 pub mod pages;
 mod transfer;
 
@@ -14,27 +15,23 @@ use crate::error::{Describe, Error, Result};
 pub const WORD: &str = "load";
 
 /// A shell command that runs a load in the directory it is started in.
-pub fn command(name: &str, numbers: &[u64]) -> Result<String> {
+pub fn command(name: &str, number: u64) -> Result<String> {
     let program = std::env::current_exe().describe("find", Path::new("this program"))?;
-    let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
-    Ok(format!(
-        "'{}' {WORD} {name} {}",
-        program.display(),
-        numbers.join(" ")
-    ))
+    Ok(format!("'{}' {WORD} {name} {number}", program.display()))
 }
 
 pub fn run(arguments: &[String]) -> Result<()> {
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let number = |text: &str| text.parse::<u64>().ok();
-    match words.as_slice() {
-        ["files", count] if number(count).is_some() => {
-            files::all(number(count).unwrap_or_default())
-        }
-        ["transfer", bytes] if number(bytes).is_some() => {
-            transfer::all(number(bytes).unwrap_or_default())
-        }
-        _ => Err(Error::NoLoad(arguments.to_vec())),
+    let unknown = || Error::NoLoad(arguments.to_vec());
+    let [name, number] = arguments else {
+        return Err(unknown());
+    };
+    let number = number.parse().map_err(|_| unknown())?;
+    match name.as_str() {
+        "files" => files::all(number),
+        "transfer" => transfer::all(number),
+        "cancel" => ordering::cancel(number),
+        "order" => ordering::order(number),
+        _ => Err(unknown()),
     }
 }
 

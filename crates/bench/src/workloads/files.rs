@@ -13,7 +13,7 @@ const FILES: u64 = 4000;
 pub fn files(bench: &Bench) -> Result<Vec<Row>> {
     let files = bench.scaled(FILES);
     let sides = bench.sides_with_overlay();
-    let script = command("files", &[files])?;
+    let script = command("files", files)?;
     let measured = in_turns(bench.rounds, &sides, |side| {
         let fill = |path: &std::path::Path| load::files::create(&path.join("old"), files);
         Place::fresh(bench, side, "files", fill)?.run(&script)

@@ -8,11 +8,12 @@ use std::path::Path;
 
 use atomdir::{BeginOptions, Connection};
 
-use crate::bench::{Bench, sync};
+use crate::bench::Bench;
 use crate::compare::{self, Degree};
 use crate::error::{Describe, Result};
+use crate::load::command;
 use crate::load::pages::{self, PAGE};
-use crate::measure::{Side, Sides, in_turns};
+use crate::measure::{Measured, Side, Sides, in_turns};
 use crate::place::Place;
 use crate::report::{Row, Target};
 
@@ -21,29 +22,15 @@ const PLAIN_AND_EXACT: [Side; 2] = [Side::Plain, Side::Exact];
 /// Files that come and go, with a sync each time: in a transaction there is
 /// nothing left to write.
 pub fn cancel(bench: &Bench) -> Result<Vec<Row>> {
-    let count = bench.scaled(200);
-    let come_and_go = |directory: &Path| {
-        let file = directory.join("temporary");
-        (0..count).try_for_each(|_| {
-            fs::write(&file, b"x").describe("write", &file)?;
-            fs::remove_file(&file).describe("remove", &file)?;
-            sync(directory)
-        })
-    };
-    let sides = measure(
-        bench,
-        "cancel",
-        |_| Ok(()),
-        |directory, connection| match connection {
-            None => come_and_go(directory),
-            Some(connection) => transaction(connection, come_and_go),
-        },
-    )?;
+    let count = bench.scaled(500);
+    let measured = in_runs(bench, "cancel", count, |_| Ok(()))?;
     Ok(vec![
-        Row::new("create, unlink, sync", sides)
+        Row::new("create, unlink, sync", measured.whole.clone())
             .target(Target::Faster(133.0))
             .paper("TxFS 133x faster")
             .note(&format!("{count} times, one transaction")),
+        Row::new("create, unlink, sync: the loop", measured.step("cancel"))
+            .note("without begin and commit"),
     ])
 }
 
@@ -109,35 +96,31 @@ fn update(directory: &Path, offset: u64, sync: bool) -> Result<()> {
 
 /// Three files that must be there before a fourth is changed.
 pub fn order(bench: &Bench) -> Result<Vec<Row>> {
-    let bytes = bench.scaled(10 << 20);
-    let create_and_update = |directory: &Path| {
-        for name in ["one", "two", "three"] {
-            let path = directory.join(name);
-            pages::fill(&path, bytes)?;
-            pages::flush(&path)?;
-            pages::flush(directory)?;
-        }
-        let path = directory.join("data");
-        let data = pages::open(&path)?;
-        pages::write(&data, &path, 0..bytes, b'n')?;
-        pages::flush(&path)
-    };
+    let bytes = bench.scaled(10 << 20).next_multiple_of(PAGE);
     let fill = |path: &Path| pages::fill(&path.join("data"), 4 * bytes);
-    let sides = measure(
-        bench,
-        "order",
-        fill,
-        |directory, connection| match connection {
-            None => create_and_update(directory),
-            Some(connection) => transaction(connection, create_and_update),
-        },
-    )?;
+    let measured = in_runs(bench, "order", bytes, fill)?;
     Ok(vec![
-        Row::new("ordered creates, then update", sides)
+        Row::new("ordered creates, then update", measured.whole)
             .target(Target::Faster(1.38))
             .paper("TxFS 1.38x faster")
             .note(&format!("of {} KiB each", bytes >> 10)),
     ])
+}
+
+/// A load as it is, plain and as one transaction in each view.
+fn in_runs(
+    bench: &Bench,
+    load: &str,
+    number: u64,
+    fill: impl Fn(&Path) -> Result<()>,
+) -> Result<Measured> {
+    let sides = bench.sides();
+    let script = command(load, number)?;
+    let measured = in_turns(bench.rounds, &sides, |side| {
+        Place::fresh(bench, side, load, &fill)?.run(&script)
+    })?;
+    compare::sides(bench, load, Degree::Contents, &sides)?;
+    Ok(measured)
 }
 
 /// Plain, and by the library where there is a connection. Both are compared,

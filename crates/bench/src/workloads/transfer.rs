@@ -13,7 +13,7 @@ const FILE_BYTES: u64 = 64 << 20;
 pub fn transfer(bench: &Bench) -> Result<Vec<Row>> {
     let bytes = bench.scaled(FILE_BYTES).next_multiple_of(4 << 20);
     let sides = bench.sides_with_overlay();
-    let script = command("transfer", &[bytes])?;
+    let script = command("transfer", bytes)?;
     let measured = in_turns(bench.rounds, &sides, |side| {
         let fill = |path: &std::path::Path| load::pages::fill(&path.join("old"), bytes);
         Place::fresh(bench, side, "transfer", fill)?.run(&script)
