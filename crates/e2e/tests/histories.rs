@@ -376,7 +376,7 @@ fn serializable_clients_of_a_service_that_is_killed() {
 #[test]
 fn snapshot_clients_of_a_service_that_is_killed() {
     let history = run(
-        "snapshot-kills",
+        "snapshot_clients_of_a_service_that_is_killed",
         Isolation::Snapshot,
         pick(40, 250),
         Some(pick(40, 30)),

@@ -167,8 +167,7 @@ impl<D: Disk> Store<D> {
     /// could meet.
     fn lock_for(&self, view: &View<D>, set: &WriteSet) -> Result<Guard<'_, D>, StoreError> {
         let state = lock(&self.0.commit);
-        // What a serializable one has read may be anywhere.
-        if view.reads.is_none() && state.queue.admits(set) {
+        if state.queue.admits(set, view.reads.as_ref()) {
             return Ok(state);
         }
         drop(state);

@@ -10,7 +10,8 @@
 //! 2. There is one flush at a time: an error of the disk is told to one flush
 //!    only, and must not be missed by another.
 //! 3. What waits in the queue is in no history yet, so a commit is validated
-//!    while another waits only if neither touches what the other does.
+//!    while another waits only if neither touches what the other does, and it
+//!    has read nothing that the other changes.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::Ordering;
@@ -25,6 +26,7 @@ use crate::error::StoreError;
 use crate::ids::Sequence;
 use crate::lock;
 use crate::progress::Meter;
+use crate::read_set::{EntriesRead, ObjectReads, ReadSet};
 use crate::store::Store;
 use crate::write_set::{Object, WriteSet};
 
@@ -122,17 +124,20 @@ impl<D: Disk> Store<D> {
 
 impl Queue {
     /// Whether a commit can be validated and appended while these wait.
-    pub fn admits(&self, set: &WriteSet) -> bool {
+    pub fn admits(&self, set: &WriteSet, reads: Option<&ReadSet>) -> bool {
         if self.commits.is_empty() {
             return true;
         }
         if self.commits.len() >= COMMITS_MAX || set.entries.len() > CHANGES_MAX {
             return false;
         }
+        if reads.is_some_and(|reads| reads.len() > CHANGES_MAX) {
+            return false;
+        }
         let footprint = Footprint::of(set);
         self.commits
             .iter()
-            .all(|pending| footprint.is_apart_from(&pending.set))
+            .all(|pending| footprint.is_apart_from(&pending.set, reads))
     }
 
     /// The modification time that a directory is on its way to.
@@ -197,7 +202,7 @@ impl Footprint {
         self.moves_directories |= base.kind == Kind::Directory;
     }
 
-    fn is_apart_from(&self, set: &WriteSet) -> bool {
+    fn is_apart_from(&self, set: &WriteSet, reads: Option<&ReadSet>) -> bool {
         if set.entries.len() > CHANGES_MAX {
             return false;
         }
@@ -207,5 +212,19 @@ impl Footprint {
             && self.changed.is_disjoint(&other.objects)
             && self.objects.is_disjoint(&other.changed)
             && self.entries.is_disjoint(&other.entries)
+            && reads.is_none_or(|reads| !reads.iter().any(|read| other.changes(read)))
+    }
+
+    /// Whether it changes anything that was read.
+    fn changes(&self, read: &ObjectReads) -> bool {
+        let serial = read.base.serial;
+        let changes_entries = match &read.entries {
+            EntriesRead::None => false,
+            EntriesRead::Names(names) => names
+                .keys()
+                .any(|name| self.entries.contains(&(serial, name.clone()))),
+            EntriesRead::Listed(_) | EntriesRead::Torn => self.objects.contains(&serial),
+        };
+        changes_entries || self.changed.contains(&serial)
     }
 }

@@ -91,6 +91,11 @@ impl ListingDigest {
 }
 
 impl ReadSet {
+    /// Of how many objects something was read.
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &ObjectReads> {
         self.objects.values()
     }
