@@ -18,6 +18,7 @@ mod group;
 mod handles;
 mod history;
 mod ids;
+mod keep;
 mod locks;
 mod log;
 mod names;

@@ -4,22 +4,21 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 
-use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name};
+use atomdir_disk::{Disk, Errno, Identity, Kind, Name};
 
 use crate::apply::{Apply, ApplyError, Desired};
-use crate::base::{Base, History, OldAttributes, OldBody, Place, Stamp};
+use crate::base::{Base, Place, Stamp};
 use crate::commit::CommitState;
 use crate::core::Core;
 use crate::error::StoreError;
 use crate::group::Pending;
 use crate::ids::Sequence;
+use crate::keep::{Keeper, Snapshots};
 use crate::lock;
 use crate::names;
 use crate::progress::Meter;
-use crate::ranges::RangeSet;
-use crate::snapshot::{PAGE, read_xattrs};
 use crate::store::Store;
-use crate::write_set::{ContentsWrite, Object, ObjectWrite, WriteSet};
+use crate::write_set::{Object, WriteSet};
 
 impl<D: Disk> Store<D> {
     pub(crate) fn publish(
@@ -36,11 +35,13 @@ impl<D: Disk> Store<D> {
         let sequence = Sequence(pending.record.sequence);
         let snapshots = Snapshots(self.open_snapshots());
         let keeps_old = !snapshots.0.is_empty();
+        let mut unseen = HashSet::new();
         if keeps_old {
-            let keeper = Keeper {
+            let mut keeper = Keeper {
                 core,
                 sequence,
                 snapshots: &snapshots,
+                unseen: &mut unseen,
             };
             let kept = keeper.keep(&pending.set);
             let kept = kept.map_err(|errno| {
@@ -53,7 +54,8 @@ impl<D: Disk> Store<D> {
         }
         let mut desired = Desired::default();
         desired.compose(&pending.record);
-        self.apply(state, &desired, keeps_old, sequence, meter)?;
+        let limbo = keeps_old.then_some(&unseen);
+        self.apply(state, &desired, limbo, sequence, meter)?;
         state.applied.extend(desired.files());
         remember_places(core, &pending.set, keeps_old);
         lock(&self.0.open).published = sequence;
@@ -64,13 +66,13 @@ impl<D: Disk> Store<D> {
         &self,
         state: &CommitState<D>,
         desired: &Desired,
-        keeps_old: bool,
+        keeps_but: Option<&HashSet<Identity>>,
         sequence: Sequence,
         meter: &mut Meter<'_>,
     ) -> Result<(), StoreError> {
         let core = &*self.0.core;
         let mut run = || {
-            let mut apply = Apply::new(core, desired, &state.applied, keeps_old);
+            let mut apply = Apply::new(core, desired, &state.applied, keeps_but);
             let result = apply.run(meter);
             let mut linked = lock(&self.0.linked_in_limbo);
             linked.append(&mut apply.linked_in_limbo);
@@ -108,268 +110,6 @@ impl<D: Disk> Store<D> {
             .collect();
         snapshots.sort();
         snapshots
-    }
-}
-
-/// Of the open transactions, in ascending order.
-struct Snapshots(Vec<Sequence>);
-
-impl Snapshots {
-    /// Whether a version that ends at `sequence` would be seen by anyone, when
-    /// the one before ends at `previous`.
-    fn need_version(&self, previous: Option<Sequence>) -> bool {
-        self.0
-            .iter()
-            .any(|at| previous.is_none_or(|previous| *at >= previous))
-    }
-}
-
-/// Installs, before the base changes, what older snapshots will read instead.
-struct Keeper<'a, D: Disk> {
-    core: &'a Core<D>,
-    sequence: Sequence,
-    snapshots: &'a Snapshots,
-}
-
-impl<D: Disk> Keeper<'_, D> {
-    fn keep(&self, set: &WriteSet) -> Result<Vec<Arc<Base>>, Errno> {
-        let mut kept: Vec<Arc<Base>> = Vec::new();
-        let renamed: HashSet<u64> = set
-            .entries
-            .iter()
-            .filter_map(|entry| match &entry.after {
-                Some(Object::Base(base)) => Some(base.serial),
-                _ => None,
-            })
-            .collect();
-        for object in &set.objects {
-            self.keep_object(object)?;
-            kept.push(object.base.clone());
-            if let Place::Entry { parent, .. } = &object.base.state().place {
-                kept.push(parent.clone());
-            }
-        }
-        for entry in &set.entries {
-            if let Some(Object::Base(moved)) = &entry.after {
-                // A new name may mean a new link, and always a new change time.
-                self.keep_attributes(moved)?;
-                moved.state().history_mut().changed.links = Some(self.sequence);
-                kept.push(moved.clone());
-            }
-            let Object::Base(directory) = &entry.directory else {
-                continue;
-            };
-            self.keep_attributes(directory)?;
-            self.keep_name(directory, &entry.name, entry.before.clone());
-            self.mark_name(directory, &entry.name);
-            kept.push(directory.clone());
-            if let Some(before) = &entry.before {
-                self.keep_attributes(before)?;
-                before.state().history_mut().changed.links = Some(self.sequence);
-                if !set.is_dying(before) && !renamed.contains(&before.serial) {
-                    self.hold(before, directory, &entry.name);
-                }
-                kept.push(before.clone());
-            }
-        }
-        for removed in &set.removed_directories {
-            // What died in it goes to limbo with it.
-            for (name, base) in set.survivors(removed) {
-                self.keep_attributes(base)?;
-                self.keep_name(&removed.base, name, Some(base.clone()));
-                if !renamed.contains(&base.serial) {
-                    self.hold(base, &removed.base, name);
-                }
-                kept.push(base.clone());
-            }
-            kept.push(removed.base.clone());
-        }
-        for base in set.dying.values() {
-            base.state().history_mut().changed.removed = Some(self.sequence);
-            self.keep_attributes(base)?;
-            kept.push(base.clone());
-        }
-        Ok(kept)
-    }
-
-    /// A file that goes on under other names must not have one in limbo as
-    /// well, as that would show in its link count; an open handle will do.
-    fn hold(&self, base: &Arc<Base>, directory: &Arc<Base>, name: &Name) {
-        let target = match base.kind {
-            Kind::Symlink => self.read_link(directory, name).ok(),
-            _ => None,
-        };
-        let mut state = base.state();
-        let history = state.history_mut();
-        history.changed.unnamed = Some(self.sequence);
-        history.target = target;
-        let identity = state.identity;
-        drop(state);
-        let access = match base.kind {
-            Kind::File => Access::Read,
-            _ => Access::Path,
-        };
-        let here = Place::Entry {
-            parent: directory.clone(),
-            name: name.clone(),
-        };
-        if base.kind != Kind::Directory
-            && let Ok(handle) = self.core.open_at(&here, identity, access)
-        {
-            self.core.handles.hold(identity, Arc::new(handle));
-        }
-    }
-
-    fn read_link(&self, directory: &Arc<Base>, name: &Name) -> Result<Vec<u8>, Errno> {
-        let directory = self.core.directory(directory)?;
-        self.core.disk.read_link(&directory, name)
-    }
-
-    fn keep_name(&self, directory: &Arc<Base>, name: &Name, before: Option<Arc<Base>>) {
-        let mut state = directory.state();
-        let History { names, .. } = state.history_mut();
-        let versions = names.entry(name.clone()).or_default();
-        if self
-            .snapshots
-            .need_version(versions.last().map(|(until, _)| *until))
-        {
-            versions.push((self.sequence, before));
-        }
-    }
-
-    fn mark_name(&self, directory: &Base, name: &Name) {
-        let mut state = directory.state();
-        state
-            .history_mut()
-            .changed
-            .names
-            .insert(name.clone(), self.sequence);
-    }
-
-    fn keep_attributes(&self, base: &Arc<Base>) -> Result<(), Errno> {
-        let (identity, place, last) = {
-            let state = base.state();
-            let last = state
-                .history
-                .as_ref()
-                .and_then(|history| history.attributes.last());
-            (
-                state.identity,
-                state.place.clone(),
-                last.map(|(until, _)| *until),
-            )
-        };
-        if !self.snapshots.need_version(last) || last == Some(self.sequence) {
-            return Ok(());
-        }
-        let old = self.core.with_object(&place, identity, |handle| {
-            let stat = self.core.disk.stat(handle)?;
-            let xattrs = read_xattrs(&self.core.disk, handle)?;
-            Ok(OldAttributes { stat, xattrs })
-        });
-        match old {
-            Ok(old) => base
-                .state()
-                .history_mut()
-                .attributes
-                .push((self.sequence, Arc::new(old))),
-            // An outside writer has taken it away; there is nothing to keep.
-            Err(Errno::STALE) => {}
-            Err(error) => return Err(error),
-        }
-        Ok(())
-    }
-
-    fn keep_object(&self, object: &ObjectWrite) -> Result<(), Errno> {
-        self.keep_attributes(&object.base)?;
-        if let Some(contents) = &object.contents {
-            self.keep_body(&object.base, contents)?;
-        }
-        let mut state = object.base.state();
-        let changed = &mut state.history_mut().changed;
-        if object.writes_attributes() {
-            changed.attributes = Some(self.sequence);
-        }
-        if let Some(contents) = &object.contents {
-            if contents.length.is_some() {
-                changed.length = Some(self.sequence);
-            }
-            let mut pages = RangeSet::default();
-            contents
-                .written()
-                .into_iter()
-                .for_each(|(start, end)| pages.insert(start, end));
-            match changed.pages.last_mut() {
-                // No open snapshot lies between the two: one entry serves.
-                Some((last, merged)) if !self.snapshots.need_version(Some(*last)) => {
-                    *last = self.sequence;
-                    pages
-                        .iter()
-                        .for_each(|(start, end)| merged.insert(start, end));
-                }
-                _ => changed.pages.push((self.sequence, pages)),
-            }
-        }
-        Ok(())
-    }
-
-    fn keep_body(&self, base: &Arc<Base>, contents: &ContentsWrite) -> Result<(), Errno> {
-        let (identity, place) = {
-            let state = base.state();
-            (state.identity, state.place.clone())
-        };
-        let length = self.core.stat_place(&place, identity)?.length;
-        let body = if contents.replacement.is_some() {
-            // Listings show the old inode; that the name was written is not so.
-            if let Place::Entry { parent, name } = &place {
-                self.keep_attributes(parent)?;
-                self.keep_name(parent, name, Some(base.clone()));
-            }
-            OldBody::Moved {
-                identity,
-                limbo: names::limbo(identity),
-            }
-        } else {
-            self.save_pages(identity, &place, contents, length)?
-        };
-        base.state()
-            .history_mut()
-            .bodies
-            .push((self.sequence, Arc::new(body)));
-        Ok(())
-    }
-
-    /// Copies the pages that are about to be overwritten in place.
-    fn save_pages(
-        &self,
-        identity: Identity,
-        place: &Place,
-        contents: &ContentsWrite,
-        length: u64,
-    ) -> Result<OldBody, Errno> {
-        let disk = &self.core.disk;
-        let saved = names::saved_pages(identity, self.sequence);
-        let file = disk.create(&self.core.control.limbo, &saved, 0o600)?;
-        let source = self.core.open_at(place, identity, Access::Read)?;
-        let mut pages = RangeSet::default();
-        for (start, end) in contents.written() {
-            let end = end.min(length.div_ceil(PAGE));
-            pages.insert(start, end);
-            let mut at = start * PAGE;
-            let stop = end.saturating_mul(PAGE).min(length);
-            while at < stop {
-                let copied = disk.copy_range((&source, at), (&file, at), stop - at)?;
-                if copied == 0 {
-                    break;
-                }
-                at += copied;
-            }
-        }
-        Ok(OldBody::Pages {
-            saved,
-            pages,
-            length,
-        })
     }
 }
 

@@ -122,7 +122,7 @@ fn redo<D: Disk>(
         let mut desired = Desired::default();
         tail.iter().for_each(|record| desired.compose(record));
         let earlier = HashSet::new();
-        let run = || Apply::new(core, &desired, &earlier, false).run(&mut Meter::new(&mut |_| {}));
+        let run = || Apply::new(core, &desired, &earlier, None).run(&mut Meter::new(&mut |_| {}));
         let applied = run().or_else(|error| match error.errno {
             Some(Errno::NOSPC | Errno::DQUOT) => {
                 let _ = state.empty_reserve(core);

@@ -54,6 +54,8 @@ pub(crate) struct OpenTransactions<D: Disk> {
     high_water: u64,
     /// The newest commit that is in the base.
     pub published: Sequence,
+    /// For which oldest snapshot histories were pruned last, and its begin.
+    pruned_for: (Sequence, Option<Timestamp>),
 }
 
 impl<D: Disk> OpenTransactions<D> {
@@ -121,6 +123,7 @@ impl<D: Disk> Store<D> {
             last_id: high_water,
             high_water,
             published: sequence,
+            pruned_for: (sequence, None),
         };
         let inner = Inner {
             core: Arc::new(core),
@@ -233,7 +236,7 @@ impl<D: Disk> Store<D> {
     /// Bookkeeping for a transaction that has just ended.
     pub(crate) fn ended(&self, id: TransactionId) {
         self.0.core.handles.remove_transaction(id);
-        let (oldest, oldest_begin) = {
+        let prune_for = {
             let mut open = lock(&self.0.open);
             open.by_id.remove(&id);
             if open.by_id.is_empty() {
@@ -242,10 +245,22 @@ impl<D: Disk> Store<D> {
             }
             let oldest = open.by_id.values().map(|transaction| transaction.at).min();
             let begin = open.by_id.values().map(|open| open.began_change_time).min();
-            (oldest.unwrap_or(open.published), begin)
+            let prune_for = (oldest.unwrap_or(open.published), begin);
+            let is_same = std::mem::replace(&mut open.pruned_for, prune_for) == prune_for;
+            (!is_same).then_some(prune_for)
         };
         self.0.core.locks.ended(id);
         self.0.core.writers.ended(id);
+        if let Some((oldest, oldest_begin)) = prune_for {
+            self.prune(oldest, oldest_begin);
+        }
+        if !lock(&self.0.linked_in_limbo).is_empty() {
+            self.drop_links_in_limbo();
+        }
+    }
+
+    /// What no open snapshot can ask for is forgotten.
+    fn prune(&self, oldest: Sequence, oldest_begin: Option<Timestamp>) {
         lock(&self.0.retained).retain(|_, base| {
             let mut state = base.state();
             let Some(history) = &mut state.history else {
@@ -257,9 +272,6 @@ impl<D: Disk> Store<D> {
             }
             !is_empty
         });
-        if !lock(&self.0.linked_in_limbo).is_empty() {
-            self.drop_links_in_limbo();
-        }
     }
 
     /// Takes back the links that only snapshots needed, once none is open.

@@ -11,6 +11,7 @@ mod overwrite;
 mod postmark;
 mod recovery;
 mod search;
+mod transactions;
 mod transfer;
 mod trees;
 mod unpack;
@@ -43,6 +44,7 @@ pub const ALL: &[(&str, Workload)] = &[
     ("granularity", overwrite::granularity),
     ("writers", clients::writers),
     ("clients", clients::clients),
+    ("transactions", transactions::transactions),
     ("recovery", recovery::recovery),
     ("trees", trees::trees),
 ];

@@ -69,7 +69,7 @@ pub fn memory(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-fn resident_bytes(process: u32) -> Result<u64> {
+pub(super) fn resident_bytes(process: u32) -> Result<u64> {
     let path = format!("/proc/{process}/statm");
     let text = fs::read_to_string(&path).describe("read", Path::new(&path))?;
     let pages: u64 = text

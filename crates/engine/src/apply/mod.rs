@@ -48,8 +48,9 @@ pub(crate) struct Apply<'a, D: Disk> {
     desired: &'a Desired,
     /// Files that earlier records of the log's tail speak of.
     earlier: &'a HashSet<Identity>,
-    /// Older snapshots are open: what loses its name goes to limbo.
-    keeps_old: bool,
+    /// Older snapshots are open: what loses its name goes to limbo, but for
+    /// these.
+    keeps_but: Option<&'a HashSet<Identity>>,
     /// Places found out while applying, besides those desired knows of.
     extra_spots: HashMap<Identity, Vec<Place>>,
     directories: HashMap<Identity, Arc<D::Handle>>,
@@ -88,13 +89,13 @@ impl<'a, D: Disk> Apply<'a, D> {
         core: &'a Core<D>,
         desired: &'a Desired,
         earlier: &'a HashSet<Identity>,
-        keeps_old: bool,
+        keeps_but: Option<&'a HashSet<Identity>>,
     ) -> Self {
         Apply {
             core,
             desired,
             earlier,
-            keeps_old,
+            keeps_but,
             extra_spots: HashMap::new(),
             directories: HashMap::new(),
             stages: HashMap::new(),
@@ -276,7 +277,8 @@ impl<'a, D: Disk> Apply<'a, D> {
 
     /// Whether older snapshots must still find an object without a home.
     fn is_needed(&self, object: Identity) -> bool {
-        self.keeps_old && self.core.handles.held(object).is_none()
+        self.keeps_but.is_some_and(|but| !but.contains(&object))
+            && self.core.handles.held(object).is_none()
     }
 
     /// The fifth invariant, for a file that is about to lose the name `from`.

@@ -1,0 +1,133 @@
+//! Transactions beside one another: locks, a hundred open at once, and one left
+//! open while others commit.
+
+use std::fs;
+use std::path::Path;
+
+use atomdir::{
+    BeginOptions, Connection, Durability, LockMode, LockOptions, LockScope, TransactionId,
+};
+
+use crate::bench::Bench;
+use crate::error::{Describe, Error, Result};
+use crate::measure::{Side, Sides, in_turns, timed};
+use crate::place::Place;
+use crate::report::{Figure, Row};
+use crate::workloads::outside::resident_bytes;
+
+const OPEN_AT_ONCE: usize = 100;
+/// At scale 2 500 it is a million.
+const COMMITS: u64 = 400;
+const OBJECTS: u64 = 20;
+
+pub fn transactions(bench: &Bench) -> Result<Vec<Row>> {
+    let place = Place::fresh(bench, Side::Exact, "transactions", |path| {
+        (0..OBJECTS).try_for_each(|number| write(path, number, b"old"))
+    })?;
+    let mut rows = vec![
+        Row::new("lock, unlock", locking(bench, &place)?).note("a file, by the library"),
+        Row::new("begin beside 100 open ones", beside_many(bench, &place)?).note("and abort"),
+    ];
+    rows.extend(left_open(bench, &place)?);
+    Ok(rows)
+}
+
+fn locking(bench: &Bench, place: &Place) -> Result<Sides> {
+    let mut connection = place.connect()?;
+    let transaction = connection.begin(&BeginOptions::default())?;
+    let options = LockOptions {
+        mode: LockMode::Exclusive,
+        scope: LockScope::Object,
+        wait: None,
+    };
+    let paths = [name(0).into_bytes()];
+    let measured = in_turns(bench.many_rounds() * 8, &[Side::Exact], |_| {
+        let (sample, ()) = timed(|| {
+            connection.lock(transaction.id, &paths, &options)?;
+            connection.unlock(transaction.id, Some(&paths))?;
+            Ok(())
+        })?;
+        Ok(sample.into())
+    })?;
+    connection.abort(transaction.id)?;
+    Ok(measured.whole)
+}
+
+fn beside_many(bench: &Bench, place: &Place) -> Result<Sides> {
+    let mut connection = place.connect()?;
+    let begin = |connection: &mut Connection| Ok(connection.begin(&BeginOptions::default())?.id);
+    let open: Vec<TransactionId> = (0..OPEN_AT_ONCE)
+        .map(|_| begin(&mut connection))
+        .collect::<Result<_>>()?;
+    let measured = in_turns(bench.many_rounds() * 8, &[Side::Exact], |_| {
+        let (sample, ()) = timed(|| {
+            let transaction = begin(&mut connection)?;
+            Ok(connection.abort(transaction)?)
+        })?;
+        Ok(sample.into())
+    })?;
+    for transaction in open {
+        connection.abort(transaction)?;
+    }
+    Ok(measured.whole)
+}
+
+/// The first and the last tenth of small lazy commits, one transaction open all
+/// along; then what it still reads is compared.
+fn left_open(bench: &Bench, place: &Place) -> Result<Vec<Row>> {
+    let mut connection = place.connect()?;
+    let open = connection.begin(&BeginOptions::default())?;
+    let tenth = bench.scaled(COMMITS).div_ceil(10);
+    let mut number = 0;
+    let mut some = |connection: &mut Connection, name: &str| -> Result<Row> {
+        let measured = in_turns(tenth as usize, &[Side::Exact], |_| {
+            let options = BeginOptions {
+                durability: Durability::Lazy,
+                ..BeginOptions::default()
+            };
+            let (sample, ()) = timed(|| {
+                let one = connection.begin(&options)?;
+                write(&one.view_path, number % OBJECTS, b"new")?;
+                connection.commit(one.id, &mut |_| {})?;
+                Ok(())
+            })?;
+            number += 1;
+            Ok(sample.into())
+        })?;
+        Ok(Row::new(name, measured.whole).note("begin, one file, lazy commit"))
+    };
+    let first = some(&mut connection, "beside one left open: first tenth")?;
+    let process = connection.service_status()?.process;
+    let before = resident_bytes(process)?;
+    for _ in 1..9 {
+        some(&mut connection, "between")?;
+    }
+    let last = some(&mut connection, "beside one left open: last tenth")?;
+    let growth = Figure {
+        value: resident_bytes(process)?.saturating_sub(before) as f64 / (tenth * 9) as f64,
+        unit: "bytes",
+        at_most: None,
+    };
+    for number in 0..OBJECTS {
+        let path = open.view_path.join(name(number));
+        if fs::read(&path).describe("read", &path)? != b"old" {
+            return Err(Error::NoSide("keep its snapshot"));
+        }
+    }
+    connection.abort(open.id)?;
+    let growth = Row::figure("beside one left open: memory per commit", growth);
+    Ok(vec![
+        first,
+        last,
+        growth.note("the service's resident memory"),
+    ])
+}
+
+fn name(number: u64) -> String {
+    format!("file-{number}")
+}
+
+fn write(directory: &Path, number: u64, text: &[u8]) -> Result<()> {
+    let path = directory.join(name(number));
+    fs::write(&path, text).describe("write", &path)
+}

@@ -1,0 +1,93 @@
+//! When commits last, and what flushing inside a transaction costs.
+#![cfg(test)]
+
+use std::process::{Command, Stdio};
+
+use atomdir_testing::{Fixture, Store, tools_present};
+
+/// The flushes that the store's service asks for while `act` runs.
+fn flushes_during(store: &Store, fixture: &Fixture, act: impl FnOnce()) -> usize {
+    let trace = fixture.scratch.join("trace");
+    let mut strace = Command::new("strace");
+    strace.args([
+        "-f",
+        "-q",
+        "-e",
+        "trace=fsync,fdatasync,syncfs,sync,sync_file_range",
+    ]);
+    strace.arg("-o").arg(&trace);
+    for process in store.service_processes() {
+        let number = process.as_raw_nonzero().to_string();
+        strace.args(["-p", &number]);
+    }
+    let mut strace = strace.stderr(Stdio::null()).spawn().expect("it starts");
+    // Attached once the kernel says so.
+    let is_traced = || {
+        store.service_processes().iter().all(|process| {
+            let status = format!("/proc/{}/status", process.as_raw_nonzero());
+            let status = std::fs::read_to_string(status).unwrap_or_default();
+            !status.contains("TracerPid:\t0")
+        })
+    };
+    while !is_traced() {
+        std::thread::yield_now();
+    }
+    act();
+    let number = i32::try_from(strace.id()).expect("a process id");
+    let tracer = rustix::process::Pid::from_raw(number).expect("it has one");
+    rustix::process::kill_process(tracer, rustix::process::Signal::INT).expect("it runs");
+    strace.wait().expect("it ends");
+    let trace = std::fs::read_to_string(&trace).expect("a trace");
+    let is_call = |line: &&str| line.contains("sync") && line.contains('(');
+    trace.lines().filter(is_call).count()
+}
+
+#[test]
+fn flushing_inside_a_transaction_reaches_no_disk() {
+    let test = "flushing_inside_a_transaction_reaches_no_disk";
+    if !tools_present(test, &["strace"]) {
+        return;
+    }
+    let fixture = Fixture::new("flushing", "echo old > file; mkdir dir");
+    let store = &fixture.store;
+    let view = store.begin();
+    let flushes = flushes_during(store, &fixture, || {
+        let script = "for number in 1 2 3 4 5 6 7 8; do
+                dd if=/dev/zero of=new$number bs=4096 count=2 conv=fsync status=none
+                dd if=/dev/zero of=file bs=4096 count=1 conv=notrunc,fdatasync status=none
+                sync file dir; sync -d file; sync -f file
+            done";
+        store.exec(&view, script).expect(0);
+    });
+    assert_eq!(flushes, 0, "inside");
+    let flushes = flushes_during(store, &fixture, || {
+        store.commit(&view).expect(0);
+    });
+    assert!(flushes > 0, "a trace that shows nothing proves nothing");
+    store.assert_at_rest();
+}
+
+/// Who begins after a lazy commit has returned sees it; outside it is seen once
+/// it is durable.
+#[test]
+fn a_lazy_commit_is_seen_at_once_inside_and_in_the_base_when_durable() {
+    let fixture = Fixture::new("lazy", "echo old > file");
+    let store = &fixture.store;
+    let lazy = &["--durability", "lazy"];
+    for number in 0..5 {
+        store
+            .run_with(lazy, &format!("echo {number} > file"))
+            .expect(0);
+        store
+            .run_with(lazy, &format!("test $(cat file) = {number}"))
+            .expect(0);
+    }
+    store.run_with(lazy, "echo lazy > file").expect(0);
+    store.run("echo durable > other").expect(0);
+    let file = || std::fs::read_to_string(fixture.base.join("file")).expect("read");
+    assert_eq!(file(), "lazy\n", "a durable commit brings all before it");
+    store.run_with(lazy, "echo last > file").expect(0);
+    store.call(["sync"]).expect(0);
+    assert_eq!(file(), "last\n");
+    store.assert_at_rest();
+}

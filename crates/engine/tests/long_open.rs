@@ -1,0 +1,120 @@
+//! A transaction that stays open while others commit: it goes on reading its
+//! snapshot, and what that takes grows with the objects changed, not with the
+//! commits.
+#![cfg(test)]
+
+mod support;
+
+use atomdir_disk::{Disk, RenameMode};
+use atomdir_engine::{BeginOptions, Conflicts, Durability, Isolation, NewNode, NodeId, Store};
+use support::model::CALLER;
+use support::{Random, Scratch, begin, create, open};
+
+const SMALL: &[u8] = b"small";
+const LARGE: &[u8] = b"large";
+const LARGE_LENGTH: usize = 2 << 20;
+
+fn commits_count() -> usize {
+    match std::env::var("ATOMDIR_TIER").as_deref() {
+        Ok("full") => 1_000_000,
+        _ => 600,
+    }
+}
+
+/// One small commit: a file written anew, a page of a large one, a file made
+/// and the one before it removed, or a name that goes back and forth.
+fn commit_something<D: Disk>(store: &Store<D>, random: &mut Random, turn: usize) {
+    let lazy = BeginOptions {
+        owner: 0,
+        isolation: Isolation::Snapshot,
+        durability: Durability::Lazy,
+        conflicts: Conflicts::AtCommit,
+        first_try: None,
+        label: Vec::new(),
+    };
+    let transaction = store.begin(lazy).expect("a transaction begins");
+    let node = |name: &[u8]| {
+        let found = transaction.resolve(name).expect("the path is good");
+        found.expect("the file is there")
+    };
+    let root = NodeId::ROOT;
+    match turn % 4 {
+        0 => {
+            let text = format!("{turn:08}");
+            transaction.write(node(SMALL), 0, text.as_bytes(), false)
+        }
+        1 => {
+            let page = random.below(LARGE_LENGTH / 4096) as u64;
+            transaction.write(node(LARGE), page * 4096, &[turn as u8; 100], false)
+        }
+        2 => {
+            let made = transaction.create(root, b"passing", NewNode::File, 0o644, 0, CALLER);
+            made.map(|_| false)
+        }
+        _ => {
+            let (name, new_name) = match turn / 4 % 2 {
+                0 => (&b"here"[..], &b"there"[..]),
+                _ => (&b"there"[..], &b"here"[..]),
+            };
+            let renamed = transaction.rename(root, name, root, new_name, RenameMode::NoReplace);
+            renamed
+                .and_then(|()| transaction.unlink(root, b"passing"))
+                .map(|()| false)
+        }
+    }
+    .expect("it is done");
+    store.commit(&transaction).expect("nobody else writes that");
+}
+
+#[test]
+fn what_an_open_snapshot_needs_grows_with_objects_not_with_commits() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let path = |name: &[u8]| {
+        scratch
+            .0
+            .join(std::str::from_utf8(name).expect("it is text"))
+    };
+    let large: Vec<u8> = (0..LARGE_LENGTH).map(|at| (at / 4096) as u8).collect();
+    std::fs::write(path(SMALL), "snapshot").expect("written");
+    std::fs::write(path(LARGE), &large).expect("written");
+    std::fs::write(path(b"here"), "stays").expect("written");
+    let store = open(&scratch.0);
+    let reader = begin(&store);
+    let mut random = Random::new(1);
+    let limbo = || {
+        let limbo = std::fs::read_dir(scratch.0.join(".atomdir/limbo"));
+        limbo.expect("it is there").count()
+    };
+    let mut after_some = None;
+    for turn in 0..commits_count() {
+        commit_something(&store, &mut random, turn);
+        if turn % 200 == 199 {
+            store.maintain().expect("it is maintained");
+            store.checkpoint().expect("it is durable");
+            let kept = (limbo(), store.status().retained_objects);
+            assert_eq!(
+                *after_some.get_or_insert(kept),
+                kept,
+                "after {turn} commits"
+            );
+            assert_eq!(store.status().log_bytes, 0);
+        }
+    }
+    let read = |name: &[u8]| {
+        let node = reader.resolve(name).expect("the path is good")?;
+        let mut bytes = vec![0; LARGE_LENGTH];
+        let count = reader
+            .read(node, 0, &mut bytes, CALLER)
+            .expect("it is read");
+        bytes.truncate(count);
+        Some(bytes)
+    };
+    assert_eq!(read(SMALL).as_deref(), Some(&b"snapshot"[..]));
+    assert_eq!(read(LARGE), Some(large));
+    assert_eq!(read(b"here").as_deref(), Some(&b"stays"[..]));
+    assert_eq!((read(b"there"), read(b"passing")), (None, None));
+    store.abort(&reader);
+    store.checkpoint().expect("it is durable");
+    assert_eq!((limbo(), store.status().retained_objects), (0, 0));
+}
