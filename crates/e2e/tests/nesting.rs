@@ -8,7 +8,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use atomdir_testing::exit_code::{CONFLICT, NO_SUCH};
-use atomdir_testing::{Fixture, Store, User, binary, capture_output, users_can_mount};
+use atomdir_testing::{
+    Fixture, Store, User, binary, capture_output, tools_present, users_can_mount,
+};
 
 /// With `$A` the command.
 fn script(text: &str) -> String {
@@ -312,5 +314,46 @@ fn a_killed_service_leaves_nothing_of_outer_nor_nested() {
         assert_eq!(read(one.base.join("file")), "old\n");
         assert!(!one.base.join("x").exists());
         assert_eq!(json(store, &["list"]).trim(), r#"{"transactions":[]}"#);
+    });
+}
+
+/// Stores to mapped memory reach a transaction late: a nested one sees those
+/// from before it began, and its outer one those that it made.
+#[test]
+fn stores_to_mapped_memory_are_there_in_time() {
+    let test = "stores_to_mapped_memory_are_there_in_time";
+    if !tools_present(test, &["python3"]) {
+        return;
+    }
+    as_each_user("nest-mapped", "printf aaaa > file", |one| {
+        let program = r#"
+import mmap, subprocess, sys
+def mapped(name):
+    file = open(name, "r+b")
+    return mmap.mmap(file.fileno(), 4)
+def atomdir(*words):
+    subprocess.run([sys.argv[1], *words], check=True, stdout=subprocess.DEVNULL)
+memory = mapped("file")
+memory[0:1] = b"b"
+atomdir("run", "--", "python3", "-c", """
+import mmap
+file = open("file", "r+b")
+memory = mmap.mmap(file.fileno(), 4)
+assert memory[:] == b"baaa", memory[:]
+memory[1:2] = b"c"
+""")
+assert memory[:] == b"bcaa", memory[:]
+assert open("file").read() == "bcaa"
+atomdir("savepoint", "here")
+memory[2:3] = b"d"
+atomdir("rollback", "here")
+assert memory[:] == b"bcaa", memory[:]
+memory[3:4] = b"e"
+"#;
+        let binary = binary();
+        let binary = binary.to_string_lossy();
+        let run = ["run", "--", "python3", "-c", program, &binary];
+        one.store.call(run).expect(0);
+        assert_eq!(read(one.base.join("file")), "bcae");
     });
 }
