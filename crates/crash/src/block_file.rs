@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use atomdir_disk::{Kind, Owner, Timestamp};
 use atomdir_fuse::wire::{
@@ -45,6 +46,7 @@ pub struct BlockFile {
 #[derive(Debug)]
 struct Disk {
     image: Image,
+    opened_count: usize,
     /// Set while a recording is made.
     initial: Option<Image>,
     events: Vec<Event>,
@@ -56,6 +58,7 @@ impl BlockFile {
         std::fs::create_dir_all(mount_point).expect("the mount point can be made");
         let disk = Arc::new(Mutex::new(Disk {
             image,
+            opened_count: 0,
             initial: None,
             events: Vec::new(),
         }));
@@ -77,6 +80,14 @@ impl BlockFile {
         self.mount_point.join(FILE_NAME)
     }
 
+    /// Waits until nobody has it open. A file system on it is only then quite
+    /// unmounted: a copy of the mount may have been in another namespace.
+    pub fn wait_until_closed(&self) {
+        while lock(&self.disk).opened_count > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     pub fn start_recording(&self) {
         let mut disk = lock(&self.disk);
         disk.initial = Some(disk.image.clone());
@@ -88,6 +99,23 @@ impl BlockFile {
         lock(&self.disk).record(Event::Mark(mark));
     }
 
+    /// A seed brings back the workload, not the moments at which the kernel
+    /// writes. So a test that fails leaves the disk as it was when its
+    /// recording began.
+    fn save_first_image(&self) {
+        let Some(image) = lock(&self.disk).initial.take() else {
+            return;
+        };
+        let thread = std::thread::current();
+        let test = thread.name().unwrap_or("disk");
+        let name = format!("atomdir-{test}-{}.image", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        match File::create(&path).and_then(|file| image.save(&file)) {
+            Ok(()) => eprintln!("the disk was saved in {}", path.display()),
+            Err(error) => eprintln!("cannot save the disk in {}: {error}", path.display()),
+        }
+    }
+
     pub fn stop_recording(&self) -> Recording {
         let mut disk = lock(&self.disk);
         let initial = disk.initial.take().expect("a recording was started");
@@ -97,6 +125,9 @@ impl BlockFile {
 
 impl Drop for BlockFile {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.save_first_image();
+        }
         // Force ends the connection, so that nobody waits for the server.
         let flags = UnmountFlags::DETACH | UnmountFlags::FORCE;
         if let Err(error) = rustix::mount::unmount(&self.mount_point, flags) {
@@ -215,11 +246,13 @@ fn answer(disk: &Mutex<Disk>, node: u64, operation: Operation) -> Result<Option<
             writer.attributes_reply(&attributes(disk, node), Validity::Forever);
         }
         Operation::Other(OPEN | OPENDIR) => {
+            lock(disk).opened_count += usize::from(node == FILE_NODE);
             writer.u64(0);
             writer.u32(FOPEN_DIRECT_IO);
             writer.u32(0);
         }
-        Operation::ReadDirectory { .. } | Operation::Release | Operation::Other(FLUSH) => {}
+        Operation::Release => lock(disk).opened_count -= usize::from(node == FILE_NODE),
+        Operation::ReadDirectory { .. } | Operation::Other(FLUSH) => {}
         Operation::Read { offset, length } => {
             body.resize(length as usize, 0);
             let read = lock(disk).image.read(offset, &mut body);

@@ -1,12 +1,13 @@
 //! The real file systems, and how each is made, mounted and checked.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use atomdir_testing::{capture_output, unmount};
 use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileSystem {
@@ -42,12 +43,13 @@ impl FileSystem {
         }
     }
 
-    /// What it expects the disk to write whole.
-    pub fn sector_length(self) -> usize {
+    /// What it expects the disk to write whole: the superblock that counts, where
+    /// that has a checksum and is longer than a sector.
+    pub fn superblock(self) -> Range<u64> {
         match self {
-            Self::Ext4 | Self::Xfs => 512,
-            // The superblock has 4 KiB, and there is one that counts.
-            Self::Btrfs => 4096,
+            Self::Ext4 => 1024..2048,
+            Self::Xfs => 0..512,
+            Self::Btrfs => 65536..69632,
         }
     }
 
@@ -77,6 +79,17 @@ impl FileSystem {
         };
         capture_output(Command::new(program).args(arguments).arg(file)).expect(0);
     }
+}
+
+/// A place for mounts to be made in, whose end others learn of: the mount
+/// namespaces of programs that run elsewhere have copies of them. It goes with
+/// the scratch directory that it is in.
+#[track_caller]
+pub fn mount_shared(point: &Path) {
+    std::fs::create_dir_all(point).expect("the mount point can be made");
+    rustix::mount::mount("mounts", point, "tmpfs", MountFlags::empty(), None)
+        .and_then(|()| rustix::mount::mount_change(point, MountPropagationFlags::SHARED))
+        .unwrap_or_else(|error| panic!("cannot mount on {}: {error}", point.display()));
 }
 
 /// A file system on a loop device over a file. Dropping it detaches it, also

@@ -1,5 +1,8 @@
 //! The bytes of a disk, cheap to copy.
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 const PAGE_SIZE: usize = 4096;
@@ -53,6 +56,17 @@ impl Image {
             bytes[within..within + from.len()].copy_from_slice(from);
         }
         length
+    }
+
+    /// Into an empty file, with holes where there is nothing.
+    pub fn save(&self, file: &File) -> io::Result<()> {
+        file.set_len(self.length())?;
+        for (number, page) in self.pages.iter().enumerate() {
+            if let Some(bytes) = page {
+                file.write_all_at(bytes.as_slice(), (number * PAGE_SIZE) as u64)?;
+            }
+        }
+        Ok(())
     }
 
     fn length_at(&self, offset: u64, wanted: usize) -> usize {

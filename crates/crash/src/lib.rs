@@ -19,6 +19,6 @@ mod image;
 mod recording;
 
 pub use block_file::BlockFile;
-pub use file_system::{FileSystem, Mounted};
+pub use file_system::{FileSystem, Mounted, mount_shared};
 pub use image::Image;
 pub use recording::{Event, Mark, Recording, Span};

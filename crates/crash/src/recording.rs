@@ -7,7 +7,8 @@ use atomdir_testing::Random;
 
 use crate::image::Image;
 
-const PAGE_LENGTH: usize = 4096;
+const SECTOR_LENGTH: u64 = 512;
+const PAGE_LENGTH: u64 = 4096;
 
 #[derive(Debug, Clone)]
 pub enum Event {
@@ -81,12 +82,12 @@ impl Recording {
 
     /// The disk after a power cut during the span: all that was written before
     /// it, and any part of what was written in it. A write may be torn between
-    /// sectors of `sector_length` bytes. Also gives the number of events that
-    /// came before the cut.
+    /// sectors, but not within `whole`. Also gives the number of events that came
+    /// before the cut.
     pub fn crash_image(
         &self,
         span: &Span,
-        sector_length: usize,
+        whole: &Range<u64>,
         random: &mut Random,
     ) -> (Image, usize) {
         let mut image = self.image_at(span.start);
@@ -100,11 +101,11 @@ impl Recording {
             };
             if random.below(16) < torn_of_sixteen {
                 let unit = if random.chance(2) {
-                    sector_length
+                    SECTOR_LENGTH
                 } else {
                     PAGE_LENGTH
                 };
-                write_torn(&mut image, *offset, data, unit, random);
+                write_torn(&mut image, (*offset, data), unit, whole, random);
             } else if random.below(4) < kept_of_four {
                 image.write(*offset, data);
             }
@@ -113,13 +114,23 @@ impl Recording {
     }
 }
 
-/// Writes any of the aligned units that the data consists of.
-fn write_torn(image: &mut Image, offset: u64, data: &[u8], unit: usize, random: &mut Random) {
+/// Writes any of the aligned units that the data consists of; `whole` is one.
+fn write_torn(
+    image: &mut Image,
+    (offset, data): (u64, &[u8]),
+    unit: u64,
+    whole: &Range<u64>,
+    random: &mut Random,
+) {
     let mut rest = data;
     let mut at = offset;
     while !rest.is_empty() {
-        let to_boundary = unit - (at % unit as u64) as usize;
-        let (part, behind) = rest.split_at(to_boundary.min(rest.len()));
+        let end = if whole.contains(&at) {
+            whole.end
+        } else {
+            at - at % unit + unit
+        };
+        let (part, behind) = rest.split_at(rest.len().min((end - at) as usize));
         if random.chance(2) {
             image.write(at, part);
         }
@@ -155,6 +166,18 @@ mod tests {
     }
 
     #[test]
+    fn a_superblock_is_never_torn() {
+        let events = vec![write(0, 16)];
+        let recording = Recording::new(Image::new(16 * 512), events);
+        let mut random = Random::from_seed(1);
+        for _ in 0..1000 {
+            let (image, _) = recording.crash_image(&(0..1), &(1024..2048), &mut random);
+            let found = sectors(&image);
+            assert_eq!(found[2], found[3]);
+        }
+    }
+
+    #[test]
     fn a_power_cut_keeps_what_was_flushed_and_any_part_of_the_rest() {
         let recording = Recording::new(
             Image::new(16 * 512),
@@ -174,7 +197,7 @@ mod tests {
         let mut random = Random::from_seed(1);
         let mut seen = std::collections::HashSet::new();
         for _ in 0..30_000 {
-            let (image, end) = recording.crash_image(&(3..7), 512, &mut random);
+            let (image, end) = recording.crash_image(&(3..7), &(0..0), &mut random);
             let found = sectors(&image);
             assert!(found[0] && found[1], "what was flushed stays");
             assert!(end > 4 || !found[4..7].contains(&true), "not written yet");

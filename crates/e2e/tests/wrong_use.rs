@@ -3,10 +3,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use atomdir_testing::exit_code::{CANNOT_CREATE, NO_SUCH, USAGE};
 use atomdir_testing::tree::{CompareOptions, assert_equal};
-use atomdir_testing::{Fixture, Scratch, Store, User, atomdir, shell};
+use atomdir_testing::{Fixture, Random, Scratch, Store, User, atomdir, pick, shell};
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("a test's path is text")
@@ -178,4 +179,36 @@ fn the_commands_own_exit_code() {
         "new\n"
     );
     store.assert_at_rest();
+}
+
+#[test]
+fn an_abort_and_a_commit_at_once_agree_on_what_happened() {
+    let mut random = Random::for_test("an_abort_and_a_commit_at_once_agree_on_what_happened");
+    let fixture = Fixture::new("abort-commit", "echo 0 > file");
+    let store = &fixture.store;
+    let mut expected = 0;
+    for number in 1..=pick(12, 200) {
+        let view = store.begin();
+        store
+            .exec(&view, &format!("echo {number} > file"))
+            .expect(0);
+        let (committed, aborted) = std::thread::scope(|scope| {
+            let commit = scope.spawn(|| store.commit(&view));
+            std::thread::sleep(Duration::from_micros(random.below(8000) as u64));
+            let aborted = store.abort(&view);
+            (commit.join().expect("no panic"), aborted)
+        });
+        match committed.code {
+            0 => {
+                aborted.expect(NO_SUCH);
+                expected = number;
+            }
+            _ => {
+                committed.expect(NO_SUCH);
+                aborted.expect(0);
+            }
+        }
+        let found = fs::read_to_string(fixture.base.join("file")).expect("read");
+        assert_eq!(found, format!("{expected}\n"));
+    }
 }

@@ -93,6 +93,7 @@ impl<D: Disk> Store<D> {
         if self.oldest_snapshot().is_none() {
             let purged = control::purge(&core.disk, &core.control.limbo, |_| false);
             purged.map_err(failed("empty limbo"))?;
+            core.handles.forget_base();
         }
         state
             .empty_reserve(core)

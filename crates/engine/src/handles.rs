@@ -26,6 +26,8 @@ pub(crate) struct HandleCache<D: Disk> {
 struct State<D: Disk> {
     /// Files that only a handle keeps within reach of older snapshots.
     held: HashMap<Identity, Arc<D::Handle>>,
+    /// Left the base; older snapshots may still read them.
+    gone: Vec<Identity>,
     handles: HashMap<HandleKey, (Arc<D::Handle>, u64)>,
     uses: u64,
 }
@@ -34,6 +36,7 @@ impl<D: Disk> HandleCache<D> {
     pub fn new(handles_max: usize) -> Self {
         let state = State {
             held: HashMap::new(),
+            gone: Vec::new(),
             handles: HashMap::new(),
             uses: 0,
         };
@@ -77,12 +80,31 @@ impl<D: Disk> HandleCache<D> {
         lock(&self.state).held.get(&identity).cloned()
     }
 
+    /// Once no snapshot is open.
     pub fn release_held(&self) {
-        lock(&self.state).held.clear();
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
+        state.held.clear();
+        for identity in state.gone.drain(..) {
+            state.handles.remove(&HandleKey::Contents(identity));
+            state.handles.remove(&HandleKey::Directory(identity));
+        }
     }
 
     pub fn remove(&self, key: HandleKey) {
         lock(&self.state).handles.remove(&key);
+    }
+
+    /// Notes that an object has left the base: a handle keeps what it takes on
+    /// the disk. It goes with [`release_held`](Self::release_held).
+    pub fn note_gone(&self, identity: Identity) {
+        lock(&self.state).gone.push(identity);
+    }
+
+    /// All but what transactions have staged.
+    pub fn forget_base(&self) {
+        let is_staged = |key: &HandleKey| matches!(key, HandleKey::Staged(..));
+        lock(&self.state).handles.retain(|key, _| is_staged(key));
     }
 
     pub fn remove_transaction(&self, id: TransactionId) {

@@ -216,13 +216,15 @@ impl<D: Disk> Store<D> {
         lock(&self.0.open).by_id.get(&id).cloned()
     }
 
-    /// Aborts the transactions nested in it as well.
-    pub fn abort(&self, transaction: &Transaction<D>) {
+    /// Aborts the transactions nested in it as well. False: it has ended before,
+    /// perhaps by a commit that was under way.
+    pub fn abort(&self, transaction: &Transaction<D>) -> bool {
         let Some(view) = self.take_view(transaction) else {
-            return;
+            return false;
         };
         if let Some(outer) = transaction.outer() {
-            return self.drop_nested(outer, view);
+            self.drop_nested(outer, view);
+            return true;
         }
         drop(view);
         self.ended(transaction.id());
@@ -231,6 +233,7 @@ impl<D: Disk> Store<D> {
         if let Err(error) = control::remove_tree(&core.disk, &core.control.stage, &stage) {
             tracing::warn!(%error, transaction = %transaction.id(), "staged files are left until the next start");
         }
+        true
     }
 
     /// Bookkeeping for a transaction that has just ended.

@@ -232,7 +232,9 @@ fn count_until_committed(store: &Store<LinuxDisk>, random: &mut Random) {
         }
         match store.commit(&transaction) {
             Ok(_) => return,
-            Err(CommitError::Conflict(_)) => store.abort(&transaction),
+            Err(CommitError::Conflict(_)) => {
+                store.abort(&transaction);
+            }
             Err(error) => panic!("{error}"),
         }
     }

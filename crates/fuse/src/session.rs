@@ -114,10 +114,11 @@ impl Session {
     /// Waits until everything programs wrote before this, also through shared
     /// mappings they still have, has reached the file system. Call it before
     /// a commit. Never call it from an operation of the file system, nor with
-    /// a lock held that one needs. `ENOTCONN` while the session is ending.
+    /// a lock held that one needs. `ENOTCONN` once the session is ending: then
+    /// what was stored to mapped memory may be lost.
     pub fn settle(&self) -> Result<(), Errno> {
         if self.is_ended() {
-            return Ok(());
+            return Err(Errno::NOTCONN);
         }
         self.shared.settle.run(self.mountpoint())?;
         self.shared.waiting.try_all();

@@ -1,9 +1,11 @@
 //! Each request, in the engine's terms.
 
 use crate::connection::Connection;
+use crate::permissions::no_such_transaction;
 use crate::replies::{Unanswered, change_length, conflict_length, send_one, send_parts};
 use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction};
+use crate::views::Arrived;
 use crate::{convert, locks, nesting, sharing, snapshot_access};
 use atomdir_engine::{BeginOptions, CommitError, StoreError};
 use atomdir_protocol::{
@@ -53,7 +55,10 @@ pub(crate) fn handle(
         Request::Abort { transaction } => {
             service.transactions.find(transaction, &connection.peer)?;
             let removed = service.transactions.remove(transaction);
-            Answer::Aborted(service.abort(removed))
+            match service.abort(removed) {
+                0 => return Err(no_such_transaction(transaction).into()),
+                aborted => Answer::Aborted(aborted),
+            }
         }
         Request::AbortAll => {
             let mine = service.transactions.visible(&connection.peer);
@@ -131,7 +136,9 @@ fn begin_transaction(
     };
     let id = TransactionId(transaction.id().0);
     let shown = service.views.show(&transaction);
-    let root = shown.inspect_err(|_| service.store.abort(&transaction))?;
+    let root = shown.inspect_err(|_| {
+        service.store.abort(&transaction);
+    })?;
     connection.first_begun.get_or_insert(id);
     service.transactions.add(transaction, begin.detached);
     if !begin.detached {
@@ -176,7 +183,9 @@ fn commit(
     } else {
         sharing::refuse_while_others_hold(&one, connection)?;
     }
-    service.views.write_back(id)?;
+    if service.views.write_back(id)? == Arrived::PerhapsNotAll {
+        return Err(incomplete_failure(id).into());
+    }
     // A client that does not listen is found out when the answer is sent.
     let stream = &connection.stream;
     let mut report = |progress: atomdir_engine::Progress| {
@@ -223,7 +232,7 @@ fn commit(
             )?;
             conflict_failure(id, count)
         }
-        CommitError::Ended => crate::permissions::no_such_transaction(id),
+        CommitError::Ended => no_such_transaction(id),
         CommitError::Nested { nested } => sharing::nested_failure(id, nested),
         CommitError::NoSpace { .. } => Failure::new(FailureKind::NoSpace, error.to_string()),
         CommitError::Store(error) => convert::store_failure(&error),
@@ -235,13 +244,23 @@ fn commit(
 /// The commit is in the log; whether it lands is for recovery to say.
 fn logged_failure(id: TransactionId, error: &CommitError) -> Failure {
     let kind = match error {
-        CommitError::Ended => return crate::permissions::no_such_transaction(id),
+        CommitError::Ended => return no_such_transaction(id),
         CommitError::Store(StoreError::Poisoned { .. }) => FailureKind::Poisoned,
         _ => FailureKind::Io,
     };
     Failure::new(kind, error.to_string()).with_hint(format!(
         "transaction {id} is in the log: take away the cause, then `atomdir service stop` and \
          `atomdir recover` finish it"
+    ))
+}
+
+fn incomplete_failure(id: TransactionId) -> Failure {
+    let message = format!(
+        "the mount of the views was ended from outside after transaction {id} had begun; \
+         not all that its programs wrote may have arrived"
+    );
+    Failure::new(FailureKind::Io, message).with_hint(format!(
+        "`atomdir diff {id}` shows what has, `atomdir abort {id}` gives it up"
     ))
 }
 
@@ -256,6 +275,7 @@ fn conflict_failure(id: TransactionId, count: usize) -> Failure {
 
 fn changes(service: &Service, connection: &Connection, id: TransactionId) -> Result<Answer> {
     let one = service.transactions.find(id, &connection.peer)?;
+    // What is shown is what a commit would find, or all that is left.
     service.views.write_back(id)?;
     let lines = one
         .transaction
@@ -397,7 +417,7 @@ fn service_status(service: &Service) -> ServiceStatus {
 
 pub(crate) fn transaction_failure(id: TransactionId, errno: Errno) -> Failure {
     match errno {
-        Errno::STALE => crate::permissions::no_such_transaction(id),
+        Errno::STALE => no_such_transaction(id),
         errno => Failure::new(
             FailureKind::Io,
             format!("cannot read the changes of transaction {id}: {errno}"),

@@ -81,15 +81,17 @@ impl Service {
         self.abort(self.transactions.remove_all())
     }
 
-    /// Of transactions already removed from the open ones.
+    /// Of transactions already removed from the open ones. Says how many were
+    /// aborted: a commit under way may have come first.
     pub(crate) fn abort(&self, ended: Vec<OpenTransaction>) -> u64 {
+        let mut count = 0;
         for one in &ended {
-            self.store.abort(&one.transaction);
+            count += u64::from(self.store.abort(&one.transaction));
             self.views.hide(one.id());
         }
         if !ended.is_empty() {
             self.latch.set();
         }
-        ended.len() as u64
+        count
     }
 }

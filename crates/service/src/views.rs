@@ -9,6 +9,7 @@ use atomdir_fuse::{MountError, MountFlags, MountOptions, Session};
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
 use rustix::fs::Stat;
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -26,6 +27,17 @@ pub(crate) struct Views {
     name: OsString,
     filesystem: Arc<atomdir_fuse::Views>,
     mounted: Mutex<Option<Session>>,
+    /// Transactions that the present mount has shown from their begin on. Of
+    /// others, an older mount took along what was stored to mapped memory.
+    whole: Mutex<HashSet<TransactionId>>,
+}
+
+/// Whether all that a transaction's programs wrote is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrived {
+    All,
+    /// The mount was ended from outside since the transaction's begin.
+    PerhapsNotAll,
 }
 
 impl Views {
@@ -44,6 +56,7 @@ impl Views {
             filesystem: Arc::new(atomdir_fuse::Views::new(name.as_bytes())),
             name,
             mounted: Mutex::new(None),
+            whole: Mutex::default(),
         }
     }
 
@@ -75,6 +88,7 @@ impl Views {
         }
         if let Some(ended) = mounted.take() {
             end(ended);
+            self.lock_whole().clear();
         }
         *mounted = Some(self.make()?);
         Ok(mounted)
@@ -99,27 +113,35 @@ impl Views {
     pub(crate) fn show(&self, transaction: &Arc<Transaction>) -> Result<OwnedFd, Failure> {
         self.filesystem.add(transaction.clone());
         let id = TransactionId(transaction.id().0);
-        self.open(id).inspect_err(|_| self.hide(id))
+        let opened = self.serving().and_then(|mounted| {
+            self.lock_whole().insert(id);
+            self.open_in(mounted.as_ref(), id)
+        });
+        opened.inspect_err(|_| self.hide(id))
     }
 
     pub(crate) fn open(&self, id: TransactionId) -> Result<OwnedFd, Failure> {
-        let path = Path::new(&id.to_string()).join(&self.name);
         let mounted = self.serving()?;
-        let opened = mounted
-            .as_ref()
-            .map_or(Err(Errno::NOTCONN), |session| session.open_directory(&path));
-        opened.map_err(|errno| view_failure(&format!("enter the view of transaction {id}"), errno))
+        self.open_in(mounted.as_ref(), id)
+    }
+
+    fn open_in(&self, mounted: Option<&Session>, id: TransactionId) -> Result<OwnedFd, Failure> {
+        let path = Path::new(&id.to_string()).join(&self.name);
+        mounted
+            .map_or(Err(Errno::NOTCONN), |session| session.open_directory(&path))
+            .map_err(|errno| view_failure(&format!("enter the view of transaction {id}"), errno))
     }
 
     /// What programs wrote to mapped files reaches the transaction only now.
-    pub(crate) fn write_back(&self, id: TransactionId) -> Result<(), Failure> {
+    pub(crate) fn write_back(&self, id: TransactionId) -> Result<Arrived, Failure> {
         let mounted = self.lock();
-        let Some(mounted) = mounted.as_ref() else {
-            return Ok(());
+        let session = mounted.as_ref();
+        let Some(session) = session.filter(|_| self.lock_whole().contains(&id)) else {
+            return Ok(Arrived::PerhapsNotAll);
         };
-        match mounted.settle() {
-            // Nobody can write through a mount that has ended.
-            Ok(()) | Err(Errno::NOTCONN | Errno::CONNABORTED) => Ok(()),
+        match session.settle() {
+            Ok(()) => Ok(Arrived::All),
+            Err(Errno::NOTCONN | Errno::CONNABORTED) => Ok(Arrived::PerhapsNotAll),
             Err(errno) => Err(view_failure(
                 &format!("gather what was written in transaction {id}"),
                 errno,
@@ -142,6 +164,7 @@ impl Views {
 
     pub(crate) fn hide(&self, id: TransactionId) {
         self.filesystem.remove(atomdir_engine::TransactionId(id.0));
+        self.lock_whole().remove(&id);
     }
 
     pub(crate) fn unmount(&self) {
@@ -153,6 +176,10 @@ impl Views {
 
     fn lock(&self) -> MutexGuard<'_, Option<Session>> {
         self.mounted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_whole(&self) -> MutexGuard<'_, HashSet<TransactionId>> {
+        self.whole.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -11,6 +11,8 @@ pub struct Mount {
     pub point: PathBuf,
     pub file_system: String,
     pub source: PathBuf,
+    /// Of the file system's device number; a FUSE connection has it as its name.
+    pub minor: u32,
 }
 
 impl Mount {
@@ -36,11 +38,13 @@ pub fn unmount(point: &Path) {
 /// `ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [TAGS] - TYPE SOURCE OPTIONS`
 fn parse(line: &[u8]) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+    let device = String::from_utf8_lossy(fields.get(2)?);
     let separator = fields.iter().position(|field| *field == b"-")?;
     Some(Mount {
         point: unescape(fields.get(4)?),
         file_system: String::from_utf8_lossy(fields.get(separator + 1)?).into_owned(),
         source: unescape(fields.get(separator + 2)?),
+        minor: device.split_once(':')?.1.parse().ok()?,
     })
 }
 

@@ -40,11 +40,19 @@ impl Show for Begun<'_> {
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let mut connected = context.connect()?;
     let current = context.current(&connected);
-    let options = arguments.begin.options(OsString::new(), true, current);
-    let transaction = connected.connection.begin(&options)?;
-    context.output.print(&Begun {
+    let options = arguments.begin.options(OsString::new(), false, current);
+    let connection = &mut connected.connection;
+    let transaction = connection.begin(&options)?;
+    // Only now, so that none stays open if we are killed before we know of it.
+    connection.keep(transaction.id)?;
+    connection.detach(transaction.id)?;
+    let printed = context.output.print(&Begun {
         transaction: transaction.id.0,
         view: Text(transaction.view_path.as_os_str().as_bytes()),
-    })?;
+    });
+    if printed.is_err() {
+        connection.abort(transaction.id)?;
+    }
+    printed?;
     Ok(SUCCESS)
 }

@@ -181,7 +181,7 @@ fn choose(directory: &Path, random: &mut Random) -> io::Result<Option<Change>> {
         (7, _, _) if seed.is_multiple_of(2) => Change::MakeDirectory(fresh),
         (7, _, _) => Change::MakeTree {
             path: fresh,
-            files: 1 + seed % 12,
+            files: 1 + seed % 30,
         },
         (8, Some(path), _) if path != Path::new(LONG_FILE) => Change::RemoveFile(path),
         (8, _, Some(path)) => Change::RemoveTree(path),

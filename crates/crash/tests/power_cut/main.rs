@@ -8,7 +8,7 @@ mod workload;
 
 use std::path::Path;
 
-use atomdir_crash::{BlockFile, FileSystem, Image, Mounted, Recording, Span};
+use atomdir_crash::{BlockFile, FileSystem, Image, Mounted, Recording, Span, mount_shared};
 use atomdir_testing::tree::{Tree, compare};
 use atomdir_testing::{Random, Scratch, Store, User, look, pick, skip, tools_present};
 
@@ -51,18 +51,15 @@ fn cut_power_on(test: &str, file_system: FileSystem) {
     let mut random = Random::for_test(test);
     let scratch = Scratch::new(test);
     let mut tally = Tally::default();
+    let bench = Bench::new(file_system, &scratch);
     let mut round = 0;
-    while tally.images < pick(60, 1500) {
+    while tally.images < pick(60, 2400) {
         round += 1;
-        let bench = Bench {
-            file_system,
-            scratch: &scratch,
-        };
         let (recording, expected) = bench.record(&mut random);
         bench.check_images(
             &recording,
             &expected,
-            pick(60, 150),
+            pick(60, 200),
             &mut tally,
             &mut random,
         );
@@ -76,16 +73,24 @@ struct Bench<'a> {
     scratch: &'a Scratch,
 }
 
-impl Bench<'_> {
+impl<'a> Bench<'a> {
+    fn new(file_system: FileSystem, scratch: &'a Scratch) -> Self {
+        mount_shared(&scratch.join("mounts"));
+        Self {
+            file_system,
+            scratch,
+        }
+    }
+
     fn serve(&self, image: Image) -> BlockFile {
-        BlockFile::serve(image, &self.scratch.join("disk"))
+        BlockFile::serve(image, &self.scratch.join("mounts/disk"))
     }
 
     fn mount(&self, disk: &BlockFile) -> Mounted {
         Mounted::mount(
             self.file_system,
             &disk.path(),
-            &self.scratch.join("mounted"),
+            &self.scratch.join("mounts/mounted"),
         )
     }
 
@@ -110,6 +115,7 @@ impl Bench<'_> {
         store.assert_at_rest();
         drop(store);
         mounted.unmount();
+        disk.wait_until_closed();
         self.file_system.check(&disk.path());
         (recording, expected)
     }
@@ -132,11 +138,9 @@ impl Bench<'_> {
                 random.choose(&spans).clone()
             };
             let what = format!("image {number}, span {span:?}");
-            let (image, end) =
-                recording.crash_image(&span, self.file_system.sector_length(), random);
+            let (image, end) = recording.crash_image(&span, &self.file_system.superblock(), random);
             let (durable, started) = recording.commits_at(end);
             let disk = self.serve(image);
-            disk.start_recording();
             let found = self.recover(&disk, &what, &expected.trees, durable..=started);
             let recovery = disk.stop_recording();
             drop(disk);
@@ -146,8 +150,7 @@ impl Bench<'_> {
             if random.chance(8) {
                 let spans: Vec<Span> = recovery.spans();
                 let span = random.choose(&spans);
-                let (image, _) =
-                    recovery.crash_image(span, self.file_system.sector_length(), random);
+                let (image, _) = recovery.crash_image(span, &self.file_system.superblock(), random);
                 let disk = self.serve(image);
                 let what = format!("{what}, power cut again in recovery, span {span:?}");
                 self.recover(&disk, &what, &expected.trees, found..=found);
@@ -165,6 +168,7 @@ impl Bench<'_> {
         allowed: std::ops::RangeInclusive<usize>,
     ) -> usize {
         println!("{what}: one of commits {allowed:?}");
+        disk.start_recording();
         let mounted = self.mount(disk);
         let store = Store::existing(
             &mounted.point().join("base"),
@@ -183,6 +187,7 @@ impl Bench<'_> {
         store.assert_at_rest();
         drop(store);
         mounted.unmount();
+        disk.wait_until_closed();
         self.file_system.check(&disk.path());
         number
     }

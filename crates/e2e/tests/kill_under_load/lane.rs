@@ -1,0 +1,273 @@
+//! A client's own directory: every commit in it leads from one number to the
+//! next, which all of its files then tell.
+
+use std::fs;
+use std::path::Path;
+
+use atomdir_testing::exit_code::{CONFLICT, NO_SUCH};
+use atomdir_testing::{Fixture, Random};
+
+use crate::Harm;
+use crate::client::{Ended, Victim};
+
+/// Long enough to be changed in place.
+const PAGES_LENGTH: usize = 2 << 20;
+const PLACES: [usize; 2] = [4096, 1_500_000];
+const FILES: [&str; 3] = ["a", "b", "sub/c"];
+
+/// Of the base, before it becomes a store.
+pub fn preparation(lanes: usize) -> String {
+    let mut script = String::new();
+    for lane in 0..lanes {
+        script += &format!(
+            "mkdir -p lane{lane}/sub lane{lane}/dir0; cd lane{lane}
+             for file in a b sub/c dir0/in; do echo 0 > $file; done
+             head -c {PAGES_LENGTH} /dev/zero > pages; cd ..\n"
+        );
+    }
+    script
+}
+
+/// From the number in the base to the next one, said when it is done. The
+/// numbers in the file of pages end where a zero byte is.
+fn script(lane: usize) -> String {
+    let places = PLACES
+        .map(|place| format!("echo $n | dd of=pages bs=1 seek={place} conv=notrunc status=none"));
+    format!(
+        "cd lane{lane}; old=$(cat a); n=$((old + 1))
+         echo $n > new; mv new a; echo $n > b; echo $n > sub/c
+         {}
+         mkdir dir$n; mv dir$old/in dir$n/in; echo $n > dir$n/in; rmdir dir$old
+         echo $n",
+        places.join("; ")
+    )
+}
+
+#[derive(Debug)]
+pub struct Lane {
+    number: usize,
+    /// The base must tell one of these numbers.
+    certain: u64,
+    possible: u64,
+    /// The last commit that returned, if that was a lazy one.
+    returned_lazy: u64,
+    pub commits: u64,
+    pub failures: usize,
+    /// What a client said that failed though neither it nor its command was killed.
+    complaints: Vec<String>,
+    unheard_begin: bool,
+}
+
+/// What the client's end says of the commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Committed,
+    Aborted,
+    Unknown,
+}
+
+impl Lane {
+    pub fn new(number: usize) -> Self {
+        Self {
+            number,
+            certain: 0,
+            possible: 0,
+            returned_lazy: 0,
+            commits: 0,
+            failures: 0,
+            complaints: Vec::new(),
+            unheard_begin: false,
+        }
+    }
+
+    /// One transaction, by one command or by several.
+    pub fn operate(&mut self, fixture: &Fixture, victim: &Victim, random: &mut Random) {
+        let lazy = random.chance(3);
+        let durability = if lazy { "lazy" } else { "durable" };
+        if random.chance(3) {
+            self.begin_and_commit(fixture, victim, lazy, durability);
+            return;
+        }
+        let script = script(self.number);
+        let arguments = [
+            "run",
+            "--durability",
+            durability,
+            "--",
+            "/bin/sh",
+            "-ec",
+            &script,
+        ];
+        let ended = self.run(fixture, victim, &arguments);
+        // One that could not be committed is kept.
+        if let Some((_, rest)) = ended.stderr.split_once("`atomdir abort ") {
+            let id = rest.split('`').next().unwrap_or_default();
+            let abort = fixture.store.call(["abort", id]);
+            abort.expect_one_of(&[0, NO_SUCH]);
+        }
+        let outcome = match () {
+            () if ended.status.success() => Outcome::Committed,
+            () if ended.killed.before_commit => Outcome::Aborted,
+            () if ended.status.code() == Some(CONFLICT) => Outcome::Aborted,
+            () => Outcome::Unknown,
+        };
+        self.note(outcome, &ended, lazy);
+    }
+
+    /// A transaction that was begun detached, so that no client's death ends it.
+    fn begin_and_commit(
+        &mut self,
+        fixture: &Fixture,
+        victim: &Victim,
+        lazy: bool,
+        durability: &str,
+    ) {
+        let begun = self.run(fixture, victim, &["begin", "--durability", durability]);
+        let id = begun.stdout.lines().next().unwrap_or_default();
+        if !begun.status.success() {
+            // It had kept the transaction, and perhaps not yet said its id.
+            self.unheard_begin |= begun.killed.client && id.is_empty();
+            if !id.is_empty() {
+                let abort = fixture.store.call(["abort", id]);
+                abort.expect_one_of(&[0, NO_SUCH]);
+            }
+            return self.note(Outcome::Aborted, &begun, lazy);
+        }
+        let script = script(self.number);
+        let written = self.run(
+            fixture,
+            victim,
+            &["exec", id, "--", "/bin/sh", "-ec", &script],
+        );
+        if !written.status.success() {
+            // Unless the service has died, it is still there.
+            fixture
+                .store
+                .call(["abort", id])
+                .expect_one_of(&[0, NO_SUCH]);
+            return self.note(Outcome::Aborted, &written, lazy);
+        }
+        let mut committed = self.run(fixture, victim, &["commit", id]);
+        committed.stdout = written.stdout;
+        if committed.status.success() {
+            return self.note(Outcome::Committed, &committed, lazy);
+        }
+        let aborted = fixture
+            .store
+            .call(["abort", id])
+            .expect_one_of(&[0, NO_SUCH]);
+        let outcome = if aborted.code == 0 {
+            Outcome::Aborted
+        } else {
+            Outcome::Unknown
+        };
+        self.note(outcome, &committed, lazy);
+    }
+
+    /// Whether a `begin` was killed that may have left a transaction of which
+    /// nobody knows the id: the instant between keeping it and saying so.
+    pub fn take_unheard_begin(&mut self) -> bool {
+        std::mem::take(&mut self.unheard_begin)
+    }
+
+    fn run(&self, fixture: &Fixture, victim: &Victim, arguments: &[&str]) -> Ended {
+        let outputs = fixture.scratch.join(format!("clients/{}", self.number));
+        victim.run(fixture.store.command(arguments), &outputs)
+    }
+
+    fn note(&mut self, outcome: Outcome, ended: &Ended, lazy: bool) {
+        // A killed client's commit may come after the next transaction's begin.
+        let is_own_conflict = self.possible > self.certain && ended.status.code() == Some(CONFLICT);
+        let was_killed = ended.killed.client || ended.killed.command;
+        if outcome != Outcome::Committed && !was_killed && !is_own_conflict {
+            self.complaints
+                .push(format!("{}: {}", ended.status, ended.stderr));
+        }
+        match outcome {
+            Outcome::Committed => {
+                let said: u64 = ended
+                    .stdout
+                    .trim()
+                    .parse()
+                    .expect("the script says its number");
+                assert!(
+                    (self.certain + 1..=self.possible + 1).contains(&said),
+                    "{self:?} {said}"
+                );
+                self.possible = said;
+                self.commits += 1;
+                if lazy {
+                    self.returned_lazy = said;
+                } else {
+                    self.certain = said;
+                }
+            }
+            Outcome::Aborted => self.failures += 1,
+            Outcome::Unknown => {
+                self.failures += 1;
+                self.possible += 1;
+            }
+        }
+    }
+
+    /// The base after everything has come to rest.
+    pub fn verify(&mut self, base: &Path, harm: Harm) {
+        let lane = base.join(format!("lane{}", self.number));
+        let complaints = std::mem::take(&mut self.complaints);
+        assert!(
+            complaints.is_empty() || harm != Harm::default(),
+            "nobody disturbed it: {complaints:?}"
+        );
+        if !harm.service_killed {
+            self.certain = self.certain.max(self.returned_lazy);
+        }
+        let number = read_number(&lane.join("a"));
+        assert!(
+            (self.certain..=self.possible).contains(&number),
+            "{number} in the base: {self:?}, {harm:?}"
+        );
+        for file in FILES {
+            assert_eq!(read_number(&lane.join(file)), number, "{file} of {self:?}");
+        }
+        let pages = fs::read(lane.join("pages")).expect("read");
+        assert_eq!(pages.len(), PAGES_LENGTH);
+        for place in PLACES {
+            let text: Vec<u8> = pages[place..]
+                .iter()
+                .copied()
+                .take_while(|byte| *byte != 0)
+                .collect();
+            let text = String::from_utf8(text).expect("numbers only");
+            let found = if text.is_empty() {
+                0
+            } else {
+                text.trim().parse().expect("a number")
+            };
+            assert_eq!(found, number, "at {place} of {self:?}");
+        }
+        assert_eq!(
+            names(&lane),
+            ["a", "b", &format!("dir{number}"), "pages", "sub"]
+        );
+        assert_eq!(names(&lane.join(format!("dir{number}"))), ["in"]);
+        assert_eq!(names(&lane.join("sub")), ["c"]);
+        (self.certain, self.possible, self.returned_lazy) = (number, number, number);
+    }
+}
+
+fn read_number(path: &Path) -> u64 {
+    let text =
+        fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    text.trim()
+        .parse()
+        .unwrap_or_else(|_| panic!("{} says {text:?}", path.display()))
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).expect("listed").flatten();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.file_name().into_string().expect("names are text"))
+        .collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,174 @@
+//! What must not grow, and what must go.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use atomdir_testing::Fixture;
+use rustix::process::Pid;
+
+use crate::Harm;
+
+/// Of a service at rest: its own descriptors, and files it keeps open for a
+/// while for others to come.
+const DESCRIPTORS_MAX: usize = 96;
+/// A reader that meets a commit may open what has just lost its name.
+const DELETED_FILES_MAX: usize = 6;
+const RESIDENT_BYTES_MAX: u64 = 96 << 20;
+const THREADS_MAX: usize = 32;
+
+#[derive(Debug)]
+pub struct Leaks<'a> {
+    fixture: &'a Fixture,
+    service: Option<Pid>,
+    mount_points: BTreeSet<PathBuf>,
+    descriptors_max: usize,
+    resident_bytes_max: u64,
+    threads_max: usize,
+}
+
+impl<'a> Leaks<'a> {
+    pub fn new(fixture: &'a Fixture) -> Self {
+        Self {
+            fixture,
+            service: None,
+            mount_points: BTreeSet::new(),
+            descriptors_max: 0,
+            resident_bytes_max: 0,
+            threads_max: 0,
+        }
+    }
+
+    /// Waits until what was killed has let go: no command still runs, no
+    /// transaction is open.
+    pub fn assert_quiet(&mut self, harm: Harm) {
+        self.fixture.store.call(["recover"]).expect(0);
+        // Lazy commits reach the base.
+        self.fixture.store.call(["sync"]).expect(0);
+        let mut looks = 0;
+        loop {
+            let processes = self.processes();
+            let open = self.fixture.store.call(["list"]).expect(0).text();
+            if processes.is_empty() && open.trim().is_empty() {
+                break;
+            }
+            looks += 1;
+            assert!(
+                looks < 2000,
+                "left over after {harm:?}: {processes:?}; open: {open}"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let services = self.fixture.store.service_processes();
+        assert_eq!(services.len(), 1, "one service: {services:?}");
+        if !harm.service_killed
+            && let Some(before) = self.service
+        {
+            assert_eq!(services[0], before, "the service outlives its clients");
+        }
+        self.service = Some(services[0]);
+    }
+
+    /// Of the service while nobody uses it.
+    pub fn assert_bounded(&mut self) {
+        let mounts = self.fixture.store.mounts();
+        assert!(mounts.len() <= 1, "one mount at most: {mounts:?}");
+        self.mount_points
+            .extend(mounts.into_iter().map(|mount| mount.point));
+        let Some(service) = self.service else { return };
+        let process = PathBuf::from(format!("/proc/{}", service.as_raw_nonzero()));
+        let count = |name: &str| fs::read_dir(process.join(name)).expect("listed").count();
+        let statm = fs::read_to_string(process.join("statm")).expect("read");
+        let pages: u64 = statm
+            .split(' ')
+            .nth(1)
+            .expect("resident")
+            .parse()
+            .expect("a number");
+        let (descriptors, threads, resident) = (
+            count("fd"),
+            count("task"),
+            pages * rustix::param::page_size() as u64,
+        );
+        self.descriptors_max = self.descriptors_max.max(descriptors);
+        self.resident_bytes_max = self.resident_bytes_max.max(resident);
+        self.threads_max = self.threads_max.max(threads);
+        assert!(
+            descriptors <= DESCRIPTORS_MAX,
+            "{descriptors} descriptors: {self:?}"
+        );
+        let deleted = deleted_files(&process);
+        assert!(
+            deleted <= DELETED_FILES_MAX,
+            "{deleted} open files without a name"
+        );
+        assert!(threads <= THREADS_MAX, "{threads} threads: {self:?}");
+        assert!(resident <= RESIDENT_BYTES_MAX, "{resident} bytes: {self:?}");
+    }
+
+    /// Stops the service: it takes all it had with it.
+    pub fn assert_nothing_left(&mut self) {
+        self.fixture.store.assert_at_rest();
+        self.service = None;
+        for point in &self.mount_points {
+            assert!(!point.exists(), "left over: {}", point.display());
+        }
+        let root = names(self.fixture.scratch.path());
+        let expected = ["base", "clients", "connections", "home-root"];
+        assert_eq!(root, BTreeSet::from(expected.map(str::to_owned)));
+        let home = names(self.fixture.store.user().home());
+        assert_eq!(
+            home,
+            BTreeSet::from(["run".to_owned()]),
+            "in the home directory"
+        );
+    }
+
+    /// Those that name this test's directory or work in it, but the service's.
+    fn processes(&self) -> Vec<String> {
+        let scratch = self.fixture.scratch.path();
+        let own = std::process::id();
+        let services = self.fixture.store.service_processes();
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").expect("readable").flatten() {
+            let Some(number): Option<i32> = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+            else {
+                continue;
+            };
+            let is_service = services
+                .iter()
+                .any(|service| service.as_raw_nonzero().get() == number);
+            if is_service || number as u32 == own {
+                continue;
+            }
+            let read = |name: &str| fs::read(entry.path().join(name)).unwrap_or_default();
+            let said = [read("cmdline"), read("environ")].concat();
+            let text = String::from_utf8_lossy(&said);
+            let comm = String::from_utf8_lossy(&read("comm")).trim_end().to_owned();
+            if text.contains(&*scratch.to_string_lossy()) && comm != "atomdir-settle" {
+                found.push(format!("{number} {comm}"));
+            }
+        }
+        found
+    }
+}
+
+/// What a process holds open that no name leads to.
+fn deleted_files(process: &Path) -> usize {
+    let open = fs::read_dir(process.join("fd")).expect("listed").flatten();
+    open.filter_map(|entry| fs::read_link(entry.path()).ok())
+        .filter(|path| path.as_os_str().as_bytes().ends_with(b" (deleted)"))
+        .count()
+}
+
+fn names(directory: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(directory).expect("listed").flatten();
+    entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
