@@ -261,3 +261,110 @@ impl EntriesRead {
 fn serial_of(base: Option<&Arc<Base>>) -> Option<u64> {
     base.map(|base| base.serial)
 }
+
+#[cfg(test)]
+mod tests {
+    use atomdir_disk::Identity;
+
+    use super::*;
+    use crate::base::Place;
+
+    fn base(serial: u64, kind: Kind) -> Arc<Base> {
+        let identity = Identity {
+            inode: serial,
+            birth: 0,
+        };
+        Base::new(serial, kind, identity, Place::Root)
+    }
+
+    fn name(text: &str) -> Name {
+        Name::new(text.as_bytes()).unwrap()
+    }
+
+    fn runs(reads: &ReadSet) -> Vec<(u64, u64)> {
+        reads.iter().flat_map(|one| one.pages.iter()).collect()
+    }
+
+    #[test]
+    fn pages_stay_apart_until_there_are_too_many_runs() {
+        let file = base(1, Kind::File);
+        let mut reads = ReadSet::default();
+        for (start, end) in [(4, 6), (10, 11), (6, 8), (5, 5)] {
+            reads.contents(&file, start, end, false);
+        }
+        assert_eq!(runs(&reads), [(4, 8), (10, 11)]);
+        for page in 0..2 * RUNS_MAX as u64 {
+            reads.contents(&file, 100 + 2 * page, 101 + 2 * page, false);
+        }
+        assert!(runs(&reads).len() <= RUNS_MAX);
+        for page in 0..2 * RUNS_MAX as u64 {
+            let page = 100 + 2 * page;
+            assert!(
+                runs(&reads)
+                    .iter()
+                    .any(|run| (run.0..run.1).contains(&page))
+            );
+        }
+    }
+
+    #[test]
+    fn merging_loses_no_read() {
+        let (file, directory, found) = (
+            base(1, Kind::File),
+            base(2, Kind::Directory),
+            base(3, Kind::File),
+        );
+        let mut reads = ReadSet::default();
+        reads.contents(&file, 0, 1, false);
+        reads.name(&directory, &name("there"), Some(&found));
+        let mut other = ReadSet::default();
+        other.contents(&file, 5, 6, true);
+        other.name(&directory, &name("missing"), None);
+        reads.merge(other);
+        assert_eq!(runs(&reads), [(0, 1), (5, 6)]);
+        let entries = |reads: &ReadSet| match &reads.objects[&2].entries {
+            EntriesRead::Names(names) => names.len(),
+            EntriesRead::Listed(_) => usize::MAX,
+            _ => 0,
+        };
+        assert!(reads.objects[&1].length);
+        assert_eq!(entries(&reads), 2);
+        let mut listed = ReadSet::default();
+        listed.listing(&directory, &[(name("there"), 3, Kind::File)]);
+        listed.attributes(&file, None);
+        reads.merge(listed);
+        assert_eq!(entries(&reads), usize::MAX);
+        assert!(reads.has_attributes(&file) && runs(&reads).is_empty());
+    }
+
+    /// An outside writer came between: no state of the base explains both.
+    #[test]
+    fn answers_that_differ_are_torn() {
+        let (directory, found, other) = (
+            base(1, Kind::Directory),
+            base(2, Kind::File),
+            base(3, Kind::File),
+        );
+        let is_torn = |reads: &ReadSet| {
+            let mut all = reads.iter();
+            all.any(|one| matches!(one.entries, EntriesRead::Torn))
+        };
+        let listing = |inode| vec![(name("a"), inode, Kind::File)];
+        let mut names = ReadSet::default();
+        names.name(&directory, &name("a"), Some(&found));
+        names.name(&directory, &name("a"), Some(&found));
+        assert!(!is_torn(&names));
+        names.name(&directory, &name("a"), Some(&other));
+        assert!(is_torn(&names));
+        let mut listings = ReadSet::default();
+        listings.listing(&directory, &listing(2));
+        listings.listing(&directory, &listing(2));
+        assert!(!is_torn(&listings));
+        listings.listing(&directory, &listing(3));
+        assert!(is_torn(&listings));
+        let mut both = ReadSet::default();
+        both.name(&directory, &name("a"), None);
+        both.listing(&directory, &listing(2));
+        assert!(is_torn(&both));
+    }
+}
