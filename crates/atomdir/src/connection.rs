@@ -11,7 +11,7 @@ use atomdir_protocol::{
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// How often a service may end just when a client comes before that is odd.
@@ -69,6 +69,11 @@ impl Connection {
             start(&store.root, program, arguments)?;
             starts += 1;
         }
+    }
+
+    /// For poll(2) only: hangs up when the service ends.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// Whether [`open`](Connection::open) had to start the service.

@@ -33,7 +33,7 @@ pub use atomdir_protocol::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitSummary, Committed, Conflict, Conflicts,
     Durability, ExitCode, Failure, FailureKind, Isolation, Kind, LockMode, LockScope, LockStatus,
     Progress, RecoveryReport, Sequence, ServiceStatus, SnapshotObject, StopReport, Timestamp,
-    TransactionId, TransactionStatus,
+    TransactionId, TransactionStatus, View,
 };
 pub use connection::Connection;
 pub use current::Current;

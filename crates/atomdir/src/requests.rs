@@ -5,7 +5,7 @@ use crate::{CommitError, RequestError};
 use atomdir_protocol::{
     Answer, BeginRequest, ChangeLine, CheckReport, CommitSummary, Committed, Conflicts, Durability,
     FailureKind, Isolation, Progress, Request, Sequence, ServiceStatus, SnapshotObject, StopReport,
-    TransactionId, TransactionStatus,
+    TransactionId, TransactionStatus, View,
 };
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -30,6 +30,7 @@ pub struct BeginOptions {
     /// transaction at a time can be: another is refused with
     /// [`FailureKind::Busy`].
     pub outer: Option<TransactionId>,
+    pub view: View,
 }
 
 /// What a commit does about others who hold the transaction, and about a
@@ -56,6 +57,8 @@ pub struct Transaction {
     pub view_path: PathBuf,
     /// The view's root directory, opened with `O_PATH`.
     pub root: OwnedFd,
+    /// Of a native view: where overlayfs's directories `upper` and `work` are.
+    pub layers: Option<PathBuf>,
     pub(crate) inner_socket: Option<PathBuf>,
 }
 
@@ -90,6 +93,7 @@ impl Connection {
             label,
             detached: options.detached,
             outer: options.outer,
+            view: options.view,
         }))
     }
 
@@ -138,6 +142,12 @@ impl Connection {
             transaction,
             savepoint,
         })
+    }
+
+    /// The transaction's view was native, and no program can change anything in
+    /// it any more: from now on it is exact.
+    pub fn take_over(&mut self, transaction: TransactionId) -> Result<Transaction, RequestError> {
+        self.view(&Request::TakeOver { transaction })
     }
 
     /// Lets a transaction outlive its holders, of whom this connection is none
@@ -326,6 +336,7 @@ impl Connection {
                 id: begun.transaction,
                 view_path: path(begun.view_path),
                 root,
+                layers: begun.layers.map(path),
                 inner_socket: begun.inner_socket.map(path),
             }),
             _ => Err(self.unexpected()),

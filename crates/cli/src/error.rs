@@ -39,6 +39,8 @@ pub enum Error {
         transaction: TransactionId,
         source: CommitError,
     },
+    #[error("there can be no native view: {reason}")]
+    NoNativeView { reason: String },
     #[error(transparent)]
     Enter(#[from] EnterError),
     #[error("cannot read {} in the view: {errno}", quoted(path))]
@@ -108,6 +110,10 @@ impl Error {
                 transaction,
                 source,
             } => explain_commit(*transaction, source),
+            Error::NoNativeView { .. } => (
+                ExitCode::Configuration.code(),
+                Some("`--view exact` works everywhere".to_owned()),
+            ),
             Error::Enter(error) => explain_enter(error),
             Error::View { errno, .. } => (of_errno(*errno), None),
             Error::Unsound { .. } => (
@@ -164,7 +170,9 @@ fn explain_enter(error: &EnterError) -> (u8, Option<String>) {
         // As a shell has it.
         EnterError::NoSuchProgram { .. } => (127, None),
         EnterError::NotExecutable { .. } => (126, None),
-        EnterError::Start { .. } | EnterError::Wait(_) => (ExitCode::Internal.code(), None),
+        EnterError::Start { .. } | EnterError::Wait(_) | EnterError::LeftBehind(_) => {
+            (ExitCode::Internal.code(), None)
+        }
         EnterError::SetUp { failure, .. } => match (failure.step, failure.errno) {
             (Step::Bind, Errno::ACCESS | Errno::PERM) => (
                 ExitCode::NotPermitted.code(),

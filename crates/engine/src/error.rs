@@ -50,6 +50,10 @@ pub enum BeginError {
     Ended,
     #[error("transaction {nested} is nested in it already; one at a time can be")]
     Nested { nested: TransactionId },
+    #[error("the outer transaction has a native view, in which none can be nested")]
+    Native,
+    #[error("cannot set the outer transaction's staged files apart: {0}")]
+    Staging(Errno),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -63,6 +67,10 @@ pub enum SavepointError {
     Nested { nested: TransactionId },
     #[error("it has no savepoint of that name")]
     NoSuchSavepoint,
+    #[error("it has a native view, which has no savepoints")]
+    Native,
+    #[error("cannot set its staged files apart: {0}")]
+    Staging(Errno),
 }
 
 #[derive(Debug, Clone, thiserror::Error)]

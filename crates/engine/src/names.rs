@@ -14,6 +14,11 @@ pub(crate) const CLOCK: &str = "clock";
 pub(crate) const RESERVE: &str = "reserve";
 pub(crate) const STAGE: &str = "stage";
 pub(crate) const LIMBO: &str = "limbo";
+/// In a transaction's staging directory: the layer that an overlay writes to,
+/// and the directory it works in.
+pub(crate) const UPPER: &str = "upper";
+pub(crate) const WORK: &str = "work";
+pub(crate) const WORK_INDEX: &str = "index";
 /// In `stage`, for a moment: a stand-in for what is to be tried.
 pub(crate) const REHEARSAL: &str = "rehearsal";
 

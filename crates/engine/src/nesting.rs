@@ -39,6 +39,10 @@ impl<D: Disk> Store<D> {
         if let Some(nested) = view.nested() {
             return Err(BeginError::Nested { nested });
         }
+        if view.lower {
+            return Err(BeginError::Native);
+        }
+        view.unplace_staged().map_err(BeginError::Staging)?;
         let mut open = lock(&self.0.open);
         let id = open.new_id();
         let view = view.begin_nested(id);
@@ -121,6 +125,7 @@ impl<D: Disk> Transaction<D> {
     /// forgotten.
     pub fn set_savepoint(&self, name: &[u8]) -> Result<(), SavepointError> {
         self.with_savepoints(|view| {
+            view.unplace_staged().map_err(SavepointError::Staging)?;
             view.set_savepoint(name);
             Ok(())
         })
@@ -146,6 +151,7 @@ impl<D: Disk> Transaction<D> {
         let view = guard.as_mut().ok_or(SavepointError::Ended)?;
         match view.nested() {
             Some(nested) => Err(SavepointError::Nested { nested }),
+            None if view.lower => Err(SavepointError::Native),
             None => act(view),
         }
     }

@@ -1,12 +1,15 @@
 //! A transaction: its identity, and its view behind a lock.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use atomdir_disk::{Disk, Errno, FileSystemStatus, Kind, RenameMode, Result, Timestamp};
 use atomdir_format::record::SummaryLine;
 
 use crate::core::Core;
 use crate::ids::{NodeId, Sequence, TransactionId};
+use crate::names;
 use crate::options::{BeginOptions, Conflicts, Durability, Isolation};
 use crate::read_set::ReadSet;
 use crate::snapshot::Snapshot;
@@ -26,6 +29,8 @@ pub struct Transaction<D: Disk> {
     /// The begin on the file system's own clock, for finding outside writers.
     pub(crate) began_change_time: Timestamp,
     /// `None` once the transaction has ended.
+    /// Its view is the lower layer of an overlay.
+    lower: AtomicBool,
     pub(crate) view: ViewSlot<D>,
 }
 
@@ -69,6 +74,7 @@ impl<D: Disk> Transaction<D> {
             outer: None,
             at,
             began_change_time,
+            lower: AtomicBool::new(false),
             view,
         }
     }
@@ -86,6 +92,7 @@ impl<D: Disk> Transaction<D> {
             outer: Some(outer.clone()),
             at: outer.at,
             began_change_time: outer.began_change_time,
+            lower: AtomicBool::new(false),
             view: ViewSlot::new(view),
         }
     }
@@ -159,7 +166,49 @@ impl<D: Disk> Transaction<D> {
 
     /// What a commit would land, sorted by path.
     pub fn changes(&self) -> Result<Vec<SummaryLine>> {
-        self.wait_with(|view| view.changes())
+        let began = self.began_change_time;
+        self.wait_with(|view| {
+            if view.lower {
+                return view.look_at_upper(began)?.changes();
+            }
+            view.changes()
+        })
+    }
+
+    /// Makes the view the lower layer of an overlay, which nothing changes
+    /// until [`take_over_upper`](Transaction::take_over_upper).
+    pub fn become_lower(&self) -> Result<()> {
+        self.wait_with(|view| {
+            view.prepare_upper()?;
+            view.lower = true;
+            self.lower.store(true, Ordering::Release);
+            Ok(())
+        })
+    }
+
+    /// Below the control directory: where the directories `upper` and `work` of
+    /// its overlay are. `None`: it has none.
+    pub fn layers(&self) -> Option<PathBuf> {
+        let stage = Path::new(names::STAGE).join(self.id.to_string());
+        self.is_lower().then_some(stage)
+    }
+
+    /// Whether its changes are in an upper layer.
+    pub fn is_lower(&self) -> bool {
+        self.lower.load(Ordering::Acquire)
+    }
+
+    /// Makes an upper layer's changes the view's own. The overlay must have
+    /// ended, or be read-only for ever. An error, but for one that says that
+    /// the transaction has ended, leaves everything as it was, or the
+    /// transaction of no use but to be aborted.
+    pub fn take_over_upper(&self) -> Result<()> {
+        let began = self.began_change_time;
+        self.wait_with(|view| {
+            *view = view.take_over_upper(began)?;
+            self.lower.store(false, Ordering::Release);
+            Ok(())
+        })
     }
 
     /// The node at a path of the view, its lookup count unchanged.

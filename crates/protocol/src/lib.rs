@@ -23,7 +23,7 @@ pub use records::{
     Begun, Change, ChangeLine, ChangedBy, CheckReport, CommitSummary, Committed, Conflict,
     Conflicts, Durability, Isolation, Kind, LockMode, LockScope, LockStatus, Progress,
     RecoveryReport, Sequence, ServiceStatus, SnapshotObject, StopReport, Timestamp, TransactionId,
-    TransactionStatus,
+    TransactionStatus, View,
 };
 
 /// Of the messages, not of the program.

@@ -1,7 +1,7 @@
 use crate::{
     Begun, ChangeLine, CheckReport, CommitSummary, Committed, Conflict, Conflicts, Durability,
     Failure, Isolation, LockMode, LockScope, Progress, Sequence, ServiceStatus, SnapshotObject,
-    StopReport, TransactionId, TransactionStatus,
+    StopReport, TransactionId, TransactionStatus, View,
 };
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +17,11 @@ pub enum Request {
     },
     /// Gives back the hold of this connection.
     Detach {
+        transaction: TransactionId,
+    },
+    /// The programs in a transaction's native view have ended: from now on
+    /// its view is exact.
+    TakeOver {
         transaction: TransactionId,
     },
     /// Lets a transaction outlive its holders, of whom this connection is none
@@ -98,6 +103,7 @@ pub struct BeginRequest {
     pub detached: bool,
     /// Nested in this transaction, whose isolation and durability it shares.
     pub outer: Option<TransactionId>,
+    pub view: View,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -74,6 +74,16 @@ pub struct LockStatus {
     pub granted: bool,
 }
 
+/// How a transaction's programs see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum View {
+    /// In a file system of the service's.
+    #[default]
+    Exact,
+    /// In an overlay that the client mounts over the snapshot.
+    Native,
+}
+
 /// Since 1970, of the real-time clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Timestamp {
@@ -154,8 +164,11 @@ pub enum ChangedBy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begun {
     pub transaction: TransactionId,
-    /// The view's root directory: an absolute path.
+    /// The view's root directory: an absolute path. Of a native view: the
+    /// snapshot beneath it.
     pub view_path: Vec<u8>,
+    /// Of a native view: where its directories `upper` and `work` are.
+    pub layers: Option<Vec<u8>>,
     /// Where the service listens for those who cannot see the control
     /// directory, as they are in a view. `None`: nowhere.
     pub inner_socket: Option<Vec<u8>>,
@@ -191,6 +204,7 @@ pub struct TransactionStatus {
     pub met: Vec<Conflict>,
     /// Lives until it is committed or aborted, not only as long as a connection.
     pub detached: bool,
+    pub view: View,
     pub view_path: Vec<u8>,
     /// The transaction it is nested in.
     pub outer: Option<TransactionId>,

@@ -25,6 +25,7 @@ fn requests() -> Vec<Request> {
             label: b"make \xff install".to_vec(),
             detached: true,
             outer: Some(transaction),
+            view: View::Native,
         }),
         Request::Attach {
             transaction,
@@ -138,6 +139,7 @@ fn replies() -> Vec<Reply> {
         Reply::Done(Answer::Begun(Begun {
             transaction: TRANSACTION,
             view_path: b"/run/atomdir/1/site".to_vec(),
+            layers: Some(b"/srv/site/.atomdir/stage/7".to_vec()),
             inner_socket: Some(b"/run/atomdir/1.socket".to_vec()),
         })),
         Reply::Done(Answer::Committed(Committed {

@@ -148,6 +148,13 @@ pub(crate) fn store_failure(error: &engine::StoreError) -> Failure {
 pub(crate) fn begin_failure(error: &engine::BeginError) -> Failure {
     match error {
         engine::BeginError::Store(error) => store_failure(error),
+        engine::BeginError::Native => native_failure(error),
         _ => Failure::new(FailureKind::Internal, error.to_string()),
     }
+}
+
+/// What a native view cannot do.
+pub(crate) fn native_failure(error: &impl std::fmt::Display) -> Failure {
+    Failure::new(FailureKind::NoViews, error.to_string())
+        .with_hint("begin the outermost with `run --view exact`")
 }

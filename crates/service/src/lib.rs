@@ -27,6 +27,7 @@ mod socket;
 mod start_lock;
 mod store;
 mod transactions;
+mod view_mount;
 mod views;
 
 pub use error::ServiceError;

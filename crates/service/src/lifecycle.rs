@@ -135,6 +135,7 @@ impl Running {
             path: path.clone(),
             views,
             inner_socket: inner.as_ref().map(InnerSocket::path),
+            control: directories.location.control.clone(),
             transactions: Transactions::default(),
             connections: Arc::new(Connections::new(latch.clone())),
             maintenance,

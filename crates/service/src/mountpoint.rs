@@ -35,6 +35,13 @@ pub(crate) fn choose(user: u32, control: &Stat) -> PathBuf {
     parent(user).join(format!("{:x}-{:x}", control.st_dev, control.st_ino))
 }
 
+/// Beside it, the place for the snapshots beneath native views.
+pub(crate) fn lower(place: &Path) -> PathBuf {
+    let mut name = place.file_name().unwrap_or_default().to_owned();
+    name.push("-lower");
+    place.with_file_name(name)
+}
+
 /// Makes the place, with nothing mounted on it. It stays at least as long as
 /// what is returned.
 pub(crate) fn prepare(place: &Path, user: u32) -> Result<OwnedFd, MountpointError> {

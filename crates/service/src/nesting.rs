@@ -17,7 +17,7 @@ pub(crate) fn begin(
 ) -> Result<Arc<Transaction>, Unanswered> {
     let one = service.transactions.find(outer, &connection.peer)?;
     // It sees what was written to mapped files, too.
-    service.views.write_back(outer)?;
+    service.views.write_back(&one.transaction)?;
     let options = BeginOptions {
         owner: one.transaction.owner(),
         ..options
@@ -51,7 +51,7 @@ pub(crate) fn set_savepoint(
         return Err(Failure::new(FailureKind::BadRequest, message).into());
     }
     let one = service.transactions.find(id, &connection.peer)?;
-    service.views.write_back(id)?;
+    service.views.write_back(&one.transaction)?;
     let set = one.transaction.set_savepoint(name);
     set.map_err(|error| savepoint_failure(id, name, error))?;
     Ok(Answer::Nothing)
@@ -65,7 +65,7 @@ pub(crate) fn roll_back(
 ) -> Result<Answer, Unanswered> {
     let one = service.transactions.find(id, &connection.peer)?;
     // Nothing written before may arrive after.
-    service.views.write_back(id)?;
+    service.views.write_back(&one.transaction)?;
     let outdated = one.transaction.roll_back(name);
     let outdated = outdated.map_err(|error| savepoint_failure(id, name, error))?;
     service.views.forget(id, &outdated);
@@ -85,6 +85,7 @@ fn savepoint_failure(id: TransactionId, name: &[u8], error: SavepointError) -> F
             Failure::new(FailureKind::NoSuchSavepoint, message)
                 .with_hint(format!("`atomdir status {id}` shows those there are"))
         }
+        SavepointError::Native => convert::native_failure(&error),
         error => Failure::new(FailureKind::Internal, error.to_string()),
     }
 }

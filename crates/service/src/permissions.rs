@@ -63,6 +63,17 @@ impl Peer {
         let hint = format!("run it as that user, for example with `sudo -u '#{service_user}'`");
         Err(Failure::new(FailureKind::NotPermitted, message).with_hint(hint))
     }
+
+    /// Who mounts a native view reaches into the control directory.
+    pub(crate) fn require_native(&self) -> Result<(), Failure> {
+        let service_user = geteuid().as_raw();
+        if service_user == self.user {
+            return Ok(());
+        }
+        let message =
+            format!("only user {service_user}, who owns the store, can have native views");
+        Err(Failure::new(FailureKind::NoViews, message).with_hint("`--view exact` works for all"))
+    }
 }
 
 /// The same whether it never was, has ended or is another user's: ids are

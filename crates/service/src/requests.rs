@@ -11,11 +11,12 @@ use atomdir_engine::{BeginOptions, CommitError, StoreError};
 use atomdir_protocol::{
     Answer, BeginRequest, Begun, CheckReport, Committed, Conflict, Failure, FailureKind,
     LABEL_LENGTH_MAX, Progress, Reply, Request, Sequence, ServiceStatus, TransactionId,
-    TransactionStatus,
+    TransactionStatus, View,
 };
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::Arc;
 
 pub(crate) enum Outcome {
     Last(Reply),
@@ -38,6 +39,7 @@ pub(crate) fn handle(
             return attach(service, connection, transaction, hold);
         }
         Request::Detach { transaction } => sharing::detach(service, connection, transaction)?,
+        Request::TakeOver { transaction } => return take_over(service, connection, transaction),
         Request::Stop => return stop(service, connection),
         Request::Keep { transaction } => {
             service.transactions.find(transaction, &connection.peer)?;
@@ -114,6 +116,9 @@ fn begin_transaction(
         return Err(Failure::new(FailureKind::BadRequest, message).into());
     }
     peer.require_views()?;
+    if begin.view == View::Native {
+        peer.require_native()?;
+    }
     service.transactions.check_room(peer.user)?;
     // Without views a transaction would be of no use.
     service.views.mount()?;
@@ -135,16 +140,50 @@ fn begin_transaction(
         }
     };
     let id = TransactionId(transaction.id().0);
-    let shown = service.views.show(&transaction);
+    let shown = show_view(service, &transaction, begin.view);
     let root = shown.inspect_err(|_| {
         service.store.abort(&transaction);
     })?;
+    let answer = view(service, &transaction, root);
     connection.first_begun.get_or_insert(id);
     service.transactions.add(transaction, begin.detached);
     if !begin.detached {
         sharing::hold(service, connection, id);
     }
-    Ok(view(service, id, root))
+    Ok(answer)
+}
+
+fn show_view(
+    service: &Service,
+    transaction: &Arc<Transaction>,
+    view: View,
+) -> std::result::Result<OwnedFd, Failure> {
+    if view == View::Native {
+        transaction.become_lower().map_err(|errno| {
+            let message = format!("cannot make the directories of a native view: {errno}");
+            Failure::new(FailureKind::Io, message)
+        })?;
+    }
+    service.views.show(transaction)
+}
+
+/// A native view's programs have ended: what they did is read from its upper
+/// layer, and shows from now on in an exact view.
+fn take_over(service: &Service, connection: &Connection, id: TransactionId) -> Result<Outcome> {
+    let one = service.transactions.find(id, &connection.peer)?;
+    if one.transaction.is_lower() {
+        service.views.hide(id);
+        let taken = one.transaction.take_over_upper();
+        taken.map_err(|errno| match errno {
+            Errno::STALE if !one.transaction.is_open() => no_such_transaction(id),
+            errno => {
+                let message = format!("cannot read what was changed in transaction {id}: {errno}");
+                Failure::new(FailureKind::Io, message)
+            }
+        })?;
+    }
+    let root = service.views.show(&one.transaction)?;
+    Ok(view(service, &one.transaction, root))
 }
 
 fn attach(
@@ -153,19 +192,34 @@ fn attach(
     id: TransactionId,
     hold: bool,
 ) -> Result<Outcome> {
-    service.transactions.find(id, &connection.peer)?;
+    let one = service.transactions.find(id, &connection.peer)?;
     connection.peer.require_views()?;
-    let root = service.views.open(id)?;
+    require_exact(&one)?;
+    let root = service.views.open(&one.transaction)?;
     if hold {
         sharing::hold(service, connection, id);
     }
-    Ok(view(service, id, root))
+    Ok(view(service, &one.transaction, root))
 }
 
-fn view(service: &Service, id: TransactionId, root: OwnedFd) -> Outcome {
+/// While its programs run, only they can reach a native view.
+fn require_exact(one: &OpenTransaction) -> std::result::Result<(), Failure> {
+    if !one.transaction.is_lower() {
+        return Ok(());
+    }
+    let id = one.id();
+    let message = format!("transaction {id} has a native view, and its command still runs");
+    Err(Failure::new(FailureKind::Busy, message)
+        .with_hint("a transaction that others shall use needs `run --view exact`"))
+}
+
+fn view(service: &Service, transaction: &Transaction, root: OwnedFd) -> Outcome {
     let begun = Begun {
-        transaction: id,
-        view_path: service.views.path(id).into_os_string().into_vec(),
+        transaction: TransactionId(transaction.id().0),
+        view_path: service.views.path(transaction).into_os_string().into_vec(),
+        layers: transaction
+            .layers()
+            .map(|below| service.control.join(below).into_os_string().into_vec()),
         inner_socket: service.inner_socket.clone(),
     };
     Outcome::LastWith(Reply::Done(Answer::Begun(begun)), root)
@@ -178,12 +232,13 @@ fn commit(
     force: bool,
 ) -> Result<Answer> {
     let one = service.transactions.find(id, &connection.peer)?;
+    require_exact(&one)?;
     if force {
         service.abort(service.transactions.remove_nested(id));
     } else {
         sharing::refuse_while_others_hold(&one, connection)?;
     }
-    if service.views.write_back(id)? == Arrived::PerhapsNotAll {
+    if service.views.write_back(&one.transaction)? == Arrived::PerhapsNotAll {
         return Err(incomplete_failure(id).into());
     }
     // A client that does not listen is found out when the answer is sent.
@@ -276,7 +331,7 @@ fn conflict_failure(id: TransactionId, count: usize) -> Failure {
 fn changes(service: &Service, connection: &Connection, id: TransactionId) -> Result<Answer> {
     let one = service.transactions.find(id, &connection.peer)?;
     // What is shown is what a commit would find, or all that is left.
-    service.views.write_back(id)?;
+    service.views.write_back(&one.transaction)?;
     let lines = one
         .transaction
         .changes()
@@ -378,7 +433,12 @@ fn transaction_status(service: &Service, one: &OpenTransaction) -> TransactionSt
         locks: locks::status(service, &one.transaction),
         met: met(&one.transaction),
         detached: one.detached,
-        view_path: service.views.path(one.id()).into_os_string().into_vec(),
+        view: if transaction.is_lower() {
+            View::Native
+        } else {
+            View::Exact
+        },
+        view_path: service.views.path(transaction).into_os_string().into_vec(),
         outer: one.outer(),
         nested: transaction.nested_in_it().map(|id| TransactionId(id.0)),
         holders: one.holders.values().copied().collect(),

@@ -1,200 +1,105 @@
-//! The mount in which open transactions appear, each as a directory. It is
-//! made for the first transaction: all else works also where nothing can be
-//! mounted.
+//! The views of open transactions: exact ones, which are file systems of
+//! ours, and the snapshots that lie beneath native ones. Each kind has a mount,
+//! as the second is read-only, and the kernel may then keep access times.
 
 use crate::mountpoint;
 use crate::transactions::Transaction;
+pub(crate) use crate::view_mount::Arrived;
+use crate::view_mount::ViewMount;
 use atomdir_engine::Outdated;
-use atomdir_fuse::{MountError, MountFlags, MountOptions, Session};
-use atomdir_protocol::{Failure, FailureKind, TransactionId};
+use atomdir_fuse::MountFlags;
+use atomdir_protocol::{Failure, TransactionId};
 use rustix::fs::Stat;
-use rustix::io::Errno;
-use std::collections::HashSet;
-use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// The store `/` has no name of its own.
 const UNNAMED: &str = "root";
 
 pub(crate) struct Views {
-    user: u32,
-    place: PathBuf,
-    store: PathBuf,
-    /// What the store's root is called, and so each view's.
-    name: OsString,
-    filesystem: Arc<atomdir_fuse::Views>,
-    mounted: Mutex<Option<Session>>,
-    /// Transactions that the present mount has shown from their begin on. Of
-    /// others, an older mount took along what was stored to mapped memory.
-    whole: Mutex<HashSet<TransactionId>>,
-}
-
-/// Whether all that a transaction's programs wrote is in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Arrived {
-    All,
-    /// The mount was ended from outside since the transaction's begin.
-    PerhapsNotAll,
+    exact: ViewMount,
+    lower: ViewMount,
 }
 
 impl Views {
     pub(crate) fn new(store: &Path, user: u32, control: &Stat) -> Views {
         mountpoint::sweep(user);
-        let place = mountpoint::choose(user, control);
-        if let Err(error) = mountpoint::clear(&place) {
-            // Mounting will say so to whoever needs it.
-            tracing::warn!("{error}");
-        }
         let name = store.file_name().unwrap_or(UNNAMED.as_ref()).to_owned();
+        let place = mountpoint::choose(user, control);
+        let lower = mountpoint::lower(&place);
         Views {
-            user,
-            place,
-            store: store.to_owned(),
-            filesystem: Arc::new(atomdir_fuse::Views::new(name.as_bytes())),
-            name,
-            mounted: Mutex::new(None),
-            whole: Mutex::default(),
+            exact: ViewMount::new(user, place, store, name.clone(), MountFlags::empty()),
+            lower: ViewMount::new(user, lower, store, name, MountFlags::RDONLY),
         }
     }
 
-    /// Where they are, or why there can be none.
+    /// Where the exact ones are, or why there can be none.
     pub(crate) fn place(&self) -> Result<Vec<u8>, Failure> {
-        self.mount()?;
-        Ok(self.place.as_os_str().as_bytes().to_vec())
+        self.exact.mount()?;
+        Ok(self.exact.place().as_os_str().as_bytes().to_vec())
     }
 
-    /// Where the mount of views is made.
+    /// Where the mount of exact views is made.
     pub(crate) fn mountpoint(&self) -> &Path {
-        &self.place
+        self.exact.place()
     }
 
-    /// A view's root directory.
-    pub(crate) fn path(&self, id: TransactionId) -> PathBuf {
-        self.place.join(id.to_string()).join(&self.name)
+    fn of(&self, transaction: &Transaction) -> &ViewMount {
+        if transaction.is_lower() {
+            &self.lower
+        } else {
+            &self.exact
+        }
     }
 
-    /// Mounts, unless that is done; again, when someone has unmounted it.
+    /// Where the view's root is; of a native one, where the snapshot is that
+    /// lies beneath it.
+    pub(crate) fn path(&self, transaction: &Transaction) -> PathBuf {
+        self.of(transaction).path(TransactionId(transaction.id().0))
+    }
+
+    /// Makes sure that views can be had.
     pub(crate) fn mount(&self) -> Result<(), Failure> {
-        self.serving().map(|_| ())
-    }
-
-    fn serving(&self) -> Result<MutexGuard<'_, Option<Session>>, Failure> {
-        let mut mounted = self.lock();
-        if mounted.as_ref().is_some_and(|session| !session.is_ended()) {
-            return Ok(mounted);
-        }
-        if let Some(ended) = mounted.take() {
-            end(ended);
-            self.lock_whole().clear();
-        }
-        *mounted = Some(self.make()?);
-        Ok(mounted)
-    }
-
-    fn make(&self) -> Result<Session, Failure> {
-        let _stays = mountpoint::prepare(&self.place, self.user)
-            .map_err(|error| Failure::new(FailureKind::NoViews, error.to_string()))?;
-        let options = MountOptions {
-            source: self.store.to_string_lossy().into_owned(),
-            others_allowed: self.user == 0,
-            // Programs behave as outside; fusermount3 forbids these by itself.
-            flags: MountFlags::empty(),
-            workers: std::thread::available_parallelism()
-                .map_or(2, |count| count.get().clamp(2, 8)),
-        };
-        Session::mount(self.filesystem.clone(), &self.place, &options)
-            .map_err(|error| mount_failure(&error))
+        self.exact.mount()
     }
 
     /// Makes the transaction's view appear and opens its root directory.
     pub(crate) fn show(&self, transaction: &Arc<Transaction>) -> Result<OwnedFd, Failure> {
-        self.filesystem.add(transaction.clone());
-        let id = TransactionId(transaction.id().0);
-        let opened = self.serving().and_then(|mounted| {
-            self.lock_whole().insert(id);
-            self.open_in(mounted.as_ref(), id)
-        });
-        opened.inspect_err(|_| self.hide(id))
+        self.of(transaction).show(transaction)
     }
 
-    pub(crate) fn open(&self, id: TransactionId) -> Result<OwnedFd, Failure> {
-        let mounted = self.serving()?;
-        self.open_in(mounted.as_ref(), id)
-    }
-
-    fn open_in(&self, mounted: Option<&Session>, id: TransactionId) -> Result<OwnedFd, Failure> {
-        let path = Path::new(&id.to_string()).join(&self.name);
-        mounted
-            .map_or(Err(Errno::NOTCONN), |session| session.open_directory(&path))
-            .map_err(|errno| view_failure(&format!("enter the view of transaction {id}"), errno))
+    pub(crate) fn open(&self, transaction: &Transaction) -> Result<OwnedFd, Failure> {
+        self.of(transaction).open(TransactionId(transaction.id().0))
     }
 
     /// What programs wrote to mapped files reaches the transaction only now.
-    pub(crate) fn write_back(&self, id: TransactionId) -> Result<Arrived, Failure> {
-        let mounted = self.lock();
-        let session = mounted.as_ref();
-        let Some(session) = session.filter(|_| self.lock_whole().contains(&id)) else {
-            return Ok(Arrived::PerhapsNotAll);
-        };
-        match session.settle() {
-            Ok(()) => Ok(Arrived::All),
-            Err(Errno::NOTCONN | Errno::CONNABORTED) => Ok(Arrived::PerhapsNotAll),
-            Err(errno) => Err(view_failure(
-                &format!("gather what was written in transaction {id}"),
-                errno,
-            )),
+    pub(crate) fn write_back(&self, transaction: &Transaction) -> Result<Arrived, Failure> {
+        if transaction.is_lower() {
+            // An overlay's upper layer is a plain directory.
+            return Ok(Arrived::All);
         }
+        self.exact.write_back(TransactionId(transaction.id().0))
     }
 
     /// What was changed behind the kernel's back.
     pub(crate) fn forget(&self, id: TransactionId, outdated: &[Outdated]) {
-        let id = atomdir_engine::TransactionId(id.0);
-        self.filesystem.forget(id, outdated);
+        self.exact.forget(id, outdated);
     }
 
-    /// How many requests the present mount has served.
+    /// How many requests the present mounts have served.
     pub(crate) fn requests(&self) -> u64 {
-        let mounted = self.lock();
-        let counts = mounted.iter().flat_map(Session::requests);
-        counts.map(|(_, count)| count).sum()
+        self.exact.requests() + self.lower.requests()
     }
 
     pub(crate) fn hide(&self, id: TransactionId) {
-        self.filesystem.remove(atomdir_engine::TransactionId(id.0));
-        self.lock_whole().remove(&id);
+        self.exact.hide(id);
+        self.lower.hide(id);
     }
 
     pub(crate) fn unmount(&self) {
-        if let Some(mounted) = self.lock().take() {
-            end(mounted);
-        }
-        mountpoint::remove(&self.place);
+        self.exact.unmount();
+        self.lower.unmount();
     }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Session>> {
-        self.mounted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_whole(&self) -> MutexGuard<'_, HashSet<TransactionId>> {
-        self.whole.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn end(session: Session) {
-    if let Err(error) = session.unmount() {
-        tracing::error!("{error}");
-    }
-    session.join();
-}
-
-fn mount_failure(error: &MountError) -> Failure {
-    Failure::new(FailureKind::NoViews, error.to_string())
-}
-
-fn view_failure(action: &str, errno: Errno) -> Failure {
-    let message = format!("cannot {action}: {errno}");
-    Failure::new(FailureKind::Io, message)
 }

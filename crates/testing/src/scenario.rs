@@ -16,6 +16,7 @@ use crate::command::{Outcome, capture_output};
 use crate::fixture::look;
 use crate::scratch::Scratch;
 use crate::store::Store;
+use crate::tier::full_tier;
 use crate::tree::{CompareOptions, Moment, Times, Tree, assert_equal};
 use crate::user::User;
 
@@ -41,6 +42,7 @@ pub struct Scenario {
     exit_code: i32,
     directory_times: bool,
     without: Vec<PathBuf>,
+    views: Option<&'static [&'static str]>,
 }
 
 impl Scenario {
@@ -71,6 +73,7 @@ impl Scenario {
             exit_code: 0,
             directory_times: true,
             without: Vec::new(),
+            views: None,
         }
     }
 
@@ -116,6 +119,17 @@ impl Scenario {
         self
     }
 
+    /// In these kinds of view, whatever the tier. Else in the kind that `run`
+    /// chooses, and in the full tier in each kind.
+    pub fn in_views(mut self, kinds: &'static [&'static str]) -> Self {
+        self.views = Some(kinds);
+        self
+    }
+
+    pub fn exact(self) -> Self {
+        self.in_views(&["exact"])
+    }
+
     pub fn without_directory_times(mut self) -> Self {
         self.directory_times = false;
         self
@@ -150,15 +164,34 @@ impl Scenario {
         let plain = self.capture(&base);
         fs::remove_dir_all(&base).expect("the plain run's tree can be removed");
 
-        copy_tree(&pristine, &base);
-        let store = Store::init(&base, &user);
-        // Making the control directory changed the time of the one it is in.
-        copy_times(&pristine, &base);
-        self.check_abort(&store);
+        let outside = Outside {
+            start: left_start,
+            tree: plain,
+            outcome: plain_outcome,
+        };
+        let kinds = match self.views {
+            Some(kinds) => kinds,
+            None if full_tier() && !by_code && !self.ordinary_user => &["exact", "native"],
+            None => &["auto"],
+        };
+        for kind in kinds {
+            copy_tree(&pristine, &base);
+            let store = Store::init(&base, &user);
+            // Making the control directory changed the time of the one it is in.
+            copy_times(&pristine, &base);
+            self.check_abort(&store, kind);
+            self.check_commit(&store, kind, &outside);
+            drop(store);
+            fs::remove_dir_all(&base).expect("the store can be removed");
+        }
+    }
 
-        let right_start = moment_now(scratch.path());
-        let outcome = self.run_inside(&store, "commit");
-        if let (Some(plain), Some(inside), true) = (&plain_outcome, &outcome, self.same_output) {
+    #[track_caller]
+    fn check_commit(&self, store: &Store, kind: &str, outside: &Outside) {
+        let right_start = moment_now(store.path().parent().expect("in the scratch directory"));
+        let outcome = self.run_inside(store, kind, "commit");
+        let plain_outcome = &outside.outcome;
+        if let (Some(plain), Some(inside), true) = (plain_outcome, &outcome, self.same_output) {
             assert_eq!(
                 plain.text(),
                 inside.text(),
@@ -170,7 +203,7 @@ impl Scenario {
             Times::Exact
         } else {
             Times::Since {
-                left: left_start,
+                left: outside.start,
                 right: right_start,
             }
         };
@@ -185,10 +218,10 @@ impl Scenario {
             ..CompareOptions::alike()
         };
         let what = format!(
-            "{}: plain run (left) and committed transaction (right)",
+            "{}: plain run (left) and committed transaction in a view of kind {kind} (right)",
             self.name
         );
-        assert_equal(&what, &plain, &self.capture(&base), &options);
+        assert_equal(&what, &outside.tree, &self.capture(store.path()), &options);
     }
 
     /// The starting tree is made at the base's own path, as some of it may
@@ -210,12 +243,12 @@ impl Scenario {
     }
 
     #[track_caller]
-    fn check_abort(&self, store: &Store) {
+    fn check_abort(&self, store: &Store, kind: &str) {
         let before = self.capture(store.path());
-        self.run_inside(store, "abort");
+        self.run_inside(store, kind, "abort");
         store.assert_at_rest();
         let what = format!(
-            "{}: before (left) and after (right) an aborted transaction",
+            "{}: before (left) and after (right) an aborted transaction in a view of kind {kind}",
             self.name
         );
         assert_equal(
@@ -227,7 +260,7 @@ impl Scenario {
     }
 
     #[track_caller]
-    fn run_inside(&self, store: &Store, end: &str) -> Option<Outcome> {
+    fn run_inside(&self, store: &Store, kind: &str, end: &str) -> Option<Outcome> {
         let command: Vec<String> = match &self.action {
             Action::Shell(script) => ["/bin/sh", "-ec", script].map(str::to_owned).to_vec(),
             Action::Program(arguments) => arguments.clone(),
@@ -238,7 +271,17 @@ impl Scenario {
                 return None;
             }
         };
-        let options = ["run", "--on-success", end, "--on-error", end, "--"].map(str::to_owned);
+        let options = [
+            "run",
+            "--view",
+            kind,
+            "--on-success",
+            end,
+            "--on-error",
+            end,
+            "--",
+        ];
+        let options = options.map(str::to_owned);
         Some(
             store
                 .call(options.iter().chain(&command))
@@ -252,6 +295,13 @@ impl Scenario {
             .retain(|path, _| !self.without.iter().any(|out| path.starts_with(out)));
         tree
     }
+}
+
+/// What the plain run did.
+struct Outside {
+    start: Moment,
+    tree: Tree,
+    outcome: Option<Outcome>,
 }
 
 #[track_caller]

@@ -5,6 +5,7 @@ mod ask;
 mod backoff;
 mod begin;
 mod met;
+mod native;
 mod options;
 mod outcome;
 mod status_descriptor;
@@ -12,14 +13,14 @@ mod status_descriptor;
 pub use ask::Terminal;
 use ask::ask;
 pub use backoff::Backoff;
-pub use begin::begin;
 pub use met::refuse_met;
+pub use native::{ViewChoice, begin};
 pub use options::{BeginArguments, EndArguments, OthersArguments, command_line};
 pub use outcome::{Finished, Outcome};
 pub use status_descriptor::StatusDescriptor;
 
 use crate::context::{Connected, Context};
-use crate::enter::{self, Ended, Place};
+use crate::enter::{self, Ended, Place, Tree};
 use crate::error::Error;
 use crate::output::counted;
 use atomdir::{
@@ -42,30 +43,43 @@ pub enum Wish {
     Keep,
 }
 
-/// Runs a command in a transaction's view until it ends.
+/// Runs a command in a transaction's view, as it is to see it, until it ends.
 pub fn run_command(
     context: &Context,
     connected: &Connected,
-    transaction: &Transaction,
+    (transaction, view): (&Transaction, Tree),
     command: &[OsString],
     environment: &[(&str, OsString)],
     timeout: Option<Duration>,
 ) -> Result<Ended, Error> {
     let place = Place {
         base: connected.root.clone(),
-        view: transaction.view_path.clone(),
+        view,
         directory: connected.start.clone(),
     };
     let mut environment = environment.to_vec();
     environment.extend(Current::environment(transaction, &connected.root));
-    let running = enter::start(&place, command, &environment, timeout)?;
+    // An exact view tells the command itself when the service has ended.
+    let lifeline = match &place.view {
+        Tree::Exact(_) => None,
+        Tree::Native(_) => Some(connected.connection.descriptor()),
+    };
+    let mut running = enter::start(&place, command, &environment, timeout, lifeline)?;
     if let Some(failure) = running.without_namespace() {
         let view = Path::display(&transaction.view_path);
         context.output.detail(format_args!(
             "the command runs in {view}, not under the store's own path: {failure}"
         ));
     }
-    Ok(running.wait()?)
+    let ended = running.wait()?;
+    if let Tree::Native(overlay) = &place.view
+        && running.end_writing(overlay)?
+    {
+        context
+            .output
+            .note("what the command had left behind still wrote in the view; it was ended");
+    }
+    Ok(ended)
 }
 
 /// Does what was wished, once it was asked for on the terminal if there is
@@ -107,6 +121,7 @@ fn tell(context: &Context, transaction: TransactionId, ended: Ended, outcome: Ou
         Ended::Exited(code) => format!("the command exited with {code}"),
         Ended::Killed { signal } => format!("the command was killed by signal {signal}"),
         Ended::TimedOut => "the command took too long and was killed".to_owned(),
+        Ended::InVain => "the service has ended, and the command was killed".to_owned(),
     };
     let output = &context.output;
     match outcome {

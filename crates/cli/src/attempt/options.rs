@@ -98,6 +98,7 @@ impl BeginArguments {
             first_try: None,
             label: self.message.clone().unwrap_or(label).into_vec(),
             detached,
+            view: atomdir::View::Exact,
         }
     }
 }
@@ -142,7 +143,7 @@ impl EndArguments {
         match ended {
             Ended::Exited(0) => self.on_success.unwrap_or(Wish::Commit),
             // What was cut off in the middle is of use to nobody.
-            Ended::TimedOut => Wish::Abort,
+            Ended::TimedOut | Ended::InVain => Wish::Abort,
             _ => self.on_error.unwrap_or(Wish::Abort),
         }
     }

@@ -3,18 +3,21 @@
 use super::descendants;
 use super::launch::Launch;
 use super::signals::{HeldSignals, Received};
-use super::{EnterError, Place, SetUpFailure};
+use super::{EnterError, Overlay, Place, SetUpFailure, Tree};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 /// How long a command may take to end once it was asked to by SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long what a command left behind may go on writing in a native view.
+const PATIENCE: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
@@ -24,6 +27,8 @@ pub enum Ended {
     },
     /// It had not ended in time, and was killed with all that it had started.
     TimedOut,
+    /// Its work had come to nothing, so it was killed likewise.
+    InVain,
 }
 
 /// A command that runs in a view.
@@ -34,19 +39,29 @@ pub struct Running {
     descriptor: OwnedFd,
     signals: HeldSignals,
     deadline: Option<Instant>,
-    /// With a deadline: children that we had before; a shell may have left us
-    /// some by exec.
+    /// If those that the command starts may have to be found: children that
+    /// we had before; a shell may have left us some by exec.
     others: Vec<Pid>,
     without_namespace: Option<SetUpFailure>,
+    lifeline: Lifeline,
+}
+
+/// The other side closes it when the command's work can come to nothing.
+enum Lifeline {
+    None,
+    Held(OwnedFd),
+    Cut,
 }
 
 /// Starts `command`, of which the first word is the program; what `timeout`
-/// limits begins now. `environment` is set on top of our own.
+/// limits begins now. `environment` is set on top of our own. When `lifeline`
+/// hangs up, the command is ended.
 pub fn start(
     place: &Place,
     command: &[OsString],
     environment: &[(&str, OsString)],
     timeout: Option<Duration>,
+    lifeline: Option<BorrowedFd<'_>>,
 ) -> Result<Running, EnterError> {
     let launch = Launch {
         place,
@@ -56,14 +71,15 @@ pub fn start(
     let failed = |source| launch.cannot_start(source);
     let signals = HeldSignals::hold().map_err(failed)?;
     let mut others = Vec::new();
-    if timeout.is_some() {
+    let overlay = matches!(place.view, Tree::Native(_));
+    if timeout.is_some() || overlay {
         others = descendants::children().map_err(failed)?;
         // Whatever the command leaves behind becomes our child: we can find it.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(|errno| failed(errno.into()))?;
     }
     let (child, without_namespace) = match launch.spawn(&signals, true) {
-        Err(EnterError::SetUp { failure, .. }) if failure.is_forbidden() => {
+        Err(EnterError::SetUp { failure, .. }) if failure.is_forbidden() && !overlay => {
             (launch.spawn(&signals, false)?, Some(failure))
         }
         other => (other?, None),
@@ -78,6 +94,10 @@ pub fn start(
         deadline: timeout.map(|timeout| Instant::now() + timeout),
         others,
         without_namespace,
+        lifeline: match lifeline {
+            Some(lifeline) => Lifeline::Held(lifeline.try_clone_to_owned().map_err(failed)?),
+            None => Lifeline::None,
+        },
     })
 }
 
@@ -89,8 +109,25 @@ impl Running {
 
     /// Waits until the command itself has ended; what it left running is not
     /// waited for.
-    pub fn wait(mut self) -> Result<Ended, EnterError> {
+    pub fn wait(&mut self) -> Result<Ended, EnterError> {
         self.wait_or_kill().map_err(EnterError::Wait)
+    }
+
+    /// Ends all writing in the overlay that the command ran in. What it has
+    /// left behind may finish at once, is asked to end, and then killed; true
+    /// if it came to that.
+    pub fn end_writing(&self, overlay: &Overlay) -> Result<bool, EnterError> {
+        if is_read_only(overlay, PATIENCE)? {
+            return Ok(false);
+        }
+        self.signal_all(Signal::TERM).map_err(EnterError::Wait)?;
+        if !is_read_only(overlay, GRACE)? {
+            self.kill_all().map_err(EnterError::Wait)?;
+            if !is_read_only(overlay, GRACE)? {
+                return Err(EnterError::LeftBehind(Errno::BUSY));
+            }
+        }
+        Ok(true)
     }
 
     fn wait_or_kill(&mut self) -> io::Result<Ended> {
@@ -101,15 +138,26 @@ impl Running {
         self.wait_until(Some(Instant::now() + GRACE))?;
         self.kill_all()?;
         self.child.wait()?;
-        Ok(Ended::TimedOut)
+        match self.lifeline {
+            Lifeline::Cut => Ok(Ended::InVain),
+            _ => Ok(Ended::TimedOut),
+        }
     }
 
-    /// `None` when the deadline passed first.
+    /// `None` when the deadline passed first, or the lifeline was cut.
     fn wait_until(&mut self, deadline: Option<Instant>) -> io::Result<Option<ExitStatus>> {
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            match self.signals.next(&self.descriptor, left)? {
+            let lifeline = match &self.lifeline {
+                Lifeline::Held(descriptor) => Some(descriptor),
+                Lifeline::None | Lifeline::Cut => None,
+            };
+            match self.signals.next(&self.descriptor, lifeline, left)? {
                 Received::TimedOut => return Ok(None),
+                Received::Cut => {
+                    self.lifeline = Lifeline::Cut;
+                    return Ok(None);
+                }
                 Received::Ended => return self.child.wait().map(Some),
                 Received::Child => self.follow_stop()?,
                 Received::FromTerminal => {}
@@ -162,6 +210,19 @@ impl Running {
     }
 }
 
+/// Tries for as long as others may write.
+fn is_read_only(overlay: &Overlay, patience: Duration) -> Result<bool, EnterError> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match overlay.make_read_only() {
+            Ok(()) => return Ok(true),
+            Err(Errno::BUSY) if Instant::now() < deadline => std::thread::sleep(RETRY_PAUSE),
+            Err(Errno::BUSY) => return Ok(false),
+            Err(errno) => return Err(EnterError::LeftBehind(errno)),
+        }
+    }
+}
+
 fn ended(status: ExitStatus) -> Ended {
     match (status.code(), status.signal()) {
         (Some(code), _) => Ended::Exited(code as u8),
@@ -177,6 +238,7 @@ impl Ended {
             Ended::Exited(code) => code,
             Ended::Killed { signal } => 128u8.wrapping_add(signal as u8),
             Ended::TimedOut => 124,
+            Ended::InVain => 128 + Signal::KILL.as_raw() as u8,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::namespace::Namespace;
 use super::signals::HeldSignals;
-use super::{EnterError, Place, SetUpFailure, Step, c_path};
+use super::{EnterError, Place, SetUpFailure, Step, Tree, c_path};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::{CString, OsString};
@@ -64,10 +64,9 @@ impl Launch<'_> {
             view,
             directory,
         } = self.place;
-        let (namespace, root) = if in_namespace {
-            (Some(Namespace::new(base, view)?), base)
-        } else {
-            (None, view)
+        let (namespace, root) = match view {
+            Tree::Exact(root) if !in_namespace => (None, root),
+            _ => (Some(Namespace::new(base, view)?), base),
         };
         Ok(Entry {
             namespace,

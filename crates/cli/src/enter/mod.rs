@@ -11,11 +11,13 @@ mod child;
 mod descendants;
 mod launch;
 mod namespace;
+mod overlay;
 mod signals;
 #[cfg(test)]
 mod tests;
 
 pub use child::{Ended, start};
+pub use overlay::Overlay;
 
 use rustix::io::Errno;
 use std::ffi::{CString, NulError};
@@ -27,10 +29,16 @@ use std::path::{Path, PathBuf};
 pub struct Place {
     /// The store's root, as an absolute path without symbolic links.
     pub base: PathBuf,
-    /// The view's root.
-    pub view: PathBuf,
+    pub view: Tree,
     /// The caller's directory, relative to the store's root.
     pub directory: PathBuf,
+}
+
+/// What the command sees in the store's place.
+pub enum Tree {
+    /// The view's root.
+    Exact(PathBuf),
+    Native(Overlay),
 }
 
 /// A step of the way into a view.
@@ -112,6 +120,8 @@ pub enum EnterError {
         program: PathBuf,
         source: std::io::Error,
     },
+    #[error("what the command has left behind still writes in its view, and cannot be ended: {0}")]
+    LeftBehind(Errno),
     #[error("cannot wait for the command: {0}")]
     Wait(std::io::Error),
 }

@@ -4,28 +4,37 @@
 //! [`Namespace::enter`] runs between fork and exec, where only system calls are
 //! allowed: whatever it needs was made before, and it allocates nothing.
 
-use super::Step;
-use rustix::fs::{Mode, OFlags};
+use super::{Step, Tree};
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+use rustix::mount::{MountPropagationFlags, MoveMountFlags, mount_bind, mount_change, move_mount};
 use rustix::thread::UnshareFlags;
 use std::ffi::{CStr, CString, NulError};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
+
+enum View {
+    At(CString),
+    Mount(RawFd),
+}
 
 pub(super) struct Namespace {
     base: CString,
-    view: CString,
+    view: View,
     user_map: Vec<u8>,
     group_map: Vec<u8>,
 }
 
 impl Namespace {
-    pub(super) fn new(base: &Path, view: &Path) -> Result<Namespace, NulError> {
+    pub(super) fn new(base: &Path, view: &Tree) -> Result<Namespace, NulError> {
         let user = rustix::process::geteuid().as_raw();
         let group = rustix::process::getegid().as_raw();
         Ok(Namespace {
             base: super::c_path(base)?,
-            view: super::c_path(view)?,
+            view: match view {
+                Tree::Exact(root) => View::At(super::c_path(root)?),
+                Tree::Native(overlay) => View::Mount(overlay.as_fd().as_raw_fd()),
+            },
             user_map: format!("{user} {user} 1").into_bytes(),
             group_map: format!("{group} {group} 1").into_bytes(),
         })
@@ -36,7 +45,19 @@ impl Namespace {
         // Mounts made outside still arrive in here, ours do not get out.
         let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         mount_change(c"/", slave).map_err(|errno| (Step::HoldMounts, errno))?;
-        mount_bind(&*self.view, &*self.base).map_err(|errno| (Step::Bind, errno))
+        self.bind().map_err(|errno| (Step::Bind, errno))
+    }
+
+    fn bind(&self) -> Result<(), Errno> {
+        match &self.view {
+            View::At(root) => mount_bind(&**root, &*self.base),
+            View::Mount(mount) => {
+                // SAFETY: whoever starts the command keeps the overlay meanwhile.
+                let mount = unsafe { BorrowedFd::borrow_raw(*mount) };
+                let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+                move_mount(mount, c"", CWD, &*self.base, flags)
+            }
+        }
     }
 
     fn unshare(&self) -> Result<(), (Step, Errno)> {

@@ -31,6 +31,8 @@ pub(super) enum Received {
     /// Sent by the terminal, to the command as well.
     FromTerminal,
     TimedOut,
+    /// The lifeline's other side has hung up.
+    Cut,
 }
 
 /// Holds the signals back until it is dropped.
@@ -73,9 +75,15 @@ impl HeldSignals {
         }
     }
 
-    /// Waits for the next signal, for as long as `wait` at most, or for the
-    /// end of the process of this descriptor.
-    pub(super) fn next(&self, process: &OwnedFd, wait: Option<Duration>) -> io::Result<Received> {
+    /// Waits for the next signal, for as long as `wait` at most, for the end of
+    /// the process of this descriptor, or for the other side of `lifeline` to
+    /// hang up.
+    pub(super) fn next(
+        &self,
+        process: &OwnedFd,
+        lifeline: Option<&OwnedFd>,
+        wait: Option<Duration>,
+    ) -> io::Result<Received> {
         let wait = wait.map(|wait| Timespec::try_from(wait).unwrap_or(LONGEST));
         loop {
             if let Some(received) = self.read()? {
@@ -84,10 +92,12 @@ impl HeldSignals {
             let mut descriptors = [
                 PollFd::new(&self.descriptor, PollFlags::IN),
                 PollFd::new(process, PollFlags::IN),
+                PollFd::new(lifeline.unwrap_or(process), PollFlags::empty()),
             ];
             match poll(&mut descriptors, wait.as_ref()) {
                 Ok(0) => return Ok(Received::TimedOut),
                 Ok(_) if !descriptors[1].revents().is_empty() => return Ok(Received::Ended),
+                Ok(_) if !descriptors[2].revents().is_empty() => return Ok(Received::Cut),
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }

@@ -30,7 +30,7 @@ impl Scene {
         Scene {
             place: Place {
                 base: directory.join("base"),
-                view: directory.join("view"),
+                view: Tree::Exact(directory.join("view")),
                 directory: "inner".into(),
             },
             directory,
@@ -41,7 +41,7 @@ impl Scene {
     fn run(&self, command: &[&str], timeout: Option<Duration>) -> Result<Ended, EnterError> {
         let command: Vec<OsString> = command.iter().map(OsString::from).collect();
         let environment = [("OUT", self.directory.join("out").into())];
-        start(&self.place, &command, &environment, timeout)?.wait()
+        start(&self.place, &command, &environment, timeout, None)?.wait()
     }
 
     fn shell(&self, script: &str) -> Ended {
@@ -69,7 +69,7 @@ fn a_command_finds_the_view_where_the_store_is() {
     let script = format!("pwd > $OUT; cat file {base}/inner/file >> $OUT; echo > new; exit 7");
     assert_eq!(scene.shell(&script), Ended::Exited(7));
     assert_eq!(scene.take_written(), format!("{base}/inner\nviewview"));
-    assert!(scene.place.view.join("inner/new").exists());
+    assert!(scene.directory.join("view/inner/new").exists());
     assert!(!scene.place.base.join("inner/new").exists());
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(
@@ -112,7 +112,7 @@ fn what_cannot_be_run_is_told_apart() {
         }
         other => panic!("{other:?}"),
     }
-    scene.place.view = scene.directory.join("nothing");
+    scene.place.view = Tree::Exact(scene.directory.join("nothing"));
     match scene.run(&["true"], None) {
         Err(EnterError::SetUp { failure, .. }) => assert_eq!(failure.step, Step::Bind),
         other => panic!("{other:?}"),

@@ -3,7 +3,7 @@
 
 use super::time;
 use atomdir::{
-    ChangeLine, ChangedBy, CommitSummary, Conflict, LockScope, LockStatus, TransactionStatus,
+    ChangeLine, ChangedBy, CommitSummary, Conflict, LockScope, LockStatus, TransactionStatus, View,
 };
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -60,7 +60,9 @@ pub struct Transaction<'a> {
     pub durability: &'static str,
     pub conflicts: &'static str,
     pub detached: bool,
-    pub view: Text<'a>,
+    /// Native ones have no path.
+    pub view: Option<Text<'a>>,
+    pub view_kind: &'static str,
     pub locks: Vec<Lock<'a>>,
     pub outer: Option<u64>,
     pub nested: Option<u64>,
@@ -116,7 +118,11 @@ impl<'a> From<&'a TransactionStatus> for Transaction<'a> {
             locks: status.locks.iter().map(Lock::from).collect(),
             met: conflicts(&status.met),
             detached: status.detached,
-            view: Text(&status.view_path),
+            view: (status.view == View::Exact).then_some(Text(&status.view_path)),
+            view_kind: match status.view {
+                View::Exact => "exact",
+                View::Native => "native",
+            },
             outer: status.outer.map(|outer| outer.0),
             nested: status.nested.map(|nested| nested.0),
             holders: &status.holders,

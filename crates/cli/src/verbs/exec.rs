@@ -2,6 +2,7 @@ use super::ExitCode;
 use crate::arguments::transaction_id;
 use crate::attempt::{self, run_command};
 use crate::context::Context;
+use crate::enter::Tree;
 use crate::error::Error;
 use atomdir::TransactionId;
 use clap::{Args, ValueHint};
@@ -26,7 +27,15 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     let mut connected = context.connect_to_running()?;
     let transaction = connected.connection.attach(arguments.transaction)?;
     let command = &arguments.command;
-    let ended = run_command(context, &connected, &transaction, command, &[], None)?;
+    let view = Tree::Exact(transaction.view_path.clone());
+    let ended = run_command(
+        context,
+        &connected,
+        (&transaction, view),
+        command,
+        &[],
+        None,
+    )?;
     attempt::leave(&mut connected.connection, transaction.id);
     Ok(ended.exit_code())
 }

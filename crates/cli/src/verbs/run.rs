@@ -1,11 +1,11 @@
 use super::ExitCode;
 use crate::attempt::{
     self, Backoff, BeginArguments, EndArguments, Finished, Outcome, StatusDescriptor, Terminal,
-    Wish,
+    ViewChoice, Wish,
 };
 use crate::changes::Listing;
 use crate::context::{Connected, Context};
-use crate::enter::Ended;
+use crate::enter::{Ended, Tree};
 use crate::error::Error;
 use crate::output::to_json;
 use atomdir::{BeginOptions, Conflicts, TransactionId};
@@ -34,6 +34,15 @@ pub struct Arguments {
     /// Print the changes instead of committing them
     #[arg(long, conflicts_with_all = ["ask", "on_success", "on_error"])]
     dry_run: bool,
+    /// What the command sees the store through
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        value_name = "KIND",
+        env = "ATOMDIR_VIEW"
+    )]
+    view: ViewChoice,
     /// After a conflict begin anew and run the command again, up to N times
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     retry: u32,
@@ -147,11 +156,16 @@ impl Run<'_> {
             first_try: self.first,
             ..arguments.begin.options(label, false, current)
         };
-        let transaction = attempt::begin(context, connected, &options)?;
+        let (mut transaction, view) = attempt::begin(context, connected, &options, arguments.view)?;
         self.transaction = Some(transaction.id);
         self.first.get_or_insert(transaction.id);
+        let is_native = matches!(view, Tree::Native(_));
         let timeout = arguments.timeout;
-        let ended = attempt::run_command(context, connected, &transaction, command, &[], timeout)?;
+        let inside = (&transaction, view);
+        let ended = attempt::run_command(context, connected, inside, command, &[], timeout)?;
+        if is_native && (arguments.dry_run || arguments.end.wish(ended) != Wish::Abort) {
+            transaction = connected.connection.take_over(transaction.id)?;
+        }
         if options.conflicts == Conflicts::Early && !arguments.dry_run {
             attempt::refuse_met(connected, transaction.id, ended)?;
         }

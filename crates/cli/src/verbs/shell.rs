@@ -1,8 +1,8 @@
 use super::ExitCode;
 use crate::arguments::transaction_id;
-use crate::attempt::{self, BeginArguments, EndArguments, Terminal};
+use crate::attempt::{self, BeginArguments, EndArguments, Terminal, ViewChoice};
 use crate::context::{Connected, Context};
-use crate::enter::Ended;
+use crate::enter::{Ended, Tree};
 use crate::error::Error;
 use atomdir::TransactionId;
 use clap::Args;
@@ -61,7 +61,8 @@ fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended,
     let mut connected = context.connect()?;
     let current = context.current(&connected);
     let options = arguments.begin.options(shell_program(), false, current);
-    let transaction = attempt::begin(context, &mut connected, &options)?;
+    let exact = ViewChoice::Exact;
+    let (transaction, _) = attempt::begin(context, &mut connected, &options, exact)?;
     context
         .output
         .note(format_args!("in transaction {}", transaction.id));
@@ -99,7 +100,7 @@ fn run_shell(
     attempt::run_command(
         context,
         connected,
-        transaction,
+        (transaction, Tree::Exact(transaction.view_path.clone())),
         &command,
         &environment,
         None,

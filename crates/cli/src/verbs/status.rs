@@ -8,7 +8,9 @@ use crate::output::{
     Painter, Show, Style, durability_word, isolation_word, json, lock_mode_word, one_line, quoted,
     time,
 };
-use atomdir::{ChangeLine, Conflicts, LockScope, LockStatus, TransactionId, TransactionStatus};
+use atomdir::{
+    ChangeLine, Conflicts, LockScope, LockStatus, TransactionId, TransactionStatus, View,
+};
 use clap::Args;
 use serde::{Serialize, Serializer};
 use std::io::{self, Write};
@@ -37,7 +39,10 @@ impl Show for Status {
             Style::Heading,
             format!("transaction {}", status.transaction),
         )?;
-        writeln!(painter, "view        {}", quoted(&status.view_path))?;
+        match status.view {
+            View::Exact => writeln!(painter, "view        {}", quoted(&status.view_path))?,
+            View::Native => writeln!(painter, "view        native, for its command alone")?,
+        }
         writeln!(painter, "began       {}", time::readable(status.began))?;
         writeln!(painter, "user        {}", status.owner)?;
         writeln!(painter, "isolation   {}", isolation_word(status.isolation))?;

@@ -10,7 +10,7 @@ use crate::base::Xattrs;
 use crate::core::Core;
 use crate::ids::NodeId;
 use crate::names;
-use crate::view::node::{OwnBody, Staged, StagedParent, Touched};
+use crate::view::node::{Dress, OwnBody, Staged, StagedParent, Touched};
 use crate::write_set::{Created, CreatedPlace};
 
 impl<D: Disk> Preparation<'_, '_, D> {
@@ -35,7 +35,9 @@ impl<D: Disk> Preparation<'_, '_, D> {
             if wanted != Some(id) {
                 let slot = names::slot(self.view.new_slot());
                 let moved = self.view.move_staged(id, StagedParent::Slots, slot);
-                moved.map_err(|errno| failed("stage", &self.path(id), errno))?;
+                moved
+                    .and_then(|()| self.view.outdate(directory))
+                    .map_err(|errno| failed("stage", &self.path(id), errno))?;
             }
         }
         Ok(())
@@ -63,6 +65,10 @@ impl<D: Disk> Preparation<'_, '_, D> {
 
     fn make_staged(&mut self, id: NodeId) -> Result<Identity, Errno> {
         let own = self.view.node(id)?.own().ok_or(Errno::STALE)?;
+        if own.dress == Dress::Complete {
+            let identity = own.staged.as_ref().and_then(|staged| staged.identity);
+            return identity.ok_or(Errno::STALE);
+        }
         let number = own.attributes.device_number;
         let what = match (&own.body, own.attributes.kind) {
             (OwnBody::File(_), _) => return self.complete_file(id),
@@ -121,6 +127,10 @@ impl<D: Disk> Preparation<'_, '_, D> {
             if self.is_new(child) && is_free {
                 let moved = self.view.move_staged(child, StagedParent::Node(id), name);
                 moved.map_err(|errno| failed("stage", &self.path(child), errno))?;
+                // The move has changed its time.
+                self.view
+                    .outdate(id)
+                    .map_err(|errno| failed("stage", &self.path(id), errno))?;
             }
         }
         Ok(())
@@ -164,7 +174,8 @@ impl<D: Disk> Preparation<'_, '_, D> {
                 }
             }
         };
-        let wanted = self.view.attributes(id)?;
+        let own = self.view.node(id)?.own().ok_or(Errno::STALE)?;
+        let (wanted, present) = (own.attributes, own.dress);
         if !matches!(created.kind, Kind::File | Kind::Directory) {
             let all = Touched {
                 mode: true,
@@ -184,6 +195,9 @@ impl<D: Disk> Preparation<'_, '_, D> {
             // Apply must open it up to put it in place.
             created.attributes.mode = Some(wanted.mode);
         }
+        if present == Dress::Complete {
+            return Ok(());
+        }
         let xattrs = self.view.all_xattrs(id)?;
         let wanted = Attributes {
             mode: wanted.mode,
@@ -194,6 +208,9 @@ impl<D: Disk> Preparation<'_, '_, D> {
             },
         };
         let kind = created.kind;
+        if present == Dress::Outdated {
+            self.remove_xattrs(id)?;
+        }
         if kind == Kind::File {
             let file = self.view.staged_file(id)?;
             return dress(&self.view.core, &file, kind, wanted, &xattrs);
@@ -207,7 +224,29 @@ impl<D: Disk> Preparation<'_, '_, D> {
         dress(&self.view.core, &handle, kind, wanted, &xattrs)
     }
 
+    /// Those that the view has removed from an object it has taken over.
+    fn remove_xattrs(&mut self, id: NodeId) -> Result<(), Errno> {
+        let own = self.view.node(id)?.own().ok_or(Errno::STALE)?;
+        let staged = own.staged.clone().ok_or(Errno::STALE)?;
+        let removed = own.xattrs.iter().filter(|(_, value)| value.is_none());
+        let removed: Vec<Vec<u8>> = removed.map(|(name, _)| name.clone()).collect();
+        let parent = self.view.staged_parent(staged.parent)?;
+        let disk = &self.view.core.disk;
+        let object = disk.open(&parent, &staged.name, Access::Path)?;
+        for name in removed {
+            match disk.remove_xattr(&object, &name) {
+                Ok(()) | Err(Errno::NODATA) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     fn set_directory_times(&mut self, id: NodeId) -> Result<(), Errno> {
+        let own = self.view.node(id)?.own();
+        if own.is_some_and(|own| own.dress == Dress::Complete) {
+            return Ok(());
+        }
         let wanted = self.view.attributes(id)?;
         let handle = self.view.staged_parent(StagedParent::Node(id))?;
         let times = Times {

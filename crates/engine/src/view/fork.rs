@@ -168,6 +168,8 @@ impl<D: Disk> View<D> {
             at: self.at,
             nodes: self.nodes.clone(),
             lookups: Vec::new(),
+            generations: Vec::new(),
+            lower: false,
             free: Vec::new(),
             numbers: self.numbers.clone(),
             forks: Forks {

@@ -16,6 +16,7 @@ mod reads;
 mod staging;
 mod tree;
 mod types;
+mod upper;
 mod xattrs;
 
 use std::sync::Arc;
@@ -43,6 +44,8 @@ pub(crate) struct View<D: Disk> {
     pub nodes: Nodes,
     /// How often the kernel was told of each node and has not yet forgotten it.
     lookups: Vec<u64>,
+    /// How often each id was given.
+    generations: Vec<u32>,
     /// Ids that may be given again.
     free: Vec<NodeId>,
     numbers: Arc<Numbers>,
@@ -52,6 +55,9 @@ pub(crate) struct View<D: Disk> {
     /// Of a serializable transaction.
     pub reads: Option<ReadSet>,
     stage: Option<Arc<D::Handle>>,
+    /// It serves as the lower layer of an overlay. The kernel then finds files
+    /// with several names by their nodes, which must stay.
+    pub lower: bool,
     next_inode: u64,
 }
 
@@ -67,12 +73,14 @@ impl<D: Disk> View<D> {
             id,
             at,
             lookups: Vec::new(),
+            generations: Vec::new(),
             free: Vec::new(),
             numbers: Arc::new(Numbers::new()),
             forks: Forks::default(),
             stage_of: id,
             reads: None,
             stage: None,
+            lower: false,
             next_inode: NEW_INODE_FIRST,
         }
     }

@@ -6,7 +6,7 @@ use atomdir_disk::{Disk, Errno, Kind, Name, Owner, RenameMode, Result};
 
 use super::View;
 use super::acl::{self, AccessControlList};
-use super::node::{Contents, DirectoryDelta, Own, OwnBody, Touched};
+use super::node::{Contents, DirectoryDelta, Dress, Own, OwnBody, Touched};
 use super::tree::parse_name;
 use super::types::{Caller, Entry, NewNode, NodeAttributes};
 use crate::ids::NodeId;
@@ -104,6 +104,7 @@ impl<D: Disk> View<D> {
             xattrs: Default::default(),
             body: OwnBody::Special,
             staged: None,
+            dress: Dress::Bare,
         };
         own.attributes.mode = self.inherit_acl(parent, kind, mode, umask, &mut own)?;
         match what {
@@ -219,7 +220,7 @@ impl<D: Disk> View<D> {
     }
 
     /// One name less for something that is not a directory.
-    fn drop_link(&mut self, id: NodeId) -> Result<()> {
+    pub(super) fn drop_link(&mut self, id: NodeId) -> Result<()> {
         let now = self.now();
         let own = self.own_mut(id)?;
         own.attributes.links = own.attributes.links.saturating_sub(1);
@@ -239,7 +240,7 @@ impl<D: Disk> View<D> {
         self.mark_dying(id)
     }
 
-    fn mark_dying(&mut self, id: NodeId) -> Result<()> {
+    pub(super) fn mark_dying(&mut self, id: NodeId) -> Result<()> {
         if let Some(base) = self.node(id)?.base.clone() {
             self.nodes.dying.insert(base.serial, base);
         }

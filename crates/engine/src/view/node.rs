@@ -47,6 +47,18 @@ pub(crate) struct Own {
     pub body: OwnBody,
     /// Where the node's object is in the staging directory, if it has one.
     pub staged: Option<Staged>,
+    pub dress: Dress,
+}
+
+/// What a new node's staged object is like, besides its contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dress {
+    /// Private, its attributes known to the node only.
+    Bare,
+    /// As the node is: it was made outside the view and taken over.
+    Complete,
+    /// Taken over, and changed in the view since: `xattrs` holds the changes.
+    Outdated,
 }
 
 /// Which attributes the transaction set, by a call or by a write.
@@ -113,6 +125,11 @@ pub(crate) enum StagedParent {
 impl Node {
     pub fn own(&self) -> Option<&Own> {
         self.own.as_deref()
+    }
+
+    /// For what leaves the staged object as it should be.
+    pub fn own_in_place(&mut self) -> Option<&mut Own> {
+        self.own.as_mut().map(Arc::make_mut)
     }
 
     pub fn directory_delta(&self) -> Option<&DirectoryDelta> {

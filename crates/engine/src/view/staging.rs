@@ -5,7 +5,7 @@ use std::sync::Arc;
 use atomdir_disk::{Access, Disk, Errno, Kind, Name, NewNode, Result};
 
 use super::View;
-use super::node::{Own, Staged, StagedParent};
+use super::node::{Dress, Own, Staged, StagedParent};
 use crate::handles::HandleKey;
 use crate::ids::NodeId;
 use crate::names;
@@ -64,7 +64,31 @@ impl<D: Disk> View<D> {
     }
 
     pub(crate) fn set_staged(&mut self, id: NodeId, staged: Staged) -> Result<()> {
-        self.own_mut(id)?.staged = Some(staged);
+        let own = self.node_mut(id)?.own_in_place().ok_or(Errno::STALE)?;
+        own.staged = Some(staged);
+        Ok(())
+    }
+
+    /// The staged object is no longer what the node is.
+    pub(crate) fn outdate(&mut self, id: NodeId) -> Result<()> {
+        self.own_mut(id).map(|_| ())
+    }
+
+    /// Gives every staged object a slot: where states of a view share them, none
+    /// may lie in another, which could be committed without it.
+    pub(crate) fn unplace_staged(&mut self) -> Result<()> {
+        let placed: Vec<(NodeId, NodeId)> = self
+            .changed_nodes()
+            .filter_map(|id| match self.staged(id).ok()??.parent {
+                StagedParent::Node(directory) => Some((id, directory)),
+                StagedParent::Slots => None,
+            })
+            .collect();
+        for (id, directory) in placed {
+            let slot = names::slot(self.new_slot());
+            self.move_staged(id, StagedParent::Slots, slot)?;
+            self.outdate(directory)?;
+        }
         Ok(())
     }
 
@@ -122,12 +146,20 @@ impl<D: Disk> View<D> {
             let _ = disk.unlink(&stage, &name);
             return Err(errno);
         }
-        let staged = Staged {
+        let is_new = self.node(id)?.base.is_none();
+        let xattrs = self.all_xattrs(id)?;
+        let own = self.own_mut(id)?;
+        if is_new {
+            // The copy has none of those that the original has on disk.
+            let set = xattrs.into_iter();
+            own.xattrs = set.map(|(name, value)| (name, Some(value))).collect();
+        }
+        own.dress = Dress::Bare;
+        own.staged = Some(Staged {
             parent: StagedParent::Slots,
             name,
             identity: None,
-        };
-        self.set_staged(id, staged)?;
+        });
         let key = HandleKey::Staged(self.id, id);
         self.core.handles.insert(key, to.clone());
         Ok(to)
@@ -175,12 +207,15 @@ impl<D: Disk> View<D> {
         self.core
             .disk
             .rename((&from, &staged.name), (&to, &name), mode)?;
-        self.own_mut(id)?.staged = Some(Staged {
-            parent,
-            name,
-            identity: staged.identity,
-        });
-        Ok(())
+        let identity = staged.identity;
+        self.set_staged(
+            id,
+            Staged {
+                parent,
+                name,
+                identity,
+            },
+        )
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use atomdir_disk::{Disk, Errno, Kind, Name, NameError, Result, Stat};
 
 use super::View;
-use super::node::{DirectoryDelta, EntryDelta, Node, Own, OwnBody, Touched, attributes_of};
+use super::node::{DirectoryDelta, Dress, EntryDelta, Node, Own, OwnBody, Touched, attributes_of};
 use super::types::{Entry, ListEntry, NodeAttributes};
 use crate::base::{Base, Stamp};
 use crate::ids::NodeId;
@@ -47,15 +47,27 @@ impl<D: Disk> View<D> {
             Some(stat) if self.node(node)?.own().is_none() => self.tell(node, &stat)?,
             _ => self.attributes(node)?,
         };
-        self.raise_lookups(node);
-        Ok(Entry { node, attributes })
+        Ok(self.known(node, attributes))
     }
 
     /// The answer that makes the kernel know the node.
     pub(super) fn entry(&mut self, node: NodeId) -> Result<Entry> {
         let attributes = self.attributes(node)?;
+        Ok(self.known(node, attributes))
+    }
+
+    fn known(&mut self, node: NodeId, attributes: NodeAttributes) -> Entry {
         self.raise_lookups(node);
-        Ok(Entry { node, attributes })
+        let has_names = attributes.kind != Kind::Directory && attributes.links > 1;
+        if has_names && self.lower {
+            // This one is never given back.
+            self.raise_lookups(node);
+        }
+        Entry {
+            node,
+            generation: self.generation(node),
+            attributes,
+        }
     }
 
     pub fn forget(&mut self, id: NodeId, count: u64) {
@@ -71,6 +83,19 @@ impl<D: Disk> View<D> {
             self.lookups.resize(place + 1, 0);
         }
         self.lookups[place] += 1;
+    }
+
+    /// Sets a node apart from those that had its id before.
+    pub(super) fn generation(&self, id: NodeId) -> u32 {
+        self.generations.get(id.0 as usize).copied().unwrap_or(0)
+    }
+
+    fn renew_generation(&mut self, id: NodeId) {
+        let place = id.0 as usize;
+        if self.generations.len() <= place {
+            self.generations.resize(place + 1, 0);
+        }
+        self.generations[place] = self.generations[place].wrapping_add(1);
     }
 
     /// The root is never forgotten.
@@ -110,7 +135,7 @@ impl<D: Disk> View<D> {
         }))
     }
 
-    fn node_of_base(&mut self, found: Found, parent: NodeId, name: &Name) -> NodeId {
+    pub(super) fn node_of_base(&mut self, found: Found, parent: NodeId, name: &Name) -> NodeId {
         let serial = found.base.serial;
         if let Some(known) = self.nodes.by_base.get(&serial).copied() {
             self.renew_place(known, parent, name);
@@ -161,6 +186,7 @@ impl<D: Disk> View<D> {
         place: Option<(NodeId, Name)>,
     ) -> NodeId {
         let id = self.new_id();
+        self.renew_generation(id);
         let (parent, name) = match place {
             Some((parent, name)) => (parent, Some(name)),
             None => (NodeId::ROOT, None),
@@ -227,12 +253,16 @@ impl<D: Disk> View<D> {
                 xattrs: Default::default(),
                 body: OwnBody::Unchanged,
                 staged: None,
+                dress: Dress::Bare,
             };
             self.node_mut(id)?.own = Some(Arc::new(own));
             self.mark_changed(id);
         }
-        let own = self.node_mut(id)?.own.as_mut();
-        own.map(Arc::make_mut).ok_or(Errno::STALE)
+        let own = self.node_mut(id)?.own_in_place().ok_or(Errno::STALE)?;
+        if own.dress == Dress::Complete {
+            own.dress = Dress::Outdated;
+        }
+        Ok(own)
     }
 
     pub(super) fn mark_changed(&mut self, id: NodeId) {

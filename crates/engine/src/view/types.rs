@@ -13,6 +13,8 @@ pub struct Caller {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     pub node: NodeId,
+    /// Differs between nodes that have the same id one after the other.
+    pub generation: u32,
     pub attributes: NodeAttributes,
 }
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Kind, Result};
+use atomdir_disk::{Access, Disk, Errno, Kind, Result};
 
 use super::View;
 use super::acl::{self, AccessControlList};
-use super::node::OwnBody;
+use super::node::{Dress, OwnBody};
 use crate::base::Xattrs;
 use crate::ids::NodeId;
 
@@ -21,24 +21,42 @@ impl<D: Disk> View<D> {
         if let Some(changed) = node.own().and_then(|own| own.xattrs.get(name)) {
             return changed.clone().ok_or(Errno::NODATA);
         }
-        match &node.base {
-            Some(base) => self.snapshot().xattr(base, name),
-            None => Err(Errno::NODATA),
+        match node.base.clone() {
+            Some(base) => self.snapshot().xattr(&base, name),
+            None => match self.taken_over(id)? {
+                Some(object) => self.core.disk.xattr(&object, name),
+                None => Err(Errno::NODATA),
+            },
         }
+    }
+
+    /// The staged object, if it has extended attributes of its own.
+    fn taken_over(&mut self, id: NodeId) -> Result<Option<D::Handle>> {
+        let own = self.node(id)?.own();
+        let staged = own.filter(|own| own.dress != Dress::Bare);
+        let Some(staged) = staged.and_then(|own| own.staged.clone()) else {
+            return Ok(None);
+        };
+        let parent = self.staged_parent(staged.parent)?;
+        let object = self.core.disk.open(&parent, &staged.name, Access::Path)?;
+        Ok(Some(object))
     }
 
     pub fn xattr_names(&mut self, id: NodeId) -> Result<Vec<Vec<u8>>> {
         let node = self.node(id)?;
-        let mut names: BTreeSet<Vec<u8>> = match &node.base {
+        let mut names: BTreeSet<Vec<u8>> = match node.base.clone() {
             Some(base) => self
                 .snapshot()
-                .xattrs(base)?
+                .xattrs(&base)?
                 .into_iter()
                 .map(|(name, _)| name)
                 .collect(),
-            None => BTreeSet::new(),
+            None => match self.taken_over(id)? {
+                Some(object) => self.core.disk.xattr_names(&object)?.into_iter().collect(),
+                None => BTreeSet::new(),
+            },
         };
-        for (name, value) in node.own().into_iter().flat_map(|own| &own.xattrs) {
+        for (name, value) in self.node(id)?.own().into_iter().flat_map(|own| &own.xattrs) {
             match value {
                 Some(_) => names.insert(name.clone()),
                 None => names.remove(name),

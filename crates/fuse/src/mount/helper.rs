@@ -13,7 +13,7 @@ use rustix::net::{
     recvmsg, socketpair,
 };
 
-use super::{MountOptions, SUBTYPE};
+use super::{MountFlags, MountOptions, SUBTYPE};
 use crate::error::{MountError, UnmountError};
 
 const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
@@ -27,7 +27,10 @@ pub fn mount(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError>
         source,
     };
     let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
-    let list = format!("default_permissions,subtype={SUBTYPE},fsname={source}");
+    let mut list = format!("default_permissions,subtype={SUBTYPE},fsname={source}");
+    if options.flags.contains(MountFlags::RDONLY) {
+        list.push_str(",ro");
+    }
     for helper in HELPERS {
         let (ours, theirs) = socketpair(
             AddressFamily::UNIX,

@@ -21,7 +21,8 @@ pub struct MountOptions {
     pub source: String,
     /// Whether other users than the one who mounts may enter; only as root.
     pub others_allowed: bool,
-    /// Only as root: fusermount3 always forbids set-user-id programs and devices.
+    /// Only as root, but for RDONLY: fusermount3 always forbids set-user-id
+    /// programs and devices.
     pub flags: MountFlags,
     /// Threads that serve requests; at least one.
     pub workers: usize,

@@ -64,6 +64,7 @@ impl<D: Disk> Views<D> {
             borrowed,
             engine::Entry {
                 node: NodeId::ROOT,
+                generation: 0,
                 attributes,
             },
         )))
@@ -102,7 +103,7 @@ fn parse_id(name: &[u8]) -> Option<TransactionId> {
 fn entry<D: Disk>(borrowed: &Borrowed<D>, from: engine::Entry) -> Entry {
     Entry {
         node: borrowed.give(Within::Node(from.node)),
-        generation: 0,
+        generation: u64::from(from.generation),
         valid: Validity::Forever,
         attributes: convert::attributes(from.attributes),
         attributes_valid: attributes_valid(&borrowed.transaction, from.node),

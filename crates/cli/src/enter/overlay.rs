@@ -1,0 +1,129 @@
+//! A native view: the kernel's overlayfs over a transaction's snapshot, its
+//! upper layer in the transaction's staging directory.
+
+use rustix::fs::{CWD, Mode, OFlags, fstatfs};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags, fsconfig_create, fsconfig_reconfigure,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, fspick,
+};
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+/// What the tree needs to look like a plain one: links stay links, directories
+/// can be renamed, a change of mode copies no contents, inode numbers stay.
+const OPTIONS: [(&str, &str); 4] = [
+    ("index", "on"),
+    ("redirect_dir", "on"),
+    ("metacopy", "on"),
+    ("xino", "on"),
+];
+
+/// Where an upper layer can do all of that, as statfs(2) names them: ext4,
+/// XFS, Btrfs.
+const FILE_SYSTEMS: [i64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
+
+/// A step of the way to a native view, and why it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{step} failed: {errno}")]
+pub struct OverlayFailure {
+    step: Step,
+    errno: Errno,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    OpenLayers,
+    KnowFileSystem,
+    Configure,
+    Mount,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Step::OpenLayers => "opening the layers",
+            Step::KnowFileSystem => "finding ext4, XFS or Btrfs beneath the store",
+            Step::Configure => "setting overlayfs up",
+            Step::Mount => "mounting overlayfs",
+        })
+    }
+}
+
+/// A mounted overlay that no path leads to yet.
+pub struct Overlay {
+    mount: OwnedFd,
+}
+
+impl Overlay {
+    /// `lower`: the snapshot's root. `layers`: where the directories `upper`
+    /// and `work` are.
+    pub fn mount(lower: &OwnedFd, layers: &Path) -> Result<Overlay, OverlayFailure> {
+        let failed = |step| move |errno| OverlayFailure { step, errno };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let open = |name| {
+            rustix::fs::openat(CWD, layers.join(name), flags, Mode::empty())
+                .map_err(failed(Step::OpenLayers))
+        };
+        let (upper, work) = (open("upper")?, open("work")?);
+        let found = fstatfs(&upper).map_err(failed(Step::OpenLayers))?;
+        #[allow(clippy::unnecessary_cast, reason = "its type differs by architecture")]
+        if !FILE_SYSTEMS.contains(&(found.f_type as i64)) {
+            return Err(failed(Step::KnowFileSystem)(Errno::OPNOTSUPP));
+        }
+        let configure = failed(Step::Configure);
+        let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).map_err(configure)?;
+        for (key, layer) in [
+            ("lowerdir", lower),
+            ("upperdir", &upper),
+            ("workdir", &work),
+        ] {
+            // A path may be longer than an option.
+            let path = format!("/proc/self/fd/{}", layer.as_raw_fd());
+            fsconfig_set_string(&context, key, path).map_err(configure)?;
+        }
+        for (key, value) in OPTIONS {
+            fsconfig_set_string(&context, key, value).map_err(configure)?;
+        }
+        // What a program flushes is not durable before the commit anyway.
+        fsconfig_set_flag(&context, "volatile").map_err(configure)?;
+        let mount = failed(Step::Mount);
+        fsconfig_create(&context).map_err(mount)?;
+        let made = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, mount_flags(lower));
+        Ok(Overlay {
+            mount: made.map_err(mount)?,
+        })
+    }
+
+    /// Nothing can be changed in it any more, by whatever is still in it.
+    /// `EBUSY` while a file is open for writing.
+    pub fn make_read_only(&self) -> Result<(), Errno> {
+        let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH;
+        let context = fspick(&self.mount, c"", flags)?;
+        fsconfig_set_flag(&context, "ro")?;
+        fsconfig_reconfigure(&context)
+    }
+}
+
+impl AsFd for Overlay {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.mount.as_fd()
+    }
+}
+
+/// What is forbidden outside is forbidden in the view.
+fn mount_flags(lower: &OwnedFd) -> MountAttrFlags {
+    use rustix::fs::StatVfsMountFlags as Outside;
+    let outside = rustix::fs::fstatvfs(lower).map_or(Outside::empty(), |found| found.f_flag);
+    // A new access time then means that a program has set it.
+    let mut flags = MountAttrFlags::MOUNT_ATTR_NOATIME;
+    for (bit, flag) in [
+        (Outside::NOSUID, MountAttrFlags::MOUNT_ATTR_NOSUID),
+        (Outside::NODEV, MountAttrFlags::MOUNT_ATTR_NODEV),
+        (Outside::NOEXEC, MountAttrFlags::MOUNT_ATTR_NOEXEC),
+    ] {
+        flags.set(flag, outside.contains(bit));
+    }
+    flags
+}

@@ -1,0 +1,237 @@
+//! Native views: what overlayfs makes of every kind of change must be read from
+//! its upper layer as what it was, and nothing may write once it is.
+
+#![cfg(test)]
+
+use std::fs;
+use std::time::Duration;
+
+use atomdir_testing::tree::{CompareOptions, assert_equal};
+use atomdir_testing::{
+    Fixture, Outcome, Scenario, Scratch, Store, look, shell, skip, tools_present,
+};
+
+const TREE: &str = "
+mkdir -p d/e f g gone/deep/er
+echo a > a; ln a a2; ln a d/a3
+echo b > d/b; echo c > d/e/c; echo x > g/x; chmod 640 g/x
+echo 1 > gone/one; echo 2 > gone/deep/two
+seq 100000 > big
+ln -s a link; mkfifo pipe
+setfattr -n user.colour -v blue big
+setfacl -m u:games:r d/b
+find . -exec touch -h -d '2001-02-03 04:05:06.123456789' {} +
+";
+
+const CHANGES: [(&str, &str); 10] = [
+    (
+        "directories renamed, with changes inside",
+        "mv d dd; mv dd/b moved; echo more >> dd/e/c; mkdir dd/new; mv f dd/new/",
+    ),
+    (
+        "a directory removed and made again",
+        "rm -r g; mkdir g; touch g/y",
+    ),
+    (
+        "names swapped",
+        "mv d t; mv g d; mv t g; mv a t; mv big a; mv t big",
+    ),
+    (
+        "a tree removed but for what was moved out of it",
+        "mv gone/deep/er kept; mv gone/deep/two kept/; rm -r gone",
+    ),
+    (
+        "attributes alone, which copy no contents",
+        "chmod 600 big; setfattr -x user.colour big; setfattr -n user.new -v 1 a
+         chown 1:2 d; touch -d '2010-01-01' link pipe d; setfacl -b d/b; chmod 711 .",
+    ),
+    (
+        "a file with several names, changed by one, which goes",
+        "echo new >> a; rm a",
+    ),
+    (
+        "several names that all go, and new ones that come",
+        "ln big big2; ln big d/big3; rm big; rm a a2 d/a3; ln link link2; mv pipe g/",
+    ),
+    (
+        "old things in new directories",
+        "mkdir -p n/m; mv big n/big; echo more >> d/b; mv d/b n/m/; mv link n/m; mv pipe n/
+         ln a n/a4; mv g n/m/g",
+    ),
+    (
+        "new files with several names",
+        "mkdir -p n/m o; echo 1 > n/m/one; ln n/m/one n/two; ln n/m/one three; ln n/m/one d/four
+         echo 2 > five; ln five o/six; ln five o/seven; touch -d '2011-01-01' o n/m",
+    ),
+    (
+        "things that cancel out",
+        "echo > t; rm t; mv a t; mv t a; mkdir t; rmdir t; mv d t; mv t d; : >> big",
+    ),
+];
+
+/// `false`, loudly, where there can be no native views.
+fn is_possible(test: &str) -> bool {
+    let fixture = Fixture::new("native-possible", "touch a");
+    let outcome = fixture.store.run_with(&["--view", "native"], "true");
+    if outcome.code != 0 {
+        skip(test, &format!("no native views here: {outcome}"));
+    }
+    outcome.code == 0 && tools_present(test, &["setfattr", "setfacl"])
+}
+
+fn native(store: &Store, script: &str) {
+    store.run_with(&["--view", "native"], script).expect(0);
+}
+
+#[test]
+fn every_kind_of_change_through_an_overlay() {
+    if !is_possible("every_kind_of_change_through_an_overlay") {
+        return;
+    }
+    for (name, script) in CHANGES {
+        Scenario::shell(name, script)
+            .prepare(TREE)
+            .holes()
+            .in_views(&["native"])
+            .check();
+    }
+}
+
+#[test]
+fn what_was_kept_goes_on_in_an_exact_view() {
+    if !is_possible("what_was_kept_goes_on_in_an_exact_view") {
+        return;
+    }
+    let more = "echo on > added; mkdir -p n/k; chmod 750 n; setfattr -n user.x -v y n
+        echo 1 >> n/big; for name in n/m/one n/two; do [ ! -e $name ] || echo 2 >> $name; done
+        mv n nn";
+    for (name, script) in CHANGES {
+        let plain = Scratch::new("native-plain");
+        for part in [TREE, script, more] {
+            shell(plain.path(), part).expect(0);
+        }
+        let kept = Fixture::new("native-kept", TREE);
+        let options = ["--view", "native", "--on-success", "keep"];
+        kept.store.run_with(&options, script).expect(0);
+        kept.store
+            .call(["exec", "1", "--", "sh", "-ec", more])
+            .expect(0);
+        kept.store.call(["commit", "1"]).expect(0);
+        assert_equal(
+            &format!("{name}: run plainly (left) and kept, changed, and committed (right)"),
+            &look(plain.path()),
+            &kept.look(),
+            &CompareOptions {
+                root: false,
+                ..CompareOptions::alike()
+            },
+        );
+        kept.store.assert_at_rest();
+    }
+}
+
+#[test]
+fn nothing_is_written_to_the_base_by_what_is_left_running() {
+    if !is_possible("nothing_is_written_to_the_base_by_what_is_left_running") {
+        return;
+    }
+    let fixture = Fixture::new("native-left", "mkdir d; echo old > d/file");
+    let script = "exec 3>> d/file; echo new >&3
+        (trap '' TERM; while :; do echo late >&3; sleep 0.01; done) > /dev/null 2>&1 &
+        (while :; do touch d/late; sleep 0.01; done) > /dev/null 2>&1 & sleep 0.1; rm -f d/late";
+    native(&fixture.store, script);
+    let committed = fixture.look();
+    std::thread::sleep(Duration::from_millis(100));
+    assert_equal(
+        "the base at the commit (left) and later (right)",
+        &committed,
+        &fixture.look(),
+        &CompareOptions::untouched(),
+    );
+    fixture.store.assert_at_rest();
+}
+
+/// Runs `first` in a native view, then `meanwhile`, and then ends the run.
+fn run_and_meanwhile(
+    fixture: &Fixture,
+    options: &[&str],
+    first: &str,
+    meanwhile: impl Fn(),
+) -> Outcome {
+    let (ready, go) = (fixture.scratch.join("ready"), fixture.scratch.join("go"));
+    let script = format!(
+        "{first}; : > {}; while [ ! -e {} ]; do sleep 0.01; done",
+        ready.display(),
+        go.display()
+    );
+    let options = [&["--view", "native"], options].concat();
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| fixture.store.run_with(&options, &script));
+        while !ready.exists() && !running.is_finished() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        meanwhile();
+        fs::write(&go, "").expect("written");
+        running.join().expect("the run did not panic")
+    })
+}
+
+#[test]
+fn a_conflict_leaves_a_transaction_to_look_at() {
+    if !is_possible("a_conflict_leaves_a_transaction_to_look_at") {
+        return;
+    }
+    let fixture = Fixture::new("native-conflict", "echo old > file");
+    let store = &fixture.store;
+    let file = store.path().join("file");
+    let first = "echo mine > file; mkdir new; echo 1 > new/one";
+    let outcome = run_and_meanwhile(&fixture, &["--on-error", "keep"], first, || {
+        fs::write(&file, "other\n").expect("written");
+    });
+    outcome.expect(75);
+    let status = store.call(["status", "1"]).expect(0).text();
+    assert!(status.contains("M file"), "{status}");
+    assert!(status.contains("A new/one"), "{status}");
+    let diff = store.call(["diff", "1"]).expect(0).text();
+    assert!(diff.contains("+mine"), "{diff}");
+    store.call(["abort", "1"]).expect(0);
+    assert_eq!(fs::read_to_string(&file).expect("read"), "other\n");
+    store.assert_at_rest();
+}
+
+#[test]
+fn others_see_that_it_runs_and_leave_it_alone() {
+    if !is_possible("others_see_that_it_runs_and_leave_it_alone") {
+        return;
+    }
+    let fixture = Fixture::new("native-others", "echo old > file");
+    let store = &fixture.store;
+    let first = "echo new > file; mkdir d";
+    let outcome = run_and_meanwhile(&fixture, &[], first, || {
+        let status = store.call(["status", "1"]).expect(0).text();
+        assert!(status.contains("M file"), "{status}");
+        assert!(status.contains("A d"), "{status}");
+        store.call(["exec", "1", "--", "true"]).expect(75);
+        store.call(["commit", "1"]).expect(75);
+    });
+    outcome.expect(0);
+    let file = fs::read_to_string(store.path().join("file"));
+    assert_eq!(file.expect("read"), "new\n");
+    store.assert_at_rest();
+}
+
+#[test]
+fn the_control_directorys_name_cannot_be_taken() {
+    if !is_possible("the_control_directorys_name_cannot_be_taken") {
+        return;
+    }
+    let fixture = Fixture::new("native-hidden", "echo old > file");
+    let outcome = fixture
+        .store
+        .run_with(&["--view", "native"], "mkdir .atomdir; echo new > file");
+    assert_ne!(outcome.code, 0, "{outcome}");
+    assert_eq!(
+        fs::read_to_string(fixture.store.path().join("file")).expect("read"),
+        "old\n"
+    );
+}

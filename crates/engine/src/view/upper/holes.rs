@@ -1,0 +1,69 @@
+//! overlayfs copies a file in large chunks, and fills the holes within them.
+
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Result};
+
+use crate::base::Base;
+use crate::ids::NodeId;
+use crate::snapshot::PAGE;
+use crate::view::View;
+
+const CHUNK: usize = 1 << 20;
+
+/// Makes holes again where the file of the base has some and nothing but zeros
+/// was put there.
+pub(super) fn dig<D: Disk>(view: &mut View<D>, id: NodeId, base: &Arc<Base>) -> Result<()> {
+    let length = view.snapshot_stat(base)?.length;
+    let mut at = 0;
+    while at < length {
+        let data = view.snapshot().next_data(base, at)?;
+        let hole_end = data.map_or(length, |data| data.offset.min(length));
+        if hole_end > at {
+            dig_one(view, id, at, hole_end)?;
+        }
+        at = data.map_or(length, |data| data.offset.saturating_add(data.length));
+    }
+    Ok(())
+}
+
+/// Looks at what data there is between `start` and `end`.
+fn dig_one<D: Disk>(view: &mut View<D>, id: NodeId, start: u64, end: u64) -> Result<()> {
+    let file = view.staged_file(id)?;
+    let disk = &view.core.disk;
+    let end = end / PAGE * PAGE;
+    let mut buffer = vec![0; CHUNK];
+    let mut at = start.next_multiple_of(PAGE);
+    while at < end {
+        let Some(data) = disk.next_data(&file, at)? else {
+            break;
+        };
+        at = at.max(data.offset / PAGE * PAGE);
+        let run_end = data.offset.saturating_add(data.length).min(end);
+        while at < run_end {
+            let wanted = CHUNK.min((run_end - at).next_multiple_of(PAGE) as usize);
+            let count = disk.read_at(&file, &mut buffer[..wanted], at)?;
+            buffer[count..wanted].fill(0);
+            punch_zeros(disk, &file, at, &buffer[..wanted])?;
+            at += wanted as u64;
+        }
+    }
+    Ok(())
+}
+
+fn punch_zeros<D: Disk>(disk: &D, file: &D::Handle, offset: u64, pages: &[u8]) -> Result<()> {
+    let mut at = offset;
+    let is_zero = |page: &[u8]| page.iter().all(|byte| *byte == 0);
+    for run in pages
+        .chunks(PAGE as usize)
+        .collect::<Vec<_>>()
+        .chunk_by(|a, b| is_zero(a) == is_zero(b))
+    {
+        let length = run.len() as u64 * PAGE;
+        if is_zero(run[0]) {
+            disk.punch_hole(file, at, length)?;
+        }
+        at += length;
+    }
+    Ok(())
+}

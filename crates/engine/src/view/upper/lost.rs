@@ -1,0 +1,131 @@
+//! Objects of the base that have lost names: whiteouts tell only of the
+//! uppermost, and a removed directory takes all with it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Errno, Kind, Name, Result};
+
+use super::Reading;
+use crate::base::Base;
+use crate::ids::NodeId;
+use crate::snapshot::Found;
+
+/// An entry that the base does not have.
+struct Gained {
+    directory: NodeId,
+    id: NodeId,
+}
+
+/// An entry of the base that the view has no more.
+struct Lost {
+    directory: NodeId,
+    name: Name,
+    base: Arc<Base>,
+}
+
+impl<D: Disk> Reading<'_, D> {
+    pub(super) fn drop_lost_names(&mut self) -> Result<()> {
+        let (gained, mut lost) = self.changed_names()?;
+        let mut moved = HashSet::new();
+        // First what is gained, lest anything seem to die in between.
+        for Gained { directory, id } in gained {
+            let node = self.new.node(id)?;
+            let Some(base) = node.base.clone() else {
+                if node.kind == Kind::Directory {
+                    *self.links_mut(directory)? += 1;
+                }
+                continue;
+            };
+            if base.kind == Kind::Directory {
+                moved.insert(base.serial);
+                *self.links_mut(directory)? += 1;
+            } else {
+                *self.links_mut(id)? += 1;
+            }
+        }
+        while let Some(entry) = lost.pop() {
+            self.drop_name(entry, &moved, &mut lost)?;
+        }
+        Ok(())
+    }
+
+    fn links_mut(&mut self, id: NodeId) -> Result<&mut u32> {
+        if self.new.node(id)?.own().is_none() {
+            self.new.own_mut(id)?;
+        }
+        let own = self.new.node_mut(id)?.own_in_place().ok_or(Errno::STALE)?;
+        Ok(&mut own.attributes.links)
+    }
+
+    fn changed_names(&self) -> Result<(Vec<Gained>, Vec<Lost>)> {
+        let (mut gained, mut lost) = (Vec::new(), Vec::new());
+        for directory in self.new.changed_nodes() {
+            let delta = self.new.node(directory)?.directory_delta();
+            for (name, entry) in delta.into_iter().flat_map(|delta| &delta.entries) {
+                gained.extend(entry.now.map(|id| Gained { directory, id }));
+                lost.extend(entry.before.clone().map(|base| Lost {
+                    directory,
+                    name: name.clone(),
+                    base,
+                }));
+            }
+        }
+        Ok((gained, lost))
+    }
+
+    fn drop_name(&mut self, entry: Lost, moved: &HashSet<u64>, more: &mut Vec<Lost>) -> Result<()> {
+        let Lost {
+            directory,
+            name,
+            base,
+        } = entry;
+        if base.kind == Kind::Directory {
+            if !self.new.node(directory)?.is_removed_directory() {
+                let links = self.links_mut(directory)?;
+                *links = links.saturating_sub(1);
+            }
+            if !moved.contains(&base.serial) {
+                self.remove_directory(base, directory, &name, more)?;
+            }
+            return Ok(());
+        }
+        let stat = self.new.snapshot_stat(&base)?;
+        let id = self
+            .new
+            .node_of_base(Found { base, stat }, directory, &name);
+        self.new.drop_link(id)?;
+        self.new.settle(id);
+        Ok(())
+    }
+
+    /// With all that the snapshot has in it.
+    fn remove_directory(
+        &mut self,
+        base: Arc<Base>,
+        directory: NodeId,
+        name: &Name,
+        more: &mut Vec<Lost>,
+    ) -> Result<()> {
+        let stat = self.new.snapshot_stat(&base)?;
+        let found = Found {
+            base: base.clone(),
+            stat,
+        };
+        let id = self.new.node_of_base(found, directory, name);
+        for (name, ..) in self.new.snapshot().list(&base)? {
+            let Some(child) = self.new.snapshot().lookup(&base, &name)? else {
+                continue;
+            };
+            self.new.set_entry(id, &name, None)?;
+            more.push(Lost {
+                directory: id,
+                name,
+                base: child.base,
+            });
+        }
+        self.new.delta_mut(id)?.removed = true;
+        self.new.own_mut(id)?.attributes.links = 0;
+        self.new.mark_dying(id)
+    }
+}

@@ -1,0 +1,111 @@
+//! What overlayfs notes on the objects of its upper layer, in extended
+//! attributes of a name space of its own (fs/overlayfs/overlayfs.h).
+
+use atomdir_disk::{Disk, Errno, Result};
+
+use crate::base::Xattrs;
+use crate::ids::NodeId;
+
+const PREFIXES: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
+
+#[derive(Default)]
+pub(super) struct Marks {
+    /// Nothing of the lower layer shows through the directory.
+    pub opaque: bool,
+    /// The directory, or the file's contents, are those of this lower path.
+    pub redirect: Option<Vec<u8>>,
+    /// The contents are still the lower file's.
+    pub metacopy: bool,
+    /// The directory may hold objects of the lower layer.
+    pub impure: bool,
+    /// The lower object that this is a copy of, if its handle can be read.
+    pub origin: Option<Option<Origin>>,
+    /// The names of all marks that there are.
+    pub names: Vec<Vec<u8>>,
+    /// The object's own extended attributes.
+    pub xattrs: Xattrs,
+}
+
+/// A lower object as our FUSE file system has named it to the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Origin {
+    pub node: NodeId,
+    pub generation: u32,
+}
+
+impl Marks {
+    pub fn read<D: Disk>(disk: &D, object: &D::Handle) -> Result<Marks> {
+        let mut marks = Marks::default();
+        for name in disk.xattr_names(object)? {
+            let value = match disk.xattr(object, &name) {
+                Err(Errno::NODATA) => continue,
+                value => value?,
+            };
+            let prefix = PREFIXES.iter().find(|prefix| name.starts_with(prefix));
+            let Some(prefix) = prefix else {
+                marks.xattrs.push((name, value));
+                continue;
+            };
+            match &name[prefix.len()..] {
+                b"opaque" => marks.opaque = true,
+                b"redirect" => marks.redirect = Some(value),
+                b"metacopy" => marks.metacopy = true,
+                b"impure" => marks.impure = true,
+                b"origin" => marks.origin = Some(Origin::decode(&value)),
+                _ => {}
+            }
+            marks.names.push(name);
+        }
+        Ok(marks)
+    }
+}
+
+/// struct ovl_fb: 21 bytes, the sixteen of the file system's UUID among them,
+/// and then the handle that FUSE makes of a node.
+const HANDLE_AT: usize = 21;
+const MAGIC_AT: usize = 1;
+const MAGIC: u8 = 0xfb;
+const TYPE_AT: usize = 4;
+/// FILEID_INO64_GEN.
+const TYPE: u8 = 0x81;
+const NODE_MASK: u64 = (1 << 40) - 1;
+
+impl Origin {
+    fn decode(bytes: &[u8]) -> Option<Origin> {
+        if *bytes.get(MAGIC_AT)? != MAGIC || *bytes.get(TYPE_AT)? != TYPE {
+            return None;
+        }
+        let word = |number: usize| {
+            let at = HANDLE_AT + 4 * number;
+            let bytes = bytes.get(at..at + 4)?;
+            Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+        };
+        let node = u64::from(word(0)?) << 32 | u64::from(word(1)?);
+        Some(Origin {
+            node: NodeId(node & NODE_MASK),
+            generation: word(2)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_is_read_as_the_kernel_writes_it() {
+        let mut bytes = vec![0, 0xfb, 33, 0, 0x81];
+        bytes.extend([0; 16]);
+        for word in [0x100u32, 7, 3] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        let origin = Origin::decode(&bytes);
+        let expected = Origin {
+            node: NodeId(7),
+            generation: 3,
+        };
+        assert_eq!(origin, Some(expected));
+        assert_eq!(Origin::decode(&bytes[..32]), None);
+        assert_eq!(Origin::decode(&[]), None);
+    }
+}

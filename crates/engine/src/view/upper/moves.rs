@@ -1,0 +1,89 @@
+//! What is to be done on disk once the upper layer has been read.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use atomdir_disk::{Access, Disk, Errno, Name, RenameMode, Result};
+
+use super::{InLayer, holes, open_in_layer};
+use crate::base::Base;
+use crate::ids::NodeId;
+use crate::view::View;
+
+#[derive(Default)]
+pub(super) struct Moves {
+    /// From a directory of the layer to a slot.
+    to_slots: Vec<(NodeId, Name, Name)>,
+    dropped_slots: HashSet<Name>,
+    unlinks: Vec<(NodeId, Name)>,
+    touched: HashSet<NodeId>,
+    /// Copies of files of the base, whose holes the kernel may have filled.
+    copies: Vec<(NodeId, Arc<Base>)>,
+    /// Marks to be taken off new objects.
+    strips: Vec<(NodeId, Vec<Vec<u8>>)>,
+    /// Where the directories were that the moves start from.
+    pub layer: HashMap<NodeId, InLayer>,
+}
+
+impl Moves {
+    pub fn move_to_slot(&mut self, directory: NodeId, name: Name, slot: Name) {
+        self.touched.insert(directory);
+        self.to_slots.push((directory, name, slot));
+    }
+
+    /// The object has another place after all.
+    pub fn drop_slot(&mut self, slot: &Name) {
+        self.dropped_slots.insert(slot.clone());
+    }
+
+    /// Whether something is taken out of the directory.
+    pub fn is_touched(&self, directory: NodeId) -> bool {
+        self.touched.contains(&directory)
+    }
+
+    pub fn unlink(&mut self, directory: NodeId, name: Name) {
+        self.touched.insert(directory);
+        self.unlinks.push((directory, name));
+    }
+
+    pub fn dig(&mut self, id: NodeId, base: Arc<Base>) {
+        self.copies.push((id, base));
+    }
+
+    pub fn strip(&mut self, id: NodeId, marks: Vec<Vec<u8>>) {
+        if !marks.is_empty() {
+            self.strips.push((id, marks));
+        }
+    }
+
+    pub fn carry_out<D: Disk>(self, view: &mut View<D>) -> Result<()> {
+        let stage = view.stage()?;
+        let core = view.core.clone();
+        for (directory, name) in &self.unlinks {
+            let above = open_in_layer(view, &self.layer, *directory)?;
+            core.disk.unlink(&above, name)?;
+        }
+        // From below, while the directories are still where they were.
+        for (directory, name, slot) in self.to_slots.iter().rev() {
+            let above = open_in_layer(view, &self.layer, *directory)?;
+            if self.dropped_slots.contains(slot) {
+                core.disk.unlink(&above, name)?;
+                continue;
+            }
+            let mode = RenameMode::NoReplace;
+            core.disk.rename((&above, name), (&stage, slot), mode)?;
+        }
+        for (id, base) in self.copies {
+            holes::dig(view, id, &base)?;
+        }
+        for (id, marks) in self.strips {
+            let staged = view.staged(id)?.ok_or(Errno::STALE)?;
+            let parent = view.staged_parent(staged.parent)?;
+            let object = core.disk.open(&parent, &staged.name, Access::Path)?;
+            for mark in marks {
+                core.disk.remove_xattr(&object, &mark)?;
+            }
+        }
+        Ok(())
+    }
+}

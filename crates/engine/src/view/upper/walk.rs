@@ -1,0 +1,479 @@
+//! Reads the upper layer, directory by directory.
+
+use std::sync::Arc;
+
+use atomdir_disk::{Access, Disk, Errno, Kind, Name, Result, Stat, Timestamp};
+
+use super::marks::{Marks, Origin};
+use super::{InLayer, Reading};
+use crate::base::{Base, Xattrs};
+use crate::ids::NodeId;
+use crate::names;
+use crate::snapshot::Found;
+use crate::view::node::{
+    Contents, DirectoryDelta, Dress, Own, OwnBody, Staged, StagedParent, Touched, attributes_of,
+};
+
+/// Stand for overlayfs's own directories where the view's are numbered; node 0
+/// is never used, nor is the last.
+const WORK: NodeId = NodeId(0);
+const INDEX: NodeId = NodeId(u64::MAX);
+
+const COMPARE_CHUNK: usize = 1 << 18;
+
+/// An entry of an upper directory.
+struct Item {
+    parent: NodeId,
+    name: Name,
+    stat: Stat,
+}
+
+impl<D: Disk> Reading<'_, D> {
+    pub(super) fn walk(&mut self, root: Stat) -> Result<()> {
+        self.to_visit.push((NodeId::ROOT, root));
+        while let Some((id, stat)) = self.to_visit.pop() {
+            self.visit(id, &stat)?;
+        }
+        Ok(())
+    }
+
+    fn visit(&mut self, id: NodeId, stat: &Stat) -> Result<()> {
+        let handle = self.open(id)?;
+        let marks = Marks::read(&self.new.core.disk, &handle)?;
+        let may_hold_copies = marks.impure || !self.is_new(id)?;
+        for entry in self.new.core.disk.list(&handle)? {
+            let stat = match self.new.core.disk.stat_at(&handle, &entry.name) {
+                Ok(stat) => stat,
+                // Only when programs are still at work.
+                Err(Errno::NOENT) => continue,
+                Err(error) => return Err(error),
+            };
+            let item = Item {
+                parent: id,
+                name: entry.name,
+                stat,
+            };
+            self.take_entry(&handle, item, may_hold_copies)?;
+        }
+        if self.is_new(id)? {
+            self.moves.strip(id, marks.names);
+        } else {
+            self.compare(id, stat, &marks.xattrs)?;
+        }
+        self.take_directory_times(id, stat)
+    }
+
+    fn take_entry(&mut self, above: &D::Handle, item: Item, may_be_copy: bool) -> Result<()> {
+        let hidden = self.new.core.hidden.as_ref();
+        if item.parent == NodeId::ROOT && hidden == Some(&item.name) {
+            return Err(Errno::PERM);
+        }
+        if is_whiteout(&item.stat) {
+            return self.new.set_entry(item.parent, &item.name, None);
+        }
+        if item.stat.kind == Kind::Directory {
+            let handle = self.new.core.disk.open(above, &item.name, Access::Path)?;
+            let marks = Marks::read(&self.new.core.disk, &handle)?;
+            return match self.lower_directory(&item, &marks)? {
+                Some(found) => self.take_lower_directory(item, found),
+                None => self.take_new(above, item, Vec::new()),
+            };
+        }
+        let marks = if may_be_copy {
+            let handle = self.new.core.disk.open(above, &item.name, Access::Path)?;
+            Marks::read(&self.new.core.disk, &handle)?
+        } else {
+            Marks::default()
+        };
+        match self.copied_from(&item, &marks)? {
+            Some(found) => self.take_copy(item, found, marks),
+            None if marks.metacopy => Err(Errno::STALE),
+            None => self.take_new(above, item, marks.names),
+        }
+    }
+
+    /// The directory of the snapshot that shows through this one.
+    fn lower_directory(&self, item: &Item, marks: &Marks) -> Result<Option<Found>> {
+        let found = match &marks.redirect {
+            Some(path) => self.at_lower_path(item, path)?,
+            None if marks.opaque => None,
+            None => self.at_same_place(item)?,
+        };
+        Ok(found.filter(|found| found.base.kind == Kind::Directory))
+    }
+
+    /// The object of the snapshot that this is a copy of.
+    fn copied_from(&self, item: &Item, marks: &Marks) -> Result<Option<Found>> {
+        let Some(origin) = marks.origin else {
+            return Ok(None);
+        };
+        let of_node = origin.and_then(|origin| self.of_origin(origin));
+        let found = match (of_node, &marks.redirect) {
+            (Some(base), _) => {
+                let stat = self.new.snapshot_stat(&base)?;
+                Some(Found { base, stat })
+            }
+            (None, Some(path)) => self.at_lower_path(item, path)?,
+            // The kernel has forgotten the node, so it has one name only. What
+            // the name named is as good: the copy's own is gone, or this is it.
+            (None, None) => self
+                .at_same_place(item)?
+                .filter(|found| found.stat.links == 1),
+        };
+        Ok(found.filter(|found| found.base.kind == item.stat.kind))
+    }
+
+    fn at_same_place(&self, item: &Item) -> Result<Option<Found>> {
+        match &self.new.node(item.parent)?.base {
+            Some(base) => self.new.snapshot().lookup(base, &item.name),
+            None => Ok(None),
+        }
+    }
+
+    /// A path from the layer's root, or a name in the directory's lower one.
+    fn at_lower_path(&self, item: &Item, path: &[u8]) -> Result<Option<Found>> {
+        let snapshot = self.new.snapshot();
+        if path.starts_with(b"/") {
+            let found = snapshot.resolve(path)?;
+            return Ok(found.map(|(base, stat)| Found { base, stat }));
+        }
+        let name = Name::new(path).map_err(|_| Errno::INVAL)?;
+        match &self.new.node(item.parent)?.base {
+            Some(base) => snapshot.lookup(base, &name),
+            None => Ok(None),
+        }
+    }
+
+    fn take_lower_directory(&mut self, item: Item, found: Found) -> Result<()> {
+        let id = self.place(&item, found)?;
+        self.add_to_layer(&item, id);
+        Ok(())
+    }
+
+    /// The node of an object of the base that has this name now.
+    fn place(&mut self, item: &Item, found: Found) -> Result<NodeId> {
+        let told = self.old_node(found.base.serial).and_then(|old| old.told);
+        let id = self.new.node_of_base(found, item.parent, &item.name);
+        let node = self.new.node_mut(id)?;
+        node.told = node.told.or(told);
+        self.new.set_entry(item.parent, &item.name, Some(id))?;
+        let node = self.new.node(id)?;
+        if node.parent != item.parent || node.name.as_ref() != Some(&item.name) {
+            self.new.reparent(id, item.parent, &item.name)?;
+        }
+        Ok(id)
+    }
+
+    fn add_to_layer(&mut self, item: &Item, id: NodeId) {
+        let place = InLayer {
+            parent: Some(item.parent),
+            name: item.name.clone(),
+            identity: item.stat.identity,
+        };
+        self.moves.layer.insert(id, place);
+        self.to_visit.push((id, item.stat));
+    }
+
+    /// A file, link or special file of the base, changed or with a new name.
+    fn take_copy(&mut self, item: Item, found: Found, marks: Marks) -> Result<()> {
+        let is_in_new = self.is_new(item.parent)?;
+        let id = self.place(&item, found)?;
+        let (parent, name) = (item.parent, item.name.clone());
+        if !self.take_changes(id, item, marks)? && is_in_new {
+            // Nothing but what is new may stay in a directory that lands as it is.
+            self.moves.unlink(parent, name);
+        }
+        Ok(())
+    }
+
+    /// What has become of an object of the base, by one of its copy's names.
+    /// True if that name is the one by which its contents are staged.
+    fn take_changes(&mut self, id: NodeId, item: Item, marks: Marks) -> Result<bool> {
+        let base = self.new.node(id)?.base.clone().ok_or(Errno::STALE)?;
+        let has_contents =
+            item.stat.kind == Kind::File && !marks.metacopy && !self.is_unwritten(&base, &item)?;
+        let is_first = self.new.staged(id)?.is_none();
+        self.compare(id, &item.stat, &marks.xattrs)?;
+        if has_contents && is_first {
+            let slot = names::slot(self.new.new_slot());
+            self.moves
+                .move_to_slot(item.parent, item.name.clone(), slot.clone());
+            let own = self.new.own_mut(id)?;
+            own.attributes.length = item.stat.length;
+            own.attributes.blocks = item.stat.blocks;
+            own.touched.modified = true;
+            own.attributes.modified = item.stat.attributes.times.modified;
+            own.body = OwnBody::File(Contents::default());
+            own.staged = Some(Staged {
+                parent: StagedParent::Slots,
+                name: slot,
+                identity: Some(item.stat.identity),
+            });
+            self.moves.strip(id, marks.names);
+            self.moves.dig(id, base);
+        }
+        Ok(has_contents && is_first)
+    }
+
+    /// A file that was opened for writing is copied, written or not. Whoever
+    /// writes changes its modification time; only if that is the old one must
+    /// the contents be compared.
+    fn is_unwritten(&self, base: &Arc<Base>, item: &Item) -> Result<bool> {
+        let before = self.new.snapshot_stat(base)?;
+        let modified = |stat: &Stat| stat.attributes.times.modified;
+        if modified(&before) != modified(&item.stat) || before.length != item.stat.length {
+            return Ok(false);
+        }
+        let above = self.open(item.parent)?;
+        let file = self.new.core.disk.open(&above, &item.name, Access::Read)?;
+        let (mut old, mut new) = (vec![0; COMPARE_CHUNK], vec![0; COMPARE_CHUNK]);
+        let mut at = 0;
+        while at < before.length {
+            let count = COMPARE_CHUNK.min((before.length - at) as usize);
+            self.new.snapshot().read(base, at, &mut old[..count])?;
+            let read = self.new.core.disk.read_at(&file, &mut new[..count], at)?;
+            if read < count || old[..count] != new[..count] {
+                return Ok(false);
+            }
+            at += count as u64;
+        }
+        Ok(true)
+    }
+
+    /// Files of several names have a copy in the index as well. It is the only
+    /// one if all names by which they were changed are gone, and others left.
+    pub(super) fn take_index(&mut self) -> Result<()> {
+        if !self.add_index_to_layer()? {
+            return Ok(());
+        }
+        let handle = self.open(INDEX)?;
+        for entry in self.new.core.disk.list(&handle)? {
+            let object = match self.new.core.disk.open(&handle, &entry.name, Access::Path) {
+                Ok(object) => object,
+                // Only when programs are still at work.
+                Err(Errno::NOENT) => continue,
+                Err(error) => return Err(error),
+            };
+            let stat = self.new.core.disk.stat(&object)?;
+            // Of directories the index tells nothing; a device of number 0 stands
+            // for a file whose names are all gone.
+            if stat.kind == Kind::Directory || is_whiteout(&stat) {
+                continue;
+            }
+            let marks = Marks::read(&self.new.core.disk, &object)?;
+            let of_base = marks
+                .origin
+                .flatten()
+                .and_then(|origin| self.of_origin(origin));
+            let known = of_base.and_then(|base| self.new.nodes.by_base.get(&base.serial).copied());
+            if let Some(id) = known {
+                let item = Item {
+                    parent: INDEX,
+                    name: entry.name,
+                    stat,
+                };
+                self.take_changes(id, item, marks)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_index_to_layer(&mut self) -> Result<bool> {
+        let stage = self.new.stage()?;
+        let disk = &self.new.core.disk;
+        let work = disk.open(&stage, &names::fixed(names::WORK), Access::Directory)?;
+        let name = names::fixed(names::WORK_INDEX);
+        let index = match disk.stat_at(&work, &name) {
+            // None of the options that need it was used.
+            Err(Errno::NOENT) => return Ok(false),
+            index => index?,
+        };
+        let places = [
+            (WORK, None, names::fixed(names::WORK), disk.stat(&work)?),
+            (INDEX, Some(WORK), name, index),
+        ];
+        for (id, parent, name, stat) in places {
+            let identity = stat.identity;
+            let place = InLayer {
+                parent,
+                name,
+                identity,
+            };
+            self.moves.layer.insert(id, place);
+        }
+        Ok(true)
+    }
+
+    fn of_origin(&self, origin: Origin) -> Option<Arc<Base>> {
+        let node = self.old.node(origin.node).ok()?;
+        let is_it = self.old.generation(origin.node) == origin.generation;
+        node.base.clone().filter(|_| is_it)
+    }
+
+    /// What the attributes of an object of the base have become.
+    fn compare(&mut self, id: NodeId, stat: &Stat, xattrs: &Xattrs) -> Result<()> {
+        let base = self.new.node(id)?.base.clone().ok_or(Errno::STALE)?;
+        let before = self.new.snapshot_stat(&base)?;
+        let changed_xattrs = difference(&self.new.snapshot().xattrs(&base)?, xattrs);
+        let (old, now) = (before.attributes, stat.attributes);
+        let touched = Touched {
+            mode: base.kind != Kind::Symlink && old.mode != now.mode,
+            owner: old.owner != now.owner,
+            accessed: old.times.accessed != now.times.accessed,
+            modified: match base.kind {
+                Kind::Directory => self.is_set(old.times.modified, now.times.modified),
+                _ => old.times.modified != now.times.modified,
+            },
+        };
+        if touched == Touched::default() && changed_xattrs.is_empty() {
+            return Ok(());
+        }
+        let own = self.new.own_mut(id)?;
+        own.touched = touched;
+        own.xattrs = changed_xattrs.into_iter().collect();
+        own.attributes.mode = now.mode;
+        own.attributes.owner = now.owner;
+        own.attributes.accessed = now.times.accessed;
+        own.attributes.modified = now.times.modified;
+        own.attributes.changed = stat.changed;
+        Ok(())
+    }
+
+    /// Whether a program set the time: one that followed from another call
+    /// is not before the transaction's begin, or after now.
+    fn is_set(&self, old: Timestamp, now: Timestamp) -> bool {
+        let clock = self.new.core.options.clock.now();
+        old != now && (now < self.began || now > clock)
+    }
+
+    fn take_new(&mut self, above: &D::Handle, item: Item, marks: Vec<Vec<u8>>) -> Result<()> {
+        let has_names = item.stat.kind != Kind::Directory && item.stat.links > 1;
+        if has_names && let Some(id) = self.with_names.get(&item.stat.identity.inode) {
+            return self.take_another_name(*id, item);
+        }
+        let body = match item.stat.kind {
+            Kind::File => OwnBody::File(Contents::default()),
+            Kind::Directory => OwnBody::Directory(DirectoryDelta::default()),
+            Kind::Symlink => OwnBody::Symlink(self.new.core.disk.read_link(above, &item.name)?),
+            _ => OwnBody::Special,
+        };
+        let (parent, name) = if self.is_new(item.parent)? {
+            (StagedParent::Node(item.parent), item.name.clone())
+        } else {
+            let slot = names::slot(self.new.new_slot());
+            self.moves
+                .move_to_slot(item.parent, item.name.clone(), slot.clone());
+            (StagedParent::Slots, slot)
+        };
+        let mut attributes = attributes_of(&item.stat);
+        // Counted as the names are found.
+        attributes.links = if item.stat.kind == Kind::Directory {
+            2
+        } else {
+            1
+        };
+        let own = Own {
+            attributes,
+            touched: Touched {
+                mode: true,
+                owner: true,
+                accessed: true,
+                modified: true,
+            },
+            stamp: None,
+            xattrs: Default::default(),
+            body,
+            staged: Some(Staged {
+                parent,
+                name,
+                identity: Some(item.stat.identity),
+            }),
+            dress: Dress::Complete,
+        };
+        let place = (item.parent, item.name.clone());
+        let id = self.new.insert(item.stat.kind, None, Some(place));
+        self.new.node_mut(id)?.own = Some(Arc::new(own));
+        self.new.mark_changed(id);
+        self.new.set_entry(item.parent, &item.name, Some(id))?;
+        self.moves.strip(id, marks);
+        if has_names {
+            self.with_names.insert(item.stat.identity.inode, id);
+        }
+        if item.stat.kind == Kind::Directory {
+            self.add_to_layer(&item, id);
+        }
+        Ok(())
+    }
+
+    fn take_another_name(&mut self, id: NodeId, item: Item) -> Result<()> {
+        self.new.set_entry(item.parent, &item.name, Some(id))?;
+        self.new_own(id)?.attributes.links += 1;
+        if !self.is_new(item.parent)? {
+            self.moves.unlink(item.parent, item.name);
+            return Ok(());
+        }
+        // It lands with its directory; a link in a slot would be one too many.
+        let staged = self.new.staged(id)?.ok_or(Errno::STALE)?;
+        if staged.parent == StagedParent::Slots {
+            self.moves.drop_slot(&staged.name);
+            let parent = StagedParent::Node(item.parent);
+            let name = item.name;
+            let identity = staged.identity;
+            self.new.set_staged(
+                id,
+                Staged {
+                    parent,
+                    name,
+                    identity,
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    fn new_own(&mut self, id: NodeId) -> Result<&mut Own> {
+        self.new.node_mut(id)?.own_in_place().ok_or(Errno::STALE)
+    }
+
+    /// Entering names has made the directory's times new: they are the layer's.
+    fn take_directory_times(&mut self, id: NodeId, stat: &Stat) -> Result<()> {
+        let is_new = self.is_new(id)?;
+        let is_as_it_was = !self.moves.is_touched(id);
+        if let Some(own) = self.new.node_mut(id)?.own_in_place() {
+            if is_new && is_as_it_was {
+                own.dress = Dress::Complete;
+            }
+            own.attributes.accessed = stat.attributes.times.accessed;
+            own.attributes.modified = stat.attributes.times.modified;
+            own.attributes.changed = stat.changed;
+        }
+        Ok(())
+    }
+}
+
+type Changes = std::collections::BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+fn is_whiteout(stat: &Stat) -> bool {
+    stat.kind == Kind::CharacterDevice && stat.device_number == 0
+}
+
+fn set_all(xattrs: &Xattrs) -> Changes {
+    let set = xattrs.iter().cloned();
+    set.map(|(name, value)| (name, Some(value))).collect()
+}
+
+fn difference(before: &Xattrs, now: &Xattrs) -> Changes {
+    let mut changes = set_all(now);
+    for (name, value) in before {
+        match changes.get(name) {
+            Some(Some(new)) if new == value => {
+                changes.remove(name);
+            }
+            Some(_) => {}
+            None => {
+                changes.insert(name.clone(), None);
+            }
+        }
+    }
+    changes
+}

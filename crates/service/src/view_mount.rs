@@ -1,0 +1,209 @@
+//! One mount in which transactions appear, each as a directory. It is made
+//! for the first of them: all else works also where nothing can be mounted.
+
+use crate::mountpoint;
+use crate::transactions::Transaction;
+use atomdir_engine::Outdated;
+use atomdir_fuse::{MountError, MountFlags, MountOptions, Session};
+use atomdir_protocol::{Failure, FailureKind, TransactionId};
+use rustix::io::Errno;
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub(crate) struct ViewMount {
+    user: u32,
+    place: PathBuf,
+    store: PathBuf,
+    /// What the store's root is called, and so each view's.
+    name: OsString,
+    flags: MountFlags,
+    filesystem: Arc<atomdir_fuse::Views>,
+    mounted: Mutex<Option<Session>>,
+    /// Transactions that the present mount has shown from their begin on. Of
+    /// others, an older mount took along what was stored to mapped memory.
+    whole: Mutex<HashSet<TransactionId>>,
+}
+
+/// Whether all that a transaction's programs wrote is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrived {
+    All,
+    /// The mount was ended from outside since the transaction's begin.
+    PerhapsNotAll,
+}
+
+impl ViewMount {
+    pub(crate) fn new(
+        user: u32,
+        place: PathBuf,
+        store: &Path,
+        name: OsString,
+        flags: MountFlags,
+    ) -> ViewMount {
+        let flags = flags | forbidden_outside(store);
+        if let Err(error) = mountpoint::clear(&place) {
+            // Mounting will say so to whoever needs it.
+            tracing::warn!("{error}");
+        }
+        ViewMount {
+            user,
+            place,
+            store: store.to_owned(),
+            filesystem: Arc::new(atomdir_fuse::Views::new(name.as_bytes())),
+            name,
+            flags,
+            mounted: Mutex::new(None),
+            whole: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn place(&self) -> &Path {
+        &self.place
+    }
+
+    /// A view's root directory.
+    pub(crate) fn path(&self, id: TransactionId) -> PathBuf {
+        self.place.join(id.to_string()).join(&self.name)
+    }
+
+    /// Mounts, unless that is done; again, when someone has unmounted it.
+    pub(crate) fn mount(&self) -> Result<(), Failure> {
+        self.serving().map(|_| ())
+    }
+
+    fn serving(&self) -> Result<MutexGuard<'_, Option<Session>>, Failure> {
+        let mut mounted = self.lock();
+        if mounted.as_ref().is_some_and(|session| !session.is_ended()) {
+            return Ok(mounted);
+        }
+        if let Some(ended) = mounted.take() {
+            end(ended);
+            self.lock_whole().clear();
+        }
+        *mounted = Some(self.make()?);
+        Ok(mounted)
+    }
+
+    fn make(&self) -> Result<Session, Failure> {
+        let _stays = mountpoint::prepare(&self.place, self.user)
+            .map_err(|error| Failure::new(FailureKind::NoViews, error.to_string()))?;
+        let options = MountOptions {
+            source: self.store.to_string_lossy().into_owned(),
+            others_allowed: self.user == 0,
+            // Programs behave as outside; fusermount3 forbids some by itself.
+            flags: self.flags,
+            workers: std::thread::available_parallelism()
+                .map_or(2, |count| count.get().clamp(2, 8)),
+        };
+        Session::mount(self.filesystem.clone(), &self.place, &options)
+            .map_err(|error| mount_failure(&error))
+    }
+
+    /// Makes the transaction's view appear and opens its root directory.
+    pub(crate) fn show(&self, transaction: &Arc<Transaction>) -> Result<OwnedFd, Failure> {
+        self.filesystem.add(transaction.clone());
+        let id = TransactionId(transaction.id().0);
+        let opened = self.serving().and_then(|mounted| {
+            self.lock_whole().insert(id);
+            self.open_in(mounted.as_ref(), id)
+        });
+        opened.inspect_err(|_| self.hide(id))
+    }
+
+    pub(crate) fn open(&self, id: TransactionId) -> Result<OwnedFd, Failure> {
+        let mounted = self.serving()?;
+        self.open_in(mounted.as_ref(), id)
+    }
+
+    fn open_in(&self, mounted: Option<&Session>, id: TransactionId) -> Result<OwnedFd, Failure> {
+        let path = Path::new(&id.to_string()).join(&self.name);
+        mounted
+            .map_or(Err(Errno::NOTCONN), |session| session.open_directory(&path))
+            .map_err(|errno| view_failure(&format!("enter the view of transaction {id}"), errno))
+    }
+
+    /// What programs wrote to mapped files reaches the transaction only now.
+    pub(crate) fn write_back(&self, id: TransactionId) -> Result<Arrived, Failure> {
+        let mounted = self.lock();
+        let session = mounted.as_ref();
+        let Some(session) = session.filter(|_| self.lock_whole().contains(&id)) else {
+            return Ok(Arrived::PerhapsNotAll);
+        };
+        match session.settle() {
+            Ok(()) => Ok(Arrived::All),
+            Err(Errno::NOTCONN | Errno::CONNABORTED) => Ok(Arrived::PerhapsNotAll),
+            Err(errno) => Err(view_failure(
+                &format!("gather what was written in transaction {id}"),
+                errno,
+            )),
+        }
+    }
+
+    /// What was changed behind the kernel's back.
+    pub(crate) fn forget(&self, id: TransactionId, outdated: &[Outdated]) {
+        let id = atomdir_engine::TransactionId(id.0);
+        self.filesystem.forget(id, outdated);
+    }
+
+    /// How many requests the present mount has served.
+    pub(crate) fn requests(&self) -> u64 {
+        let mounted = self.lock();
+        let counts = mounted.iter().flat_map(Session::requests);
+        counts.map(|(_, count)| count).sum()
+    }
+
+    pub(crate) fn hide(&self, id: TransactionId) {
+        self.filesystem.remove(atomdir_engine::TransactionId(id.0));
+        self.lock_whole().remove(&id);
+    }
+
+    pub(crate) fn unmount(&self) {
+        if let Some(mounted) = self.lock().take() {
+            end(mounted);
+        }
+        mountpoint::remove(&self.place);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Session>> {
+        self.mounted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_whole(&self) -> MutexGuard<'_, HashSet<TransactionId>> {
+        self.whole.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the base's own mount forbids is forbidden in a view.
+fn forbidden_outside(store: &Path) -> MountFlags {
+    use rustix::fs::StatVfsMountFlags as Outside;
+    let outside = rustix::fs::statvfs(store).map_or(Outside::empty(), |found| found.f_flag);
+    let mut flags = MountFlags::empty();
+    for (bit, flag) in [
+        (Outside::NOSUID, MountFlags::NOSUID),
+        (Outside::NODEV, MountFlags::NODEV),
+        (Outside::NOEXEC, MountFlags::NOEXEC),
+    ] {
+        flags.set(flag, outside.contains(bit));
+    }
+    flags
+}
+
+fn end(session: Session) {
+    if let Err(error) = session.unmount() {
+        tracing::error!("{error}");
+    }
+    session.join();
+}
+
+fn mount_failure(error: &MountError) -> Failure {
+    Failure::new(FailureKind::NoViews, error.to_string())
+}
+
+fn view_failure(action: &str, errno: Errno) -> Failure {
+    let message = format!("cannot {action}: {errno}");
+    Failure::new(FailureKind::Io, message)
+}
