@@ -374,3 +374,29 @@ fn a_run_that_meets_an_early_conflict_exits_75_and_is_tried_again() {
         store.assert_at_rest();
     });
 }
+
+/// The locks of a nested transaction are the outermost one's, and do not stand
+/// in its way.
+#[test]
+fn a_command_locks_for_the_transaction_it_runs_in() {
+    for_each_user("lock-inside", |fixture| {
+        let store = &fixture.store;
+        let other = store.begin();
+        store.exec(&other, "echo other > file").expect(0);
+        let atomdir = atomdir_testing::binary();
+        let atomdir = atomdir.display();
+        let script = format!(
+            "{atomdir} lock --no-wait file
+             {atomdir} run -- {atomdir} lock --no-wait file dir/y
+             {atomdir} status --json | grep -q '\"path\":\"dir/y\"'
+             if {atomdir} -C {base} commit {other}; then exit 9; fi
+             echo mine > file; echo mine > dir/y",
+            base = fixture.base.display(),
+            other = other.id,
+        );
+        store.run(&script).expect(0);
+        store.commit(&other).expect(CONFLICT).says(&["file"]);
+        store.abort(&other).expect(0);
+        store.assert_at_rest();
+    });
+}

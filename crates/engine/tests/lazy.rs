@@ -1,0 +1,101 @@
+//! Lazy commits: in order, seen by those who begin later, durable together.
+#![cfg(test)]
+
+mod support;
+
+use atomdir_disk::Errno;
+use atomdir_engine::{BeginOptions, Conflicts, Durability, Isolation, NewNode, NodeId};
+use support::failing::FailingDisk;
+use support::model::CALLER;
+use support::{Scratch, begin, create, open, open_with};
+
+fn options(durability: Durability) -> BeginOptions {
+    BeginOptions {
+        owner: 0,
+        isolation: Isolation::Snapshot,
+        durability,
+        conflicts: Conflicts::AtCommit,
+        first_try: None,
+        label: Vec::new(),
+    }
+}
+
+const COUNT: usize = 8;
+
+#[test]
+fn lazy_commits_share_one_flush_of_the_log() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let disk = FailingDisk::new(Errno::IO, true);
+    let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
+    let log_flushes = || {
+        let changes = disk.take_changes();
+        changes
+            .iter()
+            .filter(|change| **change == "sync_data")
+            .count()
+    };
+    let name = |number: usize| format!("made{number}").into_bytes();
+    let begin_and_make = |number: usize| {
+        let transaction = store
+            .begin(options(Durability::Lazy))
+            .expect("a transaction begins");
+        transaction
+            .create(
+                NodeId::ROOT,
+                &name(number),
+                NewNode::Directory,
+                0o755,
+                0,
+                CALLER,
+            )
+            .expect("the name is free");
+        transaction
+    };
+    let commit_all = |first: usize| {
+        let transactions: Vec<_> = (first..first + COUNT).map(begin_and_make).collect();
+        disk.take_changes();
+        for transaction in transactions {
+            store.commit(&transaction).expect("nobody is in the way");
+        }
+        assert_eq!(log_flushes(), 0, "by lazy commits");
+    };
+    let in_base = |number: usize| {
+        let name = String::from_utf8(name(number)).expect("it is text");
+        scratch.0.join(name).exists()
+    };
+
+    commit_all(0);
+    assert!(
+        !(0..COUNT).any(in_base),
+        "the base is never ahead of the log"
+    );
+    store.sync().expect("it is durable");
+    assert_eq!(log_flushes(), 1);
+    assert!((0..COUNT).all(in_base));
+
+    // One who begins sees them, and so does what flushed them.
+    commit_all(COUNT);
+    let reader = begin(&store);
+    assert_eq!(log_flushes(), 1);
+    for number in 0..2 * COUNT {
+        let found = reader.resolve(&name(number)).expect("the path is good");
+        assert!(found.is_some(), "{number}");
+    }
+    store.abort(&reader);
+
+    // A durable commit makes all before it durable.
+    let durable = store
+        .begin(options(Durability::Durable))
+        .expect("a transaction begins");
+    commit_all(2 * COUNT);
+    let made = durable.create(NodeId::ROOT, b"last", NewNode::Directory, 0o755, 0, CALLER);
+    made.expect("the name is free");
+    disk.take_changes();
+    store.commit(&durable).expect("nobody is in the way");
+    assert_eq!(log_flushes(), 1);
+    assert!((0..3 * COUNT).all(in_base));
+    drop((durable, reader, store));
+    open(&scratch.0);
+    assert!((0..3 * COUNT).all(in_base));
+}
