@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use atomdir_testing::exit_code::{CONFLICT, NO_SUCH};
+use atomdir_testing::exit_code::{CONFLICT, INPUT_OUTPUT, NO_SUCH};
 use atomdir_testing::{Fixture, Random};
 
 use crate::Harm;
@@ -13,6 +13,8 @@ use crate::client::{Ended, Victim};
 /// Long enough to be changed in place.
 const PAGES_LENGTH: usize = 2 << 20;
 const PLACES: [usize; 2] = [4096, 1_500_000];
+/// It is, or it was, or the service is killed just now.
+const ABORTED: [i32; 3] = [0, NO_SUCH, INPUT_OUTPUT];
 const FILES: [&str; 3] = ["a", "b", "sub/c"];
 
 /// Of the base, before it becomes a store.
@@ -103,7 +105,7 @@ impl Lane {
         if let Some((_, rest)) = ended.stderr.split_once("`atomdir abort ") {
             let id = rest.split('`').next().unwrap_or_default();
             let abort = fixture.store.call(["abort", id]);
-            abort.expect_one_of(&[0, NO_SUCH]);
+            abort.expect_one_of(&ABORTED);
         }
         let outcome = match () {
             () if ended.status.success() => Outcome::Committed,
@@ -129,7 +131,7 @@ impl Lane {
             self.unheard_begin |= begun.killed.client && id.is_empty();
             if !id.is_empty() {
                 let abort = fixture.store.call(["abort", id]);
-                abort.expect_one_of(&[0, NO_SUCH]);
+                abort.expect_one_of(&ABORTED);
             }
             return self.note(Outcome::Aborted, &begun, lazy);
         }
@@ -141,10 +143,7 @@ impl Lane {
         );
         if !written.status.success() {
             // Unless the service has died, it is still there.
-            fixture
-                .store
-                .call(["abort", id])
-                .expect_one_of(&[0, NO_SUCH]);
+            fixture.store.call(["abort", id]).expect_one_of(&ABORTED);
             return self.note(Outcome::Aborted, &written, lazy);
         }
         let mut committed = self.run(fixture, victim, &["commit", id]);
@@ -152,10 +151,7 @@ impl Lane {
         if committed.status.success() {
             return self.note(Outcome::Committed, &committed, lazy);
         }
-        let aborted = fixture
-            .store
-            .call(["abort", id])
-            .expect_one_of(&[0, NO_SUCH]);
+        let aborted = fixture.store.call(["abort", id]).expect_one_of(&ABORTED);
         let outcome = if aborted.code == 0 {
             Outcome::Aborted
         } else {
