@@ -31,7 +31,11 @@ fn case(name: &str, script: &str) {
     if !tools_present(name, &["setfattr", "setfacl"]) {
         return;
     }
-    Scenario::shell(name, script).prepare(TREE).holes().check();
+    Scenario::shell(name, script)
+        .prepare(TREE)
+        .holes()
+        .in_views(&["exact", "native"])
+        .check();
     snapshots_survive(name, |store| {
         store.run(script).expect(0);
     });

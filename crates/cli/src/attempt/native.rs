@@ -8,12 +8,13 @@ use clap::ValueEnum;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum ViewChoice {
-    /// Atomdir's own file system: pages of a file can be written apart
+    /// Atomdir's own file system: all of POSIX, pages of a file can be written
+    /// apart, others can join, transactions can nest
+    #[default]
     Exact,
     /// The kernel's overlayfs: faster; a file counts as written whole
     Native,
-    /// Native where that changes nothing else: as root, on ext4, XFS or Btrfs
-    #[default]
+    /// Native where it can be: as root, on ext4, XFS or Btrfs
     Auto,
 }
 
