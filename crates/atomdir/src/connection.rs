@@ -81,7 +81,8 @@ impl Connection {
         self.started
     }
 
-    /// From within a view, where the control directory cannot be seen.
+    /// From within a view, where the control directory cannot be seen. Who it is
+    /// that listens is taken from the environment on trust, as the program is.
     pub fn open_within(current: &Current) -> Result<Connection, ConnectError> {
         let store = &current.store;
         let attempt = match SocketAddrUnix::new(&current.socket) {

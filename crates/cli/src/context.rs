@@ -111,6 +111,23 @@ impl Context {
         (current.store == connected.root).then_some(current.transaction)
     }
 
+    /// Whether we run in the transaction, or in one that is nested in it: it
+    /// cannot end before we do.
+    pub fn is_inside(
+        &self,
+        connected: &mut Connected,
+        transaction: TransactionId,
+    ) -> Result<bool, Error> {
+        let mut around = self.current(connected);
+        while let Some(one) = around {
+            if one == transaction {
+                return Ok(true);
+            }
+            around = connected.connection.status(one)?.outer;
+        }
+        Ok(false)
+    }
+
     /// A connection, and the transaction named, else the current one.
     pub fn connect_to(
         &self,

@@ -93,6 +93,10 @@ fn one_at_a_time_is_nested_and_others_wait() {
             test $(sort -u turns | wc -l) = 4
             nested=$($A begin | head -n 1)
             ! echo no > created
+            # What would wait for itself is refused.
+            $A commit --wait && exit 1 || test $? = 64
+            $A run --in none -- true
+            $A exec $nested -- $A run --in $ATOMDIR_TX -- true && exit 1 || test $? = 75
             $A commit && exit 1 || test $? = 75
             $A begin && exit 1 || test $? = 75
             $A run -- true && exit 1 || test $? = 75

@@ -44,6 +44,18 @@ pub(crate) fn limbo(identity: Identity) -> Name {
     fixed(&format!("{:x}-{:x}", identity.inode, identity.birth))
 }
 
+/// Where another link to an object is for a moment; an exchange leaves something
+/// else there, until that gets its next name.
+pub(crate) fn second_link(identity: Identity, number: u32) -> Name {
+    match number {
+        0 => limbo(identity),
+        _ => fixed(&format!(
+            "{:x}-{:x}+{number}",
+            identity.inode, identity.birth
+        )),
+    }
+}
+
 /// Where the pages go that a commit overwrites while an older snapshot is open.
 pub(crate) fn saved_pages(identity: Identity, sequence: Sequence) -> Name {
     fixed(&format!(

@@ -2,7 +2,7 @@
 
 use crate::context::{Connected, Context};
 use crate::error::Error;
-use atomdir::{BeginOptions, Connection, FailureKind, RequestError, Transaction, TransactionId};
+use atomdir::{BeginOptions, FailureKind, Transaction, TransactionId};
 use std::time::Duration;
 
 const WAIT_INTERVAL: Duration = Duration::from_millis(20);
@@ -23,7 +23,7 @@ pub fn begin(
         let Some(outer) = options.outer else {
             return Err(busy.into());
         };
-        if !is_at_work(&mut connected.connection, outer)? {
+        if !is_at_work(context, connected, outer)? {
             return Err(busy.into());
         }
         if !is_told {
@@ -34,14 +34,21 @@ pub fn begin(
     }
 }
 
-/// Whether someone holds what is nested, or nothing is any more.
-fn is_at_work(connection: &mut Connection, outer: TransactionId) -> Result<bool, RequestError> {
-    let Some(nested) = connection.status(outer)?.nested else {
+/// Whether someone else holds what is nested, or nothing is any more.
+fn is_at_work(
+    context: &Context,
+    connected: &mut Connected,
+    outer: TransactionId,
+) -> Result<bool, Error> {
+    let Some(nested) = connected.connection.status(outer)?.nested else {
         return Ok(true);
     };
-    match connection.status(nested) {
+    if context.is_inside(connected, nested)? {
+        return Ok(false);
+    }
+    match connected.connection.status(nested) {
         Ok(status) => Ok(!status.holders.is_empty()),
         Err(error) if error.kind() == Some(FailureKind::NoSuchTransaction) => Ok(true),
-        Err(error) => Err(error),
+        Err(error) => Err(error.into()),
     }
 }

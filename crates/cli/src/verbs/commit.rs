@@ -4,7 +4,7 @@ use crate::attempt::{self, Finished, OthersArguments, Outcome};
 use crate::context::Context;
 use crate::error::Error;
 use crate::output::{Painter, Show, counted};
-use atomdir::{Committed, TransactionId};
+use atomdir::{Committed, Others, TransactionId};
 use clap::Args;
 use serde::{Serialize, Serializer};
 use std::io::{self, Write};
@@ -58,6 +58,12 @@ impl Serialize for Done {
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let (mut connected, transaction) = context.connect_to(arguments.transaction)?;
     let others = arguments.others.others();
+    if others == Others::Wait && context.is_inside(&mut connected, transaction)? {
+        return Err(Error::usage(format!(
+            "transaction {transaction} is the one that this runs in: to wait for its end from \
+             within would never end"
+        )));
+    }
     let committed = attempt::commit(context, &mut connected.connection, transaction, others)?;
     context.output.confirm(&Done {
         transaction,

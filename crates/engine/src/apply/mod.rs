@@ -188,14 +188,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             source.clone()
         } else {
             // The object stays where it is as well: work with a second link.
-            let second = Place {
-                parent: Parent::Limbo,
-                name: names::limbo(object),
-            };
-            match self.link(source, &second) {
-                Ok(()) | Err(Errno::EXIST) => second,
-                Err(errno) => return Err(errno),
-            }
+            self.second_link(object, source)?
         };
         let is_wanted = !self.desired.homes(old).is_empty() || !self.desired.knows(old);
         let directories =
@@ -213,6 +206,28 @@ impl<'a, D: Disk> Apply<'a, D> {
             self.bury(old, old_kind, &source)?;
         }
         Ok(())
+    }
+
+    /// Another link to the object, in limbo.
+    fn second_link(&mut self, object: Identity, source: &Place) -> Result<Place, Errno> {
+        for number in 0.. {
+            let second = Place {
+                parent: Parent::Limbo,
+                name: names::second_link(object, number),
+            };
+            match self.link(source, &second) {
+                // What an earlier exchange brought there waits for its own turn.
+                Err(Errno::EXIST) if !self.is_in_limbo(object, &second.name)? => {}
+                Ok(()) | Err(Errno::EXIST) => return Ok(second),
+                Err(errno) => return Err(errno),
+            }
+        }
+        Err(Errno::MLINK)
+    }
+
+    fn is_in_limbo(&self, object: Identity, name: &Name) -> Result<bool, Errno> {
+        let stat = self.core.disk.stat_at(&self.core.control.limbo, name)?;
+        Ok(stat.identity == object)
     }
 
     /// Nothing has the name any more.
