@@ -104,6 +104,7 @@ impl<D: Disk> Store<D> {
 impl<D: Disk> CommitState<D> {
     /// Everything in the log is durably in the base.
     pub fn retire_log(&mut self, core: &Core<D>) -> Result<(), StoreError> {
+        let before = (self.history.length(), self.newest_summary);
         for record in self.log.read_all::<CommitRecord>(&core.disk)? {
             // A checkpoint or a recovery that was cut short may have been here.
             if record.sequence > self.header.last_sequence.max(self.newest_summary) {
@@ -115,9 +116,13 @@ impl<D: Disk> CommitState<D> {
             }
         }
         let newest = self.newest.0;
-        self.history
-            .flush(&core.disk, newest)
-            .map_err(failed("flush the history"))?;
+        if let Err(errno) = self.history.flush(&core.disk, newest) {
+            // Another flush might succeed without writing what this one lost.
+            let cut = self.history.cut(&core.disk, before.0);
+            cut.map_err(failed("cut the history"))?;
+            self.newest_summary = before.1;
+            return Err(failed("flush the history")(errno));
+        }
         self.header.last_sequence = newest;
         self.applied.clear();
         self.header.clean = false;

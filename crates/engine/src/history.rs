@@ -38,10 +38,10 @@ impl<D: Disk> CommitState<D> {
         }
         let durable = self.header.last_sequence;
         let shorter = copy_tail(core, &file, start, length).map_err(failed)?;
+        // Its name is durable with the next header, which lies beside it and
+        // comes after whatever is appended.
         self.history = Log::new(shorter, id, length - start, durable);
-        core.disk
-            .sync_directory(&core.control.directory)
-            .map_err(failed)
+        Ok(())
     }
 }
 

@@ -27,6 +27,8 @@ pub(crate) struct Log<D: Disk> {
 /// nor flushing runs out of space half-way.
 const ALLOCATION_STEP: u64 = 1 << 20;
 
+const REWRITE_CHUNK: usize = 1 << 20;
+
 impl<D: Disk> Log<D> {
     /// An empty file, or one whose records were all read.
     pub fn new(file: D::Handle, id: StoreId, tail: u64, durable: u64) -> Log<D> {
@@ -79,6 +81,23 @@ impl<D: Disk> Log<D> {
     pub fn flush(&mut self, disk: &D, last: u64) -> Result<(), Errno> {
         disk.sync_data(&self.file)?;
         self.note_durable(last);
+        Ok(())
+    }
+
+    /// Writes once more what has been in the file from `start` on: a flush that
+    /// failed may have left it in memory only, and marked as written.
+    pub fn rewrite(&self, disk: &D, start: u64) -> Result<(), Errno> {
+        let mut buffer = vec![0; REWRITE_CHUNK];
+        let mut at = start;
+        while at < self.tail {
+            let length = (self.tail - at).min(REWRITE_CHUNK as u64) as usize;
+            let count = disk.read_at(&self.file, &mut buffer[..length], at)?;
+            if count == 0 {
+                return Err(Errno::IO);
+            }
+            disk.write_at(&self.file, &buffer[..count], at)?;
+            at += count as u64;
+        }
         Ok(())
     }
 
@@ -138,6 +157,8 @@ pub(crate) fn start_of_last<D: Disk, R: Record>(
 pub(crate) struct ReadRecords<R> {
     pub records: Vec<R>,
     pub tail: u64,
+    /// Where the first record lies that no later one proves to be durable.
+    pub unproven: u64,
     /// How much follows that is no whole record.
     pub torn_bytes: u64,
 }
@@ -157,33 +178,35 @@ pub(crate) fn read_records<D: Disk, R: Record>(
     let length = disk.stat(file).map_err(failed)?.length;
     let read = |offset, buffer: &mut [u8]| disk.read_at(file, buffer, offset);
     let mut scanner = Scanner::<R, _>::new(id, length, first_at_most, read);
-    let mut records = Vec::new();
+    let mut records: Vec<R> = Vec::new();
+    let mut starts = vec![0];
     loop {
-        match scanner.step().map_err(failed)? {
-            Scanned::Record { record, .. } => {
+        let (tail, torn_bytes) = match scanner.step().map_err(failed)? {
+            Scanned::Record {
+                record,
+                next_offset,
+            } => {
                 each(&record);
                 records.push(record);
+                starts.push(next_offset);
+                continue;
             }
-            Scanned::End { offset } => {
-                return Ok(ReadRecords {
-                    records,
-                    tail: offset,
-                    torn_bytes: 0,
-                });
-            }
-            Scanned::Torn { offset } => {
-                return Ok(ReadRecords {
-                    records,
-                    tail: offset,
-                    torn_bytes: length - offset,
-                });
-            }
+            Scanned::End { offset } => (offset, 0),
+            Scanned::Torn { offset } => (offset, length - offset),
             Scanned::Damaged { offset, damage } => {
                 return Err(StoreError::Damaged {
                     offset,
                     reason: damage.to_string(),
                 });
             }
-        }
+        };
+        let is_proven = |record: &R| record.sequence() <= scanner.durable();
+        let unproven = starts[records.partition_point(is_proven)];
+        return Ok(ReadRecords {
+            records,
+            tail,
+            unproven,
+            torn_bytes,
+        });
     }
 }

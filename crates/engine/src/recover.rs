@@ -92,7 +92,13 @@ pub(crate) fn recover<D: Disk>(
             .cut(&core.disk, summaries.tail)
             .map_err(failed("cut the history"))?;
     }
-    redo(&core, &mut state, &tail, read.torn_bytes > 0)?;
+    if state.newest_summary > state.header.last_sequence {
+        state
+            .history
+            .rewrite(&core.disk, summaries.unproven)
+            .map_err(failed("write the history again"))?;
+    }
+    redo(&core, &mut state, &tail, read.unproven, read.torn_bytes > 0)?;
     clean_up(&core, &state)?;
     Ok((core, state, report))
 }
@@ -101,6 +107,7 @@ fn redo<D: Disk>(
     core: &Core<D>,
     state: &mut CommitState<D>,
     tail: &[CommitRecord],
+    unproven: u64,
     torn: bool,
 ) -> Result<(), StoreError> {
     if torn {
@@ -115,6 +122,10 @@ fn redo<D: Disk>(
     if !tail.is_empty() {
         // What was read may only be in the page cache; the base must not get
         // ahead of the log.
+        state
+            .log
+            .rewrite(&core.disk, unproven)
+            .map_err(failed("write the log again"))?;
         state
             .log
             .flush(&core.disk, state.newest.0)

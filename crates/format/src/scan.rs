@@ -23,6 +23,7 @@ pub struct Scanner<R, F> {
     read: F,
     offset: u64,
     next: NextSequence,
+    durable: u64,
     record: PhantomData<R>,
 }
 
@@ -83,6 +84,7 @@ where
             read,
             offset: 0,
             next: NextSequence::AtMost(sequence_max_first),
+            durable: 0,
             record: PhantomData,
         }
     }
@@ -120,12 +122,19 @@ where
             Ok(record) => {
                 self.offset += (HEADER_LENGTH + body.len()) as u64;
                 self.next = NextSequence::Exactly(header.sequence.saturating_add(1));
+                self.durable = header.durable;
                 Ok(Scanned::Record {
                     record,
                     next_offset: self.offset,
                 })
             }
         }
+    }
+
+    /// Up to which sequence all was known to be durable when the newest record
+    /// that was read was written.
+    pub fn durable(&self) -> u64 {
+        self.durable
     }
 
     fn header_at(&mut self, offset: u64) -> Result<Option<FrameHeader>, E> {

@@ -7,7 +7,7 @@ use crate::effect::{Keep, Volatile, What};
 pub struct Bounds {
     /// Every choice is tried where so many effects are pending.
     pub exhaustive: usize,
-    /// Beyond that, so many random ones.
+    /// Beyond that, so many random ones; if none, only nothing and all is kept.
     pub random: usize,
 }
 
@@ -36,6 +36,8 @@ pub(crate) fn choices(disk: &Volatile, bounds: Bounds, seed: u64) -> Vec<Vec<Kee
         for bits in 0..1_u64 << count {
             kept.push((0..count).map(|index| bits >> index & 1 == 1).collect());
         }
+    } else if bounds.random == 0 {
+        kept.extend([vec![false; count], vec![true; count]]);
     } else {
         kept.push(vec![false; count]);
         for index in 0..count {

@@ -231,6 +231,20 @@ fn make_again(disk: &SimDisk, skipped: Option<Site>) -> Result<(), String> {
     }
 }
 
+/// Starts the program again on a disk that has failed, and crashes the recovery
+/// that follows.
+pub(crate) fn restart(disk: &SimDisk, expected: &[Expected], plan: &Plan) -> Result<(), String> {
+    let allowed: Vec<usize> = (0..expected.len()).collect();
+    let mut explored = Explored::default();
+    if let Some((trace, expected)) = recover(disk, &allowed, expected, true)? {
+        explored.level(&trace, &expected, plan, &mut Vec::new());
+    }
+    match explored.failure {
+        Some(failure) => Err(format!("{:?}: {}", failure.path, failure.reason)),
+        None => Ok(()),
+    }
+}
+
 /// Recovers, compares, and, if it is to be crashed itself, goes on to one more
 /// commit; gives back what then may be found after crashes in that.
 fn recover(
@@ -267,8 +281,12 @@ fn recover(
         return Err(format!("check: {problems:?}"));
     }
     let commits = store.commits().map_err(|error| error.to_string())?;
-    if commits.len() as u64 != sequence {
-        return Err(format!("{} commits are known of {sequence}", commits.len()));
+    let newest = commits.last().map_or(0, |newest| newest.sequence.0);
+    if newest != sequence || (commits.len() as u64) < expected[*found].commits_min {
+        let count = commits.len();
+        return Err(format!(
+            "{count} commits are known, the last is {newest} of {sequence}"
+        ));
     }
     if !traced {
         return Ok(None);
@@ -288,6 +306,7 @@ fn recover(
         sequence: sequence + 1,
         tree,
         has_directory_times: expected[*found].has_directory_times,
+        commits_min: expected[*found].commits_min + 1,
     });
     disk.allow(&[*found, expected.len() - 1]);
     store

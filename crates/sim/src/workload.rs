@@ -37,6 +37,8 @@ pub enum Step {
     Both(Vec<Operation>, Vec<Operation>),
     Sync,
     Checkpoint,
+    /// The history loses all but its newest commit.
+    ShortenHistory,
     /// A transaction begins, and stays open for its snapshot.
     Snapshot,
     EndSnapshots,
@@ -50,6 +52,8 @@ pub struct Expected {
     pub sequence: u64,
     pub tree: Tree,
     pub has_directory_times: bool,
+    /// So many commits are in the history.
+    pub commits_min: u64,
 }
 
 impl Expected {
@@ -145,6 +149,7 @@ impl Workload {
             sequence: 0,
             tree: Tree::of_image(&disk.image()),
             has_directory_times: self.has_directory_times,
+            commits_min: 0,
         };
         let plain = SimDisk::new();
         act(&plain, &self.base, 0);
@@ -227,6 +232,14 @@ impl Driver {
                 done.expect("an undisturbed checkpoint succeeds");
                 self.all_is_durable();
             }
+            Step::ShortenHistory => {
+                for expected in &mut self.expected {
+                    expected.commits_min = expected.commits_min.min(1);
+                }
+                let done = self.store().shorten_history(1);
+                done.expect("an undisturbed history is shortened");
+                self.all_is_durable();
+            }
             Step::Snapshot => {
                 let snapshot = begin(&self.store(), Durability::Durable);
                 self.snapshots.push(snapshot.expect("a transaction begins"));
@@ -245,6 +258,10 @@ impl Driver {
                 self.open();
             }
         }
+    }
+
+    fn commits_min(&self) -> u64 {
+        self.expected.last().map_or(0, |newest| newest.commits_min)
     }
 
     fn all_is_durable(&mut self) {
@@ -272,6 +289,7 @@ impl Driver {
             sequence,
             tree,
             has_directory_times: self.has_directory_times,
+            commits_min: self.commits_min() + 1,
         });
         self.allow();
         let committed = store.commit(&transaction);
@@ -292,6 +310,7 @@ impl Driver {
         let newest = self.expected[self.durable].clone();
         self.expected.push(Expected {
             sequence: newest.sequence + 1,
+            commits_min: self.commits_min() + 1,
             ..newest
         });
         self.allow();

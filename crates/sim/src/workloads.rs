@@ -300,7 +300,7 @@ fn back() -> Vec<Operation> {
 }
 
 fn commits_in_a_row() -> Vec<Workload> {
-    use Step::{Both, Checkpoint, Commit, Lazy, Reopen, Sync};
+    use Step::{Both, Checkpoint, Commit, Lazy, Reopen, ShortenHistory, Sync};
     vec![
         workload(
             "three commits",
@@ -335,6 +335,18 @@ fn commits_in_a_row() -> Vec<Workload> {
         workload(
             "a checkpoint of a lazy commit",
             vec![Lazy(first()), Checkpoint, Lazy(second())],
+        ),
+        workload(
+            "a history made shorter",
+            vec![
+                Commit(first()),
+                Checkpoint,
+                Commit(second()),
+                Checkpoint,
+                ShortenHistory,
+                Commit(third()),
+                Checkpoint,
+            ],
         ),
         workload(
             "lose the name by which it was changed",
