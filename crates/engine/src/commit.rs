@@ -131,7 +131,7 @@ impl<D: Disk> Store<D> {
         correct_places(view, &set);
         self.validate(transaction, view, &state, &set)?;
         self.refuse_locked(transaction, &set)?;
-        self.refuse_written(transaction)?;
+        self.refuse_written(transaction, view)?;
         feasible::check(&self.0.core, &set)?;
         refresh_replacements(view, &mut set).map_err(|error| self.heed_flush(error))?;
         let record = self.append(transaction, &mut state, &set)?;

@@ -9,7 +9,7 @@ use crate::views::Arrived;
 use crate::{convert, locks, nesting, sharing, snapshot_access};
 use atomdir_engine::{BeginOptions, CommitError, StoreError};
 use atomdir_protocol::{
-    Answer, BeginRequest, Begun, CheckReport, Committed, Conflict, Failure, FailureKind,
+    Answer, BeginRequest, Begun, CheckReport, Committed, Conflict, Conflicts, Failure, FailureKind,
     LABEL_LENGTH_MAX, Progress, Reply, Request, Sequence, ServiceStatus, TransactionId,
     TransactionStatus, View,
 };
@@ -118,6 +118,10 @@ fn begin_transaction(
     peer.require_views()?;
     if begin.view == View::Native {
         peer.require_native()?;
+        if begin.conflicts == Conflicts::Early {
+            let message = "early conflicts are found in exact views only: a native view's writes are looked at when its command has ended";
+            return Err(Failure::new(FailureKind::Unsupported, message).into());
+        }
     }
     service.transactions.check_room(peer.user)?;
     // Without views a transaction would be of no use.

@@ -99,12 +99,17 @@ impl<D: Disk> Store<D> {
     pub(crate) fn refuse_written(
         &self,
         transaction: &Transaction<D>,
+        view: &View<D>,
     ) -> std::result::Result<(), CommitError> {
         let writers = &self.0.core.writers;
         if !writers.is_needed() {
             return Ok(());
         }
-        let conflicts = lock(&writers.state).marks.enter_commit(transaction.id());
+        // A native view's writes have passed by.
+        let written = view.written();
+        let marks = &mut lock(&writers.state).marks;
+        marks.note(&author(transaction), &written);
+        let conflicts = marks.enter_commit(transaction.id());
         if conflicts.is_empty() {
             Ok(())
         } else {
