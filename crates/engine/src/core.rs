@@ -163,8 +163,11 @@ impl<D: Disk> Core<D> {
 
     /// A regular file's contents, for reading.
     pub fn contents(&self, identity: Identity, place: &Place) -> Result<Arc<D::Handle>> {
-        if let Place::Held = place {
-            return self.handles.held(identity).ok_or(Errno::STALE);
+        // What is held has no name in limbo, whatever the place was meant to be.
+        if let Place::Held | Place::Limbo(_) = place
+            && let Some(handle) = self.handles.held(identity)
+        {
+            return Ok(handle);
         }
         let key = HandleKey::Contents(identity);
         if let Some(handle) = self.handles.get(key) {

@@ -95,10 +95,15 @@ impl<D: Disk> HandleCache<D> {
         lock(&self.state).handles.remove(&key);
     }
 
-    /// Notes that an object has left the base: a handle keeps what it takes on
-    /// the disk. It goes with [`release_held`](Self::release_held).
-    pub fn note_gone(&self, identity: Identity) {
-        lock(&self.state).gone.push(identity);
+    /// Of an object that leaves the base: a handle keeps what it takes on the
+    /// disk. Older snapshots open it in limbo, or hold it; a reader at this
+    /// moment may put it back until none is open.
+    pub fn forget(&self, identity: Identity) {
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
+        state.handles.remove(&HandleKey::Contents(identity));
+        state.handles.remove(&HandleKey::Directory(identity));
+        state.gone.push(identity);
     }
 
     /// All but what transactions have staged.

@@ -127,11 +127,11 @@ fn remember_places<D: Disk>(core: &Core<D>, set: &WriteSet, keeps_old: bool) {
             let new = set.created[index].identity;
             let old = std::mem::replace(&mut object.base.state().identity, new);
             core.reindex(&object.base, old, new);
-            core.handles.note_gone(old);
+            core.handles.forget(old);
         }
     }
     for base in set.dying.values() {
-        core.handles.note_gone(base.state().identity);
+        core.handles.forget(base.state().identity);
     }
     for removed in &set.removed_directories {
         for (name, base) in set.survivors(removed) {
