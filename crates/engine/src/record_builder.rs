@@ -1,7 +1,7 @@
 //! Writes a write set down as a commit record: objects by identity, places as
 //! they are now. Called with the commit lock held.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use atomdir_disk::{Extent, Identity, Kind, Timestamp};
@@ -13,7 +13,8 @@ use atomdir_format::record::{
 use crate::base::{Base, Place};
 use crate::snapshot::PAGE;
 use crate::write_set::{
-    ContentsWrite, Created, CreatedPlace, Object, ObjectWrite, RemovedDirectory, WriteSet,
+    ContentsWrite, Created, CreatedPlace, EntryWrite, Object, ObjectWrite, RemovedDirectory,
+    WriteSet,
 };
 
 /// By the serials of base objects.
@@ -33,6 +34,10 @@ pub(crate) struct RecordBuilder<'a> {
     record: CommitRecord,
     directories: HashMap<Identity, u32>,
     objects: HashMap<Identity, u32>,
+    /// The objects of `set.created` that an entry is to name.
+    named: HashSet<usize>,
+    /// The first update of each object, in the record.
+    updates: HashMap<u32, usize>,
 }
 
 /// The record's entries and updates, over the `head` that has none yet.
@@ -43,6 +48,8 @@ pub(crate) fn build(set: &WriteSet, head: CommitRecord, present: &Present) -> Co
         record: head,
         directories: HashMap::new(),
         objects: HashMap::new(),
+        named: set.entries.iter().filter_map(created_index).collect(),
+        updates: HashMap::new(),
     };
     builder.add_entries();
     for removed in &set.removed_directories {
@@ -122,7 +129,7 @@ impl RecordBuilder<'_> {
                 present.lengths.get(&base.serial).copied().unwrap_or(0),
             )
         });
-        self.record.updates.push(Update {
+        self.add_update(Update {
             object: reference,
             attributes: object.attributes,
             xattrs: object.xattrs.clone(),
@@ -132,8 +139,7 @@ impl RecordBuilder<'_> {
 
     /// A file that stays in its place gets a new inode.
     fn replace(&mut self, base: &Arc<Base>, index: usize, present: &Present) {
-        let is_moved = |object: &Option<Object>| matches!(object, Some(Object::Created(created)) if *created == index);
-        if self.set.entries.iter().any(|entry| is_moved(&entry.after)) {
+        if self.named.contains(&index) {
             return;
         }
         let place = base.state().place.clone();
@@ -161,19 +167,24 @@ impl RecordBuilder<'_> {
         }
     }
 
+    fn add_update(&mut self, update: Update) {
+        let place = self.record.updates.len();
+        self.updates.entry(update.object).or_insert(place);
+        self.record.updates.push(update);
+    }
+
     /// What is to be as it is, where nothing else is said of it.
     fn keep(&mut self, directory: &Arc<Base>, kept: AttributesChange) {
         let Some(object) = self.object(&Object::Base(directory.clone())) else {
             return;
         };
-        let mut known = self.record.updates.iter_mut();
-        if let Some(update) = known.find(|update| update.object == object) {
-            let attributes = &mut update.attributes;
+        if let Some(known) = self.updates.get(&object) {
+            let attributes = &mut self.record.updates[*known].attributes;
             attributes.modified = attributes.modified.or(kept.modified);
             attributes.mode = attributes.mode.or(kept.mode);
             return;
         }
-        self.record.updates.push(Update {
+        self.add_update(Update {
             object,
             attributes: kept,
             xattrs: Vec::new(),
@@ -194,7 +205,7 @@ impl RecordBuilder<'_> {
             kind,
             locator,
         });
-        self.record.updates.push(Update {
+        self.add_update(Update {
             object,
             attributes: created.attributes,
             xattrs: Vec::new(),
@@ -283,6 +294,13 @@ impl RecordBuilder<'_> {
         self.objects.insert(reference.identity, index);
         self.record.objects.push(reference);
         index
+    }
+}
+
+fn created_index(entry: &EntryWrite) -> Option<usize> {
+    match entry.after {
+        Some(Object::Created(index)) => Some(index),
+        _ => None,
     }
 }
 

@@ -29,6 +29,7 @@ pub use fork::Outdated;
 use fork::{Forks, Numbers};
 use nodes::Nodes;
 pub use types::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes, SetTime};
+pub(crate) use upper::is_mark;
 
 use crate::base::Base;
 use crate::core::Core;

@@ -8,6 +8,11 @@ use crate::ids::NodeId;
 
 const PREFIXES: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
 
+/// Whether an extended attribute is overlayfs's own.
+pub(crate) fn is_mark(name: &[u8]) -> bool {
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
 #[derive(Default)]
 pub(super) struct Marks {
     /// Nothing of the lower layer shows through the directory.

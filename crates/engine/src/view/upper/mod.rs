@@ -36,6 +36,7 @@ use crate::handles::HandleKey;
 use crate::ids::NodeId;
 use crate::names;
 use crate::prepare::dress;
+pub(crate) use marks::is_mark;
 use moves::Moves;
 
 const PRIVATE_DIRECTORY: u32 = 0o700;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Access, Disk, Errno, Kind, Name, Result, Stat, Timestamp};
 
-use super::marks::{Marks, Origin};
+use super::marks::{Marks, Origin, is_mark};
 use super::{InLayer, Reading};
 use crate::base::{Base, Xattrs};
 use crate::ids::NodeId;
@@ -464,7 +464,8 @@ fn set_all(xattrs: &Xattrs) -> Changes {
 
 fn difference(before: &Xattrs, now: &Xattrs) -> Changes {
     let mut changes = set_all(now);
-    for (name, value) in before {
+    // Marks of the base's own are in no overlay.
+    for (name, value) in before.iter().filter(|(name, _)| !is_mark(name)) {
         match changes.get(name) {
             Some(Some(new)) if new == value => {
                 changes.remove(name);
