@@ -234,6 +234,8 @@ fn files_that_lose_one_of_several_names() {
         "rm -r dir",
         "echo new >> dir/file; chmod 600 dir/fifo; rm -r dir",
         "mv dir/file moved; rm -r dir",
+        "echo x > x; mv again y; mv x file; mv y again; ln again z",
+        "echo x > x; mv file y; mv x file; mv y link2; mv again link",
     ] {
         for keeps_old in [false, true] {
             println!("case: {script}, older snapshot: {keeps_old}");

@@ -155,7 +155,7 @@ impl<D: Disk> Apply<'_, D> {
         places
     }
 
-    fn is_at(&mut self, object: Identity, place: &Place) -> Outcome<bool> {
+    pub(super) fn is_at(&mut self, object: Identity, place: &Place) -> Outcome<bool> {
         let parent = self.parent(place.parent).map_err(|errno| {
             self.failure(
                 &place.name,

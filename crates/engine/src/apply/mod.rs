@@ -58,6 +58,8 @@ pub(crate) struct Apply<'a, D: Disk> {
     looking_for: HashSet<Identity>,
     is_surveyed: bool,
     is_durable: bool,
+    /// Files in the place of others that came into theirs.
+    exchanged: Vec<(Identity, Place)>,
     /// Directories opened up, and the modes they shall have.
     opened_up: HashMap<Identity, (Arc<D::Handle>, u32)>,
     /// Names in limbo of files that may have other names in the base.
@@ -102,6 +104,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             looking_for: HashSet::new(),
             is_surveyed: false,
             is_durable: false,
+            exchanged: Vec::new(),
             opened_up: HashMap::new(),
             linked_in_limbo: Vec::new(),
         }
@@ -129,6 +132,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             }
             pending = blocked;
         }
+        self.drop_exchanged()?;
         for ((directory, name), wanted) in entries {
             if wanted.after.is_none() {
                 self.detach(*directory, name)?;
@@ -204,6 +208,21 @@ impl<'a, D: Disk> Apply<'a, D> {
             .push(source.clone());
         if !is_wanted || !self.desired.knows(old) {
             self.bury(old, old_kind, &source)?;
+        } else if !directories && !matches!(source.parent, Parent::Directory(_)) {
+            self.exchanged.push((old, source));
+        }
+        Ok(())
+    }
+
+    /// A file that had all its names may have been exchanged out of another one.
+    fn drop_exchanged(&mut self) -> Outcome<()> {
+        for (file, place) in std::mem::take(&mut self.exchanged) {
+            if self.is_at(file, &place)? {
+                let dropped = self.bury(file, Kind::File, &place);
+                dropped.map_err(|errno| {
+                    self.failure(&place.name, "it cannot be removed", Some(errno))
+                })?;
+            }
         }
         Ok(())
     }
