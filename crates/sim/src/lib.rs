@@ -8,6 +8,7 @@
 
 mod choice;
 mod contents;
+mod damage;
 mod disk;
 mod disturb;
 mod effect;
@@ -24,6 +25,7 @@ pub mod workloads;
 mod world;
 
 pub use choice::Bounds;
+pub use damage::damage_each_byte;
 pub use disk::{Handle, SimDisk};
 pub use disturb::{disturb_commit, disturb_recovery};
 pub use effect::Ordering;

@@ -8,7 +8,8 @@ mod support;
 
 use atomdir_disk::Errno;
 use atomdir_sim::{
-    AfterFailedSync, Fault, Step, Workload, disturb_commit, disturb_recovery, workloads,
+    AfterFailedSync, Fault, Step, Workload, damage_each_byte, disturb_commit, disturb_recovery,
+    workloads,
 };
 use support::in_parallel;
 
@@ -109,4 +110,14 @@ fn no_space_from_any_call_of_a_recovery_on() {
 fn the_clock_is_set_at_any_call_of_a_commit() {
     strike_every_call(commit, clock_back_at_one_call, AfterFailedSync::Written);
     strike_every_call(commit, clock_ahead_at_one_call, AfterFailedSync::Written);
+}
+
+#[test]
+fn damage_to_any_byte_of_the_header_and_the_log_is_found() {
+    let all = workloads::sequences();
+    let three = all.iter().find(|workload| workload.name == "three commits");
+    let bytes = damage_each_byte(three.expect("the workload is there"));
+    let bytes = bytes.unwrap_or_else(|reason| panic!("{reason}"));
+    println!("{bytes} bytes damaged in turn");
+    assert!(bytes > 500);
 }
