@@ -221,6 +221,40 @@ fn others_see_that_it_runs_and_leave_it_alone() {
 }
 
 #[test]
+fn what_is_read_through_an_overlay_is_known() {
+    if !is_possible("what_is_read_through_an_overlay_is_known") {
+        return;
+    }
+    let reads = [
+        ("contents", "cat file"),
+        ("attributes", "stat file"),
+        ("a listing", "ls dir"),
+        ("a name not found", "test ! -e dir/new"),
+    ];
+    for (what, read) in reads {
+        for (isolation, code) in [("serializable", 75), ("snapshot", 0)] {
+            let fixture = Fixture::new("native-reads", "echo old > file; mkdir dir out");
+            let root = fixture.store.path().to_owned();
+            let first = format!("{read}; echo > out/mine");
+            let options = ["--isolation", isolation];
+            let outcome = run_and_meanwhile(&fixture, &options, &first, || {
+                fs::write(root.join("file"), "longer than before\n").expect("written");
+                fs::write(root.join("dir/new"), "").expect("written");
+            });
+            assert_eq!(outcome.code, code, "{what}, {isolation}: {outcome}");
+        }
+    }
+    let fixture = Fixture::new("native-reads-nothing", "echo old > file; mkdir dir out");
+    let file = fixture.store.path().join("file");
+    let options = ["--isolation", "serializable"];
+    let first = "cat out/none 2> /dev/null || echo > out/mine";
+    let outcome = run_and_meanwhile(&fixture, &options, first, || {
+        fs::write(&file, "longer than before\n").expect("written");
+    });
+    outcome.expect(0);
+}
+
+#[test]
 fn the_control_directorys_name_cannot_be_taken() {
     if !is_possible("the_control_directorys_name_cannot_be_taken") {
         return;
