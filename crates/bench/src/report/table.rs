@@ -17,6 +17,7 @@ pub fn table(rows: &[Row]) -> String {
             "target",
             "",
             "paper",
+            "requests",
             "flushes",
             "MiB written",
             "note",
@@ -148,4 +149,18 @@ fn aligned(lines: &[Vec<String>]) -> String {
         text.push('\n');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Sides;
+
+    #[test]
+    fn every_column_has_a_heading_and_is_shown() {
+        let row = Row::new("workload", Sides::default()).note("the last column");
+        let shown = table(&[row]);
+        let (header, line) = shown.split_once('\n').expect("two lines");
+        assert_eq!(header.find("note"), line.find("the last column"), "{shown}");
+    }
 }
