@@ -61,7 +61,7 @@ fn check_all(workloads: &[Workload], explore: Explore, plan: &Plan, states_min: 
 fn any_crash_leaves_a_prefix_of_the_commits() {
     let mut all = workloads::kinds();
     all.extend(workloads::sequences());
-    check_all(&all, explore, &plan(), pick(100_000, 1_500_000));
+    check_all(&all, explore, &plan(), pick(100_000, 1_000_000));
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn a_machine_that_dies_after_the_program_leaves_a_prefix() {
 
 #[test]
 fn any_crash_of_random_commits_leaves_a_prefix() {
-    let all: Vec<Workload> = seeds(pick(8, 400)).map(workloads::random).collect();
+    let all: Vec<Workload> = seeds(pick(8, 100)).map(workloads::random).collect();
     check_all(&all, explore, &plan(), pick(15_000, 500_000));
 }
 
