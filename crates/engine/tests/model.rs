@@ -6,11 +6,12 @@ mod support;
 
 use support::model::Model;
 use support::trees::{tree_of_base, tree_of_view};
-use support::{Random, Scratch, begin, create, open, seeds};
+use support::{Random, Scratch, begin, create, open, seeds_and};
 
 #[test]
 fn commits_land_what_the_view_showed() {
-    for seed in seeds(150) {
+    // The last one exchanges a directory with a file that is known as its child.
+    for seed in seeds_and(150, &[410]) {
         println!("ATOMDIR_SEED={seed}");
         let scratch = Scratch::new();
         create(&scratch.0);

@@ -275,11 +275,11 @@ impl<D: Disk> View<D> {
                 if self.is_ancestor(target, from.0)? {
                     return Err(Errno::INVAL);
                 }
-                self.move_node(target, to.0, (from.0, &from.1))?;
-                self.move_node(source, from.0, (to.0, &to.1))?;
+                // Before anything is let go of: one may be known as the other's child.
                 self.own_mut(target)?.attributes.changed = now;
                 self.own_mut(source)?.attributes.changed = now;
-                Ok(())
+                self.move_node(target, to.0, (from.0, &from.1))?;
+                self.move_node(source, from.0, (to.0, &to.1))
             }
             (_, target) => {
                 if let Some(target) = target {

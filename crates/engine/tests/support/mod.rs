@@ -134,3 +134,12 @@ pub fn seeds(count: u64) -> Vec<u64> {
         Err(_) => (1..=count).collect(),
     }
 }
+
+/// And those by which a defect was once found.
+pub fn seeds_and(count: u64, found: &[u64]) -> Vec<u64> {
+    let mut seeds = seeds(count);
+    if seeds.len() > 1 {
+        seeds.extend(found);
+    }
+    seeds
+}
