@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use atomdir_disk::{Access, Attributes, Disk, Errno, Identity, Kind, NewNode, Owner, Times};
+use atomdir_disk::{Attributes, Disk, Errno, Identity, Kind, NewNode, Owner, Times};
 use atomdir_format::record::AttributesChange;
 
 use super::{Outcome, Preparation, attributes_change, failed};
@@ -177,13 +177,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
         let own = self.view.node(id)?.own().ok_or(Errno::STALE)?;
         let (wanted, present) = (own.attributes, own.dress);
         if !matches!(created.kind, Kind::File | Kind::Directory) {
-            let all = Touched {
-                mode: true,
-                owner: true,
-                accessed: true,
-                modified: true,
-            };
-            created.attributes = attributes_change(&wanted, all);
+            created.attributes = attributes_change(&wanted, Touched::ALL);
             if created.kind == Kind::Symlink {
                 created.attributes.mode = None;
             }
@@ -215,12 +209,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
             let file = self.view.staged_file(id)?;
             return dress(&self.view.core, &file, kind, wanted, &xattrs);
         }
-        let parent = self.view.staged_parent(staged.parent)?;
-        let handle = self
-            .view
-            .core
-            .disk
-            .open(&parent, &staged.name, Access::Path)?;
+        let handle = self.view.open_staged(&staged)?;
         dress(&self.view.core, &handle, kind, wanted, &xattrs)
     }
 
@@ -230,9 +219,8 @@ impl<D: Disk> Preparation<'_, '_, D> {
         let staged = own.staged.clone().ok_or(Errno::STALE)?;
         let removed = own.xattrs.iter().filter(|(_, value)| value.is_none());
         let removed: Vec<Vec<u8>> = removed.map(|(name, _)| name.clone()).collect();
-        let parent = self.view.staged_parent(staged.parent)?;
+        let object = self.view.open_staged(&staged)?;
         let disk = &self.view.core.disk;
-        let object = disk.open(&parent, &staged.name, Access::Path)?;
         for name in removed {
             match disk.remove_xattr(&object, &name) {
                 Ok(()) | Err(Errno::NODATA) => {}

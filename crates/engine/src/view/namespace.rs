@@ -94,12 +94,7 @@ impl<D: Disk> View<D> {
                     group,
                 },
             ),
-            touched: Touched {
-                mode: true,
-                owner: true,
-                accessed: true,
-                modified: true,
-            },
+            touched: Touched::ALL,
             stamp: None,
             xattrs: Default::default(),
             body: OwnBody::Special,

@@ -70,6 +70,16 @@ pub(crate) struct Touched {
     pub modified: bool,
 }
 
+impl Touched {
+    /// As of a new object.
+    pub const ALL: Touched = Touched {
+        mode: true,
+        owner: true,
+        accessed: true,
+        modified: true,
+    };
+}
+
 #[derive(Clone)]
 pub(crate) enum OwnBody {
     /// Contents, entries or link target are as the snapshot has them.
@@ -125,11 +135,6 @@ pub(crate) enum StagedParent {
 impl Node {
     pub fn own(&self) -> Option<&Own> {
         self.own.as_deref()
-    }
-
-    /// For what leaves the staged object as it should be.
-    pub fn own_in_place(&mut self) -> Option<&mut Own> {
-        self.own.as_mut().map(Arc::make_mut)
     }
 
     pub fn directory_delta(&self) -> Option<&DirectoryDelta> {

@@ -6,6 +6,7 @@ use atomdir_disk::{Access, Disk, Errno, Kind, Name, NewNode, Result};
 
 use super::View;
 use super::node::{Dress, Own, Staged, StagedParent};
+use super::xattrs::set_all;
 use crate::handles::HandleKey;
 use crate::ids::NodeId;
 use crate::names;
@@ -63,9 +64,14 @@ impl<D: Disk> View<D> {
         Ok(self.node(id)?.own().and_then(|own| own.staged.clone()))
     }
 
+    /// A staged object, opened for attributes only.
+    pub(crate) fn open_staged(&mut self, staged: &Staged) -> Result<D::Handle> {
+        let parent = self.staged_parent(staged.parent)?;
+        self.core.disk.open(&parent, &staged.name, Access::Path)
+    }
+
     pub(crate) fn set_staged(&mut self, id: NodeId, staged: Staged) -> Result<()> {
-        let own = self.node_mut(id)?.own_in_place().ok_or(Errno::STALE)?;
-        own.staged = Some(staged);
+        self.own_in_place(id)?.staged = Some(staged);
         Ok(())
     }
 
@@ -151,8 +157,7 @@ impl<D: Disk> View<D> {
         let own = self.own_mut(id)?;
         if is_new {
             // The copy has none of those that the original has on disk.
-            let set = xattrs.into_iter();
-            own.xattrs = set.map(|(name, value)| (name, Some(value))).collect();
+            own.xattrs = set_all(xattrs);
         }
         own.dress = Dress::Bare;
         own.staged = Some(Staged {

@@ -258,11 +258,18 @@ impl<D: Disk> View<D> {
             self.node_mut(id)?.own = Some(Arc::new(own));
             self.mark_changed(id);
         }
-        let own = self.node_mut(id)?.own_in_place().ok_or(Errno::STALE)?;
+        let own = self.own_in_place(id)?;
         if own.dress == Dress::Complete {
             own.dress = Dress::Outdated;
         }
         Ok(own)
+    }
+
+    /// The changes of a node that has some, for what leaves its staged object as
+    /// it should be.
+    pub(super) fn own_in_place(&mut self, id: NodeId) -> Result<&mut Own> {
+        let own = self.node_mut(id)?.own.as_mut();
+        own.map(Arc::make_mut).ok_or(Errno::STALE)
     }
 
     pub(super) fn mark_changed(&mut self, id: NodeId) {

@@ -1,9 +1,9 @@
 //! Extended attributes, ACLs among them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Disk, Errno, Kind, Result};
+use atomdir_disk::{Disk, Errno, Kind, Result};
 
 use super::View;
 use super::acl::{self, AccessControlList};
@@ -14,6 +14,14 @@ use crate::ids::NodeId;
 const CREATE_ONLY: u32 = 1;
 const REPLACE_ONLY: u32 = 2;
 const SET_GROUP_ID: u32 = 0o2000;
+
+/// Changes of extended attributes: set to a value, or removed.
+pub(super) type Changes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+pub(super) fn set_all(xattrs: Xattrs) -> Changes {
+    let set = xattrs.into_iter();
+    set.map(|(name, value)| (name, Some(value))).collect()
+}
 
 impl<D: Disk> View<D> {
     pub fn xattr(&mut self, id: NodeId, name: &[u8]) -> Result<Vec<u8>> {
@@ -37,9 +45,7 @@ impl<D: Disk> View<D> {
         let Some(staged) = staged.and_then(|own| own.staged.clone()) else {
             return Ok(None);
         };
-        let parent = self.staged_parent(staged.parent)?;
-        let object = self.core.disk.open(&parent, &staged.name, Access::Path)?;
-        Ok(Some(object))
+        self.open_staged(&staged).map(Some)
     }
 
     pub fn xattr_names(&mut self, id: NodeId) -> Result<Vec<Vec<u8>>> {

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Kind, Name, Result};
+use atomdir_disk::{Disk, Kind, Name, Result};
 
 use super::Reading;
 use crate::base::Base;
@@ -54,8 +54,7 @@ impl<D: Disk> Reading<'_, D> {
         if self.new.node(id)?.own().is_none() {
             self.new.own_mut(id)?;
         }
-        let own = self.new.node_mut(id)?.own_in_place().ok_or(Errno::STALE)?;
-        Ok(&mut own.attributes.links)
+        Ok(&mut self.new.own_in_place(id)?.attributes.links)
     }
 
     fn changed_names(&self) -> Result<(Vec<Gained>, Vec<Lost>)> {

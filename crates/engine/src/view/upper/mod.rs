@@ -36,6 +36,7 @@ use crate::handles::HandleKey;
 use crate::ids::NodeId;
 use crate::names;
 use crate::prepare::dress;
+use marks::Marks;
 pub(crate) use marks::is_mark;
 use moves::Moves;
 
@@ -109,7 +110,8 @@ struct Reading<'a, D: Disk> {
     moves: Moves,
     /// New files with several names, by inode.
     with_names: HashMap<u64, NodeId>,
-    to_visit: Vec<(NodeId, Stat)>,
+    /// Directories still to be read, and what was noted on them.
+    to_visit: Vec<(NodeId, Stat, Marks)>,
 }
 
 /// A directory's place in the upper layer; the layer itself has no parent.

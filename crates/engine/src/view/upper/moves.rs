@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Disk, Errno, Name, RenameMode, Result};
+use atomdir_disk::{Disk, Errno, Name, RenameMode, Result};
 
 use super::{InLayer, holes, open_in_layer};
 use crate::base::Base;
@@ -78,8 +78,7 @@ impl Moves {
         }
         for (id, marks) in self.strips {
             let staged = view.staged(id)?.ok_or(Errno::STALE)?;
-            let parent = view.staged_parent(staged.parent)?;
-            let object = core.disk.open(&parent, &staged.name, Access::Path)?;
+            let object = view.open_staged(&staged)?;
             for mark in marks {
                 core.disk.remove_xattr(&object, &mark)?;
             }

@@ -13,6 +13,7 @@ use crate::snapshot::Found;
 use crate::view::node::{
     Contents, DirectoryDelta, Dress, Own, OwnBody, Staged, StagedParent, Touched, attributes_of,
 };
+use crate::view::xattrs::{Changes, set_all};
 
 /// Stand for overlayfs's own directories where the view's are numbered; node 0
 /// is never used, nor is the last.
@@ -30,16 +31,17 @@ struct Item {
 
 impl<D: Disk> Reading<'_, D> {
     pub(super) fn walk(&mut self, root: Stat) -> Result<()> {
-        self.to_visit.push((NodeId::ROOT, root));
-        while let Some((id, stat)) = self.to_visit.pop() {
-            self.visit(id, &stat)?;
+        let handle = self.open(NodeId::ROOT)?;
+        let marks = Marks::read(&self.new.core.disk, &handle)?;
+        self.to_visit.push((NodeId::ROOT, root, marks));
+        while let Some((id, stat, marks)) = self.to_visit.pop() {
+            self.visit(id, stat, marks)?;
         }
         Ok(())
     }
 
-    fn visit(&mut self, id: NodeId, stat: &Stat) -> Result<()> {
+    fn visit(&mut self, id: NodeId, stat: Stat, marks: Marks) -> Result<()> {
         let handle = self.open(id)?;
-        let marks = Marks::read(&self.new.core.disk, &handle)?;
         let may_hold_copies = marks.impure || !self.is_new(id)?;
         for entry in self.new.core.disk.list(&handle)? {
             let stat = match self.new.core.disk.stat_at(&handle, &entry.name) {
@@ -58,9 +60,9 @@ impl<D: Disk> Reading<'_, D> {
         if self.is_new(id)? {
             self.moves.strip(id, marks.names);
         } else {
-            self.compare(id, stat, &marks.xattrs)?;
+            self.compare(id, &stat, marks.xattrs)?;
         }
-        self.take_directory_times(id, stat)
+        self.take_directory_times(id, &stat)
     }
 
     fn take_entry(&mut self, above: &D::Handle, item: Item, may_be_copy: bool) -> Result<()> {
@@ -75,8 +77,8 @@ impl<D: Disk> Reading<'_, D> {
             let handle = self.new.core.disk.open(above, &item.name, Access::Path)?;
             let marks = Marks::read(&self.new.core.disk, &handle)?;
             return match self.lower_directory(&item, &marks)? {
-                Some(found) => self.take_lower_directory(item, found),
-                None => self.take_new(above, item, Vec::new()),
+                Some(found) => self.take_lower_directory(item, found, marks),
+                None => self.take_new(above, item, marks),
             };
         }
         let marks = if may_be_copy {
@@ -88,7 +90,7 @@ impl<D: Disk> Reading<'_, D> {
         match self.copied_from(&item, &marks)? {
             Some(found) => self.take_copy(item, found, marks),
             None if marks.metacopy => Err(Errno::STALE),
-            None => self.take_new(above, item, marks.names),
+            None => self.take_new(above, item, marks),
         }
     }
 
@@ -144,9 +146,9 @@ impl<D: Disk> Reading<'_, D> {
         }
     }
 
-    fn take_lower_directory(&mut self, item: Item, found: Found) -> Result<()> {
+    fn take_lower_directory(&mut self, item: Item, found: Found, marks: Marks) -> Result<()> {
         let id = self.place(&item, found)?;
-        self.add_to_layer(&item, id);
+        self.add_to_layer(&item, id, marks);
         Ok(())
     }
 
@@ -164,14 +166,14 @@ impl<D: Disk> Reading<'_, D> {
         Ok(id)
     }
 
-    fn add_to_layer(&mut self, item: &Item, id: NodeId) {
+    fn add_to_layer(&mut self, item: &Item, id: NodeId, marks: Marks) {
         let place = InLayer {
             parent: Some(item.parent),
             name: item.name.clone(),
             identity: item.stat.identity,
         };
         self.moves.layer.insert(id, place);
-        self.to_visit.push((id, item.stat));
+        self.to_visit.push((id, item.stat, marks));
     }
 
     /// A file, link or special file of the base, changed or with a new name.
@@ -193,26 +195,32 @@ impl<D: Disk> Reading<'_, D> {
         let has_contents =
             item.stat.kind == Kind::File && !marks.metacopy && !self.is_unwritten(&base, &item)?;
         let is_first = self.new.staged(id)?.is_none();
-        self.compare(id, &item.stat, &marks.xattrs)?;
+        self.compare(id, &item.stat, marks.xattrs)?;
         if has_contents && is_first {
-            let slot = names::slot(self.new.new_slot());
-            self.moves
-                .move_to_slot(item.parent, item.name.clone(), slot.clone());
+            let staged = self.stage_in_slot(&item);
             let own = self.new.own_mut(id)?;
             own.attributes.length = item.stat.length;
             own.attributes.blocks = item.stat.blocks;
             own.touched.modified = true;
             own.attributes.modified = item.stat.attributes.times.modified;
             own.body = OwnBody::File(Contents::default());
-            own.staged = Some(Staged {
-                parent: StagedParent::Slots,
-                name: slot,
-                identity: Some(item.stat.identity),
-            });
+            own.staged = Some(staged);
             self.moves.strip(id, marks.names);
             self.moves.dig(id, base);
         }
         Ok(has_contents && is_first)
+    }
+
+    /// The object is to move from the layer to a slot.
+    fn stage_in_slot(&mut self, item: &Item) -> Staged {
+        let slot = names::slot(self.new.new_slot());
+        self.moves
+            .move_to_slot(item.parent, item.name.clone(), slot.clone());
+        Staged {
+            parent: StagedParent::Slots,
+            name: slot,
+            identity: Some(item.stat.identity),
+        }
     }
 
     /// A file that was opened for writing is copied, written or not. Whoever
@@ -311,7 +319,7 @@ impl<D: Disk> Reading<'_, D> {
     }
 
     /// What the attributes of an object of the base have become.
-    fn compare(&mut self, id: NodeId, stat: &Stat, xattrs: &Xattrs) -> Result<()> {
+    fn compare(&mut self, id: NodeId, stat: &Stat, xattrs: Xattrs) -> Result<()> {
         let base = self.new.node(id)?.base.clone().ok_or(Errno::STALE)?;
         let before = self.new.snapshot_stat(&base)?;
         let changed_xattrs = difference(&self.new.snapshot().xattrs(&base)?, xattrs);
@@ -330,7 +338,7 @@ impl<D: Disk> Reading<'_, D> {
         }
         let own = self.new.own_mut(id)?;
         own.touched = touched;
-        own.xattrs = changed_xattrs.into_iter().collect();
+        own.xattrs = changed_xattrs;
         own.attributes.mode = now.mode;
         own.attributes.owner = now.owner;
         own.attributes.accessed = now.times.accessed;
@@ -346,7 +354,7 @@ impl<D: Disk> Reading<'_, D> {
         old != now && (now < self.began || now > clock)
     }
 
-    fn take_new(&mut self, above: &D::Handle, item: Item, marks: Vec<Vec<u8>>) -> Result<()> {
+    fn take_new(&mut self, above: &D::Handle, item: Item, marks: Marks) -> Result<()> {
         let has_names = item.stat.kind != Kind::Directory && item.stat.links > 1;
         if has_names && let Some(id) = self.with_names.get(&item.stat.identity.inode) {
             return self.take_another_name(*id, item);
@@ -357,13 +365,14 @@ impl<D: Disk> Reading<'_, D> {
             Kind::Symlink => OwnBody::Symlink(self.new.core.disk.read_link(above, &item.name)?),
             _ => OwnBody::Special,
         };
-        let (parent, name) = if self.is_new(item.parent)? {
-            (StagedParent::Node(item.parent), item.name.clone())
+        let staged = if self.is_new(item.parent)? {
+            Staged {
+                parent: StagedParent::Node(item.parent),
+                name: item.name.clone(),
+                identity: Some(item.stat.identity),
+            }
         } else {
-            let slot = names::slot(self.new.new_slot());
-            self.moves
-                .move_to_slot(item.parent, item.name.clone(), slot.clone());
-            (StagedParent::Slots, slot)
+            self.stage_in_slot(&item)
         };
         let mut attributes = attributes_of(&item.stat);
         // Counted as the names are found.
@@ -374,20 +383,11 @@ impl<D: Disk> Reading<'_, D> {
         };
         let own = Own {
             attributes,
-            touched: Touched {
-                mode: true,
-                owner: true,
-                accessed: true,
-                modified: true,
-            },
+            touched: Touched::ALL,
             stamp: None,
             xattrs: Default::default(),
             body,
-            staged: Some(Staged {
-                parent,
-                name,
-                identity: Some(item.stat.identity),
-            }),
+            staged: Some(staged),
             dress: Dress::Complete,
         };
         let place = (item.parent, item.name.clone());
@@ -395,19 +395,20 @@ impl<D: Disk> Reading<'_, D> {
         self.new.node_mut(id)?.own = Some(Arc::new(own));
         self.new.mark_changed(id);
         self.new.set_entry(item.parent, &item.name, Some(id))?;
-        self.moves.strip(id, marks);
         if has_names {
             self.with_names.insert(item.stat.identity.inode, id);
         }
         if item.stat.kind == Kind::Directory {
-            self.add_to_layer(&item, id);
+            self.add_to_layer(&item, id, marks);
+        } else {
+            self.moves.strip(id, marks.names);
         }
         Ok(())
     }
 
     fn take_another_name(&mut self, id: NodeId, item: Item) -> Result<()> {
         self.new.set_entry(item.parent, &item.name, Some(id))?;
-        self.new_own(id)?.attributes.links += 1;
+        self.new.own_in_place(id)?.attributes.links += 1;
         if !self.is_new(item.parent)? {
             self.moves.unlink(item.parent, item.name);
             return Ok(());
@@ -416,53 +417,39 @@ impl<D: Disk> Reading<'_, D> {
         let staged = self.new.staged(id)?.ok_or(Errno::STALE)?;
         if staged.parent == StagedParent::Slots {
             self.moves.drop_slot(&staged.name);
-            let parent = StagedParent::Node(item.parent);
-            let name = item.name;
-            let identity = staged.identity;
-            self.new.set_staged(
-                id,
-                Staged {
-                    parent,
-                    name,
-                    identity,
-                },
-            )?;
+            let placed = Staged {
+                parent: StagedParent::Node(item.parent),
+                name: item.name,
+                ..staged
+            };
+            self.new.set_staged(id, placed)?;
         }
         Ok(())
-    }
-
-    fn new_own(&mut self, id: NodeId) -> Result<&mut Own> {
-        self.new.node_mut(id)?.own_in_place().ok_or(Errno::STALE)
     }
 
     /// Entering names has made the directory's times new: they are the layer's.
     fn take_directory_times(&mut self, id: NodeId, stat: &Stat) -> Result<()> {
         let is_new = self.is_new(id)?;
         let is_as_it_was = !self.moves.is_touched(id);
-        if let Some(own) = self.new.node_mut(id)?.own_in_place() {
-            if is_new && is_as_it_was {
-                own.dress = Dress::Complete;
-            }
-            own.attributes.accessed = stat.attributes.times.accessed;
-            own.attributes.modified = stat.attributes.times.modified;
-            own.attributes.changed = stat.changed;
+        if self.new.node(id)?.own().is_none() {
+            return Ok(());
         }
+        let own = self.new.own_in_place(id)?;
+        if is_new && is_as_it_was {
+            own.dress = Dress::Complete;
+        }
+        own.attributes.accessed = stat.attributes.times.accessed;
+        own.attributes.modified = stat.attributes.times.modified;
+        own.attributes.changed = stat.changed;
         Ok(())
     }
 }
-
-type Changes = std::collections::BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 fn is_whiteout(stat: &Stat) -> bool {
     stat.kind == Kind::CharacterDevice && stat.device_number == 0
 }
 
-fn set_all(xattrs: &Xattrs) -> Changes {
-    let set = xattrs.iter().cloned();
-    set.map(|(name, value)| (name, Some(value))).collect()
-}
-
-fn difference(before: &Xattrs, now: &Xattrs) -> Changes {
+fn difference(before: &Xattrs, now: Xattrs) -> Changes {
     let mut changes = set_all(now);
     // Marks of the base's own are in no overlay.
     for (name, value) in before.iter().filter(|(name, _)| !is_mark(name)) {
