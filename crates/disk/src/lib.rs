@@ -39,8 +39,8 @@ pub use linux::LinuxDisk;
 pub use name::{Name, NameError};
 pub use rustix::io::Errno;
 pub use types::{
-    Access, Attributes, DirectoryEntry, Extent, FileSystemStatus, Identity, Kind, NewNode, Owner,
-    RenameMode, Stat, Times, Timestamp,
+    Access, Attributes, DirectoryEntry, Extent, FileSystemStatus, Identity, Kind, Mounting,
+    NewNode, Owner, RenameMode, Stat, Times, Timestamp,
 };
 
 pub type Result<T> = std::result::Result<T, Errno>;
@@ -122,6 +122,8 @@ pub trait Disk: Send + Sync + 'static {
     fn sync_file_system(&self, object: &Self::Handle) -> Result<()>;
 
     fn status(&self, object: &Self::Handle) -> Result<FileSystemStatus>;
+    /// Which mounting of the file system this is; `None` where that cannot be told.
+    fn mounting(&self, object: &Self::Handle) -> Result<Option<Mounting>>;
     /// Takes the advisory lock of an open file for as long as the handle
     /// lives; `EWOULDBLOCK` when another process has it.
     fn try_lock(&self, file: &Self::Handle) -> Result<()>;

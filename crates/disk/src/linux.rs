@@ -3,6 +3,7 @@
 mod attributes;
 mod contents;
 mod listing;
+mod mounting;
 mod open;
 #[cfg(test)]
 mod tests;
@@ -15,7 +16,7 @@ use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, RenameFlags, StatVfsMo
 use rustix::io::retry_on_intr;
 
 use crate::{
-    Access, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, Name, NewNode, Owner,
+    Access, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, Mounting, Name, NewNode, Owner,
     RenameMode, Result, Stat, Times,
 };
 
@@ -181,6 +182,10 @@ impl Disk for LinuxDisk {
 
     fn sync_file_system(&self, object: &OwnedFd) -> Result<()> {
         retry_on_intr(|| rustix::fs::syncfs(object))
+    }
+
+    fn mounting(&self, object: &OwnedFd) -> Result<Option<Mounting>> {
+        mounting::of(object)
     }
 
     fn status(&self, object: &OwnedFd) -> Result<FileSystemStatus> {

@@ -122,3 +122,12 @@ pub struct FileSystemStatus {
     pub name_length_max: u32,
     pub read_only: bool,
 }
+
+/// From one boot and one mount to the other end of them. Where it is the same,
+/// no crash lies between: everything written is there, synced or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mounting {
+    pub boot: [u8; 16],
+    /// Never given twice during one boot.
+    pub mount: u64,
+}

@@ -295,3 +295,32 @@ fn a_run_that_is_killed_itself_is_aborted() {
     fs::write(&go, "").expect("written");
     store.assert_at_rest();
 }
+
+/// What comes after a commit counts as committed, also where the service dies
+/// before its next checkpoint: recovery does not bring the commit's state back.
+#[test]
+fn outside_changes_stay_when_the_service_is_killed() {
+    let fixture = Fixture::new("outside-after", "mkdir old; echo 1 > old/a; echo 1 > old/b");
+    let store = &fixture.store;
+    let script = "echo new > gone; mkdir made; echo new > made/gone; echo new > moved;
+        echo new > replaced; echo new > changed; echo 2 > old/a; chmod 600 old/b; mv old kept";
+    store.run(script).expect(0);
+    atomdir_testing::shell(
+        store.path(),
+        "rm gone; rm -r made; mv moved elsewhere; echo outside > other; mv other replaced;
+         echo outside > changed; echo outside > kept/a; chmod 640 kept/b; mv kept old",
+    )
+    .expect(0);
+    let before = fixture.look();
+    store.kill_service();
+    store.call(["recover"]).expect(0);
+    assert_equal("after recovery", &before, &fixture.look(), &options());
+    // The same while a commit waits to be applied.
+    store
+        .run_with(&["--durability", "lazy"], "echo new > another")
+        .expect(0);
+    store.kill_service();
+    store.call(["recover"]).expect(0);
+    std::fs::remove_file(store.path().join("another")).ok();
+    assert_equal("after another", &before, &fixture.look(), &options());
+}

@@ -73,9 +73,8 @@ impl<D: Disk> Store<D> {
         self.refuse_if_poisoned()?;
         let core = &*self.0.core;
         if state.log_bytes() > 0 {
-            if let Err(errno) = core.disk.sync_file_system(&core.root) {
-                return Err(self.poison(format!("flushing the base failed: {errno}")));
-            }
+            core.flush_base()
+                .map_err(|errno| self.poison(format!("flushing the base failed: {errno}")))?;
             state.retire_log(core)?;
             state.shorten_history(core, HISTORY_BYTES_MAX)?;
         }

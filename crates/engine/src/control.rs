@@ -5,6 +5,7 @@ use std::sync::Arc;
 use atomdir_disk::{Access, Disk, Errno, Name, NewNode};
 use atomdir_format::header::{self, StoreHeader, StoreId, UncheckedHeader};
 
+use crate::applied_mark::AppliedFile;
 use crate::core::ControlHandles;
 use crate::error::StoreError;
 use crate::names;
@@ -46,6 +47,7 @@ pub(crate) fn create<D: Disk>(
         names::LOCK,
         names::CLOCK,
         names::RESERVE,
+        names::APPLIED,
     ] {
         if !exists(disk, control, name).map_err(failed("look for files"))? {
             let file = disk.create(control, &names::fixed(name), PRIVATE_FILE);
@@ -130,6 +132,8 @@ pub(crate) fn open<D: Disk>(disk: &D, control: D::Handle) -> Result<Control<D>, 
             stage: Arc::new(directory(names::STAGE)?),
             limbo: Arc::new(directory(names::LIMBO)?),
             clock: Arc::new(file(names::CLOCK)?),
+            applied: AppliedFile::new(disk, file(names::APPLIED)?, header.store_id)
+                .map_err(failed("examine"))?,
             directory: Arc::new(control),
         },
         lock,

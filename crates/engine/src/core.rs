@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, Result, Stat};
 
+use crate::applied_mark::AppliedFile;
 use crate::base::{Base, Place};
 use crate::early::Writers;
 use crate::handles::{HandleCache, HandleKey};
@@ -40,6 +41,7 @@ pub(crate) struct ControlHandles<D: Disk> {
     pub stage: Arc<D::Handle>,
     pub limbo: Arc<D::Handle>,
     pub clock: Arc<D::Handle>,
+    pub applied: AppliedFile<D>,
 }
 
 impl<D: Disk> Core<D> {
@@ -68,6 +70,13 @@ impl<D: Disk> Core<D> {
             writers: Writers::default(),
             applying: RwLock::new(()),
         })
+    }
+
+    /// Makes all that was applied durable. A flush that fails may have lost it.
+    #[track_caller]
+    pub fn flush_base(&self) -> Result<()> {
+        self.control.applied.clear(&self.disk)?;
+        self.disk.sync_file_system(&self.root)
     }
 
     /// The control directory is never part of a snapshot.

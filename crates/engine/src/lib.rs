@@ -4,6 +4,7 @@
 //! The engine reaches the file system through [`atomdir_disk::Disk`] only, and
 //! is handed its clock; it knows no terminal, environment or network.
 
+mod applied_mark;
 mod apply;
 mod base;
 mod check;

@@ -12,6 +12,7 @@ pub(crate) const HISTORY_NEW: &str = "history.new";
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const CLOCK: &str = "clock";
 pub(crate) const RESERVE: &str = "reserve";
+pub(crate) const APPLIED: &str = "applied";
 pub(crate) const STAGE: &str = "stage";
 pub(crate) const LIMBO: &str = "limbo";
 /// In a transaction's staging directory: the layer that an overlay writes to,

@@ -58,6 +58,7 @@ impl<D: Disk> Store<D> {
         self.apply(state, &desired, limbo, sequence, meter)?;
         state.applied.extend(desired.files());
         remember_places(core, &pending.set, keeps_old);
+        core.control.applied.advance(&core.disk, sequence);
         lock(&self.0.open).published = sequence;
         Ok(())
     }

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use atomdir_disk::{Disk, Errno, Name};
+use atomdir_disk::{Disk, Errno, Identity, Name};
 use atomdir_format::record::CommitRecord;
 use atomdir_format::summary::SummaryRecord;
 
@@ -130,10 +130,24 @@ fn redo<D: Disk>(
             .log
             .flush(&core.disk, state.newest.0)
             .map_err(failed("flush the log"))?;
-        let mut desired = Desired::default();
-        tail.iter().for_each(|record| desired.compose(record));
-        let earlier = HashSet::new();
-        let run = || Apply::new(core, &desired, &earlier, None).run(&mut Meter::new(&mut |_| {}));
+        let applied = core.control.applied.read(&core.disk);
+        let applied = applied.map_err(failed("read the applied mark"))?;
+        let is_applied = |record: &CommitRecord| applied >= Some(Sequence(record.sequence));
+        let (done, left) = tail.split_at(tail.partition_point(is_applied));
+        let earlier: HashSet<Identity> = compose(done).files().collect();
+        let desired = compose(left);
+        let run = || -> Result<(), ApplyError> {
+            let mut apply = Apply::new(core, &desired, &earlier, None);
+            apply.replays = true;
+            apply.run(&mut Meter::new(&mut |_| {}))?;
+            if apply.objects_missing > 0 {
+                tracing::warn!(
+                    objects = apply.objects_missing,
+                    "taken away by outside writers after they were committed"
+                );
+            }
+            Ok(())
+        };
         let applied = run().or_else(|error| match error.errno {
             Some(Errno::NOSPC | Errno::DQUOT) => {
                 let _ = state.empty_reserve(core);
@@ -146,15 +160,19 @@ fn redo<D: Disk>(
             path,
             reason,
         })?;
-        core.disk
-            .sync_file_system(&core.root)
-            .map_err(failed("flush the base"))?;
+        core.flush_base().map_err(failed("flush the base"))?;
     }
     if state.log.length() > 0 {
         state.retire_log(core)?;
     }
     state.header.clean = false;
     control::write_header(&core.disk, &core.control.directory, &state.header)
+}
+
+fn compose(records: &[CommitRecord]) -> Desired {
+    let mut desired = Desired::default();
+    records.iter().for_each(|record| desired.compose(record));
+    desired
 }
 
 fn clean_up<D: Disk>(core: &Core<D>, state: &CommitState<D>) -> Result<(), StoreError> {

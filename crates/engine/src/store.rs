@@ -323,6 +323,10 @@ impl<D: Disk> Store<D> {
 
     pub(crate) fn poison(&self, reason: String) -> StoreError {
         tracing::error!(reason, "the store refuses changes until it is recovered");
+        let core = &self.0.core;
+        if let Err(error) = core.control.applied.clear(&core.disk) {
+            tracing::error!(%error, "the applied mark cannot be cleared");
+        }
         let reason = lock(&self.0.poisoned).get_or_insert(reason).clone();
         StoreError::Poisoned { reason }
     }

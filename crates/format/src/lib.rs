@@ -5,6 +5,7 @@
 //! [`frame::encode`]; [`record`] and [`summary`] hold what can be in a frame,
 //! [`header`] the store's fixed header.
 
+pub mod applied;
 mod codec;
 mod error;
 pub mod frame;

@@ -8,7 +8,7 @@ use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use atomdir_disk::{
-    Access, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, Name, NewNode, Owner,
+    Access, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, Mounting, Name, NewNode, Owner,
     RenameMode, Result, Stat, Times, Timestamp,
 };
 use atomdir_engine::Clock;
@@ -65,6 +65,7 @@ impl SimDisk {
     /// on the disk or not.
     pub(crate) fn restart(live: Image, disk: Volatile) -> SimDisk {
         let mut world = World::boot(live, disk.ordering);
+        world.live.boots -= 1;
         world.disk = disk;
         SimDisk(Arc::new(Mutex::new(world)))
     }
@@ -343,6 +344,14 @@ impl Disk for SimDisk {
     #[track_caller]
     fn sync_file_system(&self, object: &Handle) -> Result<()> {
         self.sync_scope(object, Scope::Everything, Location::caller())
+    }
+
+    fn mounting(&self, _: &Handle) -> Result<Option<Mounting>> {
+        let world = self.enter(Call::Look)?;
+        Ok(Some(Mounting {
+            boot: [0; 16],
+            mount: world.live.boots,
+        }))
     }
 
     fn status(&self, _: &Handle) -> Result<FileSystemStatus> {

@@ -87,9 +87,19 @@ pub fn disturb_commit(
     Ok(struck)
 }
 
+/// What the workload ends with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Death {
+    /// Of the program: what it wrote is all there, flushed or not.
+    Process,
+    /// Of the machine, and of all that was not flushed.
+    Machine,
+}
+
 /// Disturbs the recovery of all that the workload has left in the log.
 pub fn disturb_recovery(
     workload: &Workload,
+    death: Death,
     fault: &dyn Fn(u64) -> Fault,
     after_failed_sync: AfterFailedSync,
 ) -> Outcome<bool> {
@@ -99,7 +109,11 @@ pub fn disturb_recovery(
         driver.step(step, 1 + number as u64);
     }
     let newest = driver.expected.last().ok_or("nothing is expected")?.clone();
-    let disk = SimDisk::boot(driver.disk.crash(false), Ordering::Least);
+    let disk = match death {
+        Death::Process => driver.disk.clone(),
+        Death::Machine => SimDisk::boot(driver.disk.crash(false), Ordering::Least),
+    };
+    drop(driver);
     disk.set_faults(vec![fault(disk.calls())], after_failed_sync);
     let opened = open(&disk).map(drop);
     let struck = disk.has_struck();

@@ -54,12 +54,15 @@ impl Inode {
 #[derive(Debug, Clone)]
 pub struct Image {
     inodes: Vec<Option<Arc<Inode>>>,
+    /// How often a machine has started on it.
+    pub(crate) boots: u64,
 }
 
 impl Image {
     pub(crate) fn new(root: Inode) -> Image {
         Image {
             inodes: vec![None, Some(Arc::new(root))],
+            boots: 0,
         }
     }
 

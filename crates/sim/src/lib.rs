@@ -27,7 +27,7 @@ mod world;
 pub use choice::Bounds;
 pub use damage::damage_each_byte;
 pub use disk::{Handle, SimDisk};
-pub use disturb::{disturb_commit, disturb_recovery};
+pub use disturb::{Death, disturb_commit, disturb_recovery};
 pub use effect::Ordering;
 pub use explore::{Explored, Failure, KILLED, Plan, explore, explore_kills, explore_making};
 pub use fault::{AfterFailedSync, Fault};

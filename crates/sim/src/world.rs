@@ -52,7 +52,8 @@ impl World {
         World::boot(Image::new(root), Ordering::default())
     }
 
-    pub fn boot(image: Image, ordering: Ordering) -> World {
+    pub fn boot(mut image: Image, ordering: Ordering) -> World {
+        image.boots += 1;
         let birth = |number| {
             image
                 .get(number)

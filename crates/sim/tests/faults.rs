@@ -8,8 +8,8 @@ mod support;
 
 use atomdir_disk::Errno;
 use atomdir_sim::{
-    AfterFailedSync, Fault, Step, Workload, damage_each_byte, disturb_commit, disturb_recovery,
-    workloads,
+    AfterFailedSync, Death, Fault, Step, Workload, damage_each_byte, disturb_commit,
+    disturb_recovery, workloads,
 };
 use support::in_parallel;
 
@@ -81,7 +81,15 @@ fn recovery(
     fault: &dyn Fn(u64) -> Fault,
     after: AfterFailedSync,
 ) -> Result<bool, String> {
-    disturb_recovery(workload, fault, after)
+    disturb_recovery(workload, Death::Machine, fault, after)
+}
+
+fn restart(
+    workload: &Workload,
+    fault: &dyn Fn(u64) -> Fault,
+    after: AfterFailedSync,
+) -> Result<bool, String> {
+    disturb_recovery(workload, Death::Process, fault, after)
 }
 
 #[test]
@@ -94,6 +102,8 @@ fn an_error_at_any_call_of_a_commit() {
 fn an_error_at_any_call_of_a_recovery() {
     strike_every_call(recovery, error_at_one_call, AfterFailedSync::Written);
     strike_every_call(recovery, error_at_one_call, AfterFailedSync::Durable);
+    strike_every_call(restart, error_at_one_call, AfterFailedSync::Written);
+    strike_every_call(restart, error_at_one_call, AfterFailedSync::Durable);
 }
 
 #[test]

@@ -112,14 +112,18 @@ impl Desired {
     /// The files that recovery would have to find if it were to start over.
     pub fn files(&self) -> impl Iterator<Item = Identity> + '_ {
         // A new file with one name is lost with it.
-        let is_new = |identity| matches!(self.spots(identity), [Spot::Slot(..)]);
         let named = self.homes.iter();
         named
-            .filter(move |(identity, homes)| homes.len() > 1 || !is_new(**identity))
+            .filter(move |(identity, homes)| homes.len() > 1 || !self.is_staged(**identity))
             .map(|(identity, _)| identity)
             .chain(&self.updated)
             .copied()
             .filter(|identity| self.kind(*identity) != Some(Kind::Directory))
+    }
+
+    /// Whether it is new, and was nowhere else yet.
+    pub fn is_staged(&self, identity: Identity) -> bool {
+        matches!(self.spots(identity), [Spot::Slot(..)])
     }
 
     pub fn homes(&self, identity: Identity) -> &[(Identity, Name)] {

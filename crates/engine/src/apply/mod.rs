@@ -10,7 +10,9 @@
 //! 3. What an outside writer made is not removed; what stands on a name that a
 //!    commit owns is moved to limbo.
 //! 4. A name whose object changes goes from the old to the new one in one step.
-//! 5. A file may have names that no record speaks of. What the log's tail says
+//! 5. What is nowhere to be found was taken away by an outside writer, after the
+//!    commit: it stays away. Only what was just staged cannot be missing.
+//! 6. A file may have names that no record speaks of. What the log's tail says
 //!    of it is done, and durable, before it loses a name and gets none: where
 //!    recovery then finds it by no name it knows, nothing is left to be done.
 
@@ -51,6 +53,10 @@ pub(crate) struct Apply<'a, D: Disk> {
     /// Older snapshots are open: what loses its name goes to limbo, but for
     /// these.
     keeps_but: Option<&'a HashSet<Identity>>,
+    /// It may have been applied before, in part or as a whole.
+    pub replays: bool,
+    /// So many were taken away by outside writers.
+    pub objects_missing: u64,
     /// Places found out while applying, besides those desired knows of.
     extra_spots: HashMap<Identity, Vec<Place>>,
     directories: HashMap<Identity, Arc<D::Handle>>,
@@ -98,6 +104,8 @@ impl<'a, D: Disk> Apply<'a, D> {
             desired,
             earlier,
             keeps_but,
+            replays: false,
+            objects_missing: 0,
             extra_spots: HashMap::new(),
             directories: HashMap::new(),
             stages: HashMap::new(),
@@ -147,14 +155,16 @@ impl<'a, D: Disk> Apply<'a, D> {
     /// Makes `name` in the directory name the object.
     fn attach(&mut self, directory: Identity, name: &Name, object: Identity) -> Outcome<Step> {
         let Some(handle) = self.directory(directory)? else {
-            return self.missing_directory(directory, name).map(|()| Step::Done);
+            let missing = self.missing(directory, name, "the directory it belongs in");
+            return missing.map(|()| Step::Done);
         };
         let occupant = self.occupant(&handle, name)?;
         if occupant.is_some_and(|(identity, _)| identity == object) {
             return Ok(Step::Done);
         }
         let Some((source, may_move)) = self.source(object)? else {
-            return Err(self.failure(name, "the object to be put there is not to be found", None));
+            let missing = self.missing(object, name, "the object to be put there");
+            return missing.map(|()| Step::Done);
         };
         let here = Place {
             parent: Parent::Directory(directory),
@@ -315,7 +325,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             && self.core.handles.held(object).is_none()
     }
 
-    /// The fifth invariant, for a file that is about to lose the name `from`.
+    /// The sixth invariant, for a file that is about to lose the name `from`.
     fn make_durable(&mut self, file: Identity, from: &Place) -> Result<(), Errno> {
         let is_known = self.desired.is_updated(file) || self.earlier.contains(&file);
         if self.is_durable || !is_known {
@@ -379,12 +389,16 @@ impl<'a, D: Disk> Apply<'a, D> {
         }
     }
 
-    /// Fine only if the directory was removed by a commit itself.
-    fn missing_directory(&self, directory: Identity, name: &Name) -> Outcome<()> {
-        if self.desired.may_be_gone(directory) {
+    /// The fifth invariant.
+    fn missing(&mut self, object: Identity, name: &Name, what: &str) -> Outcome<()> {
+        if self.desired.may_be_gone(object) {
             return Ok(());
         }
-        Err(self.failure(name, "the directory it belongs in is not to be found", None))
+        if self.replays || !self.desired.is_staged(object) {
+            self.objects_missing += 1;
+            return Ok(());
+        }
+        Err(self.failure(name, &format!("{what} is not to be found"), None))
     }
 
     fn failure(&self, name: &Name, reason: &str, errno: Option<Errno>) -> ApplyError {

@@ -40,11 +40,8 @@ impl<D: Disk> Apply<'_, D> {
             return self.set(&root, Kind::Directory, update);
         }
         let Some(place) = self.find(identity)? else {
-            if self.desired.may_be_gone(identity) {
-                return Ok(());
-            }
             let name = names::limbo(identity);
-            return Err(self.failure(&name, "the object to be changed is not to be found", None));
+            return self.missing(identity, &name, "the object to be changed");
         };
         let access = if update.content.is_some() {
             Access::ReadWrite

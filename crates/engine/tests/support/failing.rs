@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{
-    Access, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, LinuxDisk, Name, NewNode, Owner,
-    RenameMode, Result, Stat, Times,
+    Access, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, LinuxDisk, Mounting, Name,
+    NewNode, Owner, RenameMode, Result, Stat, Times,
 };
 
 #[derive(Clone)]
@@ -97,6 +97,7 @@ impl Disk for FailingDisk {
         fn xattr(&self, object: &OwnedFd, name: &[u8]) -> Result<Vec<u8>>;
         fn xattr_names(&self, object: &OwnedFd) -> Result<Vec<Vec<u8>>>;
         fn status(&self, object: &OwnedFd) -> Result<FileSystemStatus>;
+        fn mounting(&self, object: &OwnedFd) -> Result<Option<Mounting>>;
         fn try_lock(&self, file: &OwnedFd) -> Result<()>;
         fn may_access(&self, object: &OwnedFd, bits: u32) -> Result<bool>;
     }

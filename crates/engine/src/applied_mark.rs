@@ -1,0 +1,65 @@
+//! How far the base has come, for a recovery that follows on the death of the
+//! process alone: what outside writers have changed since then must stay.
+//!
+//! Invariants
+//! 1. The mark names a commit only once that is in the base as a whole.
+//! 2. It counts only under the mounting it was written under: then the page
+//!    cache still has everything that was applied.
+//! 3. It goes before the base is flushed, since a flush that fails may lose what
+//!    was applied; and whenever the store is poisoned.
+
+use atomdir_disk::{Disk, Errno, Mounting};
+use atomdir_format::applied::{self, AppliedMark};
+use atomdir_format::header::StoreId;
+
+use crate::ids::Sequence;
+
+pub(crate) struct AppliedFile<D: Disk> {
+    file: D::Handle,
+    store: StoreId,
+    /// `None`: it cannot be told, so that nothing is ever marked.
+    mounting: Option<Mounting>,
+}
+
+impl<D: Disk> AppliedFile<D> {
+    pub fn new(disk: &D, file: D::Handle, store: StoreId) -> Result<AppliedFile<D>, Errno> {
+        let mounting = disk.mounting(&file)?;
+        Ok(AppliedFile {
+            file,
+            store,
+            mounting,
+        })
+    }
+
+    /// The newest commit that is known to be in the base.
+    pub fn read(&self, disk: &D) -> Result<Option<Sequence>, Errno> {
+        let mut bytes = [0; applied::LENGTH];
+        if disk.read_at(&self.file, &mut bytes, 0)? < bytes.len() {
+            return Ok(None);
+        }
+        let mark = AppliedMark::decode(self.store, &bytes);
+        let mark = mark.filter(|mark| Some(mark.mounting) == self.mounting);
+        Ok(mark.map(|mark| Sequence(mark.sequence)))
+    }
+
+    /// A mark that cannot be written only makes recovery do more.
+    pub fn advance(&self, disk: &D, sequence: Sequence) {
+        let Some(mounting) = self.mounting else {
+            return;
+        };
+        let mark = AppliedMark {
+            mounting,
+            sequence: sequence.0,
+        };
+        if let Err(error) = disk.write_at(&self.file, &mark.encode(self.store), 0) {
+            tracing::debug!(%error, "the applied mark stays behind");
+        }
+    }
+
+    pub fn clear(&self, disk: &D) -> Result<(), Errno> {
+        if self.mounting.is_none() {
+            return Ok(());
+        }
+        disk.write_at(&self.file, &[0; applied::LENGTH], 0)
+    }
+}
