@@ -9,6 +9,7 @@ mod duration;
 mod enter;
 mod error;
 mod files;
+mod inspection;
 mod output;
 mod verbs;
 

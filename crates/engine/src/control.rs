@@ -113,10 +113,15 @@ pub(crate) fn write_header<D: Disk>(
     write().map_err(failed("write the header"))
 }
 
-/// Opens everything and takes the store's lock.
-pub(crate) fn open<D: Disk>(disk: &D, control: D::Handle) -> Result<Control<D>, StoreError> {
+/// Opens everything and takes the store's lock. With [`Access::Read`] nothing can
+/// be changed.
+pub(crate) fn open<D: Disk>(
+    disk: &D,
+    control: D::Handle,
+    access: Access,
+) -> Result<Control<D>, StoreError> {
     let open = |name: &str, access| disk.open(&control, &names::fixed(name), access);
-    let file = |name: &str| open(name, Access::ReadWrite).map_err(failed("open files"));
+    let file = |name: &str| open(name, access).map_err(failed("open files"));
     let directory = |name: &str| open(name, Access::Directory).map_err(failed("open directories"));
     let lock = file(names::LOCK)?;
     disk.try_lock(&lock).map_err(|errno| match errno {

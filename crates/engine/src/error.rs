@@ -22,9 +22,13 @@ pub enum StoreError {
     )]
     Copied,
     #[error(
-        "the log is damaged at byte {offset} ({reason}) with valid commits after it; nothing was changed"
+        "'.atomdir/{file}' is damaged at byte {offset}: {reason}; nothing was changed: restore the store from a backup"
     )]
-    Damaged { offset: u64, reason: String },
+    Damaged {
+        file: &'static str,
+        offset: u64,
+        reason: String,
+    },
     #[error(
         "commit {sequence} cannot be applied to the base: {path}: {reason}; it stays in the log: take away the cause, then run 'atomdir recover'"
     )]

@@ -19,6 +19,7 @@ mod group;
 mod handles;
 mod history;
 mod ids;
+mod inspect;
 mod keep;
 mod locks;
 mod log;
@@ -49,6 +50,7 @@ pub use error::{
     BeginError, ChangedBy, CommitError, Conflict, ConflictKind, SavepointError, StoreError,
 };
 pub use ids::{NodeId, Sequence, TransactionId};
+pub use inspect::{Damage, Inspection, TornTail};
 pub use locks::{LockError, LockMode, LockRequest, LockScope, LockStatus, Patience, Waits};
 pub use options::{BeginOptions, Clock, Conflicts, Durability, Isolation, Options, Privileges};
 pub use progress::Progress;

@@ -8,11 +8,12 @@
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno};
-use atomdir_format::frame::{self, Record};
+use atomdir_format::frame::{self, FrameKind, Record};
 use atomdir_format::header::StoreId;
 use atomdir_format::scan::{Scanned, Scanner};
 
 use crate::error::StoreError;
+use crate::names;
 
 pub(crate) struct Log<D: Disk> {
     file: Arc<D::Handle>,
@@ -195,6 +196,10 @@ pub(crate) fn read_records<D: Disk, R: Record>(
             Scanned::Torn { offset } => (offset, length - offset),
             Scanned::Damaged { offset, damage } => {
                 return Err(StoreError::Damaged {
+                    file: match R::KIND {
+                        FrameKind::Commit => names::LOG,
+                        FrameKind::Summary => names::HISTORY,
+                    },
                     offset,
                     reason: damage.to_string(),
                 });

@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 
 use atomdir_disk::{Disk, Errno, Identity, Name};
+use atomdir_format::header::{StoreHeader, StoreId};
 use atomdir_format::record::CommitRecord;
 use atomdir_format::summary::SummaryRecord;
 
@@ -16,7 +17,8 @@ use crate::core::Core;
 use crate::error::StoreError;
 use crate::group::Queue;
 use crate::ids::Sequence;
-use crate::log::{Log, read_records};
+use crate::log::{Log, ReadRecords, read_records};
+use crate::names;
 use crate::options::Options;
 use crate::progress::Meter;
 
@@ -48,9 +50,8 @@ pub(crate) fn recover<D: Disk>(
         mut header,
     } = control;
     let id = header.store_id;
-    let read = read_records::<D, CommitRecord>(&disk, &log, id, header.last_sequence + 1, |_| {})?;
-    let mut tail = read.records;
-    tail.retain(|record| record.sequence > header.last_sequence);
+    let read = read_log(&disk, &log, &header)?;
+    let tail = read.records;
     let stat = disk.stat(&handles.directory).map_err(failed("examine"))?;
     if stat.identity != header.control_identity {
         if !tail.is_empty() {
@@ -58,11 +59,8 @@ pub(crate) fn recover<D: Disk>(
         }
         header.control_identity = stat.identity;
     }
-    let summaries = read_records::<D, SummaryRecord>(&disk, &history, id, u64::MAX, |_| {})?;
-    let discarded = disk
-        .list(&handles.stage)
-        .map_err(failed("list staged files"))?
-        .len() as u64;
+    let summaries = read_history(&disk, &history, id)?;
+    let discarded = unfinished(&disk, &handles.stage, &tail, &summaries.records)?;
     let newest = tail
         .last()
         .map_or(header.last_sequence, |record| record.sequence);
@@ -82,7 +80,7 @@ pub(crate) fn recover<D: Disk>(
     let report = RecoveryReport {
         commits_replayed: tail.len() as u64,
         bytes_replayed: if tail.is_empty() { 0 } else { read.tail },
-        transactions_discarded: discarded.saturating_sub(tail.len() as u64),
+        transactions_discarded: discarded,
         torn_tail_bytes: read.torn_bytes,
     };
     let core = Core::new(disk, root, handles, hidden, options).map_err(failed("examine"))?;
@@ -101,6 +99,45 @@ pub(crate) fn recover<D: Disk>(
     redo(&core, &mut state, &tail, read.unproven, read.torn_bytes > 0)?;
     clean_up(&core, &state)?;
     Ok((core, state, report))
+}
+
+/// The log, without the commits at its start that are known to be in the base.
+pub(crate) fn read_log<D: Disk>(
+    disk: &D,
+    log: &D::Handle,
+    header: &StoreHeader,
+) -> Result<ReadRecords<CommitRecord>, StoreError> {
+    let newest = header.last_sequence;
+    let mut read = read_records(disk, log, header.store_id, newest + 1, |_| {})?;
+    read.records
+        .retain(|record: &CommitRecord| record.sequence > newest);
+    Ok(read)
+}
+
+pub(crate) fn read_history<D: Disk>(
+    disk: &D,
+    history: &D::Handle,
+    id: StoreId,
+) -> Result<ReadRecords<SummaryRecord>, StoreError> {
+    read_records(disk, history, id, u64::MAX, |_| {})
+}
+
+/// How many transactions have staged something and are neither in the log nor in
+/// the history.
+pub(crate) fn unfinished<D: Disk>(
+    disk: &D,
+    stage: &D::Handle,
+    tail: &[CommitRecord],
+    summaries: &[SummaryRecord],
+) -> Result<u64, StoreError> {
+    let in_log = tail.iter().map(|record| record.transaction);
+    let in_history = summaries.iter().map(|record| record.transaction);
+    let committed: HashSet<u64> = in_log.chain(in_history).collect();
+    let staged = disk.list(stage).map_err(failed("list staged files"))?;
+    let ids = staged
+        .iter()
+        .filter_map(|entry| names::slot_number(&entry.name));
+    Ok(ids.filter(|id| !committed.contains(id)).count() as u64)
 }
 
 fn redo<D: Disk>(

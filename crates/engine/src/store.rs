@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use atomdir_disk::{Disk, Errno, Name, Times, Timestamp};
+use atomdir_disk::{Access, Disk, Errno, Name, Times, Timestamp};
 use atomdir_format::header::StoreId;
 use atomdir_format::record::SummaryLine;
 use atomdir_format::summary::SummaryRecord;
@@ -114,7 +114,7 @@ impl<D: Disk> Store<D> {
         if status.read_only {
             return Err(StoreError::ReadOnly);
         }
-        let opened = control::open(&disk, control)?;
+        let opened = control::open(&disk, control, Access::ReadWrite)?;
         let (core, state, report) = recover::recover(disk, root, opened, hidden, options)?;
         let sequence = state.sequence();
         let high_water = state.transaction_high_water();

@@ -113,17 +113,20 @@ pub(crate) fn conflict(conflict: engine::Conflict, labels_visible: bool) -> Conf
 }
 
 pub(crate) fn commit_summary(commit: &engine::CommitSummary, peer: &Peer) -> CommitSummary {
-    let visible = peer.may_use(commit.user) || peer.may_administer();
+    let mut summary = whole_summary(commit);
+    if !peer.may_use(commit.user) && !peer.may_administer() {
+        summary.label.clear();
+    }
+    summary
+}
+
+pub(crate) fn whole_summary(commit: &engine::CommitSummary) -> CommitSummary {
     CommitSummary {
         sequence: Sequence(commit.sequence.0),
         transaction: TransactionId(commit.transaction.0),
         time: timestamp(commit.time),
         user: commit.user,
-        label: if visible {
-            commit.label.clone()
-        } else {
-            Vec::new()
-        },
+        label: commit.label.clone(),
         changes: commit.lines.len() as u64,
     }
 }

@@ -8,6 +8,7 @@ mod convert;
 mod detach;
 mod error;
 mod inner_socket;
+mod inspect;
 mod latch;
 mod lifecycle;
 mod locks;
@@ -30,5 +31,7 @@ mod transactions;
 mod view_mount;
 mod views;
 
+pub use atomdir_engine::{Damage, TornTail};
 pub use error::ServiceError;
+pub use inspect::{Inspection, inspect};
 pub use lifecycle::{ServiceOptions, run};

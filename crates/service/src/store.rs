@@ -3,7 +3,7 @@
 use crate::{ServiceError, owner};
 use atomdir::{CONTROL_NAME, StoreLocation};
 use atomdir_disk::{LinuxDisk, Name, Timestamp};
-use atomdir_engine::{Clock, Options, RecoveryReport, Store, StoreError};
+use atomdir_engine::{Clock, Inspection, Options, RecoveryReport, Store, StoreError};
 use atomdir_protocol::ExitCode;
 use rustix::fs::{CWD, Mode, OFlags, Stat, fstat, openat};
 use rustix::io::Errno;
@@ -62,10 +62,25 @@ impl Directories {
 
     /// Takes the lock and recovers. Only for the holder of the start lock.
     pub(crate) fn open_store(&self) -> Result<(Store<LinuxDisk>, RecoveryReport), ServiceError> {
+        self.once_unlocked(|| self.try_open_store())
+    }
+
+    /// Takes the lock and looks, changing nothing.
+    pub(crate) fn inspect(&self) -> Result<Inspection, ServiceError> {
+        self.once_unlocked(|| {
+            let control = self.keep(&self.control)?;
+            Ok(Store::inspect(&LinuxDisk::new(), control))
+        })
+    }
+
+    fn once_unlocked<T>(
+        &self,
+        mut attempt: impl FnMut() -> Result<Result<T, StoreError>, ServiceError>,
+    ) -> Result<T, ServiceError> {
         let patience_ends = Instant::now() + LOCK_PATIENCE;
         loop {
-            match self.try_open_store()? {
-                Ok(opened) => return Ok(opened),
+            match attempt()? {
+                Ok(done) => return Ok(done),
                 Err(StoreError::Locked) if Instant::now() < patience_ends => {
                     std::thread::sleep(LOCK_RETRY);
                 }
@@ -77,18 +92,8 @@ impl Directories {
     fn try_open_store(
         &self,
     ) -> Result<Result<(Store<LinuxDisk>, RecoveryReport), StoreError>, ServiceError> {
-        let serve = |operation| {
-            let store = self.location.root.clone();
-            move |errno| ServiceError::Serve {
-                store,
-                operation,
-                errno,
-            }
-        };
-        let root =
-            rustix::io::fcntl_dupfd_cloexec(&self.root, 3).map_err(serve("keeping the root"))?;
-        let control = rustix::io::fcntl_dupfd_cloexec(&self.control, 3)
-            .map_err(serve("keeping the control directory"))?;
+        let root = self.keep(&self.root)?;
+        let control = self.keep(&self.control)?;
         let options = Options {
             clock: Arc::new(SystemClock),
             handles_max: handles_max(),
@@ -102,6 +107,15 @@ impl Directories {
             hidden,
             options,
         ))
+    }
+
+    fn keep(&self, directory: &OwnedFd) -> Result<OwnedFd, ServiceError> {
+        let kept = rustix::io::fcntl_dupfd_cloexec(directory, 3);
+        kept.map_err(|errno| ServiceError::Serve {
+            store: self.location.root.clone(),
+            operation: "keeping a directory",
+            errno,
+        })
     }
 
     fn open_error(&self, error: &StoreError) -> ServiceError {

@@ -2,7 +2,7 @@
 //! none after it that proves that it was durable: damaged, it looks torn.
 
 use atomdir_disk::{Access, Disk, Errno, Name};
-use atomdir_engine::StoreError;
+use atomdir_engine::{Inspection, Store, StoreError};
 
 use crate::disk::SimDisk;
 use crate::effect::Ordering;
@@ -31,11 +31,35 @@ pub fn damage_each_byte(workload: &Workload) -> Result<u64, String> {
             }
             bytes += 1;
             let untouched = disk.image().hash();
+            let inspected = inspect(&disk).map_err(|error| error.to_string())?;
+            if disk.image().hash() != untouched {
+                return Err(format!(
+                    "byte {at} of {file}: looking has changed something"
+                ));
+            }
             let wrong = |what: &str| Err(format!("byte {at} of {file}: {what}"));
-            match open(&disk) {
+            let told = inspected
+                .damage
+                .first()
+                .map(|damage| damage.message.clone());
+            let opened = open(&disk);
+            if told != opened.as_ref().err().map(StoreError::to_string) {
+                return wrong(&format!("a look tells {told:?}, recovery something else"));
+            }
+            match opened {
                 Err(StoreError::Header { .. }) if file == "header" => {}
-                Err(StoreError::Damaged { offset, .. }) if file == "log" && offset <= at => {}
+                Err(StoreError::Damaged {
+                    file: "log",
+                    offset,
+                    ..
+                }) if file == "log" && offset <= at => {}
                 Ok((store, report)) if file == "log" && report.torn_tail_bytes > 0 => {
+                    let torn = inspected.torn_tail.map(|tail| tail.bytes);
+                    if torn != Some(report.torn_tail_bytes)
+                        || inspected.commits.len() as u64 != report.commits_replayed
+                    {
+                        return wrong("a look tells of another torn tail than recovery");
+                    }
                     if store.status().sequence.0 != before.sequence {
                         return wrong("more than the newest commit is gone");
                     }
@@ -63,4 +87,13 @@ fn flip(disk: &SimDisk, file: &str, at: u64) -> Result<bool, Errno> {
     }
     disk.write_at(&file, &[byte[0] ^ 1 << (at % 8)], at)?;
     Ok(true)
+}
+
+fn inspect(disk: &SimDisk) -> Result<Inspection, StoreError> {
+    let control = disk.directory_at(".atomdir");
+    let control = control.map_err(|errno| StoreError::Control {
+        step: "find",
+        errno,
+    })?;
+    Store::inspect(disk, control)
 }

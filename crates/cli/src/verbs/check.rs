@@ -1,6 +1,7 @@
 use super::{ExitCode, SUCCESS};
 use crate::context::Context;
 use crate::error::Error;
+use crate::inspection::{Seen, look};
 use crate::output::{Painter, Show, counted};
 use atomdir::Checked;
 use clap::Args;
@@ -8,6 +9,9 @@ use serde::Serialize;
 use std::io::{self, Write};
 
 /// Look for damage in the store's log and control directory
+///
+/// Nothing is changed: a store that is not in use stays as it is. `atomdir recover
+/// --dry-run` tells more of that.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   atomdir check -C /srv/site || echo damaged")]
@@ -35,14 +39,34 @@ impl Show for Report {
 }
 
 pub fn run(_: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let Checked { report, problems } = context.connect()?.connection.check()?;
-    let found = problems.len() as u64;
-    context.output.print(&Report {
-        problems,
-        commits_in_log: report.commits_in_log,
-        log_bytes: report.log_bytes,
-    })?;
-    match found.max(report.problems_count) {
+    let (report, problems_count) = match look(context)? {
+        Seen::InUse(mut connected) => {
+            let Checked { report, problems } = connected.connection.check()?;
+            let count = report.problems_count.max(problems.len() as u64);
+            let commits_in_log = report.commits_in_log;
+            let log_bytes = report.log_bytes;
+            (
+                Report {
+                    problems,
+                    commits_in_log,
+                    log_bytes,
+                },
+                count,
+            )
+        }
+        Seen::AtRest(found) => {
+            let count = found.damage.len() as u64;
+            let problems = found.damage.into_iter().map(|damage| damage.message);
+            let report = Report {
+                problems: problems.collect(),
+                commits_in_log: found.commits.len() as u64,
+                log_bytes: found.log_bytes,
+            };
+            (report, count)
+        }
+    };
+    context.output.print(&report)?;
+    match problems_count {
         0 => Ok(SUCCESS),
         count => Err(Error::Unsound {
             problems: counted(count, "problem"),

@@ -1,7 +1,9 @@
 use super::{ExitCode, SUCCESS};
 use crate::context::{Connected, Context};
 use crate::error::Error;
-use crate::output::{Painter, Show, counted};
+use crate::inspection::{Seen, look};
+use crate::output::{Painter, Show, Style, counted, json, one_line};
+use atomdir_service::Inspection;
 use clap::Args;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -12,9 +14,14 @@ use std::io::{self, Write};
 /// does it now and tells what there was to do. A store that takes no more
 /// commits, because a write has failed, is opened anew.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
-  atomdir recover -C /srv/site")]
-pub struct Arguments {}
+#[command(after_help = "Examples:
+  atomdir recover -C /srv/site
+  atomdir recover --dry-run || echo damaged")]
+pub struct Arguments {
+    /// Only tell what there is to do, and what is damaged; change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
 
 #[derive(Serialize)]
 struct Report {
@@ -50,7 +57,135 @@ impl Show for Report {
     }
 }
 
-pub fn run(_: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+/// What `--dry-run` tells.
+#[derive(Serialize)]
+struct Plan<'a> {
+    /// The store is open, and was recovered when it was opened.
+    in_use: bool,
+    /// Why a store in use takes no more commits until it is opened anew.
+    poisoned: Option<&'a str>,
+    damage: Vec<Damage<'a>>,
+    commits: Vec<json::Commit<'a>>,
+    log_bytes: u64,
+    torn_tail: Option<TornTail>,
+    transactions_unfinished: u64,
+    leftovers: u64,
+}
+
+#[derive(Serialize)]
+struct Damage<'a> {
+    file: &'a str,
+    offset: Option<u64>,
+    message: &'a str,
+}
+
+#[derive(Serialize)]
+struct TornTail {
+    offset: u64,
+    bytes: u64,
+}
+
+impl<'a> Plan<'a> {
+    fn in_use(poisoned: Option<&'a str>) -> Plan<'a> {
+        Plan {
+            in_use: true,
+            poisoned,
+            damage: Vec::new(),
+            commits: Vec::new(),
+            log_bytes: 0,
+            torn_tail: None,
+            transactions_unfinished: 0,
+            leftovers: 0,
+        }
+    }
+
+    fn at_rest(found: &'a Inspection) -> Plan<'a> {
+        let damage = found.damage.iter().map(|damage| Damage {
+            file: damage.file,
+            offset: damage.offset,
+            message: &damage.message,
+        });
+        Plan {
+            in_use: false,
+            poisoned: None,
+            damage: damage.collect(),
+            commits: found.commits.iter().map(json::Commit::from).collect(),
+            log_bytes: found.log_bytes,
+            torn_tail: found.torn_tail.map(|tail| TornTail {
+                offset: tail.offset,
+                bytes: tail.bytes,
+            }),
+            transactions_unfinished: found.transactions_unfinished,
+            leftovers: found.leftovers,
+        }
+    }
+}
+
+impl Show for Plan<'_> {
+    fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
+        match (self.in_use, self.poisoned) {
+            (false, _) => {}
+            (true, None) => return writeln!(painter, "the store is in use and sound"),
+            (true, Some(reason)) => {
+                return writeln!(painter, "would open the store anew: {reason}");
+            }
+        }
+        if !self.damage.is_empty() {
+            for damage in &self.damage {
+                painter.paint(Style::Failure, "damaged: ")?;
+                writeln!(painter, "{}", damage.message)?;
+            }
+            return writeln!(painter, "nothing would be changed");
+        }
+        let commits = counted(self.commits.len() as u64, "commit");
+        writeln!(
+            painter,
+            "{commits} to be replayed, {} bytes",
+            self.log_bytes
+        )?;
+        for commit in &self.commits {
+            painter.paint(Style::Heading, format!("{:>6}", commit.commit))?;
+            let changes = counted(commit.changes_count, "change");
+            let (time, label) = (&commit.time, one_line(commit.label.0));
+            writeln!(painter, "  {time}  {changes:>12}  {label}")?;
+        }
+        if let Some(TornTail { offset, bytes }) = self.torn_tail {
+            writeln!(
+                painter,
+                "{bytes} bytes of a commit that was never finished to be dropped, \
+                 from byte {offset} of the log on"
+            )?;
+        }
+        let transactions = counted(self.transactions_unfinished, "unfinished transaction");
+        writeln!(painter, "{transactions} to be discarded")?;
+        let leftovers = counted(self.leftovers, "leftover");
+        writeln!(painter, "{leftovers} of staging and limbo to be removed")
+    }
+}
+
+fn dry_run(context: &Context) -> Result<ExitCode, Error> {
+    let found = match look(context)? {
+        Seen::InUse(mut connected) => {
+            let status = connected.connection.service_status()?;
+            let plan = Plan::in_use(status.poisoned.as_deref());
+            context.output.print(&plan)?;
+            return Ok(SUCCESS);
+        }
+        Seen::AtRest(found) => found,
+    };
+    context.output.print(&Plan::at_rest(&found))?;
+    match found.damage.len() as u64 {
+        0 => Ok(SUCCESS),
+        count => Err(Error::Unsound {
+            problems: counted(count, "problem"),
+        }),
+    }
+}
+
+pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+    if arguments.dry_run {
+        return dry_run(context);
+    }
     let mut connected = context.connect()?;
     let mut status = connected.connection.service_status()?;
     if let Some(reason) = &status.poisoned {

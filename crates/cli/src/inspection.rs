@@ -1,0 +1,22 @@
+//! A look at a store without using it: through its service if one runs.
+
+use crate::context::{Connected, Context};
+use crate::error::Error;
+use atomdir_service::{Inspection, ServiceError, inspect};
+
+pub enum Seen {
+    InUse(Connected),
+    AtRest(Inspection),
+}
+
+/// Starts no service, and changes nothing.
+pub fn look(context: &Context) -> Result<Seen, Error> {
+    if let Some(connected) = context.connect_if_running()? {
+        return Ok(Seen::InUse(connected));
+    }
+    match inspect(&context.store()?.root) {
+        // Someone has just started it.
+        Err(ServiceError::AlreadyRunning { .. }) => Ok(Seen::InUse(context.connect_to_running()?)),
+        other => Ok(Seen::AtRest(other?)),
+    }
+}

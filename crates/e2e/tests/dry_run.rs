@@ -1,0 +1,161 @@
+//! What recovery would do is told, and done by recovery alone; damage is named
+//! by everyone who meets it, and left as it is.
+#![cfg(test)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use atomdir_testing::exit_code::INPUT_OUTPUT;
+use atomdir_testing::{Fixture, Outcome, Store, User, users_can_mount};
+use serde_json::{Value, json};
+
+/// Of everything in the directory: its bytes, when it was changed, and its mode.
+fn remembered(directory: &Path) -> BTreeMap<PathBuf, (Vec<u8>, i64, i64, u32)> {
+    let mut all = BTreeMap::new();
+    let mut pending = vec![directory.to_owned()];
+    while let Some(path) = pending.pop() {
+        let found = fs::symlink_metadata(&path).expect("it is there");
+        let mut bytes = Vec::new();
+        if found.is_dir() {
+            let entries = fs::read_dir(&path).expect("it can be listed");
+            pending.extend(entries.map(|entry| entry.expect("an entry").path()));
+        } else if found.is_file() {
+            bytes = fs::read(&path).expect("it can be read");
+        }
+        let changed = (found.ctime(), found.ctime_nsec());
+        all.insert(path, (bytes, changed.0, changed.1, found.mode()));
+    }
+    all
+}
+
+fn told(outcome: &Outcome) -> Value {
+    serde_json::from_str(&outcome.text()).unwrap_or_else(|error| panic!("{error}: {outcome}"))
+}
+
+/// The service dies with two commits in its log, a third torn off, and a
+/// transaction open.
+fn crash(store: &Store) {
+    store.run("echo one > file").expect(0);
+    store
+        .run_with(&["-m", "second"], "echo two > other")
+        .expect(0);
+    let view = store.begin();
+    store.exec(&view, "echo three > file").expect(0);
+    store.kill_service();
+    let log = store.control().join("log");
+    let mut bytes = fs::read(&log).expect("the log");
+    bytes.truncate(frames(&bytes).last().map_or(0, |frame| frame.1));
+    bytes.extend(b"ADFR and no more");
+    fs::write(&log, bytes).expect("written");
+}
+
+/// Where each frame starts and ends: see docs/format.md.
+fn frames(log: &[u8]) -> Vec<(usize, usize)> {
+    let mut frames = Vec::new();
+    let mut at = 0;
+    while let Some(header) = log.get(at..at + 40)
+        && header.starts_with(b"ADFR")
+    {
+        let length = header[8..16].try_into().expect("8 bytes");
+        let end = at + 40 + u64::from_le_bytes(length).next_multiple_of(8) as usize;
+        frames.push((at, end));
+        at = end;
+    }
+    frames
+}
+
+fn check_dry_run(owner: fn(&Path) -> User) {
+    let fixture = Fixture::owned_by("dry-run", owner, "echo old > file");
+    let store = &fixture.store;
+    store.run("echo zero > file").expect(0);
+    let in_use = told(&store.call(["--json", "recover", "--dry-run"]).expect(0));
+    assert_eq!(in_use["in_use"], true);
+    crash(store);
+    let before = remembered(&fixture.base);
+    let plan = told(&store.call(["--json", "recover", "--dry-run"]).expect(0));
+    assert_eq!(plan["in_use"], false);
+    assert_eq!(plan["damage"], json!([]));
+    let labels: Vec<&Value> = plan["commits"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|commit| &commit["label"])
+        .collect();
+    assert_eq!(labels.last(), Some(&&json!("second")), "{plan}");
+    let text = store.call(["recover", "--dry-run"]).expect(0).text();
+    for words in ["second", "16 bytes", "1 unfinished transaction"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let checked = told(&store.call(["--json", "check"]).expect(0));
+    assert_eq!(checked["commits_in_log"], labels.len());
+    assert!(before == remembered(&fixture.base), "something was changed");
+    assert!(
+        store.service_processes().is_empty(),
+        "a service was started"
+    );
+    let done = told(&store.call(["--json", "recover"]).expect(0));
+    assert_eq!(done["commits_replayed"], labels.len());
+    assert_eq!(done["bytes_replayed"], plan["log_bytes"]);
+    assert_eq!(done["torn_tail_bytes"], plan["torn_tail"]["bytes"]);
+    assert_eq!(
+        done["transactions_discarded"],
+        plan["transactions_unfinished"]
+    );
+    store
+        .run("test $(cat file) = one; test $(cat other) = two")
+        .expect(0);
+    store.assert_at_rest();
+}
+
+#[test]
+fn a_dry_run_says_what_recovery_does() {
+    check_dry_run(User::root);
+}
+
+#[test]
+fn a_dry_run_says_what_recovery_does_for_an_ordinary_user() {
+    if users_can_mount("a_dry_run_says_what_recovery_does_for_an_ordinary_user") {
+        check_dry_run(User::ordinary);
+    }
+}
+
+#[test]
+fn damage_is_named_and_left_as_it_is() {
+    let fixture = Fixture::new("damage", "echo old > file");
+    let store = &fixture.store;
+    crash(store);
+    let log = store.control().join("log");
+    let whole = fs::read(&log).expect("the log");
+    let (first, end) = frames(&whole)[0];
+    let mut damaged = whole.clone();
+    damaged[end - 20] ^= 4;
+    fs::write(&log, &damaged).expect("written");
+    let before = remembered(&fixture.base);
+    let place = format!("'.atomdir/log' is damaged at byte {first}");
+    for verb in [&["recover", "--dry-run"] as &[&str], &["check"]] {
+        let outcome = store.call(verb).expect(INPUT_OUTPUT);
+        assert!(outcome.text().contains(&place), "{verb:?}: {outcome}");
+    }
+    let plan = told(
+        &store
+            .call(["--json", "recover", "--dry-run"])
+            .expect(INPUT_OUTPUT),
+    );
+    assert_eq!(plan["damage"][0]["file"], "log");
+    assert_eq!(plan["damage"][0]["offset"], first);
+    assert!(before == remembered(&fixture.base), "something was changed");
+    for verb in [&["recover"] as &[&str], &["run", "--", "true"], &["begin"]] {
+        store.call(verb).expect(INPUT_OUTPUT).says(&[&place]);
+    }
+    assert!(
+        fs::read(&log).expect("the log") == damaged,
+        "the damaged log was changed"
+    );
+    fs::write(&log, whole).expect("written");
+    store
+        .run("test $(cat file) = one; test $(cat other) = two")
+        .expect(0);
+    store.assert_at_rest();
+}
