@@ -42,5 +42,7 @@ pub use error::{CommitError, ConnectError, Explain, FindError, InitError, Reques
 pub use init::{InitOutcome, init};
 pub use location::{CONTROL_NAME, StoreLocation, find};
 pub use locks::LockOptions;
-pub use requests::{BeginOptions, Checked, CommitDetails, Others, SnapshotContents, Transaction};
+pub use requests::{
+    BeginOptions, Checked, CommitDetails, Layers, Others, SnapshotContents, Transaction,
+};
 pub use start::StartService;

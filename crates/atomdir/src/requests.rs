@@ -53,13 +53,22 @@ const WAIT_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Transaction {
     pub id: TransactionId,
-    /// The view's root directory.
+    /// The view's root directory; of a native view, the snapshot's beneath it.
     pub view_path: PathBuf,
-    /// The view's root directory, opened with `O_PATH`.
+    /// The same, opened with `O_PATH`.
     pub root: OwnedFd,
-    /// Of a native view: where overlayfs's directories `upper` and `work` are.
-    pub layers: Option<PathBuf>,
+    /// Of a native view.
+    pub layers: Option<Layers>,
     pub(crate) inner_socket: Option<PathBuf>,
+}
+
+/// What a native view's overlay is mounted with, above the snapshot.
+#[derive(Debug, Clone)]
+pub struct Layers {
+    /// Where the directories `upper` and `work` are.
+    pub path: PathBuf,
+    /// overlayfs has to keep its notes where ordinary users may (`userxattr`).
+    pub user_marks: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -336,7 +345,10 @@ impl Connection {
                 id: begun.transaction,
                 view_path: path(begun.view_path),
                 root,
-                layers: begun.layers.map(path),
+                layers: begun.layers.map(|layers| Layers {
+                    path: path(layers.path),
+                    user_marks: layers.user_marks,
+                }),
                 inner_socket: begun.inner_socket.map(path),
             }),
             _ => Err(self.unexpected()),

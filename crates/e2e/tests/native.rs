@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
-    Fixture, Outcome, Scenario, Scratch, Store, look, shell, skip, tools_present,
+    Fixture, Outcome, Scenario, Scratch, Store, binary, look, shell, skip, tools_present,
 };
 
 const TREE: &str = "
@@ -268,4 +268,54 @@ fn the_control_directorys_name_cannot_be_taken() {
         fs::read_to_string(fixture.store.path().join("file")).expect("read"),
         "old\n"
     );
+}
+
+/// A program without privileges may set what overlayfs takes for its own notes
+/// in an ordinary user's overlay.
+#[test]
+fn what_a_program_notes_on_its_files_means_nothing() {
+    if !is_possible("what_a_program_notes_on_its_files_means_nothing") {
+        return;
+    }
+    let fixture = Fixture::new(
+        "native-forged",
+        "echo private > secret; chmod 600 secret; mkdir old; touch old/file; mkdir -m 777 open",
+    );
+    let script = "cd open; setpriv --reuid 65534 --regid 65534 --clear-groups sh -ec '
+        touch copy; setfattr -n user.overlay.metacopy copy
+        setfattr -n user.overlay.redirect -v /secret copy
+        setfattr -n user.overlay.origin copy
+        mkdir moved; setfattr -n user.overlay.redirect -v /old moved'";
+    native(&fixture.store, script);
+    let looked = shell(
+        &fixture.base,
+        "stat -c '%n %U %a %s' secret open/copy; find old open | sort
+         getfattr -n user.overlay.redirect --only-values open/copy open/moved",
+    );
+    let expected = "secret root 600 8\nopen/copy nobody 644 0\n\
+        old\nold/file\nopen\nopen/copy\nopen/moved\n/secret/old";
+    assert_eq!(looked.expect(0).text(), expected);
+    fixture.store.assert_at_rest();
+}
+
+#[test]
+fn nothing_native_is_nested() {
+    if !is_possible("nothing_native_is_nested") {
+        return;
+    }
+    let fixture = Fixture::new("native-nested", "echo old > file");
+    let script = format!(
+        "echo outer > file
+         {0} run --view native -- sh -c 'echo inner > inner' && exit 1 || test $? = 78
+         {0} run --view auto -- sh -c 'cat file; echo inner > inner'",
+        binary().display()
+    );
+    let outcome = fixture.store.run(&script).expect(0);
+    assert_eq!(outcome.text(), "outer\n");
+    assert!(
+        outcome.error_text().contains("no native views inside"),
+        "{outcome}"
+    );
+    assert!(fixture.base.join("inner").exists());
+    fixture.store.assert_at_rest();
 }

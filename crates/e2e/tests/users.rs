@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
-use atomdir_testing::exit_code::{CONFLICT, NO_SUCH, NOT_PERMITTED, USAGE};
+use atomdir_testing::exit_code::{CONFIGURATION, CONFLICT, NO_SUCH, NOT_PERMITTED, USAGE};
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
     Fixture, Outcome, Random, Scenario, User, capture_output, look, pick, tools_present,
@@ -71,25 +71,13 @@ fn an_ordinary_user_begins_executes_and_commits() {
     store.assert_at_rest();
 }
 
-/// In a chroot the kernel lets nobody make a user namespace; hardened systems
-/// refuse it everywhere.
-#[test]
-fn without_user_namespaces_a_run_happens_in_the_view_itself() {
-    let test = "without_user_namespaces_a_run_happens_in_the_view_itself";
-    if !users_can_mount(test) {
-        return;
-    }
-    let fixture = Fixture::owned_by(
-        "no-userns",
-        User::ordinary,
-        "mkdir dir; echo old > dir/file",
-    );
+/// Runs the command where its user can make no user namespace: in a chroot the
+/// kernel lets nobody; hardened systems refuse it everywhere.
+fn without_user_namespaces(fixture: &Fixture, arguments: &[&str]) -> Outcome {
     let user = fixture.store.user();
     let root = fixture.scratch.join("root");
-    fs::create_dir(&root).expect("made");
-    let inner = fixture
-        .store
-        .command(["run", "-v", "--", "sh", "-ec", "pwd; echo new > dir/file"]);
+    fs::create_dir_all(&root).expect("made");
+    let inner = fixture.store.command(arguments);
     let mut command = Command::new("unshare");
     User::root(fixture.scratch.path()).dress(&mut command);
     command.args(["-m", "sh", "-ec"]).arg(
@@ -104,7 +92,25 @@ fn without_user_namespaces_a_run_happens_in_the_view_itself() {
         .arg(user.home())
         .arg(inner.get_program())
         .args(inner.get_args());
-    let outcome = capture_output(&mut command).expect(0);
+    capture_output(&mut command)
+}
+
+#[test]
+fn without_user_namespaces_a_run_happens_in_the_view_itself() {
+    let test = "without_user_namespaces_a_run_happens_in_the_view_itself";
+    if !users_can_mount(test) {
+        return;
+    }
+    let prepare = "mkdir dir; echo old > dir/file";
+    let fixture = Fixture::owned_by("no-userns", User::ordinary, prepare);
+    let script = "pwd; echo new > dir/file";
+    let run = ["run", "--view", "native", "--", "sh", "-ec", script];
+    let refused = without_user_namespaces(&fixture, &run).expect(CONFIGURATION);
+    assert!(refused.error_text().contains("namespace"), "{refused}");
+    // Its mount was in that mount namespace.
+    fixture.store.kill_service();
+    let run = ["run", "-v", "--view", "auto", "--", "sh", "-ec", script];
+    let outcome = without_user_namespaces(&fixture, &run).expect(0);
     assert_ne!(
         outcome.text().trim(),
         fixture.base.to_string_lossy(),

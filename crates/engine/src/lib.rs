@@ -58,8 +58,8 @@ pub use recover::RecoveryReport;
 pub use store::{CommitSummary, Store, StoreStatus};
 pub use transaction::{SnapshotObject, Transaction};
 pub use view::{
-    Caller, Credentials, Entry, ListEntry, NewNode, NodeAttributes, Outdated, SetAttributes,
-    SetTime,
+    Caller, Credentials, Entry, ListEntry, Marking, NewNode, NodeAttributes, Outdated,
+    SetAttributes, SetTime,
 };
 
 /// A panic in another thread leaves no lock of the engine unusable: what a

@@ -14,8 +14,9 @@ use crate::options::{BeginOptions, Conflicts, Durability, Isolation};
 use crate::read_set::ReadSet;
 use crate::snapshot::Snapshot;
 use crate::view::acl;
-use crate::view::is_mark;
-use crate::view::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes, View};
+use crate::view::{
+    Caller, Entry, ListEntry, Marking, NewNode, NodeAttributes, SetAttributes, View,
+};
 use crate::view_slot::ViewSlot;
 
 pub struct Transaction<D: Disk> {
@@ -192,6 +193,11 @@ impl<D: Disk> Transaction<D> {
     pub fn layers(&self) -> Option<PathBuf> {
         let stage = Path::new(names::STAGE).join(self.id.to_string());
         self.is_lower().then_some(stage)
+    }
+
+    /// How its overlay is to be mounted.
+    pub fn marking(&self) -> Marking {
+        Marking::of(&self.core.options.privileges)
     }
 
     /// Whether its changes are in an upper layer.
@@ -418,7 +424,7 @@ impl<D: Disk> Transaction<D> {
 
     pub fn xattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>> {
         self.with(|view| {
-            if view.lower && is_mark(name) {
+            if view.lower && self.marking().is_mark(name) {
                 // overlayfs asks for its own, at each first look; no program does.
                 return Err(Errno::NODATA);
             }
@@ -430,7 +436,10 @@ impl<D: Disk> Transaction<D> {
     pub fn xattr_names(&self, node: NodeId) -> Result<Vec<Vec<u8>>> {
         self.with(|view| {
             view.note_attributes(node)?;
-            view.xattr_names(node)
+            match view.lower {
+                true => view.lower_xattr_names(node),
+                false => view.xattr_names(node),
+            }
         })
     }
 

@@ -21,13 +21,13 @@ pub use failure::{ExitCode, Failure, FailureKind};
 pub use messages::{Answer, BeginRequest, LockRequest, Readiness, Reply, Request};
 pub use records::{
     Begun, Change, ChangeLine, ChangedBy, CheckReport, CommitSummary, Committed, Conflict,
-    Conflicts, Durability, Isolation, Kind, LockMode, LockScope, LockStatus, Progress,
+    Conflicts, Durability, Isolation, Kind, Layers, LockMode, LockScope, LockStatus, Progress,
     RecoveryReport, Sequence, ServiceStatus, SnapshotObject, StopReport, Timestamp, TransactionId,
     TransactionStatus, View,
 };
 
 /// Of the messages, not of the program.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// What a `Begin` may carry as a label.
 pub const LABEL_LENGTH_MAX: usize = 4096;

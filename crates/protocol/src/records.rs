@@ -167,11 +167,20 @@ pub struct Begun {
     /// The view's root directory: an absolute path. Of a native view: the
     /// snapshot beneath it.
     pub view_path: Vec<u8>,
-    /// Of a native view: where its directories `upper` and `work` are.
-    pub layers: Option<Vec<u8>>,
+    /// Of a native view.
+    pub layers: Option<Layers>,
     /// Where the service listens for those who cannot see the control
     /// directory, as they are in a view. `None`: nowhere.
     pub inner_socket: Option<Vec<u8>>,
+}
+
+/// What an overlay is mounted with, above the snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layers {
+    /// Where the directories `upper` and `work` are: an absolute path.
+    pub path: Vec<u8>,
+    /// overlayfs has to keep its notes where ordinary users may (`userxattr`).
+    pub user_marks: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -139,7 +139,10 @@ fn replies() -> Vec<Reply> {
         Reply::Done(Answer::Begun(Begun {
             transaction: TRANSACTION,
             view_path: b"/run/atomdir/1/site".to_vec(),
-            layers: Some(b"/srv/site/.atomdir/stage/7".to_vec()),
+            layers: Some(Layers {
+                path: b"/srv/site/.atomdir/stage/7".to_vec(),
+                user_marks: true,
+            }),
             inner_socket: Some(b"/run/atomdir/1.socket".to_vec()),
         })),
         Reply::Done(Answer::Committed(Committed {

@@ -14,6 +14,7 @@ mod lifecycle;
 mod locks;
 mod maintenance;
 mod mountpoint;
+mod native;
 mod nesting;
 mod owner;
 mod permissions;

@@ -6,10 +6,10 @@ use crate::replies::{Unanswered, change_length, conflict_length, send_one, send_
 use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction};
 use crate::views::Arrived;
-use crate::{convert, locks, nesting, sharing, snapshot_access};
+use crate::{convert, locks, native, nesting, sharing, snapshot_access};
 use atomdir_engine::{BeginOptions, CommitError, StoreError};
 use atomdir_protocol::{
-    Answer, BeginRequest, Begun, CheckReport, Committed, Conflict, Conflicts, Failure, FailureKind,
+    Answer, BeginRequest, Begun, CheckReport, Committed, Conflict, Failure, FailureKind,
     LABEL_LENGTH_MAX, Progress, Reply, Request, Sequence, ServiceStatus, TransactionId,
     TransactionStatus, View,
 };
@@ -117,11 +117,7 @@ fn begin_transaction(
     }
     peer.require_views()?;
     if begin.view == View::Native {
-        peer.require_native()?;
-        if begin.conflicts == Conflicts::Early {
-            let message = "early conflicts are found in exact views only: a native view's writes are looked at when its command has ended";
-            return Err(Failure::new(FailureKind::Unsupported, message).into());
-        }
+        native::check(&begin, peer)?;
     }
     service.transactions.check_room(peer.user)?;
     // Without views a transaction would be of no use.
@@ -221,9 +217,7 @@ fn view(service: &Service, transaction: &Transaction, root: OwnedFd) -> Outcome 
     let begun = Begun {
         transaction: TransactionId(transaction.id().0),
         view_path: service.views.path(transaction).into_os_string().into_vec(),
-        layers: transaction
-            .layers()
-            .map(|below| service.control.join(below).into_os_string().into_vec()),
+        layers: native::layers(service, transaction),
         inner_socket: service.inner_socket.clone(),
     };
     Outcome::LastWith(Reply::Done(Answer::Begun(begun)), root)

@@ -15,7 +15,6 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 use crate::command::{Outcome, capture_output};
 use crate::fixture::look;
 use crate::scratch::Scratch;
-use crate::skip::skip;
 use crate::store::Store;
 use crate::tier::full_tier;
 use crate::tree::{CompareOptions, Moment, Times, Tree, assert_equal};
@@ -176,10 +175,6 @@ impl Scenario {
             None => &["exact"],
         };
         for kind in kinds {
-            if *kind == "native" && !rustix::process::geteuid().is_root() {
-                skip(&self.name, "only root has native views");
-                continue;
-            }
             copy_tree(&pristine, &base);
             let store = Store::init(&base, &user);
             // Making the control directory changed the time of the one it is in.

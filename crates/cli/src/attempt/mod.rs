@@ -79,6 +79,16 @@ pub fn run_command(
             .output
             .note("what the command had left behind still wrote in the view; it was ended");
     }
+    if let Tree::Native(overlay) = &place.view
+        && overlay.is_limited
+        && ended != Ended::Exited(0)
+    {
+        context.output.note(
+            "in an ordinary user's native view no file can be changed that has several names \
+             (ENODATA) or another owner or group (EOVERFLOW), and no old directory renamed \
+             (EXDEV); all of that works with `--view exact`",
+        );
+    }
     Ok(ended)
 }
 

@@ -14,7 +14,7 @@ pub enum ViewChoice {
     Exact,
     /// The kernel's overlayfs: faster; a file counts as written whole
     Native,
-    /// Native where it can be: as root, on ext4, XFS or Btrfs
+    /// Native where all works in it: as root, on ext4, XFS or Btrfs
     Auto,
 }
 
@@ -31,7 +31,7 @@ pub fn begin(
         ViewChoice::Auto => can_be_native(options) && rustix::process::geteuid().is_root(),
     };
     if is_wanted {
-        match begin_native(connected, options)? {
+        match begin_native(connected, options, choice)? {
             Begun::Native(begun) => return Ok(*begun),
             Begun::Exact(transaction, reason) if choice == ViewChoice::Auto => {
                 context
@@ -67,7 +67,11 @@ enum Begun {
     Not(RequestError),
 }
 
-fn begin_native(connected: &mut Connected, options: &BeginOptions) -> Result<Begun, Error> {
+fn begin_native(
+    connected: &mut Connected,
+    options: &BeginOptions,
+    choice: ViewChoice,
+) -> Result<Begun, Error> {
     let options = BeginOptions {
         view: View::Native,
         ..options.clone()
@@ -79,15 +83,25 @@ fn begin_native(connected: &mut Connected, options: &BeginOptions) -> Result<Beg
         begun => begun?,
     };
     let id = transaction.id;
-    let layers = transaction.layers.clone().unwrap_or_default();
-    match Overlay::mount(&transaction.root, &layers) {
+    let mounted = match &transaction.layers {
+        // Not all that a program may do to old files works in it.
+        Some(layers) if layers.user_marks && choice == ViewChoice::Auto => {
+            Err("overlayfs cannot do all for an ordinary user".to_owned())
+        }
+        Some(layers) => {
+            let mounted = Overlay::mount(&transaction.view_path, layers);
+            mounted.map_err(|failure| failure.to_string())
+        }
+        None => Err("the service has made none".to_owned()),
+    };
+    match mounted {
         Ok(overlay) => {
             let begun = (transaction, Tree::Native(overlay));
             Ok(Begun::Native(Box::new(begun)))
         }
-        Err(failure) => {
+        Err(reason) => {
             let transaction = connected.connection.take_over(id)?;
-            Ok(Begun::Exact(Box::new(transaction), failure.to_string()))
+            Ok(Begun::Exact(Box::new(transaction), reason))
         }
     }
 }

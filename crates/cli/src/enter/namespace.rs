@@ -21,30 +21,37 @@ enum View {
 pub(super) struct Namespace {
     base: CString,
     view: View,
-    user_map: Vec<u8>,
-    group_map: Vec<u8>,
+    maps: UserMaps,
+}
+
+/// They make the user themself, and nobody else, in a user namespace.
+struct UserMaps {
+    user: Vec<u8>,
+    group: Vec<u8>,
+}
+
+/// Makes this process one that may mount, if it is not: in a user namespace,
+/// and a mount namespace, that what it starts is then in as well.
+pub(super) fn enter_as_mounter() -> Result<(), (Step, Errno)> {
+    UserMaps::own().unshare()?;
+    hold_mounts()
 }
 
 impl Namespace {
     pub(super) fn new(base: &Path, view: &Tree) -> Result<Namespace, NulError> {
-        let user = rustix::process::geteuid().as_raw();
-        let group = rustix::process::getegid().as_raw();
         Ok(Namespace {
             base: super::c_path(base)?,
             view: match view {
                 Tree::Exact(root) => View::At(super::c_path(root)?),
                 Tree::Native(overlay) => View::Mount(overlay.as_fd().as_raw_fd()),
             },
-            user_map: format!("{user} {user} 1").into_bytes(),
-            group_map: format!("{group} {group} 1").into_bytes(),
+            maps: UserMaps::own(),
         })
     }
 
     pub(super) fn enter(&self) -> Result<(), (Step, Errno)> {
-        self.unshare()?;
-        // Mounts made outside still arrive in here, ours do not get out.
-        let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-        mount_change(c"/", slave).map_err(|errno| (Step::HoldMounts, errno))?;
+        self.maps.unshare()?;
+        hold_mounts()?;
         self.bind().map_err(|errno| (Step::Bind, errno))
     }
 
@@ -59,7 +66,25 @@ impl Namespace {
             }
         }
     }
+}
 
+/// Mounts made outside still arrive in here, ours do not get out.
+fn hold_mounts() -> Result<(), (Step, Errno)> {
+    let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    mount_change(c"/", slave).map_err(|errno| (Step::HoldMounts, errno))
+}
+
+impl UserMaps {
+    fn own() -> UserMaps {
+        let user = rustix::process::geteuid().as_raw();
+        let group = rustix::process::getegid().as_raw();
+        UserMaps {
+            user: format!("{user} {user} 1").into_bytes(),
+            group: format!("{group} {group} 1").into_bytes(),
+        }
+    }
+
+    /// Makes a mount namespace, and only if it must a user namespace.
     fn unshare(&self) -> Result<(), (Step, Errno)> {
         // SAFETY: neither flag unshares the descriptors other code may rely on.
         match unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) } {
@@ -68,14 +93,14 @@ impl Namespace {
             Err(errno) => return Err((Step::Unshare, errno)),
         }
         let with_user = UnshareFlags::NEWUSER | UnshareFlags::NEWNS;
-        // SAFETY: as above; the calling process has one thread, as it was forked.
+        // SAFETY: as above; with more than one thread the kernel refuses it.
         unsafe { rustix::thread::unshare_unsafe(with_user) }
             .map_err(|errno| (Step::Unshare, errno))?;
         // The kernel takes a group map from an ordinary user only once
         // setgroups(2) is given up.
         write(c"/proc/self/setgroups", b"deny")
-            .and_then(|()| write(c"/proc/self/uid_map", &self.user_map))
-            .and_then(|()| write(c"/proc/self/gid_map", &self.group_map))
+            .and_then(|()| write(c"/proc/self/uid_map", &self.user))
+            .and_then(|()| write(c"/proc/self/gid_map", &self.group))
             .map_err(|errno| (Step::MapUser, errno))
     }
 }

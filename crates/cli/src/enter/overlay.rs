@@ -1,6 +1,8 @@
 //! A native view: the kernel's overlayfs over a transaction's snapshot, its
 //! upper layer in the transaction's staging directory.
 
+use super::namespace;
+use atomdir::Layers;
 use rustix::fs::{CWD, Mode, OFlags, fstatfs};
 use rustix::io::Errno;
 use rustix::mount::{
@@ -20,6 +22,9 @@ const OPTIONS: [(&str, &str); 4] = [
     ("xino", "on"),
 ];
 
+/// In a user namespace the kernel has none of those, and says so or ignores it.
+const USER_OPTION: &str = "userxattr";
+
 /// Where an upper layer can do all of that, as statfs(2) names them: ext4,
 /// XFS, Btrfs.
 const FILE_SYSTEMS: [i64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
@@ -36,6 +41,7 @@ pub struct OverlayFailure {
 enum Step {
     OpenLayers,
     KnowFileSystem,
+    Enter(super::Step),
     Configure,
     Mount,
 }
@@ -43,6 +49,7 @@ enum Step {
 impl fmt::Display for Step {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
+            Step::Enter(step) => return step.fmt(formatter),
             Step::OpenLayers => "opening the layers",
             Step::KnowFileSystem => "finding ext4, XFS or Btrfs beneath the store",
             Step::Configure => "setting overlayfs up",
@@ -54,26 +61,40 @@ impl fmt::Display for Step {
 /// A mounted overlay that no path leads to yet.
 pub struct Overlay {
     mount: OwnedFd,
+    /// An ordinary user's, in which some calls on old files fail.
+    pub is_limited: bool,
 }
 
 impl Overlay {
-    /// `lower`: the snapshot's root. `layers`: where the directories `upper`
-    /// and `work` are.
-    pub fn mount(lower: &OwnedFd, layers: &Path) -> Result<Overlay, OverlayFailure> {
+    /// `lower`: the snapshot's root.
+    pub fn mount(lower: &Path, layers: &Layers) -> Result<Overlay, OverlayFailure> {
         let failed = |step| move |errno| OverlayFailure { step, errno };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let open = |name| {
-            rustix::fs::openat(CWD, layers.join(name), flags, Mode::empty())
-                .map_err(failed(Step::OpenLayers))
+        let configure = failed(Step::Configure);
+        let start = || fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC);
+        let context = match start() {
+            Err(Errno::PERM) if layers.user_marks => {
+                namespace::enter_as_mounter()
+                    .map_err(|(step, errno)| failed(Step::Enter(step))(errno))?;
+                start()
+            }
+            started => started,
         };
-        let (upper, work) = (open("upper")?, open("work")?);
+        let context = context.map_err(configure)?;
+        // Only what is mounted in this mount namespace can be a layer.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let open = |path: &Path| {
+            rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(failed(Step::OpenLayers))
+        };
+        let (upper, work) = (
+            open(&layers.path.join("upper"))?,
+            open(&layers.path.join("work"))?,
+        );
+        let lower = &open(lower)?;
         let found = fstatfs(&upper).map_err(failed(Step::OpenLayers))?;
         #[allow(clippy::unnecessary_cast, reason = "its type differs by architecture")]
         if !FILE_SYSTEMS.contains(&(found.f_type as i64)) {
             return Err(failed(Step::KnowFileSystem)(Errno::OPNOTSUPP));
         }
-        let configure = failed(Step::Configure);
-        let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).map_err(configure)?;
         for (key, layer) in [
             ("lowerdir", lower),
             ("upperdir", &upper),
@@ -83,8 +104,12 @@ impl Overlay {
             let path = format!("/proc/self/fd/{}", layer.as_raw_fd());
             fsconfig_set_string(&context, key, path).map_err(configure)?;
         }
-        for (key, value) in OPTIONS {
-            fsconfig_set_string(&context, key, value).map_err(configure)?;
+        if layers.user_marks {
+            fsconfig_set_flag(&context, USER_OPTION).map_err(configure)?;
+        } else {
+            for (key, value) in OPTIONS {
+                fsconfig_set_string(&context, key, value).map_err(configure)?;
+            }
         }
         // What a program flushes is not durable before the commit anyway.
         fsconfig_set_flag(&context, "volatile").map_err(configure)?;
@@ -93,6 +118,7 @@ impl Overlay {
         let made = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, mount_flags(lower));
         Ok(Overlay {
             mount: made.map_err(mount)?,
+            is_limited: layers.user_marks,
         })
     }
 

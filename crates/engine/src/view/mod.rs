@@ -29,7 +29,7 @@ pub use fork::Outdated;
 use fork::{Forks, Numbers};
 use nodes::Nodes;
 pub use types::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes, SetTime};
-pub(crate) use upper::is_mark;
+pub use upper::Marking;
 
 use crate::base::Base;
 use crate::core::Core;

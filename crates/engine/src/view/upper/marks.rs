@@ -5,12 +5,37 @@ use atomdir_disk::{Disk, Errno, Result};
 
 use crate::base::Xattrs;
 use crate::ids::NodeId;
+use crate::options::Privileges;
 
-const PREFIXES: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
+/// Which name space: it is one or the other for all of an overlay. What stands
+/// in the other one is a program's own, and may say anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Marking {
+    Trusted,
+    /// Of an overlay mounted by an ordinary user, with the option `userxattr`.
+    User,
+}
 
-/// Whether an extended attribute is overlayfs's own.
-pub(crate) fn is_mark(name: &[u8]) -> bool {
-    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+impl Marking {
+    pub(crate) fn of(privileges: &Privileges) -> Marking {
+        if privileges.all {
+            Marking::Trusted
+        } else {
+            Marking::User
+        }
+    }
+
+    fn prefix(self) -> &'static [u8] {
+        match self {
+            Marking::Trusted => b"trusted.overlay.",
+            Marking::User => b"user.overlay.",
+        }
+    }
+
+    /// Whether an extended attribute is overlayfs's own.
+    pub(crate) fn is_mark(self, name: &[u8]) -> bool {
+        name.starts_with(self.prefix())
+    }
 }
 
 #[derive(Default)]
@@ -39,19 +64,18 @@ pub(super) struct Origin {
 }
 
 impl Marks {
-    pub fn read<D: Disk>(disk: &D, object: &D::Handle) -> Result<Marks> {
+    pub fn read<D: Disk>(disk: &D, object: &D::Handle, marking: Marking) -> Result<Marks> {
         let mut marks = Marks::default();
         for name in disk.xattr_names(object)? {
             let value = match disk.xattr(object, &name) {
                 Err(Errno::NODATA) => continue,
                 value => value?,
             };
-            let prefix = PREFIXES.iter().find(|prefix| name.starts_with(prefix));
-            let Some(prefix) = prefix else {
+            let Some(mark) = name.strip_prefix(marking.prefix()) else {
                 marks.xattrs.push((name, value));
                 continue;
             };
-            match &name[prefix.len()..] {
+            match mark {
                 b"opaque" => marks.opaque = true,
                 b"redirect" => marks.redirect = Some(value),
                 b"metacopy" => marks.metacopy = true,

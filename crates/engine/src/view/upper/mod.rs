@@ -19,6 +19,7 @@
 //! 4. What is new or copied in a directory of the base gets a slot of the
 //!    staging directory.
 
+mod barred;
 mod holes;
 mod lost;
 mod marks;
@@ -36,8 +37,8 @@ use crate::handles::HandleKey;
 use crate::ids::NodeId;
 use crate::names;
 use crate::prepare::dress;
+pub use marks::Marking;
 use marks::Marks;
-pub(crate) use marks::is_mark;
 use moves::Moves;
 
 const PRIVATE_DIRECTORY: u32 = 0o700;
@@ -80,6 +81,7 @@ impl<D: Disk> View<D> {
         view.stage = Some(stage);
         let mut reading = Reading {
             old: self,
+            marking: Marking::of(&view.core.options.privileges),
             new: view,
             began,
             moves: Moves::default(),
@@ -106,6 +108,7 @@ struct Reading<'a, D: Disk> {
     /// The view that served as the lower layer.
     old: &'a View<D>,
     new: View<D>,
+    marking: Marking,
     began: Timestamp,
     moves: Moves,
     /// New files with several names, by inode.

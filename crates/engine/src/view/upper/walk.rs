@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Access, Disk, Errno, Kind, Name, Result, Stat, Timestamp};
 
-use super::marks::{Marks, Origin, is_mark};
+use super::marks::{Marking, Marks, Origin};
 use super::{InLayer, Reading};
 use crate::base::{Base, Xattrs};
 use crate::ids::NodeId;
@@ -32,12 +32,16 @@ struct Item {
 impl<D: Disk> Reading<'_, D> {
     pub(super) fn walk(&mut self, root: Stat) -> Result<()> {
         let handle = self.open(NodeId::ROOT)?;
-        let marks = Marks::read(&self.new.core.disk, &handle)?;
+        let marks = self.marks(&handle)?;
         self.to_visit.push((NodeId::ROOT, root, marks));
         while let Some((id, stat, marks)) = self.to_visit.pop() {
             self.visit(id, stat, marks)?;
         }
         Ok(())
+    }
+
+    fn marks(&self, object: &D::Handle) -> Result<Marks> {
+        Marks::read(&self.new.core.disk, object, self.marking)
     }
 
     fn visit(&mut self, id: NodeId, stat: Stat, marks: Marks) -> Result<()> {
@@ -75,7 +79,7 @@ impl<D: Disk> Reading<'_, D> {
         }
         if item.stat.kind == Kind::Directory {
             let handle = self.new.core.disk.open(above, &item.name, Access::Path)?;
-            let marks = Marks::read(&self.new.core.disk, &handle)?;
+            let marks = self.marks(&handle)?;
             return match self.lower_directory(&item, &marks)? {
                 Some(found) => self.take_lower_directory(item, found, marks),
                 None => self.take_new(above, item, marks),
@@ -83,7 +87,7 @@ impl<D: Disk> Reading<'_, D> {
         }
         let marks = if may_be_copy {
             let handle = self.new.core.disk.open(above, &item.name, Access::Path)?;
-            Marks::read(&self.new.core.disk, &handle)?
+            self.marks(&handle)?
         } else {
             Marks::default()
         };
@@ -109,6 +113,10 @@ impl<D: Disk> Reading<'_, D> {
         let Some(origin) = marks.origin else {
             return Ok(None);
         };
+        if self.marking == Marking::User && item.stat.links > 1 {
+            // Which of the names it was copied for is not noted.
+            return Ok(None);
+        }
         let of_node = origin.and_then(|origin| self.of_origin(origin));
         let found = match (of_node, &marks.redirect) {
             (Some(base), _) => {
@@ -116,11 +124,13 @@ impl<D: Disk> Reading<'_, D> {
                 Some(Found { base, stat })
             }
             (None, Some(path)) => self.at_lower_path(item, path)?,
-            // The kernel has forgotten the node, so it has one name only. What
-            // the name named is as good: the copy's own is gone, or this is it.
+            // The kernel has forgotten the node, so it has one name only, or
+            // notes none for an ordinary user. What the name named is as good: the
+            // copy's own is gone, or this is it. Of files the contents are compared;
+            // other objects are taken for new ones.
             (None, None) => self
                 .at_same_place(item)?
-                .filter(|found| found.stat.links == 1),
+                .filter(|found| found.base.kind == Kind::File && found.stat.links == 1),
         };
         Ok(found.filter(|found| found.base.kind == item.stat.kind))
     }
@@ -268,7 +278,7 @@ impl<D: Disk> Reading<'_, D> {
             if stat.kind == Kind::Directory || is_whiteout(&stat) {
                 continue;
             }
-            let marks = Marks::read(&self.new.core.disk, &object)?;
+            let marks = self.marks(&object)?;
             let of_base = marks
                 .origin
                 .flatten()
@@ -322,7 +332,8 @@ impl<D: Disk> Reading<'_, D> {
     fn compare(&mut self, id: NodeId, stat: &Stat, xattrs: Xattrs) -> Result<()> {
         let base = self.new.node(id)?.base.clone().ok_or(Errno::STALE)?;
         let before = self.new.snapshot_stat(&base)?;
-        let changed_xattrs = difference(&self.new.snapshot().xattrs(&base)?, xattrs);
+        let xattrs_before = self.new.snapshot().xattrs(&base)?;
+        let changed_xattrs = difference(&xattrs_before, xattrs, self.marking);
         let (old, now) = (before.attributes, stat.attributes);
         let touched = Touched {
             mode: base.kind != Kind::Symlink && old.mode != now.mode,
@@ -449,10 +460,11 @@ fn is_whiteout(stat: &Stat) -> bool {
     stat.kind == Kind::CharacterDevice && stat.device_number == 0
 }
 
-fn difference(before: &Xattrs, now: Xattrs) -> Changes {
+fn difference(before: &Xattrs, now: Xattrs, marking: Marking) -> Changes {
     let mut changes = set_all(now);
     // Marks of the base's own are in no overlay.
-    for (name, value) in before.iter().filter(|(name, _)| !is_mark(name)) {
+    let visible = before.iter().filter(|(name, _)| !marking.is_mark(name));
+    for (name, value) in visible {
         match changes.get(name) {
             Some(Some(new)) if new == value => {
                 changes.remove(name);

@@ -1,0 +1,142 @@
+//! Native views of ordinary users, whose overlays can do less: what works must come
+//! out right, and what does not must fail.
+
+#![cfg(test)]
+
+use std::fs;
+
+use atomdir_testing::exit_code::CONFIGURATION;
+use atomdir_testing::tree::{CompareOptions, assert_equal};
+use atomdir_testing::{Fixture, Scenario, User, tools_present, users_can_mount};
+
+const TREE: &str = "
+mkdir -p d/e f g gone/deep/er
+echo a > a; echo b > d/b; echo c > d/e/c; echo x > g/x; chmod 640 g/x
+echo 1 > gone/one; echo 2 > gone/deep/two
+seq 100000 > big
+ln -s a link; ln -s b link2; mkfifo pipe; mkfifo pipe2; chmod 600 pipe2
+setfattr -n user.colour -v blue big; setfattr -n user.overlay.redirect -v /a gone/deep
+setfacl -m u:65534:r d/b
+truncate -s 3M holes; echo end >> holes
+find . -exec touch -h -d '2001-02-03 04:05:06.123456789' {} +
+";
+
+const CHANGES: [(&str, &str); 8] = [
+    (
+        "directories moved by mv, with changes inside",
+        "mv d dd; mv dd/b moved; echo more >> dd/e/c; mkdir dd/new; mv f dd/new/",
+    ),
+    (
+        "a directory removed and made again",
+        "rm -r g; mkdir g; touch g/y",
+    ),
+    (
+        "names swapped, of files, links and pipes",
+        "mv a t; mv big a; mv t big; mv link t; mv link2 link; mv t link2
+         mv pipe t; mv pipe2 pipe; mv t pipe2",
+    ),
+    (
+        "a tree removed but for what was moved out of it",
+        "mv gone/deep/er kept; mv gone/deep/two kept/; rm -r gone",
+    ),
+    (
+        "attributes alone",
+        "chmod 600 big; setfattr -x user.colour big; setfattr -n user.new -v 1 a
+         touch -h -d '2010-01-01' link; touch -d '2010-01-01' pipe d; setfacl -b d/b; chmod 711 .",
+    ),
+    (
+        "new names of old files",
+        "ln big big2; ln big d/big3; echo more >> big2; ln a d/a2; rm a; ln link d/link3; mv pipe g/
+         ln g/x g/aa; ln g/x zz",
+    ),
+    (
+        "old things in new directories",
+        "mkdir -p n/m; mv big n/big; echo more >> d/b; mv d/b n/m/; mv link n/m; mv pipe n/
+         ln a n/a4; mv g n/m/g; echo middle | dd of=holes bs=1 seek=1500000 conv=notrunc",
+    ),
+    (
+        "new files with several names, and what cancels out",
+        "mkdir -p n/m o; echo 1 > n/m/one; ln n/m/one n/two; ln n/m/one three; ln n/m/one d/four
+         echo > t; rm t; mv a t; mv t a; mkdir t; rmdir t; : >> big; mknod n/p p",
+    ),
+];
+
+#[test]
+fn every_kind_of_change_through_a_users_overlay() {
+    let test = "every_kind_of_change_through_a_users_overlay";
+    if !users_can_mount(test) || !tools_present(test, &["setfattr", "setfacl"]) {
+        return;
+    }
+    for (name, script) in CHANGES {
+        Scenario::shell(name, script)
+            .prepare(TREE)
+            .holes()
+            .as_ordinary_user()
+            .in_views(&["native"])
+            .check();
+    }
+}
+
+#[test]
+fn what_a_users_overlay_cannot_do_fails() {
+    let test = "what_a_users_overlay_cannot_do_fails";
+    if !users_can_mount(test) || !tools_present(test, &["setfattr", "perl"]) {
+        return;
+    }
+    let fixture = Fixture::owned_by(
+        "native-user-limits",
+        User::ordinary,
+        "echo a > linked; ln linked linked2; ln linked linked3; mkdir d; echo b > foreign
+        touch marked; setfattr -n user.overlay.origin marked",
+    );
+    let foreign = fixture.base.join("foreign");
+    std::os::unix::fs::chown(&foreign, None, Some(60)).expect("given away");
+    let before = fixture.look();
+    for (call, error) in [
+        ("echo b >> linked", "No data available"),
+        ("chmod 600 linked2", "No data available"),
+        ("ln linked linked4", "No data available"),
+        ("echo > marked", "No data available"),
+        ("touch foreign", "Value too large"),
+        (
+            "perl -e 'rename(\"d\", \"dd\") or die \"$!\"'",
+            "Invalid cross-device link",
+        ),
+    ] {
+        let outcome = fixture.store.run_with(&["--view", "native"], call);
+        let text = outcome.error_text();
+        assert_ne!(outcome.code, 0, "{call}: {outcome}");
+        assert!(text.contains(error), "{call}: {outcome}");
+        assert!(text.contains("--view exact"), "{call}: {outcome}");
+    }
+    let options = CompareOptions::untouched();
+    assert_equal("before and after", &before, &fixture.look(), &options);
+    // Reading them works, and so does taking names away.
+    let script = "cat linked linked2 foreign; rm linked; rm foreign; echo new > linked";
+    let outcome = fixture.store.run_with(&["--view", "native"], script);
+    assert_eq!(outcome.expect(0).text(), "a\na\nb\n");
+    let read = |name| fs::read_to_string(fixture.base.join(name)).expect("read");
+    assert_eq!(
+        (read("linked"), read("linked2")),
+        ("new\n".into(), "a\n".into())
+    );
+    assert!(!foreign.exists());
+    fixture.store.assert_at_rest();
+}
+
+/// overlayfs would work for root in a layer that strangers have made.
+#[test]
+fn a_stranger_has_no_native_view_of_roots_store() {
+    if !users_can_mount("a_stranger_has_no_native_view_of_roots_store") {
+        return;
+    }
+    let fixture = Fixture::new("native-stranger", "mkdir -m 777 open");
+    fixture.store.call(["service", "start"]).expect(0);
+    let stranger = User::stranger(fixture.scratch.path());
+    for (kind, code) in [("native", CONFIGURATION), ("auto", 0)] {
+        let options = ["run", "--view", kind, "--", "touch", "open/file"];
+        fixture.store.call_as(&stranger, options).expect(code);
+        assert_eq!(fixture.base.join("open/file").exists(), code == 0);
+    }
+    fixture.store.assert_at_rest();
+}

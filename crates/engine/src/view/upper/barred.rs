@@ -1,0 +1,31 @@
+//! Keeps an ordinary user's overlay from changing what it could not change right.
+//!
+//! Without privileges overlayfs has no index: of a file that has several names it
+//! would make a copy for the one, and the others would go on to show the old
+//! contents. Nor does it copy what stands where its own notes do. As it copies
+//! extended attributes first, one that the lower layer lists and that an ordinary
+//! user may not read makes the copy fail, with ENODATA. Programs are not shown the
+//! name: overlayfs hides all of `trusted.` from them.
+
+use atomdir_disk::{Disk, Kind, Result};
+
+use super::Marking;
+use crate::ids::NodeId;
+use crate::view::View;
+
+const BAR: &[u8] = b"trusted.atomdir.unchangeable";
+
+impl<D: Disk> View<D> {
+    /// Of an object of the lower layer.
+    pub(crate) fn lower_xattr_names(&mut self, id: NodeId) -> Result<Vec<Vec<u8>>> {
+        let mut names = self.xattr_names(id)?;
+        let marking = Marking::of(&self.core.options.privileges);
+        if marking == Marking::User && self.node(id)?.kind != Kind::Directory {
+            let is_marked = names.iter().any(|name| marking.is_mark(name));
+            if is_marked || self.attributes(id)?.links > 1 {
+                names.push(BAR.to_vec());
+            }
+        }
+        Ok(names)
+    }
+}

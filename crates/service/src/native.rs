@@ -1,0 +1,29 @@
+//! Native views: who can have one, and what it is mounted with.
+
+use crate::permissions::Peer;
+use crate::service::Service;
+use crate::transactions::Transaction;
+use atomdir_engine::Marking;
+use atomdir_protocol::{BeginRequest, Conflicts, Failure, FailureKind, Layers};
+use std::os::unix::ffi::OsStringExt;
+
+pub(crate) fn check(begin: &BeginRequest, peer: &Peer) -> Result<(), Failure> {
+    peer.require_native()?;
+    if begin.outer.is_some() {
+        let message = "there are no native views inside a transaction: what the outer one has changed is in no snapshot";
+        return Err(Failure::new(FailureKind::NoViews, message).with_hint("use `--view exact`"));
+    }
+    if begin.conflicts == Conflicts::Early {
+        let message = "early conflicts are found in exact views only: a native view's writes are looked at when its command has ended";
+        return Err(Failure::new(FailureKind::Unsupported, message));
+    }
+    Ok(())
+}
+
+pub(crate) fn layers(service: &Service, transaction: &Transaction) -> Option<Layers> {
+    let below = transaction.layers()?;
+    Some(Layers {
+        path: service.control.join(below).into_os_string().into_vec(),
+        user_marks: transaction.marking() == Marking::User,
+    })
+}
