@@ -1,11 +1,15 @@
 use std::io::IoSlice;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 
 use atomdir_disk::Errno;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{Setter, ioctl, opcode};
 
-use crate::wire::reply_header;
+use crate::ring::Inbox;
+use crate::transport::{Addressee, Delivered, Next, Transport};
+use crate::wire::{REQUEST_LENGTH_MAX, reply_header};
 
 const DEVICE_PATH: &str = "/dev/fuse";
 
@@ -36,18 +40,10 @@ pub fn receive(device: &OwnedFd, buffer: &mut [u8]) -> Result<Option<usize>, Err
             Ok(0) | Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
             Ok(length) => return Ok(Some(length)),
             // ENOENT: the request was withdrawn while it was being read.
-            Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => {}
+            Err(Errno::INTR | Errno::NOENT) => {}
             Err(errno) => return Err(errno),
         }
     }
-}
-
-/// Whether anyone was still waiting for the answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub enum Delivered {
-    Yes,
-    No,
 }
 
 pub fn reply(device: &OwnedFd, unique: u64, answer: Result<&[u8], Errno>) -> Delivered {
@@ -65,5 +61,93 @@ pub fn reply(device: &OwnedFd, unique: u64, answer: Result<&[u8], Errno>) -> Del
             }
             Delivered::No
         }
+    }
+}
+
+/// Requests that are read from the device.
+pub struct Device {
+    device: Arc<OwnedFd>,
+    buffer: Vec<u8>,
+    length: usize,
+    /// Beside rings, from which nobody is woken by a request to see the end.
+    inbox: Option<Arc<Inbox>>,
+}
+
+impl Device {
+    pub fn new(device: Arc<OwnedFd>) -> Device {
+        Device {
+            device,
+            buffer: vec![0; REQUEST_LENGTH_MAX],
+            length: 0,
+            inbox: None,
+        }
+    }
+
+    /// Gets what does not come by the rings.
+    pub fn beside_rings(device: Arc<OwnedFd>, inbox: Arc<Inbox>) -> Result<Device, Errno> {
+        // What was there to be read may be withdrawn.
+        let flags = rustix::fs::fcntl_getfl(&device)?;
+        rustix::fs::fcntl_setfl(&device, flags | OFlags::NONBLOCK)?;
+        Ok(Device {
+            inbox: Some(inbox),
+            ..Device::new(device)
+        })
+    }
+
+    /// Waits for a request; `false` if the session is over first.
+    fn wait(&self, inbox: &Inbox) -> Result<bool, Errno> {
+        let mut both = [
+            PollFd::new(&self.device, PollFlags::IN),
+            PollFd::from_borrowed_fd(inbox.bell(), PollFlags::IN),
+        ];
+        loop {
+            match poll(&mut both, None) {
+                Ok(_) if both[1].revents().is_empty() => return Ok(true),
+                Ok(_) => return Ok(!inbox.take().is_over),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+}
+
+impl Transport for Device {
+    fn receive(&mut self) -> Result<bool, Errno> {
+        loop {
+            if let Some(inbox) = &self.inbox
+                && !self.wait(inbox)?
+            {
+                return Ok(false);
+            }
+            match receive(&self.device, &mut self.buffer) {
+                // Withdrawn since it was waited for.
+                Err(Errno::AGAIN) => {}
+                received => {
+                    let length = received?;
+                    self.length = length.unwrap_or(0);
+                    return Ok(length.is_some());
+                }
+            }
+        }
+    }
+
+    fn message(&self) -> &[u8] {
+        &self.buffer[..self.length]
+    }
+
+    fn answer(&mut self, unique: u64, answer: Result<&[u8], Errno>) -> Delivered {
+        reply(&self.device, unique, answer)
+    }
+
+    fn refuse(&mut self, unique: u64, errno: Errno) -> Next {
+        let _ = reply(&self.device, unique, Err(errno));
+        match self.inbox {
+            Some(_) => Next::Continue,
+            None => Next::Stop,
+        }
+    }
+
+    fn put_off(&mut self) -> Addressee {
+        Addressee::Device(Arc::clone(&self.device))
     }
 }

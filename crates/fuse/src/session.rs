@@ -5,15 +5,17 @@ use std::thread::JoinHandle;
 
 use atomdir_disk::Errno;
 
-use crate::device::{self, Delivered};
+use crate::device::{self, Device};
 use crate::dispatch::Dispatcher;
 use crate::error::{MountError, UnmountError};
 use crate::filesystem::Filesystem;
 use crate::listings::Listings;
 use crate::mount::{Mount, MountOptions};
 use crate::notifier::Notifier;
+use crate::ring::{RingThread, Rings};
 use crate::settle;
 use crate::shared::{Running, Shared};
+use crate::transport::Delivered;
 use crate::wire::{self, Offer, Operation, REQUEST_LENGTH_MAX};
 use crate::worker::Worker;
 
@@ -26,6 +28,7 @@ pub struct Session {
     shared: Arc<Shared>,
     notifier: Notifier,
     workers: Vec<JoinHandle<()>>,
+    rings: Vec<RingThread>,
     waiting: Option<JoinHandle<()>>,
 }
 
@@ -37,11 +40,6 @@ impl Session {
         options: &MountOptions,
     ) -> Result<Session, MountError> {
         let (mount, device) = Mount::attach(path, options)?;
-        if let Err(error) = handshake(&device) {
-            // The first error is the one to report.
-            let _ = mount.detach();
-            return Err(error);
-        }
         let device = Arc::new(device);
         let listings = Arc::new(Listings::default());
         let workers_count = options.workers.min(settle::workers_max()).max(1);
@@ -49,11 +47,25 @@ impl Session {
             shared: Arc::new(Shared::new(mount, workers_count)),
             notifier: Notifier::new(&device, Arc::clone(&listings)),
             workers: Vec::with_capacity(workers_count),
+            rings: Vec::new(),
             waiting: None,
         };
+        let shared = Arc::clone(&session.shared);
+        let dispatcher = Dispatcher::new(Arc::clone(&filesystem), listings, Arc::clone(&shared));
+        let rings = handshake(&device, || {
+            let worker = || Worker::new(dispatcher.clone(), Arc::clone(&shared));
+            options.rings.then(|| prepare_rings(worker)).flatten()
+        });
+        let rings = rings.inspect_err(|_| {
+            // The first error is the one to report.
+            let _ = shared.detach();
+        })?;
         filesystem.mounted(session.notifier());
-        let dispatcher = Dispatcher::new(filesystem, listings, Arc::clone(&session.shared));
-        let started = session.start(device, &dispatcher, workers_count);
+        let rings = rings.and_then(|rings| register(rings, &device));
+        let started = match rings {
+            Some(rings) => session.start_rings(rings, device, &dispatcher),
+            None => session.start(device, &dispatcher, workers_count),
+        };
         if let Err(source) = started {
             let _ = session.unmount();
             session.join();
@@ -63,6 +75,25 @@ impl Session {
             });
         }
         Ok(session)
+    }
+
+    fn start_rings<F: Filesystem>(
+        &mut self,
+        rings: Rings,
+        device: Arc<OwnedFd>,
+        dispatcher: &Dispatcher<F>,
+    ) -> Result<(), std::io::Error> {
+        let shared = Arc::clone(&self.shared);
+        let inboxes = shared.set_rings(rings.inboxes()?);
+        self.rings = rings.serve(|| Running::new(&shared));
+        let mut transport = Device::beside_rings(device, Arc::clone(&inboxes.device))?;
+        let inboxes = Arc::clone(inboxes);
+        self.start_worker("fuse-device".to_owned(), dispatcher, move |worker| {
+            worker.run(&mut transport);
+            // Not all of a ring's threads need to hear of it from the kernel.
+            inboxes.end();
+        })?;
+        self.start_waiting(dispatcher)
     }
 
     fn start<F: Filesystem>(
@@ -77,17 +108,36 @@ impl Session {
             } else {
                 Arc::new(device::duplicate(&device)?)
             };
-            let worker = Worker::new(channel, dispatcher.clone(), Arc::clone(&self.shared));
             let name = format!("fuse-{number}");
-            let running = Running::new(&self.shared);
-            self.workers
-                .push(std::thread::Builder::new().name(name).spawn(move || {
-                    let _running = running;
-                    worker.run();
-                })?);
+            self.start_worker(name, dispatcher, move |worker| {
+                worker.run(&mut Device::new(channel));
+            })?;
         }
+        self.start_waiting(dispatcher)
+    }
+
+    fn start_worker<F: Filesystem>(
+        &mut self,
+        name: String,
+        dispatcher: &Dispatcher<F>,
+        run: impl FnOnce(Worker<F>) + Send + 'static,
+    ) -> Result<(), std::io::Error> {
+        let worker = Worker::new(dispatcher.clone(), Arc::clone(&self.shared));
+        let running = Running::new(&self.shared);
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            let _running = running;
+            run(worker);
+        })?;
+        self.workers.push(thread);
+        Ok(())
+    }
+
+    fn start_waiting<F: Filesystem>(
+        &mut self,
+        dispatcher: &Dispatcher<F>,
+    ) -> Result<(), std::io::Error> {
         let shared = Arc::clone(&self.shared);
-        let worker = Worker::new(device, dispatcher.clone(), Arc::clone(&shared));
+        let worker = Worker::new(dispatcher.clone(), Arc::clone(&shared));
         let waiting = std::thread::Builder::new().name("fuse-waiting".to_owned());
         self.waiting = Some(waiting.spawn(move || shared.waiting.run(worker))?);
         Ok(())
@@ -106,6 +156,11 @@ impl Session {
         self.shared.is_ended()
     }
 
+    /// Whether requests come by io_uring.
+    pub fn has_rings(&self) -> bool {
+        self.shared.rings().is_some()
+    }
+
     /// How many requests the kernel has sent, by opcode of `linux/fuse.h`.
     pub fn requests(&self) -> Vec<(u32, u64)> {
         self.shared.requests()
@@ -120,7 +175,9 @@ impl Session {
         if self.is_ended() {
             return Err(Errno::NOTCONN);
         }
-        self.shared.settle.run(self.mountpoint())?;
+        self.shared
+            .settle
+            .run(self.mountpoint(), self.shared.rings())?;
         self.shared.waiting.try_all();
         Ok(())
     }
@@ -149,6 +206,9 @@ impl Session {
             // A worker catches its panics; nothing is left to tell.
             let _ = worker.join();
         }
+        for thread in self.rings {
+            thread.join();
+        }
         self.shared.waiting.end();
         if let Some(waiting) = self.waiting {
             let _ = waiting.join();
@@ -157,8 +217,32 @@ impl Session {
     }
 }
 
-/// Answers the INIT request, which comes before all others.
-fn handshake(device: &OwnedFd) -> Result<(), MountError> {
+/// What rings need of this side; without it the device does.
+fn prepare_rings<F: Filesystem>(worker: impl Fn() -> Worker<F>) -> Option<Rings> {
+    let prepared = Rings::prepare(worker);
+    prepared
+        .inspect_err(|errno| tracing::info!(%errno, "no FUSE over io_uring"))
+        .ok()
+}
+
+/// Requests are held back by the kernel until this has succeeded or failed.
+fn register(rings: Rings, device: &Arc<OwnedFd>) -> Option<Rings> {
+    match rings.register(device) {
+        Ok(()) => Some(rings),
+        Err(errno) => {
+            tracing::warn!(%errno, "the kernel refused FUSE over io_uring");
+            rings.give_up();
+            None
+        }
+    }
+}
+
+/// Answers the INIT request, which comes before all others. What `prepare`
+/// gives, which is called if the kernel offers rings, is to be registered.
+fn handshake(
+    device: &OwnedFd,
+    prepare: impl Fn() -> Option<Rings>,
+) -> Result<Option<Rings>, MountError> {
     let failed = |source| MountError::Handshake { source };
     let mut buffer = vec![0; REQUEST_LENGTH_MAX];
     loop {
@@ -169,12 +253,27 @@ fn handshake(device: &OwnedFd) -> Result<(), MountError> {
         let Ok(Operation::Init(init)) = wire::decode_operation(header.opcode, body) else {
             return Err(failed(Errno::PROTO));
         };
-        let (answer, done) = match wire::negotiate(&init) {
-            Offer::Accept(reply) => {
-                tracing::debug!(kernel = ?init, ?reply, "FUSE connection begins");
-                (reply.encode(), true)
+        let reply = |answer: &[u8]| match device::reply(device, header.unique, Ok(answer)) {
+            Delivered::Yes => Ok(()),
+            Delivered::No => Err(failed(Errno::NODEV)),
+        };
+        match wire::negotiate(&init) {
+            Offer::Accept(accepted) => {
+                tracing::debug!(kernel = ?init, reply = ?accepted, "FUSE connection begins");
+                let rings = init.offers_rings().then(&prepare).flatten();
+                let answered = match rings {
+                    Some(_) => reply(&accepted.with_rings().encode()),
+                    None => reply(&accepted.encode()),
+                };
+                return match (answered, rings) {
+                    (Ok(()), rings) => Ok(rings),
+                    (Err(error), rings) => {
+                        rings.into_iter().for_each(Rings::give_up);
+                        Err(error)
+                    }
+                };
             }
-            Offer::AskAgain => (wire::ask_again(), false),
+            Offer::AskAgain => reply(&wire::ask_again())?,
             Offer::TooOld => {
                 let _ = device::reply(device, header.unique, Err(Errno::PROTO));
                 return Err(MountError::KernelTooOld {
@@ -182,12 +281,6 @@ fn handshake(device: &OwnedFd) -> Result<(), MountError> {
                     minor: init.minor,
                 });
             }
-        };
-        if device::reply(device, header.unique, Ok(&answer)) == Delivered::No {
-            return Err(failed(Errno::NODEV));
-        }
-        if done {
-            return Ok(());
         }
     }
 }

@@ -1,12 +1,13 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use rustix::fs::{Mode, OFlags};
 
 use crate::error::UnmountError;
 use crate::mount::Mount;
+use crate::ring::Inboxes;
 use crate::settle::Settle;
 use crate::waiting::Waiting;
 
@@ -36,6 +37,8 @@ pub struct Shared {
     workers_count: usize,
     pub settle: Settle,
     pub waiting: Waiting,
+    /// Not set where requests come by the device.
+    rings: OnceLock<Arc<Inboxes>>,
     workers_running: AtomicUsize,
     finisher: Mutex<Option<JoinHandle<()>>>,
     /// By opcode; the last one counts all larger ones.
@@ -50,6 +53,7 @@ impl Shared {
             workers_count,
             settle: Settle::new(workers_count),
             waiting: Waiting::default(),
+            rings: OnceLock::new(),
             workers_running: AtomicUsize::new(0),
             finisher: Mutex::new(None),
             requests: [const { AtomicU64::new(0) }; OPCODES_COUNTED],
@@ -58,6 +62,19 @@ impl Shared {
 
     pub fn mountpoint(&self) -> &Path {
         self.mount.path()
+    }
+
+    /// Requests come by rings from now on.
+    pub fn set_rings(&self, inboxes: Inboxes) -> &Arc<Inboxes> {
+        self.rings.get_or_init(|| Arc::new(inboxes))
+    }
+
+    pub fn rings(&self) -> Option<&Arc<Inboxes>> {
+        self.rings.get()
+    }
+
+    pub fn detach(&self) -> Result<(), UnmountError> {
+        self.mount.detach()
     }
 
     pub fn is_ending(&self) -> bool {
@@ -142,6 +159,10 @@ impl Shared {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(self.mount.path(), flags, Mode::empty());
         let detached = self.mount.detach();
+        if let Some(inboxes) = self.rings() {
+            inboxes.end();
+            return detached;
+        }
         // Where detaching does not end the connection, the workers still wait
         // for requests: one for each of them. When the last has closed its
         // descriptor, the kernel ends the connection.

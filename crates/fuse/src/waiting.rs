@@ -1,11 +1,11 @@
 //! Requests to a view that is being committed wait here. There are few workers
 //! and they serve all views: none of them may wait for one.
 
-use std::os::fd::OwnedFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::filesystem::Filesystem;
+use crate::transport::Addressee;
 use crate::worker::Worker;
 
 /// Between two tries.
@@ -28,8 +28,7 @@ struct State {
 }
 
 pub struct Deferred {
-    /// The kernel takes an answer only where it gave the request.
-    pub device: Arc<OwnedFd>,
+    pub addressee: Addressee,
     pub message: Vec<u8>,
 }
 

@@ -1,34 +1,36 @@
-use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use atomdir_disk::Errno;
 
-use crate::device::{self, Delivered};
 use crate::dispatch::{Answer, Dispatcher, Scratch};
 use crate::filesystem::Filesystem;
 use crate::shared::Shared;
+use crate::transport::{Delivered, Next, Transport};
 use crate::waiting::Deferred;
-use crate::wire::{self, Header, Operation, REQUEST_LENGTH_MAX};
-
-/// Whether a worker goes on after a request.
-enum Next {
-    Continue,
-    Stop,
-}
+use crate::wire::{self, Header, Operation};
 
 /// One thread's share of a session.
 pub struct Worker<F> {
-    device: Arc<OwnedFd>,
     dispatcher: Dispatcher<F>,
     shared: Arc<Shared>,
     scratch: Scratch,
 }
 
+/// What came of a request.
+enum Served {
+    /// The kernel expects no answer.
+    Silence,
+    Answer(u64, Result<Answer, Errno>),
+    /// The view is being committed.
+    Later,
+    /// The session is ending.
+    Refused(u64, Errno),
+}
+
 impl<F: Filesystem> Worker<F> {
-    pub fn new(device: Arc<OwnedFd>, dispatcher: Dispatcher<F>, shared: Arc<Shared>) -> Worker<F> {
+    pub fn new(dispatcher: Dispatcher<F>, shared: Arc<Shared>) -> Worker<F> {
         Worker {
-            device,
             dispatcher,
             shared,
             scratch: Scratch::new(),
@@ -36,50 +38,69 @@ impl<F: Filesystem> Worker<F> {
     }
 
     /// Serves requests until the connection is over.
-    pub fn run(mut self) {
-        let mut buffer = vec![0; REQUEST_LENGTH_MAX];
+    pub fn run(mut self, transport: &mut impl Transport) {
         loop {
-            let length = match device::receive(&self.device, &mut buffer) {
-                Ok(Some(length)) => length,
-                Ok(None) => break,
+            match transport.receive() {
+                Ok(true) => {}
+                Ok(false) => break,
                 Err(errno) => {
                     tracing::error!(%errno, "cannot read FUSE requests; the mount ends");
                     self.shared.end_in_background();
                     break;
                 }
-            };
-            let message = &buffer[..length];
+            }
+            let message = transport.message();
             if let Ok((header, _)) = wire::decode_header(message) {
                 self.shared.count(header.opcode);
             }
-            if let Next::Stop = self.serve(message) {
-                break;
+            match self.serve(message) {
+                Served::Silence => {}
+                Served::Answer(unique, answer) => {
+                    let delivered = transport.answer(unique, self.bytes(answer));
+                    self.take_back(answer, delivered);
+                }
+                Served::Later => {
+                    let message = message.to_vec();
+                    let addressee = transport.put_off();
+                    self.shared.waiting.defer(Deferred { addressee, message });
+                }
+                Served::Refused(unique, errno) => {
+                    if transport.refuse(unique, errno) == Next::Stop {
+                        break;
+                    }
+                }
             }
         }
     }
 
     /// Serves a request that could not be served before.
     pub fn retry(&mut self, request: Deferred) {
-        self.device = request.device;
-        self.serve(&request.message);
+        match self.serve(&request.message) {
+            Served::Silence => {}
+            Served::Answer(unique, answer) => {
+                let delivered = request.addressee.answer(unique, self.bytes(answer));
+                self.take_back(answer, delivered);
+            }
+            Served::Later => self.shared.waiting.defer(request),
+            Served::Refused(unique, errno) => {
+                let _ = request.addressee.answer(unique, Err(errno));
+            }
+        }
     }
 
-    fn serve(&mut self, message: &[u8]) -> Next {
+    fn serve(&mut self, message: &[u8]) -> Served {
         let (header, body) = match wire::decode_header(message) {
             Ok(decoded) => decoded,
             Err(malformed) => {
                 tracing::error!(%malformed, "dropped");
-                return Next::Continue;
+                return Served::Silence;
             }
         };
         if self.shared.is_ending() {
-            let _ = device::reply(&self.device, header.unique, Err(Errno::NOTCONN));
-            return Next::Stop;
+            return Served::Refused(header.unique, Errno::NOTCONN);
         }
-        match catch_unwind(AssertUnwindSafe(|| {
-            self.serve_decoded(&header, body, message)
-        })) {
-            Ok(()) => Next::Continue,
+        match catch_unwind(AssertUnwindSafe(|| self.serve_decoded(&header, body))) {
+            Ok(served) => served,
             Err(_) => {
                 // What the file system now holds is unknown: nobody may go on
                 // with it, and nobody may wait for it.
@@ -89,13 +110,12 @@ impl<F: Filesystem> Worker<F> {
                     "a file system operation panicked; the mount ends"
                 );
                 self.shared.end_in_background();
-                let _ = device::reply(&self.device, header.unique, Err(Errno::IO));
-                Next::Stop
+                Served::Refused(header.unique, Errno::IO)
             }
         }
     }
 
-    fn serve_decoded(&mut self, header: &Header, body: &[u8], message: &[u8]) {
+    fn serve_decoded(&mut self, header: &Header, body: &[u8]) -> Served {
         let answer = match wire::decode_operation(header.opcode, body) {
             Ok(operation) => self.answer(header, operation),
             Err(malformed) => {
@@ -104,28 +124,32 @@ impl<F: Filesystem> Worker<F> {
             }
         };
         tracing::trace!(opcode = header.opcode, node = header.node, ?answer);
-        let answer = match answer {
-            Ok(Answer::Silence) => return,
-            Ok(Answer::Reply) => Ok(&self.scratch.reply[..]),
-            Ok(Answer::Data(length)) => Ok(&self.scratch.data[..length]),
-            // The view is being committed.
+        match answer {
+            Ok(Answer::Silence) => Served::Silence,
             Err(Errno::RESTART) => {
                 self.dispatcher.withdraw(&mut self.scratch);
-                return self.shared.waiting.defer(Deferred {
-                    device: self.device.clone(),
-                    message: message.to_vec(),
-                });
+                Served::Later
             }
-            Err(errno) => Err(errno),
-        };
-        let refused = answer.is_err();
-        let delivered = device::reply(&self.device, header.unique, answer);
-        if refused || delivered == Delivered::No {
-            self.dispatcher.withdraw(&mut self.scratch);
+            answer => Served::Answer(header.unique, answer),
         }
     }
 
     fn answer(&mut self, header: &Header, operation: Operation<'_>) -> Result<Answer, Errno> {
         self.dispatcher.answer(header, operation, &mut self.scratch)
+    }
+
+    fn bytes(&self, answer: Result<Answer, Errno>) -> Result<&[u8], Errno> {
+        Ok(match answer? {
+            Answer::Reply => &self.scratch.reply,
+            Answer::Data(length) => &self.scratch.data[..length],
+            Answer::Silence => &[],
+        })
+    }
+
+    /// What nobody received was not given.
+    fn take_back(&mut self, answer: Result<Answer, Errno>, delivered: Delivered) {
+        if answer.is_err() || delivered == Delivered::No {
+            self.dispatcher.withdraw(&mut self.scratch);
+        }
     }
 }

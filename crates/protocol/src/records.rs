@@ -287,6 +287,8 @@ pub struct ServiceStatus {
     pub store: Vec<u8>,
     /// Where views are, or why there are none.
     pub views: Result<Vec<u8>, Failure>,
+    /// Whether the kernel's requests for views come over io_uring.
+    pub views_over_io_uring: bool,
     /// What the kernel has asked of the views' file system, since its mount.
     pub view_requests: u64,
     pub connections: u64,

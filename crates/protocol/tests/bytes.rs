@@ -95,6 +95,7 @@ fn service_status() -> ServiceStatus {
         age_seconds: 6,
         store: b"/srv/\xfe".to_vec(),
         views: Err(failure()),
+        views_over_io_uring: false,
         view_requests: 300,
         connections: 7,
         open_transactions: 8,

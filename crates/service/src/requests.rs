@@ -463,6 +463,7 @@ fn service_status(service: &Service) -> ServiceStatus {
         age_seconds: service.started_at.elapsed().as_secs(),
         store: service.path.as_os_str().as_bytes().to_vec(),
         views: service.views.place(),
+        views_over_io_uring: service.views.come_over_io_uring(),
         view_requests: service.views.requests(),
         connections: service.connections.count() as u64,
         open_transactions: service.transactions.count() as u64,

@@ -14,6 +14,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// `classic`: requests come by /dev/fuse even where io_uring could bring them.
+const FUSE_VARIABLE: &str = "ATOMDIR_FUSE";
+
 pub(crate) struct ViewMount {
     user: u32,
     place: PathBuf,
@@ -98,6 +101,7 @@ impl ViewMount {
             flags: self.flags,
             workers: std::thread::available_parallelism()
                 .map_or(2, |count| count.get().clamp(2, 8)),
+            rings: std::env::var_os(FUSE_VARIABLE).is_none_or(|way| way != "classic"),
         };
         Session::mount(self.filesystem.clone(), &self.place, &options)
             .map_err(|error| mount_failure(&error))
@@ -147,6 +151,11 @@ impl ViewMount {
     pub(crate) fn forget(&self, id: TransactionId, outdated: &[Outdated]) {
         let id = atomdir_engine::TransactionId(id.0);
         self.filesystem.forget(id, outdated);
+    }
+
+    /// Whether the present mount's requests do.
+    pub(crate) fn comes_over_io_uring(&self) -> bool {
+        self.lock().as_ref().is_some_and(Session::has_rings)
     }
 
     /// How many requests the present mount has served.

@@ -88,6 +88,11 @@ impl Views {
         self.exact.forget(id, outdated);
     }
 
+    /// Whether requests for exact views do.
+    pub(crate) fn come_over_io_uring(&self) -> bool {
+        self.exact.comes_over_io_uring()
+    }
+
     /// How many requests the present mounts have served.
     pub(crate) fn requests(&self) -> u64 {
         self.exact.requests() + self.lower.requests()

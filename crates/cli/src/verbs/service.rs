@@ -112,7 +112,10 @@ impl Show for Status {
         writeln!(painter, "version       {}", status.version)?;
         writeln!(painter, "age           {}", time::age(status.age_seconds))?;
         match &status.views {
-            Ok(path) => writeln!(painter, "views         {}", quoted(path))?,
+            Ok(path) => {
+                let way = way_of_requests(status);
+                writeln!(painter, "views         {}, over {way}", quoted(path))?;
+            }
             Err(failure) => writeln!(painter, "views         none: {failure}")?,
         }
         let (open, connections) = (status.open_transactions, status.connections);
@@ -130,6 +133,15 @@ impl Show for Status {
     }
 }
 
+/// How the kernel's requests for views reach the service.
+fn way_of_requests(status: &ServiceStatus) -> &'static str {
+    if status.views_over_io_uring {
+        "io_uring"
+    } else {
+        "/dev/fuse"
+    }
+}
+
 #[derive(Serialize)]
 struct StatusJson<'a> {
     store: Text<'a>,
@@ -140,6 +152,7 @@ struct StatusJson<'a> {
     age_seconds: u64,
     views: Option<Text<'a>>,
     no_views_because: Option<&'a str>,
+    views_over: Option<&'a str>,
     view_requests: u64,
     connections: u64,
     open_transactions: u64,
@@ -160,6 +173,7 @@ impl Serialize for Status {
             age_seconds: status.age_seconds,
             views: status.views.as_deref().ok().map(Text),
             no_views_because: status.views.as_ref().err().map(|failure| &*failure.message),
+            views_over: status.views.as_ref().ok().map(|_| way_of_requests(status)),
             view_requests: status.view_requests,
             connections: status.connections,
             open_transactions: status.open_transactions,

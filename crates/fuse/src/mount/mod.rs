@@ -24,8 +24,10 @@ pub struct MountOptions {
     /// Only as root, but for RDONLY: fusermount3 always forbids set-user-id
     /// programs and devices.
     pub flags: MountFlags,
-    /// Threads that serve requests; at least one.
+    /// Threads that serve requests; at least one. With rings, one for each processor.
     pub workers: usize,
+    /// Whether requests shall come by io_uring where the kernel offers it.
+    pub rings: bool,
 }
 
 /// A mounted file system that must be unmounted by whoever holds this.

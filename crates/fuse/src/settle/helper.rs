@@ -23,9 +23,11 @@ use rustix::net::{
 use super::STRIDE;
 use crate::filesystem::Result;
 
-/// Orders: the next step of a barrier; open the directory whose path follows.
+/// Orders: the next step of a barrier; open the directory whose path follows;
+/// have all that was written queued.
 const STEP: u8 = 0;
 const OPEN: u8 = 1;
+const SYNC: u8 = 2;
 const ORDER_LENGTH_MAX: usize = 4096;
 
 pub struct Helper {
@@ -58,6 +60,11 @@ impl Helper {
     /// Has the barrier's pages written.
     pub fn change(&self) -> Result<()> {
         self.step()
+    }
+
+    /// Has everything queued that was written, which is all of a barrier.
+    pub fn sync(&self) -> Result<()> {
+        self.order(&[SYNC]).map(|_| ())
     }
 
     /// Opens a directory of the mount.
@@ -135,10 +142,11 @@ fn serve(channel: &OwnedFd, file: &CString, pages_count: usize) -> ! {
         BorrowedFd::borrow_raw(0)
     };
     let mut order = [0; ORDER_LENGTH_MAX];
-    while let Some(argument) = wait_for_order(channel, &mut order) {
-        match argument {
-            Some(path) => answer_with(channel, open_directory(path)),
-            None => settle(channel, file, pages_count),
+    while let Some(wanted) = wait_for_order(channel, &mut order) {
+        match wanted {
+            Order::Open(path) => answer_with(channel, open_directory(path)),
+            Order::Step => settle(channel, file, pages_count),
+            Order::Sync => answer(channel, sync(file).as_ref().map(|_| ())),
         }
     }
     // SAFETY: ends the process without running anything of its parent's.
@@ -157,17 +165,24 @@ fn settle(channel: BorrowedFd<'_>, file: &CString, pages_count: usize) {
     }
 }
 
-/// The path of an order to open one; `None` when the parent is gone.
+enum Order<'a> {
+    Step,
+    Open(&'a CStr),
+    Sync,
+}
+
+/// `None` when the parent is gone.
 fn wait_for_order<'a>(
     channel: BorrowedFd<'_>,
     order: &'a mut [u8; ORDER_LENGTH_MAX],
-) -> Option<Option<&'a CStr>> {
+) -> Option<Order<'a>> {
     // The last byte stays 0 and ends the longest path.
     order.fill(0);
     let length = retry(|| rustix::io::read(channel, &mut order[..ORDER_LENGTH_MAX - 1])).ok()?;
-    match order[..length].first()? {
-        &OPEN => Some(CStr::from_bytes_until_nul(&order[1..]).ok()),
-        _ => Some(None),
+    match *order[..length].first()? {
+        OPEN => Some(Order::Open(CStr::from_bytes_until_nul(&order[1..]).ok()?)),
+        SYNC => Some(Order::Sync),
+        _ => Some(Order::Step),
     }
 }
 
@@ -195,10 +210,15 @@ fn answer(channel: BorrowedFd<'_>, result: std::result::Result<(), &Errno>) {
 }
 
 fn prepare(file: &CString, pages_count: usize) -> Result<Pages> {
+    Pages::map(sync(file)?.as_fd(), pages_count)
+}
+
+/// All that was written is queued; the session's file, opened.
+fn sync(file: &CString) -> Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(file.as_c_str(), flags, Mode::empty())?;
     rustix::fs::syncfs(&file)?;
-    Pages::map(file.as_fd(), pages_count)
+    Ok(file)
 }
 
 /// A shared mapping of the session's file.

@@ -13,6 +13,9 @@
 //!
 //! No request pays for this but those of the barrier itself.
 //!
+//! Rings have a queue for each processor. There the first step is the same, and
+//! the others are that each queue has been empty once (`ring`).
+//!
 //! What waits for the mount must not be in the process that serves it: were
 //! that killed meanwhile, it could not end for want of an answer, and would
 //! keep the connection open that would have to break first. So a child process
@@ -23,7 +26,7 @@ mod helper;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use atomdir_disk::{Errno, Kind, Owner, Timestamp};
 use rustix::fs::{Mode, OFlags};
@@ -31,6 +34,7 @@ use rustix::fs::{Mode, OFlags};
 use helper::Helper;
 
 use crate::filesystem::{Entry, NodeAttributes, Result, Validity};
+use crate::ring::Inboxes;
 
 /// The session's own node and its name in the root, which is nobody else's
 /// to find: only the process that settles gets an answer for it.
@@ -95,21 +99,30 @@ impl Settle {
     }
 
     /// Runs the barrier; not from a worker.
-    pub fn run(&self, mountpoint: &Path) -> Result<()> {
+    pub fn run(&self, mountpoint: &Path, rings: Option<&Arc<Inboxes>>) -> Result<()> {
         let mut turn = self.lock_turn();
         let helper = self.helper(&mut turn, mountpoint)?;
         self.process.store(helper.process(), Ordering::Release);
-        let prepared = helper.prepare();
+        let settled = match rings {
+            Some(rings) => helper.sync().and_then(|()| rings.drain()),
+            None => self.meet(helper),
+        };
         self.process.store(0, Ordering::Release);
-        let settled = prepared
-            .and_then(|()| self.open())
-            .and_then(|()| helper.change());
-        self.close(false);
         if settled.is_err() {
             // It may be out of step; the next barrier gets a fresh one.
             *turn = None;
         }
         settled
+    }
+
+    fn meet(&self, helper: &Helper) -> Result<()> {
+        let prepared = helper.prepare();
+        self.process.store(0, Ordering::Release);
+        let met = prepared
+            .and_then(|()| self.open())
+            .and_then(|()| helper.change());
+        self.close(false);
+        met
     }
 
     /// Opens a directory of the mount; not from a worker.

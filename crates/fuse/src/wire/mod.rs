@@ -12,6 +12,7 @@ mod notify;
 mod reader;
 mod reply;
 mod request;
+pub(crate) mod ring;
 
 pub use directory::{DirectoryWriter, PlainEntry};
 pub use init::{Init, InitReply, Offer, ask_again, negotiate};

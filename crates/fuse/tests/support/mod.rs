@@ -26,6 +26,7 @@ pub fn options() -> MountOptions {
         others_allowed: true,
         flags: MountFlags::empty(),
         workers: 3,
+        rings: std::env::var_os("ATOMDIR_FUSE").is_none_or(|way| way != "classic"),
     }
 }
 
@@ -42,6 +43,9 @@ pub fn mount() -> Option<Mounted> {
     let path = fresh_directory();
     let filesystem = Arc::new(Memory::new());
     let session = Session::mount(Arc::clone(&filesystem), &path, &options()).unwrap();
+    let enabled = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
+    let enabled = enabled.is_ok_and(|text| text.trim() == "Y");
+    assert_eq!(session.has_rings(), enabled && options().rings);
     Some(Mounted {
         path,
         session: Some(session),

@@ -1,0 +1,128 @@
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use atomdir_disk::Errno;
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::transport::Delivered;
+
+/// What other threads want of the one that serves a queue.
+pub struct Inbox {
+    /// Readable when there is something to look at.
+    bell: OwnedFd,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    answers: Vec<PutOff>,
+    /// Numbers of the latest barrier that was asked for, and that was passed.
+    asked: u64,
+    passed: u64,
+    is_over: bool,
+}
+
+/// The answer to a request that was put off.
+pub struct PutOff {
+    pub entry: usize,
+    pub unique: u64,
+    pub answer: Result<Vec<u8>, Errno>,
+}
+
+/// What came since the queue's thread looked last.
+pub struct Letters {
+    pub answers: Vec<PutOff>,
+    pub barrier: Option<Barrier>,
+    pub is_over: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Barrier(u64);
+
+impl Inbox {
+    pub fn new() -> Result<Inbox, Errno> {
+        Ok(Inbox {
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        })
+    }
+
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    pub fn answer(&self, entry: usize, unique: u64, answer: Result<&[u8], Errno>) -> Delivered {
+        let mut state = self.lock();
+        if state.is_over {
+            return Delivered::No;
+        }
+        state.answers.push(PutOff {
+            entry,
+            unique,
+            answer: answer.map(<[u8]>::to_vec),
+        });
+        drop(state);
+        self.ring();
+        Delivered::Yes
+    }
+
+    /// Asks the queue's thread to say when it has answered, or put off, all
+    /// that the kernel had queued before.
+    pub fn ask(&self) -> Barrier {
+        let mut state = self.lock();
+        state.asked += 1;
+        let barrier = Barrier(state.asked);
+        drop(state);
+        self.ring();
+        barrier
+    }
+
+    /// Waits for a barrier; not from a worker.
+    pub fn wait(&self, barrier: Barrier) -> Result<(), Errno> {
+        let mut state = self.lock();
+        while state.passed < barrier.0 {
+            if state.is_over {
+                return Err(Errno::NOTCONN);
+            }
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(())
+    }
+
+    pub fn pass(&self, barrier: Barrier) {
+        self.lock().passed = barrier.0;
+        self.changed.notify_all();
+    }
+
+    /// Has the queue's thread stop, for good.
+    pub fn end(&self) {
+        self.lock().is_over = true;
+        self.changed.notify_all();
+        self.ring();
+    }
+
+    pub fn take(&self) -> Letters {
+        // Emptied first: what comes after rings again. It fails when it is empty.
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        let mut state = self.lock();
+        Letters {
+            answers: std::mem::take(&mut state.answers),
+            barrier: (state.passed < state.asked).then_some(Barrier(state.asked)),
+            is_over: state.is_over,
+        }
+    }
+
+    fn ring(&self) {
+        // It fails only when it rings already.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

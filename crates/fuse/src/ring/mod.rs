@@ -1,0 +1,220 @@
+//! Requests over io_uring (Linux 6.14, where `fuse.enable_uring` is set).
+//!
+//! The kernel has a queue for each processor, and puts a request into that of
+//! the processor it was made on. A thread for each queue, bound to that
+//! processor, answers it there: no other processor needs to be woken. One
+//! system call answers a request and waits for the next.
+//!
+//! - Once *all* queues are registered every request comes this way but FORGET
+//!   and INTERRUPT, for which one worker goes on reading the device.
+//! - From the kernel's INIT that was answered with this, to that moment, requests
+//!   wait. A queue that cannot be registered makes the kernel go back to the
+//!   device for all. What can fail is therefore done before INIT is answered.
+//! - Requests in a queue are served one after another, mostly in their order.
+//!   One that is put off keeps its entry until it is answered: another takes its place.
+//! - A queue is empty when all entries that are not put off were handed back
+//!   and none has completed since: entries are given to what is queued first.
+//!   That is the barrier of a commit (`settle`) here: all WRITEs are queued
+//!   when syncfs returns, and have been served when every queue was empty once.
+//! - The kernel may write to an entry as long as the thread lives that has
+//!   registered it, so its memory is unmapped only after that has ended.
+//! - No descriptor is registered with a ring: a child process might keep it open.
+
+mod entry;
+mod inbox;
+mod queue;
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use atomdir_disk::Errno;
+use rustix::fs::{Mode, OFlags};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::filesystem::Filesystem;
+use crate::shared::Running;
+use crate::worker::Worker;
+use entry::Entry;
+pub use inbox::Inbox;
+use queue::Queue;
+
+/// With more processors the device is used: each takes a thread.
+const QUEUES_MAX: usize = 64;
+
+/// By which a session's threads are told what they cannot learn of the kernel.
+pub struct Inboxes {
+    queues: Vec<Arc<Inbox>>,
+    /// Of the worker that reads the device.
+    pub device: Arc<Inbox>,
+}
+
+impl Inboxes {
+    /// Returns when each queue has been empty; not from a worker.
+    pub fn drain(&self) -> Result<(), Errno> {
+        let asked: Vec<_> = self.queues.iter().map(|queue| queue.ask()).collect();
+        let mut waits = self.queues.iter().zip(asked);
+        waits.try_for_each(|(queue, asked)| queue.wait(asked))
+    }
+
+    pub fn end(&self) {
+        self.queues.iter().for_each(|queue| queue.end());
+        self.device.end();
+    }
+}
+
+/// Threads, one for each queue, that get step by step to serving.
+pub struct Rings {
+    queues: Vec<Handle>,
+}
+
+struct Handle {
+    inbox: Arc<Inbox>,
+    device: Sender<Arc<OwnedFd>>,
+    serve: Sender<Running>,
+    reports: Receiver<Result<(), Errno>>,
+    thread: RingThread,
+}
+
+/// Ends with its queue's memory, unless that was never had.
+pub struct RingThread(JoinHandle<Vec<Entry>>);
+
+impl RingThread {
+    pub fn join(self) {
+        for entry in self.0.join().unwrap_or_default() {
+            // SAFETY: the thread that registered it has ended.
+            unsafe { entry.unmap() };
+        }
+    }
+}
+
+impl Rings {
+    /// Makes all that is needed but for the connection.
+    pub fn prepare<F: Filesystem>(worker: impl Fn() -> Worker<F>) -> Result<Rings, Errno> {
+        let mut rings = Rings { queues: Vec::new() };
+        let prepared = rings.start_all(worker).and_then(|()| rings.reports());
+        match prepared {
+            Ok(()) => Ok(rings),
+            Err(errno) => {
+                rings.give_up();
+                Err(errno)
+            }
+        }
+    }
+
+    fn start_all<F: Filesystem>(&mut self, worker: impl Fn() -> Worker<F>) -> Result<(), Errno> {
+        let count = processors_possible().ok_or(Errno::OPNOTSUPP)?;
+        if count > QUEUES_MAX {
+            return Err(Errno::TOOBIG);
+        }
+        for number in 0..count {
+            self.queues.push(start(number as u16, worker())?);
+        }
+        Ok(())
+    }
+
+    fn reports(&self) -> Result<(), Errno> {
+        let mut reports = self.queues.iter().map(|queue| {
+            let report = queue.reports.recv();
+            report.unwrap_or(Err(Errno::NOTCONN))
+        });
+        // All of them, so that none is still at it.
+        reports.by_ref().fold(Ok(()), Result::and)
+    }
+
+    /// Registers all queues, once INIT was answered; if that fails, the
+    /// kernel uses the device.
+    pub fn register(&self, device: &Arc<OwnedFd>) -> Result<(), Errno> {
+        for queue in &self.queues {
+            let _ = queue.device.send(Arc::clone(device));
+        }
+        self.reports()
+    }
+
+    pub fn inboxes(&self) -> Result<Inboxes, Errno> {
+        let queues = self.queues.iter().map(|queue| Arc::clone(&queue.inbox));
+        Ok(Inboxes {
+            queues: queues.collect(),
+            device: Arc::new(Inbox::new()?),
+        })
+    }
+
+    pub fn serve(self, running: impl Fn() -> Running) -> Vec<RingThread> {
+        let threads = self.queues.into_iter().map(|queue| {
+            let _ = queue.serve.send(running());
+            queue.thread
+        });
+        threads.collect()
+    }
+
+    pub fn give_up(self) {
+        for queue in self.queues {
+            drop((queue.device, queue.serve));
+            queue.thread.join();
+        }
+    }
+}
+
+fn start<F: Filesystem>(number: u16, worker: Worker<F>) -> Result<Handle, Errno> {
+    let inbox = Arc::new(Inbox::new()?);
+    let (device, devices) = channel();
+    let (serve, serving) = channel();
+    let (report, reports) = channel();
+    let queue_inbox = Arc::clone(&inbox);
+    let thread = std::thread::Builder::new()
+        .name(format!("fuse-ring-{number}"))
+        .spawn(move || {
+            bind(number);
+            let mut queue = match Queue::new(number, queue_inbox) {
+                Ok(queue) => queue,
+                Err(errno) => {
+                    let _ = report.send(Err(errno));
+                    return Vec::new();
+                }
+            };
+            let _ = report.send(Ok(()));
+            if let Ok(device) = devices.recv() {
+                let _ = report.send(queue.register(device));
+            }
+            if let Ok(running) = serving.recv() {
+                let _running: Running = running;
+                worker.run(&mut queue);
+            }
+            queue.close()
+        })
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
+    Ok(Handle {
+        inbox,
+        device,
+        serve,
+        reports,
+        thread: RingThread(thread),
+    })
+}
+
+/// The calling thread stays on this processor. One that is not there, or not
+/// for this process, makes hardly any requests, which any other can answer.
+fn bind(processor: u16) {
+    let mut only = CpuSet::new();
+    only.set(processor.into());
+    if let Err(errno) = sched_setaffinity(None, &only) {
+        tracing::debug!(processor, %errno, "a queue's thread is not bound");
+    }
+}
+
+/// The kernel's count of queues, where their numbers have no gaps.
+fn processors_possible() -> Option<usize> {
+    const PATH: &str = "/sys/devices/system/cpu/possible";
+    let file = rustix::fs::open(PATH, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut text = [0; 64];
+    let length = rustix::io::read(&file, &mut text).ok()?;
+    let text = std::str::from_utf8(&text[..length]).ok()?.trim();
+    match text.split_once('-') {
+        None => (text == "0").then_some(1),
+        Some((first, last)) => {
+            let last: usize = last.parse().ok()?;
+            (first == "0").then_some(last + 1)
+        }
+    }
+}
