@@ -149,7 +149,7 @@ impl SimDisk {
         self.world().sites.iter().copied().collect()
     }
 
-    fn world(&self) -> MutexGuard<'_, World> {
+    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
         lock(&self.0)
     }
 
@@ -329,7 +329,8 @@ impl Disk for SimDisk {
 
     #[track_caller]
     fn sync_data(&self, file: &Handle) -> Result<()> {
-        self.sync_scope(file, Scope::Data(file.number), Location::caller())
+        let caller = Location::caller();
+        self.flush_in_company(|disk| disk.sync_scope(file, Scope::Data(file.number), caller))
     }
 
     #[track_caller]

@@ -34,12 +34,12 @@ pub enum Node {
     Device,
 }
 
-const XATTR: &[u8] = b"user.note";
+pub(crate) const XATTR: &[u8] = b"user.note";
 const LINK_TARGET: &[u8] = b"some/target";
 const DEVICE_NUMBER: u64 = 0x103;
 
 /// Bytes that differ with the place and with the operation that writes them.
-fn pattern(salt: u64, offset: u64, length: u64) -> Vec<u8> {
+pub(crate) fn pattern(salt: u64, offset: u64, length: u64) -> Vec<u8> {
     let byte = |at: u64| {
         let mixed = ((at / 64) ^ (salt << 20)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
         1 + (mixed % 255) as u8
@@ -47,7 +47,7 @@ fn pattern(salt: u64, offset: u64, length: u64) -> Vec<u8> {
     (offset..offset + length).map(byte).collect()
 }
 
-fn split(path: &str) -> (&str, &str) {
+pub(crate) fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
@@ -230,7 +230,7 @@ impl Node {
         }
     }
 
-    fn on_disk(self) -> atomdir_disk::NewNode {
+    pub(crate) fn on_disk(self) -> atomdir_disk::NewNode {
         match self {
             Node::Directory => atomdir_disk::NewNode::Directory,
             Node::Symlink => atomdir_disk::NewNode::Symlink(LINK_TARGET.to_vec()),
@@ -240,11 +240,11 @@ impl Node {
     }
 }
 
-fn name_of(name: &str) -> Result<Name> {
+pub(crate) fn name_of(name: &str) -> Result<Name> {
     Name::new(name.as_bytes()).map_err(|_| Errno::INVAL)
 }
 
-fn at(seconds: i64) -> Timestamp {
+pub(crate) fn at(seconds: i64) -> Timestamp {
     Timestamp {
         seconds,
         nanoseconds: 0,

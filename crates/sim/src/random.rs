@@ -3,7 +3,9 @@
 
 use crate::choice::Random;
 use crate::disk::SimDisk;
+use crate::effect::Ordering;
 use crate::operation::{Node, Operation, Target};
+use crate::transactions::Act;
 use crate::workload::{Step, Workload, act};
 
 const DIRECTORIES: [&str; 5] = ["", "d", "d/e", "f", "n"];
@@ -33,8 +35,10 @@ pub fn random(seed: u64) -> Workload {
         act(&plain, &operations, 0);
         let count = 1 + random.below(OPERATIONS_MAX);
         operations.extend(possible(&mut random, &plain, count));
-        steps.push(match random.below(4) {
-            0 => Step::Lazy(operations),
+        steps.push(match random.below(8) {
+            0 | 1 => Step::Lazy(operations),
+            2 | 3 => Step::Native(operations),
+            4 => Step::Transaction(parts(&mut random, &plain, operations)),
             _ => Step::Commit(operations),
         });
         match random.below(6) {
@@ -51,6 +55,25 @@ pub fn random(seed: u64) -> Workload {
         steps,
         has_directory_times: false,
     }
+}
+
+/// The operations in parts, some of them nested, beside others that come to nothing.
+fn parts(random: &mut Random, plain: &SimDisk, operations: Vec<Operation>) -> Vec<Act> {
+    let mut acts = Vec::new();
+    for part in operations.chunks(1 + random.below(4)) {
+        let done = Act::Do(part.to_vec());
+        acts.push(match random.below(2) {
+            0 => Act::Nested(vec![done]),
+            _ => done,
+        });
+    }
+    let scratch = SimDisk::boot(plain.image(), Ordering::default());
+    let undone = vec![Act::Do(possible(random, &scratch, 4))];
+    acts.push(match random.below(2) {
+        0 => Act::Aborted(undone),
+        _ => Act::RolledBack(undone),
+    });
+    acts
 }
 
 /// Some operations, tried out on a plain disk; those that it refuses are left out.

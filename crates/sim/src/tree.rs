@@ -158,6 +158,19 @@ impl Tree {
         Ok(())
     }
 
+    /// This tree with what has become of an older one by other changes.
+    pub(crate) fn with_changes(&self, before: &Tree, after: &Tree) -> Tree {
+        let mut tree = self.clone();
+        for path in before.0.keys().chain(after.0.keys()) {
+            match after.0.get(path) {
+                object if object == before.0.get(path) => {}
+                Some(object) => _ = tree.0.insert(path.clone(), object.clone()),
+                None => _ = tree.0.remove(path),
+            }
+        }
+        tree
+    }
+
     /// Times are those of the calls, which come to two disks at two times.
     pub(crate) fn without_times(mut self) -> Tree {
         for object in self.0.values_mut() {

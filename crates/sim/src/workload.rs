@@ -11,9 +11,11 @@ use atomdir_engine::{
 
 use crate::disk::SimDisk;
 use crate::effect::Ordering;
+use crate::group::Moment;
 use crate::image::Image;
 use crate::operation::{Operation, Target};
 use crate::trace::Trace;
+use crate::transactions::{Act, Reader};
 use crate::tree::{CONTROL, Tree};
 use crate::world::Site;
 
@@ -35,6 +37,21 @@ pub enum Step {
     Lazy(Vec<Operation>),
     /// Two transactions beside each other, which do not conflict.
     Both(Vec<Operation>, Vec<Operation>),
+    /// A durable commit of nested transactions and savepoints.
+    Transaction(Vec<Act>),
+    /// A durable commit of what was done in a native view.
+    Native(Vec<Operation>),
+    Serializable(Reader),
+    /// While one transaction holds a lock on the path and changes it, another
+    /// that changes it too is refused, and a third, beside it, is not.
+    Locked {
+        path: &'static str,
+        holder: Vec<Operation>,
+        other: Vec<Operation>,
+        beside: Vec<Operation>,
+    },
+    /// A durable commit whose flush of the log others meet.
+    Group(Vec<Operation>, Vec<(Durability, Vec<Operation>)>, Moment),
     Sync,
     Checkpoint,
     /// The history loses all but its newest commit.
@@ -102,21 +119,23 @@ pub(crate) fn open(disk: &SimDisk) -> Result<(SimStore, RecoveryReport), StoreEr
     )
 }
 
+pub(crate) fn options(isolation: Isolation, durability: Durability) -> BeginOptions {
+    BeginOptions {
+        conflicts: Conflicts::AtCommit,
+        first_try: None,
+        owner: 0,
+        isolation,
+        durability,
+        label: b"simulated".to_vec(),
+    }
+}
+
 pub(crate) fn begin(
     store: &SimStore,
     durability: Durability,
 ) -> Result<Arc<Transaction<SimDisk>>, String> {
-    let options = BeginOptions {
-        conflicts: Conflicts::AtCommit,
-        first_try: None,
-        owner: 0,
-        isolation: Isolation::Snapshot,
-        durability,
-        label: b"simulated".to_vec(),
-    };
-    store
-        .begin(options)
-        .map_err(|error| format!("begin: {error}"))
+    let begun = store.begin(options(Isolation::Snapshot, durability));
+    begun.map_err(|error| format!("begin: {error}"))
 }
 
 impl Workload {
@@ -196,10 +215,10 @@ pub(crate) struct Driver {
     snapshots: Vec<Arc<Transaction<SimDisk>>>,
     pub expected: Vec<Expected>,
     /// The newest commit that is promised to survive.
-    durable: usize,
+    pub durable: usize,
     has_directory_times: bool,
     /// The same operations, on a disk without transactions.
-    plain: SimDisk,
+    pub plain: SimDisk,
 }
 
 impl Driver {
@@ -213,7 +232,7 @@ impl Driver {
     }
 
     /// A crash from now on may leave any commit from the last durable one on.
-    fn allow(&self) {
+    pub fn allow(&self) {
         let allowed: Vec<usize> = (self.durable..self.expected.len()).collect();
         self.disk.allow(&allowed);
     }
@@ -223,6 +242,16 @@ impl Driver {
             Step::Commit(operations) => self.commit(operations, Durability::Durable, salt),
             Step::Lazy(operations) => self.commit(operations, Durability::Lazy, salt),
             Step::Both(first, second) => self.commit_both(first, second, salt),
+            Step::Transaction(acts) => self.transaction(acts, salt),
+            Step::Native(operations) => self.native(operations, salt),
+            Step::Serializable(reader) => self.reader(reader, salt),
+            Step::Locked {
+                path,
+                holder,
+                other,
+                beside,
+            } => self.locked(path, holder, other, beside, salt),
+            Step::Group(first, others, moment) => self.group(first, others, *moment, salt),
             Step::Sync => {
                 self.store().sync().expect("an undisturbed sync succeeds");
                 self.all_is_durable();
@@ -264,19 +293,24 @@ impl Driver {
         self.expected.last().map_or(0, |newest| newest.commits_min)
     }
 
-    fn all_is_durable(&mut self) {
+    pub fn all_is_durable(&mut self) {
         self.durable = self.expected.len() - 1;
         self.allow();
     }
 
-    fn commit(&mut self, operations: &[Operation], durability: Durability, salt: u64) {
+    pub fn commit(&mut self, operations: &[Operation], durability: Durability, salt: u64) {
         let store = self.store();
         let transaction = begin(&store, durability).expect("a transaction begins");
         // A begin makes lazy commits durable.
         self.all_is_durable();
         act(&*transaction, operations, salt);
         act(&self.plain, operations, salt);
-        let tree = Tree::of_view(&transaction).expect("a view can be read");
+        self.finish(&transaction);
+    }
+
+    /// Commits what has been done on the plain disk as well.
+    pub fn finish(&mut self, transaction: &Transaction<SimDisk>) {
+        let tree = Tree::of_view(transaction).expect("a view can be read");
         let plain = Tree::of_image(&self.plain.image()).without_times();
         let shown = tree.clone().without_times();
         assert!(
@@ -292,9 +326,9 @@ impl Driver {
             commits_min: self.commits_min() + 1,
         });
         self.allow();
-        let committed = store.commit(&transaction);
+        let committed = self.store().commit(transaction);
         committed.expect("nobody is in the way");
-        if durability == Durability::Durable {
+        if transaction.durability() == Durability::Durable {
             self.all_is_durable();
             let difference = self.expected[self.durable].difference(&self.disk.image());
             assert_eq!(difference, None, "after the commit");
@@ -306,7 +340,12 @@ impl Driver {
         act(&*later, second, salt << 4);
         self.commit(first, Durability::Durable, salt);
         act(&self.plain, second, salt << 4);
-        // No view has ever shown what the base will be: the commit tells.
+        self.commit_unseen(&later);
+    }
+
+    /// Commits what has been done on the plain disk as well, and no view has
+    /// shown as the base will be: the commit tells.
+    pub fn commit_unseen(&mut self, transaction: &Transaction<SimDisk>) {
         let newest = self.expected[self.durable].clone();
         self.expected.push(Expected {
             sequence: newest.sequence + 1,
@@ -314,8 +353,8 @@ impl Driver {
             ..newest
         });
         self.allow();
-        let committed = self.store().commit(&later);
-        committed.expect("the two do not conflict");
+        let committed = self.store().commit(transaction);
+        committed.expect("it meets no other commit");
         self.all_is_durable();
         let base = Tree::of_image(&self.disk.image());
         let shown = base.clone().without_times();

@@ -1,10 +1,13 @@
 //! The family of workloads: every kind of change that a commit can make, and
 //! the circumstances that matter to crashes.
 
+mod transactions;
+
 use crate::operation::Node::{Device, Directory, Fifo, Symlink};
 use crate::operation::{Node, Operation};
 pub use crate::random::random;
 use crate::workload::{Step, Workload};
+pub use transactions::transactions;
 
 fn file(path: &str, length: u64) -> Operation {
     Operation::File(path.to_owned(), length)

@@ -9,6 +9,7 @@ use atomdir_disk::{Errno, Kind, Name, Owner, Result, Times, Timestamp};
 
 use crate::effect::{Effect, EntryChange, Ordering, Scope, Volatile, What};
 use crate::fault::{AfterFailedSync, Call, Fault};
+use crate::group::Meeting;
 use crate::image::{Body, Image, Inode, Number, ROOT};
 use crate::trace::{Event, Trace};
 
@@ -37,6 +38,7 @@ pub(crate) struct World {
     open: HashMap<Number, u32>,
     pub locks: BTreeMap<Number, u64>,
     pub next_handle: u64,
+    pub meeting: Meeting,
 }
 
 impl World {
@@ -78,6 +80,7 @@ impl World {
             open: HashMap::new(),
             locks: BTreeMap::new(),
             next_handle: 0,
+            meeting: Meeting::default(),
         }
     }
 

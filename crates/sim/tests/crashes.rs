@@ -7,6 +7,8 @@
 
 mod support;
 
+use std::panic;
+
 use atomdir_sim::{
     Expected, Explored, Ordering, Plan, Trace, Workload, explore, explore_kills, workloads,
 };
@@ -65,9 +67,21 @@ fn any_crash_leaves_a_prefix_of_the_commits() {
 }
 
 #[test]
+fn any_crash_around_nested_native_serializable_locked_and_grouped_commits() {
+    let all = workloads::transactions();
+    check_all(&all, explore, &plan(), pick(60_000, 600_000));
+}
+
+#[test]
 fn a_machine_that_dies_after_the_program_leaves_a_prefix() {
     let all = workloads::sequences();
     check_all(&all, explore_kills, &kill_plan(None), pick(15_000, 300_000));
+    let all = workloads::transactions();
+    let fewer = Plan {
+        deeper_one_in: vec![pick(40, 8)],
+        ..kill_plan(None)
+    };
+    check_all(&all, explore_kills, &fewer, pick(15_000, 100_000));
 }
 
 #[test]
@@ -87,4 +101,13 @@ fn a_store_half_made_can_be_made_again() {
         );
         assert!(made.states > 10);
     }
+}
+/// Undisturbed: each run compares every view and the base with a plain disk.
+#[test]
+fn random_commits_come_out_as_on_a_plain_disk() {
+    let seeds: Vec<u64> = seeds(pick(600, 10_000)).collect();
+    in_parallel(&seeds, |seed| {
+        let run = panic::catch_unwind(|| drop(workloads::random(*seed).run(Ordering::Least, None)));
+        assert!(run.is_ok(), "ATOMDIR_SEED={seed}");
+    });
 }

@@ -59,6 +59,7 @@ fn sites_in_source() -> BTreeSet<(String, u32)> {
 fn all_workloads() -> Vec<Workload> {
     let mut all = workloads::kinds();
     all.extend(workloads::sequences());
+    all.extend(workloads::transactions());
     all
 }
 

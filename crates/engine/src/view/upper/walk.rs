@@ -201,12 +201,16 @@ impl<D: Disk> Reading<'_, D> {
     /// What has become of an object of the base, by one of its copy's names.
     /// True if that name is the one by which its contents are staged.
     fn take_changes(&mut self, id: NodeId, item: Item, marks: Marks) -> Result<bool> {
+        if self.new.staged(id)?.is_some() {
+            // Another name of the same copy: to compare it again would lose
+            // what is known of its contents.
+            return Ok(false);
+        }
         let base = self.new.node(id)?.base.clone().ok_or(Errno::STALE)?;
         let has_contents =
             item.stat.kind == Kind::File && !marks.metacopy && !self.is_unwritten(&base, &item)?;
-        let is_first = self.new.staged(id)?.is_none();
         self.compare(id, &item.stat, marks.xattrs)?;
-        if has_contents && is_first {
+        if has_contents {
             let staged = self.stage_in_slot(&item);
             let own = self.new.own_mut(id)?;
             own.attributes.length = item.stat.length;
@@ -218,7 +222,7 @@ impl<D: Disk> Reading<'_, D> {
             self.moves.strip(id, marks.names);
             self.moves.dig(id, base);
         }
-        Ok(has_contents && is_first)
+        Ok(has_contents)
     }
 
     /// The object is to move from the layer to a slot.
