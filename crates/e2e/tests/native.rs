@@ -151,29 +151,14 @@ fn nothing_is_written_to_the_base_by_what_is_left_running() {
     fixture.store.assert_at_rest();
 }
 
-/// Runs `first` in a native view, then `meanwhile`, and then ends the run.
 fn run_and_meanwhile(
     fixture: &Fixture,
     options: &[&str],
     first: &str,
     meanwhile: impl Fn(),
 ) -> Outcome {
-    let (ready, go) = (fixture.scratch.join("ready"), fixture.scratch.join("go"));
-    let script = format!(
-        "{first}; : > {}; while [ ! -e {} ]; do sleep 0.01; done",
-        ready.display(),
-        go.display()
-    );
     let options = [&["--view", "native"], options].concat();
-    std::thread::scope(|scope| {
-        let running = scope.spawn(|| fixture.store.run_with(&options, &script));
-        while !ready.exists() && !running.is_finished() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        meanwhile();
-        fs::write(&go, "").expect("written");
-        running.join().expect("the run did not panic")
-    })
+    fixture.run_and_meanwhile(&options, first, meanwhile)
 }
 
 #[test]
@@ -218,40 +203,6 @@ fn others_see_that_it_runs_and_leave_it_alone() {
     let file = fs::read_to_string(store.path().join("file"));
     assert_eq!(file.expect("read"), "new\n");
     store.assert_at_rest();
-}
-
-#[test]
-fn what_is_read_through_an_overlay_is_known() {
-    if !is_possible("what_is_read_through_an_overlay_is_known") {
-        return;
-    }
-    let reads = [
-        ("contents", "cat file"),
-        ("attributes", "stat file"),
-        ("a listing", "ls dir"),
-        ("a name not found", "test ! -e dir/new"),
-    ];
-    for (what, read) in reads {
-        for (isolation, code) in [("serializable", 75), ("snapshot", 0)] {
-            let fixture = Fixture::new("native-reads", "echo old > file; mkdir dir out");
-            let root = fixture.store.path().to_owned();
-            let first = format!("{read}; echo > out/mine");
-            let options = ["--isolation", isolation];
-            let outcome = run_and_meanwhile(&fixture, &options, &first, || {
-                fs::write(root.join("file"), "longer than before\n").expect("written");
-                fs::write(root.join("dir/new"), "").expect("written");
-            });
-            assert_eq!(outcome.code, code, "{what}, {isolation}: {outcome}");
-        }
-    }
-    let fixture = Fixture::new("native-reads-nothing", "echo old > file; mkdir dir out");
-    let file = fixture.store.path().join("file");
-    let options = ["--isolation", "serializable"];
-    let first = "cat out/none 2> /dev/null || echo > out/mine";
-    let outcome = run_and_meanwhile(&fixture, &options, first, || {
-        fs::write(&file, "longer than before\n").expect("written");
-    });
-    outcome.expect(0);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use atomdir_testing::exit_code::CONFLICT;
-use atomdir_testing::{Fixture, User, shell, tools_present, users_can_mount};
+use atomdir_testing::{Fixture, Outcome, User, full_tier, shell, tools_present, users_can_mount};
 
 const TREE: &str = "echo 1 > x; echo 1 > y; mkdir dir; echo old > dir/file; mkdir out; ln -s x link; \
      ln x linked; head -c 1048576 /dev/zero > pages";
@@ -29,17 +29,32 @@ fn outcome_of(
     isolation: &[&str],
     reader: &str,
     change: impl Fn(&Fixture),
-) -> atomdir_testing::Outcome {
+) -> Outcome {
     let fixture = Fixture::owned_by("serializable", owner, TREE);
     let store = &fixture.store;
     let view = store.begin_with(isolation);
     store.exec(&view, reader).expect(0);
     change(&fixture);
     let outcome = store.commit(&view);
-    if outcome.code == CONFLICT {
+    if outcome.code != 0 {
         store.abort(&view).expect(0);
     }
     store.assert_at_rest();
+    outcome
+}
+
+/// The same of a reader in a native view.
+fn outcome_of_native(
+    owner: Owner,
+    isolation: &[&str],
+    reader: &str,
+    change: impl Fn(&Fixture),
+) -> Outcome {
+    let fixture = Fixture::owned_by("serializable-native", owner, TREE);
+    let options = [&["--view", "native"], isolation].concat();
+    let outcome = fixture.run_and_meanwhile(&options, reader, || change(&fixture));
+    fixture.store.call(["abort", "--all"]).expect(0);
+    fixture.store.assert_at_rest();
     outcome
 }
 
@@ -149,12 +164,17 @@ fn what_was_read_and_changed_conflicts() {
         for (reader, writer, path, what) in CHANGED {
             println!("{reader} | {writer}");
             let change = |fixture: &Fixture| {
-                fixture.store.run(writer).expect(0);
+                let exact = ["--view", "exact"];
+                fixture.store.run_with(&exact, writer).expect(0);
             };
             let line = format!("  {path}: ");
             outcome_of(owner, SERIALIZABLE, reader, change)
                 .expect(CONFLICT)
                 .says(&[&line, what, "commit 1"]);
+            // Of several names it may tell another.
+            outcome_of_native(owner, SERIALIZABLE, reader, change)
+                .expect(CONFLICT)
+                .says(&[what, "commit 1"]);
         }
     });
 }
@@ -167,6 +187,9 @@ fn what_was_read_and_changed_does_not_conflict_under_snapshot() {
             fixture.store.run(writer).expect(0);
         };
         outcome_of(User::root, &[], reader, change).expect(0);
+        if full_tier() {
+            outcome_of_native(User::root, &[], reader, change).expect(0);
+        }
     }
 }
 
@@ -219,6 +242,9 @@ fn what_was_not_read_does_not_conflict() {
             fixture.store.run(writer).expect(0);
         };
         outcome_of(User::root, SERIALIZABLE, reader, change).expect(0);
+        if full_tier() {
+            outcome_of_native(User::root, SERIALIZABLE, reader, change).expect(0);
+        }
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use crate::command::shell;
+use crate::command::{Outcome, shell};
 use crate::scratch::Scratch;
 use crate::store::Store;
 use crate::tree::{CaptureOptions, Tree, capture};
@@ -43,6 +44,34 @@ impl Fixture {
             base,
             scratch,
         }
+    }
+
+    /// Runs `first` in a transaction, then `meanwhile` outside it, and then ends
+    /// the transaction.
+    #[track_caller]
+    pub fn run_and_meanwhile(
+        &self,
+        options: &[&str],
+        first: &str,
+        meanwhile: impl Fn(),
+    ) -> Outcome {
+        let [ready, go] = ["signs/ready", "signs/go"].map(|name| self.scratch.join(name));
+        // A directory that every user can write.
+        shell(self.scratch.path(), "rm -rf signs; mkdir -m 1777 signs");
+        let script = format!(
+            "{first}; : > {}; while [ ! -e {} ]; do sleep 0.01; done",
+            ready.display(),
+            go.display()
+        );
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| self.store.run_with(options, &script));
+            while !ready.exists() && !running.is_finished() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            meanwhile();
+            fs::write(&go, "").expect("written");
+            running.join().expect("the run did not panic")
+        })
     }
 
     /// The base as it is now.

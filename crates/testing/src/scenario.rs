@@ -171,7 +171,7 @@ impl Scenario {
         };
         let kinds = match self.views {
             Some(kinds) => kinds,
-            None if full_tier() && !by_code && !self.ordinary_user => &["exact", "native"],
+            None if full_tier() && !by_code => &["exact", "native"],
             None => &["exact"],
         };
         for kind in kinds {

@@ -4,6 +4,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+const STRANGER: &str = "games";
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     pub name: &'static str,
@@ -26,7 +28,7 @@ impl User {
 
     /// Somebody else.
     pub fn stranger(scratch: &Path) -> Self {
-        Self::new("games", 5, 60, scratch)
+        Self::new(STRANGER, 5, 60, scratch)
     }
 
     fn new(name: &'static str, uid: u32, gid: u32, scratch: &Path) -> Self {
@@ -47,7 +49,8 @@ impl User {
     }
 
     /// Makes the command run as this user with an environment of its own:
-    /// nothing of the developer's settings reaches it but the search path.
+    /// nothing of the developer's settings reaches it but the search path. With
+    /// ATOMDIR_TEST_VIEW in ours, `run` uses that kind of view unless told otherwise.
     pub fn dress(&self, command: &mut Command) {
         std::fs::create_dir_all(self.home.join("run"))
             .and_then(|()| std::os::unix::fs::chown(&self.home, Some(self.uid), Some(self.gid)))
@@ -69,6 +72,11 @@ impl User {
             .env("SHELL", "/bin/sh")
             .env("LC_ALL", "C")
             .env("TZ", "UTC");
+        // A stranger has no native view of what is another's.
+        let view = std::env::var_os("ATOMDIR_TEST_VIEW");
+        if let Some(view) = view.filter(|_| self.name != STRANGER) {
+            command.env("ATOMDIR_VIEW", view);
+        }
         if !self.is_root() {
             // Set by a login; without supplementary groups, as std does when
             // root sets a user without naming any.
