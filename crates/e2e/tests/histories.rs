@@ -8,19 +8,24 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use atomdir::{BeginOptions, CommitError, Connection, Isolation, StartService, TransactionId};
 use atomdir_testing::exit_code::CONFLICT;
 use atomdir_testing::history::{self, History, Key, Level, Operation, Outcome, check};
-use atomdir_testing::{Fixture, Random, Store, binary, pick};
+use atomdir_testing::{Fixture, Random, Store, User, binary, pick, users_can_mount};
+use rustix::process::{DumpableBehavior, Gid, Uid, set_dumpable_behavior};
+use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
 
 const REGISTERS: u32 = 8;
 const LISTS: u32 = 3;
 const SETS: u32 = 3;
 const CLIENTS: usize = 6;
 const PAGE: u64 = 4096;
+
+/// A service that was killed is there again long before.
+const FAILED_BEGINS_MAX: usize = 1_000;
 
 const TREE: &str = "truncate -s 32768 pages; for i in 0 1 2; do : > list$i; mkdir set$i; done; \
      for i in 1 5; do touch -d @0 time$i; done";
@@ -122,6 +127,23 @@ struct Begun {
     view: PathBuf,
 }
 
+/// As the command starts it: in the same runtime directory, so that each service
+/// finds the mount that a killed one has left.
+fn start_service(store: &Store) -> StartService {
+    let runtime = store.user().home().join("run");
+    let program = [binary().display().to_string()];
+    let arguments = ["service", "run", "--detach", "--store"].map(str::to_owned);
+    let all = [format!("XDG_RUNTIME_DIR={}", runtime.display())]
+        .into_iter()
+        .chain(program)
+        .chain(arguments)
+        .chain([store.path().display().to_string()]);
+    StartService::IfNeeded {
+        program: PathBuf::from("/usr/bin/env"),
+        arguments: all.map(Into::into).collect(),
+    }
+}
+
 impl Door<'_> {
     /// `None`: the service was killed.
     fn begin(&mut self, isolation: Isolation) -> Option<Begun> {
@@ -141,9 +163,8 @@ impl Door<'_> {
             }
             Door::Library(store, connection) => {
                 if connection.is_none() {
-                    let store = atomdir::find(store.path()).expect("it is a store");
-                    let start = StartService::with_program(binary(), &store);
-                    *connection = Connection::open(&store, &start).ok();
+                    let found = atomdir::find(store.path()).expect("it is a store");
+                    *connection = Connection::open(&found, &start_service(store)).ok();
                 }
                 let options = BeginOptions {
                     isolation,
@@ -203,6 +224,29 @@ struct Workload<'a> {
     moments: AtomicU64,
     values: AtomicU64,
     done: Mutex<Vec<history::Transaction>>,
+    /// Clients that have not ended, in whatever way.
+    clients: AtomicUsize,
+}
+
+/// One of the clients, until it ends, be it by a panic.
+struct Client<'a>(&'a AtomicUsize);
+
+impl Drop for Client<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Makes the calling thread act as the user, and what it starts.
+fn become_user(user: &User) {
+    if user.is_root() {
+        return;
+    }
+    let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+    set_thread_res_gid(gid, gid, gid).expect("root may");
+    set_thread_res_uid(uid, uid, uid).expect("root may");
+    // It took /proc/self away, which the library needs.
+    set_dumpable_behavior(DumpableBehavior::Dumpable).expect("it may be set");
 }
 
 impl Workload<'_> {
@@ -211,6 +255,9 @@ impl Workload<'_> {
     }
 
     fn client(&self, number: usize, mut random: Random, transactions: usize) {
+        let _client = Client(&self.clients);
+        become_user(self.store.user());
+        let mut failed_begins = 0;
         let mut door = match number % 2 {
             0 => Door::Command(self.store),
             _ => Door::Library(self.store, None),
@@ -219,8 +266,11 @@ impl Workload<'_> {
         while done < transactions {
             let began = self.moment();
             let Some(begun) = door.begin(self.isolation) else {
+                failed_begins += 1;
+                assert!(failed_begins < FAILED_BEGINS_MAX, "no begin succeeds");
                 continue;
             };
+            failed_begins = 0;
             let mut operations = Vec::new();
             let outcome = match self.operate(&begun.view, &mut random, &mut operations) {
                 Ok(()) => door.commit(&begun),
@@ -270,7 +320,8 @@ impl Workload<'_> {
     /// Kills the service each time that so many transactions more have ended.
     fn kill_every(&self, interval: usize, transactions: usize) {
         let mut next = interval;
-        while next + interval < transactions {
+        let is_over = || self.clients.load(Ordering::SeqCst) == 0;
+        while next + interval < transactions && !is_over() {
             if self.done.lock().expect("no client panicked").len() >= next {
                 self.store.kill_service();
                 next += interval;
@@ -282,8 +333,14 @@ impl Workload<'_> {
 
 /// The history of so many transactions by each client, and the base's state
 /// after it.
-fn run(test: &str, isolation: Isolation, each: usize, kill_interval: Option<usize>) -> History {
-    let fixture = Fixture::new("histories", TREE);
+fn run(
+    test: &str,
+    owner: fn(&Path) -> User,
+    isolation: Isolation,
+    each: usize,
+    kill_interval: Option<usize>,
+) -> History {
+    let fixture = Fixture::owned_by("histories", owner, TREE);
     let mut random = Random::for_test(test);
     let workload = Workload {
         store: &fixture.store,
@@ -291,6 +348,7 @@ fn run(test: &str, isolation: Isolation, each: usize, kill_interval: Option<usiz
         moments: AtomicU64::new(1),
         values: AtomicU64::new(1),
         done: Mutex::new(Vec::new()),
+        clients: AtomicUsize::new(CLIENTS),
     };
     std::thread::scope(|scope| {
         for number in 0..CLIENTS {
@@ -341,8 +399,10 @@ fn explain(history: &History, level: Level) {
 
 #[test]
 fn serializable_clients_have_a_serial_order() {
+    let test = "serializable_clients_have_a_serial_order";
     let history = run(
-        "serializable_clients_have_a_serial_order",
+        test,
+        User::root,
         Isolation::Serializable,
         pick(50, 300),
         None,
@@ -352,34 +412,43 @@ fn serializable_clients_have_a_serial_order() {
 
 #[test]
 fn snapshot_clients_see_snapshots() {
-    let history = run(
-        "snapshot_clients_see_snapshots",
-        Isolation::Snapshot,
-        pick(50, 300),
-        None,
-    );
+    let test = "snapshot_clients_see_snapshots";
+    let history = run(test, User::root, Isolation::Snapshot, pick(50, 300), None);
     explain(&history, Level::Snapshot);
+}
+
+fn run_with_kills(test: &str, owner: fn(&Path) -> User, isolation: Isolation) -> History {
+    run(test, owner, isolation, pick(40, 250), Some(pick(40, 30)))
 }
 
 #[test]
 fn serializable_clients_of_a_service_that_is_killed() {
-    let isolation = Isolation::Serializable;
-    let history = run(
-        "serializable_clients_of_a_service_that_is_killed",
-        isolation,
-        pick(40, 250),
-        Some(pick(40, 30)),
-    );
+    let test = "serializable_clients_of_a_service_that_is_killed";
+    let history = run_with_kills(test, User::root, Isolation::Serializable);
     explain(&history, Level::Serializable);
 }
 
 #[test]
 fn snapshot_clients_of_a_service_that_is_killed() {
-    let history = run(
-        "snapshot_clients_of_a_service_that_is_killed",
-        Isolation::Snapshot,
-        pick(40, 250),
-        Some(pick(40, 30)),
-    );
+    let test = "snapshot_clients_of_a_service_that_is_killed";
+    let history = run_with_kills(test, User::root, Isolation::Snapshot);
     explain(&history, Level::Snapshot);
+}
+
+#[test]
+fn serializable_clients_of_an_ordinary_user() {
+    let test = "serializable_clients_of_an_ordinary_user";
+    if users_can_mount(test) {
+        let history = run_with_kills(test, User::ordinary, Isolation::Serializable);
+        explain(&history, Level::Serializable);
+    }
+}
+
+#[test]
+fn snapshot_clients_of_an_ordinary_user() {
+    let test = "snapshot_clients_of_an_ordinary_user";
+    if users_can_mount(test) {
+        let history = run_with_kills(test, User::ordinary, Isolation::Snapshot);
+        explain(&history, Level::Snapshot);
+    }
 }

@@ -1,5 +1,7 @@
 //! How far the base has come, for a recovery that follows on the death of the
-//! process alone: what outside writers have changed since then must stay.
+//! process alone: what outside writers have changed since then must stay. And a
+//! witness: a record that it names, or an older one, was durable, so that a log
+//! that ends before it is damaged and not torn.
 //!
 //! Invariants
 //! 1. The mark names a commit only once that is in the base as a whole.
@@ -33,13 +35,23 @@ impl<D: Disk> AppliedFile<D> {
 
     /// The newest commit that is known to be in the base.
     pub fn read(&self, disk: &D) -> Result<Option<Sequence>, Errno> {
+        let mark = self.mark(disk)?;
+        let mark = mark.filter(|mark| Some(mark.mounting) == self.mounting);
+        Ok(mark.map(|mark| Sequence(mark.sequence)))
+    }
+
+    /// A commit whose record is known to have been durable: only then is it
+    /// applied. That stays true whatever became of the base.
+    pub fn durable(&self, disk: &D) -> Result<Option<Sequence>, Errno> {
+        Ok(self.mark(disk)?.map(|mark| Sequence(mark.sequence)))
+    }
+
+    fn mark(&self, disk: &D) -> Result<Option<AppliedMark>, Errno> {
         let mut bytes = [0; applied::LENGTH];
         if disk.read_at(&self.file, &mut bytes, 0)? < bytes.len() {
             return Ok(None);
         }
-        let mark = AppliedMark::decode(self.store, &bytes);
-        let mark = mark.filter(|mark| Some(mark.mounting) == self.mounting);
-        Ok(mark.map(|mark| Sequence(mark.sequence)))
+        Ok(AppliedMark::decode(self.store, &bytes))
     }
 
     /// A mark that cannot be written only makes recovery do more.

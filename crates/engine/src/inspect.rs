@@ -74,7 +74,7 @@ impl Inspection {
 
     fn look<D: Disk>(&mut self, disk: &D, control: &Control<D>) -> Result<(), StoreError> {
         let (handles, header) = (&control.handles, &control.header);
-        let log = self.heed(read_log(disk, &control.log, header))?;
+        let log = self.heed(read_log(disk, &control.log, &handles.applied, header))?;
         let history = self.heed(read_history(disk, &control.history, header.store_id))?;
         let summaries = history.map_or_else(Vec::new, |history| history.records);
         let mut tail = Vec::new();

@@ -10,6 +10,7 @@ use atomdir_format::header::{StoreHeader, StoreId};
 use atomdir_format::record::CommitRecord;
 use atomdir_format::summary::SummaryRecord;
 
+use crate::applied_mark::AppliedFile;
 use crate::apply::{Apply, ApplyError, Desired};
 use crate::commit::CommitState;
 use crate::control::{self, Control};
@@ -50,7 +51,7 @@ pub(crate) fn recover<D: Disk>(
         mut header,
     } = control;
     let id = header.store_id;
-    let read = read_log(&disk, &log, &header)?;
+    let read = read_log(&disk, &log, &handles.applied, &header)?;
     let tail = read.records;
     let stat = disk.stat(&handles.directory).map_err(failed("examine"))?;
     if stat.identity != header.control_identity {
@@ -101,17 +102,32 @@ pub(crate) fn recover<D: Disk>(
     Ok((core, state, report))
 }
 
-/// The log, without the commits at its start that are known to be in the base.
+/// The log, without the commits at its start that are durably in the base.
 pub(crate) fn read_log<D: Disk>(
     disk: &D,
     log: &D::Handle,
+    applied: &AppliedFile<D>,
     header: &StoreHeader,
 ) -> Result<ReadRecords<CommitRecord>, StoreError> {
     let newest = header.last_sequence;
     let mut read = read_records(disk, log, header.store_id, newest + 1, |_| {})?;
     read.records
         .retain(|record: &CommitRecord| record.sequence > newest);
-    Ok(read)
+    let found = read.records.last().map_or(newest, |last| last.sequence);
+    let durable = applied
+        .durable(disk)
+        .map_err(failed("read the applied mark"))?;
+    match durable {
+        Some(durable) if durable.0 > found => Err(StoreError::Damaged {
+            file: names::LOG,
+            offset: read.tail,
+            reason: format!(
+                "record {} is missing, and all up to record {durable} were there",
+                found + 1
+            ),
+        }),
+        _ => Ok(read),
+    }
 }
 
 pub(crate) fn read_history<D: Disk>(

@@ -2,91 +2,146 @@
 //! none after it that proves that it was durable: damaged, it looks torn.
 
 use atomdir_disk::{Access, Disk, Errno, Name};
-use atomdir_engine::{Inspection, Store, StoreError};
+use atomdir_engine::{Inspection, RecoveryReport, Store, StoreError};
 
-use crate::disk::SimDisk;
+use crate::disk::{Handle, SimDisk};
 use crate::effect::Ordering;
-use crate::workload::{Workload, open};
+use crate::image::Image;
+use crate::workload::{SimStore, Workload, open};
+
+/// A store as a workload leaves it when the machine dies.
+pub struct AtRest {
+    image: Image,
+    newest: u64,
+}
+
+impl AtRest {
+    /// With or without what was not flushed.
+    pub fn after(workload: &Workload, keeps_all: bool) -> AtRest {
+        let mut driver = workload.driver(Ordering::Least, None);
+        driver.open();
+        for (number, step) in workload.steps.iter().enumerate() {
+            driver.step(step, 1 + number as u64);
+        }
+        AtRest {
+            image: driver.disk.crash(keeps_all),
+            newest: driver.expected.last().map_or(0, |last| last.sequence),
+        }
+    }
+
+    /// The bytes of a file of the control directory.
+    pub fn file(&self, name: &str) -> Vec<u8> {
+        let disk = SimDisk::boot(self.image.clone(), Ordering::Least);
+        let read = || -> Result<Vec<u8>, Errno> {
+            let file = control_file(&disk, name)?;
+            let mut bytes = vec![0; disk.stat(&file)?.length as usize];
+            disk.read_at(&file, &mut bytes, 0)?;
+            Ok(bytes)
+        };
+        read().unwrap_or_default()
+    }
+
+    /// Looks at the store and opens it after a file of the control directory has
+    /// been given other bytes. What is told must fit what happens.
+    pub fn open_with(&self, name: &str, bytes: &[u8]) -> Result<(), String> {
+        self.look_and_open(name, bytes).map(drop)
+    }
+
+    fn look_and_open(&self, name: &str, bytes: &[u8]) -> Result<Opened, String> {
+        let disk = SimDisk::boot(self.image.clone(), Ordering::Least);
+        let file = control_file(&disk, name);
+        let write = file.and_then(|file| {
+            disk.set_length(&file, 0)?;
+            disk.write_at(&file, bytes, 0)
+        });
+        write.map_err(|errno| errno.to_string())?;
+        look_and_open(&disk)
+    }
+}
+
+type Opened = Result<(SimStore, RecoveryReport), StoreError>;
+
+/// What a look tells is what opening then meets, and looking changes nothing.
+fn look_and_open(disk: &SimDisk) -> Result<Opened, String> {
+    let untouched = disk.image().hash();
+    let inspected = inspect(disk).map_err(|error| error.to_string())?;
+    if disk.image().hash() != untouched {
+        return Err("looking has changed something".to_owned());
+    }
+    let told = inspected.damage.first().map(|damage| &damage.message);
+    let opened = open(disk);
+    match &opened {
+        Err(StoreError::Apply { .. } | StoreError::Control { .. }) if told.is_none() => {}
+        Err(error) if told != Some(&error.to_string()) => {
+            return Err(format!("a look tells {told:?}, recovery {error}"));
+        }
+        Err(_) if disk.image().hash() != untouched => {
+            return Err("what is damaged was changed".to_owned());
+        }
+        Err(_) => {}
+        Ok((_, report)) => {
+            let torn = inspected.torn_tail.map_or(0, |tail| tail.bytes);
+            if told.is_some()
+                || torn != report.torn_tail_bytes
+                || inspected.commits.len() as u64 != report.commits_replayed
+            {
+                return Err(format!("a look tells {inspected:?}, recovery {report:?}"));
+            }
+        }
+    }
+    Ok(opened)
+}
 
 /// Flips one bit of each byte of the header and of the log that the workload
-/// leaves, in turn. Answers how many bytes there were, or what went wrong.
-pub fn damage_each_byte(workload: &Workload) -> Result<u64, String> {
-    let mut driver = workload.driver(Ordering::Least, None);
-    driver.open();
-    for (number, step) in workload.steps.iter().enumerate() {
-        driver.step(step, 1 + number as u64);
-    }
-    let expected = &driver.expected;
-    let [.., before, _] = expected.as_slice() else {
-        return Err("there are no two commits".to_owned());
-    };
-    let image = driver.disk.crash(false);
+/// leaves when the machine dies, in turn. Answers how many bytes there were, or
+/// what went wrong. Nothing but the applied mark, which is not flushed, tells of
+/// the newest record that it was durable: without it, damage to that looks like
+/// a torn end.
+pub fn damage_each_byte(workload: &Workload, keeps_mark: bool) -> Result<u64, String> {
+    let store = AtRest::after(workload, keeps_mark);
+    let before = (store.newest - 1, store.newest);
     let mut bytes = 0;
     for file in ["header", "log"] {
-        for at in 0.. {
-            let disk = SimDisk::boot(image.clone(), Ordering::Least);
-            let flipped = flip(&disk, file, at).map_err(|errno| errno.to_string())?;
-            if !flipped {
-                break;
-            }
+        let whole = store.file(file);
+        for at in 0..whole.len() {
             bytes += 1;
-            let untouched = disk.image().hash();
-            let inspected = inspect(&disk).map_err(|error| error.to_string())?;
-            if disk.image().hash() != untouched {
-                return Err(format!(
-                    "byte {at} of {file}: looking has changed something"
-                ));
-            }
-            let wrong = |what: &str| Err(format!("byte {at} of {file}: {what}"));
-            let told = inspected
-                .damage
-                .first()
-                .map(|damage| damage.message.clone());
-            let opened = open(&disk);
-            if told != opened.as_ref().err().map(StoreError::to_string) {
-                return wrong(&format!("a look tells {told:?}, recovery something else"));
-            }
-            match opened {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1 << (at % 8);
+            let wrong = |what: &str| format!("byte {at} of {file}: {what}");
+            let opened = store.look_and_open(file, &damaged);
+            match opened.map_err(|reason| wrong(&reason))? {
                 Err(StoreError::Header { .. }) if file == "header" => {}
                 Err(StoreError::Damaged {
                     file: "log",
                     offset,
                     ..
-                }) if file == "log" && offset <= at => {}
+                }) if file == "log" && offset <= at as u64 => {}
                 Ok((store, report)) if file == "log" && report.torn_tail_bytes > 0 => {
-                    let torn = inspected.torn_tail.map(|tail| tail.bytes);
-                    if torn != Some(report.torn_tail_bytes)
-                        || inspected.commits.len() as u64 != report.commits_replayed
-                    {
-                        return wrong("a look tells of another torn tail than recovery");
+                    if keeps_mark || store.status().sequence.0 != before.0 {
+                        return Err(wrong("a durable commit is gone, and nobody told"));
                     }
-                    if store.status().sequence.0 != before.sequence {
-                        return wrong("more than the newest commit is gone");
-                    }
-                    continue;
                 }
-                Err(error) => return wrong(&error.to_string()),
-                Ok(_) => return wrong("it was not found"),
+                Err(error) => return Err(wrong(&error.to_string())),
+                Ok(_) => return Err(wrong("it was not found")),
             }
-            if disk.image().hash() != untouched {
-                return wrong("what is damaged was changed");
-            }
+        }
+    }
+    // Without the mark more is done, and nothing else.
+    for at in 0..store.file("applied").len() {
+        let mut damaged = store.file("applied");
+        damaged[at] ^= 1 << (at % 8);
+        match store.look_and_open("applied", &damaged)? {
+            Ok((store, _)) if store.status().sequence.0 == before.1 => {}
+            _ => return Err(format!("byte {at} of the applied mark matters")),
         }
     }
     Ok(bytes)
 }
 
-/// False beyond the end of the file.
-fn flip(disk: &SimDisk, file: &str, at: u64) -> Result<bool, Errno> {
+fn control_file(disk: &SimDisk, name: &str) -> Result<Handle, Errno> {
     let control = disk.directory_at(".atomdir")?;
-    let name = Name::new(file.as_bytes()).map_err(|_| Errno::INVAL)?;
-    let file = disk.open(&control, &name, Access::ReadWrite)?;
-    let mut byte = [0];
-    if disk.read_at(&file, &mut byte, at)? == 0 {
-        return Ok(false);
-    }
-    disk.write_at(&file, &[byte[0] ^ 1 << (at % 8)], at)?;
-    Ok(true)
+    let name = Name::new(name.as_bytes()).map_err(|_| Errno::INVAL)?;
+    disk.open(&control, &name, Access::ReadWrite)
 }
 
 fn inspect(disk: &SimDisk) -> Result<Inspection, StoreError> {

@@ -60,6 +60,9 @@ pub fn disturb_commit(
     let struck = disk.has_struck();
     disk.set_faults(Vec::new(), after_failed_sync);
     let sides = sides?;
+    if let Err(error) = &committed {
+        check_message(&error.to_string(), fault(0))?;
+    }
     match committed {
         Ok(_) => {
             expect(&disk, &[&sides.after], "after the commit")?;
@@ -185,6 +188,21 @@ fn restart_and_expect(disk: &SimDisk, allowed: &[&Expected]) -> Outcome<()> {
         only: None,
     };
     restart(disk, &expected, &plan).map_err(|reason| format!("started again: {reason}"))
+}
+
+/// Who reads it learns what could not be done, to what, and why.
+fn check_message(message: &str, fault: Fault) -> Outcome<()> {
+    let cause = match fault {
+        Fault::Fails { errno, .. } => errno.to_string(),
+        Fault::Full { .. } => "no space left".to_owned(),
+        Fault::Clock { .. } => return Ok(()),
+    };
+    eprintln!("MSG {message}");
+    if message.contains(&cause) {
+        Ok(())
+    } else {
+        Err(format!("the message does not say '{cause}': {message}"))
+    }
 }
 
 fn check_poisoned(store: &SimStore, error: &StoreError) -> Outcome<()> {

@@ -28,7 +28,7 @@ pub mod workloads;
 mod world;
 
 pub use choice::Bounds;
-pub use damage::damage_each_byte;
+pub use damage::{AtRest, damage_each_byte};
 pub use disk::{Handle, SimDisk};
 pub use disturb::{Death, disturb_commit, disturb_recovery};
 pub use effect::Ordering;

@@ -126,8 +126,11 @@ fn the_clock_is_set_at_any_call_of_a_commit() {
 fn damage_to_any_byte_of_the_header_and_the_log_is_found() {
     let all = workloads::sequences();
     let three = all.iter().find(|workload| workload.name == "three commits");
-    let bytes = damage_each_byte(three.expect("the workload is there"));
-    let bytes = bytes.unwrap_or_else(|reason| panic!("{reason}"));
-    println!("{bytes} bytes damaged in turn");
-    assert!(bytes > 500);
+    let three = three.expect("the workload is there");
+    for keeps_mark in [false, true] {
+        let bytes = damage_each_byte(three, keeps_mark);
+        let bytes = bytes.unwrap_or_else(|reason| panic!("{reason} (mark: {keeps_mark})"));
+        println!("{bytes} bytes damaged in turn");
+        assert!(bytes > 500);
+    }
 }

@@ -30,6 +30,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("atomdir-cli", &["atomdir", "atomdir-service"]),
     ("atomdir-bench", &["atomdir"]),
     (
+        "atomdir-fuzzing",
+        &[
+            "atomdir-disk",
+            "atomdir-format",
+            "atomdir-protocol",
+            "atomdir-sim",
+        ],
+    ),
+    (
         "atomdir-crash",
         &["atomdir-disk", "atomdir-fuse", "atomdir-testing"],
     ),

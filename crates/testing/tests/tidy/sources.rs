@@ -24,6 +24,8 @@ impl Source {
             "crates/e2e/",
             "crates/bench/",
             "crates/crash/",
+            "crates/fuzzing/",
+            "fuzz/",
         ]
         .iter()
         .any(|tool| self.path.starts_with(tool));

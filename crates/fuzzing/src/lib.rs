@@ -1,0 +1,27 @@
+//! What is fuzzed: functions of any bytes that panic if a promise is broken.
+//!
+//! `fuzz/` at the workspace's root drives them with libFuzzer; the tests of this
+//! crate drive the same functions with mutations of real logs and messages, by
+//! a seed, on any compiler.
+
+mod corpus;
+mod format;
+mod protocol;
+mod recovery;
+
+pub use corpus::{Corpus, corpus};
+pub use format::{header, log, record};
+pub use protocol::message;
+pub use recovery::recovery;
+
+/// Bytes of any kind; it must return.
+pub type Target = fn(&[u8]);
+
+/// Each target by its name in `fuzz/fuzz_targets`.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("header", header),
+    ("log", log),
+    ("record", record),
+    ("message", message),
+    ("recovery", recovery),
+];

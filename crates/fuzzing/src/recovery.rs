@@ -1,0 +1,19 @@
+//! Recovery of a store whose log holds anything.
+
+use std::sync::OnceLock;
+
+use atomdir_sim::{AtRest, workloads};
+
+use crate::format::fit_checksums;
+
+/// The log's checksums fit, so that what it says is believed. Whatever that is,
+/// looking and recovering come to an end, and a look tells of the damage that
+/// recovery meets.
+pub fn recovery(bytes: &[u8]) {
+    static STORE: OnceLock<AtRest> = OnceLock::new();
+    let store = STORE.get_or_init(|| AtRest::after(&workloads::kinds()[0], false));
+    let log = fit_checksums(bytes);
+    if let Err(reason) = store.open_with("log", &log) {
+        panic!("{reason}");
+    }
+}
