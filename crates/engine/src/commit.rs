@@ -200,7 +200,7 @@ impl<D: Disk> Store<D> {
             Validation::new(core, transaction.at, began, transaction.owner(), &describe);
         validation
             .run(set)
-            .map_err(|errno| CommitError::io("validate", b"the write set", errno))?;
+            .map_err(|(path, errno)| CommitError::io("look at", &path, errno))?;
         if let Some(reads) = &view.reads {
             validation
                 .run_reads(reads, set.is_empty(), &|base| view.path_of_base(base))
@@ -282,7 +282,11 @@ impl<D: Disk> CommitState<D> {
         let needed = RESERVE_MIN + pages * crate::snapshot::PAGE;
         match core.disk.allocate(&self.reserve, 0, needed) {
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
-            Err(errno) => Err(CommitError::io("reserve space for", b"the commit", errno)),
+            Err(errno) => Err(CommitError::io(
+                "reserve space in",
+                b".atomdir/reserve",
+                errno,
+            )),
         }
     }
 

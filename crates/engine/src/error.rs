@@ -104,6 +104,8 @@ pub enum CommitError {
 
 impl CommitError {
     pub(crate) fn io(step: &'static str, path: &[u8], errno: Errno) -> CommitError {
+        // The root's own path is empty.
+        let path = if path.is_empty() { b"." } else { path };
         let path = String::from_utf8_lossy(path).into_owned();
         match errno {
             Errno::NOSPC | Errno::DQUOT => CommitError::NoSpace { step, path },

@@ -54,9 +54,11 @@ impl<'a, D: Disk> Validation<'a, D> {
         }
     }
 
-    pub fn run(&mut self, set: &WriteSet) -> Result<()> {
+    /// An error comes with the path that could not be looked at.
+    pub fn run(&mut self, set: &WriteSet) -> std::result::Result<(), (Vec<u8>, Errno)> {
         for entry in &set.entries {
-            self.check_entry(entry)?;
+            let checked = self.check_entry(entry);
+            checked.map_err(|errno| (entry.path.clone(), errno))?;
         }
         if self.checks_rights {
             set.objects
@@ -64,13 +66,16 @@ impl<'a, D: Disk> Validation<'a, D> {
                 .for_each(|object| self.check_rights(object));
         }
         for directory in &set.removed_directories {
-            self.check_removed_directory(directory)?;
+            let checked = self.check_removed_directory(directory);
+            checked.map_err(|errno| (directory.path.clone(), errno))?;
         }
         for object in set.objects.iter().filter(|object| !object.is_implied) {
-            self.check_object(object)?;
+            let checked = self.check_object(object);
+            checked.map_err(|errno| (object.path.clone(), errno))?;
         }
         for base in set.dying.values() {
-            self.check_dying(base)?;
+            let checked = self.check_dying(base);
+            checked.map_err(|errno| (base.path().unwrap_or_default(), errno))?;
         }
         self.check_loops(set);
         self.conflicts.sort_by(|a, b| a.path.cmp(&b.path));

@@ -61,7 +61,7 @@ pub fn disturb_commit(
     disk.set_faults(Vec::new(), after_failed_sync);
     let sides = sides?;
     if let Err(error) = &committed {
-        check_message(&error.to_string(), fault(0))?;
+        check_message(&error.to_string(), fault(0), &sides)?;
     }
     match committed {
         Ok(_) => {
@@ -191,26 +191,44 @@ fn restart_and_expect(disk: &SimDisk, allowed: &[&Expected]) -> Outcome<()> {
 }
 
 /// Who reads it learns what could not be done, to what, and why.
-fn check_message(message: &str, fault: Fault) -> Outcome<()> {
+fn check_message(message: &str, fault: Fault, sides: &Sides) -> Outcome<()> {
     let cause = match fault {
         Fault::Fails { errno, .. } => errno.to_string(),
         Fault::Full { .. } => "no space left".to_owned(),
         Fault::Clock { .. } => return Ok(()),
     };
-    eprintln!("MSG {message}");
-    if message.contains(&cause) {
-        Ok(())
-    } else {
-        Err(format!("the message does not say '{cause}': {message}"))
+    if !message.contains(&cause) {
+        return Err(format!("it is not said that '{cause}': {message}"));
     }
+    let flushes = ["the log", "the base", "the staged files"];
+    let names_flush = |what| message.contains(&format!("flushing {what} failed"));
+    let is_quoted = |name: &str| {
+        ['\'', '/']
+            .iter()
+            .any(|before| message.contains(&format!("{before}{name}'")))
+    };
+    let names = |tree: &Tree| tree.names().any(|name| is_quoted(&name));
+    let in_control = message.contains("'.atomdir/");
+    if flushes.into_iter().any(names_flush)
+        || in_control
+        || names(&sides.before.tree)
+        || names(&sides.after.tree)
+    {
+        return Ok(());
+    }
+    Err(format!("it is not said what failed: {message}"))
 }
 
 fn check_poisoned(store: &SimStore, error: &StoreError) -> Outcome<()> {
     let Some(reason) = store.status().poisoned else {
         return Err(format!("the store goes on after: {error}"));
     };
-    if reason.is_empty() || begin(store, Durability::Durable).is_ok() {
-        return Err(format!("a poisoned store lets begin: {reason}"));
+    match begin(store, Durability::Durable) {
+        Ok(_) => return Err(format!("a poisoned store lets begin: {reason}")),
+        Err(told) if !told.contains(&reason) || !told.contains("atomdir recover") => {
+            return Err(format!("what to do about '{reason}' is not said: {told}"));
+        }
+        Err(_) => {}
     }
     Ok(())
 }

@@ -57,6 +57,17 @@ impl fmt::Debug for Object {
 }
 
 impl Tree {
+    /// The root's, every path and every last part of one.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        let paths = self.0.keys().map(move |path| text(path));
+        let names = paths.flat_map(move |path| [last(&path), path]);
+        names
+            .chain([".".to_owned()])
+            .filter(|name| !name.is_empty())
+    }
+
     /// What programs find on the disk, the control directory left out.
     pub(crate) fn of_image(image: &Image) -> Tree {
         let mut tree = Tree::default();

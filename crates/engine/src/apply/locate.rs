@@ -115,13 +115,7 @@ impl<D: Disk> Apply<'_, D> {
             .core
             .disk
             .list(&self.core.control.limbo)
-            .map_err(|errno| {
-                self.failure(
-                    &names::fixed(names::LIMBO),
-                    "it cannot be listed",
-                    Some(errno),
-                )
-            })?;
+            .map_err(|errno| self.failure(b".atomdir/limbo", "it cannot be listed", Some(errno)))?;
         let limbo = limbo.into_iter().map(|entry| Place {
             parent: Parent::Limbo,
             name: entry.name,
@@ -158,7 +152,7 @@ impl<D: Disk> Apply<'_, D> {
     pub(super) fn is_at(&mut self, object: Identity, place: &Place) -> Outcome<bool> {
         let parent = self.parent(place.parent).map_err(|errno| {
             self.failure(
-                &place.name,
+                &place.told(),
                 "the directory above it cannot be opened",
                 Some(errno),
             )
@@ -166,7 +160,11 @@ impl<D: Disk> Apply<'_, D> {
         let Some(parent) = parent else {
             return Ok(false);
         };
-        let occupant = self.occupant(&parent, &place.name)?;
+        let occupant = self.occupant(&parent, &place.name);
+        let occupant = occupant.map_err(|error| ApplyError {
+            path: String::from_utf8_lossy(&place.told()).into_owned(),
+            ..error
+        })?;
         Ok(occupant.is_some_and(|(identity, _)| identity == object))
     }
 
@@ -240,7 +238,7 @@ impl<D: Disk> Apply<'_, D> {
             None => Ok(None),
         });
         opened.map_err(|errno| -> ApplyError {
-            self.failure(&place.name, "it cannot be opened", Some(errno))
+            self.failure(&place.told(), "it cannot be opened", Some(errno))
         })
     }
 }

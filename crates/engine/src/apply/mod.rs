@@ -43,7 +43,7 @@ pub(crate) struct ApplyError {
 
 type Outcome<T> = Result<T, ApplyError>;
 
-const CANNOT_BE_SET: &str = "they cannot be set";
+const CANNOT_BE_SET: &str = "its attributes cannot be set";
 
 pub(crate) struct Apply<'a, D: Disk> {
     core: &'a Core<D>,
@@ -76,6 +76,18 @@ pub(crate) struct Apply<'a, D: Disk> {
 struct Place {
     parent: Parent,
     name: Name,
+}
+
+impl Place {
+    /// For people: of an object in the base only its name.
+    fn told(&self) -> Vec<u8> {
+        let parent = match self.parent {
+            Parent::Directory(_) => return self.name.as_bytes().to_vec(),
+            Parent::Stage(transaction) => format!(".atomdir/stage/{transaction}/"),
+            Parent::Limbo => ".atomdir/limbo/".to_owned(),
+        };
+        [parent.as_bytes(), self.name.as_bytes()].concat()
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,7 +161,9 @@ impl<'a, D: Disk> Apply<'a, D> {
         }
         self.update_staying()?;
         let closed = self.close_up();
-        closed.map_err(|errno| self.failure(&names::fixed("modes"), CANNOT_BE_SET, Some(errno)))
+        closed.map_err(|errno| {
+            self.failure(b"a directory that was moved", CANNOT_BE_SET, Some(errno))
+        })
     }
 
     /// Makes `name` in the directory name the object.
@@ -177,7 +191,9 @@ impl<'a, D: Disk> Apply<'a, D> {
         match result {
             Ok(()) => Ok(Step::Done),
             Err(Errno::INVAL) => Ok(Step::Blocked),
-            Err(errno) => Err(self.failure(name, "it cannot be put in place", Some(errno))),
+            Err(errno) => {
+                Err(self.failure(name.as_bytes(), "it cannot be put in place", Some(errno)))
+            }
         }
     }
 
@@ -230,7 +246,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             if self.is_at(file, &place)? {
                 let dropped = self.bury(file, Kind::File, &place);
                 dropped.map_err(|errno| {
-                    self.failure(&place.name, "it cannot be removed", Some(errno))
+                    self.failure(&place.told(), "it cannot be removed", Some(errno))
                 })?;
             }
         }
@@ -275,7 +291,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             name: name.clone(),
         };
         let buried = self.bury(old, kind, &here);
-        buried.map_err(|errno| self.failure(name, "it cannot be removed", Some(errno)))
+        buried.map_err(|errno| self.failure(name.as_bytes(), "it cannot be removed", Some(errno)))
     }
 
     /// Takes a name away from an object that needs it no more.
@@ -347,12 +363,12 @@ impl<'a, D: Disk> Apply<'a, D> {
         };
         let source = self.source(object)?.map(|(source, _)| source);
         let stuck =
-            |this: &Self| this.failure(&limbo.name, "directories cannot be untangled", None);
+            |this: &Self| this.failure(&limbo.told(), "directories cannot be untangled", None);
         let source = source
             .filter(|source| *source != limbo)
             .ok_or_else(|| stuck(self))?;
         let moved = self.rename(&source, &limbo, RenameMode::NoReplace);
-        moved.map_err(|errno| self.failure(&source.name, "it cannot be set aside", Some(errno)))
+        moved.map_err(|errno| self.failure(&source.told(), "it cannot be set aside", Some(errno)))
     }
 
     fn rename(&mut self, from: &Place, to: &Place, mode: RenameMode) -> Result<(), Errno> {
@@ -385,7 +401,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         match stat {
             Ok(stat) => Ok(Some((stat.identity, stat.kind))),
             Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(self.failure(name, "it cannot be read", Some(errno))),
+            Err(errno) => Err(self.failure(name.as_bytes(), "it cannot be read", Some(errno))),
         }
     }
 
@@ -398,11 +414,11 @@ impl<'a, D: Disk> Apply<'a, D> {
             self.objects_missing += 1;
             return Ok(());
         }
-        Err(self.failure(name, &format!("{what} is not to be found"), None))
+        Err(self.failure(name.as_bytes(), &format!("{what} is not to be found"), None))
     }
 
-    fn failure(&self, name: &Name, reason: &str, errno: Option<Errno>) -> ApplyError {
-        let path = String::from_utf8_lossy(name.as_bytes()).into_owned();
+    fn failure(&self, name: &[u8], reason: &str, errno: Option<Errno>) -> ApplyError {
+        let path = String::from_utf8_lossy(name).into_owned();
         let reason = match errno {
             Some(errno) => format!("{reason}: {errno}"),
             None => reason.to_owned(),

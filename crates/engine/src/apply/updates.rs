@@ -37,7 +37,7 @@ impl<D: Disk> Apply<'_, D> {
     ) -> Outcome<()> {
         if identity == self.core.root_base.identity() {
             let root = self.core.root.clone();
-            return self.set(&root, Kind::Directory, update);
+            return self.set(&root, b".", Kind::Directory, update);
         }
         let Some(place) = self.find(identity)? else {
             let name = names::limbo(identity);
@@ -58,14 +58,12 @@ impl<D: Disk> Apply<'_, D> {
             self.note_mode(identity, mode);
         }
         let kind = self.desired.kind(identity).unwrap_or(Kind::File);
-        self.set(&handle, kind, update)
+        self.set(&handle, place.name.as_bytes(), kind, update)
     }
 
-    fn set(&self, handle: &D::Handle, kind: Kind, update: &Update) -> Outcome<()> {
-        self.try_set(handle, kind, update).map_err(|errno| {
-            let name = names::fixed("attributes");
-            self.failure(&name, CANNOT_BE_SET, Some(errno))
-        })
+    fn set(&self, handle: &D::Handle, name: &[u8], kind: Kind, update: &Update) -> Outcome<()> {
+        self.try_set(handle, kind, update)
+            .map_err(|errno| self.failure(name, CANNOT_BE_SET, Some(errno)))
     }
 
     fn try_set(&self, handle: &D::Handle, kind: Kind, update: &Update) -> Result<(), Errno> {
@@ -123,10 +121,10 @@ impl<D: Disk> Apply<'_, D> {
             name: slot,
         };
         let Some(source) = self.open(&staged, Access::Read)? else {
-            return Err(self.failure(&staged.name, "the staged contents are missing", None));
+            return Err(self.failure(&staged.told(), "the staged contents are missing", None));
         };
         copy_content(&self.core.disk, &source, file, content).map_err(|errno| {
-            self.failure(&place.name, "its contents cannot be written", Some(errno))
+            self.failure(&place.told(), "its contents cannot be written", Some(errno))
         })
     }
 }
