@@ -11,10 +11,10 @@ pub fn message(bytes: &[u8]) {
     check::<Request>(bytes, frame::REQUEST_LENGTH_MAX);
     check::<Reply>(bytes, frame::REPLY_LENGTH_MAX);
     check::<Readiness>(bytes, frame::REQUEST_LENGTH_MAX);
-    if let Some(header) = bytes.first_chunk() {
-        if let Ok(length) = frame::decode_header(*header, frame::REQUEST_LENGTH_MAX) {
-            assert!(length <= frame::REQUEST_LENGTH_MAX);
-        }
+    if let Some(header) = bytes.first_chunk()
+        && let Ok(length) = frame::decode_header(*header, frame::REQUEST_LENGTH_MAX)
+    {
+        assert!(length <= frame::REQUEST_LENGTH_MAX);
     }
     if let Some(hello) = bytes.first_chunk() {
         if handshake::decode_hello(hello).is_ok() {

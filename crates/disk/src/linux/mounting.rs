@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat};
 use rustix::io::retry_on_intr;
 
 use crate::{Mounting, Result};
@@ -26,8 +26,11 @@ pub(super) fn of(object: &OwnedFd) -> Result<Option<Mounting>> {
 fn boot() -> Option<[u8; 16]> {
     static BOOT: OnceLock<Option<[u8; 16]>> = OnceLock::new();
     *BOOT.get_or_init(|| {
-        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-        let digits = text.trim().replace('-', "");
+        let path = c"/proc/sys/kernel/random/boot_id";
+        let file = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let mut text = [0; 64];
+        let count = retry_on_intr(|| rustix::io::read(&file, &mut text)).ok()?;
+        let digits = str::from_utf8(&text[..count]).ok()?.trim().replace('-', "");
         u128::from_str_radix(&digits, 16)
             .ok()
             .map(u128::to_le_bytes)

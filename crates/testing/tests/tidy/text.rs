@@ -131,7 +131,10 @@ fn is_target(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     let parent = |depth: usize| parts.iter().rev().nth(depth).copied();
     matches!(parent(0), Some("main.rs" | "lib.rs" | "build.rs"))
-        || matches!(parent(1), Some("tests" | "bin" | "benches" | "examples"))
+        || matches!(
+            parent(1),
+            Some("tests" | "bin" | "benches" | "examples" | "fuzz_targets")
+        )
 }
 
 /// Whether a file in the same directory or the one above declares it.
