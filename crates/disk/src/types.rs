@@ -95,6 +95,19 @@ pub enum NewNode {
     BlockDevice(u64),
 }
 
+impl NewNode {
+    pub fn kind(&self) -> Kind {
+        match self {
+            NewNode::Directory => Kind::Directory,
+            NewNode::Symlink(_) => Kind::Symlink,
+            NewNode::Fifo => Kind::Fifo,
+            NewNode::Socket => Kind::Socket,
+            NewNode::CharacterDevice(_) => Kind::CharacterDevice,
+            NewNode::BlockDevice(_) => Kind::BlockDevice,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenameMode {
     /// What has the new name is replaced; a directory only if empty.

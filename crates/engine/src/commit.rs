@@ -21,6 +21,7 @@ use atomdir_format::record::CommitRecord;
 use atomdir_format::summary::SummaryRecord;
 
 use crate::base::Place;
+use crate::carry::carry;
 use crate::control;
 use crate::core::Core;
 use crate::error::{ChangedBy, CommitError, StoreError};
@@ -134,6 +135,9 @@ impl<D: Disk> Store<D> {
         self.refuse_written(transaction, view)?;
         feasible::check(&self.0.core, &set)?;
         refresh_replacements(view, &mut set).map_err(|error| self.heed_flush(error))?;
+        if set.rides {
+            carry(view, &mut set).map_err(|errno| CommitError::io("stage", b"", errno))?;
+        }
         let record = self.append(transaction, &mut state, &set)?;
         let sequence = Sequence(record.sequence);
         // From here on the commit has happened.
@@ -234,6 +238,7 @@ impl<D: Disk> Store<D> {
             objects: Vec::new(),
             entries: Vec::new(),
             updates: Vec::new(),
+            made: Vec::new(),
             summary: set.summary.clone(),
         };
         let record = record_builder::build(set, head, &present);
@@ -419,7 +424,9 @@ fn refresh_replacements<D: Disk>(
         {
             let file = refresh(view, object, contents)
                 .map_err(|errno| CommitError::io("stage", &object.path, errno))?;
-            view.core.disk.sync(&file).map_err(unflushed)?;
+            if !set.rides {
+                view.core.disk.sync(&file).map_err(unflushed)?;
+            }
         }
     }
     Ok(())

@@ -7,6 +7,7 @@
 mod applied_mark;
 mod apply;
 mod base;
+mod carry;
 mod check;
 mod checkpoint;
 mod commit;
@@ -33,6 +34,7 @@ mod ranges;
 mod read_set;
 mod record_builder;
 mod recover;
+mod remake;
 mod snapshot;
 mod store;
 mod transaction;
@@ -52,7 +54,9 @@ pub use error::{
 pub use ids::{NodeId, Sequence, TransactionId};
 pub use inspect::{Damage, Inspection, TornTail};
 pub use locks::{LockError, LockMode, LockRequest, LockScope, LockStatus, Patience, Waits};
-pub use options::{BeginOptions, Clock, Conflicts, Durability, Isolation, Options, Privileges};
+pub use options::{
+    BeginOptions, CARRIED_BYTES_MAX, Clock, Conflicts, Durability, Isolation, Options, Privileges,
+};
 pub use progress::Progress;
 pub use recover::RecoveryReport;
 pub use store::{CommitSummary, Store, StoreStatus};

@@ -17,7 +17,12 @@ pub struct Options {
     /// How many file descriptors may be kept open for speed.
     pub handles_max: usize,
     pub privileges: Privileges,
+    /// A commit that stages no more than so many bytes carries them in the log.
+    pub carried_bytes_max: u64,
 }
+
+/// Four times as much would still be written sooner than flushed on its own.
+pub const CARRIED_BYTES_MAX: u64 = 256 << 10;
 
 /// What the process may do: decides whether a file can be replaced by a new
 /// one with the same owner and attributes, or must be changed in place.

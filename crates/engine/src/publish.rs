@@ -52,8 +52,7 @@ impl<D: Disk> Store<D> {
             let mut retained = lock(&self.0.retained);
             retained.extend(kept.into_iter().map(|base| (base.serial, base)));
         }
-        let mut desired = Desired::default();
-        desired.compose(&pending.record);
+        let desired = Desired::of(std::slice::from_ref(&pending.record), false);
         let limbo = keeps_old.then_some(&unseen);
         self.apply(state, &desired, limbo, sequence, meter)?;
         state.applied.extend(desired.files());

@@ -4,13 +4,14 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use atomdir_disk::{Extent, Identity, Kind, Timestamp};
+use atomdir_disk::{Attributes, Extent, Identity, Kind, Timestamp};
 use atomdir_format::record::{
-    AttributesChange, CommitRecord, ContentChange, DirectoryReference, EntryChange, Locator,
-    ObjectReference, Update,
+    AttributesChange, CommitRecord, ContentChange, DirectoryReference, EntryChange, Locator, Made,
+    ObjectReference, Source, Update,
 };
 
 use crate::base::{Base, Place};
+use crate::carry::Carried;
 use crate::snapshot::PAGE;
 use crate::write_set::{
     ContentsWrite, Created, CreatedPlace, EntryWrite, Object, ObjectWrite, RemovedDirectory,
@@ -193,7 +194,7 @@ impl RecordBuilder<'_> {
     }
 
     fn add_created(&mut self, created: &Created) {
-        if created.attributes == Default::default() {
+        if created.attributes == Default::default() && created.carried.is_none() {
             return;
         }
         let Some(locator) = self.created_locator(created) else {
@@ -205,6 +206,10 @@ impl RecordBuilder<'_> {
             kind,
             locator,
         });
+        if let Some(carried) = &created.carried {
+            self.record.made.push(made(object, carried));
+            return;
+        }
         self.add_update(Update {
             object,
             attributes: created.attributes,
@@ -304,6 +309,38 @@ fn created_index(entry: &EntryWrite) -> Option<usize> {
     }
 }
 
+fn made(object: u32, carried: &Carried) -> Made {
+    let Attributes { mode, owner, times } = carried.stat.attributes;
+    let is_symlink = carried.stat.kind == Kind::Symlink;
+    let xattrs = carried.xattrs.iter().cloned();
+    let content = carried.node.is_none().then(|| ContentChange {
+        keep: 0,
+        length: carried.stat.length,
+        extents: vec![Extent {
+            offset: 0,
+            length: carried.stat.length,
+        }],
+        source: Source::Carried {
+            runs: carried.runs.clone(),
+        },
+    });
+    Made {
+        node: carried.node.clone(),
+        update: Update {
+            object,
+            attributes: AttributesChange {
+                mode: (!is_symlink).then_some(mode),
+                user: Some(owner.user),
+                group: Some(owner.group),
+                accessed: Some(times.accessed),
+                modified: Some(times.modified),
+            },
+            xattrs: xattrs.map(|(name, value)| (name, Some(value))).collect(),
+            content,
+        },
+    }
+}
+
 /// The change of a file in place, given its present length.
 fn content_change(contents: &ContentsWrite, present: u64) -> ContentChange {
     let (keep, length) = match contents.length {
@@ -318,10 +355,16 @@ fn content_change(contents: &ContentsWrite, present: u64) -> ContentChange {
             length: end - offset,
         })
     });
+    let source = match &contents.carried {
+        Some(runs) => Source::Carried { runs: runs.clone() },
+        None => Source::Staged {
+            slot: contents.slot,
+        },
+    };
     ContentChange {
         keep,
         length,
-        slot: contents.slot,
         extents: extents.collect(),
+        source,
     }
 }

@@ -22,6 +22,7 @@ use crate::log::{Log, ReadRecords, read_records};
 use crate::names;
 use crate::options::Options;
 use crate::progress::Meter;
+use crate::remake::remake;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RecoveryReport {
@@ -97,7 +98,13 @@ pub(crate) fn recover<D: Disk>(
             .rewrite(&core.disk, summaries.unproven)
             .map_err(failed("write the history again"))?;
     }
-    redo(&core, &mut state, &tail, read.unproven, read.torn_bytes > 0)?;
+    redo(
+        &core,
+        &mut state,
+        &mut tail,
+        read.unproven,
+        read.torn_bytes > 0,
+    )?;
     clean_up(&core, &state)?;
     Ok((core, state, report))
 }
@@ -159,7 +166,7 @@ pub(crate) fn unfinished<D: Disk>(
 fn redo<D: Disk>(
     core: &Core<D>,
     state: &mut CommitState<D>,
-    tail: &[CommitRecord],
+    tail: &mut [CommitRecord],
     unproven: u64,
     torn: bool,
 ) -> Result<(), StoreError> {
@@ -186,10 +193,15 @@ fn redo<D: Disk>(
         let applied = core.control.applied.read(&core.disk);
         let applied = applied.map_err(failed("read the applied mark"))?;
         let is_applied = |record: &CommitRecord| applied >= Some(Sequence(record.sequence));
-        let (done, left) = tail.split_at(tail.partition_point(is_applied));
-        let earlier: HashSet<Identity> = compose(done).files().collect();
-        let desired = compose(left);
-        let run = || -> Result<(), ApplyError> {
+        let (done, left) = tail.split_at_mut(tail.partition_point(is_applied));
+        // Under the mounting of the mark nothing was lost.
+        let remakes = applied.is_none();
+        let earlier: HashSet<Identity> = Desired::of(done, remakes).files().collect();
+        let mut run = || -> Result<(), ApplyError> {
+            let mut desired = Desired::of(left, remakes);
+            if remakes && remake(core, left, &desired)? {
+                desired = Desired::of(left, remakes);
+            }
             let mut apply = Apply::new(core, &desired, &earlier, None);
             apply.replays = true;
             apply.run(&mut Meter::new(&mut |_| {}))?;
@@ -220,12 +232,6 @@ fn redo<D: Disk>(
     }
     state.header.clean = false;
     control::write_header(&core.disk, &core.control.directory, &state.header)
-}
-
-fn compose(records: &[CommitRecord]) -> Desired {
-    let mut desired = Desired::default();
-    records.iter().for_each(|record| desired.compose(record));
-    desired
 }
 
 fn clean_up<D: Disk>(core: &Core<D>, state: &CommitState<D>) -> Result<(), StoreError> {

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Name, Owner};
-use atomdir_format::record::{AttributesChange, SummaryLine};
+use atomdir_format::record::{AttributesChange, Run, SummaryLine};
 
 use crate::base::{Base, Stamp, Xattrs};
+use crate::carry::Carried;
 use crate::core::Core;
 use crate::ids::{NodeId, Sequence};
 use crate::ranges::RangeSet;
@@ -19,8 +20,10 @@ pub(crate) struct WriteSet {
     pub removed_directories: Vec<RemovedDirectory>,
     /// Base objects that lose their last name, by serial.
     pub dying: BTreeMap<u64, Arc<Base>>,
-    /// New objects, complete and durable in the staging directory.
+    /// New objects, complete in the staging directory, and durable.
     pub created: Vec<Created>,
+    /// They are not durable: the record is to carry them, and new pages.
+    pub rides: bool,
     pub summary: Vec<SummaryLine>,
 }
 
@@ -48,6 +51,7 @@ pub(crate) struct Created {
     /// What recovery must be able to set again: of objects that cannot be
     /// synced by themselves.
     pub attributes: AttributesChange,
+    pub carried: Option<Carried>,
 }
 
 pub(crate) enum CreatedPlace {
@@ -85,6 +89,8 @@ pub(crate) struct ContentsWrite {
     pub keep: u64,
     /// An index into `created` when the whole file is replaced by a new inode.
     pub replacement: Option<usize>,
+    /// What the pages hold, if the record is to carry it.
+    pub carried: Option<Vec<Run>>,
 }
 
 pub(crate) struct RemovedDirectory {

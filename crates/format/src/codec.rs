@@ -2,12 +2,14 @@
 //! draws them. Whatever is encoded decodes to the same; whatever else is
 //! decoded is refused, without a panic and without a large allocation.
 
+use atomdir_disk::{Kind, NewNode};
+
 use crate::Problem;
 use crate::frame::{FrameKind, Record};
-use crate::primitives::{Reader, Result, Writer};
+use crate::primitives::{DIRECTORY, Reader, Result, Writer};
 use crate::record::{
     AttributesChange, Change, CommitRecord, ContentChange, DirectoryReference, EntryChange,
-    Locator, ObjectReference, SummaryLine, Update,
+    Locator, Made, ObjectReference, Run, Source, SummaryLine, Update,
 };
 use crate::summary::SummaryRecord;
 
@@ -26,6 +28,9 @@ const ATTRIBUTE_ACCESSED: u8 = 8;
 const ATTRIBUTE_MODIFIED: u8 = 16;
 const UPDATE_CONTENT: u8 = 32;
 const UPDATE_FLAGS: u8 = 63;
+
+const SOURCE_STAGED: u8 = 0;
+const SOURCE_CARRIED: u8 = 1;
 
 impl Record for CommitRecord {
     const KIND: FrameKind = FrameKind::Commit;
@@ -55,6 +60,7 @@ impl Record for CommitRecord {
         });
         writer.list(&self.entries, put_entry);
         writer.list(&self.updates, put_update);
+        writer.list(&self.made, put_made);
         writer.list(&self.summary, put_summary_line);
         writer.bytes
     }
@@ -81,6 +87,7 @@ impl Record for CommitRecord {
         })?;
         let entries = reader.list(|reader| take_entry(reader, directories.len(), objects.len()))?;
         let updates = reader.list(|reader| take_update(reader, objects.len()))?;
+        let made = reader.list(|reader| take_made(reader, objects.len()))?;
         let summary = reader.list(take_summary_line)?;
         reader.finish()?;
         Ok(CommitRecord {
@@ -93,6 +100,7 @@ impl Record for CommitRecord {
             objects,
             entries,
             updates,
+            made,
             summary,
         })
     }
@@ -154,7 +162,13 @@ fn assert_indices(record: &CommitRecord) {
             .after
             .inspect(|after| assert_index(*after, record.objects.len()));
     }
-    for update in &record.updates {
+    let is_directory = |made: &Made| made.node == Some(NewNode::Directory);
+    assert!(
+        !record.made.iter().any(is_directory),
+        "a directory is never made again"
+    );
+    let made = record.made.iter().map(|made| &made.update);
+    for update in record.updates.iter().chain(made) {
         assert_index(update.object, record.objects.len());
         for extent in update.content.iter().flat_map(|content| &content.extents) {
             assert!(
@@ -259,8 +273,8 @@ fn put_update(writer: &mut Writer, update: &Update) {
     if let Some(content) = &update.content {
         writer.number(content.keep);
         writer.number(content.length);
-        writer.number(content.slot);
         writer.list(&content.extents, |writer, extent| writer.extent(*extent));
+        put_source(writer, &content.source);
     }
 }
 
@@ -300,9 +314,72 @@ fn take_content(reader: &mut Reader<'_>) -> Result<ContentChange> {
     Ok(ContentChange {
         keep: reader.number()?,
         length: reader.number()?,
-        slot: reader.number()?,
         extents: reader.list(Reader::extent)?,
+        source: take_source(reader)?,
     })
+}
+
+fn put_source(writer: &mut Writer, source: &Source) {
+    match source {
+        Source::Staged { slot } => {
+            writer.byte(SOURCE_STAGED);
+            writer.number(*slot);
+        }
+        Source::Carried { runs } => {
+            writer.byte(SOURCE_CARRIED);
+            writer.list(runs, |writer, run| {
+                writer.number(run.offset);
+                writer.string(&run.bytes);
+            });
+        }
+    }
+}
+
+fn take_source(reader: &mut Reader<'_>) -> Result<Source> {
+    Ok(match reader.byte()? {
+        SOURCE_STAGED => Source::Staged {
+            slot: reader.number()?,
+        },
+        SOURCE_CARRIED => Source::Carried {
+            runs: reader.list(take_run)?,
+        },
+        other => return reader.fail(Problem::Tag(other)),
+    })
+}
+
+fn take_run(reader: &mut Reader<'_>) -> Result<Run> {
+    let offset = reader.number()?;
+    let bytes = reader.string()?.to_vec();
+    match offset.checked_add(bytes.len() as u64) {
+        Some(_) => Ok(Run { offset, bytes }),
+        None => reader.fail(Problem::Extent),
+    }
+}
+
+fn put_made(writer: &mut Writer, made: &Made) {
+    writer.kind(made.node.as_ref().map_or(Kind::File, NewNode::kind));
+    match &made.node {
+        Some(NewNode::Symlink(target)) => writer.string(target),
+        Some(NewNode::CharacterDevice(number) | NewNode::BlockDevice(number)) => {
+            writer.number(*number);
+        }
+        _ => {}
+    }
+    put_update(writer, &made.update);
+}
+
+fn take_made(reader: &mut Reader<'_>, objects: usize) -> Result<Made> {
+    let node = match reader.kind()? {
+        Kind::File => None,
+        Kind::Symlink => Some(NewNode::Symlink(reader.string()?.to_vec())),
+        Kind::Fifo => Some(NewNode::Fifo),
+        Kind::Socket => Some(NewNode::Socket),
+        Kind::CharacterDevice => Some(NewNode::CharacterDevice(reader.number()?)),
+        Kind::BlockDevice => Some(NewNode::BlockDevice(reader.number()?)),
+        Kind::Directory => return reader.fail(Problem::Tag(DIRECTORY)),
+    };
+    let update = take_update(reader, objects)?;
+    Ok(Made { node, update })
 }
 
 /// The letter that `diff` prints, with the high bit set when the line says

@@ -10,6 +10,9 @@ use crate::{DecodeError, Problem};
 
 pub(crate) type Result<T> = std::result::Result<T, DecodeError>;
 
+/// The tag of [`Kind::Directory`].
+pub(crate) const DIRECTORY: u8 = 2;
+
 #[derive(Default)]
 pub(crate) struct Writer {
     pub(crate) bytes: Vec<u8>,
@@ -59,7 +62,7 @@ impl Writer {
     pub(crate) fn kind(&mut self, kind: Kind) {
         self.byte(match kind {
             Kind::File => 1,
-            Kind::Directory => 2,
+            Kind::Directory => DIRECTORY,
             Kind::Symlink => 3,
             Kind::Fifo => 4,
             Kind::Socket => 5,
@@ -208,7 +211,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn kind(&mut self) -> Result<Kind> {
         Ok(match self.byte()? {
             1 => Kind::File,
-            2 => Kind::Directory,
+            DIRECTORY => Kind::Directory,
             3 => Kind::Symlink,
             4 => Kind::Fifo,
             5 => Kind::Socket,

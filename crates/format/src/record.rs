@@ -4,7 +4,7 @@
 //! may be found. Applying a record is therefore idempotent, and the records of
 //! a log's tail can be composed into one.
 
-use atomdir_disk::{Extent, Identity, Kind, Name, Timestamp};
+use atomdir_disk::{Extent, Identity, Kind, Name, NewNode, Timestamp};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitRecord {
@@ -20,6 +20,7 @@ pub struct CommitRecord {
     pub objects: Vec<ObjectReference>,
     pub entries: Vec<EntryChange>,
     pub updates: Vec<Update>,
+    pub made: Vec<Made>,
     pub summary: Vec<SummaryLine>,
 }
 
@@ -85,15 +86,40 @@ pub struct AttributesChange {
     pub modified: Option<Timestamp>,
 }
 
-/// New contents for an existing file, copied in place: first the length is
-/// cut to `keep` bytes, then set to `length`, then each extent is copied from
-/// the same offset of the staged file in `slot`.
+/// New contents of a file, written in place: first the length is cut to `keep`
+/// bytes, then set to `length`, then each extent is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContentChange {
     pub keep: u64,
     pub length: u64,
-    pub slot: u64,
     pub extents: Vec<Extent>,
+    pub source: Source,
+}
+
+/// Where the new contents are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// At the same offsets of the staged file in this slot.
+    Staged { slot: u64 },
+    /// In the record. What no run covers is a hole.
+    Carried { runs: Vec<Run> },
+}
+
+/// Bytes at an offset of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    pub offset: u64,
+    pub bytes: Vec<u8>,
+}
+
+/// A new object that the record holds as a whole: it was not flushed, and is
+/// made again where a crash has lost it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    /// Never a directory; `None` is a regular file.
+    pub node: Option<NewNode>,
+    /// Everything about it.
+    pub update: Update,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

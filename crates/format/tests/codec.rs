@@ -1,12 +1,12 @@
 //! What is encoded decodes to the same; what decodes at all is what would have
 //! been encoded; nothing panics.
 
-use atomdir_disk::{Extent, Identity, Kind, Name, Timestamp};
+use atomdir_disk::{Extent, Identity, Kind, Name, NewNode, Timestamp};
 use atomdir_format::Problem;
 use atomdir_format::frame::Record;
 use atomdir_format::record::{
     AttributesChange, Change, CommitRecord, ContentChange, DirectoryReference, EntryChange,
-    Locator, ObjectReference, SummaryLine, Update,
+    Locator, Made, ObjectReference, Run, Source, SummaryLine, Update,
 };
 use atomdir_format::summary::SummaryRecord;
 use proptest::collection::vec;
@@ -55,14 +55,37 @@ fn content() -> impl Strategy<Value = ContentChange> {
         offset: offset >> 1,
         length: length >> 1,
     });
-    (any::<(u64, u64, u64)>(), vec(extent, 0..4)).prop_map(|((keep, length, slot), extents)| {
-        ContentChange {
+    (any::<(u64, u64)>(), vec(extent, 0..4), source()).prop_map(
+        |((keep, length), extents, source)| ContentChange {
             keep,
             length,
-            slot,
             extents,
-        }
-    })
+            source,
+        },
+    )
+}
+
+fn source() -> impl Strategy<Value = Source> {
+    let run = (any::<u64>(), vec(any::<u8>(), 0..40)).prop_map(|(offset, bytes)| Run {
+        offset: offset >> 1,
+        bytes,
+    });
+    prop_oneof![
+        any::<u64>().prop_map(|slot| Source::Staged { slot }),
+        vec(run, 0..3).prop_map(|runs| Source::Carried { runs }),
+    ]
+}
+
+fn made() -> impl Strategy<Value = Made> {
+    let node = prop_oneof![
+        Just(None),
+        vec(any::<u8>(), 0..40).prop_map(|target| Some(NewNode::Symlink(target))),
+        Just(Some(NewNode::Fifo)),
+        Just(Some(NewNode::Socket)),
+        any::<u64>().prop_map(|number| Some(NewNode::CharacterDevice(number))),
+        any::<u64>().prop_map(|number| Some(NewNode::BlockDevice(number))),
+    ];
+    (node, update()).prop_map(|(node, update)| Made { node, update })
 }
 
 fn attributes() -> impl Strategy<Value = AttributesChange> {
@@ -128,10 +151,11 @@ fn commit() -> impl Strategy<Value = CommitRecord> {
         objects,
         vec(entry, 0..6),
         vec(update(), 0..6),
+        vec(made(), 0..4),
         summary(),
     );
     (head, lists).prop_map(|((ids, time, label), lists)| {
-        let (directories, objects, entries, updates, summary) = lists;
+        let (directories, objects, entries, updates, made, summary) = lists;
         let directories: Vec<_> = (0..)
             .zip(directories)
             .map(|(before, (identity, locator))| DirectoryReference {
@@ -157,7 +181,16 @@ fn commit() -> impl Strategy<Value = CommitRecord> {
                 after: after.and_then(|after| after.checked_rem(object_count)),
             },
         );
-        let updates = updates.into_iter().filter(|_| object_count > 0);
+        let in_range_of_objects = |update: Update| {
+            let object = update.object.checked_rem(object_count)?;
+            Some(Update { object, ..update })
+        };
+        let updates = updates.into_iter().filter_map(in_range_of_objects);
+        let made = made.into_iter().filter_map(|made| {
+            let update = in_range_of_objects(made.update)?;
+            Some(Made { update, ..made })
+        });
+
         CommitRecord {
             sequence: ids.0,
             transaction: ids.1,
@@ -166,12 +199,8 @@ fn commit() -> impl Strategy<Value = CommitRecord> {
             label,
             directories,
             entries: entries.collect(),
-            updates: updates
-                .map(|update| Update {
-                    object: update.object % object_count,
-                    ..update
-                })
-                .collect(),
+            updates: updates.collect(),
+            made: made.collect(),
             objects,
             summary,
         }
@@ -276,13 +305,14 @@ fn small() -> CommitRecord {
             after: Some(0),
         }],
         updates: vec![],
+        made: vec![],
         summary: vec![],
     }
 }
 
 #[test]
 fn a_false_index_is_neither_written_nor_read() {
-    let break_it: [fn(&mut CommitRecord); 4] = [
+    let break_it: [fn(&mut CommitRecord); 5] = [
         |record| record.entries[0].after = Some(1),
         |record| record.entries[0].directory = 2,
         |record| {
@@ -299,15 +329,25 @@ fn a_false_index_is_neither_written_nor_read() {
                 content: None,
             }];
         },
+        |record| {
+            let update = Update {
+                object: 0,
+                attributes: AttributesChange::default(),
+                xattrs: vec![],
+                content: None,
+            };
+            let node = Some(NewNode::Directory);
+            record.made = vec![Made { node, update }];
+        },
     ];
     for break_it in break_it {
         let mut record = small();
         break_it(&mut record);
         assert!(std::panic::catch_unwind(|| record.encode_payload()).is_err());
     }
-    // The same, read: the last bytes are "after: 0", no updates, no summary.
+    // The same, read: the last bytes are "after: 0", no updates, none made, no summary.
     let mut payload = small().encode_payload();
-    let after = payload.len() - 3;
+    let after = payload.len() - 4;
     payload[after] = 1;
     let error = CommitRecord::decode_payload(1, &payload).unwrap_err();
     assert_eq!(error.problem, Problem::Index);
@@ -340,6 +380,7 @@ fn the_bytes_stay_what_they_are() {
         1, // entries
         2, 1, 3, b'n', b'e', b'w', 0, // new, in the second directory
         0, // updates
+        0, // made
         0, // summary
     ];
     assert_eq!(small().encode_payload(), expected);

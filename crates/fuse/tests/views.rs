@@ -12,7 +12,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use atomdir_disk::{LinuxDisk, Name, Timestamp};
 use atomdir_engine::{
-    BeginOptions, Clock, Conflicts, Durability, Isolation, Options, Privileges, Store, Transaction,
+    BeginOptions, CARRIED_BYTES_MAX, Clock, Conflicts, Durability, Isolation, Options, Privileges,
+    Store, Transaction,
 };
 use atomdir_fuse::{Session, Views};
 
@@ -52,6 +53,7 @@ fn mount() -> Option<Mounted> {
     let options = Options {
         clock: Arc::new(RealClock),
         handles_max: 100,
+        carried_bytes_max: CARRIED_BYTES_MAX,
         privileges: Privileges {
             user,
             groups: vec![rustix::process::getegid().as_raw()],

@@ -3,7 +3,9 @@
 use crate::{ServiceError, owner};
 use atomdir::{CONTROL_NAME, StoreLocation};
 use atomdir_disk::{LinuxDisk, Name, Timestamp};
-use atomdir_engine::{Clock, Inspection, Options, RecoveryReport, Store, StoreError};
+use atomdir_engine::{
+    CARRIED_BYTES_MAX, Clock, Inspection, Options, RecoveryReport, Store, StoreError,
+};
 use atomdir_protocol::ExitCode;
 use rustix::fs::{CWD, Mode, OFlags, Stat, fstat, openat};
 use rustix::io::Errno;
@@ -97,6 +99,7 @@ impl Directories {
         let options = Options {
             clock: Arc::new(SystemClock),
             handles_max: handles_max(),
+            carried_bytes_max: CARRIED_BYTES_MAX,
             privileges: owner::privileges(),
         };
         let hidden = Name::new(CONTROL_NAME.as_bytes()).ok();

@@ -1,6 +1,8 @@
 //! Random workloads: what cannot be done is left out, so that every seed is
 //! some workload.
 
+use atomdir_engine::CARRIED_BYTES_MAX;
+
 use crate::choice::Random;
 use crate::disk::SimDisk;
 use crate::effect::Ordering;
@@ -51,6 +53,8 @@ pub fn random(seed: u64) -> Workload {
     }
     Workload {
         name: format!("seed {seed}"),
+        // All, some or none of the commits are carried in the log.
+        carried_bytes_max: [CARRIED_BYTES_MAX, 1000, 0][random.below(3)],
         base,
         steps,
         has_directory_times: false,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Name, NewNode};
 use atomdir_engine::{
-    BeginOptions, Conflicts, Durability, Isolation, Options, Privileges, RecoveryReport, Store,
-    StoreError, Transaction,
+    BeginOptions, CARRIED_BYTES_MAX, Conflicts, Durability, Isolation, Options, Privileges,
+    RecoveryReport, Store, StoreError, Transaction,
 };
 
 use crate::disk::SimDisk;
@@ -25,6 +25,8 @@ pub struct Workload {
     /// What is there before the store is.
     pub base: Vec<Operation>,
     pub steps: Vec<Step>,
+    /// Commits that stage no more carry it in the log.
+    pub carried_bytes_max: u64,
     /// Whether a directory's times are to be those that the view showed: not
     /// where what changed its entries has cancelled out.
     pub has_directory_times: bool,
@@ -96,6 +98,13 @@ pub struct Run {
 pub(crate) type SimStore = Store<SimDisk>;
 
 pub(crate) fn open(disk: &SimDisk) -> Result<(SimStore, RecoveryReport), StoreError> {
+    open_with(disk, CARRIED_BYTES_MAX)
+}
+
+fn open_with(
+    disk: &SimDisk,
+    carried_bytes_max: u64,
+) -> Result<(SimStore, RecoveryReport), StoreError> {
     let control = disk.directory_at(".atomdir");
     let control = control.map_err(|errno| StoreError::Control {
         step: "find",
@@ -104,6 +113,7 @@ pub(crate) fn open(disk: &SimDisk) -> Result<(SimStore, RecoveryReport), StoreEr
     let options = Options {
         clock: Arc::new(disk.clone()),
         handles_max: 64,
+        carried_bytes_max,
         privileges: Privileges {
             user: 0,
             groups: vec![0],
@@ -180,6 +190,7 @@ impl Workload {
             expected: vec![first],
             durable: 0,
             has_directory_times: self.has_directory_times,
+            carried_bytes_max: self.carried_bytes_max,
             plain,
             disk,
         }
@@ -217,13 +228,15 @@ pub(crate) struct Driver {
     /// The newest commit that is promised to survive.
     pub durable: usize,
     has_directory_times: bool,
+    carried_bytes_max: u64,
     /// The same operations, on a disk without transactions.
     pub plain: SimDisk,
 }
 
 impl Driver {
     pub fn open(&mut self) {
-        let (store, _) = open(&self.disk).expect("an undisturbed store opens");
+        let opened = open_with(&self.disk, self.carried_bytes_max);
+        let (store, _) = opened.expect("an undisturbed store opens");
         self.store = Some(store);
     }
 

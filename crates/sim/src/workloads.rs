@@ -3,6 +3,8 @@
 
 mod transactions;
 
+use atomdir_engine::CARRIED_BYTES_MAX;
+
 use crate::operation::Node::{Device, Directory, Fifo, Symlink};
 use crate::operation::{Node, Operation};
 pub use crate::random::random;
@@ -83,8 +85,20 @@ fn workload(name: &str, steps: Vec<Step>) -> Workload {
         name: name.to_owned(),
         base: base(),
         steps,
+        carried_bytes_max: CARRIED_BYTES_MAX,
         has_directory_times: true,
     }
+}
+
+/// Each with what is small in the log, and with all in staged files.
+fn carried_and_staged(carried: Vec<Workload>) -> Vec<Workload> {
+    let staged = carried.iter().map(|workload| Workload {
+        name: format!("{}, staged", workload.name),
+        carried_bytes_max: 0,
+        ..workload.clone()
+    });
+    let staged: Vec<Workload> = staged.collect();
+    carried.into_iter().chain(staged).collect()
 }
 
 fn one(name: &str, operations: Vec<Operation>) -> Workload {
@@ -97,7 +111,7 @@ pub fn kinds() -> Vec<Workload> {
     all.extend(contents_and_attributes());
     all.extend(moved_names());
     all.extend(removed_and_reused_names());
-    all
+    carried_and_staged(all)
 }
 
 fn new_objects() -> Vec<Workload> {
@@ -144,6 +158,7 @@ fn contents_and_attributes() -> Vec<Workload> {
             vec![truncate("f/z", 100), truncate("d/z", 9000)],
         ),
         Workload {
+            carried_bytes_max: CARRIED_BYTES_MAX,
             name: "write pages of a large file".to_owned(),
             base: large,
             has_directory_times: true,
@@ -269,7 +284,7 @@ fn removed_and_reused_names() -> Vec<Workload> {
 pub fn sequences() -> Vec<Workload> {
     let mut all = commits_in_a_row();
     all.extend(with_snapshots());
-    all
+    carried_and_staged(all)
 }
 
 fn first() -> Vec<Operation> {

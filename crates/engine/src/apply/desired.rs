@@ -9,6 +9,7 @@ use crate::ids::TransactionId;
 
 #[derive(Default)]
 pub(crate) struct Desired {
+    remakes: bool,
     pub entries: BTreeMap<(Identity, Name), Wanted>,
     /// Where each object may be found besides its homes and limbo.
     candidates: HashMap<Identity, Vec<Spot>>,
@@ -18,7 +19,17 @@ pub(crate) struct Desired {
     /// Objects that had a name in `entries` before.
     befores: HashSet<Identity>,
     updated: HashSet<Identity>,
-    pub updates: Vec<(Identity, TransactionId, Update)>,
+    /// New objects that were not flushed.
+    made: HashSet<Identity>,
+    pub updates: Vec<WantedUpdate>,
+}
+
+pub(crate) struct WantedUpdate {
+    pub object: Identity,
+    pub transaction: TransactionId,
+    pub update: Update,
+    /// The object has no extended attributes but those that the update sets.
+    pub is_whole: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -36,8 +47,18 @@ pub(crate) enum Spot {
 }
 
 impl Desired {
-    /// Adds a record that follows those already in.
-    pub fn compose(&mut self, record: &CommitRecord) {
+    /// What the records, which follow on each other, ask for together.
+    /// `remakes`: a crash may have lost what they carry.
+    pub fn of(records: &[CommitRecord], remakes: bool) -> Desired {
+        let mut desired = Desired {
+            remakes,
+            ..Desired::default()
+        };
+        records.iter().for_each(|record| desired.add(record));
+        desired
+    }
+
+    fn add(&mut self, record: &CommitRecord) {
         let transaction = TransactionId(record.transaction);
         let directory = |index: u32| record.directories[index as usize].identity;
         let spot = |locator: &Locator| match locator {
@@ -68,11 +89,33 @@ impl Desired {
                 .map(|index| record.objects[index as usize].identity);
             self.want(key, after);
         }
+        for made in &record.made {
+            let identity = record.objects[made.update.object as usize].identity;
+            self.made.insert(identity);
+            if self.remakes {
+                self.add_update(identity, transaction, &made.update, true);
+            }
+        }
         for update in &record.updates {
             let identity = record.objects[update.object as usize].identity;
-            self.updated.insert(identity);
-            self.updates.push((identity, transaction, update.clone()));
+            self.add_update(identity, transaction, update, false);
         }
+    }
+
+    fn add_update(
+        &mut self,
+        object: Identity,
+        transaction: TransactionId,
+        update: &Update,
+        is_whole: bool,
+    ) {
+        self.updated.insert(object);
+        self.updates.push(WantedUpdate {
+            object,
+            transaction,
+            update: update.clone(),
+            is_whole,
+        });
     }
 
     fn want(&mut self, key: (Identity, Name), after: Option<Identity>) {
@@ -111,10 +154,11 @@ impl Desired {
 
     /// The files that recovery would have to find if it were to start over.
     pub fn files(&self) -> impl Iterator<Item = Identity> + '_ {
-        // A new file with one name is lost with it.
+        // A new file with one name is lost with it, if it was flushed.
+        let is_safe = |identity| self.is_staged(identity) && !self.made.contains(&identity);
         let named = self.homes.iter();
         named
-            .filter(move |(identity, homes)| homes.len() > 1 || !self.is_staged(**identity))
+            .filter(move |(identity, homes)| homes.len() > 1 || !is_safe(**identity))
             .map(|(identity, _)| identity)
             .chain(&self.updated)
             .copied()

@@ -49,6 +49,10 @@ impl<D: Disk> Apply<'_, D> {
         Ok(false)
     }
 
+    pub fn exists(&mut self, object: Identity) -> Outcome<bool> {
+        Ok(self.find(object)?.is_some())
+    }
+
     /// Any place the object is at.
     pub(super) fn find(&mut self, object: Identity) -> Outcome<Option<Place>> {
         if let Some(place) = self.find_where_expected(object)? {

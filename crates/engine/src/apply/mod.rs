@@ -227,6 +227,11 @@ impl<'a, D: Disk> Apply<'a, D> {
             self.make_durable(old, to)?;
             return self.rename(&source, to, RenameMode::Replace);
         }
+        let source = if is_wanted && matches!(source.parent, Parent::Stage(_)) {
+            self.leave_stage(object, &source)?
+        } else {
+            source
+        };
         self.rename(&source, to, RenameMode::Exchange)?;
         self.extra_spots
             .entry(old)
@@ -251,6 +256,22 @@ impl<'a, D: Disk> Apply<'a, D> {
             }
         }
         Ok(())
+    }
+
+    /// What is exchanged with an object of the base must not be in a staging
+    /// directory, which a crash may take away with all that is in it.
+    fn leave_stage(&mut self, object: Identity, from: &Place) -> Result<Place, Errno> {
+        for number in 0.. {
+            let limbo = Place {
+                parent: Parent::Limbo,
+                name: names::second_link(object, number),
+            };
+            match self.rename(from, &limbo, RenameMode::NoReplace) {
+                Err(Errno::EXIST) => {}
+                moved => return moved.map(|()| limbo),
+            }
+        }
+        Err(Errno::EXIST)
     }
 
     /// Another link to the object, in limbo.

@@ -1,8 +1,9 @@
 //! Changes to objects that stay themselves: attributes and contents in place.
 
-use atomdir_disk::{Access, Disk, Errno, Extent, Identity, Kind, Owner, Times};
-use atomdir_format::record::{AttributesChange, ContentChange, Update};
+use atomdir_disk::{Access, Disk, Errno, Extent, Kind, Owner, Times};
+use atomdir_format::record::{AttributesChange, ContentChange, Run, Source, Update};
 
+use super::desired::WantedUpdate;
 use super::{Apply, CANNOT_BE_SET, Outcome, Parent, Place};
 use crate::ids::TransactionId;
 use crate::names;
@@ -21,20 +22,22 @@ impl<D: Disk> Apply<'_, D> {
 
     fn run_updates(&mut self, leaving: bool) -> Outcome<()> {
         let desired = self.desired;
-        for (identity, transaction, update) in &desired.updates {
-            if desired.is_leaving(*identity) == leaving {
-                self.update(*identity, *transaction, update)?;
+        for wanted in &desired.updates {
+            if desired.is_leaving(wanted.object) == leaving {
+                self.update(wanted)?;
             }
         }
         Ok(())
     }
 
-    fn update(
-        &mut self,
-        identity: Identity,
-        transaction: TransactionId,
-        update: &Update,
-    ) -> Outcome<()> {
+    fn update(&mut self, wanted: &WantedUpdate) -> Outcome<()> {
+        let WantedUpdate {
+            object: identity,
+            transaction,
+            update,
+            is_whole,
+        } = wanted;
+        let identity = *identity;
         if identity == self.core.root_base.identity() {
             let root = self.core.root.clone();
             return self.set(&root, b".", Kind::Directory, update);
@@ -52,10 +55,15 @@ impl<D: Disk> Apply<'_, D> {
             return Ok(());
         };
         if let Some(content) = &update.content {
-            self.copy_content(&handle, &place, transaction, content)?;
+            self.write_content(&handle, &place, *transaction, content)?;
         }
         if let Some(mode) = update.attributes.mode {
             self.note_mode(identity, mode);
+        }
+        if *is_whole {
+            let cleared = remove_other_xattrs(&self.core.disk, &handle, &update.xattrs);
+            let name = place.name.as_bytes();
+            cleared.map_err(|errno| self.failure(name, CANNOT_BE_SET, Some(errno)))?;
         }
         let kind = self.desired.kind(identity).unwrap_or(Kind::File);
         self.set(&handle, place.name.as_bytes(), kind, update)
@@ -108,33 +116,55 @@ impl<D: Disk> Apply<'_, D> {
         Ok(())
     }
 
-    fn copy_content(
+    fn write_content(
         &mut self,
         file: &D::Handle,
         place: &Place,
         transaction: TransactionId,
         content: &ContentChange,
     ) -> Outcome<()> {
-        let slot = names::slot(content.slot);
-        let staged = Place {
-            parent: Parent::Stage(transaction),
-            name: slot,
+        let disk = &self.core.disk;
+        let written = match &content.source {
+            Source::Carried { runs } => {
+                set_length(disk, file, content).and_then(|()| write_runs(disk, file, content, runs))
+            }
+            Source::Staged { slot } => {
+                let staged = Place {
+                    parent: Parent::Stage(transaction),
+                    name: names::slot(*slot),
+                };
+                let Some(source) = self.open(&staged, Access::Read)? else {
+                    return Err(self.failure(
+                        &staged.told(),
+                        "the staged contents are missing",
+                        None,
+                    ));
+                };
+                let disk = &self.core.disk;
+                set_length(disk, file, content)
+                    .and_then(|()| copy_extents(disk, &source, file, &content.extents))
+            }
         };
-        let Some(source) = self.open(&staged, Access::Read)? else {
-            return Err(self.failure(&staged.told(), "the staged contents are missing", None));
-        };
-        copy_content(&self.core.disk, &source, file, content).map_err(|errno| {
+        written.map_err(|errno| {
             self.failure(&place.told(), "its contents cannot be written", Some(errno))
         })
     }
 }
 
-fn copy_content<D: Disk>(
+fn remove_other_xattrs<D: Disk>(
     disk: &D,
-    source: &D::Handle,
-    file: &D::Handle,
-    content: &ContentChange,
+    handle: &D::Handle,
+    wanted: &[(Vec<u8>, Option<Vec<u8>>)],
 ) -> Result<(), Errno> {
+    for name in disk.xattr_names(handle)? {
+        if !wanted.iter().any(|(known, _)| *known == name) {
+            disk.remove_xattr(handle, &name)?;
+        }
+    }
+    Ok(())
+}
+
+fn set_length<D: Disk>(disk: &D, file: &D::Handle, content: &ContentChange) -> Result<(), Errno> {
     let present = disk.stat(file)?.length;
     if content.keep < present {
         disk.set_length(file, content.keep)?;
@@ -142,7 +172,40 @@ fn copy_content<D: Disk>(
     if content.length != present.min(content.keep) {
         disk.set_length(file, content.length)?;
     }
-    for extent in &content.extents {
+    Ok(())
+}
+
+fn write_runs<D: Disk>(
+    disk: &D,
+    file: &D::Handle,
+    content: &ContentChange,
+    runs: &[Run],
+) -> Result<(), Errno> {
+    let punch = |from: u64, to: u64| match to.checked_sub(from) {
+        None | Some(0) => Ok(()),
+        Some(length) => disk.punch_hole(file, from, length),
+    };
+    let mut runs = runs.iter().peekable();
+    for Extent { offset, length } in &content.extents {
+        let (mut at, end) = (*offset, offset + length);
+        while let Some(run) = runs.next_if(|run| run.offset < end) {
+            punch(at, run.offset)?;
+            let inside = run.bytes.len().min((end - run.offset) as usize);
+            disk.write_at(file, &run.bytes[..inside], run.offset)?;
+            at = run.offset + inside as u64;
+        }
+        punch(at, end)?;
+    }
+    Ok(())
+}
+
+fn copy_extents<D: Disk>(
+    disk: &D,
+    source: &D::Handle,
+    file: &D::Handle,
+    extents: &[Extent],
+) -> Result<(), Errno> {
+    for extent in extents {
         let end = extent.offset + extent.length;
         let mut at = extent.offset;
         while at < end {

@@ -75,6 +75,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
             length,
             keep,
             replacement,
+            carried: None,
         })
     }
 

@@ -60,6 +60,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
             kind,
             place: CreatedPlace::Slot(0),
             attributes: AttributesChange::default(),
+            carried: None,
         });
     }
 

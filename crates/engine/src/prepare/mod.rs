@@ -12,6 +12,7 @@ use atomdir_format::record::AttributesChange;
 pub(crate) use contents::Fill;
 pub(crate) use created::dress;
 
+use crate::carry;
 use crate::error::{CommitError, StoreError};
 use crate::ids::NodeId;
 use crate::progress::Meter;
@@ -220,7 +221,8 @@ impl<D: Disk> Preparation<'_, '_, D> {
             .ok_or_else(|| failed("stage", &self.path(id), Errno::STALE))
     }
 
-    /// Everything the record will refer to must survive a crash before it.
+    /// Everything the record will refer to must survive a crash before it, but
+    /// for what it carries.
     fn make_durable(&mut self) -> Outcome<()> {
         if !self.view.has_stage() {
             return Ok(());
@@ -241,6 +243,10 @@ impl<D: Disk> Preparation<'_, '_, D> {
             .map(|created| created.node)
             .collect();
         if files.is_empty() && self.set.created.is_empty() {
+            return Ok(());
+        }
+        self.set.rides = carry::is_small(self.view, &self.set).map_err(unopened)?;
+        if self.set.rides {
             return Ok(());
         }
         if files.len() + directories.len() <= SYNC_EACH_MAX {

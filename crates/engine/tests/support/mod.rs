@@ -15,7 +15,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use atomdir_disk::{Disk, LinuxDisk, Name, Timestamp};
 use atomdir_engine::{
-    BeginOptions, Clock, Conflicts, Durability, Isolation, Options, Privileges, Store, Transaction,
+    BeginOptions, CARRIED_BYTES_MAX, Clock, Conflicts, Durability, Isolation, Options, Privileges,
+    Store, Transaction,
 };
 
 pub struct SystemClock;
@@ -70,6 +71,7 @@ pub fn open_with<D: Disk<Handle = OwnedFd>>(
     let options = Options {
         clock: Arc::new(SystemClock),
         handles_max: 64,
+        carried_bytes_max: CARRIED_BYTES_MAX,
         privileges: Privileges {
             user,
             groups: vec![0],
