@@ -1,6 +1,7 @@
 //! Commit: validate, log, apply.
 //!
-//! 1. `prepare` completes the new objects in the staging directory, durably.
+//! 1. `prepare` completes the new objects in the staging directory; durably, unless
+//!    they are few and small: then the record carries them (`carry`).
 //! 2. Under the lock, what the transaction overwrites is validated.
 //! 3. Still under the lock the record is appended; and flushed, with those of
 //!    others that wait, unless the commit is lazy (`group`).

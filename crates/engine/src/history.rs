@@ -7,7 +7,7 @@ use atomdir_format::summary::SummaryRecord;
 use crate::commit::CommitState;
 use crate::core::Core;
 use crate::error::StoreError;
-use crate::log::{Log, start_of_last};
+use crate::log::Log;
 use crate::names;
 use crate::store::Store;
 
@@ -32,7 +32,9 @@ impl<D: Disk> CommitState<D> {
         }
         let id = self.header.store_id;
         let file = self.history.file();
-        let start = start_of_last::<D, SummaryRecord>(&core.disk, &file, id, bytes_max / 2)?;
+        let start = self
+            .history
+            .start_of_last::<SummaryRecord>(&core.disk, bytes_max / 2)?;
         if start == 0 {
             return Ok(());
         }

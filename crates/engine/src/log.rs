@@ -24,8 +24,8 @@ pub(crate) struct Log<D: Disk> {
     durable: u64,
 }
 
-/// The log's blocks are reserved in steps of this, so that neither appending
-/// nor flushing runs out of space half-way.
+/// The file grows in steps of this, by zeros: so neither appending nor flushing
+/// runs out of space half-way, and a flush has no new length to write down.
 const ALLOCATION_STEP: u64 = 1 << 20;
 
 const REWRITE_CHUNK: usize = 1 << 20;
@@ -69,12 +69,12 @@ impl<D: Disk> Log<D> {
         }
         let target = end.next_multiple_of(ALLOCATION_STEP);
         match disk.allocate(&self.file, self.allocated, target - self.allocated) {
-            Ok(()) | Err(Errno::OPNOTSUPP) => {
-                self.allocated = target;
-                Ok(())
-            }
-            Err(errno) => Err(errno),
+            Ok(()) | Err(Errno::OPNOTSUPP) => {}
+            Err(errno) => return Err(errno),
         }
+        disk.set_length(&self.file, target)?;
+        self.allocated = target;
+        Ok(())
     }
 
     /// Makes everything appended durable; `last` is the last record's sequence.
@@ -127,32 +127,30 @@ impl<D: Disk> Log<D> {
     }
 
     pub fn read_all<R: Record>(&self, disk: &D) -> Result<Vec<R>, StoreError> {
-        read_records(disk, &self.file, self.id, u64::MAX, |_| {}).map(|read| read.records)
+        let read = read_up_to(disk, &self.file, self.tail, self.id, u64::MAX)?;
+        Ok(read.records)
+    }
+
+    /// Where the records start of which the last so many bytes consist, or the
+    /// last record alone if that is longer.
+    pub fn start_of_last<R: Record>(&self, disk: &D, bytes: u64) -> Result<u64, StoreError> {
+        let read = |offset, buffer: &mut [u8]| disk.read_at(&self.file, buffer, offset);
+        let mut scanner = Scanner::<R, _>::new(self.id, self.tail, u64::MAX, read);
+        let (mut start, mut next) = (0, 0);
+        while self.tail - next > bytes
+            && let Scanned::Record { next_offset, .. } = scanner.step().map_err(unread)?
+        {
+            (start, next) = (next, next_offset);
+        }
+        Ok(if next < self.tail { next } else { start })
     }
 }
 
-/// Where the records start of which the last so many bytes consist, or the
-/// last record alone if that is longer.
-pub(crate) fn start_of_last<D: Disk, R: Record>(
-    disk: &D,
-    file: &D::Handle,
-    id: StoreId,
-    bytes: u64,
-) -> Result<u64, StoreError> {
-    let failed = |errno| StoreError::Control {
+fn unread(errno: Errno) -> StoreError {
+    StoreError::Control {
         step: "read the log",
         errno,
-    };
-    let length = disk.stat(file).map_err(failed)?.length;
-    let read = |offset, buffer: &mut [u8]| disk.read_at(file, buffer, offset);
-    let mut scanner = Scanner::<R, _>::new(id, length, u64::MAX, read);
-    let (mut start, mut next) = (0, 0);
-    while length - next > bytes
-        && let Scanned::Record { next_offset, .. } = scanner.step().map_err(failed)?
-    {
-        (start, next) = (next, next_offset);
     }
-    Ok(if next < length { next } else { start })
 }
 
 pub(crate) struct ReadRecords<R> {
@@ -170,24 +168,28 @@ pub(crate) fn read_records<D: Disk, R: Record>(
     file: &D::Handle,
     id: StoreId,
     first_at_most: u64,
-    mut each: impl FnMut(&R),
 ) -> Result<ReadRecords<R>, StoreError> {
-    let failed = |errno| StoreError::Control {
-        step: "read the log",
-        errno,
-    };
-    let length = disk.stat(file).map_err(failed)?.length;
+    let length = disk.stat(file).map_err(unread)?.length;
+    read_up_to(disk, file, length, id, first_at_most)
+}
+
+fn read_up_to<D: Disk, R: Record>(
+    disk: &D,
+    file: &D::Handle,
+    length: u64,
+    id: StoreId,
+    first_at_most: u64,
+) -> Result<ReadRecords<R>, StoreError> {
     let read = |offset, buffer: &mut [u8]| disk.read_at(file, buffer, offset);
     let mut scanner = Scanner::<R, _>::new(id, length, first_at_most, read);
     let mut records: Vec<R> = Vec::new();
     let mut starts = vec![0];
     loop {
-        let (tail, torn_bytes) = match scanner.step().map_err(failed)? {
+        let (tail, torn_bytes) = match scanner.step().map_err(unread)? {
             Scanned::Record {
                 record,
                 next_offset,
             } => {
-                each(&record);
                 records.push(record);
                 starts.push(next_offset);
                 continue;

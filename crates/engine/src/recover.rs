@@ -53,7 +53,7 @@ pub(crate) fn recover<D: Disk>(
     } = control;
     let id = header.store_id;
     let read = read_log(&disk, &log, &handles.applied, &header)?;
-    let tail = read.records;
+    let mut tail = read.records;
     let stat = disk.stat(&handles.directory).map_err(failed("examine"))?;
     if stat.identity != header.control_identity {
         if !tail.is_empty() {
@@ -117,7 +117,7 @@ pub(crate) fn read_log<D: Disk>(
     header: &StoreHeader,
 ) -> Result<ReadRecords<CommitRecord>, StoreError> {
     let newest = header.last_sequence;
-    let mut read = read_records(disk, log, header.store_id, newest + 1, |_| {})?;
+    let mut read = read_records(disk, log, header.store_id, newest + 1)?;
     read.records
         .retain(|record: &CommitRecord| record.sequence > newest);
     let found = read.records.last().map_or(newest, |last| last.sequence);
@@ -142,7 +142,7 @@ pub(crate) fn read_history<D: Disk>(
     history: &D::Handle,
     id: StoreId,
 ) -> Result<ReadRecords<SummaryRecord>, StoreError> {
-    read_records(disk, history, id, u64::MAX, |_| {})
+    read_records(disk, history, id, u64::MAX)
 }
 
 /// How many transactions have staged something and are neither in the log nor in

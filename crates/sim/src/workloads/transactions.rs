@@ -3,8 +3,8 @@
 use atomdir_engine::Durability::{self, Durable, Lazy};
 
 use super::{
-    exchange, file, link, make, mode, modified, moves, owner, remove_directory, rename, truncate,
-    unlink, workload, write, xattr,
+    carried_and_staged, exchange, file, link, make, mode, modified, moves, owner, remove_directory,
+    rename, truncate, unlink, workload, write, xattr,
 };
 use crate::group::Moment;
 use crate::operation::Node::{Directory, Symlink};
@@ -22,7 +22,7 @@ pub fn transactions() -> Vec<Workload> {
     all.extend(serializable());
     all.push(locked());
     all.extend(groups());
-    all
+    carried_and_staged(all)
 }
 
 fn nested() -> Vec<Workload> {
