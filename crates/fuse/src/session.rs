@@ -39,6 +39,27 @@ impl Session {
         path: &Path,
         options: &MountOptions,
     ) -> Result<Session, MountError> {
+        if options.rings
+            && let Some(session) = Session::attempt(&filesystem, path, options, prepare_rings)?
+        {
+            return Ok(session);
+        }
+        let no_rings = |_: &dyn Fn() -> Worker<F>| None;
+        // Without rings there is always a session or an error.
+        let session = Session::attempt(&filesystem, path, options, no_rings)?;
+        session.ok_or(MountError::Handshake {
+            source: Errno::OPNOTSUPP,
+        })
+    }
+
+    /// `None`: the kernel was told of rings, which then could not be had, and
+    /// answers nothing any more. This mount is gone.
+    fn attempt<F: Filesystem>(
+        filesystem: &Arc<F>,
+        path: &Path,
+        options: &MountOptions,
+        prepare_rings: impl Fn(&dyn Fn() -> Worker<F>) -> Option<Rings>,
+    ) -> Result<Option<Session>, MountError> {
         let (mount, device) = Mount::attach(path, options)?;
         let device = Arc::new(device);
         let listings = Arc::new(Listings::default());
@@ -51,20 +72,24 @@ impl Session {
             waiting: None,
         };
         let shared = Arc::clone(&session.shared);
-        let dispatcher = Dispatcher::new(Arc::clone(&filesystem), listings, Arc::clone(&shared));
-        let rings = handshake(&device, || {
-            let worker = || Worker::new(dispatcher.clone(), Arc::clone(&shared));
-            options.rings.then(|| prepare_rings(worker)).flatten()
-        });
-        let rings = rings.inspect_err(|_| {
+        let dispatcher = Dispatcher::new(Arc::clone(filesystem), listings, Arc::clone(&shared));
+        let worker = || Worker::new(dispatcher.clone(), Arc::clone(&shared));
+        let rings = handshake(&device, || prepare_rings(&worker)).inspect_err(|_| {
             // The first error is the one to report.
             let _ = shared.detach();
         })?;
         filesystem.mounted(session.notifier());
-        let rings = rings.and_then(|rings| register(rings, &device));
         let started = match rings {
-            Some(rings) => session.start_rings(rings, device, &dispatcher),
             None => session.start(device, &dispatcher, workers_count),
+            Some(rings) => match rings.register(&device) {
+                Ok(()) => session.start_rings(rings, device, &dispatcher),
+                Err(errno) => {
+                    tracing::warn!(%errno, "the kernel refused FUSE over io_uring");
+                    let _ = shared.detach();
+                    rings.give_up();
+                    return Ok(None);
+                }
+            },
         };
         if let Err(source) = started {
             let _ = session.unmount();
@@ -74,7 +99,7 @@ impl Session {
                 source,
             });
         }
-        Ok(session)
+        Ok(Some(session))
     }
 
     fn start_rings<F: Filesystem>(
@@ -218,23 +243,11 @@ impl Session {
 }
 
 /// What rings need of this side; without it the device does.
-fn prepare_rings<F: Filesystem>(worker: impl Fn() -> Worker<F>) -> Option<Rings> {
+fn prepare_rings<F: Filesystem>(worker: &dyn Fn() -> Worker<F>) -> Option<Rings> {
     let prepared = Rings::prepare(worker);
     prepared
         .inspect_err(|errno| tracing::info!(%errno, "no FUSE over io_uring"))
         .ok()
-}
-
-/// Requests are held back by the kernel until this has succeeded or failed.
-fn register(rings: Rings, device: &Arc<OwnedFd>) -> Option<Rings> {
-    match rings.register(device) {
-        Ok(()) => Some(rings),
-        Err(errno) => {
-            tracing::warn!(%errno, "the kernel refused FUSE over io_uring");
-            rings.give_up();
-            None
-        }
-    }
 }
 
 /// Answers the INIT request, which comes before all others. What `prepare`

@@ -7,9 +7,9 @@
 //!
 //! - Once *all* queues are registered every request comes this way but FORGET
 //!   and INTERRUPT, for which one worker goes on reading the device.
-//! - From the kernel's INIT that was answered with this, to that moment, requests
-//!   wait. A queue that cannot be registered makes the kernel go back to the
-//!   device for all. What can fail is therefore done before INIT is answered.
+//! - Once the kernel's INIT was answered with this, requests wait for that moment.
+//!   What can fail is therefore done before INIT is answered. If registering fails
+//!   all the same, whoever mounts does so again, without rings.
 //! - Requests in a queue are served one after another, mostly in their order.
 //!   One that is put off keeps its entry until it is answered: another takes its place.
 //! - A queue is empty when all entries that are not put off were handed back
@@ -123,8 +123,7 @@ impl Rings {
         reports.by_ref().fold(Ok(()), Result::and)
     }
 
-    /// Registers all queues, once INIT was answered; if that fails, the
-    /// kernel uses the device.
+    /// Registers all queues, once INIT was answered.
     pub fn register(&self, device: &Arc<OwnedFd>) -> Result<(), Errno> {
         for queue in &self.queues {
             let _ = queue.device.send(Arc::clone(device));

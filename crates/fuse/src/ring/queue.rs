@@ -49,7 +49,7 @@ impl Queue {
             .build(SUBMISSIONS)
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         let entries = (0..ENTRIES).map(|_| Entry::map());
-        Ok(Queue {
+        let mut queue = Queue {
             number,
             ring,
             device: None,
@@ -58,7 +58,11 @@ impl Queue {
             away: 0,
             inbox,
             barrier: None,
-        })
+        };
+        // A sandbox may allow a ring and forbid its use.
+        queue.listen()?;
+        queue.submit(0)?;
+        Ok(queue)
     }
 
     /// Hands all entries to the kernel, which uses them once every queue has done so.
@@ -70,10 +74,9 @@ impl Queue {
         self.submit(0)?;
         // Only what was refused has completed.
         let refused = self.ring.completion().next();
-        match refused {
-            Some(refused) => Err(Errno::from_raw_os_error(-refused.result())),
-            None => self.listen(),
-        }
+        refused.map_or(Ok(()), |refused| {
+            Err(Errno::from_raw_os_error(-refused.result()))
+        })
     }
 
     /// Stops, and gives back the memory for when the thread has ended.

@@ -32,6 +32,14 @@ pub fn options() -> MountOptions {
 
 /// `None`, said loudly, where FUSE cannot be used at all.
 pub fn mount() -> Option<Mounted> {
+    let mounted = mount_by(&options())?;
+    let enabled = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
+    let enabled = enabled.is_ok_and(|text| text.trim() == "Y");
+    assert_eq!(mounted.session().has_rings(), enabled && options().rings);
+    Some(mounted)
+}
+
+pub fn mount_by(options: &MountOptions) -> Option<Mounted> {
     if !Path::new("/dev/fuse").exists() {
         eprintln!("SKIPPED: no /dev/fuse on this machine");
         return None;
@@ -42,10 +50,7 @@ pub fn mount() -> Option<Mounted> {
     }
     let path = fresh_directory();
     let filesystem = Arc::new(Memory::new());
-    let session = Session::mount(Arc::clone(&filesystem), &path, &options()).unwrap();
-    let enabled = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
-    let enabled = enabled.is_ok_and(|text| text.trim() == "Y");
-    assert_eq!(session.has_rings(), enabled && options().rings);
+    let session = Session::mount(Arc::clone(&filesystem), &path, options).unwrap();
     Some(Mounted {
         path,
         session: Some(session),
