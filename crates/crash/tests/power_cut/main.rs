@@ -4,6 +4,7 @@
 #![cfg(test)]
 
 mod changes;
+mod native;
 mod workload;
 
 use std::path::Path;

@@ -7,6 +7,7 @@ use atomdir_testing::tree::{CompareOptions, Times, Tree};
 use atomdir_testing::{Random, Scratch, Store, View, look};
 
 use crate::changes::{Change, change_at_random, make, populate};
+use crate::native::Native;
 
 /// Directories that transactions open at the same time keep to, one each.
 const LANES: usize = 3;
@@ -55,10 +56,82 @@ pub fn options() -> CompareOptions {
 }
 
 struct Open {
-    view: View,
+    way: Way,
     lazy: bool,
     lane: String,
     changes: Vec<Change>,
+}
+
+/// How a transaction is worked in.
+enum Way {
+    Exact(View),
+    Native(Native),
+}
+
+impl Open {
+    fn begin(store: &Store, lane: usize, random: &mut Random) -> Self {
+        let lazy = random.chance(2);
+        let options = ["--durability", if lazy { "lazy" } else { "durable" }];
+        let way = match random.below(4) {
+            0 => Way::Native(Native::run(store, &options)),
+            _ => Way::Exact(store.begin_with(&options)),
+        };
+        Self {
+            way,
+            lazy,
+            lane: lane_name(lane),
+            changes: Vec::new(),
+        }
+    }
+
+    fn work(&mut self, store: &Store, random: &mut Random) {
+        match &self.way {
+            Way::Native(native) => {
+                self.changes = changed(&native.root().join(&self.lane), random);
+            }
+            Way::Exact(view) => {
+                let place = view.path.join(&self.lane);
+                self.changes = changed(&place, random);
+                match random.below(4) {
+                    0 => self.changes.extend(nest(store, view, &self.lane, random)),
+                    1 => undo(store, view, &place, random),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn commit(self, store: &Store) -> (String, Vec<Change>) {
+        match self.way {
+            Way::Exact(view) => drop(store.commit(&view).expect(0)),
+            Way::Native(native) => native.commit(),
+        }
+        (self.lane, self.changes)
+    }
+}
+
+fn changed(place: &Path, random: &mut Random) -> Vec<Change> {
+    let count = 1 + random.below(CHANGES_MAX);
+    change_at_random(place, count, random).expect("the view takes it")
+}
+
+/// In a transaction within, which is committed, or else aborted.
+fn nest(store: &Store, outer: &View, lane: &str, random: &mut Random) -> Vec<Change> {
+    let nested = store.begin_with(&["--in", &outer.id]);
+    let changes = changed(&nested.path.join(lane), random);
+    if random.chance(4) {
+        store.abort(&nested).expect(0);
+        return Vec::new();
+    }
+    store.commit(&nested).expect(0);
+    changes
+}
+
+/// After a savepoint, which is then gone back to.
+fn undo(store: &Store, view: &View, place: &Path, random: &mut Random) {
+    store.call(["savepoint", "before", &view.id]).expect(0);
+    changed(place, random);
+    store.call(["rollback", "before", &view.id]).expect(0);
 }
 
 /// A round of the workload: up to three transactions that are open at the same
@@ -67,27 +140,19 @@ pub fn run_round(disk: &BlockFile, store: &Store, expected: &mut Expected, rando
     let durable = |expected: &Expected| disk.mark(Mark::Durable(expected.trees.len() - 1));
     let open: Vec<Open> = (0..1 + random.below(LANES))
         .map(|lane| {
-            let lazy = random.chance(2);
-            let durability = if lazy { "lazy" } else { "durable" };
-            let view = store.begin_with(&["--durability", durability]);
+            let mut open = Open::begin(store, lane, random);
             // A begin settles the lazy commits before it.
             durable(expected);
-            let lane = lane_name(lane);
-            let count = 1 + random.below(CHANGES_MAX);
-            let changes = change_at_random(&view.path.join(&lane), count, random);
-            Open {
-                view,
-                lazy,
-                lane,
-                changes: changes.expect("the view takes it"),
-            }
+            open.work(store, random);
+            open
         })
         .collect();
     for open in open {
         disk.mark(Mark::Started(expected.trees.len()));
-        store.commit(&open.view).expect(0);
-        expected.advance(&open.lane, &open.changes);
-        if !open.lazy {
+        let lazy = open.lazy;
+        let (lane, changes) = open.commit(store);
+        expected.advance(&lane, &changes);
+        if !lazy {
             durable(expected);
         }
     }
