@@ -173,6 +173,10 @@ impl ViewMount {
     pub(crate) fn unmount(&self) {
         if let Some(mounted) = self.lock().take() {
             end(mounted);
+            // One whose connection someone has aborted had ended, and is still there.
+            if let Err(error) = mountpoint::clear(&self.place) {
+                tracing::error!("{error}");
+            }
         }
         mountpoint::remove(&self.place);
     }

@@ -9,17 +9,18 @@ use atomdir_testing::{Fixture, Random};
 
 use crate::Harm;
 use crate::client::{Ended, Victim};
+use crate::way::{COMMON, Way};
 
 /// Long enough to be changed in place.
 const PAGES_LENGTH: usize = 2 << 20;
-const PLACES: [usize; 2] = [4096, 1_500_000];
+pub const PLACES: [usize; 2] = [4096, 1_500_000];
 /// It is, or it was, or the service is killed just now.
 const ABORTED: [i32; 3] = [0, NO_SUCH, INPUT_OUTPUT];
 const FILES: [&str; 3] = ["a", "b", "sub/c"];
 
 /// Of the base, before it becomes a store.
 pub fn preparation(lanes: usize) -> String {
-    let mut script = String::new();
+    let mut script = format!("touch {COMMON}\n");
     for lane in 0..lanes {
         script += &format!(
             "mkdir -p lane{lane}/sub lane{lane}/dir0; cd lane{lane}
@@ -28,21 +29,6 @@ pub fn preparation(lanes: usize) -> String {
         );
     }
     script
-}
-
-/// From the number in the base to the next one, said when it is done. The
-/// numbers in the file of pages end where a zero byte is.
-fn script(lane: usize) -> String {
-    let places = PLACES
-        .map(|place| format!("echo $n | dd of=pages bs=1 seek={place} conv=notrunc status=none"));
-    format!(
-        "cd lane{lane}; old=$(cat a); n=$((old + 1))
-         echo $n > new; mv new a; echo $n > b; echo $n > sub/c
-         {}
-         mkdir dir$n; mv dir$old/in dir$n/in; echo $n > dir$n/in; rmdir dir$old
-         echo $n",
-        places.join("; ")
-    )
 }
 
 #[derive(Debug)]
@@ -86,23 +72,19 @@ impl Lane {
     pub fn operate(&mut self, fixture: &Fixture, victim: &Victim, random: &mut Random) {
         let lazy = random.chance(3);
         let durability = if lazy { "lazy" } else { "durable" };
-        if random.chance(3) {
-            self.begin_and_commit(fixture, victim, lazy, durability);
+        let isolation = *random.choose(&["snapshot", "serializable"]);
+        let options = ["--durability", durability, "--isolation", isolation];
+        let way = Way::choose(random);
+        if way != Way::Native && random.chance(3) {
+            self.begin_and_commit(fixture, victim, way, &options);
             return;
         }
-        let script = script(self.number);
-        let arguments = [
-            "run",
-            "--durability",
-            durability,
-            "--",
-            "/bin/sh",
-            "-ec",
-            &script,
-        ];
+        let script = way.script(self.number);
+        let shell = ["--", "/bin/sh", "-ec", &script];
+        let arguments = [&["run"], way.options(), &options, &shell].concat();
         let ended = self.run(fixture, victim, &arguments);
         // One that could not be committed is kept.
-        if let Some((_, rest)) = ended.stderr.split_once("`atomdir abort ") {
+        for rest in ended.stderr.split("`atomdir abort ").skip(1) {
             let id = rest.split('`').next().unwrap_or_default();
             let abort = fixture.store.call(["abort", id]);
             abort.expect_one_of(&ABORTED);
@@ -117,14 +99,9 @@ impl Lane {
     }
 
     /// A transaction that was begun detached, so that no client's death ends it.
-    fn begin_and_commit(
-        &mut self,
-        fixture: &Fixture,
-        victim: &Victim,
-        lazy: bool,
-        durability: &str,
-    ) {
-        let begun = self.run(fixture, victim, &["begin", "--durability", durability]);
+    fn begin_and_commit(&mut self, fixture: &Fixture, victim: &Victim, way: Way, options: &[&str]) {
+        let lazy = options.contains(&"lazy");
+        let begun = self.run(fixture, victim, &[&["begin"], options].concat());
         let id = begun.stdout.lines().next().unwrap_or_default();
         if !begun.status.success() {
             // It had kept the transaction, and perhaps not yet said its id.
@@ -135,7 +112,7 @@ impl Lane {
             }
             return self.note(Outcome::Aborted, &begun, lazy);
         }
-        let script = script(self.number);
+        let script = way.script(self.number);
         let written = self.run(
             fixture,
             victim,
@@ -181,11 +158,11 @@ impl Lane {
         }
         match outcome {
             Outcome::Committed => {
-                let said: u64 = ended
-                    .stdout
-                    .trim()
-                    .parse()
-                    .expect("the script says its number");
+                let last = ended.stdout.lines().last().map(str::parse);
+                let said: u64 = match last {
+                    Some(Ok(number)) => number,
+                    _ => panic!("the script says its number last: {ended:?}"),
+                };
                 assert!(
                     (self.certain + 1..=self.possible + 1).contains(&said),
                     "{self:?} {said}"

@@ -97,14 +97,16 @@ impl<'a> Leaks<'a> {
         self.descriptors_max = self.descriptors_max.max(descriptors);
         self.resident_bytes_max = self.resident_bytes_max.max(resident);
         self.threads_max = self.threads_max.max(threads);
+        let open = open_files(&process);
         assert!(
             descriptors <= DESCRIPTORS_MAX,
-            "{descriptors} descriptors: {self:?}"
+            "{descriptors} descriptors: {open:#?}, {self:?}"
         );
-        let deleted = deleted_files(&process);
+        let is_deleted = |path: &&PathBuf| path.as_os_str().as_bytes().ends_with(b" (deleted)");
+        let deleted: Vec<&PathBuf> = open.iter().filter(is_deleted).collect();
         assert!(
-            deleted <= DELETED_FILES_MAX,
-            "{deleted} open files without a name"
+            deleted.len() <= DELETED_FILES_MAX,
+            "open files without a name: {deleted:#?}"
         );
         assert!(threads <= THREADS_MAX, "{threads} threads: {self:?}");
         assert!(resident <= RESIDENT_BYTES_MAX, "{resident} bytes: {self:?}");
@@ -160,12 +162,11 @@ impl<'a> Leaks<'a> {
     }
 }
 
-/// What a process holds open that no name leads to.
-fn deleted_files(process: &Path) -> usize {
+/// What a process holds open.
+fn open_files(process: &Path) -> Vec<PathBuf> {
     let open = fs::read_dir(process.join("fd")).expect("listed").flatten();
     open.filter_map(|entry| fs::read_link(entry.path()).ok())
-        .filter(|path| path.as_os_str().as_bytes().ends_with(b" (deleted)"))
-        .count()
+        .collect()
 }
 
 fn names(directory: &Path) -> BTreeSet<String> {

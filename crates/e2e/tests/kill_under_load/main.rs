@@ -7,6 +7,7 @@
 mod client;
 mod lane;
 mod leaks;
+mod way;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,9 @@ use lane::Lane;
 use leaks::Leaks;
 
 const LANES: usize = 4;
+/// Of each client in a round.
+const OPERATIONS: usize = 3;
+const KILLS_MAX: usize = 6;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kill {
@@ -144,12 +148,12 @@ fn disturb(
         for ((lane, victim), seed) in lanes.iter_mut().zip(&victims).zip(seeds) {
             scope.spawn(move || {
                 let mut random = Random::from_seed(seed);
-                for _ in 0..2 {
+                for _ in 0..OPERATIONS {
                     lane.operate(fixture, victim, &mut random);
                 }
             });
         }
-        for _ in 0..1 + random.below(3) {
+        for _ in 0..1 + random.below(KILLS_MAX) {
             std::thread::sleep(Duration::from_millis(random.below(150) as u64));
             let victim = random.choose(&victims);
             let hit = match *random.choose(kinds) {
@@ -195,6 +199,22 @@ fn abort_connection(fixture: &Fixture, connections: &Path) -> bool {
         fs::write(abort, "1").is_ok()
     });
     aborted.count() > 0
+}
+
+#[test]
+fn a_mount_whose_connection_was_aborted_goes_with_the_service() {
+    let test = "a_mount_whose_connection_was_aborted_goes_with_the_service";
+    if !rustix::process::geteuid().is_root() {
+        return skip(test, "only root may abort a FUSE connection");
+    }
+    let fixture = Fixture::new("kill-mount", "echo old > file");
+    let connections = connections(&fixture);
+    for view in ["exact", "native"] {
+        let options = ["--view", view];
+        fixture.store.run_with(&options, "cat file").expect(0);
+    }
+    assert!(abort_connection(&fixture, &connections));
+    fixture.store.assert_at_rest();
 }
 
 /// The store to mapped memory is in no file yet; it goes with the mount.

@@ -61,7 +61,9 @@ impl<D: Disk> View<D> {
 
     /// The view as its upper layer now has it; nothing is changed by a look.
     pub(crate) fn look_at_upper(&mut self, began: Timestamp) -> Result<View<D>> {
-        Ok(self.read_upper(began)?.0)
+        let (view, moves) = self.read_upper(began)?;
+        moves.close_layer(&view);
+        Ok(view)
     }
 
     /// The view that goes on from here, without an overlay.
@@ -69,6 +71,7 @@ impl<D: Disk> View<D> {
     pub(crate) fn take_over_upper(&mut self, began: Timestamp) -> Result<View<D>> {
         let (mut view, moves) = self.read_upper(began)?;
         moves.carry_out(&mut view)?;
+        moves.close_layer(&view);
         view.reads = self.reads.take();
         Ok(view)
     }

@@ -7,6 +7,7 @@ use atomdir_disk::{Disk, Errno, Name, RenameMode, Result};
 
 use super::{InLayer, holes, open_in_layer};
 use crate::base::Base;
+use crate::handles::HandleKey;
 use crate::ids::NodeId;
 use crate::view::View;
 
@@ -56,7 +57,15 @@ impl Moves {
         }
     }
 
-    pub fn carry_out<D: Disk>(self, view: &mut View<D>) -> Result<()> {
+    /// Nobody goes through the layer's directories any more.
+    pub fn close_layer<D: Disk>(&self, view: &View<D>) {
+        for place in self.layer.values() {
+            let key = HandleKey::Directory(place.identity);
+            view.core.handles.remove(key);
+        }
+    }
+
+    pub fn carry_out<D: Disk>(&self, view: &mut View<D>) -> Result<()> {
         let stage = view.stage()?;
         let core = view.core.clone();
         for (directory, name) in &self.unlinks {
@@ -73,14 +82,14 @@ impl Moves {
             let mode = RenameMode::NoReplace;
             core.disk.rename((&above, name), (&stage, slot), mode)?;
         }
-        for (id, base) in self.copies {
-            holes::dig(view, id, &base)?;
+        for (id, base) in &self.copies {
+            holes::dig(view, *id, base)?;
         }
-        for (id, marks) in self.strips {
-            let staged = view.staged(id)?.ok_or(Errno::STALE)?;
+        for (id, marks) in &self.strips {
+            let staged = view.staged(*id)?.ok_or(Errno::STALE)?;
             let object = view.open_staged(&staged)?;
             for mark in marks {
-                core.disk.remove_xattr(&object, &mark)?;
+                core.disk.remove_xattr(&object, mark)?;
             }
         }
         Ok(())
