@@ -12,6 +12,8 @@ pub struct Machine {
     pub memory_gib: u64,
     pub kernel: String,
     pub file_system: String,
+    /// By which way requests for views come.
+    pub views_over: &'static str,
     /// How much else was going on when the bench began.
     pub load: String,
 }
@@ -29,18 +31,20 @@ impl Machine {
             memory_gib: kibibytes >> 20,
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             file_system: kind.unwrap_or_default(),
+            views_over: crate::uring::way_of_requests(),
             load: load.split(' ').next().unwrap_or_default().to_owned(),
         }
     }
 
     pub fn line(&self) -> String {
         format!(
-            "{}, {} processors, {} GiB, Linux {}, {}, load {} at the start",
+            "{}, {} processors, {} GiB, Linux {}, {}, views over {}, load {} at the start",
             self.processor,
             self.processors,
             self.memory_gib,
             self.kernel,
             self.file_system,
+            self.views_over,
             self.load
         )
     }
@@ -49,7 +53,8 @@ impl Machine {
         json!({
             "processor": self.processor, "processors": self.processors,
             "memory_gib": self.memory_gib, "kernel": self.kernel,
-            "file_system": self.file_system, "load": self.load,
+            "file_system": self.file_system, "views_over": self.views_over,
+            "load": self.load,
         })
     }
 }

@@ -18,6 +18,7 @@ mod overlay;
 mod place;
 mod programs;
 mod report;
+mod uring;
 mod workloads;
 
 use std::path::{Path, PathBuf};
@@ -105,6 +106,7 @@ fn measure(arguments: &Arguments) -> Result<()> {
     leftovers::clear_in(&arguments.directory)?;
     let directory = arguments.directory.join(leftovers::directory_name());
     programs::make_directory(&directory)?;
+    let _uring = uring::Switched::on();
     let rows = measure_in(arguments, program, &directory);
     let cleared = programs::clear(&directory);
     let (machine, rows) = rows?;

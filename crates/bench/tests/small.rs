@@ -28,6 +28,8 @@ fn bench(directory: &Path, arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO_BIN_EXE_atomdir-bench"));
     command
         .args(["--rounds", "1", "--scale", "0.01"])
+        // The kernel's switch is the whole machine's.
+        .env("ATOMDIR_FUSE", "classic")
         .arg("--directory")
         .arg(directory)
         .arg("--atomdir")
