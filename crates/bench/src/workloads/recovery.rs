@@ -1,9 +1,12 @@
-//! A service that was killed, and the start of the next one, which recovers.
+//! A service that was killed, and the start of the next one, which recovers. What
+//! it finds was committed lazily a moment before: it is in the log, and not yet in
+//! the base.
 
+use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-use atomdir::{BeginOptions, Connection};
+use atomdir::{BeginOptions, Connection, Durability};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bench::Bench;
@@ -18,6 +21,14 @@ const MIB: u64 = 1 << 20;
 /// Of so many parts of the file one is written: it is changed in place, and
 /// its pages are what recovery has to bring there.
 const PARTS: u64 = 4;
+
+/// An extended attribute is in the record of its commit as a whole. As long as
+/// any file system takes it.
+const ATTRIBUTE: &str = "user.bench";
+const ATTRIBUTE_BYTES: u64 = 3584;
+/// Beside the files that the log speaks of.
+const OTHER_FILES: u64 = 200_000;
+const DIRECTORY_FILES: u64 = 1000;
 
 pub fn recovery(bench: &Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
@@ -42,7 +53,83 @@ pub fn recovery(bench: &Bench) -> Result<Vec<Row>> {
             );
         }
     }
+    for size in [16, 32, 64, 128] {
+        let changed = (bench.scaled(size * MIB) / ATTRIBUTE_BYTES).max(1);
+        let mebibytes = (changed * ATTRIBUTE_BYTES) as f64 / MIB as f64;
+        let name = format!("recover {} MiB of log", short(mebibytes));
+        let row = Row::new(&name, recover_log(bench, changed, 0)?);
+        rows.push(row.point("Recovery, log", "MiB", mebibytes));
+        if size == 32 {
+            let others = bench.scaled(OTHER_FILES).min(OTHER_FILES);
+            let name = format!("{name} beside {others} other files");
+            rows.push(Row::new(&name, recover_log(bench, changed, others)?));
+        }
+    }
     Ok(rows)
+}
+
+/// All of it in the log's records: an attribute for each of so many files.
+fn recover_log(bench: &Bench, changed: u64, others: u64) -> Result<Sides> {
+    let measured = in_turns(bench.rounds, &[Side::Exact], |side| {
+        let fill = |path: &Path| {
+            make_files(&path.join("changed"), changed)?;
+            make_files(&path.join("others"), others)
+        };
+        let place = Place::fresh(bench, side, "recovery", fill)?;
+        let mut connection = place.connect()?;
+        let transaction = connection.begin(&lazily())?;
+        let value = vec![b'n'; ATTRIBUTE_BYTES as usize];
+        for number in 0..changed {
+            let path = file(&transaction.view_path.join("changed"), number);
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(&path, ATTRIBUTE, &value, flags)
+                .describe("set an attribute of", &path)?;
+        }
+        connection.commit(transaction.id, &mut |_| {})?;
+        kill_service(connection, &place.path)?;
+        let last = file(&place.path.join("changed"), changed - 1);
+        expect_attribute(&last, false)?;
+        let mut recover = place.store()?.command(["recover"]);
+        let (sample, _) = timed(|| output(&mut recover))?;
+        expect_attribute(&last, true)?;
+        Ok(sample.into())
+    })?;
+    Ok(measured.whole)
+}
+
+fn lazily() -> BeginOptions {
+    BeginOptions {
+        durability: Durability::Lazy,
+        ..BeginOptions::default()
+    }
+}
+
+fn file(directory: &Path, number: u64) -> std::path::PathBuf {
+    let within = directory.join((number / DIRECTORY_FILES).to_string());
+    within.join(number.to_string())
+}
+
+fn make_files(directory: &Path, count: u64) -> Result<()> {
+    for number in 0..count {
+        let path = file(directory, number);
+        if let (0, Some(within)) = (number % DIRECTORY_FILES, path.parent()) {
+            fs::create_dir_all(within).describe("make", within)?;
+        }
+        File::create(&path).describe("make", &path)?;
+    }
+    Ok(())
+}
+
+fn expect_attribute(path: &Path, expected: bool) -> Result<()> {
+    let mut value = vec![0; ATTRIBUTE_BYTES as usize];
+    let found = rustix::fs::getxattr(path, ATTRIBUTE, &mut value).is_ok();
+    if found == expected {
+        return Ok(());
+    }
+    Err(Error::Recovered {
+        expected: u64::from(expected),
+        found: u64::from(found).to_string(),
+    })
 }
 
 fn recover(bench: &Bench, bytes: u64, is_committed: bool) -> Result<Sides> {
@@ -50,14 +137,14 @@ fn recover(bench: &Bench, bytes: u64, is_committed: bool) -> Result<Sides> {
         let fill = |path: &Path| pages::fill(&path.join("data"), bytes * PARTS);
         let place = Place::fresh(bench, side, "recovery", fill)?;
         let mut connection = place.connect()?;
-        let transaction = connection.begin(&BeginOptions::default())?;
+        let transaction = connection.begin(&lazily())?;
         let path = transaction.view_path.join("data");
         pages::write_scattered(&pages::open(&path)?, &path, bytes * PARTS, bytes / PAGE)?;
         if is_committed {
             connection.commit(transaction.id, &mut |_| {})?;
         }
         kill_service(connection, &place.path)?;
-        let mut recover = place.store()?.command(["run", "--", "true"]);
+        let mut recover = place.store()?.command(["recover"]);
         let (sample, _) = timed(|| output(&mut recover))?;
         check(&place.path, bytes, is_committed)?;
         Ok(sample.into())
