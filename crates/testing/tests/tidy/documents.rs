@@ -84,6 +84,48 @@ fn guarantees_name_tests_that_exist() {
     );
 }
 
+/// Its table: each promise with all five columns, and tests that are in the files
+/// it says they are in.
+#[test]
+fn each_promise_has_a_test_where_it_is_said_to_be() {
+    let all = sources::all();
+    let text_of = |path: &str| all.iter().find(|source| source.path == path);
+    let guarantees = text_of("docs/guarantees.md").expect("docs/guarantees.md is there");
+    let rows = guarantees
+        .text
+        .lines()
+        .filter(|line| line.starts_with("| "));
+    let rows: Vec<Vec<&str>> = rows
+        .map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect())
+        .filter(|cells: &Vec<&str>| cells.len() == 5 && cells[4].contains("crates/"))
+        .collect();
+    assert!(
+        rows.len() > 50,
+        "only {} promises are in the table",
+        rows.len()
+    );
+    let mut findings = Vec::new();
+    for cells in rows {
+        let promise = cells[0];
+        if cells.iter().any(|cell| cell.is_empty()) {
+            findings.push(format!("'{promise}' lacks a column"));
+        }
+        for group in cells[4].split("; ") {
+            let mut quoted = group.split('`').skip(1).step_by(2);
+            let path = quoted.next().unwrap_or_default();
+            let names: Vec<&str> = quoted.collect();
+            let declares = |name: &&str| {
+                let declaration = format!("fn {name}(");
+                text_of(path).is_some_and(|source| source.text.contains(&declaration))
+            };
+            if names.is_empty() || !names.iter().all(declares) {
+                findings.push(format!("'{promise}': {path} does not have {names:?}"));
+            }
+        }
+    }
+    expect_none(findings);
+}
+
 fn is_test_name(quoted: &str) -> bool {
     let is_snake = quoted
         .bytes()
