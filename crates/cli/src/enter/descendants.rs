@@ -13,6 +13,24 @@ struct Process {
 
 /// Our own children, living or not yet waited for.
 pub(super) fn children() -> io::Result<Vec<Pid>> {
+    // The table of all processes takes milliseconds to read, and waits for each
+    // of them that is in trouble.
+    match crate::files::read_at(CWD, "/proc/thread-self/children") {
+        // A kernel without CONFIG_PROC_CHILDREN.
+        Err(Errno::NOENT) => children_in_table(),
+        list => Ok(parse_children(&list?)),
+    }
+}
+
+/// Of the one thread that we have.
+fn parse_children(list: &[u8]) -> Vec<Pid> {
+    let list = String::from_utf8_lossy(list);
+    let ids = list.split_ascii_whitespace();
+    ids.filter_map(|id| Pid::from_raw(id.parse().ok()?))
+        .collect()
+}
+
+fn children_in_table() -> io::Result<Vec<Pid>> {
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let processes = processes()?;
     let children = processes
@@ -84,6 +102,20 @@ fn parse(status: &[u8]) -> Option<Process> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn children_are_found_alike_in_the_table_and_by_thread() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("1000")
+            .spawn()
+            .expect("started");
+        let id = Pid::from_child(&child);
+        let listed = [children(), children_in_table()];
+        child.kill().and_then(|()| child.wait()).expect("ended");
+        for children in listed {
+            assert!(children.expect("read").contains(&id));
+        }
+    }
 
     #[test]
     fn a_process_name_cannot_forge_its_parent() {
