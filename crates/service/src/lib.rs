@@ -13,6 +13,7 @@ mod latch;
 mod lifecycle;
 mod locks;
 mod maintenance;
+mod memory;
 mod mountpoint;
 mod native;
 mod nesting;

@@ -16,7 +16,7 @@ use crate::start_lock::StartLock;
 use crate::store::{self, Directories};
 use crate::transactions::Transactions;
 use crate::views::Views;
-use crate::{ServiceError, convert, report};
+use crate::{ServiceError, convert, memory, report};
 use atomdir::{ConnectError, StartService};
 use atomdir_protocol::handshake::Verdict;
 use atomdir_protocol::{Answer, Readiness, Reply, StopReport};
@@ -57,6 +57,7 @@ impl Default for ServiceOptions {
 
 /// Serves the store whose root is `store` until idle or told to end.
 pub fn run(store: &Path, options: &ServiceOptions) -> Result<(), ServiceError> {
+    memory::give_back_large_buffers();
     // Before the current directory changes.
     let location = store::locate(store);
     let starter = if options.detach {

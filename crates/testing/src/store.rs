@@ -170,13 +170,16 @@ impl Store {
             .collect()
     }
 
-    /// Kills the service as a crash would, and waits until it is gone.
-    pub fn kill_service(&self) {
-        for pid in self.service_processes() {
+    /// Kills the service as a crash would, and waits until it is gone. Whether
+    /// there was one.
+    pub fn kill_service(&self) -> bool {
+        let services = self.service_processes();
+        for pid in &services {
             // It may have ended by itself in the meantime.
-            let _ = rustix::process::kill_process(pid, Signal::KILL);
-            wait_until_dead(pid);
+            let _ = rustix::process::kill_process(*pid, Signal::KILL);
+            wait_until_dead(*pid);
         }
+        !services.is_empty()
     }
 
     /// The mounts that show this store's views.

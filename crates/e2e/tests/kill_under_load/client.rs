@@ -43,7 +43,11 @@ impl Victim {
     /// outlives it would keep a pipe open.
     pub fn run(&self, mut command: Command, outputs: &Path) -> Ended {
         let output = |name: &str| outputs.with_extension(name);
-        let create = |name: &str| File::create(output(name)).expect("made");
+        // New ones: what outlives the client before still writes to its own.
+        let create = |name: &str| {
+            let _ = fs::remove_file(output(name));
+            File::create(output(name)).expect("made")
+        };
         let child = command
             .stdin(Stdio::null())
             .stdout(create("stdout"))

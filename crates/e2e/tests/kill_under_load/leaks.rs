@@ -18,7 +18,9 @@ const DESCRIPTORS_MAX: usize = 96;
 const DELETED_FILES_MAX: usize = 6;
 /// Of the views, and of the snapshots beneath native views.
 const MOUNTS_MAX: usize = 2;
-const RESIDENT_BYTES_MAX: u64 = 96 << 20;
+const RESIDENT_BYTES_MAX: u64 = 48 << 20;
+/// What the second half of a test may take more than the first.
+const GROWTH_BYTES_MAX: u64 = 4 << 20;
 const THREADS_MAX: usize = 32;
 
 #[derive(Debug)]
@@ -27,7 +29,8 @@ pub struct Leaks<'a> {
     service: Option<Pid>,
     mount_points: BTreeSet<PathBuf>,
     descriptors_max: usize,
-    resident_bytes_max: u64,
+    /// After each round.
+    resident_bytes: Vec<u64>,
     threads_max: usize,
 }
 
@@ -38,7 +41,7 @@ impl<'a> Leaks<'a> {
             service: None,
             mount_points: BTreeSet::new(),
             descriptors_max: 0,
-            resident_bytes_max: 0,
+            resident_bytes: Vec::new(),
             threads_max: 0,
         }
     }
@@ -95,7 +98,7 @@ impl<'a> Leaks<'a> {
             pages * rustix::param::page_size() as u64,
         );
         self.descriptors_max = self.descriptors_max.max(descriptors);
-        self.resident_bytes_max = self.resident_bytes_max.max(resident);
+        self.resident_bytes.push(resident);
         self.threads_max = self.threads_max.max(threads);
         let open = open_files(&process);
         assert!(
@@ -110,6 +113,15 @@ impl<'a> Leaks<'a> {
         );
         assert!(threads <= THREADS_MAX, "{threads} threads: {self:?}");
         assert!(resident <= RESIDENT_BYTES_MAX, "{resident} bytes: {self:?}");
+    }
+
+    /// Of one service that was there all the time.
+    pub fn assert_no_growth(&self) {
+        let (first, second) = self.resident_bytes.split_at(self.resident_bytes.len() / 2);
+        let most = |half: &[u64]| half.iter().copied().max().unwrap_or_default();
+        let (before, after) = (most(first), most(second));
+        println!("at most {before} bytes resident in the first half, {after} in the second");
+        assert!(after <= before + GROWTH_BYTES_MAX, "{self:?}");
     }
 
     /// Stops the service: it takes all it had with it.
