@@ -4,7 +4,8 @@ use crate::permissions::Peer;
 use crate::service::Service;
 use crate::transactions::Transaction;
 use atomdir_engine::Marking;
-use atomdir_protocol::{BeginRequest, Conflicts, Failure, FailureKind, Layers};
+use atomdir_protocol::{BeginRequest, Conflicts, Failure, FailureKind, Layers, TransactionId};
+use rustix::io::Errno;
 use std::os::unix::ffi::OsStringExt;
 
 pub(crate) fn check(begin: &BeginRequest, peer: &Peer) -> Result<(), Failure> {
@@ -26,4 +27,16 @@ pub(crate) fn layers(service: &Service, transaction: &Transaction) -> Option<Lay
         path: service.control.join(below).into_os_string().into_vec(),
         user_marks: transaction.marking() == Marking::User,
     })
+}
+
+/// The upper layer could not be read.
+pub(crate) fn unreadable(id: TransactionId, errno: Errno) -> Failure {
+    let message = format!("cannot read what was changed in transaction {id}: {errno}");
+    let failure = Failure::new(FailureKind::Io, message);
+    match errno {
+        Errno::ACCESS => failure.with_hint(
+            "a file or directory was left unreadable for its owner, which needs `--view exact`",
+        ),
+        _ => failure,
+    }
 }

@@ -176,10 +176,7 @@ fn take_over(service: &Service, connection: &Connection, id: TransactionId) -> R
         let taken = one.transaction.take_over_upper();
         taken.map_err(|errno| match errno {
             Errno::STALE if !one.transaction.is_open() => no_such_transaction(id),
-            errno => {
-                let message = format!("cannot read what was changed in transaction {id}: {errno}");
-                Failure::new(FailureKind::Io, message)
-            }
+            errno => native::unreadable(id, errno),
         })?;
     }
     let root = service.views.show(&one.transaction)?;
