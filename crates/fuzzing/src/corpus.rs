@@ -8,6 +8,9 @@ use atomdir_protocol::{
 use atomdir_sim::{AtRest, workloads};
 use serde::Serialize;
 
+/// What is longer makes for few tries.
+const FILE_BYTES_MAX: usize = 16 << 10;
+
 /// Per target what it is fed at first.
 pub struct Corpus {
     pub headers: Vec<Vec<u8>>,
@@ -32,8 +35,9 @@ pub fn corpus() -> Corpus {
     all.extend(workloads::sequences());
     let stores: Vec<AtRest> = all.iter().map(|one| AtRest::after(one, true)).collect();
     let files = |name| -> Vec<Vec<u8>> {
-        let files = stores.iter().map(|store| store.file(name));
-        files.filter(|file| !file.is_empty()).collect()
+        let files = stores.iter().map(|store| used(store.file(name)));
+        let fits = |file: &Vec<u8>| (1..=FILE_BYTES_MAX).contains(&file.len());
+        files.filter(fits).collect()
     };
     let mut logs = files("log");
     logs.extend(files("history"));
@@ -45,6 +49,14 @@ pub fn corpus() -> Corpus {
         logs,
         messages: messages(),
     }
+}
+
+/// Without most of the zeros that a log grows ahead by.
+fn used(mut file: Vec<u8>) -> Vec<u8> {
+    let last = file.iter().rposition(|byte| *byte != 0);
+    let length = last.map_or(0, |last| last + 1).next_multiple_of(64);
+    file.truncate(length);
+    file
 }
 
 /// Of a whole log: see docs/format.md.
