@@ -101,7 +101,8 @@ fn as_an_ordinary_user() {
     ];
     let more = if full_tier() { FULL } else { &[] };
     for program in QUICK.iter().chain(more) {
-        scenario(program).as_ordinary_user().check();
+        // In a user's overlay, listings and stat(2) number old files differently.
+        scenario(program).as_ordinary_user().exact().check();
     }
 }
 
