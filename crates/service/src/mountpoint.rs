@@ -86,8 +86,10 @@ pub(crate) fn sweep(user: u32) {
         };
         if socket::remove_if_dead(&held, &String::from_utf8_lossy(name)) {
             let place = parent.join(OsStr::from_bytes(place));
-            let _ = clear(&place);
-            remove(&place);
+            for place in [lower(&place), place] {
+                let _ = clear(&place);
+                remove(&place);
+            }
         }
     }
 }
