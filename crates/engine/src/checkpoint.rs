@@ -20,6 +20,8 @@ use crate::store::Store;
 const LAZY_MS_MAX: i128 = 100;
 /// A log of this length is checkpointed at the next occasion,
 const LOG_BYTES_MAX: u64 = 64 << 20;
+/// or of so many commits: each takes some memory, and perhaps a directory,
+const LOG_COMMITS_MAX: u64 = 16 << 10;
 /// and any log once no commit has come for this long.
 const QUIET_MS: i128 = 3_000;
 
@@ -32,7 +34,8 @@ impl<D: Disk> Store<D> {
                 return Ok(());
             };
             let age_ms = milliseconds_between(last, self.0.core.options.clock.now());
-            let is_long = state.log_bytes() > LOG_BYTES_MAX;
+            let commits = state.newest.0 - state.header.last_sequence;
+            let is_long = state.log_bytes() > LOG_BYTES_MAX || commits > LOG_COMMITS_MAX;
             (
                 is_long || !(0..QUIET_MS).contains(&age_ms),
                 !state.queue.commits.is_empty() && !(0..LAZY_MS_MAX).contains(&age_ms),

@@ -12,7 +12,7 @@
 //! commit landed is for recovery to say.
 
 use std::cell::OnceCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -66,7 +66,7 @@ pub(crate) struct CommitState<D: Disk> {
     /// Commits that are not yet in the base.
     pub queue: Queue,
     /// Ended transactions whose staging directories the log may still need.
-    pub stages: Vec<TransactionId>,
+    pub stages: BTreeSet<TransactionId>,
     /// Files that the log speaks of, and that recovery would have to find.
     pub applied: HashSet<Identity>,
     /// When the last commit was appended.
@@ -145,7 +145,7 @@ impl<D: Disk> Store<D> {
         committing.view = None;
         drop(committing);
         lock(&self.0.open).by_id.remove(&transaction.id());
-        state.stages.push(transaction.id());
+        state.stages.insert(transaction.id());
         let is_lazy = transaction.durability() == Durability::Lazy;
         state.queue.commits.push_back(Pending {
             record,

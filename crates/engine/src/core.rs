@@ -9,10 +9,13 @@ use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, Result, Stat};
 
 use crate::applied_mark::AppliedFile;
 use crate::base::{Base, Place};
+use crate::control;
 use crate::early::Writers;
 use crate::handles::{HandleCache, HandleKey};
+use crate::ids::TransactionId;
 use crate::lock;
 use crate::locks::Locks;
+use crate::names;
 use crate::options::Options;
 
 pub(crate) struct Core<D: Disk> {
@@ -77,6 +80,14 @@ impl<D: Disk> Core<D> {
     pub fn flush_base(&self) -> Result<()> {
         self.control.applied.clear(&self.disk)?;
         self.disk.sync_file_system(&self.root)
+    }
+
+    /// Removes what a transaction has staged, which nobody needs any more.
+    pub fn drop_stage(&self, transaction: TransactionId) {
+        let name = names::transaction(transaction);
+        if let Err(error) = control::remove_tree(&self.disk, &self.control.stage, &name) {
+            tracing::warn!(%error, %transaction, "staged files are left until the next start");
+        }
     }
 
     /// The control directory is never part of a snapshot.

@@ -12,7 +12,7 @@ use crate::commit::CommitState;
 use crate::core::Core;
 use crate::error::StoreError;
 use crate::group::Pending;
-use crate::ids::Sequence;
+use crate::ids::{Sequence, TransactionId};
 use crate::keep::{Keeper, Snapshots};
 use crate::lock;
 use crate::names;
@@ -58,6 +58,12 @@ impl<D: Disk> Store<D> {
         state.applied.extend(desired.files());
         remember_places(core, &pending.set, keeps_old);
         core.control.applied.advance(&core.disk, sequence);
+        let transaction = TransactionId(pending.record.transaction);
+        if pending.set.rides {
+            // The record has all that was staged.
+            core.drop_stage(transaction);
+            state.stages.remove(&transaction);
+        }
         lock(&self.0.open).published = sequence;
         Ok(())
     }

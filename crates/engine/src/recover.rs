@@ -3,7 +3,7 @@
 //! Nothing survives a crash of the service but the base, the log and what the
 //! log refers to; so afterwards the staging directory and limbo are emptied.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use atomdir_disk::{Disk, Errno, Identity, Name};
 use atomdir_format::header::{StoreHeader, StoreId};
@@ -75,7 +75,7 @@ pub(crate) fn recover<D: Disk>(
         header,
         newest: Sequence(newest),
         queue: Queue::default(),
-        stages: Vec::new(),
+        stages: BTreeSet::new(),
         applied: HashSet::new(),
         last_commit: None,
     };

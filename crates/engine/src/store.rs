@@ -16,7 +16,6 @@ use crate::core::Core;
 use crate::error::{BeginError, StoreError};
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
-use crate::names;
 use crate::options::{BeginOptions, Conflicts, Options};
 use crate::recover::{self, RecoveryReport};
 use crate::transaction::Transaction;
@@ -228,11 +227,7 @@ impl<D: Disk> Store<D> {
         }
         drop(view);
         self.ended(transaction.id());
-        let core = &self.0.core;
-        let stage = names::transaction(transaction.id());
-        if let Err(error) = control::remove_tree(&core.disk, &core.control.stage, &stage) {
-            tracing::warn!(%error, transaction = %transaction.id(), "staged files are left until the next start");
-        }
+        self.0.core.drop_stage(transaction.id());
         true
     }
 

@@ -14,6 +14,11 @@ const SMALL: &[u8] = b"small";
 const LARGE: &[u8] = b"large";
 const LARGE_LENGTH: usize = 2 << 20;
 
+/// Of a million.
+const SETTLED_AFTER: usize = 100_000;
+/// The history is cut down to half of it when it is longer.
+const HISTORY_KIB_MAX: u64 = 33 << 10;
+
 fn commits_count() -> usize {
     match std::env::var("ATOMDIR_TIER").as_deref() {
         Ok("full") => 1_000_000,
@@ -66,6 +71,21 @@ fn commit_something<D: Disk>(store: &Store<D>, random: &mut Random, turn: usize)
     store.commit(&transaction).expect("nobody else writes that");
 }
 
+/// The process's memory, and the control directory's space, in KiB.
+fn sizes(scratch: &Scratch) -> (u64, u64) {
+    let status = std::fs::read_to_string("/proc/self/status").expect("there is /proc");
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let resident = resident.and_then(|rest| rest.split_whitespace().next());
+    let control = scratch.0.join(".atomdir");
+    let used = std::process::Command::new("du")
+        .arg("-sk")
+        .arg(control)
+        .output();
+    let used = String::from_utf8(used.expect("du runs").stdout).expect("it is text");
+    let number = |text: Option<&str>| text.and_then(|text| text.parse().ok()).expect("a number");
+    (number(resident), number(used.split_whitespace().next()))
+}
+
 #[test]
 fn what_an_open_snapshot_needs_grows_with_objects_not_with_commits() {
     let scratch = Scratch::new();
@@ -87,6 +107,7 @@ fn what_an_open_snapshot_needs_grows_with_objects_not_with_commits() {
         limbo.expect("it is there").count()
     };
     let mut after_some = None;
+    let mut sizes_after_some = None;
     for turn in 0..commits_count() {
         commit_something(&store, &mut random, turn);
         if turn % 200 == 199 {
@@ -100,6 +121,18 @@ fn what_an_open_snapshot_needs_grows_with_objects_not_with_commits() {
             );
             assert_eq!(store.status().log_bytes, 0);
         }
+        // Once all tables have got the size they need.
+        if turn == SETTLED_AFTER {
+            sizes_after_some = Some(sizes(&scratch));
+        }
+    }
+    if let Some((memory, space)) = sizes_after_some {
+        let (memory_now, space_now) = sizes(&scratch);
+        println!(
+            "memory {memory} KiB, then {memory_now}; control directory {space} KiB, then {space_now}"
+        );
+        assert!(memory_now < memory + memory / 10);
+        assert!(space_now < space + HISTORY_KIB_MAX);
     }
     let read = |name: &[u8]| {
         let node = reader.resolve(name).expect("the path is good")?;
