@@ -26,7 +26,7 @@ pub(crate) struct Log<D: Disk> {
 
 /// The file grows in steps of this, by zeros: so neither appending nor flushing
 /// runs out of space half-way, and a flush has no new length to write down.
-const ALLOCATION_STEP: u64 = 1 << 20;
+const ALLOCATION_STEP: u64 = 128 << 10;
 
 const REWRITE_CHUNK: usize = 1 << 20;
 

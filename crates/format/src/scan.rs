@@ -162,13 +162,17 @@ where
     fn ending(&mut self) -> Result<Scanned<R>, E> {
         let offset = self.offset;
         let (NextSequence::AtMost(sequence) | NextSequence::Exactly(sequence)) = self.next;
-        let mut buffer = vec![0; CHUNK_LENGTH];
+        let rest = usize::try_from(self.length - offset).unwrap_or(usize::MAX);
+        let mut buffer = vec![0; rest.min(CHUNK_LENGTH)];
         let mut position = offset;
         let mut is_zero = true;
         while position < self.length {
             let chunk = self.chunk(position, &mut buffer)?;
-            is_zero = is_zero && chunk.iter().all(|byte| *byte == 0);
-            for bytes in windows(chunk) {
+            let has_zeros_only = is_zero_only(chunk);
+            is_zero = is_zero && has_zeros_only;
+            // Mostly it is what the file has grown ahead.
+            let headers = (!has_zeros_only).then(|| windows(chunk));
+            for bytes in headers.into_iter().flatten() {
                 let header = FrameHeader::check(self.store, bytes);
                 if let Some(header) = header.filter(|header| header.durable >= sequence) {
                     let damage = Damage::Lost {
@@ -195,7 +199,8 @@ where
 
     fn chunk<'a>(&mut self, offset: u64, buffer: &'a mut [u8]) -> Result<&'a [u8], E> {
         let rest = usize::try_from(self.length - offset).unwrap_or(usize::MAX);
-        let buffer = &mut buffer[..rest.min(CHUNK_LENGTH)];
+        let length = rest.min(buffer.len());
+        let buffer = &mut buffer[..length];
         let count = (self.read)(offset, buffer)?;
         Ok(&buffer[..count])
     }
@@ -216,6 +221,13 @@ impl NextSequence {
             NextSequence::Exactly(next) => sequence == next,
         }
     }
+}
+
+/// By blocks, as comparing those is much faster than looking at each byte.
+fn is_zero_only(chunk: &[u8]) -> bool {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    let mut blocks = chunk.chunks(ZEROS.len());
+    blocks.all(|block| *block == ZEROS[..block.len()])
 }
 
 /// Every place of the chunk where a frame's header may stand.

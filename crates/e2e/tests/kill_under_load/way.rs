@@ -14,6 +14,8 @@ pub enum Way {
     Savepoint,
     /// With locks, of which all clients want one.
     Locked,
+    /// Told of conflicts while it writes.
+    Early,
 }
 
 /// What all clients lock in turn, and nobody changes.
@@ -28,6 +30,7 @@ impl Way {
             Self::Nested,
             Self::Savepoint,
             Self::Locked,
+            Self::Early,
         ];
         *random.choose(&ways)
     }
@@ -35,6 +38,7 @@ impl Way {
     pub fn options(self) -> &'static [&'static str] {
         match self {
             Self::Native => &["--view", "native"],
+            Self::Early => &["--view", "exact", "--conflicts", "early"],
             _ => &["--view", "exact"],
         }
     }
@@ -54,7 +58,7 @@ impl Way {
             places.join("; ")
         );
         let work = match self {
-            Self::Exact | Self::Native => format!("{first}\n{second}"),
+            Self::Exact | Self::Native | Self::Early => format!("{first}\n{second}"),
             Self::Nested => format!(
                 "{first}
                  {atomdir} run -- /bin/sh -ec 'echo 0 > a; rm -r sub; exit 3' || test $? = 3

@@ -7,9 +7,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use atomdir_testing::exit_code;
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
-    Action, Scenario, Scratch, Store, User, capture_output, full_tier, helper, look,
+    Action, Fixture, Scenario, Scratch, Store, User, capture_output, full_tier, helper, look,
 };
 
 fn scenario(program: &str) -> Scenario {
@@ -141,8 +142,26 @@ fn by_the_views_path() {
 #[test]
 fn link_limit() {
     if full_tier() {
-        scenario("link_limit").check();
+        // Overlayfs does not ask the file system, and goes on.
+        scenario("link_limit").exact().check();
     }
+}
+
+/// Where overlayfs has let a program go beyond that, nothing is committed, and
+/// the store goes on.
+#[test]
+fn more_names_than_can_be_are_refused_at_the_commit() {
+    if !full_tier() {
+        return;
+    }
+    let program = helper("posix_programs");
+    let program = program.display();
+    let fixture = Fixture::new("names-beyond", &format!("{program} prepare link_limit"));
+    let script = format!("{program} run link_limit || true");
+    let run = fixture.store.run_with(&["--view", "native"], &script);
+    run.expect(exit_code::INPUT_OUTPUT)
+        .says(&["Too many links"]);
+    fixture.store.run("echo more > more").expect(0);
 }
 
 /// No tool can copy a tree that is deeper than paths may be long, so both runs

@@ -18,6 +18,7 @@ use crate::ids::NodeId;
 use crate::progress::Meter;
 use crate::view::NodeAttributes;
 use crate::view::View;
+use crate::view::namespace::LINKS_MAX;
 use crate::view::node::{DirectoryDelta, StagedParent, Touched};
 use crate::write_set::{EntryWrite, Object, ObjectWrite, RemovedDirectory, WriteSet};
 
@@ -53,6 +54,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
             .map_err(|errno| failed("list changes of", b"", errno))?;
         self.set.summary = summary;
         self.meter.expect(changed.len());
+        self.refuse_too_many_names(&changed)?;
         self.displace(&changed)?;
         for &id in &changed {
             if self.is_new(id) {
@@ -72,6 +74,18 @@ impl<D: Disk> Preparation<'_, '_, D> {
         self.finish_created()?;
         self.set.dying = self.view.nodes.dying.clone();
         self.make_durable()
+    }
+
+    /// Overlayfs counts a file's names itself, and knows no limit.
+    fn refuse_too_many_names(&self, changed: &[NodeId]) -> Outcome<()> {
+        for &id in changed {
+            let own = self.view.node(id).ok().and_then(|node| node.own());
+            let links = own.filter(|own| own.attributes.kind != Kind::Directory);
+            if links.is_some_and(|own| own.attributes.links > LINKS_MAX) {
+                return Err(failed("stage", &self.path(id), Errno::MLINK));
+            }
+        }
+        Ok(())
     }
 
     fn path(&self, id: NodeId) -> Vec<u8> {

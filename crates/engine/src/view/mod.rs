@@ -9,7 +9,7 @@ mod attributes;
 mod changes;
 mod contents;
 mod fork;
-mod namespace;
+pub(crate) mod namespace;
 pub(crate) mod node;
 mod nodes;
 mod reads;

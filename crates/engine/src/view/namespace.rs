@@ -13,7 +13,7 @@ use crate::ids::NodeId;
 
 const SET_GROUP_ID: u32 = 0o2000;
 /// The least that the file systems in use allow: ext4.
-const LINKS_MAX: u32 = 65_000;
+pub(crate) const LINKS_MAX: u32 = 65_000;
 
 impl<D: Disk> View<D> {
     pub fn create(
