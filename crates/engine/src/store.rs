@@ -144,7 +144,7 @@ impl<D: Disk> Store<D> {
             self.sync()?;
         }
         self.reserve_ids()?;
-        let _not_applying = self
+        let not_applying = self
             .0
             .core
             .applying
@@ -158,6 +158,9 @@ impl<D: Disk> Store<D> {
         let transaction = Arc::new(transaction);
         open.by_id.insert(id, transaction.clone());
         drop(open);
+        // What follows locks views: of one that is committing, who has it waits
+        // to apply.
+        drop(not_applying);
         if transaction.conflicts() == Conflicts::Early {
             self.begin_early(&transaction);
         }

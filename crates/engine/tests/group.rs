@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use atomdir_disk::{Errno, LinuxDisk, RenameMode};
 use atomdir_engine::{
@@ -264,4 +265,48 @@ fn a_serializable_commit_sees_those_that_wait() {
     store.commit(&writer).expect("nobody is in the way");
     let met = store.commit(&reader);
     assert!(matches!(met, Err(CommitError::Conflict(_))), "{met:?}");
+}
+
+/// Who begins, and wants to know what others have written, waits for one that
+/// commits, and that one perhaps for another: which must not wait for the beginning.
+#[test]
+fn an_early_begin_beside_commits_that_meet() {
+    let scratch = Scratch::new();
+    let (disk, store) = store_with_files(&scratch);
+    let (first, second) = (begin(&store), begin(&store));
+    for (transaction, name) in [(&first, "a"), (&second, "b")] {
+        let file = transaction
+            .lookup(NodeId::ROOT, b"file0")
+            .expect("it is there");
+        let linked = transaction.link(file.node, NodeId::ROOT, name.as_bytes());
+        linked.expect("the name is free");
+    }
+    let early = BeginOptions {
+        owner: 0,
+        isolation: Isolation::Snapshot,
+        durability: Durability::Durable,
+        conflicts: Conflicts::Early,
+        first_try: None,
+        label: Vec::new(),
+    };
+    let (mut committing, mut beginning) = (None, None);
+    let (one, other) = (store.clone(), store.clone());
+    let ends = commit_together(&disk, &store, &[first], || {
+        // Nothing tells when each has got to where it waits.
+        let wait = || thread::sleep(Duration::from_millis(100));
+        committing = Some(thread::spawn(move || one.commit(&second).map(drop)));
+        wait();
+        beginning = Some(thread::spawn(move || other.begin(early)));
+        wait();
+    });
+    ends.into_iter()
+        .for_each(|end| end.expect("nobody is in the way"));
+    let committed = committing.expect("it was released").join();
+    let committed = committed.expect("no panic");
+    assert!(matches!(committed, Ok(()) | Err(CommitError::Conflict(_))));
+    let begun = beginning
+        .expect("it was released")
+        .join()
+        .expect("no panic");
+    assert!(store.abort(&begun.expect("a transaction begins")));
 }

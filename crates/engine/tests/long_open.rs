@@ -19,10 +19,11 @@ const SETTLED_AFTER: usize = 100_000;
 /// The history is cut down to half of it when it is longer.
 const HISTORY_KIB_MAX: u64 = 33 << 10;
 
-fn commits_count() -> usize {
+/// How many, and how many from one checkpoint to the next.
+fn commits_count() -> (usize, usize) {
     match std::env::var("ATOMDIR_TIER").as_deref() {
-        Ok("full") => 1_000_000,
-        _ => 600,
+        Ok("full") => (1_000_000, 20_000),
+        _ => (600, 200),
     }
 }
 
@@ -108,9 +109,10 @@ fn what_an_open_snapshot_needs_grows_with_objects_not_with_commits() {
     };
     let mut after_some = None;
     let mut sizes_after_some = None;
-    for turn in 0..commits_count() {
+    let (commits, between) = commits_count();
+    for turn in 0..commits {
         commit_something(&store, &mut random, turn);
-        if turn % 200 == 199 {
+        if (turn + 1) % between == 0 {
             store.maintain().expect("it is maintained");
             store.checkpoint().expect("it is durable");
             let kept = (limbo(), store.status().retained_objects);
