@@ -125,10 +125,14 @@ impl<D: Disk> Core<D> {
         {
             return base;
         }
-        index.insert(stat.identity, Arc::downgrade(&fresh));
-        if serial.is_multiple_of(INDEX_SWEEP_INTERVAL) {
+        if index.len() == index.capacity() {
+            // Before it grows, the dead go; room for as many again as are alive
+            // keeps this rare.
             index.retain(|_, base| base.strong_count() > 0);
+            let alive = index.len();
+            index.reserve(alive);
         }
+        index.insert(stat.identity, Arc::downgrade(&fresh));
         fresh
     }
 
@@ -260,9 +264,6 @@ impl<D: Disk> Core<D> {
         self.stat_place(&place, identity)
     }
 }
-
-/// Entries of dead objects in the index are swept out once per so many births.
-const INDEX_SWEEP_INTERVAL: u64 = 65_536;
 
 fn gone_is_stale(error: Errno) -> Errno {
     match error {
