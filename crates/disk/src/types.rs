@@ -96,6 +96,17 @@ pub enum NewNode {
 }
 
 impl NewNode {
+    /// Of a kind that takes nothing but a number, which is a device's.
+    pub fn special(kind: Kind, device_number: u64) -> Option<NewNode> {
+        match kind {
+            Kind::Fifo => Some(NewNode::Fifo),
+            Kind::Socket => Some(NewNode::Socket),
+            Kind::CharacterDevice => Some(NewNode::CharacterDevice(device_number)),
+            Kind::BlockDevice => Some(NewNode::BlockDevice(device_number)),
+            Kind::File | Kind::Directory | Kind::Symlink => None,
+        }
+    }
+
     pub fn kind(&self) -> Kind {
         match self {
             NewNode::Directory => Kind::Directory,

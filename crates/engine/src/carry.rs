@@ -102,11 +102,7 @@ fn carry_other<D: Disk>(view: &mut View<D>, id: NodeId) -> Result<Carried, Errno
     let stat = disk.stat(&object)?;
     let node = match stat.kind {
         Kind::Symlink => NewNode::Symlink(disk.read_link(&parent, &staged.name)?),
-        Kind::Fifo => NewNode::Fifo,
-        Kind::Socket => NewNode::Socket,
-        Kind::CharacterDevice => NewNode::CharacterDevice(stat.device_number),
-        Kind::BlockDevice => NewNode::BlockDevice(stat.device_number),
-        Kind::File | Kind::Directory => return Err(Errno::STALE),
+        kind => NewNode::special(kind, stat.device_number).ok_or(Errno::STALE)?,
     };
     Ok(Carried {
         node: Some(node),

@@ -21,6 +21,7 @@ use atomdir_format::header::StoreHeader;
 use atomdir_format::record::CommitRecord;
 use atomdir_format::summary::SummaryRecord;
 
+use crate::apply::ApplyError;
 use crate::base::Place;
 use crate::carry::carry;
 use crate::control;
@@ -294,6 +295,21 @@ impl<D: Disk> CommitState<D> {
                 errno,
             )),
         }
+    }
+
+    /// Applies once more, with the reserved space, what had none.
+    pub fn with_reserve(
+        &self,
+        core: &Core<D>,
+        mut apply: impl FnMut() -> Result<(), ApplyError>,
+    ) -> Result<(), ApplyError> {
+        apply().or_else(|error| match error.errno {
+            Some(Errno::NOSPC | Errno::DQUOT) => {
+                let _ = self.empty_reserve(core);
+                apply()
+            }
+            _ => Err(error),
+        })
     }
 
     /// Gives the reserved space back to the file system.

@@ -21,7 +21,7 @@ pub struct Options {
     pub carried_bytes_max: u64,
 }
 
-/// Four times as much would still be written sooner than flushed on its own.
+/// What is carried is written twice, to save flushes: so not without a bound.
 pub const CARRIED_BYTES_MAX: u64 = 256 << 10;
 
 /// What the process may do: decides whether a file can be replaced by a new

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 
-use atomdir_disk::{Disk, Errno, Identity, Kind, Name};
+use atomdir_disk::{Disk, Identity, Kind, Name};
 
 use crate::apply::{Apply, ApplyError, Desired};
 use crate::base::{Base, Place, Stamp};
@@ -77,7 +77,7 @@ impl<D: Disk> Store<D> {
         meter: &mut Meter<'_>,
     ) -> Result<(), StoreError> {
         let core = &*self.0.core;
-        let mut run = || {
+        let applied = state.with_reserve(core, || {
             let mut apply = Apply::new(core, desired, &state.applied, keeps_but);
             let result = apply.run(meter);
             let mut linked = lock(&self.0.linked_in_limbo);
@@ -87,13 +87,6 @@ impl<D: Disk> Store<D> {
             }
             drop(linked);
             result
-        };
-        let applied = run().or_else(|error| match error.errno {
-            Some(Errno::NOSPC | Errno::DQUOT) => {
-                let _ = state.empty_reserve(core);
-                run()
-            }
-            _ => Err(error),
         });
         applied.map_err(|ApplyError { path, reason, .. }| {
             self.poison(format!(

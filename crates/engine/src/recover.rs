@@ -197,7 +197,7 @@ fn redo<D: Disk>(
         // Under the mounting of the mark nothing was lost.
         let remakes = applied.is_none();
         let earlier: HashSet<Identity> = Desired::of(done, remakes).files().collect();
-        let mut run = || -> Result<(), ApplyError> {
+        let applied = state.with_reserve(core, || {
             let mut desired = Desired::of(left, remakes);
             if remakes && remake(core, left, &desired)? {
                 desired = Desired::of(left, remakes);
@@ -212,13 +212,6 @@ fn redo<D: Disk>(
                 );
             }
             Ok(())
-        };
-        let applied = run().or_else(|error| match error.errno {
-            Some(Errno::NOSPC | Errno::DQUOT) => {
-                let _ = state.empty_reserve(core);
-                run()
-            }
-            _ => Err(error),
         });
         applied.map_err(|ApplyError { path, reason, .. }| StoreError::Apply {
             sequence: state.newest,

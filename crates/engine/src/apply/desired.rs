@@ -9,7 +9,6 @@ use crate::ids::TransactionId;
 
 #[derive(Default)]
 pub(crate) struct Desired {
-    remakes: bool,
     pub entries: BTreeMap<(Identity, Name), Wanted>,
     /// Where each object may be found besides its homes and limbo.
     candidates: HashMap<Identity, Vec<Spot>>,
@@ -50,15 +49,14 @@ impl Desired {
     /// What the records, which follow on each other, ask for together.
     /// `remakes`: a crash may have lost what they carry.
     pub fn of(records: &[CommitRecord], remakes: bool) -> Desired {
-        let mut desired = Desired {
-            remakes,
-            ..Desired::default()
-        };
-        records.iter().for_each(|record| desired.add(record));
+        let mut desired = Desired::default();
+        records
+            .iter()
+            .for_each(|record| desired.add(record, remakes));
         desired
     }
 
-    fn add(&mut self, record: &CommitRecord) {
+    fn add(&mut self, record: &CommitRecord, remakes: bool) {
         let transaction = TransactionId(record.transaction);
         let directory = |index: u32| record.directories[index as usize].identity;
         let spot = |locator: &Locator| match locator {
@@ -92,7 +90,7 @@ impl Desired {
         for made in &record.made {
             let identity = record.objects[made.update.object as usize].identity;
             self.made.insert(identity);
-            if self.remakes {
+            if remakes {
                 self.add_update(identity, transaction, &made.update, true);
             }
         }

@@ -120,10 +120,7 @@ impl<D: Disk> Apply<'_, D> {
             .disk
             .list(&self.core.control.limbo)
             .map_err(|errno| self.failure(b".atomdir/limbo", "it cannot be listed", Some(errno)))?;
-        let limbo = limbo.into_iter().map(|entry| Place {
-            parent: Parent::Limbo,
-            name: entry.name,
-        });
+        let limbo = limbo.into_iter().map(|entry| Place::in_limbo(entry.name));
         Ok(entries.chain(slots).chain(limbo).collect())
     }
 
@@ -146,10 +143,7 @@ impl<D: Disk> Apply<'_, D> {
         });
         let mut places: Vec<Place> = homes.collect();
         places.extend(self.extra_spots.get(&object).into_iter().flatten().cloned());
-        places.push(Place {
-            parent: Parent::Limbo,
-            name: names::limbo(object),
-        });
+        places.push(Place::in_limbo(names::limbo(object)));
         places
     }
 

@@ -79,6 +79,13 @@ struct Place {
 }
 
 impl Place {
+    fn in_limbo(name: Name) -> Place {
+        Place {
+            parent: Parent::Limbo,
+            name,
+        }
+    }
+
     /// For people: of an object in the base only its name.
     fn told(&self) -> Vec<u8> {
         let parent = match self.parent {
@@ -262,10 +269,7 @@ impl<'a, D: Disk> Apply<'a, D> {
     /// directory, which a crash may take away with all that is in it.
     fn leave_stage(&mut self, object: Identity, from: &Place) -> Result<Place, Errno> {
         for number in 0.. {
-            let limbo = Place {
-                parent: Parent::Limbo,
-                name: names::second_link(object, number),
-            };
+            let limbo = Place::in_limbo(names::second_link(object, number));
             match self.rename(from, &limbo, RenameMode::NoReplace) {
                 Err(Errno::EXIST) => {}
                 moved => return moved.map(|()| limbo),
@@ -277,10 +281,7 @@ impl<'a, D: Disk> Apply<'a, D> {
     /// Another link to the object, in limbo.
     fn second_link(&mut self, object: Identity, source: &Place) -> Result<Place, Errno> {
         for number in 0.. {
-            let second = Place {
-                parent: Parent::Limbo,
-                name: names::second_link(object, number),
-            };
+            let second = Place::in_limbo(names::second_link(object, number));
             match self.link(source, &second) {
                 // What an earlier exchange brought there waits for its own turn.
                 Err(Errno::EXIST) if !self.is_in_limbo(object, &second.name)? => {}
@@ -323,10 +324,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         }
         let is_needed = self.is_needed(object) && !is_wanted_elsewhere;
         if kind == Kind::Directory || is_needed {
-            let limbo = Place {
-                parent: Parent::Limbo,
-                name: names::limbo(object),
-            };
+            let limbo = Place::in_limbo(names::limbo(object));
             if *from == limbo {
                 return Ok(());
             }
@@ -378,10 +376,7 @@ impl<'a, D: Disk> Apply<'a, D> {
 
     /// Breaks a circle: the object waits in limbo for its turn.
     fn set_aside(&mut self, object: Identity) -> Outcome<()> {
-        let limbo = Place {
-            parent: Parent::Limbo,
-            name: names::limbo(object),
-        };
+        let limbo = Place::in_limbo(names::limbo(object));
         let source = self.source(object)?.map(|(source, _)| source);
         let stuck =
             |this: &Self| this.failure(&limbo.told(), "directories cannot be untangled", None);

@@ -75,11 +75,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
             (OwnBody::File(_), _) => return self.complete_file(id),
             (OwnBody::Symlink(target), _) => NewNode::Symlink(target.clone()),
             (OwnBody::Directory(_), _) => NewNode::Directory,
-            (_, Kind::Fifo) => NewNode::Fifo,
-            (_, Kind::Socket) => NewNode::Socket,
-            (_, Kind::CharacterDevice) => NewNode::CharacterDevice(number),
-            (_, Kind::BlockDevice) => NewNode::BlockDevice(number),
-            _ => return Err(Errno::INVAL),
+            (_, kind) => NewNode::special(kind, number).ok_or(Errno::INVAL)?,
         };
         if let Some(identity) = own.staged.as_ref().and_then(|staged| staged.identity) {
             return Ok(identity);

@@ -16,10 +16,8 @@ use crate::carry;
 use crate::error::{CommitError, StoreError};
 use crate::ids::NodeId;
 use crate::progress::Meter;
-use crate::view::NodeAttributes;
-use crate::view::View;
-use crate::view::namespace::LINKS_MAX;
 use crate::view::node::{DirectoryDelta, StagedParent, Touched};
+use crate::view::{LINKS_MAX, NodeAttributes, View};
 use crate::write_set::{EntryWrite, Object, ObjectWrite, RemovedDirectory, WriteSet};
 
 type Outcome<T> = Result<T, CommitError>;
@@ -54,9 +52,9 @@ impl<D: Disk> Preparation<'_, '_, D> {
             .map_err(|errno| failed("list changes of", b"", errno))?;
         self.set.summary = summary;
         self.meter.expect(changed.len());
-        self.refuse_too_many_names(&changed)?;
         self.displace(&changed)?;
         for &id in &changed {
+            self.refuse_too_many_names(id)?;
             if self.is_new(id) {
                 self.create(id)?;
             }
@@ -77,13 +75,11 @@ impl<D: Disk> Preparation<'_, '_, D> {
     }
 
     /// Overlayfs counts a file's names itself, and knows no limit.
-    fn refuse_too_many_names(&self, changed: &[NodeId]) -> Outcome<()> {
-        for &id in changed {
-            let own = self.view.node(id).ok().and_then(|node| node.own());
-            let links = own.filter(|own| own.attributes.kind != Kind::Directory);
-            if links.is_some_and(|own| own.attributes.links > LINKS_MAX) {
-                return Err(failed("stage", &self.path(id), Errno::MLINK));
-            }
+    fn refuse_too_many_names(&self, id: NodeId) -> Outcome<()> {
+        let own = self.view.node(id).ok().and_then(|node| node.own());
+        let file = own.filter(|own| own.attributes.kind != Kind::Directory);
+        if file.is_some_and(|own| own.attributes.links > LINKS_MAX) {
+            return Err(failed("stage", &self.path(id), Errno::MLINK));
         }
         Ok(())
     }

@@ -136,13 +136,7 @@ impl Queue {
     }
 
     fn submit(&self, wanted: usize) -> Result<(), Errno> {
-        match self.ring.submit_and_wait(wanted) {
-            Ok(_) => Ok(()),
-            Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(()),
-                errno => Err(errno.unwrap_or(Errno::IO)),
-            },
-        }
+        entered(self.ring.submit_and_wait(wanted))
     }
 
     /// Submits, and has the kernel hand over what it has, without waiting.
@@ -150,17 +144,10 @@ impl Queue {
         const GETEVENTS: u32 = 1;
         let pending = self.ring.submission().len() as u32;
         // SAFETY: no argument but the flag.
-        let entered = unsafe {
+        entered(unsafe {
             let submitter = self.ring.submitter();
             submitter.enter::<libc::sigset_t>(pending, 0, GETEVENTS, None)
-        };
-        match entered {
-            Ok(_) => Ok(()),
-            Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(()),
-                errno => Err(errno.unwrap_or(Errno::IO)),
-            },
-        }
+        })
     }
 
     /// The next completion. What was answered is on its way before anything
@@ -284,6 +271,17 @@ impl Transport for Queue {
             inbox: self.inbox.clone(),
             entry,
         }
+    }
+}
+
+/// What io_uring_enter says of itself; some answers only mean to look again.
+fn entered(result: std::io::Result<usize>) -> Result<(), Errno> {
+    match result {
+        Ok(_) => Ok(()),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(()),
+            errno => Err(errno.unwrap_or(Errno::IO)),
+        },
     }
 }
 
