@@ -115,12 +115,17 @@ impl<D: Disk> Store<D> {
             return Err(StoreError::Removed.into());
         }
         view.release_savepoints();
+        view.write_ahead();
         let mut set = prepare(view, &mut meter).map_err(|error| self.heed_flush(error))?;
         let changes = set.summary.len() as u64;
         if set.is_empty() {
             if view.reads.is_some() {
                 let state = lock(&self.0.commit);
                 self.validate(transaction, view, &state, &set)?;
+            }
+            // A durable commit makes all before it durable, even one of nothing.
+            if transaction.durability() == Durability::Durable {
+                self.settle_lazy()?;
             }
             drop(committing);
             self.abort(transaction);
@@ -255,6 +260,14 @@ impl<D: Disk> Store<D> {
     /// Makes lazy commits durable.
     pub fn sync(&self) -> Result<(), StoreError> {
         self.lock_settled().map(drop)
+    }
+
+    /// As [`Store::sync`], and nothing if no lazy commit waits.
+    pub(crate) fn settle_lazy(&self) -> Result<(), StoreError> {
+        if self.0.has_pending.load(Ordering::Acquire) {
+            self.sync()?;
+        }
+        Ok(())
     }
 }
 

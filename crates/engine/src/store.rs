@@ -1,7 +1,7 @@
 //! An open store: its transactions, its commit order, its state.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use atomdir_disk::{Access, Disk, Errno, Name, Times, Timestamp};
@@ -140,9 +140,7 @@ impl<D: Disk> Store<D> {
     pub fn begin(&self, options: BeginOptions) -> Result<Arc<Transaction<D>>, BeginError> {
         self.refuse_if_poisoned()?;
         // A snapshot is the base plus nothing: lazy commits must be in it.
-        if self.0.has_pending.load(Ordering::Acquire) {
-            self.sync()?;
-        }
+        self.settle_lazy()?;
         self.reserve_ids()?;
         let not_applying = self
             .0

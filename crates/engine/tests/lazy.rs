@@ -99,3 +99,29 @@ fn lazy_commits_share_one_flush_of_the_log() {
     open(&scratch.0);
     assert!((0..3 * COUNT).all(in_base));
 }
+
+#[test]
+fn a_durable_commit_of_nothing_makes_those_before_it_durable() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let disk = FailingDisk::new(Errno::IO, true);
+    let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
+    let durable = store
+        .begin(options(Durability::Durable))
+        .expect("a transaction begins");
+    let lazy = store
+        .begin(options(Durability::Lazy))
+        .expect("a transaction begins");
+    let also_lazy = store
+        .begin(options(Durability::Lazy))
+        .expect("a transaction begins");
+    let made = lazy.create(NodeId::ROOT, b"made", NewNode::File, 0o644, 0, CALLER);
+    made.expect("the name is free");
+    store.commit(&lazy).expect("nobody is in the way");
+    store.commit(&also_lazy).expect("nothing was changed");
+    assert!(!scratch.0.join("made").exists(), "lazy ones wait");
+    disk.take_changes();
+    store.commit(&durable).expect("nothing was changed");
+    assert!(disk.take_changes().contains(&"sync_data"));
+    assert!(scratch.0.join("made").exists());
+}
