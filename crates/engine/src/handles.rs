@@ -27,16 +27,25 @@ struct State<D: Disk> {
     /// Files that only a handle keeps within reach of older snapshots.
     held: HashMap<Identity, Arc<D::Handle>>,
     /// Left the base; older snapshots may still read them.
-    gone: Vec<Identity>,
+    gone: Gone,
     handles: HashMap<HandleKey, (Arc<D::Handle>, u64)>,
     uses: u64,
 }
+
+/// A snapshot that stays open must not cost by what others replace meanwhile.
+enum Gone {
+    These(Vec<Identity>),
+    /// Too many to be told apart.
+    Many,
+}
+
+const GONE_MAX: usize = 1024;
 
 impl<D: Disk> HandleCache<D> {
     pub fn new(handles_max: usize) -> Self {
         let state = State {
             held: HashMap::new(),
-            gone: Vec::new(),
+            gone: Gone::These(Vec::new()),
             handles: HashMap::new(),
             uses: 0,
         };
@@ -82,12 +91,13 @@ impl<D: Disk> HandleCache<D> {
 
     /// Once no snapshot is open.
     pub fn release_held(&self) {
-        let mut guard = lock(&self.state);
-        let state = &mut *guard;
+        let mut state = lock(&self.state);
         state.held.clear();
-        for identity in state.gone.drain(..) {
-            state.handles.remove(&HandleKey::Contents(identity));
-            state.handles.remove(&HandleKey::Directory(identity));
+        match std::mem::replace(&mut state.gone, Gone::These(Vec::new())) {
+            Gone::These(gone) => gone
+                .into_iter()
+                .for_each(|identity| state.remove_object(identity)),
+            Gone::Many => state.remove_base(),
         }
     }
 
@@ -99,17 +109,17 @@ impl<D: Disk> HandleCache<D> {
     /// disk. Older snapshots open it in limbo, or hold it; a reader at this
     /// moment may put it back until none is open.
     pub fn forget(&self, identity: Identity) {
-        let mut guard = lock(&self.state);
-        let state = &mut *guard;
-        state.handles.remove(&HandleKey::Contents(identity));
-        state.handles.remove(&HandleKey::Directory(identity));
-        state.gone.push(identity);
+        let mut state = lock(&self.state);
+        state.remove_object(identity);
+        match &mut state.gone {
+            Gone::These(gone) if gone.len() < GONE_MAX => gone.push(identity),
+            gone => *gone = Gone::Many,
+        }
     }
 
-    /// All but what transactions have staged.
+    /// Once no snapshot is open and limbo is emptied.
     pub fn forget_base(&self) {
-        let is_staged = |key: &HandleKey| matches!(key, HandleKey::Staged(..));
-        lock(&self.state).handles.retain(|key, _| is_staged(key));
+        lock(&self.state).remove_base();
     }
 
     pub fn remove_transaction(&self, id: TransactionId) {
@@ -119,6 +129,17 @@ impl<D: Disk> HandleCache<D> {
 }
 
 impl<D: Disk> State<D> {
+    fn remove_object(&mut self, identity: Identity) {
+        self.handles.remove(&HandleKey::Contents(identity));
+        self.handles.remove(&HandleKey::Directory(identity));
+    }
+
+    /// All but what transactions have staged.
+    fn remove_base(&mut self) {
+        let is_staged = |key: &HandleKey| matches!(key, HandleKey::Staged(..));
+        self.handles.retain(|key, _| is_staged(key));
+    }
+
     fn evict_quarter(&mut self) {
         let mut uses: Vec<u64> = self.handles.values().map(|(_, used)| *used).collect();
         let quarter = uses.len() / 4;
