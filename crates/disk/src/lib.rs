@@ -121,6 +121,11 @@ pub trait Disk: Send + Sync + 'static {
     #[track_caller]
     fn sync_file_system(&self, object: &Self::Handle) -> Result<()>;
 
+    /// Starts to write what the files below a directory hold, if they are at
+    /// least so many, and does not wait. Only a hint: nothing becomes durable by
+    /// it, and no error is told, nor kept from a later sync.
+    fn start_writing(&self, _directory: &Self::Handle, _files_min: usize) {}
+
     fn status(&self, object: &Self::Handle) -> Result<FileSystemStatus>;
     /// Which mounting of the file system this is; `None` where that cannot be told.
     fn mounting(&self, object: &Self::Handle) -> Result<Option<Mounting>>;

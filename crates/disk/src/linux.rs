@@ -1,5 +1,6 @@
 //! The real [`Disk`]: system calls on the running kernel.
 
+mod ahead;
 mod attributes;
 mod contents;
 mod listing;
@@ -182,6 +183,10 @@ impl Disk for LinuxDisk {
 
     fn sync_file_system(&self, object: &OwnedFd) -> Result<()> {
         retry_on_intr(|| rustix::fs::syncfs(object))
+    }
+
+    fn start_writing(&self, directory: &OwnedFd, files_min: usize) {
+        ahead::start_writing(directory, files_min);
     }
 
     fn mounting(&self, object: &OwnedFd) -> Result<Option<Mounting>> {

@@ -179,6 +179,7 @@ impl<D: Disk> View<D> {
             reads: self.reads.as_ref().map(|_| ReadSet::default()),
             stage_of: self.stage_of,
             stage: self.stage.clone(),
+            is_written_ahead: false,
             next_inode: self.next_inode,
         };
         self.forks.nested = Some((id, state));

@@ -57,6 +57,7 @@ pub(crate) struct View<D: Disk> {
     /// Of a serializable transaction.
     pub reads: Option<ReadSet>,
     stage: Option<Arc<D::Handle>>,
+    is_written_ahead: bool,
     /// It serves as the lower layer of an overlay. The kernel then finds files
     /// with several names by their nodes, which must stay.
     pub lower: bool,
@@ -82,6 +83,7 @@ impl<D: Disk> View<D> {
             stage_of: id,
             reads: None,
             stage: None,
+            is_written_ahead: false,
             lower: false,
             next_inode: NEW_INODE_FIRST,
         }

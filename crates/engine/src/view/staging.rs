@@ -14,6 +14,10 @@ use crate::names;
 const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_DIRECTORY: u32 = 0o700;
 
+/// Fewer files are flushed before another thread has found them; and those of
+/// small commits, which the log carries, should not be written at all.
+const WRITTEN_AHEAD_MIN: usize = 256;
+
 impl<D: Disk> View<D> {
     /// The transaction's directory below `stage`, made at first use.
     pub(crate) fn stage(&mut self) -> Result<Arc<D::Handle>> {
@@ -34,6 +38,24 @@ impl<D: Disk> View<D> {
 
     pub(crate) fn has_stage(&self) -> bool {
         self.stage.is_some()
+    }
+
+    /// To be called when a commit is near: the disk writes what is staged while
+    /// the commit is being prepared, and its flush has less to wait for.
+    pub(crate) fn write_ahead(&mut self) {
+        let has_enough = self.changed_nodes().nth(WRITTEN_AHEAD_MIN - 1).is_some();
+        // What an upper layer holds has been found by looking there.
+        if has_enough && !self.is_written_ahead {
+            self.write_ahead_what_is_found();
+        }
+    }
+
+    /// As [`write_ahead`](Self::write_ahead), of an upper layer not yet read.
+    pub(super) fn write_ahead_what_is_found(&mut self) {
+        if let Some(stage) = &self.stage {
+            self.is_written_ahead = true;
+            self.core.disk.start_writing(stage, WRITTEN_AHEAD_MIN);
+        }
     }
 
     pub(crate) fn new_slot(&mut self) -> u64 {

@@ -69,7 +69,9 @@ impl<D: Disk> View<D> {
     /// The view that goes on from here, without an overlay.
     /// `began`: when the transaction did.
     pub(crate) fn take_over_upper(&mut self, began: Timestamp) -> Result<View<D>> {
+        self.write_ahead_what_is_found();
         let (mut view, moves) = self.read_upper(began)?;
+        view.is_written_ahead = self.is_written_ahead;
         moves.carry_out(&mut view)?;
         moves.close_layer(&view);
         view.reads = self.reads.take();
