@@ -24,7 +24,7 @@ fail() {
 
 atomdir=${ATOMDIR_BIN:-}
 target=${CARGO_TARGET_DIR:-$repository/target}
-for profile in release debug; do
+for profile in checked release debug; do
     [ -n "$atomdir" ] || [ ! -x "$target/$profile/atomdir" ] || atomdir=$target/$profile/atomdir
 done
 [ -x "$atomdir" ] || fail "no atomdir binary; build it with 'cargo build -p atomdir-cli', or name one in ATOMDIR_BIN"
