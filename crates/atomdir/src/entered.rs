@@ -21,7 +21,7 @@ impl Transaction {
     pub fn enter(&self) -> Result<Entered, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let before = openat(CWD, ".", flags, Mode::empty())?;
-        rustix::process::fchdir(&self.root)?;
+        rustix::process::fchdir(self.root()?)?;
         Ok(Entered {
             before: Some(before),
         })

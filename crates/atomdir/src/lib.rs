@@ -27,6 +27,7 @@ mod locks;
 mod process;
 mod requests;
 mod start;
+mod transaction;
 mod transport;
 
 pub use atomdir_protocol::{
@@ -42,7 +43,6 @@ pub use error::{CommitError, ConnectError, Explain, FindError, InitError, Reques
 pub use init::{InitOutcome, init};
 pub use location::{CONTROL_NAME, StoreLocation, find};
 pub use locks::LockOptions;
-pub use requests::{
-    BeginOptions, Checked, CommitDetails, Layers, Others, SnapshotContents, Transaction,
-};
+pub use requests::{BeginOptions, Checked, CommitDetails, Others, SnapshotContents};
 pub use start::StartService;
+pub use transaction::{Layers, Transaction};

@@ -1,16 +1,12 @@
 //! One method for each request. A [`Connection`] carries one at a time.
 
 use crate::connection::{Connection, Parts};
-use crate::{CommitError, RequestError};
+use crate::{CommitError, RequestError, Transaction};
 use atomdir_protocol::{
     Answer, BeginRequest, ChangeLine, CheckReport, CommitSummary, Committed, Conflicts, Durability,
     FailureKind, Isolation, Progress, Request, Sequence, ServiceStatus, SnapshotObject, StopReport,
     TransactionId, TransactionStatus, View,
 };
-use std::ffi::OsString;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Debug, Clone, Default)]
@@ -31,6 +27,10 @@ pub struct BeginOptions {
     /// [`FailureKind::Busy`].
     pub outer: Option<TransactionId>,
     pub view: View,
+    /// The service opens the view's root for [`Transaction::root`]: for who does
+    /// not see its mount of views, as in a container. A begin takes several times
+    /// as long with it.
+    pub opened: bool,
 }
 
 /// What a commit does about others who hold the transaction, and about a
@@ -48,28 +48,6 @@ pub enum Others {
 
 /// How often a commit that waits asks again.
 const WAIT_INTERVAL: Duration = Duration::from_millis(50);
-
-/// An open transaction's view. Dropping it changes nothing.
-#[derive(Debug)]
-pub struct Transaction {
-    pub id: TransactionId,
-    /// The view's root directory; of a native view, the snapshot's beneath it.
-    pub view_path: PathBuf,
-    /// The same, opened with `O_PATH`.
-    pub root: OwnedFd,
-    /// Of a native view.
-    pub layers: Option<Layers>,
-    pub(crate) inner_socket: Option<PathBuf>,
-}
-
-/// What a native view's overlay is mounted with, above the snapshot.
-#[derive(Debug, Clone)]
-pub struct Layers {
-    /// Where the directories `upper` and `work` are.
-    pub path: PathBuf,
-    /// overlayfs has to keep its notes where ordinary users may (`userxattr`).
-    pub user_marks: bool,
-}
 
 #[derive(Debug, Clone)]
 pub struct SnapshotContents {
@@ -94,7 +72,7 @@ impl Connection {
     pub fn begin(&mut self, options: &BeginOptions) -> Result<Transaction, RequestError> {
         let mut label = options.label.clone();
         label.truncate(atomdir_protocol::LABEL_LENGTH_MAX);
-        self.view(&Request::Begin(BeginRequest {
+        let request = Request::Begin(BeginRequest {
             isolation: options.isolation,
             durability: options.durability,
             conflicts: options.conflicts,
@@ -103,20 +81,22 @@ impl Connection {
             detached: options.detached,
             outer: options.outer,
             view: options.view,
-        }))
+            opened: options.opened,
+        });
+        self.view(&request, options.opened)
     }
 
     /// The view of a transaction that is already open. This connection holds
     /// it from now on.
     pub fn attach(&mut self, transaction: TransactionId) -> Result<Transaction, RequestError> {
         let hold = true;
-        self.view(&Request::Attach { transaction, hold })
+        self.view(&Request::Attach { transaction, hold }, true)
     }
 
     /// Its view, to look at: it may be committed or aborted meanwhile.
     pub fn open_view(&mut self, transaction: TransactionId) -> Result<Transaction, RequestError> {
         let hold = false;
-        self.view(&Request::Attach { transaction, hold })
+        self.view(&Request::Attach { transaction, hold }, true)
     }
 
     /// Gives back this connection's hold. If it was the last one, and the
@@ -156,7 +136,7 @@ impl Connection {
     /// The transaction's view was native, and no program can change anything in
     /// it any more: from now on it is exact.
     pub fn take_over(&mut self, transaction: TransactionId) -> Result<Transaction, RequestError> {
-        self.view(&Request::TakeOver { transaction })
+        self.view(&Request::TakeOver { transaction }, true)
     }
 
     /// Lets a transaction outlive its holders, of whom this connection is none
@@ -338,19 +318,12 @@ impl Connection {
         }
     }
 
-    fn view(&mut self, request: &Request) -> Result<Transaction, RequestError> {
+    fn view(&mut self, request: &Request, opened: bool) -> Result<Transaction, RequestError> {
         let mut parts = Parts::default();
         match self.ask_with(request, &mut parts, &mut |_| {})? {
-            (Answer::Begun(begun), Some(root)) => Ok(Transaction {
-                id: begun.transaction,
-                view_path: path(begun.view_path),
-                root,
-                layers: begun.layers.map(|layers| Layers {
-                    path: path(layers.path),
-                    user_marks: layers.user_marks,
-                }),
-                inner_socket: begun.inner_socket.map(path),
-            }),
+            (Answer::Begun(begun), root) if root.is_some() == opened => {
+                Ok(Transaction::new(begun, root))
+            }
             _ => Err(self.unexpected()),
         }
     }
@@ -367,8 +340,4 @@ impl Connection {
         let (answer, _) = self.ask_with(request, &mut parts, &mut |_| {})?;
         Ok((answer, parts))
     }
-}
-
-fn path(bytes: Vec<u8>) -> PathBuf {
-    PathBuf::from(OsString::from_vec(bytes))
 }

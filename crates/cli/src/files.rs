@@ -4,7 +4,7 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 /// Names and values.
@@ -83,7 +83,10 @@ fn grown(call: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Er
 
 /// The directory that holds the last name of `path`, and that name: paths may
 /// be longer than the kernel takes at once. The root's own name is empty.
-pub fn open_parent<'a>(root: &OwnedFd, path: &'a [u8]) -> Result<(OwnedFd, &'a OsStr), Errno> {
+pub fn open_parent<'a>(
+    root: BorrowedFd<'_>,
+    path: &'a [u8],
+) -> Result<(OwnedFd, &'a OsStr), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut directory = rustix::io::fcntl_dupfd_cloexec(root, 0)?;
     let mut names = path

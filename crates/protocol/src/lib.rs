@@ -5,8 +5,8 @@
 //! a 32-bit little-endian length and that many bytes of one postcard-encoded
 //! message. The client sends one [`Request`] and reads [`Reply`] frames until
 //! [`Reply::Done`] or [`Reply::Failed`]; only then may it send the next. With
-//! the `Done` that answers `Begin` or `Attach` comes one file descriptor
-//! (SCM_RIGHTS): the view's root directory.
+//! the `Done` that answers `Attach` or `TakeOver`, or a `Begin` that asks for it,
+//! comes one file descriptor (SCM_RIGHTS): the view's root directory.
 //!
 //! The handshake's bytes never change. Anything else may whenever [`VERSION`]
 //! does.
@@ -27,7 +27,7 @@ pub use records::{
 };
 
 /// Of the messages, not of the program.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// What a `Begin` may carry as a label.
 pub const LABEL_LENGTH_MAX: usize = 4096;

@@ -104,6 +104,9 @@ pub struct BeginRequest {
     /// Nested in this transaction, whose isolation and durability it shares.
     pub outer: Option<TransactionId>,
     pub view: View,
+    /// The view's root shall come with the answer: opening it is most of what
+    /// a begin takes.
+    pub opened: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

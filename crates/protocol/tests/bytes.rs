@@ -26,6 +26,7 @@ fn requests() -> Vec<Request> {
             detached: true,
             outer: Some(transaction),
             view: View::Native,
+            opened: true,
         }),
         Request::Attach {
             transaction,

@@ -140,9 +140,10 @@ fn begin_transaction(
         }
     };
     let id = TransactionId(transaction.id().0);
-    let shown = show_view(service, &transaction, begin.view);
+    let shown = show_view(service, &transaction, begin.view, begin.opened);
     let root = shown.inspect_err(|_| {
         service.store.abort(&transaction);
+        service.views.hide(id);
     })?;
     let answer = view(service, &transaction, root);
     connection.first_begun.get_or_insert(id);
@@ -157,14 +158,16 @@ fn show_view(
     service: &Service,
     transaction: &Arc<Transaction>,
     view: View,
-) -> std::result::Result<OwnedFd, Failure> {
+    opened: bool,
+) -> std::result::Result<Option<OwnedFd>, Failure> {
     if view == View::Native {
         transaction.become_lower().map_err(|errno| {
             let message = format!("cannot make the directories of a native view: {errno}");
             Failure::new(FailureKind::Io, message)
         })?;
     }
-    service.views.show(transaction)
+    service.views.show(transaction)?;
+    opened.then(|| service.views.open(transaction)).transpose()
 }
 
 /// A native view's programs have ended: what they did is read from its upper
@@ -179,8 +182,10 @@ fn take_over(service: &Service, connection: &Connection, id: TransactionId) -> R
             errno => native::unreadable(id, errno),
         })?;
     }
-    let root = service.views.show(&one.transaction)?;
-    Ok(view(service, &one.transaction, root))
+    service.views.show(&one.transaction)?;
+    let opened = service.views.open(&one.transaction);
+    let root = opened.inspect_err(|_| service.views.hide(id))?;
+    Ok(view(service, &one.transaction, Some(root)))
 }
 
 fn attach(
@@ -196,7 +201,7 @@ fn attach(
     if hold {
         sharing::hold(service, connection, id);
     }
-    Ok(view(service, &one.transaction, root))
+    Ok(view(service, &one.transaction, Some(root)))
 }
 
 /// While its programs run, only they can reach a native view.
@@ -210,14 +215,18 @@ fn require_exact(one: &OpenTransaction) -> std::result::Result<(), Failure> {
         .with_hint("a transaction that others shall use needs `run --view exact`"))
 }
 
-fn view(service: &Service, transaction: &Transaction, root: OwnedFd) -> Outcome {
+fn view(service: &Service, transaction: &Transaction, root: Option<OwnedFd>) -> Outcome {
     let begun = Begun {
         transaction: TransactionId(transaction.id().0),
         view_path: service.views.path(transaction).into_os_string().into_vec(),
         layers: native::layers(service, transaction),
         inner_socket: service.inner_socket.clone(),
     };
-    Outcome::LastWith(Reply::Done(Answer::Begun(begun)), root)
+    let reply = Reply::Done(Answer::Begun(begun));
+    match root {
+        Some(root) => Outcome::LastWith(reply, root),
+        None => Outcome::Last(reply),
+    }
 }
 
 fn commit(

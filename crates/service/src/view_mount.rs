@@ -107,25 +107,23 @@ impl ViewMount {
             .map_err(|error| mount_failure(&error))
     }
 
-    /// Makes the transaction's view appear and opens its root directory.
-    pub(crate) fn show(&self, transaction: &Arc<Transaction>) -> Result<OwnedFd, Failure> {
+    /// Makes the transaction's view appear.
+    pub(crate) fn show(&self, transaction: &Arc<Transaction>) -> Result<(), Failure> {
         self.filesystem.add(transaction.clone());
         let id = TransactionId(transaction.id().0);
-        let opened = self.serving().and_then(|mounted| {
-            self.lock_whole().insert(id);
-            self.open_in(mounted.as_ref(), id)
-        });
-        opened.inspect_err(|_| self.hide(id))
+        // No other mount may take this one's place meanwhile.
+        let mounted = self.serving().inspect_err(|_| self.hide(id))?;
+        self.lock_whole().insert(id);
+        drop(mounted);
+        Ok(())
     }
 
+    /// Opens a view's root directory.
     pub(crate) fn open(&self, id: TransactionId) -> Result<OwnedFd, Failure> {
         let mounted = self.serving()?;
-        self.open_in(mounted.as_ref(), id)
-    }
-
-    fn open_in(&self, mounted: Option<&Session>, id: TransactionId) -> Result<OwnedFd, Failure> {
         let path = Path::new(&id.to_string()).join(&self.name);
         mounted
+            .as_ref()
             .map_or(Err(Errno::NOTCONN), |session| session.open_directory(&path))
             .map_err(|errno| view_failure(&format!("enter the view of transaction {id}"), errno))
     }

@@ -65,11 +65,12 @@ impl Views {
         self.exact.mount()
     }
 
-    /// Makes the transaction's view appear and opens its root directory.
-    pub(crate) fn show(&self, transaction: &Arc<Transaction>) -> Result<OwnedFd, Failure> {
+    /// Makes the transaction's view appear.
+    pub(crate) fn show(&self, transaction: &Arc<Transaction>) -> Result<(), Failure> {
         self.of(transaction).show(transaction)
     }
 
+    /// Opens the root directory of a view that is shown.
     pub(crate) fn open(&self, transaction: &Transaction) -> Result<OwnedFd, Failure> {
         self.of(transaction).open(TransactionId(transaction.id().0))
     }

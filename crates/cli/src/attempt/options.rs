@@ -99,6 +99,8 @@ impl BeginArguments {
             label: self.message.clone().unwrap_or(label).into_vec(),
             detached,
             view: atomdir::View::Exact,
+            // Commands enter it by its path.
+            opened: false,
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::files;
 use atomdir::{Connection, Kind, Timestamp, Transaction, TransactionId};
 use rustix::fs::{AtFlags, FileType, Stat, statat};
 use rustix::io::Errno;
+use std::os::fd::BorrowedFd;
 
 /// Longer files are not compared: both sides are held in memory.
 const CONTENTS_LENGTH_MAX: u64 = 256 << 20;
@@ -66,19 +67,22 @@ impl Version {
         transaction: &Transaction,
         path: &[u8],
     ) -> Result<Option<Version>, Error> {
-        match read_in_view(transaction, path) {
+        let failed = |errno| Error::View {
+            path: path.to_owned(),
+            errno,
+        };
+        // That the view has gone must not look like a removed file.
+        let root = transaction.root().map_err(failed)?;
+        match read_in_view(root, path) {
             Ok(version) => Ok(Some(version)),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-            Err(errno) => Err(Error::View {
-                path: path.to_owned(),
-                errno,
-            }),
+            Err(errno) => Err(failed(errno)),
         }
     }
 }
 
-fn read_in_view(transaction: &Transaction, path: &[u8]) -> Result<Version, Errno> {
-    let (directory, name) = files::open_parent(&transaction.root, path)?;
+fn read_in_view(root: BorrowedFd<'_>, path: &[u8]) -> Result<Version, Errno> {
+    let (directory, name) = files::open_parent(root, path)?;
     let stat = if name.is_empty() {
         statat(&directory, name, AtFlags::EMPTY_PATH)?
     } else {

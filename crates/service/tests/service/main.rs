@@ -4,5 +4,7 @@
 mod hostile;
 mod lifecycle;
 #[cfg(test)]
+mod roots;
+#[cfg(test)]
 mod support;
 mod users;
