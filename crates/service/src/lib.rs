@@ -29,9 +29,11 @@ mod snapshot_access;
 mod socket;
 mod start_lock;
 mod store;
+mod ticks;
 mod transactions;
 mod view_mount;
 mod views;
+mod wakefulness;
 
 pub use atomdir_engine::{Damage, TornTail};
 pub use error::ServiceError;

@@ -7,16 +7,16 @@ use crate::connections::Connections;
 use crate::detach::{self, Starter};
 use crate::inner_socket::InnerSocket;
 use crate::latch::Latch;
-use crate::maintenance::Maintenance;
 use crate::permissions::Peer;
 use crate::service::{Service, Stop};
 use crate::signals::EndSignals;
 use crate::socket::{self, Listener, Stream};
 use crate::start_lock::StartLock;
 use crate::store::{self, Directories};
+use crate::ticks::Ticks;
 use crate::transactions::Transactions;
 use crate::views::Views;
-use crate::{ServiceError, convert, memory, report};
+use crate::{ServiceError, convert, maintenance, memory, report, wakefulness};
 use atomdir::{ConnectError, StartService};
 use atomdir_protocol::handshake::Verdict;
 use atomdir_protocol::{Answer, Readiness, Reply, StopReport};
@@ -101,6 +101,8 @@ struct Running {
     inner: Option<InnerSocket>,
     signals: EndSignals,
     maintainer: JoinHandle<()>,
+    /// Where it is of use.
+    waker: Option<JoinHandle<()>>,
 }
 
 impl Running {
@@ -127,9 +129,6 @@ impl Running {
         let user = rustix::process::geteuid().as_raw();
         let views = Views::new(&path, user, &directories.control_stat);
         let inner = InnerSocket::bind(views.mountpoint(), user);
-        let maintenance = Arc::new(Maintenance::default());
-        let maintainer =
-            spawn_maintainer(&maintenance, &store).map_err(serve("starting a thread"))?;
         let latch = Arc::new(Latch::new().map_err(serve("making an event"))?);
         let service = Arc::new(Service {
             store,
@@ -139,7 +138,8 @@ impl Running {
             control: directories.location.control.clone(),
             transactions: Transactions::default(),
             connections: Arc::new(Connections::new(latch.clone())),
-            maintenance,
+            maintenance: Ticks::default(),
+            wakefulness: Ticks::default(),
             latch,
             started: convert::timestamp(store::now()),
             started_at: Instant::now(),
@@ -148,6 +148,7 @@ impl Running {
         });
         let listener = Listener::bind(&directories.control, socket::NAME, user == 0)
             .map_err(serve("making the socket"))?;
+        let (maintainer, waker) = spawn_threads(&service).map_err(serve("starting a thread"))?;
         drop(start_lock);
         Ok(Running {
             directories,
@@ -156,6 +157,7 @@ impl Running {
             inner,
             signals,
             maintainer,
+            waker,
         })
     }
 
@@ -281,6 +283,7 @@ impl Running {
         let service = self.service;
         service.connections.close_all(END_PATIENCE);
         service.abort_all();
+        service.wakefulness.end();
         service.maintenance.end();
         let _ = self.maintainer.join();
         if let Err(error) = service.store.checkpoint() {
@@ -289,6 +292,8 @@ impl Running {
         }
         let waiting = service.stop.take_waiting();
         service.views.unmount();
+        // It may have been waiting for the mounts.
+        let _ = self.waker.map(JoinHandle::join);
         // The lock goes with the last of it.
         drop(service);
         for asker in waiting {
@@ -343,14 +348,26 @@ fn check_nobody_serves(directories: &Directories) -> Result<(), ServiceError> {
     }
 }
 
-fn spawn_maintainer(
-    maintenance: &Arc<Maintenance>,
-    store: &atomdir_engine::Store<atomdir_disk::LinuxDisk>,
-) -> Result<JoinHandle<()>, Errno> {
-    let maintenance = maintenance.clone();
-    let store = store.clone();
+/// The one that maintains the store, and if it is of use the one that keeps
+/// processors awake.
+fn spawn_threads(
+    service: &Arc<Service>,
+) -> Result<(JoinHandle<()>, Option<JoinHandle<()>>), Errno> {
+    let maintainer = spawn(service, "maintenance", |service| {
+        maintenance::run(&service.store, &service.maintenance);
+    })?;
+    let waker = wakefulness::is_of_use().then(|| {
+        spawn(service, "wakefulness", |service| {
+            wakefulness::run(service, &service.wakefulness);
+        })
+    });
+    Ok((maintainer, waker.transpose()?))
+}
+
+fn spawn(service: &Arc<Service>, name: &str, work: fn(&Service)) -> Result<JoinHandle<()>, Errno> {
+    let service = service.clone();
     std::thread::Builder::new()
-        .name("maintenance".to_owned())
-        .spawn(move || maintenance.run(&store))
+        .name(name.to_owned())
+        .spawn(move || work(&service))
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))
 }

@@ -2,8 +2,8 @@
 
 use crate::connections::{ConnectionId, Connections};
 use crate::latch::Latch;
-use crate::maintenance::Maintenance;
 use crate::socket::Stream;
+use crate::ticks::Ticks;
 use crate::transactions::{OpenTransaction, Transactions};
 use crate::views::Views;
 use atomdir_disk::LinuxDisk;
@@ -25,7 +25,10 @@ pub(crate) struct Service {
     pub(crate) control: PathBuf,
     pub(crate) transactions: Transactions,
     pub(crate) connections: Arc<Connections>,
-    pub(crate) maintenance: Arc<Maintenance>,
+    /// Of the thread that maintains the store.
+    pub(crate) maintenance: Ticks,
+    /// Of the thread that keeps processors awake, where there is one.
+    pub(crate) wakefulness: Ticks,
     /// Set when whether the service is idle, or shall stop, may have changed.
     pub(crate) latch: Arc<Latch>,
     pub(crate) started: Timestamp,

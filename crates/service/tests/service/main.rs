@@ -8,3 +8,5 @@ mod roots;
 #[cfg(test)]
 mod support;
 mod users;
+#[cfg(test)]
+mod wakefulness;
