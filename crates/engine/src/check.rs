@@ -3,7 +3,7 @@
 use atomdir_disk::Disk;
 use atomdir_format::record::CommitRecord;
 
-use crate::ids::TransactionId;
+use crate::ids::{Sequence, TransactionId};
 use crate::lock;
 use crate::names;
 use crate::store::Store;
@@ -43,12 +43,15 @@ impl<D: Disk> Store<D> {
         let core = &self.0.core;
         let state = lock(&self.0.commit);
         report.log_bytes = state.log_bytes();
-        match state.log.read_all::<CommitRecord>(&core.disk) {
-            Ok(records) => {
-                report.commits_in_log = records.len() as u64;
-                let last = records
-                    .last()
-                    .map_or(state.header.last_sequence, |last| last.sequence);
+        let (mut count, mut last) = (0, state.header.last_sequence);
+        let read = state.log.for_each(&core.disk, |record: CommitRecord| {
+            count += 1;
+            last = record.sequence;
+            Ok(())
+        });
+        match read {
+            Ok(()) => {
+                report.commits_in_log = count;
                 if last != state.newest.0 {
                     let newest = state.newest;
                     let problem = format!("the log ends at commit {last}, not at {newest}");
@@ -57,13 +60,17 @@ impl<D: Disk> Store<D> {
             }
             Err(error) => report.problems.push(error.to_string()),
         }
-        match state.summaries(core) {
-            Ok(summaries) => {
-                report.commits_in_history = summaries.len() as u64;
-                let pairs = summaries.windows(2);
-                let gaps = pairs
-                    .filter(|pair| pair[0].sequence + 1 != pair[1].sequence)
-                    .count();
+        let (mut count, mut gaps, mut next) = (0, 0, None);
+        let read = state.for_each_summary(core, Sequence(0), |summary| {
+            count += 1;
+            if next.is_some_and(|next| next != summary.sequence) {
+                gaps += 1;
+            }
+            next = Some(summary.sequence + 1);
+        });
+        match read {
+            Ok(()) => {
+                report.commits_in_history = count;
                 if gaps > 0 {
                     report.problems.push(format!("the history has {gaps} gaps"));
                 }

@@ -11,7 +11,6 @@ use crate::control;
 use crate::core::Core;
 use crate::error::StoreError;
 use crate::history::HISTORY_BYTES_MAX;
-use crate::ids::Sequence;
 use crate::lock;
 use crate::names;
 use crate::store::Store;
@@ -107,16 +106,17 @@ impl<D: Disk> CommitState<D> {
     /// Everything in the log is durably in the base.
     pub fn retire_log(&mut self, core: &Core<D>) -> Result<(), StoreError> {
         let before = (self.history.length(), self.newest_summary);
-        for record in self.log.read_all::<CommitRecord>(&core.disk)? {
+        self.log.for_each(&core.disk, |record: CommitRecord| {
             // A checkpoint or a recovery that was cut short may have been here.
             if record.sequence > self.header.last_sequence.max(self.newest_summary) {
-                let summary = SummaryRecord::from(&record);
+                let summary = SummaryRecord::from(record);
                 self.history
                     .append(&core.disk, &summary)
                     .map_err(failed("write the history"))?;
-                self.newest_summary = record.sequence;
+                self.newest_summary = summary.sequence;
             }
-        }
+            Ok(())
+        })?;
         let newest = self.newest.0;
         if let Err(errno) = self.history.flush(&core.disk, newest) {
             // Another flush might succeed without writing what this one lost.
@@ -132,20 +132,6 @@ impl<D: Disk> CommitState<D> {
         self.log
             .drop_all(&core.disk)
             .map_err(failed("empty the log"))
-    }
-
-    /// Every commit, oldest first.
-    pub fn summaries(&self, core: &Core<D>) -> Result<Vec<SummaryRecord>, StoreError> {
-        let mut summaries: Vec<SummaryRecord> = self.history.read_all(&core.disk)?;
-        summaries.retain(|summary| summary.sequence <= self.header.last_sequence);
-        summaries.dedup_by_key(|summary| summary.sequence);
-        let newest = summaries
-            .last()
-            .map_or(Sequence(0), |last| Sequence(last.sequence));
-        let records = self.log.read_all::<CommitRecord>(&core.disk)?;
-        let newer = records.iter().filter(|record| record.sequence > newest.0);
-        summaries.extend(newer.map(SummaryRecord::from));
-        Ok(summaries)
     }
 }
 

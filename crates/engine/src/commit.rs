@@ -11,7 +11,6 @@
 //! flush or an apply that fails afterwards poisons the store: whether the
 //! commit landed is for recovery to say.
 
-use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,14 +18,13 @@ use std::sync::atomic::Ordering;
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Timestamp};
 use atomdir_format::header::StoreHeader;
 use atomdir_format::record::CommitRecord;
-use atomdir_format::summary::SummaryRecord;
 
 use crate::apply::ApplyError;
 use crate::base::Place;
 use crate::carry::carry;
 use crate::control;
 use crate::core::Core;
-use crate::error::{ChangedBy, CommitError, StoreError};
+use crate::error::{CommitError, StoreError};
 use crate::feasible;
 use crate::group::{Guard, Pending, Queue};
 use crate::ids::{Sequence, TransactionId};
@@ -201,14 +199,8 @@ impl<D: Disk> Store<D> {
         set: &WriteSet,
     ) -> Result<(), CommitError> {
         let core = &*self.0.core;
-        let summaries = OnceCell::new();
-        let describe = |sequence| {
-            let summaries = summaries.get_or_init(|| state.summaries(core).unwrap_or_default());
-            describe(summaries, sequence)
-        };
         let began = transaction.began_change_time;
-        let mut validation =
-            Validation::new(core, transaction.at, began, transaction.owner(), &describe);
+        let mut validation = Validation::new(core, transaction.at, began, transaction.owner());
         validation
             .run(set)
             .map_err(|(path, errno)| CommitError::io("look at", &path, errno))?;
@@ -217,10 +209,12 @@ impl<D: Disk> Store<D> {
                 .run_reads(reads, set.is_empty(), &|base| view.path_of_base(base))
                 .map_err(|errno| CommitError::io("validate", b"the read set", errno))?;
         }
-        if validation.conflicts.is_empty() {
+        let mut conflicts = validation.conflicts;
+        if conflicts.is_empty() {
             return Ok(());
         }
-        Err(CommitError::Conflict(validation.conflicts))
+        state.describe(core, &mut conflicts);
+        Err(CommitError::Conflict(conflicts))
     }
 
     fn append(
@@ -330,20 +324,6 @@ impl<D: Disk> CommitState<D> {
         // Blocks reserved beyond the length go only when the length changes.
         core.disk.set_length(&self.reserve, 1)?;
         core.disk.set_length(&self.reserve, 0)
-    }
-}
-
-pub(crate) fn describe(summaries: &[SummaryRecord], sequence: Sequence) -> ChangedBy {
-    let record = summaries
-        .iter()
-        .find(|record| record.sequence == sequence.0);
-    let (transaction, label) = record.map_or((0, Vec::new()), |record| {
-        (record.transaction, record.label.clone())
-    });
-    ChangedBy::Commit {
-        sequence,
-        transaction: TransactionId(transaction),
-        label,
     }
 }
 

@@ -196,6 +196,17 @@ impl fmt::Display for ConflictKind {
     }
 }
 
+impl ChangedBy {
+    /// By a commit, of which more is looked up once all conflicts are known.
+    pub(crate) fn commit(sequence: Sequence) -> ChangedBy {
+        ChangedBy::Commit {
+            sequence,
+            transaction: TransactionId(0),
+            label: Vec::new(),
+        }
+    }
+}
+
 impl fmt::Display for ChangedBy {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -74,31 +74,30 @@ impl Inspection {
 
     fn look<D: Disk>(&mut self, disk: &D, control: &Control<D>) -> Result<(), StoreError> {
         let (handles, header) = (&control.handles, &control.header);
-        let log = self.heed(read_log(disk, &control.log, &handles.applied, header))?;
+        let keep = |record| CommitSummary::from(SummaryRecord::from(record));
+        let log = self.heed(read_log(disk, &control.log, &handles.applied, header, keep))?;
         let history = self.heed(read_history(disk, &control.history, header.store_id))?;
-        let summaries = history.map_or_else(Vec::new, |history| history.records);
-        let mut tail = Vec::new();
+        let history = history.map_or_else(Vec::new, |history| history.records);
         if let Some(log) = log {
             self.log_bytes = log.tail;
             self.torn_tail = (log.torn_bytes > 0).then_some(TornTail {
                 offset: log.tail,
                 bytes: log.torn_bytes,
             });
-            tail = log.records;
+            self.commits = log.records;
         }
         let stat = disk
             .stat(&handles.directory)
             .map_err(failed("examine the directory"))?;
-        if stat.identity != header.control_identity && !tail.is_empty() {
+        if stat.identity != header.control_identity && !self.commits.is_empty() {
             self.heed::<()>(Err(StoreError::Copied))?;
         }
-        self.transactions_unfinished = unfinished(disk, &handles.stage, &tail, &summaries)?;
+        let in_log = self.commits.iter().map(|commit| commit.transaction);
+        self.transactions_unfinished = unfinished(disk, &handles.stage, in_log, &history)?;
         for directory in [&handles.stage, &handles.limbo] {
             let entries = disk.list(directory).map_err(failed("list leftovers"))?;
             self.leftovers += entries.len() as u64;
         }
-        let summaries = tail.iter().map(SummaryRecord::from);
-        self.commits = summaries.map(CommitSummary::from).collect();
         Ok(())
     }
 }

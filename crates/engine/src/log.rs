@@ -126,16 +126,21 @@ impl<D: Disk> Log<D> {
         self.cut(disk, 0)
     }
 
-    pub fn read_all<R: Record>(&self, disk: &D) -> Result<Vec<R>, StoreError> {
-        let read = read_up_to(disk, &self.file, self.tail, self.id, u64::MAX)?;
-        Ok(read.records)
+    /// Hands over every record, oldest first: one at a time, as a log may be
+    /// large. Those before a damaged one are handed over as well.
+    pub fn for_each<R: Record>(
+        &self,
+        disk: &D,
+        mut each: impl FnMut(R) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let scanner = scanner(disk, &self.file, self.tail, self.id, u64::MAX);
+        scan(scanner, |_, record| each(record)).map(drop)
     }
 
     /// Where the records start of which the last so many bytes consist, or the
     /// last record alone if that is longer.
     pub fn start_of_last<R: Record>(&self, disk: &D, bytes: u64) -> Result<u64, StoreError> {
-        let read = |offset, buffer: &mut [u8]| disk.read_at(&self.file, buffer, offset);
-        let mut scanner = Scanner::<R, _>::new(self.id, self.tail, u64::MAX, read);
+        let mut scanner = scanner::<D, R>(disk, &self.file, self.tail, self.id, u64::MAX);
         let (mut start, mut next) = (0, 0);
         while self.tail - next > bytes
             && let Scanned::Record { next_offset, .. } = scanner.step().map_err(unread)?
@@ -153,8 +158,9 @@ fn unread(errno: Errno) -> StoreError {
     }
 }
 
-pub(crate) struct ReadRecords<R> {
-    pub records: Vec<R>,
+pub(crate) struct ReadRecords<T> {
+    /// What was kept of each.
+    pub records: Vec<T>,
     pub tail: u64,
     /// Where the first record lies that no later one proves to be durable.
     pub unproven: u64,
@@ -162,40 +168,76 @@ pub(crate) struct ReadRecords<R> {
     pub torn_bytes: u64,
 }
 
-/// Every record of a file, and where they end.
-pub(crate) fn read_records<D: Disk, R: Record>(
+/// Reads every record of a file to its end, and keeps of each what is wanted.
+pub(crate) fn read_records<D: Disk, R: Record, T>(
     disk: &D,
     file: &D::Handle,
     id: StoreId,
     first_at_most: u64,
-) -> Result<ReadRecords<R>, StoreError> {
+    mut keep: impl FnMut(R) -> Option<T>,
+) -> Result<ReadRecords<T>, StoreError> {
     let length = disk.stat(file).map_err(unread)?.length;
-    read_up_to(disk, file, length, id, first_at_most)
+    let mut records = Vec::new();
+    let mut starts = Vec::new();
+    let ending = scan(
+        scanner(disk, file, length, id, first_at_most),
+        |start, record: R| {
+            starts.push((record.sequence(), start));
+            records.extend(keep(record));
+            Ok(())
+        },
+    )?;
+    let proven = starts.partition_point(|(sequence, _)| *sequence <= ending.durable);
+    Ok(ReadRecords {
+        records,
+        tail: ending.tail,
+        unproven: starts.get(proven).map_or(ending.tail, |(_, start)| *start),
+        torn_bytes: if ending.is_torn {
+            length - ending.tail
+        } else {
+            0
+        },
+    })
 }
 
-fn read_up_to<D: Disk, R: Record>(
-    disk: &D,
-    file: &D::Handle,
+struct Ending {
+    tail: u64,
+    /// What follows is no whole record, nor zeros.
+    is_torn: bool,
+    /// Up to which sequence the last record proves all to be durable.
+    durable: u64,
+}
+
+fn scanner<'a, D: Disk, R: Record>(
+    disk: &'a D,
+    file: &'a D::Handle,
     length: u64,
     id: StoreId,
     first_at_most: u64,
-) -> Result<ReadRecords<R>, StoreError> {
-    let read = |offset, buffer: &mut [u8]| disk.read_at(file, buffer, offset);
-    let mut scanner = Scanner::<R, _>::new(id, length, first_at_most, read);
-    let mut records: Vec<R> = Vec::new();
-    let mut starts = vec![0];
+) -> Scanner<R, impl FnMut(u64, &mut [u8]) -> Result<usize, Errno> + 'a> {
+    let read = move |offset, buffer: &mut [u8]| disk.read_at(file, buffer, offset);
+    Scanner::new(id, length, first_at_most, read)
+}
+
+/// The one way in which files of records are read: hands over each, with where
+/// it starts, and tells how they end.
+fn scan<R: Record>(
+    mut scanner: Scanner<R, impl FnMut(u64, &mut [u8]) -> Result<usize, Errno>>,
+    mut each: impl FnMut(u64, R) -> Result<(), StoreError>,
+) -> Result<Ending, StoreError> {
+    let mut start = 0;
     loop {
-        let (tail, torn_bytes) = match scanner.step().map_err(unread)? {
+        let (tail, is_torn) = match scanner.step().map_err(unread)? {
             Scanned::Record {
                 record,
                 next_offset,
             } => {
-                records.push(record);
-                starts.push(next_offset);
+                each(start, record)?;
+                start = next_offset;
                 continue;
             }
-            Scanned::End { offset } => (offset, 0),
-            Scanned::Torn { offset } => (offset, length - offset),
+            Scanned::End { offset } => (offset, false),
+            Scanned::Torn { offset } => (offset, true),
             Scanned::Damaged { offset, damage } => {
                 return Err(StoreError::Damaged {
                     file: match R::KIND {
@@ -207,13 +249,10 @@ fn read_up_to<D: Disk, R: Record>(
                 });
             }
         };
-        let is_proven = |record: &R| record.sequence() <= scanner.durable();
-        let unproven = starts[records.partition_point(is_proven)];
-        return Ok(ReadRecords {
-            records,
+        return Ok(Ending {
             tail,
-            unproven,
-            torn_bytes,
+            is_torn,
+            durable: scanner.durable(),
         });
     }
 }

@@ -17,7 +17,7 @@ use crate::control::{self, Control};
 use crate::core::Core;
 use crate::error::StoreError;
 use crate::group::Queue;
-use crate::ids::Sequence;
+use crate::ids::{Sequence, TransactionId};
 use crate::log::{Log, ReadRecords, read_records};
 use crate::names;
 use crate::options::Options;
@@ -52,7 +52,7 @@ pub(crate) fn recover<D: Disk>(
         mut header,
     } = control;
     let id = header.store_id;
-    let read = read_log(&disk, &log, &handles.applied, &header)?;
+    let read = read_log(&disk, &log, &handles.applied, &header, |record| record)?;
     let mut tail = read.records;
     let stat = disk.stat(&handles.directory).map_err(failed("examine"))?;
     if stat.identity != header.control_identity {
@@ -62,12 +62,13 @@ pub(crate) fn recover<D: Disk>(
         header.control_identity = stat.identity;
     }
     let summaries = read_history(&disk, &history, id)?;
-    let discarded = unfinished(&disk, &handles.stage, &tail, &summaries.records)?;
+    let in_log = tail.iter().map(|record| TransactionId(record.transaction));
+    let discarded = unfinished(&disk, &handles.stage, in_log, &summaries.records)?;
     let newest = tail
         .last()
         .map_or(header.last_sequence, |record| record.sequence);
     let mut state = CommitState {
-        newest_summary: summaries.records.last().map_or(0, |last| last.sequence),
+        newest_summary: summaries.records.last().map_or(0, |(last, _)| last.0),
         log: Log::new(log, id, read.tail, newest),
         history: Log::new(history, id, summaries.tail, header.last_sequence),
         reserve,
@@ -109,18 +110,29 @@ pub(crate) fn recover<D: Disk>(
     Ok((core, state, report))
 }
 
-/// The log, without the commits at its start that are durably in the base.
-pub(crate) fn read_log<D: Disk>(
+/// The log, without the commits at its start that are durably in the base, and
+/// of the others what is to be kept.
+pub(crate) fn read_log<D: Disk, T>(
     disk: &D,
     log: &D::Handle,
     applied: &AppliedFile<D>,
     header: &StoreHeader,
-) -> Result<ReadRecords<CommitRecord>, StoreError> {
+    keep: impl Fn(CommitRecord) -> T,
+) -> Result<ReadRecords<T>, StoreError> {
     let newest = header.last_sequence;
-    let mut read = read_records(disk, log, header.store_id, newest + 1)?;
-    read.records
-        .retain(|record: &CommitRecord| record.sequence > newest);
-    let found = read.records.last().map_or(newest, |last| last.sequence);
+    let mut found = newest;
+    let read = read_records(
+        disk,
+        log,
+        header.store_id,
+        newest + 1,
+        |record: CommitRecord| {
+            (record.sequence > newest).then(|| {
+                found = record.sequence;
+                keep(record)
+            })
+        },
+    )?;
     let durable = applied
         .durable(disk)
         .map_err(failed("read the applied mark"))?;
@@ -137,12 +149,18 @@ pub(crate) fn read_log<D: Disk>(
     }
 }
 
+/// Which commit was which transaction's.
 pub(crate) fn read_history<D: Disk>(
     disk: &D,
     history: &D::Handle,
     id: StoreId,
-) -> Result<ReadRecords<SummaryRecord>, StoreError> {
-    read_records(disk, history, id, u64::MAX)
+) -> Result<ReadRecords<(Sequence, TransactionId)>, StoreError> {
+    read_records(disk, history, id, u64::MAX, |summary: SummaryRecord| {
+        Some((
+            Sequence(summary.sequence),
+            TransactionId(summary.transaction),
+        ))
+    })
 }
 
 /// How many transactions have staged something and are neither in the log nor in
@@ -150,16 +168,16 @@ pub(crate) fn read_history<D: Disk>(
 pub(crate) fn unfinished<D: Disk>(
     disk: &D,
     stage: &D::Handle,
-    tail: &[CommitRecord],
-    summaries: &[SummaryRecord],
+    in_log: impl Iterator<Item = TransactionId>,
+    history: &[(Sequence, TransactionId)],
 ) -> Result<u64, StoreError> {
-    let in_log = tail.iter().map(|record| record.transaction);
-    let in_history = summaries.iter().map(|record| record.transaction);
-    let committed: HashSet<u64> = in_log.chain(in_history).collect();
+    let in_history = history.iter().map(|(_, transaction)| *transaction);
+    let committed: HashSet<TransactionId> = in_log.chain(in_history).collect();
     let staged = disk.list(stage).map_err(failed("list staged files"))?;
     let ids = staged
         .iter()
-        .filter_map(|entry| names::slot_number(&entry.name));
+        .filter_map(|entry| names::slot_number(&entry.name))
+        .map(TransactionId);
     Ok(ids.filter(|id| !committed.contains(id)).count() as u64)
 }
 

@@ -327,13 +327,6 @@ impl<D: Disk> Store<D> {
         StoreError::Poisoned { reason }
     }
 
-    /// Every commit, oldest first.
-    pub fn commits(&self) -> Result<Vec<CommitSummary>, StoreError> {
-        let state = lock(&self.0.commit);
-        let records = state.summaries(&self.0.core)?;
-        Ok(records.into_iter().map(CommitSummary::from).collect())
-    }
-
     pub fn status(&self) -> StoreStatus {
         let (sequence, log_bytes) = {
             let state = lock(&self.0.commit);

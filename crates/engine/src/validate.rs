@@ -25,8 +25,6 @@ pub(crate) struct Validation<'a, D: Disk> {
     pub core: &'a Core<D>,
     pub at: Sequence,
     pub began: Timestamp,
-    /// Who made a commit; asked only when there is a conflict to tell of.
-    describe: &'a dyn Fn(Sequence) -> ChangedBy,
     /// The owner has fewer rights than this process.
     checks_rights: bool,
     reachable: HashSet<u64>,
@@ -34,13 +32,7 @@ pub(crate) struct Validation<'a, D: Disk> {
 }
 
 impl<'a, D: Disk> Validation<'a, D> {
-    pub fn new(
-        core: &'a Core<D>,
-        at: Sequence,
-        began: Timestamp,
-        owner: u32,
-        describe: &'a dyn Fn(Sequence) -> ChangedBy,
-    ) -> Self {
+    pub fn new(core: &'a Core<D>, at: Sequence, began: Timestamp, owner: u32) -> Self {
         let reachable = HashSet::new();
         let checks_rights = core.options.privileges.all && owner != 0;
         Validation {
@@ -48,7 +40,6 @@ impl<'a, D: Disk> Validation<'a, D> {
             core,
             at,
             began,
-            describe,
             reachable,
             conflicts: Vec::new(),
         }
@@ -84,7 +75,7 @@ impl<'a, D: Disk> Validation<'a, D> {
     }
 
     pub fn conflict(&mut self, path: &[u8], what: ConflictKind, by: Option<Sequence>) {
-        let by = by.map_or(ChangedBy::Outside, self.describe);
+        let by = by.map_or(ChangedBy::Outside, ChangedBy::commit);
         // The root's own path is empty.
         let path = if path.is_empty() { b"." } else { path };
         self.conflicts.push(Conflict {

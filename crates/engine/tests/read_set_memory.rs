@@ -3,11 +3,9 @@
 
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use atomdir_disk::{Kind, LinuxDisk};
 use atomdir_engine::{BeginOptions, Conflicts, Durability, Isolation, NodeId, Transaction};
+use support::counting::{Counting, allocated};
 use support::model::CALLER;
 use support::{Scratch, create, open};
 
@@ -17,25 +15,6 @@ const OBJECTS: usize = DIRECTORIES * (FILES_EACH + 1);
 
 /// Measured: 338, of which 149 are what the store remembers of an object anyway.
 const BYTES_PER_OBJECT_MAX: usize = 400;
-
-struct Counting;
-
-static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: the system's allocator does the work.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller promised.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller promised.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -79,9 +58,9 @@ fn weight_of_walk(isolation: Isolation) -> usize {
         label: Vec::new(),
     };
     let view = store.begin(options).expect("a transaction begins");
-    let before = ALLOCATED.load(Ordering::Relaxed);
+    let before = allocated();
     walk(&view, NodeId::ROOT);
-    let weight = ALLOCATED.load(Ordering::Relaxed).saturating_sub(before);
+    let weight = allocated().saturating_sub(before);
     store.abort(&view);
     weight
 }

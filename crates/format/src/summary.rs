@@ -15,15 +15,15 @@ pub struct SummaryRecord {
     pub lines: Vec<SummaryLine>,
 }
 
-impl From<&CommitRecord> for SummaryRecord {
-    fn from(record: &CommitRecord) -> SummaryRecord {
+impl From<CommitRecord> for SummaryRecord {
+    fn from(record: CommitRecord) -> SummaryRecord {
         SummaryRecord {
             sequence: record.sequence,
             transaction: record.transaction,
             time: record.time,
             user: record.user,
-            label: record.label.clone(),
-            lines: record.summary.clone(),
+            label: record.label,
+            lines: record.summary,
         }
     }
 }

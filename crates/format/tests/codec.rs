@@ -230,7 +230,7 @@ proptest! {
     fn a_commit_survives(record in commit()) {
         let payload = record.encode_payload();
         prop_assert_eq!(CommitRecord::decode_payload(record.sequence, &payload), Ok(record.clone()));
-        let summary = SummaryRecord::from(&record);
+        let summary = SummaryRecord::from(record.clone());
         prop_assert_eq!(&summary.lines, &record.summary);
         let payload = summary.encode_payload();
         prop_assert_eq!(SummaryRecord::decode_payload(record.sequence, &payload), Ok(summary));

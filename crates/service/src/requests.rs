@@ -14,6 +14,7 @@ use atomdir_protocol::{
     TransactionStatus, View,
 };
 use rustix::io::Errno;
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
@@ -363,15 +364,21 @@ fn log(
     before: Option<Sequence>,
     limit: u64,
 ) -> Result<Answer> {
-    let commits = service.store.commits().map_err(store_failure)?;
-    let newest_first = commits.iter().rev();
-    let wanted = newest_first
-        .filter(|commit| before.is_none_or(|before| commit.sequence.0 < before.0))
-        .take(usize::try_from(limit).unwrap_or(usize::MAX))
-        .map(|commit| convert::commit_summary(commit, &connection.peer));
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let mut wanted = VecDeque::new();
+    let read = service.store.for_each_commit(|commit| {
+        if before.is_none_or(|before| commit.sequence.0 < before.0) {
+            wanted.push_back(convert::commit_summary(&commit, &connection.peer));
+        }
+        if wanted.len() > limit {
+            wanted.pop_front();
+        }
+    });
+    read.map_err(store_failure)?;
+    let newest_first = wanted.into_iter().rev();
     send_parts(
         &connection.stream,
-        wanted,
+        newest_first,
         |commit| 64 + commit.label.len(),
         Reply::Commits,
     )?;
@@ -379,10 +386,13 @@ fn log(
 }
 
 fn show(service: &Service, connection: &Connection, sequence: Sequence) -> Result<Answer> {
-    let commits = service.store.commits().map_err(store_failure)?;
-    let found = commits
-        .into_iter()
-        .find(|commit| commit.sequence.0 == sequence.0);
+    let mut found = None;
+    let read = service.store.for_each_commit(|commit| {
+        if commit.sequence.0 == sequence.0 {
+            found = Some(commit);
+        }
+    });
+    read.map_err(store_failure)?;
     let Some(commit) = found else {
         let message = format!("no commit {sequence} in the log");
         return Err(Failure::new(FailureKind::NoSuchCommit, message)

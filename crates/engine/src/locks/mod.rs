@@ -205,9 +205,11 @@ impl<D: Disk> Store<D> {
         let conflicts = changed.into_iter().map(|(path, by)| Conflict {
             path,
             what: ConflictKind::ChangedBeforeLock,
-            by: crate::commit::describe(&state.summaries(&self.0.core).unwrap_or_default(), by),
+            by: ChangedBy::commit(by),
         });
-        Err(LockError::Changed(conflicts.collect()))
+        let mut conflicts: Vec<Conflict> = conflicts.collect();
+        state.describe(&self.0.core, &mut conflicts);
+        Err(LockError::Changed(conflicts))
     }
 
     /// The newest commit after `at` that changed what a lock covers.

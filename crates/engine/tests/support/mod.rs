@@ -3,6 +3,7 @@
 #![allow(dead_code)] // Each test uses a part of it.
 
 pub mod cache;
+pub mod counting;
 pub mod failing;
 pub mod model;
 pub mod trees;
