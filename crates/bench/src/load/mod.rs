@@ -31,6 +31,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         "transfer" => transfer::all(number),
         "cancel" => ordering::cancel(number),
         "order" => ordering::order(number),
+        "replace" => pages::replace(Path::new("./data"), number),
         _ => Err(unknown()),
     }
 }

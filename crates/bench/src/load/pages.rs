@@ -1,6 +1,6 @@
 //! Large files, page by page.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -21,8 +21,23 @@ pub fn open(path: &Path) -> Result<File> {
 
 /// A new file of so many bytes.
 pub fn fill(path: &Path, bytes: u64) -> Result<()> {
+    create(path, bytes, b'o').map(|_| ())
+}
+
+/// As programs do that lose nothing in a crash: a new file takes the place of
+/// the one that is there only when it is durable itself.
+pub fn replace(path: &Path, bytes: u64) -> Result<()> {
+    let new = path.with_extension("new");
+    let file = create(&new, bytes, b'n')?;
+    file.sync_all().describe("flush", &new)?;
+    fs::rename(&new, path).describe("replace", path)?;
+    flush(path.parent().unwrap_or(path))
+}
+
+fn create(path: &Path, bytes: u64, byte: u8) -> Result<File> {
     let file = File::create(path).describe("make", path)?;
-    write(&file, path, 0..bytes, b'o')
+    write(&file, path, 0..bytes, byte)?;
+    Ok(file)
 }
 
 /// Writes a range in sequence.
@@ -52,36 +67,41 @@ pub fn read(file: &File, path: &Path, range: std::ops::Range<u64>) -> Result<()>
     Ok(())
 }
 
-/// `count` offsets of pages in a file of so many bytes, none twice, in an
-/// order that no read-ahead foresees and that is always the same.
-pub fn scattered(bytes: u64, count: u64) -> impl Iterator<Item = u64> {
-    let pages = (bytes / PAGE).max(1);
-    // A step that shares no factor with the number of pages meets each once.
-    let mut stride = (pages * 6 / 10) | 1;
-    while greatest_common_divisor(stride, pages) != 1 {
-        stride += 2;
+/// Offsets of `count` pages of a file of so many bytes, none twice, shuffled:
+/// in an order that no read-ahead foresees and that is always the same.
+pub fn scattered(bytes: u64, count: u64) -> Vec<u64> {
+    let mut offsets: Vec<u64> = (0..bytes / PAGE).map(|page| page * PAGE).collect();
+    let count = offsets.len().min(count as usize);
+    let mut state = 0;
+    for place in 0..count {
+        let left = (offsets.len() - place) as u64;
+        offsets.swap(place, place + (random(&mut state) % left) as usize);
     }
-    (0..count.min(pages)).map(move |number| number * stride % pages * PAGE)
+    offsets.truncate(count);
+    offsets
 }
 
-fn greatest_common_divisor(one: u64, other: u64) -> u64 {
-    if other == 0 {
-        one
-    } else {
-        greatest_common_divisor(other, one % other)
-    }
+/// SplitMix64.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
-pub fn write_scattered(file: &File, path: &Path, bytes: u64, count: u64) -> Result<()> {
+pub fn write_pages(file: &File, path: &Path, offsets: &[u64]) -> Result<()> {
     let page = [b'n'; PAGE as usize];
-    scattered(bytes, count)
-        .try_for_each(|offset| file.write_all_at(&page, offset).describe("write", path))
+    offsets
+        .iter()
+        .try_for_each(|offset| file.write_all_at(&page, *offset).describe("write", path))
 }
 
-pub fn read_scattered(file: &File, path: &Path, bytes: u64, count: u64) -> Result<()> {
+pub fn read_pages(file: &File, path: &Path, offsets: &[u64]) -> Result<()> {
     let mut page = [0; PAGE as usize];
-    scattered(bytes, count)
-        .try_for_each(|offset| file.read_exact_at(&mut page, offset).describe("read", path))
+    offsets.iter().try_for_each(|offset| {
+        file.read_exact_at(&mut page, *offset)
+            .describe("read", path)
+    })
 }
 
 /// Makes a file or a directory durable.
@@ -98,10 +118,21 @@ mod tests {
 
     #[test]
     fn scattered_offsets_are_distinct_and_inside() {
-        for pages in [1, 2, 3, 10, 4096, 5 * 7 * 9 * 11] {
-            let offsets: HashSet<u64> = scattered(pages * PAGE, pages).collect();
+        for pages in [0, 1, 2, 3, 10, 4096, 5 * 7 * 9 * 11] {
+            let offsets: HashSet<u64> = scattered(pages * PAGE, pages).into_iter().collect();
             assert_eq!(offsets.len() as u64, pages);
             assert!(offsets.iter().all(|offset| *offset < pages * PAGE));
         }
+    }
+
+    /// By chance one in eight has its neighbour among an eighth of all pages.
+    #[test]
+    fn scattered_offsets_are_no_runs_of_neighbours() {
+        let mut offsets = scattered(32_768 * PAGE, 4096);
+        assert_eq!(offsets, scattered(32_768 * PAGE, 4096));
+        assert!(!offsets.is_sorted());
+        offsets.sort_unstable();
+        let neighbours = offsets.windows(2).filter(|two| two[0] + PAGE == two[1]);
+        assert!(neighbours.count() < 4096 / 4);
     }
 }

@@ -14,6 +14,7 @@ const RANDOM_PART: u64 = 8;
 pub fn all(bytes: u64) -> Result<()> {
     let old = Path::new("old");
     let file = pages::open(old)?;
+    let random = pages::scattered(bytes, bytes / pages::PAGE / RANDOM_PART);
     step("-");
     pages::read(&file, old, 0..bytes)?;
     step("read-first");
@@ -22,14 +23,13 @@ pub fn all(bytes: u64) -> Result<()> {
     let part = bytes / THREADS;
     threads(|number| pages::read(&file, old, number * part..(number + 1) * part))?;
     step("read-threads");
-    let random = bytes / pages::PAGE / RANDOM_PART;
-    pages::read_scattered(&file, old, bytes, random)?;
+    pages::read_pages(&file, old, &random)?;
     step("read-random");
     pages::fill(Path::new("new"), bytes)?;
     step("write");
     threads(|number| pages::fill(&PathBuf::from(format!("new-{number}")), part))?;
     step("write-threads");
-    pages::write_scattered(&file, old, bytes, random)?;
+    pages::write_pages(&file, old, &random)?;
     step("write-random");
     Ok(())
 }

@@ -42,7 +42,7 @@ const DATA_BYTES: u64 = 4 << 20;
 pub fn log(bench: &Bench) -> Result<Vec<Row>> {
     let count = bench.scaled(64);
     let fill = |path: &Path| pages::fill(&path.join("data"), DATA_BYTES);
-    let offsets: Vec<u64> = pages::scattered(DATA_BYTES, count).collect();
+    let offsets = pages::scattered(DATA_BYTES, count);
     let unmodified = measure(bench, "log", fill, |directory, mut connection| {
         offsets.iter().try_for_each(|offset| match &mut connection {
             None => log_and_update(directory, *offset),
@@ -108,7 +108,7 @@ pub fn order(bench: &Bench) -> Result<Vec<Row>> {
 }
 
 /// A load as it is, plain and as one transaction in each view.
-fn in_runs(
+pub(super) fn in_runs(
     bench: &Bench,
     load: &str,
     number: u64,

@@ -15,6 +15,7 @@ use crate::load::pages::{self, PAGE};
 use crate::measure::{Side, Sides, in_turns};
 use crate::place::Place;
 use crate::report::{Row, Target, short};
+use crate::workloads::ordering::in_runs;
 
 const LOGGED: [Side; 3] = [Side::Plain, Side::Logger, Side::Exact];
 const MIB: u64 = 1 << 20;
@@ -23,25 +24,22 @@ const MIB: u64 = 1 << 20;
 #[derive(Clone)]
 enum Part {
     Range(Range<u64>),
-    /// So many pages here and there in a file of so many bytes.
-    Scattered {
-        bytes: u64,
-        count: u64,
-    },
+    /// Pages here and there, by their offsets.
+    Scattered(Vec<u64>),
 }
 
 impl Part {
     fn write(&self, file: &File, path: &Path) -> Result<()> {
         match self {
             Part::Range(range) => pages::write(file, path, range.clone(), b'n'),
-            Part::Scattered { bytes, count } => pages::write_scattered(file, path, *bytes, *count),
+            Part::Scattered(offsets) => pages::write_pages(file, path, offsets),
         }
     }
 
     fn bytes(&self) -> u64 {
         match self {
             Part::Range(range) => range.end - range.start,
-            Part::Scattered { count, .. } => count * PAGE,
+            Part::Scattered(offsets) => offsets.len() as u64 * PAGE,
         }
     }
 }
@@ -51,7 +49,10 @@ pub fn overwrite(bench: &Bench) -> Result<Vec<Row>> {
     let bytes = bench.scaled(128 * MIB).next_multiple_of(PAGE);
     let count = (bytes / PAGE / 8).max(1);
     let whole = measure(bench, bytes, &LOGGED, &[Part::Range(0..bytes)])?;
-    let random = measure(bench, bytes, &LOGGED, &[Part::Scattered { bytes, count }])?;
+    let fill = |path: &Path| pages::fill(&path.join("data"), bytes);
+    let replaced = in_runs(bench, "replace", bytes, fill)?;
+    let scattered = Part::Scattered(pages::scattered(bytes, count));
+    let random = measure(bench, bytes, &LOGGED, &[scattered])?;
     let note = format!("{} MiB", bytes / MIB);
     Ok(vec![
         Row::new("overwrite a file", whole)
@@ -59,6 +60,8 @@ pub fn overwrite(bench: &Bench) -> Result<Vec<Row>> {
             .target(Target::Ratio(0.7))
             .paper("Valor 1.35x, Stasis 2.04x")
             .note(&note),
+        Row::new("replace a file", replaced.whole)
+            .note(&format!("{note}, by a new one renamed over it, and fsync")),
         Row::new("random 4 KiB writes, committed", random)
             .reference(Side::Logger)
             .target(Target::Ratio(1.2))
@@ -173,7 +176,7 @@ impl Logger {
             match part {
                 Part::Range(_) => pages::write(&self.log, &self.log_path, tail..end, b'n')?,
                 // Page by page, as they are changed.
-                Part::Scattered { .. } => {
+                Part::Scattered(_) => {
                     (tail..end).step_by(PAGE as usize).try_for_each(|offset| {
                         self.log
                             .write_all_at(&[b'n'; PAGE as usize], offset)

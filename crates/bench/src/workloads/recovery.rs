@@ -139,7 +139,8 @@ fn recover(bench: &Bench, bytes: u64, is_committed: bool) -> Result<Sides> {
         let mut connection = place.connect()?;
         let transaction = connection.begin(&lazily())?;
         let path = transaction.view_path.join("data");
-        pages::write_scattered(&pages::open(&path)?, &path, bytes * PARTS, bytes / PAGE)?;
+        let changed = pages::scattered(bytes * PARTS, bytes / PAGE);
+        pages::write_pages(&pages::open(&path)?, &path, &changed)?;
         if is_committed {
             connection.commit(transaction.id, &mut |_| {})?;
         }
