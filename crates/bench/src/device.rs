@@ -4,6 +4,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{major, minor};
 
@@ -24,8 +26,12 @@ pub struct Device {
 
 /// Places in the line of numbers (Documentation/block/stat.rst).
 const SECTORS_WRITTEN: usize = 6;
+const IN_FLIGHT: usize = 8;
 const FLUSHES: usize = 15;
 const SECTOR_BYTES: u64 = 512;
+
+const REST: Duration = Duration::from_millis(100);
+const REST_AWAITED_MAX: Duration = Duration::from_secs(3);
 
 impl Device {
     pub fn of(directory: &Path) -> Result<Device> {
@@ -43,15 +49,32 @@ impl Device {
     }
 
     pub fn written(&self) -> Option<Written> {
-        let line = fs::read_to_string(self.statistics.as_ref()?).ok()?;
-        let numbers: Vec<u64> = line
-            .split_whitespace()
-            .filter_map(|number| number.parse().ok())
-            .collect();
+        let numbers = self.numbers()?;
         Some(Written {
             flushes: *numbers.get(FLUSHES)?,
             bytes: numbers.get(SECTORS_WRITTEN)? * SECTOR_BYTES,
         })
+    }
+
+    /// Waits until it has had nothing to do for a while, as far as it tells.
+    /// Where others use it too that may never be: then for some seconds.
+    pub fn await_rest(&self) {
+        let began = Instant::now();
+        let (mut last, mut since) = (self.numbers(), began);
+        while since.elapsed() < REST && began.elapsed() < REST_AWAITED_MAX {
+            thread::sleep(REST / 10);
+            let now = self.numbers();
+            let is_busy = now.as_ref().and_then(|now| now.get(IN_FLIGHT)) > Some(&0);
+            if is_busy || now != last {
+                (last, since) = (now, Instant::now());
+            }
+        }
+    }
+
+    fn numbers(&self) -> Option<Vec<u64>> {
+        let line = fs::read_to_string(self.statistics.as_ref()?).ok()?;
+        let numbers = line.split_whitespace().map(str::parse);
+        numbers.collect::<std::result::Result<_, _>>().ok()
     }
 }
 

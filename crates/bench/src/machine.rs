@@ -24,13 +24,19 @@ impl Machine {
         let memory = field("/proc/meminfo", "MemTotal");
         let kibibytes: u64 = memory.trim_end_matches(" kB").parse().unwrap_or_default();
         let load = read("/proc/loadavg");
-        let kind = mounted_at(directory).map(|(_, kind)| kind);
+        let file_system = match mounted_at(directory) {
+            Some((source, kind)) if kind == "ext4" && !has_journal(&source) => {
+                "ext4 without a journal".to_owned()
+            }
+            Some((_, kind)) => kind,
+            None => String::new(),
+        };
         Machine {
             processor,
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             memory_gib: kibibytes >> 20,
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            file_system: kind.unwrap_or_default(),
+            file_system,
             views_over: crate::uring::way_of_requests(),
             load: load.split(' ').next().unwrap_or_default().to_owned(),
         }
@@ -68,6 +74,24 @@ fn field(file: &str, name: &str) -> String {
     let line = text.lines().find(|line| line.starts_with(name));
     let value = line.and_then(|line| line.split_once(':'));
     value.map_or_else(String::new, |(_, value)| value.trim().to_owned())
+}
+
+/// Without one ext4 gives no inode again for minutes after its removal, and each
+/// creation passes over those: what was removed before is measured too.
+fn has_journal(source: &str) -> bool {
+    let device = fs::canonicalize(source).unwrap_or_else(|_| source.into());
+    let name = device.file_name().unwrap_or_default().to_string_lossy();
+    let Ok(journals) = fs::read_dir("/proc/fs/jbd2") else {
+        return true;
+    };
+    // Each is named for its device and its inode.
+    journals.flatten().any(|journal| {
+        let journal = journal.file_name();
+        let of = journal
+            .to_str()
+            .and_then(|journal| journal.rsplit_once('-'));
+        of.is_some_and(|(of, _)| of == name)
+    })
 }
 
 /// What is mounted where `directory` lies, and the file system's kind.

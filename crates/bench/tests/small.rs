@@ -12,6 +12,8 @@ const WORKLOADS: &[&str] = &[
     "empty",
     "nested",
     "unpack",
+    "git",
+    "outside",
     "memory",
     "files",
     "transfer",

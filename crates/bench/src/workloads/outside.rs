@@ -21,16 +21,30 @@ pub fn outside(bench: &Bench) -> Result<Vec<Row>> {
     let work = place.path.join("work");
     let measured = in_turns(bench.rounds * 2, &[Side::Plain, Side::Exact], |side| {
         let mut connection = place.connect()?;
-        if side == Side::Exact {
-            let transaction = connection.begin(&BeginOptions::default())?;
-            load::files::create(&transaction.view_path.join("inside"), files)?;
+        let open = match side {
+            Side::Exact => Some(connection.begin(&BeginOptions::default())?),
+            _ => None,
+        };
+        let inside = open.as_ref().map(|open| open.view_path.join("inside"));
+        if let Some(inside) = &inside {
+            load::files::create(inside, files)?;
         }
+        // What was just staged, or removed by the abort before, is still being
+        // written: it would be measured as well.
+        bench.rest()?;
+        bench.device.await_rest();
         let (sample, ()) = timed(|| {
             load::files::create(&work, files)?;
             load::files::stat(&work, files)?;
             load::files::unlink(&work, files)
         })?;
         fs::remove_dir(&work).describe("remove", &work)?;
+        if let Some(inside) = &inside {
+            load::files::stat(inside, files)?;
+        }
+        if let Some(open) = open {
+            connection.abort(open.id)?;
+        }
         Ok(sample.into())
     })?;
     Ok(vec![
