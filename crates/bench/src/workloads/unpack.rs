@@ -37,7 +37,7 @@ export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER
 step -; git init --quiet; git add --all; git -c gc.auto=0 commit --quiet --message=all; step git";
 
 pub fn git(bench: &Bench) -> Result<Vec<Row>> {
-    let sides = bench.sides();
+    let sides = bench.sides_with_overlay();
     let fill = format!("tar xf '{}'", bench.corpus.archive.display());
     let measured = in_turns(bench.few_rounds(), &sides, |side| {
         let fill = |path: &std::path::Path| shell(path, &fill).map(|_| ());
