@@ -1,8 +1,8 @@
 //! Keeps processors from halting while views receive many requests.
 //!
-//! Most of the round trip of a request is the waking of the processor that is to
-//! answer it, and then of the one that asked. On a virtual machine that takes the
-//! host, unless the processor polls for work first. With cpuidle's driver
+//! In the round trip of a request the processor that is to answer is woken, and then
+//! the one that asked. On a virtual machine that takes the host, and may take longer
+//! than all the rest, unless the processor polls for work. With cpuidle's driver
 //! `haltpoll` this can be asked for: as long as `/dev/cpu_dma_latency` is held
 //! open with the number 0 in it, none halts (Documentation/power/pm_qos_interface
 //! of the kernel). It is the whole machine that then polls and the host that
