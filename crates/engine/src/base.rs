@@ -166,6 +166,15 @@ impl Base {
     }
 }
 
+/// The directories above an object, nearest first.
+pub(crate) fn above(base: &Arc<Base>) -> impl Iterator<Item = Arc<Base>> + use<> {
+    let parent = |base: &Arc<Base>| match &base.state().place {
+        Place::Entry { parent, .. } => Some(parent.clone()),
+        Place::Root | Place::Limbo(_) | Place::Held => None,
+    };
+    std::iter::successors(parent(base), parent)
+}
+
 impl Place {
     pub fn is_entry(&self, directory: &Arc<Base>, of: &Name) -> bool {
         matches!(self, Place::Entry { parent, name } if Arc::ptr_eq(parent, directory) && name == of)

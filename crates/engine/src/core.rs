@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, Result, Stat};
 
 use crate::applied_mark::AppliedFile;
-use crate::base::{Base, Place};
+use crate::base::{Base, Place, above};
 use crate::control;
 use crate::early::Writers;
 use crate::handles::{HandleCache, HandleKey};
@@ -103,21 +103,21 @@ impl<D: Disk> Core<D> {
     /// The base object of this identity; where it was found is remembered if
     /// it was not known, or is no longer where it was known to be.
     pub fn intern(&self, stat: &Stat, parent: &Arc<Base>, name: &Name) -> Arc<Base> {
-        let here = || Place::Entry {
-            parent: parent.clone(),
-            name: name.clone(),
-        };
         let known = lock(&self.index)
             .get(&stat.identity)
             .and_then(Weak::upgrade);
         if let Some(base) = known
             && base.kind == stat.kind
         {
-            self.correct_place(&base, here);
+            self.correct_place(&base, parent, name);
             return base;
         }
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);
-        let fresh = Base::new(serial, stat.kind, stat.identity, here());
+        let here = Place::Entry {
+            parent: parent.clone(),
+            name: name.clone(),
+        };
+        let fresh = Base::new(serial, stat.kind, stat.identity, here);
         let mut index = lock(&self.index);
         // Another thread may have been faster.
         if let Some(base) = index.get(&stat.identity).and_then(Weak::upgrade)
@@ -138,25 +138,35 @@ impl<D: Disk> Core<D> {
 
     /// An outside writer may have moved the object since it was first seen,
     /// or a commit taken away the name it was known by.
-    fn correct_place(&self, base: &Arc<Base>, here: impl Fn() -> Place) {
+    fn correct_place(&self, base: &Arc<Base>, parent: &Arc<Base>, name: &Name) {
         let (identity, place) = {
             let state = base.state();
             (state.identity, state.place.clone())
         };
-        let is_there = match (&place, &here()) {
-            (Place::Root, _) => true,
-            (
-                Place::Entry { parent, name },
-                Place::Entry {
-                    parent: new_parent,
-                    name: new_name,
-                },
-            ) if Arc::ptr_eq(parent, new_parent) && name == new_name => true,
-            (Place::Entry { .. }, _) => self.stat_place(&place, identity).is_ok(),
-            (Place::Limbo(_) | Place::Held, _) => false,
+        let is_there = match &place {
+            Place::Root => true,
+            Place::Entry { .. } => {
+                place.is_entry(parent, name) || self.stat_place(&place, identity).is_ok()
+            }
+            Place::Limbo(_) | Place::Held => false,
         };
         if !is_there {
-            base.state().place = here();
+            self.set_place(base, parent, name);
+        }
+    }
+
+    /// Remembers that the object is there now. Not if the directory is known to
+    /// be beneath the object: an outside writer has moved it away from there,
+    /// and until it is found again the object is nowhere.
+    pub fn set_place(&self, base: &Arc<Base>, parent: &Arc<Base>, name: &Name) {
+        // Two at once could each put one beneath the other.
+        let _one_at_a_time = lock(&self.index);
+        let mut to_the_root = std::iter::once(parent.clone()).chain(above(parent));
+        if !to_the_root.any(|directory| Arc::ptr_eq(&directory, base)) {
+            base.state().place = Place::Entry {
+                parent: parent.clone(),
+                name: name.clone(),
+            };
         }
     }
 

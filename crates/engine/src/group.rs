@@ -75,6 +75,10 @@ impl<D: Disk> Store<D> {
         let core = &*self.0.core;
         while lock(&self.0.open).published < sequence {
             self.refuse_if_poisoned()?;
+            if !state.queue.holds(sequence) {
+                // Whoever took it out panicked: nobody would ever publish it.
+                return Err(self.poison(format!("commit {sequence} was not applied to its end")));
+            }
             if state.queue.is_flushing {
                 state = self.wait_for_flush(state);
                 continue;
@@ -138,6 +142,11 @@ impl Queue {
         self.commits
             .iter()
             .all(|pending| footprint.is_apart_from(&pending.set, reads))
+    }
+
+    fn holds(&self, sequence: Sequence) -> bool {
+        let mut waiting = self.commits.iter();
+        waiting.any(|pending| pending.record.sequence == sequence.0)
     }
 
     /// The modification time that a directory is on its way to.

@@ -156,10 +156,7 @@ fn remember_places<D: Disk>(core: &Core<D>, set: &WriteSet, keeps_old: bool) {
             Object::Created(index) => created_directory(core, set, *index, &mut directories),
         };
         if let Some(parent) = parent {
-            moved.state().place = Place::Entry {
-                parent,
-                name: entry.name.clone(),
-            };
+            core.set_place(&moved, &parent, &entry.name);
         }
     }
     if keeps_old {

@@ -79,7 +79,9 @@ fn commit_together(
             .iter()
             .map(|transaction| scope.spawn(commit(transaction)))
             .collect();
-        while store.status().sequence.0 < all {
+        let none_has_ended = || threads.iter().all(|thread| !thread.is_finished());
+        // One that fails ends, and the others' number never gets so far.
+        while store.status().sequence.0 < all && none_has_ended() {
             thread::yield_now();
         }
         release();

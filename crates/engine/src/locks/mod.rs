@@ -150,8 +150,14 @@ impl<D: Disk> Store<D> {
             ticket
         };
         loop {
-            let state = self.lock_settled()?;
+            let settled = self.lock_settled();
             let mut table = locks.table();
+            if settled.is_err() {
+                // Nobody else is to wait for a request that nobody makes any more.
+                table.withdraw(ticket);
+                locks.changed.notify_all();
+            }
+            let state = settled?;
             match table.progress(ticket) {
                 Progress::Granted => {
                     drop(table);

@@ -11,7 +11,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::target::{Extent, Target, above};
+use super::target::{Extent, Target};
+use crate::base::above;
 use crate::ids::TransactionId;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

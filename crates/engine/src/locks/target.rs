@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use atomdir_disk::Name;
 
-use crate::base::{Base, Place};
+use crate::base::{Base, above};
 
 /// A part of an object of the base.
 #[derive(Clone)]
@@ -55,13 +55,4 @@ impl Extent {
             _ => true,
         }
     }
-}
-
-/// The directories above an object, nearest first.
-pub(crate) fn above(base: &Arc<Base>) -> impl Iterator<Item = Arc<Base>> + use<> {
-    let parent = |base: &Arc<Base>| match &base.state().place {
-        Place::Entry { parent, .. } => Some(parent.clone()),
-        Place::Root | Place::Limbo(_) | Place::Held => None,
-    };
-    std::iter::successors(parent(base), parent)
 }

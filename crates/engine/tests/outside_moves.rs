@@ -1,0 +1,48 @@
+//! Outside writers who move directories under an open transaction.
+
+mod support;
+
+use std::fs;
+
+use atomdir_disk::Errno;
+use atomdir_engine::NodeId;
+use support::{Scratch, begin, create, open};
+
+/// More than the store keeps open.
+const OTHERS: usize = 200;
+
+/// The one that was above is then beneath: if both were remembered where they
+/// were last seen, each would be above the other.
+#[test]
+fn a_directory_that_changes_places_with_the_one_above() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let path = |name: &str| scratch.0.join(name);
+    fs::create_dir_all(path("above/below")).expect("it is new");
+    for number in 0..OTHERS {
+        fs::create_dir(path(&format!("other{number}"))).expect("it is new");
+    }
+    let store = open(&scratch.0);
+    let view = begin(&store);
+    let look = |directory, name: &str| {
+        let found = view.lookup(directory, name.as_bytes());
+        found.map(|entry| entry.node)
+    };
+    let above = look(NodeId::ROOT, "above").expect("it is there");
+    let below = look(above, "below").expect("it is there");
+    assert_eq!(look(below, "none"), Err(Errno::NOENT));
+
+    fs::rename(path("above/below"), path("moved")).expect("it is moved");
+    fs::rename(path("above"), path("moved/above")).expect("it is moved");
+    // By a handle that is still open.
+    look(below, "above").expect("it is there");
+    for number in 0..OTHERS {
+        let other = look(NodeId::ROOT, &format!("other{number}")).expect("it is there");
+        assert_eq!(look(other, "none"), Err(Errno::NOENT));
+    }
+    // Until it is found where it is now.
+    assert_eq!(look(below, "none"), Err(Errno::STALE));
+    look(NodeId::ROOT, "moved").expect("it is there");
+    let above = look(below, "above").expect("it is there");
+    assert_eq!(look(above, "none"), Err(Errno::NOENT));
+}
