@@ -30,6 +30,8 @@ fn flushes_during(store: &Store, fixture: &Fixture, act: impl FnOnce()) -> usize
         })
     };
     while !is_traced() {
+        let ended = strace.try_wait().expect("it can be asked");
+        assert_eq!(ended, None, "strace cannot trace the service");
         std::thread::yield_now();
     }
     act();

@@ -43,9 +43,11 @@ fn ended(child: Child) -> Outcome {
     Outcome::from_output("atomdir lock".to_owned(), output)
 }
 
-/// Until the transaction is shown to wait for a lock.
-fn wait_until_waiting(store: &Store, view: &View) {
+/// Until the transaction is shown to wait for a lock, which `asking` asks for.
+fn wait_until_waiting(store: &Store, view: &View, asking: &mut Child) {
     loop {
+        let ended = asking.try_wait().expect("it can be asked");
+        assert_eq!(ended, None, "it does not wait");
         let status = store.call(["status", &view.id, "--json"]).expect(0);
         if status.text().contains("\"granted\":false") {
             return;
@@ -117,19 +119,19 @@ fn requests_wait_for_one_another() {
         lock(store, &three, &["--timeout", "60ms", "dir/sub/new"])
             .expect(CONFLICT)
             .says(&["dir", &one.id]);
-        let waiting = start_locking(store, &three, &["dir/sub/x"]);
-        wait_until_waiting(store, &three);
+        let mut waiting = start_locking(store, &three, &["dir/sub/x"]);
+        wait_until_waiting(store, &three, &mut waiting);
         store.call(["unlock", &two.id, "dir/sub/x"]).expect(0);
         store.abort(&one).expect(0);
         ended(waiting).expect(0);
         // A waiting request ends with its transaction, or with its client.
-        let waiting = start_locking(store, &two, &["dir/sub/x"]);
-        wait_until_waiting(store, &two);
+        let mut waiting = start_locking(store, &two, &["dir/sub/x"]);
+        wait_until_waiting(store, &two, &mut waiting);
         store.abort(&two).expect(0);
         assert_ne!(ended(waiting).code, 0);
         let four = store.begin();
         let mut waiting = start_locking(store, &four, &["dir/sub/x"]);
-        wait_until_waiting(store, &four);
+        wait_until_waiting(store, &four, &mut waiting);
         waiting.kill().expect("it is killed");
         waiting.wait().expect("it is dead");
         loop {
@@ -150,8 +152,8 @@ fn a_deadlock_is_found_and_told() {
         let (older, younger) = (store.begin(), store.begin());
         lock(store, &older, &["file"]).expect(0);
         lock(store, &younger, &["dir"]).expect(0);
-        let waiting = start_locking(store, &older, &["dir"]);
-        wait_until_waiting(store, &older);
+        let mut waiting = start_locking(store, &older, &["dir"]);
+        wait_until_waiting(store, &older, &mut waiting);
         let cycle = format!(
             "deadlock: transaction {0} waits for 'file', locked by transaction {1}, which waits \
              for 'dir', locked by transaction {0}",
@@ -193,8 +195,8 @@ fn locks_end_with_a_holder_that_is_killed() {
         };
         lock(store, &holder, &["file"]).expect(0);
         let other = store.begin();
-        let waiting = start_locking(store, &other, &["file"]);
-        wait_until_waiting(store, &other);
+        let mut waiting = start_locking(store, &other, &["file"]);
+        wait_until_waiting(store, &other, &mut waiting);
         run.kill().expect("it is killed");
         run.wait().expect("it is dead");
         ended(waiting).expect(0);

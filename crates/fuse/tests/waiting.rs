@@ -6,10 +6,36 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::sync::Arc;
 use std::thread;
+
+use support::memory::Memory;
 
 /// More than there are workers.
 const WRITERS: usize = 8;
+
+/// Writes are put off until this goes: also when a test fails, which would
+/// else wait for its writers for ever.
+struct PutsOff(Arc<Memory>);
+
+impl PutsOff {
+    fn begin(filesystem: &Arc<Memory>) -> PutsOff {
+        *filesystem.put_off.lock().unwrap() = Some((b'w', BTreeSet::new()));
+        PutsOff(Arc::clone(filesystem))
+    }
+
+    /// To how many files.
+    fn count(&self) -> usize {
+        let put_off = self.0.put_off.lock().unwrap();
+        put_off.as_ref().map_or(0, |(_, nodes)| nodes.len())
+    }
+}
+
+impl Drop for PutsOff {
+    fn drop(&mut self) {
+        *self.0.put_off.lock().unwrap() = None;
+    }
+}
 
 #[test]
 fn what_waits_does_not_hold_up_others() {
@@ -17,20 +43,23 @@ fn what_waits_does_not_hold_up_others() {
         return;
     };
     let path = |number: usize| mounted.join(&format!("file{number}"));
-    *mounted.filesystem.put_off.lock().unwrap() = Some((b'w', BTreeSet::new()));
+    let mounted = &mounted;
     thread::scope(|scope| {
-        for number in 0..WRITERS {
-            scope.spawn(move || fs::write(path(number), "waits").unwrap());
-        }
-        let put_off = || mounted.filesystem.put_off.lock().unwrap().clone();
-        while put_off().is_some_and(|(_, nodes)| nodes.len() < WRITERS) {
+        let puts_off = PutsOff::begin(&mounted.filesystem);
+        let write = |number| move || fs::write(path(number), "waits").unwrap();
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|number| scope.spawn(write(number)))
+            .collect();
+        while puts_off.count() < WRITERS {
+            let has_ended = writers.iter().any(|writer| writer.is_finished());
+            assert!(!has_ended, "a writer does not wait");
             thread::yield_now();
         }
         fs::write(mounted.join("other"), "other").unwrap();
         assert_eq!(fs::read(mounted.join("other")).unwrap(), b"other");
         mounted.session().settle().unwrap();
         assert!((0..WRITERS).all(|number| fs::metadata(path(number)).unwrap().len() == 0));
-        *mounted.filesystem.put_off.lock().unwrap() = None;
+        drop(puts_off);
         // Whatever waited has been written when this returns.
         mounted.session().settle().unwrap();
         for number in 0..WRITERS {
@@ -46,10 +75,10 @@ fn a_session_ends_while_requests_wait() {
         return;
     };
     let path = mounted.join("file");
-    *mounted.filesystem.put_off.lock().unwrap() = Some((b'w', BTreeSet::new()));
+    let puts_off = PutsOff::begin(&mounted.filesystem);
     let writer = thread::spawn(move || fs::write(path, "waits"));
-    let put_off = || mounted.filesystem.put_off.lock().unwrap().clone();
-    while put_off().is_some_and(|(_, nodes)| nodes.is_empty()) {
+    while puts_off.count() == 0 {
+        assert!(!writer.is_finished(), "the writer does not wait");
         thread::yield_now();
     }
     let session = mounted.session.take().unwrap();

@@ -247,11 +247,14 @@ fn commit(
     if service.views.write_back(&one.transaction)? == Arrived::PerhapsNotAll {
         return Err(incomplete_failure(id).into());
     }
-    // A client that does not listen is found out when the answer is sent.
+    // A client that does not listen is found out when the answer is sent: others
+    // wait for this commit, and it must not wait for the client.
     let stream = &connection.stream;
     let mut report = |progress: atomdir_engine::Progress| {
         let atomdir_engine::Progress { done, total } = progress;
-        let _ = send_one(stream, &Reply::Progress(Progress { done, total }));
+        if stream.has_room() {
+            let _ = send_one(stream, &Reply::Progress(Progress { done, total }));
+        }
     };
     let error = match service
         .store

@@ -3,6 +3,7 @@
 
 use atomdir_protocol::frame::{self, FrameError, HEADER_LENGTH, REQUEST_LENGTH_MAX};
 use atomdir_protocol::{Reply, Request, handshake};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, Mode, chmodat, unlinkat};
 use rustix::io::{Errno, IoSlice};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -217,10 +218,20 @@ impl Stream {
         Ok(())
     }
 
-    /// While a request is being answered the peer has nothing to say.
+    /// Whether a short message can be sent without waiting for the peer.
+    pub(crate) fn has_room(&self) -> bool {
+        self.is_now(PollFlags::OUT)
+    }
+
+    /// Whether the peer, or this side, has closed; whatever is still unread.
     pub(crate) fn is_hung_up(&self) -> bool {
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        matches!(recv(&*self.socket, &mut [0; 1][..], flags), Ok((0, _)))
+        self.is_now(PollFlags::RDHUP | PollFlags::HUP)
+    }
+
+    fn is_now(&self, what: PollFlags) -> bool {
+        let mut polled = [PollFd::new(&*self.socket, what)];
+        let at_once = Timespec::default();
+        poll(&mut polled, Some(&at_once)).is_ok() && polled[0].revents().intersects(what)
     }
 
     /// What waits for the peer's next request then finds the connection closed.
@@ -244,4 +255,40 @@ impl AsFd for Stream {
 
 fn encode_reply(reply: &Reply) -> Result<Vec<u8>, Errno> {
     frame::encode(reply, frame::REPLY_LENGTH_MAX).map_err(|_| Errno::MSGSIZE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::socketpair;
+
+    fn pair() -> (Stream, OwnedFd) {
+        let (kind, flags) = (SocketType::STREAM, SocketFlags::CLOEXEC);
+        let (ours, peer) = socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
+        (Stream::new(ours).unwrap(), peer)
+    }
+
+    #[test]
+    fn a_peer_that_has_gone_is_noticed_though_it_said_more() {
+        let (stream, peer) = pair();
+        rustix::io::write(&peer, b"more").unwrap();
+        assert!(!stream.is_hung_up());
+        drop(peer);
+        assert!(stream.is_hung_up());
+        let (stream, peer) = pair();
+        rustix::io::write(&peer, b"more").unwrap();
+        stream.close_for_reading();
+        assert!(stream.is_hung_up());
+    }
+
+    #[test]
+    fn there_is_no_room_before_sending_would_wait() {
+        let (stream, _peer) = pair();
+        let mut sent = 0;
+        while stream.has_room() {
+            stream.send_bytes(&[0; 64]).unwrap();
+            sent += 64;
+        }
+        assert!(sent > 4096);
+    }
 }

@@ -114,7 +114,9 @@ fn too_many_connections_are_told_so_and_room_comes_back() {
         "{refused}"
     );
     held.truncate(1);
-    while store.connect_if_running().is_err() {
+    while let Err(error) = store.connect_if_running() {
+        let is_full = matches!(error, ConnectError::TooManyConnections { .. });
+        assert!(is_full, "{error}");
         std::thread::yield_now();
     }
 }
