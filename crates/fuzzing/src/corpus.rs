@@ -1,12 +1,8 @@
 //! Real logs, headers and messages, to begin from.
 
-use atomdir_protocol::{
-    Answer, BeginRequest, Change, ChangeLine, ChangedBy, CommitSummary, Committed, Conflict,
-    Failure, FailureKind, LockMode, LockRequest, LockScope, Progress, Reply, Request, Sequence,
-    Timestamp, TransactionId, frame,
-};
+use crate::messages::{replies, requests};
+use atomdir_protocol::TransactionId;
 use atomdir_sim::{AtRest, workloads};
-use serde::Serialize;
 
 /// What is longer makes for few tries.
 const FILE_BYTES_MAX: usize = 16 << 10;
@@ -47,7 +43,7 @@ pub fn corpus() -> Corpus {
         headers,
         payloads: logs.iter().flat_map(|log| payloads(log)).collect(),
         logs,
-        messages: messages(),
+        messages: [requests(TransactionId(5)), replies()].concat(),
     }
 }
 
@@ -74,87 +70,4 @@ fn payloads(log: &[u8]) -> Vec<Vec<u8>> {
         rest = body.get(length.next_multiple_of(8)..).unwrap_or_default();
     }
     payloads
-}
-
-fn messages() -> Vec<Vec<u8>> {
-    let transaction = TransactionId(5);
-    let path = || b"directory/name".to_vec();
-    let requests = [
-        Request::Begin(BeginRequest {
-            label: b"a label".to_vec(),
-            outer: Some(transaction),
-            ..BeginRequest::default()
-        }),
-        Request::Attach {
-            transaction,
-            hold: true,
-        },
-        Request::Commit {
-            transaction,
-            force: false,
-        },
-        Request::SetSavepoint {
-            transaction,
-            name: b"first".to_vec(),
-        },
-        Request::SnapshotObject {
-            transaction,
-            path: path(),
-            contents_length_max: 1 << 20,
-        },
-        Request::Lock(LockRequest {
-            transaction,
-            mode: LockMode::Exclusive,
-            scope: LockScope::Bytes { start: 1, end: 9 },
-            paths: vec![path(); 3],
-            wait_ms: Some(100),
-        }),
-        Request::Log {
-            before: Some(Sequence(9)),
-            limit: 10,
-        },
-        Request::Status { transaction },
-    ];
-    let change = ChangeLine {
-        change: Change::Renamed,
-        path: path(),
-        from: Some(path()),
-    };
-    let conflict = Conflict {
-        path: path(),
-        what: "its contents were changed".to_owned(),
-        by: ChangedBy::Outside,
-    };
-    let replies = [
-        Reply::Progress(Progress { done: 1, total: 2 }),
-        Reply::Changes(vec![change; 4]),
-        Reply::Conflicts(vec![conflict; 2]),
-        Reply::Contents(vec![0x55; 100]),
-        Reply::Commits(vec![CommitSummary {
-            sequence: Sequence(3),
-            transaction,
-            time: Timestamp {
-                seconds: -1,
-                nanoseconds: 999_999_999,
-            },
-            user: 1000,
-            label: path(),
-            changes: 4,
-        }]),
-        Reply::Done(Answer::Committed(Committed {
-            sequence: Some(Sequence(4)),
-            changes: 2,
-        })),
-        Reply::Failed(Failure::new(FailureKind::Conflict, "no").with_hint("again")),
-    ];
-    let requests = requests.iter().map(payload);
-    requests.chain(replies.iter().map(payload)).collect()
-}
-
-fn payload(message: &impl Serialize) -> Vec<u8> {
-    let encoded = frame::encode(message, frame::REPLY_LENGTH_MAX);
-    encoded.map_or_else(
-        |_| Vec::new(),
-        |bytes| bytes[frame::HEADER_LENGTH..].to_vec(),
-    )
 }

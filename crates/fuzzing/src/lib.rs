@@ -6,11 +6,15 @@
 
 mod corpus;
 mod format;
+mod messages;
+mod mutate;
 mod protocol;
 mod recovery;
 
 pub use corpus::{Corpus, corpus};
 pub use format::{header, log, record};
+pub use messages::requests;
+pub use mutate::mutate;
 pub use protocol::message;
 pub use recovery::recovery;
 

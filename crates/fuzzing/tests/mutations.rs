@@ -5,44 +5,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use atomdir_fuzzing::{TARGETS, Target, corpus};
+use atomdir_fuzzing::{TARGETS, Target, corpus, mutate, requests};
+use atomdir_protocol::{Request, TransactionId, frame};
 use atomdir_testing::{Random, pick};
-
-/// One to eight changes of the kinds that libFuzzer makes.
-fn mutate(random: &mut Random, corpus: &[Vec<u8>]) -> Vec<u8> {
-    let mut bytes = random.choose(corpus).clone();
-    for _ in 0..1 + random.below(8) {
-        let at = random.below(bytes.len() + 1);
-        match random.below(8) {
-            0 => bytes.truncate(at),
-            1 => bytes.insert(at, random.number() as u8),
-            2 => {
-                let other = random.choose(corpus);
-                let from = random.below(other.len() + 1);
-                let piece = other[from..].to_vec();
-                bytes.splice(at.., piece);
-            }
-            3 => {
-                let end = at + random.below(bytes.len() - at + 1);
-                let piece = bytes[at..end].to_vec();
-                bytes.splice(at..at, piece);
-            }
-            4 => {
-                let end = at + random.below((bytes.len() - at).min(64) + 1);
-                bytes.drain(at..end);
-            }
-            5 => {
-                let number = *random.choose(&[0, 1, 0x7f, 0x80, 0xff, u64::MAX, 1 << 63]);
-                let number = number.to_le_bytes();
-                let end = (at + 8).min(bytes.len());
-                bytes[at..end].copy_from_slice(&number[..end - at]);
-            }
-            _ if at < bytes.len() => bytes[at] ^= 1 << random.below(8),
-            _ => {}
-        }
-    }
-    bytes
-}
 
 fn drive(name: &str, target: Target, corpus: &[Vec<u8>], count: usize, random: &mut Random) {
     assert!(!corpus.is_empty(), "{name} has nothing to begin from");
@@ -67,4 +32,21 @@ fn no_bytes_break_what_reads_them() {
         drive(name, *target, corpus.of(name), count, &mut random);
         println!("{name}: {count} mutations");
     }
+}
+
+#[test]
+fn there_is_one_request_of_each_kind() {
+    // Postcard puts the kind first, a byte while there are few.
+    let kinds: Vec<u8> = requests(TransactionId(5))
+        .iter()
+        .map(|one| one[0])
+        .collect();
+    assert!(kinds.iter().copied().eq(0..kinds.len() as u8), "{kinds:?}");
+    let mut next = vec![0; 64];
+    next[0] = kinds.len() as u8;
+    let decoded = frame::decode::<Request>(&next);
+    assert!(
+        matches!(decoded, Err(frame::FrameError::Malformed(_))),
+        "{decoded:?}"
+    );
 }

@@ -1,24 +1,12 @@
 //! Peers that send anything, or nothing, or do not read: each is told or
 //! dropped, and others do not notice.
 
-use crate::support::{NEVER_IDLE, TestStore};
-use atomdir::ConnectError;
-use atomdir_protocol::{Reply, Request, frame, handshake};
+use crate::support::{NEVER_IDLE, TestStore, detached, greeted, settled};
+use atomdir::{ConnectError, Connection, LockMode, LockOptions, LockScope};
+use atomdir_protocol::{LockRequest, Reply, Request, frame, handshake};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
-
-fn greeted(store: &TestStore) -> UnixStream {
-    let mut socket = store.raw_socket();
-    socket.write_all(&handshake::encode_hello()).unwrap();
-    let mut verdict = [0; handshake::LENGTH];
-    socket.read_exact(&mut verdict).unwrap();
-    assert_eq!(
-        handshake::decode_verdict(&verdict),
-        Ok(handshake::Verdict::Welcome)
-    );
-    socket
-}
 
 /// What is left to read: whatever was answered, then the end.
 fn rest(mut socket: UnixStream) -> Vec<u8> {
@@ -119,4 +107,46 @@ fn too_many_connections_are_told_so_and_room_comes_back() {
         assert!(is_full, "{error}");
         std::thread::yield_now();
     }
+}
+
+/// One that has sent more requests than it waited for: that it has gone, and that
+/// the service ends, is noticed all the same.
+#[test]
+fn what_was_sent_while_a_lock_is_waited_for_does_not_hide_the_end() {
+    let store = TestStore::new(NEVER_IDLE);
+    let mut innocent = store.connect();
+    let exclusive = LockOptions {
+        mode: LockMode::Exclusive,
+        scope: LockScope::Object,
+        wait: None,
+    };
+    let holder = innocent.begin(&detached()).unwrap().id;
+    let waiting = innocent.begin(&detached()).unwrap().id;
+    let paths = vec![b"index.html".to_vec()];
+    innocent.lock(holder, &paths, &exclusive).unwrap();
+    let lock = Request::Lock(LockRequest {
+        transaction: waiting,
+        mode: exclusive.mode,
+        scope: exclusive.scope,
+        paths,
+        wait_ms: None,
+    });
+    let requests = [lock, Request::ServiceStatus].map(|request| {
+        let encoded = frame::encode(&request, frame::REQUEST_LENGTH_MAX);
+        encoded.unwrap()
+    });
+    let hasty = |innocent: &mut Connection| {
+        let mut hasty = greeted(&store);
+        hasty.write_all(&requests.concat()).unwrap();
+        while innocent.status(waiting).unwrap().locks.is_empty() {
+            std::thread::yield_now();
+        }
+        hasty
+    };
+    drop(hasty(&mut innocent));
+    settled(&mut innocent);
+
+    let hasty = hasty(&mut innocent);
+    innocent.stop().unwrap();
+    drop(hasty);
 }

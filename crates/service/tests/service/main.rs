@@ -4,6 +4,8 @@
 mod hostile;
 mod lifecycle;
 #[cfg(test)]
+mod mutated;
+#[cfg(test)]
 mod roots;
 #[cfg(test)]
 mod support;

@@ -1,14 +1,17 @@
 //! A store of its own for each test, and users to act as.
 
 use atomdir::{BeginOptions, ConnectError, Connection, StartService, StoreLocation};
+use atomdir_protocol::handshake;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_atomdir-serve");
 /// Long enough that no service under test ends by itself.
@@ -80,8 +83,17 @@ impl TestStore {
 
 impl Drop for TestStore {
     fn drop(&mut self) {
-        if let Ok(connection) = self.connect_if_running() {
-            let _ = connection.stop();
+        if let Ok(mut connection) = self.connect_if_running() {
+            if std::thread::panicking() {
+                let said = std::fs::read_to_string(self.location.control.join("service.log"));
+                eprintln!("the service said: {}", said.unwrap_or_default());
+                // What has failed may not end in order.
+                let (process, descriptor) = process_of(&mut connection);
+                let _ = kill_process(process, Signal::KILL);
+                wait_for_end(&descriptor);
+            } else {
+                let _ = connection.stop();
+            }
         }
         let _ = std::fs::remove_dir_all(&self.directory);
     }
@@ -100,6 +112,36 @@ pub fn process_of(connection: &mut Connection) -> (Pid, OwnedFd) {
     let process = Pid::from_raw(number.try_into().unwrap()).unwrap();
     let descriptor = pidfd_open(process, PidfdFlags::empty()).unwrap();
     (process, descriptor)
+}
+
+/// A connection that has been greeted, on which to send anything. What the service
+/// does not answer in so long it never will.
+pub fn greeted(store: &TestStore) -> UnixStream {
+    let mut socket = store.raw_socket();
+    let answer_time_max = Duration::from_secs(100);
+    socket.set_read_timeout(Some(answer_time_max)).unwrap();
+    socket.write_all(&handshake::encode_hello()).unwrap();
+    let mut verdict = [0; handshake::LENGTH];
+    socket.read_exact(&mut verdict).unwrap();
+    assert_eq!(
+        handshake::decode_verdict(&verdict),
+        Ok(handshake::Verdict::Welcome)
+    );
+    socket
+}
+
+/// Returns when the service has given up all other connections.
+pub fn settled(connection: &mut Connection) {
+    const LOOKS_MAX: u32 = 100_000;
+    let is_alone = |_: &u32| {
+        std::thread::sleep(Duration::from_millis(1));
+        connection.service_status().unwrap().connections == 1
+    };
+    let settled = (0..LOOKS_MAX).find(is_alone);
+    assert!(
+        settled.is_some(),
+        "connections whose clients have gone stay"
+    );
 }
 
 pub fn wait_for_end(process: &OwnedFd) {

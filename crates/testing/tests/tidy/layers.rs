@@ -36,6 +36,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "atomdir-format",
             "atomdir-protocol",
             "atomdir-sim",
+            "atomdir-testing",
         ],
     ),
     (

@@ -1,0 +1,121 @@
+//! Requests and replies, to begin from.
+
+use atomdir_protocol::{
+    Answer, BeginRequest, Change, ChangeLine, ChangedBy, CommitSummary, Committed, Conflict,
+    Failure, FailureKind, LockMode, LockRequest, LockScope, Progress, Reply, Request, Sequence,
+    Timestamp, TransactionId, frame,
+};
+use serde::Serialize;
+
+/// One encoded request of each kind about this transaction, without the length
+/// that goes before.
+pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
+    let path = || b"directory/name".to_vec();
+    let savepoint = || b"first".to_vec();
+    let requests = [
+        Request::Begin(BeginRequest {
+            label: b"a label".to_vec(),
+            outer: Some(transaction),
+            ..BeginRequest::default()
+        }),
+        Request::Attach {
+            transaction,
+            hold: true,
+        },
+        Request::Detach { transaction },
+        Request::TakeOver { transaction },
+        Request::Keep { transaction },
+        Request::Commit {
+            transaction,
+            force: false,
+        },
+        Request::SetSavepoint {
+            transaction,
+            name: savepoint(),
+        },
+        Request::RollBack {
+            transaction,
+            savepoint: savepoint(),
+        },
+        Request::Abort { transaction },
+        Request::AbortAll,
+        Request::Status { transaction },
+        Request::Changes { transaction },
+        Request::SnapshotObject {
+            transaction,
+            path: path(),
+            contents_length_max: 1 << 20,
+        },
+        Request::Lock(LockRequest {
+            transaction,
+            mode: LockMode::Exclusive,
+            scope: LockScope::Bytes { start: 1, end: 9 },
+            paths: vec![path(); 3],
+            wait_ms: None,
+        }),
+        Request::Unlock {
+            transaction,
+            paths: Some(vec![path()]),
+        },
+        Request::List,
+        Request::Log {
+            before: Some(Sequence(9)),
+            limit: 10,
+        },
+        Request::Show {
+            sequence: Sequence(1),
+        },
+        Request::Sync,
+        Request::Checkpoint,
+        Request::Check,
+        Request::ServiceStatus,
+        Request::Stop,
+    ];
+    requests.iter().map(payload).collect()
+}
+
+pub(crate) fn replies() -> Vec<Vec<u8>> {
+    let transaction = TransactionId(5);
+    let path = || b"directory/name".to_vec();
+    let change = ChangeLine {
+        change: Change::Renamed,
+        path: path(),
+        from: Some(path()),
+    };
+    let conflict = Conflict {
+        path: path(),
+        what: "its contents were changed".to_owned(),
+        by: ChangedBy::Outside,
+    };
+    let replies = [
+        Reply::Progress(Progress { done: 1, total: 2 }),
+        Reply::Changes(vec![change; 4]),
+        Reply::Conflicts(vec![conflict; 2]),
+        Reply::Contents(vec![0x55; 100]),
+        Reply::Commits(vec![CommitSummary {
+            sequence: Sequence(3),
+            transaction,
+            time: Timestamp {
+                seconds: -1,
+                nanoseconds: 999_999_999,
+            },
+            user: 1000,
+            label: path(),
+            changes: 4,
+        }]),
+        Reply::Done(Answer::Committed(Committed {
+            sequence: Some(Sequence(4)),
+            changes: 2,
+        })),
+        Reply::Failed(Failure::new(FailureKind::Conflict, "no").with_hint("again")),
+    ];
+    replies.iter().map(payload).collect()
+}
+
+fn payload(message: &impl Serialize) -> Vec<u8> {
+    let encoded = frame::encode(message, frame::REPLY_LENGTH_MAX);
+    encoded.map_or_else(
+        |_| Vec::new(),
+        |bytes| bytes[frame::HEADER_LENGTH..].to_vec(),
+    )
+}

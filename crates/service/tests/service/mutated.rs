@@ -1,0 +1,211 @@
+//! Requests changed at random, over a live service's socket.
+
+use crate::support::{NEVER_IDLE, TestStore, greeted, settled};
+use atomdir::{Connection, LockMode, LockOptions, LockScope};
+use atomdir_fuzzing::{mutate, requests};
+use atomdir_protocol::{Answer, BeginRequest, Begun, Reply, Request, Sequence, TransactionId};
+use atomdir_protocol::{FailureKind, frame};
+use atomdir_testing::{Random, pick};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// What the corpus asks locks for.
+const LOCKED: &str = "directory/name";
+
+/// Whatever is sent, every reply is one, the connection ends when the client has
+/// no more to say, even while a request waits, and what it held ends with it. The
+/// transactions that were committed are there, each whole, and nothing else.
+#[test]
+fn mutated_requests_are_answered_or_refused() {
+    let mut random = Random::for_test("mutated_requests_are_answered_or_refused");
+    let store = TestStore::new(NEVER_IDLE);
+    let root = &store.location.root;
+    std::fs::create_dir(root.join("directory")).unwrap();
+    std::fs::write(root.join(LOCKED), "ten bytes.").unwrap();
+    let mut watcher = store.connect();
+    let process = watcher.service_status().unwrap().process;
+
+    let mut holder = None;
+    let mut told = BTreeSet::new();
+    let (mut answered, mut refused) = (0, 0);
+    for _ in 0..pick(1_000, 20_000) {
+        keep_locked(&mut watcher, &mut holder);
+        let mut socket = greeted(&store);
+        let begun = (!random.chance(4)).then(|| begin(&mut socket));
+        if let Some(begun) = &begun {
+            let name = format!("mutant-{}", begun.transaction);
+            let view = Path::new(OsStr::from_bytes(&begun.view_path));
+            std::fs::write(view.join(name), begun.transaction.to_string()).unwrap();
+        }
+        let transaction = begun.map_or(TransactionId(5), |begun| begun.transaction);
+        let bytes = requests_without_stop(&mut random, transaction);
+        // The service may have refused it half-way.
+        let _ = socket.write_all(&bytes);
+        if random.chance(4) {
+            continue;
+        }
+        let _ = socket.shutdown(Shutdown::Write);
+        for reply in replies(socket, &bytes) {
+            match reply {
+                Reply::Done(Answer::Committed(committed)) => told.extend(committed.sequence),
+                Reply::Failed(failure) => {
+                    assert_ne!(
+                        failure.kind,
+                        FailureKind::Internal,
+                        "{failure:?} to {bytes:?}"
+                    );
+                    refused += 1;
+                }
+                _ => answered += 1,
+            }
+        }
+    }
+    println!(
+        "{answered} replies, {refused} refusals, {} commits",
+        told.len()
+    );
+
+    settled(&mut watcher);
+    for left in watcher.transactions().unwrap() {
+        assert!(left.detached, "it outlived its connection: {left:?}");
+    }
+    watcher.abort_all().unwrap();
+    check_base(&mut watcher, root, &told);
+    let begun = watcher.begin(&Default::default()).unwrap();
+    std::fs::write(begun.view_path.join("index.html"), "new").unwrap();
+    watcher.commit(begun.id, &mut |_| {}).unwrap();
+    assert_eq!(std::fs::read(root.join("index.html")).unwrap(), b"new");
+    assert!(watcher.check().unwrap().problems.is_empty());
+    let status = watcher.service_status().unwrap();
+    assert_eq!((status.process, status.open_transactions), (process, 0));
+    assert_eq!(status.poisoned, None);
+}
+
+/// So that requests for locks wait, unless a mutant has ended what holds them.
+fn keep_locked(watcher: &mut Connection, holder: &mut Option<TransactionId>) {
+    if holder.is_some_and(|holder| watcher.status(holder).is_ok()) {
+        return;
+    }
+    // One that was kept may have got the lock then.
+    watcher.abort_all().unwrap();
+    let options = atomdir::BeginOptions {
+        detached: true,
+        ..Default::default()
+    };
+    let begun = watcher.begin(&options).unwrap().id;
+    let exclusive = LockOptions {
+        mode: LockMode::Exclusive,
+        scope: LockScope::Object,
+        wait: None,
+    };
+    let paths = [LOCKED.as_bytes().to_vec()];
+    watcher.lock(begun, &paths, &exclusive).unwrap();
+    *holder = Some(begun);
+}
+
+fn begin(socket: &mut UnixStream) -> Begun {
+    let request = Request::Begin(BeginRequest::default());
+    let request = frame::encode(&request, frame::REQUEST_LENGTH_MAX).unwrap();
+    socket.write_all(&request).unwrap();
+    let mut header = [0; frame::HEADER_LENGTH];
+    socket.read_exact(&mut header).unwrap();
+    let length = frame::decode_header(header, frame::REPLY_LENGTH_MAX).unwrap();
+    let mut payload = vec![0; length];
+    socket.read_exact(&mut payload).unwrap();
+    match frame::decode(&payload).unwrap() {
+        Reply::Done(Answer::Begun(begun)) => begun,
+        reply => panic!("{reply:?}"),
+    }
+}
+
+/// One to six frames: as they are, mutated within their length, or mutated.
+fn requests_without_stop(random: &mut Random, transaction: TransactionId) -> Vec<u8> {
+    let payloads = requests(transaction);
+    let frames: Vec<Vec<u8>> = payloads.iter().map(|payload| framed(payload)).collect();
+    loop {
+        let mut bytes = Vec::new();
+        for _ in 0..1 + random.below(6) {
+            bytes.extend(match random.below(3) {
+                0 => random.choose(&frames).clone(),
+                1 => framed(&mutate(random, &payloads)),
+                _ => mutate(random, &frames),
+            });
+        }
+        if !understood(&bytes).contains(&Request::Stop) {
+            return bytes;
+        }
+    }
+}
+
+fn framed(payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap();
+    [&length.to_le_bytes(), payload].concat()
+}
+
+/// What the service will read of it.
+fn understood(mut bytes: &[u8]) -> Vec<Request> {
+    let mut requests = Vec::new();
+    while let Some((header, rest)) = bytes.split_first_chunk() {
+        let length = frame::decode_header(*header, frame::REQUEST_LENGTH_MAX);
+        let Some((payload, rest)) = length.ok().and_then(|length| rest.split_at_checked(length))
+        else {
+            break;
+        };
+        let Ok(request) = frame::decode(payload) else {
+            break;
+        };
+        requests.push(request);
+        bytes = rest;
+    }
+    requests
+}
+
+/// All to the end of the stream.
+fn replies(mut socket: UnixStream, to: &[u8]) -> Vec<Reply> {
+    let mut bytes = Vec::new();
+    if let Err(error) = socket.read_to_end(&mut bytes) {
+        // Where not all was read the end is a reset.
+        let is_end = error.kind() == std::io::ErrorKind::ConnectionReset;
+        assert!(is_end, "{error}: the connection stays open after {to:?}");
+    }
+    let mut replies = Vec::new();
+    let mut rest = &bytes[..];
+    while let Some((header, after)) = rest.split_first_chunk() {
+        let length = frame::decode_header(*header, frame::REPLY_LENGTH_MAX).unwrap();
+        let (payload, after) = after.split_at(length);
+        replies.push(frame::decode(payload).unwrap());
+        rest = after;
+    }
+    assert!(rest.is_empty(), "{rest:?} is no reply to {to:?}");
+    replies
+}
+
+/// Of every commit in the log that has changed something there is its file, and no
+/// file of another.
+fn check_base(watcher: &mut Connection, root: &Path, told: &BTreeSet<Sequence>) {
+    let commits = watcher.log(None, u64::MAX).unwrap();
+    let logged: BTreeSet<Sequence> = commits.iter().map(|commit| commit.sequence).collect();
+    assert!(told.is_subset(&logged), "{told:?} of {logged:?}");
+    let changing = commits.iter().filter(|commit| commit.changes > 0);
+    let mut expected: BTreeSet<String> = changing
+        .map(|commit| format!("mutant-{}", commit.transaction))
+        .collect();
+    expected.extend([".atomdir", "directory", "index.html"].map(str::to_owned));
+    let mut found = BTreeSet::new();
+    for entry in std::fs::read_dir(root).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if let Some(transaction) = name.strip_prefix("mutant-") {
+            let contents = std::fs::read_to_string(root.join(&name)).unwrap();
+            assert_eq!(contents, transaction);
+        }
+        found.insert(name);
+    }
+    assert_eq!(found, expected);
+    assert_eq!(std::fs::read(root.join(LOCKED)).unwrap(), b"ten bytes.");
+    assert_eq!(std::fs::read(root.join("index.html")).unwrap(), b"old");
+}
