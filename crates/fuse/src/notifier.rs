@@ -3,26 +3,49 @@ use std::sync::{Arc, Weak};
 
 use atomdir_disk::Errno;
 
+use crate::ROOT_NODE;
 use crate::listings::Listings;
+use crate::shared::Shared;
 use crate::wire::Notification;
 
 /// Tells the kernel that something it may remember has changed.
 ///
-/// The kernel takes the directory's lock for this: never call from within a
-/// [`Filesystem`](crate::Filesystem) method, nor with a lock held that one needs.
+/// The kernel takes the directory's lock for an entry, and those of pages for
+/// contents: never call from within a [`Filesystem`](crate::Filesystem) method, nor
+/// with a lock held that one needs.
 /// What the kernel does not know is no error, nor is a session that has ended.
 #[derive(Clone)]
 pub struct Notifier {
     /// Weak, because the connection lives as long as any descriptor of it.
     device: Weak<OwnedFd>,
+    shared: Weak<Shared>,
     listings: Arc<Listings>,
 }
 
 impl Notifier {
-    pub(crate) fn new(device: &Arc<OwnedFd>, listings: Arc<Listings>) -> Notifier {
+    pub(crate) fn new(
+        device: &Arc<OwnedFd>,
+        shared: &Arc<Shared>,
+        listings: Arc<Listings>,
+    ) -> Notifier {
         Notifier {
             device: Arc::downgrade(device),
+            shared: Arc::downgrade(shared),
             listings,
+        }
+    }
+
+    /// The name in the root has gone for good, with all below it. However many
+    /// others look up names there, a process that is killed meanwhile can end.
+    pub fn forget_in_root(&self, name: &[u8]) -> Result<(), Errno> {
+        // Who lists the root must not see it.
+        self.invalidate_inode(ROOT_NODE, 0, 0)?;
+        match self.shared.upgrade() {
+            Some(shared) if !shared.is_ending() && !shared.is_ended() => {
+                let forgotten = shared.settle.forget_name(shared.mountpoint(), name);
+                unless_ended(forgotten)
+            }
+            _ => Ok(()),
         }
     }
 
@@ -58,9 +81,19 @@ impl Notifier {
         let Some(device) = self.device.upgrade() else {
             return Ok(());
         };
-        match rustix::io::write(&*device, &notification.encode()) {
-            Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::NOTCONN | Errno::PERM) => Ok(()),
-            Err(errno) => Err(errno),
-        }
+        unless_ended(rustix::io::write(&*device, &notification.encode()).map(|_| ()))
+    }
+}
+
+fn unless_ended(told: Result<(), Errno>) -> Result<(), Errno> {
+    const ENDED: [Errno; 4] = [
+        Errno::NODEV,
+        Errno::NOTCONN,
+        Errno::CONNABORTED,
+        Errno::PERM,
+    ];
+    match told {
+        Err(errno) if errno == Errno::NOENT || ENDED.contains(&errno) => Ok(()),
+        told => told,
     }
 }

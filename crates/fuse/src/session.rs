@@ -64,9 +64,10 @@ impl Session {
         let device = Arc::new(device);
         let listings = Arc::new(Listings::default());
         let workers_count = options.workers.min(settle::workers_max()).max(1);
+        let shared = Arc::new(Shared::new(mount, workers_count));
         let mut session = Session {
-            shared: Arc::new(Shared::new(mount, workers_count)),
-            notifier: Notifier::new(&device, Arc::clone(&listings)),
+            notifier: Notifier::new(&device, &shared, Arc::clone(&listings)),
+            shared,
             workers: Vec::with_capacity(workers_count),
             rings: Vec::new(),
             waiting: None,

@@ -104,7 +104,14 @@ impl<F: Filesystem> Dispatcher<F> {
             },
             node: header.node,
         };
-        call.answer(operation, scratch)
+        let settle = &self.shared.settle;
+        let is_look = matches!(operation, Operation::Lookup { .. });
+        match call.answer(operation, scratch) {
+            Err(Errno::NOENT) if is_look && settle.asks_in_root(header.node, header.process) => {
+                Err(Errno::STALE)
+            }
+            answer => answer,
+        }
     }
 
     /// The session's own file: zeros, and writes that meet.

@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use atomdir_disk::Errno;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -24,10 +24,11 @@ use super::STRIDE;
 use crate::filesystem::Result;
 
 /// Orders: the next step of a barrier; open the directory whose path follows;
-/// have all that was written queued.
+/// have all that was written queued; ask for what is at the path that follows.
 const STEP: u8 = 0;
 const OPEN: u8 = 1;
 const SYNC: u8 = 2;
+const LOOK: u8 = 3;
 const ORDER_LENGTH_MAX: usize = 4096;
 
 pub struct Helper {
@@ -69,11 +70,20 @@ impl Helper {
 
     /// Opens a directory of the mount.
     pub fn open_directory(&self, path: &Path) -> Result<OwnedFd> {
+        self.order_at(OPEN, path)?.ok_or(Errno::NOTCONN)
+    }
+
+    /// Has the kernel ask what is at a path, whatever it remembers.
+    pub fn look(&self, path: &Path) -> Result<()> {
+        self.order_at(LOOK, path).map(|_| ())
+    }
+
+    fn order_at(&self, order: u8, path: &Path) -> Result<Option<OwnedFd>> {
         let path = path.as_os_str().as_bytes();
         if path.len() >= ORDER_LENGTH_MAX - 1 || path.contains(&0) {
             return Err(Errno::NAMETOOLONG);
         }
-        self.order(&[&[OPEN], path].concat())?.ok_or(Errno::NOTCONN)
+        self.order(&[&[order], path].concat())
     }
 
     fn step(&self) -> Result<()> {
@@ -145,6 +155,7 @@ fn serve(channel: &OwnedFd, file: &CString, pages_count: usize) -> ! {
     while let Some(wanted) = wait_for_order(channel, &mut order) {
         match wanted {
             Order::Open(path) => answer_with(channel, open_directory(path)),
+            Order::Look(path) => answer(channel, look(path).as_ref().map(|_| ())),
             Order::Step => settle(channel, file, pages_count),
             Order::Sync => answer(channel, sync(file).as_ref().map(|_| ())),
         }
@@ -168,6 +179,7 @@ fn settle(channel: BorrowedFd<'_>, file: &CString, pages_count: usize) {
 enum Order<'a> {
     Step,
     Open(&'a CStr),
+    Look(&'a CStr),
     Sync,
 }
 
@@ -181,6 +193,7 @@ fn wait_for_order<'a>(
     let length = retry(|| rustix::io::read(channel, &mut order[..ORDER_LENGTH_MAX - 1])).ok()?;
     match *order[..length].first()? {
         OPEN => Some(Order::Open(CStr::from_bytes_until_nul(&order[1..]).ok()?)),
+        LOOK => Some(Order::Look(CStr::from_bytes_until_nul(&order[1..]).ok()?)),
         SYNC => Some(Order::Sync),
         _ => Some(Order::Step),
     }
@@ -189,6 +202,11 @@ fn wait_for_order<'a>(
 fn open_directory(path: &CStr) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty())
+}
+
+fn look(path: &CStr) -> Result<()> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
+    rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::TYPE).map(|_| ())
 }
 
 fn answer_with(channel: BorrowedFd<'_>, opened: Result<OwnedFd>) {

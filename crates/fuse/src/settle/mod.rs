@@ -23,7 +23,9 @@
 
 mod helper;
 
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -132,6 +134,27 @@ impl Settle {
         helper.open_directory(&mountpoint.join(path))
     }
 
+    /// The kernel forgets a name in the mount's root, which nothing has any more, and
+    /// all it knows below; not from a worker.
+    ///
+    /// To be told so it would take the root's lock, and nothing could interrupt that.
+    /// Others have this lock while they look up names and wait for the answer: were
+    /// the process that serves the mount killed while one of its threads waited for
+    /// the lock, neither would ever end. So the child asks for the name. That it has
+    /// gone stale is answered twice, when the kernel asks for attributes of what it
+    /// remembers, and as it then looks up the name once more: then it forgets.
+    pub fn forget_name(&self, mountpoint: &Path, name: &[u8]) -> Result<()> {
+        let mut turn = self.lock_turn();
+        let helper = self.helper(&mut turn, mountpoint)?;
+        self.process.store(helper.process(), Ordering::Release);
+        let looked = helper.look(&mountpoint.join(OsStr::from_bytes(name)));
+        self.process.store(0, Ordering::Release);
+        match looked {
+            Err(Errno::STALE | Errno::NOENT) => Ok(()),
+            looked => looked,
+        }
+    }
+
     fn lock_turn(&self) -> MutexGuard<'_, Option<Helper>> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -145,8 +168,12 @@ impl Settle {
     }
 
     pub fn is_asked_for(&self, parent: u64, name: &[u8], process: u32) -> bool {
-        name == NAME
-            && parent == crate::ROOT_NODE
+        name == NAME && self.asks_in_root(parent, process)
+    }
+
+    /// Then a name that is not there is stale: that it is none need not be remembered.
+    pub fn asks_in_root(&self, parent: u64, process: u32) -> bool {
+        parent == crate::ROOT_NODE
             && process != 0
             && process == self.process.load(Ordering::Acquire)
     }

@@ -53,7 +53,7 @@ impl<D: Disk> Views<D> {
     pub fn remove(&self, id: TransactionId) {
         if self.slots.remove(id) {
             let name = id.to_string();
-            self.notify(|notifier| notifier.invalidate_entry(ROOT_NODE, name.as_bytes()));
+            self.notify(|notifier| notifier.forget_in_root(name.as_bytes()));
         }
     }
 

@@ -1,11 +1,16 @@
 //! The service as its clients see it, over a real socket.
 
 use crate::support::{
-    NEVER_IDLE, PROGRAM, TestStore, detached, has_ended, is_mounted, process_of, wait_for_end,
+    NEVER_IDLE, PROGRAM, TestStore, detached, ends_within, has_ended, is_mounted, process_of,
+    wait_for_end,
 };
 use atomdir::{ConnectError, Connection, Explain, FailureKind, Others, StartService};
+use atomdir_testing::pick;
+use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Signal, kill_process};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 #[test]
 fn it_starts_on_first_use_and_stops_without_a_trace() {
@@ -254,4 +259,53 @@ fn what_killed_services_left_is_taken_away() {
     assert!(!left.exists() && !socket.exists());
     assert!(place.with_extension("socket").exists());
     assert!(is_mounted(place), "what is in use stays");
+}
+
+/// The kernel takes a directory's lock to forget a name in it, and looks up others
+/// under the same lock: one who waits for the lock must not keep those who hold it
+/// from hearing that nobody will answer.
+#[test]
+fn a_service_that_is_killed_while_views_come_and_go_dies() {
+    for _ in 0..pick(10, 100) {
+        let store = TestStore::new(NEVER_IDLE);
+        let mut connection = store.connect();
+        let begun = connection.begin(&detached()).unwrap();
+        let mount = begun.view_path.ancestors().nth(2).unwrap().to_owned();
+        let (number, process) = process_of(&mut connection);
+        let is_over = AtomicBool::new(false);
+        let goes_on = || !is_over.load(Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            for looking in 0..4 {
+                let (mount, goes_on) = (&mount, &goes_on);
+                scope.spawn(move || {
+                    for name in 0.. {
+                        let _ = std::fs::metadata(mount.join(format!("{looking}-{name}")));
+                        if !goes_on() {
+                            break;
+                        }
+                    }
+                });
+            }
+            for _ in 0..4 {
+                let mut connection = store.connect_if_running().unwrap();
+                let goes_on = &goes_on;
+                scope.spawn(move || {
+                    while goes_on()
+                        && let Ok(begun) = connection.begin(&Default::default())
+                    {
+                        let _ = connection.abort(begun.id);
+                    }
+                });
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            kill_process(number, Signal::KILL).unwrap();
+            let died = ends_within(&process, Duration::from_secs(20));
+            if !died {
+                // What waits goes on, and this test ends.
+                let _ = unmount(&mount, UnmountFlags::FORCE);
+            }
+            is_over.store(true, Ordering::Relaxed);
+            assert!(died, "the killed service does not die");
+        });
+    }
 }
