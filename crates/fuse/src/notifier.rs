@@ -3,7 +3,6 @@ use std::sync::{Arc, Weak};
 
 use atomdir_disk::Errno;
 
-use crate::ROOT_NODE;
 use crate::listings::Listings;
 use crate::shared::Shared;
 use crate::wire::Notification;
@@ -35,11 +34,10 @@ impl Notifier {
         }
     }
 
-    /// The name in the root has gone for good, with all below it. However many
+    /// The name in the root has gone for good, with all below it; a listing of the
+    /// root may still show it. However many
     /// others look up names there, a process that is killed meanwhile can end.
     pub fn forget_in_root(&self, name: &[u8]) -> Result<(), Errno> {
-        // Who lists the root must not see it.
-        self.invalidate_inode(ROOT_NODE, 0, 0)?;
         match self.shared.upgrade() {
             Some(shared) if !shared.is_ending() && !shared.is_ended() => {
                 let forgotten = shared.settle.forget_name(shared.mountpoint(), name);

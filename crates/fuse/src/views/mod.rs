@@ -51,7 +51,10 @@ impl<D: Disk> Views<D> {
 
     /// Makes a view vanish. Programs still in it get errors.
     pub fn remove(&self, id: TransactionId) {
-        if self.slots.remove(id) {
+        let is_known = self.slots.remove(id);
+        // Who lists the root must not see it.
+        self.notify(|notifier| notifier.invalidate_inode(ROOT_NODE, 0, 0));
+        if is_known {
             let name = id.to_string();
             self.notify(|notifier| notifier.forget_in_root(name.as_bytes()));
         }

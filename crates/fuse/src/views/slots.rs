@@ -115,15 +115,16 @@ impl<D: Disk> Slots<D> {
         true
     }
 
-    /// Whether it was there.
+    /// Whether the kernel knows any of its nodes, and so its name.
     pub fn remove(&self, id: TransactionId) -> bool {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let Some(place) = table.by_id.remove(&id) else {
             return false;
         };
-        table.slots[place].transaction = None;
         table.ended.push_back(place);
-        true
+        let slot = &mut table.slots[place];
+        slot.transaction = None;
+        slot.known.load(Ordering::Relaxed) > 0
     }
 
     /// A new connection begins, whose kernel side knows no node yet.

@@ -30,12 +30,14 @@ fn read_and_write(transaction: &Transaction, contents: &str) {
 }
 
 #[test]
-fn a_begin_opens_no_root_that_nobody_asked_for() {
+fn a_begin_opens_no_root_that_nobody_asked_for_and_an_abort_forgets_none() {
     let store = TestStore::new(NEVER_IDLE);
     let mut connection = store.connect();
     // Makes the mount.
     connection.begin(&BeginOptions::default()).unwrap();
     let before = view_requests(&mut connection);
+    let unseen = connection.begin(&BeginOptions::default()).unwrap();
+    connection.abort(unseen.id).unwrap();
     let transaction = connection.begin(&BeginOptions::default()).unwrap();
     assert_eq!(view_requests(&mut connection), before);
     read_and_write(&transaction, "new");
