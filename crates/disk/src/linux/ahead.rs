@@ -32,11 +32,11 @@ pub(super) fn start_writing(directory: &OwnedFd, files_min: usize) {
 }
 
 /// An entry of a directory that stays open as long as it is to be visited.
-type Place = (Rc<OwnedFd>, Name);
+pub(super) type Place = (Rc<OwnedFd>, Name);
 
 /// What cannot be opened, or has been moved or removed meanwhile, is passed
 /// over: its flush is not less complete for that.
-fn for_each_file(root: OwnedFd, mut visit: impl FnMut(Place)) {
+pub(super) fn for_each_file(root: OwnedFd, mut visit: impl FnMut(Place)) {
     let mut to_visit: Vec<Place> = Vec::new();
     let mut directory = Some(root);
     while let Some(listed) = directory.map(Rc::new) {
@@ -53,7 +53,7 @@ fn for_each_file(root: OwnedFd, mut visit: impl FnMut(Place)) {
     }
 }
 
-fn start(place: &Place) {
+pub(super) fn start(place: &Place) {
     if let Ok(file) = open(place, OFlags::empty()) {
         // Unlike a sync it looks at no error, so that none is taken from the
         // flush that has to tell it.
@@ -73,43 +73,4 @@ fn open((directory, name): &Place, flags: OFlags) -> Result<OwnedFd> {
         | OFlags::NOATIME
         | OFlags::CLOEXEC;
     retry_on_intr(|| rustix::fs::openat(directory, name.as_bytes(), flags, Mode::empty()))
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use std::collections::BTreeSet;
-    use std::os::unix::fs::{MetadataExt, symlink};
-
-    use super::*;
-    use crate::LinuxDisk;
-
-    #[test]
-    fn every_regular_file_is_found_and_no_access_time_changes() {
-        let place = std::env::temp_dir().join(format!("atomdir-ahead-{}", std::process::id()));
-        let deep = place.join("a/b");
-        std::fs::create_dir_all(&deep).unwrap();
-        std::fs::write(place.join("one"), "1").unwrap();
-        std::fs::write(deep.join("two"), "2").unwrap();
-        symlink("one", place.join("link")).unwrap();
-        symlink("a", place.join("directory")).unwrap();
-        rustix::fs::mkfifoat(rustix::fs::CWD, place.join("fifo"), Mode::RUSR).unwrap();
-        // Older than the modification: a listing would renew it.
-        let long_ago = std::process::Command::new("touch")
-            .args(["-a", "-d", "@1000000000"])
-            .args([&place, &deep, &place.join("one")])
-            .status();
-        assert!(long_ago.unwrap().success());
-
-        let mut found = BTreeSet::new();
-        for_each_file(LinuxDisk::open_root(&place).unwrap(), |file| {
-            start(&file);
-            found.insert(file.1.as_bytes().to_vec());
-        });
-        let accessed =
-            [&place, &deep, &place.join("one")].map(|path| path.metadata().unwrap().atime());
-        std::fs::remove_dir_all(&place).unwrap();
-        assert_eq!(found, BTreeSet::from([b"one".to_vec(), b"two".to_vec()]));
-        assert_eq!(accessed, [1_000_000_000; 3]);
-    }
 }

@@ -1,7 +1,9 @@
 //! The contract on real file systems, as root and as an ordinary user, with
 //! and without openat2; and what only mounts can show.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
@@ -10,7 +12,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::process::{Gid, Uid};
 use rustix::thread::UnshareFlags;
 
-use super::{LinuxDisk, open::Opener};
+use super::{LinuxDisk, ahead, open::Opener};
 use crate::contract::{self, Abilities};
 use crate::{Access, Disk, Errno, Name, NewNode, Owner, RenameMode};
 
@@ -216,4 +218,32 @@ fn assert_copies_between(disk: LinuxDisk, from: &OwnedFd, to: &OwnedFd) {
     assert_eq!(disk.read_at(&target, &mut copied, 0).unwrap(), 999_999);
     assert_eq!(copied[..999_999], contents[1..]);
     disk.unlink(from, &name("source")).unwrap();
+}
+
+#[test]
+fn every_regular_file_is_found_and_no_access_time_changes() {
+    let place = std::env::temp_dir().join(format!("atomdir-ahead-{}", std::process::id()));
+    let deep = place.join("a/b");
+    std::fs::create_dir_all(&deep).unwrap();
+    std::fs::write(place.join("one"), "1").unwrap();
+    std::fs::write(deep.join("two"), "2").unwrap();
+    symlink("one", place.join("link")).unwrap();
+    symlink("a", place.join("directory")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, place.join("fifo"), Mode::RUSR).unwrap();
+    // Older than the modification: a listing would renew it.
+    let long_ago = std::process::Command::new("touch")
+        .args(["-a", "-d", "@1000000000"])
+        .args([&place, &deep, &place.join("one")])
+        .status();
+    assert!(long_ago.unwrap().success());
+
+    let mut found = BTreeSet::new();
+    ahead::for_each_file(LinuxDisk::open_root(&place).unwrap(), |file| {
+        ahead::start(&file);
+        found.insert(file.1.as_bytes().to_vec());
+    });
+    let accessed = [&place, &deep, &place.join("one")].map(|path| path.metadata().unwrap().atime());
+    std::fs::remove_dir_all(&place).unwrap();
+    assert_eq!(found, BTreeSet::from([b"one".to_vec(), b"two".to_vec()]));
+    assert_eq!(accessed, [1_000_000_000; 3]);
 }

@@ -1,0 +1,119 @@
+//! The request to commit, and what its client is told when it fails.
+
+use crate::connection::Connection;
+use crate::permissions::no_such_transaction;
+use crate::replies::{Unanswered, conflict_length, send_one, send_parts};
+use crate::requests::require_exact;
+use crate::service::Service;
+use crate::views::Arrived;
+use crate::{convert, sharing};
+use atomdir_engine::{CommitError, StoreError};
+use atomdir_protocol::{
+    Answer, Committed, Failure, FailureKind, Progress, Reply, Sequence, TransactionId,
+};
+
+pub(crate) fn commit(
+    service: &Service,
+    connection: &mut Connection,
+    id: TransactionId,
+    force: bool,
+) -> Result<Answer, Unanswered> {
+    let one = service.transactions.find(id, &connection.peer)?;
+    require_exact(&one)?;
+    if force {
+        service.abort(service.transactions.remove_nested(id));
+    } else {
+        sharing::refuse_while_others_hold(&one, connection)?;
+    }
+    if service.views.write_back(&one.transaction)? == Arrived::PerhapsNotAll {
+        return Err(incomplete_failure(id).into());
+    }
+    // A client that does not listen is found out when the answer is sent: others
+    // wait for this commit, and it must not wait for the client.
+    let stream = &connection.stream;
+    let mut report = |progress: atomdir_engine::Progress| {
+        let atomdir_engine::Progress { done, total } = progress;
+        if stream.has_room() {
+            let _ = send_one(stream, &Reply::Progress(Progress { done, total }));
+        }
+    };
+    let error = match service
+        .store
+        .commit_reporting(&one.transaction, &mut report)
+    {
+        Ok(committed) => {
+            service.transactions.remove(id);
+            service.views.hide(id);
+            if let Some(outer) = one.outer() {
+                service.views.forget(outer, &committed.outdated);
+            }
+            service.maintenance.wake();
+            service.latch.set();
+            return Ok(Answer::Committed(Committed {
+                sequence: committed.sequence.map(|sequence| Sequence(sequence.0)),
+                changes: committed.changes,
+            }));
+        }
+        Err(error) => error,
+    };
+    if !one.transaction.is_open() {
+        service.transactions.remove(id);
+        service.views.hide(id);
+        service.latch.set();
+        return Err(logged_failure(id, &error).into());
+    }
+    let failure = match error {
+        CommitError::Conflict(conflicts) => {
+            let count = conflicts.len();
+            let visible = connection.peer.may_administer();
+            let conflicts = conflicts
+                .into_iter()
+                .map(|one| convert::conflict(one, visible));
+            send_parts(
+                &connection.stream,
+                conflicts,
+                conflict_length,
+                Reply::Conflicts,
+            )?;
+            conflict_failure(id, count)
+        }
+        CommitError::Ended => no_such_transaction(id),
+        CommitError::Nested { nested } => sharing::nested_failure(id, nested),
+        CommitError::NoSpace { .. } => Failure::new(FailureKind::NoSpace, error.to_string()),
+        CommitError::Store(error) => convert::store_failure(&error),
+        error => Failure::new(FailureKind::Io, error.to_string()),
+    };
+    Err(failure.into())
+}
+
+/// The commit is in the log; whether it lands is for recovery to say.
+fn logged_failure(id: TransactionId, error: &CommitError) -> Failure {
+    let kind = match error {
+        CommitError::Ended => return no_such_transaction(id),
+        CommitError::Store(StoreError::Poisoned { .. }) => FailureKind::Poisoned,
+        _ => FailureKind::Io,
+    };
+    Failure::new(kind, error.to_string()).with_hint(format!(
+        "transaction {id} is in the log: take away the cause, then `atomdir service stop` and \
+         `atomdir recover` finish it"
+    ))
+}
+
+fn incomplete_failure(id: TransactionId) -> Failure {
+    let message = format!(
+        "the mount of the views was ended from outside after transaction {id} had begun; \
+         not all that its programs wrote may have arrived"
+    );
+    Failure::new(FailureKind::Io, message).with_hint(format!(
+        "`atomdir diff {id}` shows what has, `atomdir abort {id}` gives it up"
+    ))
+}
+
+fn conflict_failure(id: TransactionId, count: usize) -> Failure {
+    let message = format!(
+        "transaction {id} conflicts with what others changed since it began, in {count} {}; it is still open",
+        if count == 1 { "place" } else { "places" }
+    );
+    Failure::new(FailureKind::Conflict, message)
+        .with_hint(format!("`atomdir abort {id}` gives it up; then begin anew"))
+}
