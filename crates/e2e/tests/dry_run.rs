@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use atomdir_testing::exit_code::INPUT_OUTPUT;
-use atomdir_testing::{Fixture, Outcome, Store, User, users_can_mount};
+use atomdir_testing::{Fixture, Outcome, Owner, Store, for_each_owner};
 use serde_json::{Value, json};
 
 /// Of everything in the directory: its bytes, when it was changed, and its mode.
@@ -66,7 +66,7 @@ fn frames(log: &[u8]) -> Vec<(usize, usize)> {
     frames
 }
 
-fn check_dry_run(owner: fn(&Path) -> User) {
+fn check_dry_run(owner: Owner) {
     let fixture = Fixture::owned_by("dry-run", owner, "echo old > file");
     let store = &fixture.store;
     store.run("echo zero > file").expect(0);
@@ -111,14 +111,7 @@ fn check_dry_run(owner: fn(&Path) -> User) {
 
 #[test]
 fn a_dry_run_says_what_recovery_does() {
-    check_dry_run(User::root);
-}
-
-#[test]
-fn a_dry_run_says_what_recovery_does_for_an_ordinary_user() {
-    if users_can_mount("a_dry_run_says_what_recovery_does_for_an_ordinary_user") {
-        check_dry_run(User::ordinary);
-    }
+    for_each_owner("a_dry_run_says_what_recovery_does", check_dry_run);
 }
 
 #[test]

@@ -50,46 +50,46 @@ fn flushing_inside_a_transaction_reaches_no_disk() {
     if !tools_present(test, &["strace"]) {
         return;
     }
-    let fixture = Fixture::new("flushing", "echo old > file; mkdir dir");
-    let store = &fixture.store;
-    let view = store.begin();
-    let flushes = flushes_during(store, &fixture, || {
-        let script = "for number in 1 2 3 4 5 6 7 8; do
+    Fixture::for_each_owner("flushing", "echo old > file; mkdir dir", |fixture| {
+        let store = &fixture.store;
+        let view = store.begin();
+        let flushes = flushes_during(store, fixture, || {
+            let script = "for number in 1 2 3 4 5 6 7 8; do
                 dd if=/dev/zero of=new$number bs=4096 count=2 conv=fsync status=none
                 dd if=/dev/zero of=file bs=4096 count=1 conv=notrunc,fdatasync status=none
                 sync file dir; sync -d file; sync -f file
             done";
-        store.exec(&view, script).expect(0);
+            store.exec(&view, script).expect(0);
+        });
+        assert_eq!(flushes, 0, "inside");
+        let flushes = flushes_during(store, fixture, || {
+            store.commit(&view).expect(0);
+        });
+        assert!(flushes > 0, "a trace that shows nothing proves nothing");
     });
-    assert_eq!(flushes, 0, "inside");
-    let flushes = flushes_during(store, &fixture, || {
-        store.commit(&view).expect(0);
-    });
-    assert!(flushes > 0, "a trace that shows nothing proves nothing");
-    store.assert_at_rest();
 }
 
 /// Who begins after a lazy commit has returned sees it; outside it is seen once
 /// it is durable.
 #[test]
 fn a_lazy_commit_is_seen_at_once_inside_and_in_the_base_when_durable() {
-    let fixture = Fixture::new("lazy", "echo old > file");
-    let store = &fixture.store;
-    let lazy = &["--durability", "lazy"];
-    for number in 0..5 {
-        store
-            .run_with(lazy, &format!("echo {number} > file"))
-            .expect(0);
-        store
-            .run_with(lazy, &format!("test $(cat file) = {number}"))
-            .expect(0);
-    }
-    store.run_with(lazy, "echo lazy > file").expect(0);
-    store.run("echo durable > other").expect(0);
-    let file = || std::fs::read_to_string(fixture.base.join("file")).expect("read");
-    assert_eq!(file(), "lazy\n", "a durable commit brings all before it");
-    store.run_with(lazy, "echo last > file").expect(0);
-    store.call(["sync"]).expect(0);
-    assert_eq!(file(), "last\n");
-    store.assert_at_rest();
+    Fixture::for_each_owner("lazy", "echo old > file", |fixture| {
+        let store = &fixture.store;
+        let lazy = &["--durability", "lazy"];
+        for number in 0..5 {
+            store
+                .run_with(lazy, &format!("echo {number} > file"))
+                .expect(0);
+            store
+                .run_with(lazy, &format!("test $(cat file) = {number}"))
+                .expect(0);
+        }
+        store.run_with(lazy, "echo lazy > file").expect(0);
+        store.run("echo durable > other").expect(0);
+        let file = || std::fs::read_to_string(fixture.base.join("file")).expect("read");
+        assert_eq!(file(), "lazy\n", "a durable commit brings all before it");
+        store.run_with(lazy, "echo last > file").expect(0);
+        store.call(["sync"]).expect(0);
+        assert_eq!(file(), "last\n");
+    });
 }

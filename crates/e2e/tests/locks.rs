@@ -4,22 +4,10 @@
 use std::process::{Child, Command, Stdio};
 
 use atomdir_testing::exit_code::{CONFLICT, NOT_PERMITTED};
-use atomdir_testing::{Fixture, Outcome, Store, User, View, users_can_mount};
+use atomdir_testing::{Fixture, Outcome, Store, User, View};
 
 const TREE: &str = "echo old > file; mkdir -p dir/sub; echo x > dir/sub/x; echo y > dir/y
     dd if=/dev/zero of=large bs=4096 count=8 status=none";
-
-/// The same as root and as an ordinary user on a store of their own.
-fn for_each_user(test: &str, check: impl Fn(&Fixture)) {
-    check(&Fixture::new(test, TREE));
-    if users_can_mount(test) {
-        check(&Fixture::owned_by(
-            &format!("{test}-user"),
-            User::ordinary,
-            TREE,
-        ));
-    }
-}
 
 #[track_caller]
 fn lock(store: &Store, view: &View, options: &[&str]) -> Outcome {
@@ -58,7 +46,7 @@ fn wait_until_waiting(store: &Store, view: &View, asking: &mut Child) {
 
 #[test]
 fn others_cannot_commit_what_is_locked_until_it_is_not() {
-    for_each_user("lock-commit", |fixture| {
+    Fixture::for_each_owner("lock-commit", TREE, |fixture| {
         let store = &fixture.store;
         let (holder, other) = (store.begin(), store.begin());
         lock(store, &holder, &["file"]).expect(0);
@@ -102,13 +90,12 @@ fn others_cannot_commit_what_is_locked_until_it_is_not() {
         store
             .run("test $(cat file) = mine; rm file large")
             .expect(0);
-        store.assert_at_rest();
     });
 }
 
 #[test]
 fn requests_wait_for_one_another() {
-    for_each_user("lock-wait", |fixture| {
+    Fixture::for_each_owner("lock-wait", TREE, |fixture| {
         let store = &fixture.store;
         let (one, two, three) = (store.begin(), store.begin(), store.begin());
         lock(store, &one, &["--shared", "--subtree", "dir"]).expect(0);
@@ -141,13 +128,12 @@ fn requests_wait_for_one_another() {
             }
         }
         store.call(["abort", "--all"]).expect(0);
-        store.assert_at_rest();
     });
 }
 
 #[test]
 fn a_deadlock_is_found_and_told() {
-    for_each_user("lock-deadlock", |fixture| {
+    Fixture::for_each_owner("lock-deadlock", TREE, |fixture| {
         let store = &fixture.store;
         let (older, younger) = (store.begin(), store.begin());
         lock(store, &older, &["file"]).expect(0);
@@ -170,13 +156,12 @@ fn a_deadlock_is_found_and_told() {
         store.abort(&younger).expect(0);
         ended(waiting).expect(0);
         store.abort(&older).expect(0);
-        store.assert_at_rest();
     });
 }
 
 #[test]
 fn locks_end_with_a_holder_that_is_killed() {
-    for_each_user("lock-killed", |fixture| {
+    Fixture::for_each_owner("lock-killed", TREE, |fixture| {
         let store = &fixture.store;
         let mut run = store.command(["run", "--", "/bin/sleep", "1000"]);
         let mut run = piped(&mut run);
@@ -202,29 +187,28 @@ fn locks_end_with_a_holder_that_is_killed() {
         ended(waiting).expect(0);
         store.exec(&other, "echo new > file").expect(0);
         store.commit(&other).expect(0);
-        store.assert_at_rest();
     });
 }
 
 /// The snapshot of one that waited is old when the lock is free.
 #[test]
 fn a_lock_on_what_has_changed_is_a_conflict() {
-    let fixture = Fixture::new("lock-changed", TREE);
-    let store = &fixture.store;
-    let view = store.begin();
-    store.run("echo new > file").expect(0);
-    lock(store, &view, &["file"])
-        .expect(CONFLICT)
-        .says(&["file", "changed since"]);
-    lock(store, &view, &["--subtree", "."]).expect(CONFLICT);
-    lock(store, &view, &["dir/y"]).expect(0);
-    let json = store.call(["status", &view.id, "--json"]).expect(0).text();
-    assert!(
-        !json.contains("\"path\":\"file\""),
-        "it holds no lock: {json}"
-    );
-    store.abort(&view).expect(0);
-    store.assert_at_rest();
+    Fixture::for_each_owner("lock-changed", TREE, |fixture| {
+        let store = &fixture.store;
+        let view = store.begin();
+        store.run("echo new > file").expect(0);
+        lock(store, &view, &["file"])
+            .expect(CONFLICT)
+            .says(&["file", "changed since"]);
+        lock(store, &view, &["--subtree", "."]).expect(CONFLICT);
+        lock(store, &view, &["dir/y"]).expect(0);
+        let json = store.call(["status", &view.id, "--json"]).expect(0).text();
+        assert!(
+            !json.contains("\"path\":\"file\""),
+            "it holds no lock: {json}"
+        );
+        store.abort(&view).expect(0);
+    });
 }
 
 #[test]
@@ -276,7 +260,7 @@ const EARLY: &[&str] = &["--conflicts", "early"];
 
 #[test]
 fn early_conflicts_show_at_the_write() {
-    for_each_user("early", |fixture| {
+    Fixture::for_each_owner("early", TREE, |fixture| {
         let store = &fixture.store;
         let late = store.begin();
         store.exec(&late, "echo late > dir/y").expect(0);
@@ -326,7 +310,6 @@ fn early_conflicts_show_at_the_write() {
         store.commit(&plain).expect(CONFLICT);
         store.commit(&late).expect(0);
         store.call(["abort", "--all"]).expect(0);
-        store.assert_at_rest();
     });
 }
 
@@ -341,7 +324,7 @@ fn newest(store: &Store) -> u64 {
 
 #[test]
 fn a_run_that_meets_an_early_conflict_exits_75_and_is_tried_again() {
-    for_each_user("early-run", |fixture| {
+    Fixture::for_each_owner("early-run", TREE, |fixture| {
         let store = &fixture.store;
         let older = store.begin_with(EARLY);
         store.exec(&older, "echo older > file").expect(0);
@@ -373,7 +356,6 @@ fn a_run_that_meets_an_early_conflict_exits_75_and_is_tried_again() {
         let file = std::fs::read_to_string(fixture.base.join("file")).expect("read");
         assert_eq!(file, "new\n");
         store.call(["abort", "--all"]).expect(0);
-        store.assert_at_rest();
     });
 }
 
@@ -381,7 +363,7 @@ fn a_run_that_meets_an_early_conflict_exits_75_and_is_tried_again() {
 /// in its way.
 #[test]
 fn a_command_locks_for_the_transaction_it_runs_in() {
-    for_each_user("lock-inside", |fixture| {
+    Fixture::for_each_owner("lock-inside", TREE, |fixture| {
         let store = &fixture.store;
         let other = store.begin();
         store.exec(&other, "echo other > file").expect(0);
@@ -400,6 +382,5 @@ fn a_command_locks_for_the_transaction_it_runs_in() {
         store.run_with(&["--view", "exact"], &script).expect(0);
         store.commit(&other).expect(CONFLICT).says(&["file"]);
         store.abort(&other).expect(0);
-        store.assert_at_rest();
     });
 }

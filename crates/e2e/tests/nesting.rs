@@ -8,9 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use atomdir_testing::exit_code::{CONFLICT, NO_SUCH};
-use atomdir_testing::{
-    Fixture, Store, User, binary, capture_output, tools_present, users_can_mount,
-};
+use atomdir_testing::{Fixture, Store, binary, capture_output, tools_present};
 
 /// With `$A` the command.
 fn script(text: &str) -> String {
@@ -22,18 +20,6 @@ fn read(path: impl AsRef<Path>) -> String {
         .unwrap_or_else(|error| panic!("cannot read {}: {error}", path.as_ref().display()))
 }
 
-/// As root, and as an ordinary user on a store of their own.
-fn as_each_user(test: &str, prepare: &str, check: impl Fn(&Fixture)) {
-    let fixture = Fixture::new(test, prepare);
-    check(&fixture);
-    fixture.store.assert_at_rest();
-    if users_can_mount(test) {
-        let fixture = Fixture::owned_by(&format!("{test}-user"), User::ordinary, prepare);
-        check(&fixture);
-        fixture.store.assert_at_rest();
-    }
-}
-
 fn json(store: &Store, arguments: &[&str]) -> String {
     store
         .call(["--json"].iter().chain(arguments))
@@ -43,7 +29,7 @@ fn json(store: &Store, arguments: &[&str]) -> String {
 
 #[test]
 fn a_run_within_a_run_nests() {
-    as_each_user(
+    Fixture::for_each_owner(
         "nest",
         "echo old > file; mkdir dir; echo d > dir/d",
         |one| {
@@ -74,7 +60,7 @@ fn a_run_within_a_run_nests() {
 
 #[test]
 fn with_the_outer_one_nested_changes_are_gone() {
-    as_each_user("nest-abort", "echo old > file", |one| {
+    Fixture::for_each_owner("nest-abort", "echo old > file", |one| {
         let outcome = one
             .store
             .run(&script("$A run -- sh -ec 'echo new > file'; exit 3"));
@@ -85,7 +71,7 @@ fn with_the_outer_one_nested_changes_are_gone() {
 
 #[test]
 fn one_at_a_time_is_nested_and_others_wait() {
-    as_each_user("nest-turns", "", |one| {
+    Fixture::for_each_owner("nest-turns", "", |one| {
         let outcome = one.store.run(&script(
             r#"
             for i in 1 2 3 4; do $A run -q -- sh -ec "echo \$ATOMDIR_TX >> turns; ls | wc -l" > /dev/null & done
@@ -117,7 +103,7 @@ fn one_at_a_time_is_nested_and_others_wait() {
 
 #[test]
 fn what_both_changed_is_a_conflict_and_retried() {
-    as_each_user("nest-conflict", "echo old > file", |one| {
+    Fixture::for_each_owner("nest-conflict", "echo old > file", |one| {
         let outcome = one.store.run(&script(
             r#"
             exec 3>> file
@@ -141,7 +127,7 @@ fn what_both_changed_is_a_conflict_and_retried() {
 #[test]
 fn a_process_in_the_outer_one_sees_what_the_nested_one_committed() {
     let look = "cat file; cat dir/* 2> /dev/null; ls . dir; stat -c %a file; test -e new && cat new; readlink link || true; echo";
-    as_each_user(
+    Fixture::for_each_owner(
         "nest-caches",
         "echo old > file; mkdir dir; echo a > dir/a; echo b > dir/b; ln -s old link",
         |one| {
@@ -211,7 +197,7 @@ impl Shell {
 
 #[test]
 fn a_rollback_is_seen_by_everyone_in_the_transaction() {
-    as_each_user("rollback", "echo old > file; mkdir dir", |one| {
+    Fixture::for_each_owner("rollback", "echo old > file; mkdir dir", |one| {
         let store = &one.store;
         let view = store.begin();
         let mut shell = Shell::start(store, &view.id);
@@ -256,7 +242,7 @@ fn a_rollback_is_seen_by_everyone_in_the_transaction() {
 /// Where no mount namespace can be had, commands run under the view's own path.
 #[test]
 fn under_the_views_own_path_a_run_nests_as_well() {
-    as_each_user("nest-path", "mkdir dir", |one| {
+    Fixture::for_each_owner("nest-path", "mkdir dir", |one| {
         let store = &one.store;
         let view = store.begin();
         let told = store.exec(&view, "env | grep ^ATOMDIR_").expect(0).text();
@@ -287,7 +273,7 @@ fn under_the_views_own_path_a_run_nests_as_well() {
 
 #[test]
 fn a_transaction_of_ones_own_can_be_begun_from_within() {
-    as_each_user("nest-none", "", |one| {
+    Fixture::for_each_owner("nest-none", "", |one| {
         let outcome = one.store.run(&script(
             "$A run --in none -- sh -c 'echo kept > kept'; test ! -e kept; exit 1",
         ));
@@ -305,7 +291,7 @@ fn a_transaction_of_ones_own_can_be_begun_from_within() {
 
 #[test]
 fn a_killed_service_leaves_nothing_of_outer_nor_nested() {
-    as_each_user("nest-kill", "echo old > file", |one| {
+    Fixture::for_each_owner("nest-kill", "echo old > file", |one| {
         let store = &one.store;
         let outer = store.begin();
         store.exec(&outer, "echo outer > file").expect(0);
@@ -329,7 +315,7 @@ fn stores_to_mapped_memory_are_there_in_time() {
     if !tools_present(test, &["python3"]) {
         return;
     }
-    as_each_user("nest-mapped", "printf aaaa > file", |one| {
+    Fixture::for_each_owner("nest-mapped", "printf aaaa > file", |one| {
         let program = r#"
 import mmap, subprocess, sys
 def mapped(name):

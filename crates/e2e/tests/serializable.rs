@@ -3,24 +3,16 @@
 //! `snapshot` it may have.
 
 use std::fs;
-use std::path::Path;
 
 use atomdir_testing::exit_code::CONFLICT;
-use atomdir_testing::{Fixture, Outcome, User, full_tier, shell, tools_present, users_can_mount};
+use atomdir_testing::{
+    Fixture, Outcome, Owner, User, for_each_owner, full_tier, shell, tools_present,
+};
 
 const TREE: &str = "echo 1 > x; echo 1 > y; mkdir dir; echo old > dir/file; mkdir out; ln -s x link; \
      ln x linked; head -c 1048576 /dev/zero > pages";
 
 const SERIALIZABLE: &[&str] = &["--isolation", "serializable"];
-
-type Owner = fn(&Path) -> User;
-
-fn for_each_owner(test: &str, check: impl Fn(Owner)) {
-    check(User::root);
-    if users_can_mount(test) {
-        check(User::ordinary);
-    }
-}
 
 /// `reader` reads, and writes something of its own, while `change` changes the
 /// base; then the reader commits.

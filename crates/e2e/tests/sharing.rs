@@ -8,20 +8,14 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use atomdir_testing::exit_code::{CONFLICT, NO_SUCH};
-use atomdir_testing::{Fixture, Store, User, users_can_mount};
+use atomdir_testing::{Fixture, Store};
 use rustix::process::{Pid, Signal};
 
-fn as_each_user(test: &str, check: impl Fn(&Store, &dyn Fn(&str) -> Option<String>)) {
-    let run = |fixture: Fixture| {
+fn for_each_owner(test: &str, check: impl Fn(&Store, &dyn Fn(&str) -> Option<String>)) {
+    Fixture::for_each_owner(test, "echo old > file", |fixture| {
         let base = |name: &str| fs::read_to_string(fixture.base.join(name)).ok();
         check(&fixture.store, &base);
-        fixture.store.assert_at_rest();
-    };
-    run(Fixture::new(test, "echo old > file"));
-    if users_can_mount(test) {
-        let name = format!("{test}-user");
-        run(Fixture::owned_by(&name, User::ordinary, "echo old > file"));
-    }
+    });
 }
 
 /// A command that waits in its view for the end of its input.
@@ -69,7 +63,7 @@ fn status(store: &Store, id: &str) -> String {
 
 #[test]
 fn a_commit_is_refused_while_others_are_in_it() {
-    as_each_user("busy", |store, base| {
+    for_each_owner("busy", |store, base| {
         let view = store.begin();
         let exec = ["exec", &view.id];
         let mut first = Waiting::start(store, &exec, "echo in", "echo new > file");
@@ -94,7 +88,7 @@ fn a_commit_is_refused_while_others_are_in_it() {
 
 #[test]
 fn a_commit_waits_for_others_or_ends_their_views() {
-    as_each_user("wait", |store, base| {
+    for_each_owner("wait", |store, base| {
         let view = store.begin();
         let exec = ["exec", &view.id];
         let mut inside = Waiting::start(store, &exec, "echo in", "echo waited > file");
@@ -123,7 +117,7 @@ fn a_commit_waits_for_others_or_ends_their_views() {
 /// The transaction of `run` is held by `run`, and by who attaches to it.
 #[test]
 fn it_is_aborted_when_nobody_holds_it_any_more() {
-    as_each_user("holders", |store, base| {
+    for_each_owner("holders", |store, base| {
         let mut run = Waiting::start(store, &["run"], "echo $ATOMDIR_TX", "echo run > file");
         let id = run.said.clone();
         let exec = ["exec", &id];

@@ -6,9 +6,22 @@ use std::time::Duration;
 
 use crate::command::{Outcome, shell};
 use crate::scratch::Scratch;
+use crate::skip::users_can_mount;
 use crate::store::Store;
 use crate::tree::{CaptureOptions, Tree, capture};
 use crate::user::User;
+
+/// Whose a store is, with a home in this scratch directory.
+pub type Owner = fn(&Path) -> User;
+
+/// What must hold for root and for an ordinary user with a store of their own.
+#[track_caller]
+pub fn for_each_owner(test: &str, check: impl Fn(Owner)) {
+    check(User::root);
+    if users_can_mount(test) {
+        check(User::ordinary);
+    }
+}
 
 /// The order of the fields is the order they are dropped in: the service ends
 /// before its files go.
@@ -46,6 +59,16 @@ impl Fixture {
         }
     }
 
+    /// [`for_each_owner`], of one store, which then comes to rest.
+    #[track_caller]
+    pub fn for_each_owner(test: &str, prepare: &str, check: impl Fn(&Fixture)) {
+        for_each_owner(test, |owner| {
+            let fixture = Self::owned_by(test, owner, prepare);
+            check(&fixture);
+            fixture.store.assert_at_rest();
+        });
+    }
+
     /// Runs `first` in a transaction, then `meanwhile` outside it, and then ends
     /// the transaction.
     #[track_caller]
@@ -68,8 +91,9 @@ impl Fixture {
             while !ready.exists() && !running.is_finished() {
                 std::thread::sleep(Duration::from_millis(1));
             }
+            let ends = Sign(&go);
             meanwhile();
-            fs::write(&go, "").expect("written");
+            drop(ends);
             running.join().expect("the run did not panic")
         })
     }
@@ -78,6 +102,15 @@ impl Fixture {
     #[track_caller]
     pub fn look(&self) -> Tree {
         look(&self.base)
+    }
+}
+
+/// Given when dropped, also by a panic: who waits for it would be waited for.
+struct Sign<'a>(&'a Path);
+
+impl Drop for Sign<'_> {
+    fn drop(&mut self) {
+        fs::write(self.0, "").expect("written");
     }
 }
 

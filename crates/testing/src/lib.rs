@@ -22,7 +22,7 @@ pub mod tree;
 mod user;
 
 pub use command::{Outcome, atomdir, binary, capture_output, helper, shell};
-pub use fixture::{Fixture, look};
+pub use fixture::{Fixture, Owner, for_each_owner, look};
 pub use mounts::{Mount, mounts, unmount};
 pub use random::Random;
 pub use scenario::{Action, Scenario, copy_tree, moment_now};
