@@ -64,6 +64,7 @@ fn mount() -> Option<Mounted> {
     let (store, _) = Store::open(LinuxDisk::new(), root, control, hidden, options).unwrap();
     let views = Arc::new(Views::new(b"base"));
     let session = Session::mount(views.clone(), &place, &support::options()).unwrap();
+    support::start_child(&session);
     Some(Mounted {
         directory,
         base,
@@ -100,8 +101,7 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
-            let _ = session.unmount();
-            session.join();
+            let _ = support::end(session);
         }
         let _ = fs::remove_dir_all(&self.directory);
     }

@@ -81,9 +81,7 @@ fn a_session_ends_while_requests_wait() {
         assert!(!writer.is_finished(), "the writer does not wait");
         thread::yield_now();
     }
-    let session = mounted.session.take().unwrap();
-    session.unmount().unwrap();
-    session.join();
+    mounted.unmount();
     assert!(writer.join().unwrap().is_err());
 }
 

@@ -7,10 +7,10 @@ mod ordinary_user;
 pub use ordinary_user::run_as_ordinary_user;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use atomdir_fuse::{MountFlags, MountOptions, Session};
+use atomdir_fuse::{MountFlags, MountOptions, Session, UnmountError};
 use memory::Memory;
 
 /// A mounted [`Memory`]; unmounted on drop, also when a test fails.
@@ -51,11 +51,37 @@ pub fn mount_by(options: &MountOptions) -> Option<Mounted> {
     let path = fresh_directory();
     let filesystem = Arc::new(Memory::new());
     let session = Session::mount(Arc::clone(&filesystem), &path, options).unwrap();
+    start_child(&session);
     Some(Mounted {
         path,
         session: Some(session),
         filesystem,
     })
+}
+
+/// Held while a session's child process is forked, and while a session ends.
+///
+/// These tests have files open in what their own process serves, which otherwise
+/// nobody may. The child gets copies of all, and closes them: for each the kernel
+/// asks the session that serves it, and one that is about to end may not answer. Nor
+/// would its connection break, of which the child has a copy too.
+static FORKING: Mutex<()> = Mutex::new(());
+
+/// To be called before files are opened.
+pub fn start_child(session: &Session) {
+    let _forking = forking();
+    session.settle().unwrap();
+}
+
+fn forking() -> MutexGuard<'static, ()> {
+    FORKING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub fn end(session: Session) -> Result<(), UnmountError> {
+    let _forking = forking();
+    let unmounted = session.unmount();
+    session.join();
+    unmounted
 }
 
 pub fn has_helper() -> bool {
@@ -100,17 +126,14 @@ impl Mounted {
     }
 
     pub fn unmount(&mut self) {
-        let session = self.session.take().unwrap();
-        session.unmount().unwrap();
-        session.join();
+        end(self.session.take().unwrap()).unwrap();
     }
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
-            let _ = session.unmount();
-            session.join();
+            let _ = end(session);
         }
         let _ = std::fs::remove_dir(&self.path);
     }
