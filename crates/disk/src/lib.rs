@@ -121,9 +121,9 @@ pub trait Disk: Send + Sync + 'static {
     #[track_caller]
     fn sync_file_system(&self, object: &Self::Handle) -> Result<()>;
 
-    /// Starts to write what the files below a directory hold, if they are at
-    /// least so many, and does not wait. Only a hint: nothing becomes durable by
-    /// it, and no error is told, nor kept from a later sync.
+    /// Starts to write what was written, if at least so many files lie below a
+    /// directory, and does not wait. Only a hint: nothing counts as durable by it,
+    /// and no error is told, nor kept from a sync by a handle opened before.
     fn start_writing(&self, _directory: &Self::Handle, _files_min: usize) {}
 
     fn status(&self, object: &Self::Handle) -> Result<FileSystemStatus>;

@@ -37,7 +37,8 @@ pub(super) fn list(directory: &OwnedFd) -> Result<Vec<DirectoryEntry>> {
     }
 }
 
-fn reopen(directory: &OwnedFd) -> Result<OwnedFd> {
+/// An open directory of its own, not a duplicate.
+pub(super) fn reopen(directory: &OwnedFd) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = |flags| retry_on_intr(|| rustix::fs::openat(directory, c".", flags, Mode::empty()));
     match open(flags | OFlags::NOATIME) {
