@@ -89,9 +89,10 @@ impl Service {
     /// Of transactions already removed from the open ones. Says how many were
     /// aborted: a commit under way may have come first.
     pub(crate) fn abort(&self, ended: Vec<OpenTransaction>) -> u64 {
-        let mut count = 0;
+        // First all that others may wait for.
+        let aborted = ended.iter().map(|one| self.store.abort(&one.transaction));
+        let count = aborted.map(u64::from).sum();
         for one in &ended {
-            count += u64::from(self.store.abort(&one.transaction));
             self.views.hide(one.id());
         }
         if !ended.is_empty() {

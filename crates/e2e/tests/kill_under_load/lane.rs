@@ -44,6 +44,8 @@ pub struct Lane {
     /// What a client said that failed though neither it nor its command was killed.
     complaints: Vec<String>,
     unheard_begin: bool,
+    /// Since the last commit.
+    client_was_killed: bool,
 }
 
 /// What the client's end says of the commit.
@@ -65,6 +67,7 @@ impl Lane {
             failures: 0,
             complaints: Vec::new(),
             unheard_begin: false,
+            client_was_killed: false,
         }
     }
 
@@ -149,8 +152,11 @@ impl Lane {
     }
 
     fn note(&mut self, outcome: Outcome, ended: &Ended, lazy: bool) {
-        // A killed client's commit may come after the next transaction's begin.
-        let is_own_conflict = self.possible > self.certain && ended.status.code() == Some(CONFLICT);
+        // A killed client's commit may come after the next transaction's begin, and
+        // its abort after the next one's first write.
+        let may_meet_own = self.possible > self.certain || self.client_was_killed;
+        let is_own_conflict = may_meet_own && ended.status.code() == Some(CONFLICT);
+        self.client_was_killed |= ended.killed.client;
         let was_killed = ended.killed.client || ended.killed.command;
         if outcome != Outcome::Committed && !was_killed && !is_own_conflict {
             self.complaints
@@ -169,6 +175,7 @@ impl Lane {
                 );
                 self.possible = said;
                 self.commits += 1;
+                self.client_was_killed = false;
                 if lazy {
                     self.returned_lazy = said;
                 } else {
