@@ -55,6 +55,7 @@ find . -type f | wc -l
     .check();
 }
 
+/// Without the link counts of directories, of which overlayfs knows nothing.
 #[test]
 fn shell_and_core_utilities() {
     scenario(
@@ -72,7 +73,7 @@ mktemp -p . -d XXXXXX | wc -c && rmdir ./?????? 2>/dev/null || true
 chmod -R g+w,o-r moved && chown -R 7:8 moved && chmod u-s src/deep/odd && touch moved/f11.txt new
 for i in 1 2 3 4 5 6 7 8; do (for j in $(seq 50); do echo $i $j > parallel.$i.$j; done) & done; wait
 cat parallel.* | LC_ALL=C sort | sha256sum; rm parallel.?.?
-du -a --apparent-size -b src/deep | LC_ALL=C sort; ls -lnR --time-style=+ src moved/f1* | grep -v ^total
+du -a --apparent-size -b src/deep | LC_ALL=C sort; ls -lnR --time-style=+ src moved/f1* | awk '/^total/ { next } /^d/ { $2 = "links" } 1'
 test ! -e .atomdir && test ! -e ./.atomdir/socket && ls -a
 "#,
     )
