@@ -106,15 +106,12 @@ fn a_durable_commit_of_nothing_makes_those_before_it_durable() {
     create(&scratch.0);
     let disk = FailingDisk::new(Errno::IO, true);
     let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
-    let durable = store
-        .begin(options(Durability::Durable))
-        .expect("a transaction begins");
-    let lazy = store
-        .begin(options(Durability::Lazy))
-        .expect("a transaction begins");
-    let also_lazy = store
-        .begin(options(Durability::Lazy))
-        .expect("a transaction begins");
+    let begin = |durability| {
+        let begun = store.begin(options(durability));
+        begun.expect("a transaction begins")
+    };
+    let durable = begin(Durability::Durable);
+    let (lazy, also_lazy) = (begin(Durability::Lazy), begin(Durability::Lazy));
     let made = lazy.create(NodeId::ROOT, b"made", NewNode::File, 0o644, 0, CALLER);
     made.expect("the name is free");
     store.commit(&lazy).expect("nobody is in the way");

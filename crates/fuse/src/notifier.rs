@@ -35,13 +35,13 @@ impl Notifier {
     }
 
     /// The name in the root has gone for good, with all below it; a listing of the
-    /// root may still show it. However many
-    /// others look up names there, a process that is killed meanwhile can end.
+    /// root may still show it. However many others look up names there, a process
+    /// that is killed meanwhile can end.
     pub fn forget_in_root(&self, name: &[u8]) -> Result<(), Errno> {
         match self.shared.upgrade() {
             Some(shared) if !shared.is_ending() && !shared.is_ended() => {
                 let forgotten = shared.settle.forget_name(shared.mountpoint(), name);
-                unless_ended(forgotten)
+                unless_unknown(forgotten)
             }
             _ => Ok(()),
         }
@@ -79,19 +79,16 @@ impl Notifier {
         let Some(device) = self.device.upgrade() else {
             return Ok(());
         };
-        unless_ended(rustix::io::write(&*device, &notification.encode()).map(|_| ()))
+        unless_unknown(rustix::io::write(&*device, &notification.encode()).map(|_| ()))
     }
 }
 
-fn unless_ended(told: Result<(), Errno>) -> Result<(), Errno> {
-    const ENDED: [Errno; 4] = [
-        Errno::NODEV,
-        Errno::NOTCONN,
-        Errno::CONNABORTED,
-        Errno::PERM,
-    ];
+/// What the kernel does not know, or no longer, need not be told.
+fn unless_unknown(told: Result<(), Errno>) -> Result<(), Errno> {
     match told {
-        Err(errno) if errno == Errno::NOENT || ENDED.contains(&errno) => Ok(()),
+        Err(Errno::NOENT | Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED | Errno::PERM) => {
+            Ok(())
+        }
         told => told,
     }
 }

@@ -144,7 +144,6 @@ fn begin_transaction(
     let shown = show_view(service, &transaction, begin.view, begin.opened);
     let root = shown.inspect_err(|_| {
         service.store.abort(&transaction);
-        service.views.hide(id);
     })?;
     let answer = view(service, &transaction, root);
     connection.first_begun.get_or_insert(id);
@@ -168,8 +167,19 @@ fn show_view(
             Failure::new(FailureKind::Io, message)
         })?;
     }
+    if opened {
+        return show_opened(service, transaction).map(Some);
+    }
+    service.views.show(transaction).map(|()| None)
+}
+
+fn show_opened(
+    service: &Service,
+    transaction: &Arc<Transaction>,
+) -> std::result::Result<OwnedFd, Failure> {
     service.views.show(transaction)?;
-    opened.then(|| service.views.open(transaction)).transpose()
+    let opened = service.views.open(transaction);
+    opened.inspect_err(|_| service.views.hide(TransactionId(transaction.id().0)))
 }
 
 /// A native view's programs have ended: what they did is read from its upper
@@ -184,9 +194,7 @@ fn take_over(service: &Service, connection: &Connection, id: TransactionId) -> R
             errno => native::unreadable(id, errno),
         })?;
     }
-    service.views.show(&one.transaction)?;
-    let opened = service.views.open(&one.transaction);
-    let root = opened.inspect_err(|_| service.views.hide(id))?;
+    let root = show_opened(service, &one.transaction)?;
     Ok(view(service, &one.transaction, Some(root)))
 }
 
