@@ -15,9 +15,11 @@ mod device;
 mod dispatch;
 mod error;
 mod filesystem;
+mod helper;
 mod listings;
 mod mount;
 mod notifier;
+mod refresh;
 mod ring;
 mod session;
 mod settle;
@@ -30,8 +32,8 @@ mod worker;
 
 pub use error::{MountError, UnmountError};
 pub use filesystem::{
-    Entry, Filesystem, ListEntry, NewNode, NodeAttributes, Request, Result, Seek, SetAttributes,
-    SetTime, Validity,
+    Entry, Filesystem, ListEntry, Location, NewNode, NodeAttributes, Request, Result, Seek,
+    SetAttributes, SetTime, Validity,
 };
 pub use mount::{MountFlags, MountOptions};
 pub use notifier::Notifier;

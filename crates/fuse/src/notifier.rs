@@ -50,6 +50,10 @@ impl Notifier {
     /// The name may lead elsewhere now, or nowhere.
     pub fn invalidate_entry(&self, parent: u64, name: &[u8]) -> Result<(), Errno> {
         self.listings.changed(parent);
+        // The kernel waits for the directory's lock, and nothing interrupts it: the
+        // session's own child, at least, does not have it.
+        let shared = self.shared.upgrade();
+        let _still = shared.as_ref().map(|shared| shared.settle.still());
         self.send(&Notification::InvalidateEntry { parent, name })
     }
 

@@ -6,7 +6,9 @@ use std::thread::JoinHandle;
 use rustix::fs::{Mode, OFlags};
 
 use crate::error::UnmountError;
+use crate::filesystem::Filesystem;
 use crate::mount::Mount;
+use crate::refresh::Refresh;
 use crate::ring::Inboxes;
 use crate::settle::Settle;
 use crate::waiting::Waiting;
@@ -37,6 +39,7 @@ pub struct Shared {
     workers_count: usize,
     pub settle: Settle,
     pub waiting: Waiting,
+    pub refresh: Refresh,
     /// Not set where requests come by the device.
     rings: OnceLock<Arc<Inboxes>>,
     workers_running: AtomicUsize,
@@ -46,13 +49,14 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(mount: Mount, workers_count: usize) -> Shared {
+    pub fn new(mount: Mount, workers_count: usize, refresh: Refresh) -> Shared {
         Shared {
             mount,
             ending: AtomicBool::new(false),
             workers_count,
             settle: Settle::new(workers_count),
             waiting: Waiting::default(),
+            refresh,
             rings: OnceLock::new(),
             workers_running: AtomicUsize::new(0),
             finisher: Mutex::new(None),
@@ -71,6 +75,14 @@ impl Shared {
 
     pub fn rings(&self) -> Option<&Arc<Inboxes>> {
         self.rings.get()
+    }
+
+    /// Tells attributes again, until the session ends.
+    pub fn refresh_all(&self, filesystem: &impl Filesystem) {
+        self.refresh.run(filesystem, |batch| {
+            // What is no longer there, or not for this process to see, need not be told.
+            let _ = self.settle.list(self.mountpoint(), &batch.path);
+        });
     }
 
     pub fn detach(&self) -> Result<(), UnmountError> {
@@ -156,6 +168,7 @@ impl Shared {
     fn finish(&self) -> Result<(), UnmountError> {
         self.settle.end();
         self.waiting.end();
+        self.refresh.end();
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(self.mount.path(), flags, Mode::empty());
         let detached = self.mount.detach();

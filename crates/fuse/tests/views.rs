@@ -6,106 +6,9 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::path::Path;
 
-use atomdir_disk::{LinuxDisk, Name, Timestamp};
-use atomdir_engine::{
-    BeginOptions, CARRIED_BYTES_MAX, Clock, Conflicts, Durability, Isolation, Options, Privileges,
-    Store, Transaction,
-};
-use atomdir_fuse::{Session, Views};
-
-struct RealClock;
-
-impl Clock for RealClock {
-    fn now(&self) -> Timestamp {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        Timestamp {
-            seconds: since.as_secs() as i64,
-            nanoseconds: since.subsec_nanos(),
-        }
-    }
-}
-
-struct Mounted {
-    directory: PathBuf,
-    base: PathBuf,
-    place: PathBuf,
-    store: Store<LinuxDisk>,
-    views: Arc<Views>,
-    session: Option<Session>,
-}
-
-fn mount() -> Option<Mounted> {
-    // The plain mount says why there can be none.
-    drop(support::mount()?);
-    let directory = support::fresh_directory();
-    let (base, place) = (directory.join("base"), directory.join("views"));
-    fs::create_dir(&base).unwrap();
-    fs::create_dir(base.join(".atomdir")).unwrap();
-    fs::create_dir(&place).unwrap();
-    let open = |path: &Path| LinuxDisk::open_root(path).unwrap();
-    let (root, control) = (open(&base), open(&base.join(".atomdir")));
-    Store::create(&LinuxDisk::new(), &control, [7; 16]).unwrap();
-    let user = rustix::process::geteuid().as_raw();
-    let options = Options {
-        clock: Arc::new(RealClock),
-        handles_max: 100,
-        carried_bytes_max: CARRIED_BYTES_MAX,
-        privileges: Privileges {
-            user,
-            groups: vec![rustix::process::getegid().as_raw()],
-            all: user == 0,
-        },
-    };
-    let hidden = Some(Name::new(b".atomdir").unwrap());
-    let (store, _) = Store::open(LinuxDisk::new(), root, control, hidden, options).unwrap();
-    let views = Arc::new(Views::new(b"base"));
-    let session = Session::mount(views.clone(), &place, &support::options()).unwrap();
-    support::start_child(&session);
-    Some(Mounted {
-        directory,
-        base,
-        place,
-        store,
-        views,
-        session: Some(session),
-    })
-}
-
-impl Mounted {
-    fn begin(&self) -> (Arc<Transaction<LinuxDisk>>, PathBuf) {
-        let options = BeginOptions {
-            conflicts: Conflicts::AtCommit,
-            first_try: None,
-            owner: rustix::process::geteuid().as_raw(),
-            isolation: Isolation::Snapshot,
-            durability: Durability::Durable,
-            label: Vec::new(),
-        };
-        let transaction = self.store.begin(options).unwrap();
-        self.views.add(transaction.clone());
-        let wrapper = self.place.join(transaction.id().to_string());
-        (transaction, wrapper.join("base"))
-    }
-
-    fn commit(&self, transaction: &Transaction<LinuxDisk>) {
-        self.session.as_ref().unwrap().settle().unwrap();
-        self.store.commit(transaction).unwrap();
-        self.views.remove(transaction.id());
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        if let Some(session) = self.session.take() {
-            let _ = support::end(session);
-        }
-        let _ = fs::remove_dir_all(&self.directory);
-    }
-}
+use support::store;
 
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
@@ -118,7 +21,7 @@ fn names(directory: &Path) -> Vec<String> {
 
 #[test]
 fn a_transaction_is_a_directory() {
-    let Some(mounted) = mount() else { return };
+    let Some(mounted) = store::mount() else { return };
     fs::create_dir(mounted.base.join("old")).unwrap();
     fs::write(mounted.base.join("old/file"), "old").unwrap();
     let (first, one) = mounted.begin();
@@ -153,7 +56,7 @@ fn a_transaction_is_a_directory() {
 
 #[test]
 fn who_stays_in_a_view_that_ended_gets_errors() {
-    let Some(mounted) = mount() else { return };
+    let Some(mounted) = store::mount() else { return };
     let (transaction, view) = mounted.begin();
     fs::create_dir(view.join("d")).unwrap();
     let inside = fs::File::open(view.join("d")).unwrap();

@@ -25,6 +25,9 @@ const DEVICE: &str = "/dev/cpu_dma_latency";
 /// Fewer are not worth the host's time: a program that does nothing but wait for
 /// its views makes more, also where waking takes 100 microseconds.
 const REQUESTS_PER_SECOND: u128 = 4_000;
+/// After many it is held on to until there are fewer than this: a program that
+/// reads again what it has read waits now and then, and each time for that long.
+const REQUESTS_PER_SECOND_LEAST: u128 = 400;
 /// Of more, too many would poll for one that works.
 const PROCESSORS_MAX: usize = 8;
 const PERIOD: Duration = Duration::from_millis(25);
@@ -62,8 +65,8 @@ fn count(online: &str) -> Option<usize> {
     counts.sum()
 }
 
-fn are_many(requests: u64, during: Duration) -> bool {
-    u128::from(requests) * 1_000_000 > REQUESTS_PER_SECOND * during.as_micros()
+fn are_more(requests: u64, during: Duration, per_second: u128) -> bool {
+    u128::from(requests) * 1_000_000 > per_second * during.as_micros()
 }
 
 /// The thread's work, until the ticks end. It is to be woken when a transaction
@@ -110,10 +113,10 @@ impl Wakefulness<'_> {
         // A mount that was made anew counts anew.
         let new = received.saturating_sub(self.received);
         self.received = received;
-        if !are_many(new, during) {
-            self.held = None;
-        } else if self.held.is_none() {
+        if self.held.is_none() && are_more(new, during, REQUESTS_PER_SECOND) {
             self.held = Some(hold(self.device)?);
+        } else if !are_more(new, during, REQUESTS_PER_SECOND_LEAST) {
+            self.held = None;
         }
         Ok(())
     }
@@ -159,8 +162,10 @@ mod tests {
         assert!(!held_after(4_000, SECOND));
         assert!(held_after(8_001, SECOND));
         assert!(held_after(8_102, SECOND / 40));
-        assert!(!held_after(8_202, SECOND / 40));
-        assert!(held_after(18_202, SECOND));
+        assert!(held_after(8_113, SECOND / 40));
+        assert!(!held_after(8_123, SECOND / 40));
+        assert!(!held_after(8_222, SECOND / 40));
+        assert!(held_after(18_222, SECOND));
         // Another mount.
         assert!(!held_after(10, SECOND));
         assert!(!held_after(4_010, SECOND));

@@ -10,8 +10,9 @@ use atomdir_disk::{Errno, Name};
 
 use crate::filesystem::{Entry, Filesystem, NodeAttributes, Request, Result, Seek, Validity};
 use crate::listings::Listings;
-use crate::settle;
+use crate::notifier::Notifier;
 use crate::shared::Shared;
+use crate::{refresh, settle};
 use crate::wire::{DATA_LENGTH_MAX, Header, Operation, ReplyWriter, flags};
 
 /// What a worker needs to build a reply, used again for each request.
@@ -49,6 +50,7 @@ pub struct Dispatcher<F> {
     filesystem: Arc<F>,
     listings: Arc<Listings>,
     shared: Arc<Shared>,
+    notifier: Notifier,
 }
 
 impl<F> Clone for Dispatcher<F> {
@@ -57,17 +59,28 @@ impl<F> Clone for Dispatcher<F> {
             filesystem: Arc::clone(&self.filesystem),
             listings: Arc::clone(&self.listings),
             shared: Arc::clone(&self.shared),
+            notifier: self.notifier.clone(),
         }
     }
 }
 
 impl<F: Filesystem> Dispatcher<F> {
-    pub fn new(filesystem: Arc<F>, listings: Arc<Listings>, shared: Arc<Shared>) -> Dispatcher<F> {
+    pub fn new(
+        filesystem: Arc<F>,
+        listings: Arc<Listings>,
+        shared: Arc<Shared>,
+        notifier: Notifier,
+    ) -> Dispatcher<F> {
         Dispatcher {
             filesystem,
             listings,
             shared,
+            notifier,
         }
+    }
+
+    pub fn filesystem(&self) -> Arc<F> {
+        Arc::clone(&self.filesystem)
     }
 
     pub fn answer(
@@ -104,13 +117,65 @@ impl<F: Filesystem> Dispatcher<F> {
             },
             node: header.node,
         };
-        let settle = &self.shared.settle;
-        let is_look = matches!(operation, Operation::Lookup { .. });
-        match call.answer(operation, scratch) {
-            Err(Errno::NOENT) if is_look && settle.asks_in_root(header.node, header.process) => {
-                Err(Errno::STALE)
+        if self.shared.settle.asks(header.process) {
+            return self.answer_child(&call, operation, scratch);
+        }
+        let effect = Effect::of(&operation, header.node);
+        let answer = call.answer(operation, scratch);
+        match effect {
+            Effect::None => {}
+            Effect::Read => self.shared.refresh.read(header.node),
+            Effect::List => self.shared.refresh.listed(header.node),
+            effect => self.outdate(effect),
+        }
+        answer
+    }
+
+    /// The session's own child asks.
+    fn answer_child(
+        &self,
+        call: &Call<'_, F>,
+        operation: Operation<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<Answer> {
+        let is_look_in_root =
+            call.node == crate::ROOT_NODE && matches!(operation, Operation::Lookup { .. });
+        if let Operation::ReadDirectory {
+            offset: offset @ refresh::OFFSET..,
+            length_max,
+            plus,
+        } = operation
+        {
+            if let Some(batch) = self.shared.refresh.batch()
+                && batch.directory == call.node
+                && plus
+            {
+                call.tell(&batch, offset, length_max, scratch);
             }
+            return Ok(Answer::Reply);
+        }
+        match call.answer(operation, scratch) {
+            Err(Errno::NOENT) if is_look_in_root => Err(Errno::STALE),
+            // Others wait for the child, and need not wait for a commit.
+            Err(Errno::RESTART) => Err(Errno::AGAIN),
             answer => answer,
+        }
+    }
+
+    /// What was told of an object while it changed is not to be kept.
+    fn outdate(&self, effect: Effect) {
+        let Some(batch) = self.shared.refresh.batch() else {
+            return;
+        };
+        let node = match effect {
+            Effect::Node(node) => node,
+            // What moves may be the directory itself.
+            _ => batch.directory,
+        };
+        if batch.tells(node)
+            && let Err(errno) = self.notifier.invalidate_inode(node, -1, 0)
+        {
+            tracing::warn!(%errno, node, "the kernel refused to forget attributes");
         }
     }
 
@@ -146,6 +211,42 @@ impl<F: Filesystem> Dispatcher<F> {
     pub fn withdraw(&self, scratch: &mut Scratch) {
         for node in scratch.given.drain(..) {
             self.filesystem.forget(node, 1);
+        }
+    }
+}
+
+/// What an operation does to attributes that the kernel knows, beyond what it heeds
+/// in answers to older questions by itself (see [`refresh`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    None,
+    /// A file's access time is unknown.
+    Read,
+    /// A directory's.
+    List,
+    /// Those of this node are unknown.
+    Node(u64),
+    /// Of what has moved, which the request does not name.
+    Move,
+}
+
+impl Effect {
+    fn of(operation: &Operation<'_>, node: u64) -> Effect {
+        match operation {
+            Operation::Read { .. } => Effect::Read,
+            Operation::ReadDirectory { .. } => Effect::List,
+            Operation::Rename { .. } => Effect::Move,
+            Operation::Write { flags, .. } if flags & flags::WRITE_CACHE != 0 => Effect::Node(node),
+            Operation::SetXattr { .. }
+            | Operation::RemoveXattr { .. }
+            | Operation::Allocate { .. }
+            | Operation::Symlink { .. }
+            | Operation::MakeNode { .. }
+            | Operation::MakeDirectory { .. }
+            | Operation::Link { .. }
+            | Operation::Unlink { .. }
+            | Operation::RemoveDirectory { .. } => Effect::Node(node),
+            _ => Effect::None,
         }
     }
 }

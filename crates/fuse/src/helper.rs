@@ -1,11 +1,12 @@
-//! The child process that waits for the mount in the session's place.
+//! A child process that waits for the mount in the session's place.
 //!
+//! It waits for barriers ([`settle`]), and asks for attributes ([`refresh`]).
 //! It is a fork without exec, of a program with several threads: until it
 //! ends it may only make system calls, and must not allocate. It obeys
 //! one order after another, answers each with an errno or 0, and ends when its
 //! parent does.
 
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, CString, OsStr, c_void};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -13,23 +14,33 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use atomdir_disk::Errno;
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, StatxFlags};
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
-use super::STRIDE;
 use crate::filesystem::Result;
+use crate::{refresh, settle};
+
+/// Between two pages of the barrier's file that are changed: more than the kernel
+/// ever caches or sends as one piece, so that each becomes a request of its own.
+pub const STRIDE: usize = 8 << 20;
 
 /// Orders: the next step of a barrier; open the directory whose path follows;
-/// have all that was written queued; ask for what is at the path that follows.
+/// have all that was written queued; ask for what is at the path that follows;
+/// list the directory whose path follows, and ask for its attributes then.
 const STEP: u8 = 0;
 const OPEN: u8 = 1;
 const SYNC: u8 = 2;
 const LOOK: u8 = 3;
+const LIST: u8 = 4;
 const ORDER_LENGTH_MAX: usize = 4096;
+
+/// Room for what getdents(2) gives at a time; the kernel asks for as much.
+const LISTED_LENGTH: usize = 128 << 10;
+const FUSE_DEVICE: libc::dev_t = libc::makedev(10, 229);
 
 pub struct Helper {
     channel: OwnedFd,
@@ -37,14 +48,15 @@ pub struct Helper {
 }
 
 impl Helper {
-    pub fn start(file: &Path, pages_count: usize) -> Result<Helper> {
-        let file = CString::new(file.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
+    /// `pages_count`: of the barrier's file.
+    pub fn start(mountpoint: &Path, pages_count: usize) -> Result<Helper> {
+        let place = Place::new(mountpoint)?;
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let (channel, child) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
         // SAFETY: the child only makes system calls and ends in `serve`.
         match unsafe { libc::fork() } {
             -1 => Err(Errno::AGAIN),
-            0 => serve(&child, &file, pages_count),
+            0 => serve(&child, &place, pages_count),
             process => Ok(Helper { channel, process }),
         }
     }
@@ -76,6 +88,12 @@ impl Helper {
     /// Has the kernel ask what is at a path, whatever it remembers.
     pub fn look(&self, path: &Path) -> Result<()> {
         self.order_at(LOOK, path).map(|_| ())
+    }
+
+    /// Has the kernel ask for what follows [`refresh::OFFSET`] in a directory, then for
+    /// the directory's attributes; the path is relative to the mount point.
+    pub fn list(&self, path: &Path) -> Result<()> {
+        self.order_at(LIST, path).map(|_| ())
     }
 
     fn order_at(&self, order: u8, path: &Path) -> Result<Option<OwnedFd>> {
@@ -138,8 +156,27 @@ fn retry<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
     }
 }
 
+/// What the child knows of the mount, made before the fork.
+struct Place {
+    mountpoint: CString,
+    /// The barrier's file.
+    file: CString,
+}
+
+impl Place {
+    fn new(mountpoint: &Path) -> Result<Place> {
+        let file = mountpoint.join(OsStr::from_bytes(settle::NAME));
+        let c_string = |path: &Path| CString::new(path.as_os_str().as_bytes());
+        Ok(Place {
+            mountpoint: c_string(mountpoint).map_err(|_| Errno::INVAL)?,
+            file: c_string(&file).map_err(|_| Errno::INVAL)?,
+        })
+    }
+}
+
 /// The child's whole life.
-fn serve(channel: &OwnedFd, file: &CString, pages_count: usize) -> ! {
+fn serve(channel: &OwnedFd, place: &Place, pages_count: usize) -> ! {
+    close_connections();
     // SAFETY: descriptors of this process's own table; `channel` is moved to
     // 0, and nothing here uses any other afterwards.
     let channel = unsafe {
@@ -156,12 +193,44 @@ fn serve(channel: &OwnedFd, file: &CString, pages_count: usize) -> ! {
         match wanted {
             Order::Open(path) => answer_with(channel, open_directory(path)),
             Order::Look(path) => answer(channel, look(path).as_ref().map(|_| ())),
-            Order::Step => settle(channel, file, pages_count),
-            Order::Sync => answer(channel, sync(file).as_ref().map(|_| ())),
+            Order::List(path) => {
+                let listed = list(&place.mountpoint, path);
+                answer(channel, listed.as_ref().map(|_| ()));
+            }
+            Order::Step => settle(channel, &place.file, pages_count),
+            Order::Sync => answer(channel, sync(&place.file).as_ref().map(|_| ())),
         }
     }
     // SAFETY: ends the process without running anything of its parent's.
     unsafe { libc::_exit(0) }
+}
+
+/// Closes inherited descriptors of connections before all others are closed: to close
+/// a file of a mount may take an answer of the session that serves it. If that is
+/// about to end there is none, and its connection must break instead.
+fn close_connections() {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(descriptors) = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()) else {
+        return;
+    };
+    let mut buffer = [MaybeUninit::uninit(); LISTED_LENGTH];
+    let mut entries = RawDir::new(&descriptors, &mut buffer);
+    while let Some(Ok(entry)) = entries.next() {
+        let name = entry.file_name().to_str().ok();
+        let Some(descriptor) = name.and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        // SAFETY: a descriptor of this process's own table, which nobody uses any more.
+        unsafe {
+            let mut status = std::mem::zeroed::<libc::stat>();
+            if libc::fstat(descriptor, &raw mut status) == 0
+                && status.st_mode & libc::S_IFMT == libc::S_IFCHR
+                && status.st_rdev == FUSE_DEVICE
+            {
+                libc::close(descriptor);
+            }
+        }
+    }
 }
 
 /// One barrier, in two steps.
@@ -180,6 +249,7 @@ enum Order<'a> {
     Step,
     Open(&'a CStr),
     Look(&'a CStr),
+    List(&'a CStr),
     Sync,
 }
 
@@ -191,12 +261,14 @@ fn wait_for_order<'a>(
     // The last byte stays 0 and ends the longest path.
     order.fill(0);
     let length = retry(|| rustix::io::read(channel, &mut order[..ORDER_LENGTH_MAX - 1])).ok()?;
-    match *order[..length].first()? {
-        OPEN => Some(Order::Open(CStr::from_bytes_until_nul(&order[1..]).ok()?)),
-        LOOK => Some(Order::Look(CStr::from_bytes_until_nul(&order[1..]).ok()?)),
-        SYNC => Some(Order::Sync),
-        _ => Some(Order::Step),
-    }
+    let path = CStr::from_bytes_until_nul(&order[1..]).ok()?;
+    Some(match *order[..length].first()? {
+        OPEN => Order::Open(path),
+        LOOK => Order::Look(path),
+        LIST => Order::List(path),
+        SYNC => Order::Sync,
+        _ => Order::Step,
+    })
 }
 
 fn open_directory(path: &CStr) -> Result<OwnedFd> {
@@ -207,6 +279,31 @@ fn open_directory(path: &CStr) -> Result<OwnedFd> {
 fn look(path: &CStr) -> Result<()> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
     rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::TYPE).map(|_| ())
+}
+
+fn list(mountpoint: &CStr, path: &CStr) -> Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(mountpoint, flags, Mode::empty())?;
+    // Programs may have moved things since the path was told.
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::openat2(&root, path, flags, Mode::empty(), within)?;
+    rustix::fs::seek(&directory, SeekFrom::Start(refresh::OFFSET))?;
+    let mut buffer = [MaybeUninit::uninit(); LISTED_LENGTH];
+    let mut entries = RawDir::new(&directory, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        // The kernel asks for attributes with the names only where, since the last time,
+        // a name that it got so was looked up. It is no request, and need not be left to
+        // programs, whose lookups it would make slower.
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
+        let _ = rustix::fs::statx(&directory, entry.file_name(), flags, StatxFlags::TYPE);
+        if entries.is_buffer_empty() {
+            break;
+        }
+    }
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+    rustix::fs::statx(&directory, c"", flags, StatxFlags::TYPE).map(|_| ())
 }
 
 fn answer_with(channel: BorrowedFd<'_>, opened: Result<OwnedFd>) {

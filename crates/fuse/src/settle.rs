@@ -19,9 +19,7 @@
 //! What waits for the mount must not be in the process that serves it: were
 //! that killed meanwhile, it could not end for want of an answer, and would
 //! keep the connection open that would have to break first. So a child process
-//! without the session's descriptors does it: see [`helper`].
-
-mod helper;
+//! without the session's descriptors does it: see [`crate::helper`].
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -33,19 +31,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use atomdir_disk::{Errno, Kind, Owner, Timestamp};
 use rustix::fs::{Mode, OFlags};
 
-use helper::Helper;
-
 use crate::filesystem::{Entry, NodeAttributes, Result, Validity};
+use crate::helper::{Helper, STRIDE};
 use crate::ring::Inboxes;
 
 /// The session's own node and its name in the root, which is nobody else's
 /// to find: only the process that settles gets an answer for it.
 pub const NODE: u64 = u64::MAX;
 pub const NAME: &[u8] = b".atomdir-settle";
-
-/// Between two pages that are changed: more than the kernel ever caches or
-/// sends as one piece, so that each becomes a request of its own.
-const STRIDE: usize = 8 << 20;
 
 /// How many workers the barrier can wait for: no more than the kernel lets an
 /// ordinary user's connection have background requests.
@@ -155,27 +148,41 @@ impl Settle {
         }
     }
 
+    /// The kernel asks for what follows [`crate::refresh::OFFSET`] in a directory, then
+    /// for the directory's attributes; `path` is relative to the mount point. Not from a
+    /// worker.
+    pub fn list(&self, mountpoint: &Path, path: &Path) -> Result<()> {
+        let mut turn = self.lock_turn();
+        let helper = self.helper(&mut turn, mountpoint)?;
+        self.process.store(helper.process(), Ordering::Release);
+        let listed = helper.list(path);
+        self.process.store(0, Ordering::Release);
+        listed
+    }
+
+    /// While this is held the child does nothing.
+    pub fn still(&self) -> impl Drop + '_ {
+        self.lock_turn()
+    }
+
     fn lock_turn(&self) -> MutexGuard<'_, Option<Helper>> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn helper<'a>(&self, turn: &'a mut Option<Helper>, mountpoint: &Path) -> Result<&'a Helper> {
         if turn.is_none() {
-            let name = std::str::from_utf8(NAME).map_err(|_| Errno::INVAL)?;
-            *turn = Some(Helper::start(&mountpoint.join(name), self.workers_count)?);
+            *turn = Some(Helper::start(mountpoint, self.workers_count)?);
         }
         turn.as_ref().ok_or(Errno::NOTCONN)
     }
 
     pub fn is_asked_for(&self, parent: u64, name: &[u8], process: u32) -> bool {
-        name == NAME && self.asks_in_root(parent, process)
+        parent == crate::ROOT_NODE && name == NAME && self.asks(process)
     }
 
-    /// Then a name that is not there is stale: that it is none need not be remembered.
-    pub fn asks_in_root(&self, parent: u64, process: u32) -> bool {
-        parent == crate::ROOT_NODE
-            && process != 0
-            && process == self.process.load(Ordering::Acquire)
+    /// Whether a request comes from the child.
+    pub fn asks(&self, process: u32) -> bool {
+        process != 0 && process == self.process.load(Ordering::Acquire)
     }
 
     /// A worker got one of the barrier's requests.
