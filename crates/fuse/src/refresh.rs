@@ -168,7 +168,8 @@ impl Refresh {
     fn set_batch(&self, batch: Option<Arc<Batch>>) -> bool {
         let mut state = self.lock();
         state.batch = batch;
-        self.is_asking.store(state.batch.is_some(), Ordering::SeqCst);
+        self.is_asking
+            .store(state.batch.is_some(), Ordering::SeqCst);
         !state.is_over
     }
 

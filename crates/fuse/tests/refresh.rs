@@ -4,15 +4,15 @@
 
 mod support;
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::hint::spin_loop;
 use std::io::Read;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::fs::{Advice, AtFlags, CWD, FallocateFlags, StatxFlags, XattrFlags};
+use rustix::fs::{Advice, AtFlags, CWD, FallocateFlags, Mode, StatxFlags, XattrFlags};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use rustix::process::Pid;
 use rustix::thread::CpuSet;
@@ -39,7 +39,9 @@ fn read(path: &Path) {
 
 #[test]
 fn files_that_were_read_need_not_be_asked_for() {
-    let Some(mounted) = store::mount() else { return };
+    let Some(mounted) = store::mount() else {
+        return;
+    };
     let base = mounted.base.join("directory");
     fs::create_dir(&base).unwrap();
     for number in 0..100 {
@@ -77,23 +79,33 @@ fn assert_remembered_rightly(path: &Path, after: &str) {
         let times = [modified, changed].map(|time| (time.tv_sec, time.tv_nsec));
         (status.stx_mode, status.stx_nlink, status.stx_size, times)
     };
-    assert_eq!(of(&remembered), of(&real), "of {} after {after}", path.display());
+    assert_eq!(
+        of(&remembered),
+        of(&real),
+        "of {} after {after}",
+        path.display()
+    );
 }
 
 /// The session's child process is slowed down, so that what it was told reaches the
 /// kernel's memory long after it was said.
 #[test]
 fn what_was_told_before_a_change_is_not_remembered_after_it() {
-    let Some(mounted) = store::mount() else { return };
+    let Some(mounted) = store::mount() else {
+        return;
+    };
     let base = mounted.base.join("directory");
     fs::create_dir(&base).unwrap();
     fs::write(base.join("file"), [1; 4096]).unwrap();
+    fs::create_dir(mounted.base.join("listed")).unwrap();
+    fs::write(mounted.base.join("listed/one"), "").unwrap();
     let (_transaction, view) = mounted.begin();
-    let directory = view.join("directory");
+    let (directory, listed) = (view.join("directory"), view.join("listed"));
     let (file, moved) = (directory.join("file"), view.join("moved"));
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for _ in 0..2 {
+        let _end = End(&over);
+        for _ in 0..4 {
             scope.spawn(|| {
                 bind(None);
                 while !over.load(Ordering::Relaxed) {
@@ -106,11 +118,13 @@ fn what_was_told_before_a_change_is_not_remembered_after_it() {
             rustix::process::setpriority_process(Some(child), 19).unwrap();
         }
         let options = || File::options().read(true).write(true).open(&file).unwrap();
-        let changes: [(&str, &dyn Fn()); 7] = [
+        let changes: [(&str, &dyn Fn()); 14] = [
             ("setxattr", &|| {
                 rustix::fs::setxattr(&file, c"user.n", b"1", XattrFlags::empty()).unwrap();
             }),
-            ("removexattr", &|| rustix::fs::removexattr(&file, c"user.n").unwrap()),
+            ("removexattr", &|| {
+                rustix::fs::removexattr(&file, c"user.n").unwrap()
+            }),
             ("fallocate", &|| {
                 let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 rustix::fs::fallocate(options(), hole, 0, 4096).unwrap();
@@ -127,26 +141,63 @@ fn what_was_told_before_a_change_is_not_remembered_after_it() {
                 }
             }),
             ("write", &|| options().write_all_at(b"changed", 0).unwrap()),
+            ("chmod", &|| {
+                let mode = fs::metadata(base.join("file")).unwrap().mode();
+                fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+            }),
+            ("truncation", &|| options().set_len(4000).unwrap()),
+            ("a second name elsewhere", &|| {
+                fs::hard_link(&file, &moved).unwrap();
+                fs::remove_file(&moved).unwrap();
+            }),
+            ("a move within a directory that was listed", &|| {
+                fs::rename(listed.join("one"), listed.join("other")).unwrap();
+            }),
+            ("another move within it", &|| {
+                fs::rename(listed.join("other"), listed.join("one")).unwrap();
+            }),
+            ("creation within it", &|| {
+                rustix::fs::mkdir(listed.join("new"), Mode::RWXU).unwrap();
+            }),
+            ("removal within it", &|| {
+                fs::remove_dir(listed.join("new")).unwrap()
+            }),
             ("creation and removal", &|| {
-                fs::write(directory.join("other"), "").unwrap();
-                fs::remove_file(directory.join("other")).unwrap();
+                fs::write(directory.join("new"), "").unwrap();
+                fs::remove_file(directory.join("new")).unwrap();
             }),
             ("moves", &|| {
                 fs::rename(&directory, &moved).unwrap();
                 fs::rename(&moved, &directory).unwrap();
             }),
         ];
-        let enough = mounted.requests_of(READDIRPLUS) + 60;
-        while mounted.requests_of(READDIRPLUS) < enough {
-            read(&file);
+        for delay in [0, 50, 200, 1_000, 3_000, 10_000] {
             for (name, change) in &changes {
+                read(&file);
+                fs::read_dir(&listed).unwrap().count();
+                let before = mounted.requests_of(READDIRPLUS);
+                while mounted.requests_of(READDIRPLUS) == before {
+                    std::thread::yield_now();
+                }
+                std::thread::sleep(Duration::from_micros(delay));
                 change();
+                // Nothing is asked meanwhile: the answer would be a newer one.
+                std::thread::sleep(Duration::from_millis(50));
                 assert_remembered_rightly(&file, name);
                 assert_remembered_rightly(&directory, name);
+                assert_remembered_rightly(&listed, name);
             }
         }
-        over.store(true, Ordering::Relaxed);
     });
+}
+
+/// Sets it, also when a test fails.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Only on the first processor.

@@ -21,7 +21,9 @@ fn names(directory: &Path) -> Vec<String> {
 
 #[test]
 fn a_transaction_is_a_directory() {
-    let Some(mounted) = store::mount() else { return };
+    let Some(mounted) = store::mount() else {
+        return;
+    };
     fs::create_dir(mounted.base.join("old")).unwrap();
     fs::write(mounted.base.join("old/file"), "old").unwrap();
     let (first, one) = mounted.begin();
@@ -56,7 +58,9 @@ fn a_transaction_is_a_directory() {
 
 #[test]
 fn who_stays_in_a_view_that_ended_gets_errors() {
-    let Some(mounted) = store::mount() else { return };
+    let Some(mounted) = store::mount() else {
+        return;
+    };
     let (transaction, view) = mounted.begin();
     fs::create_dir(view.join("d")).unwrap();
     let inside = fs::File::open(view.join("d")).unwrap();

@@ -58,13 +58,7 @@ impl<F: Filesystem> Call<'_, F> {
 
     /// The attributes of a batch's children, where their names still lead to them and
     /// no other name does.
-    pub(super) fn tell(
-        &self,
-        batch: &Batch,
-        offset: u64,
-        length_max: u32,
-        scratch: &mut Scratch,
-    ) {
+    pub(super) fn tell(&self, batch: &Batch, offset: u64, length_max: u32, scratch: &mut Scratch) {
         let Scratch { reply, given, .. } = scratch;
         let length_max = (length_max as usize).min(DATA_LENGTH_MAX);
         let mut writer = DirectoryWriter::new(reply, length_max, true);
@@ -77,7 +71,9 @@ impl<F: Filesystem> Call<'_, F> {
             let Ok(Some(found)) = self.filesystem.lookup(&self.request, self.node, name) else {
                 continue;
             };
-            let NodeAttributes { kind, links, inode, .. } = found.attributes;
+            let NodeAttributes {
+                kind, links, inode, ..
+            } = found.attributes;
             if found.node != *node || (kind != Kind::Directory && links > 1) {
                 self.filesystem.forget(found.node, 1);
                 continue;

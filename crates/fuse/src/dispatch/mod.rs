@@ -12,8 +12,8 @@ use crate::filesystem::{Entry, Filesystem, NodeAttributes, Request, Result, Seek
 use crate::listings::Listings;
 use crate::notifier::Notifier;
 use crate::shared::Shared;
-use crate::{refresh, settle};
 use crate::wire::{DATA_LENGTH_MAX, Header, Operation, ReplyWriter, flags};
+use crate::{refresh, settle};
 
 /// What a worker needs to build a reply, used again for each request.
 pub struct Scratch {
@@ -126,7 +126,7 @@ impl<F: Filesystem> Dispatcher<F> {
             Effect::None => {}
             Effect::Read => self.shared.refresh.read(header.node),
             Effect::List => self.shared.refresh.listed(header.node),
-            effect => self.outdate(effect),
+            Effect::Change(_) | Effect::Move(..) => self.outdate(effect),
         }
         answer
     }
@@ -167,15 +167,16 @@ impl<F: Filesystem> Dispatcher<F> {
         let Some(batch) = self.shared.refresh.batch() else {
             return;
         };
-        let node = match effect {
-            Effect::Node(node) => node,
+        let nodes = match effect {
+            Effect::None | Effect::Read | Effect::List => &[][..],
+            Effect::Change(node) => &[node],
             // What moves may be the directory itself.
-            _ => batch.directory,
+            Effect::Move(from, to) => &[from, to, batch.directory],
         };
-        if batch.tells(node)
-            && let Err(errno) = self.notifier.invalidate_inode(node, -1, 0)
-        {
-            tracing::warn!(%errno, node, "the kernel refused to forget attributes");
+        for node in nodes.iter().filter(|node| batch.tells(**node)) {
+            if let Err(errno) = self.notifier.invalidate_inode(*node, -1, 0) {
+                tracing::warn!(%errno, node, "the kernel refused to forget attributes");
+            }
         }
     }
 
@@ -225,9 +226,9 @@ enum Effect {
     /// A directory's.
     List,
     /// Those of this node are unknown.
-    Node(u64),
-    /// Of what has moved, which the request does not name.
-    Move,
+    Change(u64),
+    /// Those of these directories, and of what has moved from one to the other.
+    Move(u64, u64),
 }
 
 impl Effect {
@@ -235,8 +236,10 @@ impl Effect {
         match operation {
             Operation::Read { .. } => Effect::Read,
             Operation::ReadDirectory { .. } => Effect::List,
-            Operation::Rename { .. } => Effect::Move,
-            Operation::Write { flags, .. } if flags & flags::WRITE_CACHE != 0 => Effect::Node(node),
+            Operation::Rename { new_parent, .. } => Effect::Move(node, *new_parent),
+            Operation::Write { flags, .. } if flags & flags::WRITE_CACHE != 0 => {
+                Effect::Change(node)
+            }
             Operation::SetXattr { .. }
             | Operation::RemoveXattr { .. }
             | Operation::Allocate { .. }
@@ -245,7 +248,7 @@ impl Effect {
             | Operation::MakeDirectory { .. }
             | Operation::Link { .. }
             | Operation::Unlink { .. }
-            | Operation::RemoveDirectory { .. } => Effect::Node(node),
+            | Operation::RemoveDirectory { .. } => Effect::Change(node),
             _ => Effect::None,
         }
     }

@@ -5,7 +5,10 @@ use crate::support::{
 };
 use atomdir::{ConnectError, Connection, Explain, FailureKind, Others, StartService};
 use atomdir_testing::pick;
+use rustix::fs::{Advice, fadvise};
 use rustix::process::{Signal, kill_process};
+use std::fs::File;
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -261,7 +264,8 @@ fn what_killed_services_left_is_taken_away() {
 
 /// The kernel takes a directory's lock to forget a name in it, and looks up others
 /// under the same lock: one who waits for the lock must not keep those who hold it
-/// from hearing that nobody will answer.
+/// from hearing that nobody will answer. Nor must the child process do so, which lists
+/// directories in which files were read.
 #[test]
 fn a_service_that_is_killed_while_views_come_and_go_dies() {
     for _ in 0..pick(10, 100) {
@@ -269,6 +273,12 @@ fn a_service_that_is_killed_while_views_come_and_go_dies() {
         let mut connection = store.connect();
         let begun = connection.begin(&detached()).unwrap();
         let mount = begun.view_path.ancestors().nth(2).unwrap().to_owned();
+        let directory = begun.view_path.join("read");
+        let file = |number: i32| directory.join(number.to_string());
+        std::fs::create_dir(&directory).unwrap();
+        for number in 0..100 {
+            std::fs::write(file(number), "read").unwrap();
+        }
         let (number, process) = process_of(&mut connection);
         let is_over = AtomicBool::new(false);
         let goes_on = || !is_over.load(Ordering::Relaxed);
@@ -295,10 +305,23 @@ fn a_service_that_is_killed_while_views_come_and_go_dies() {
                     }
                 });
             }
+            scope.spawn(|| {
+                while goes_on() {
+                    (0..100).for_each(|number| read_anew(&file(number)));
+                }
+            });
             std::thread::sleep(Duration::from_millis(100));
             kill_process(number, Signal::KILL).unwrap();
             wait_for_end(&process);
             is_over.store(true, Ordering::Relaxed);
         });
+    }
+}
+
+/// From the view, not from the kernel's memory, as long as there is one.
+fn read_anew(path: &Path) {
+    if let Ok(file) = File::open(path) {
+        let _ = fadvise(&file, 0, None, Advice::DontNeed);
+        let _ = std::io::read_to_string(file);
     }
 }
