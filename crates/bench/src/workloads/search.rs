@@ -14,7 +14,7 @@ search() { grep -r "no such text anywhere" . || test $? = 1; step "$1"; }
 step -; search first; search second; search third"#;
 
 pub fn search(bench: &Bench) -> Result<Vec<Row>> {
-    let sides = bench.sides();
+    let sides = bench.sides_with_overlay();
     let fill = format!("tar xf '{}'", bench.corpus.archive.display());
     let places = sides
         .iter()
