@@ -60,6 +60,9 @@ impl<'a> Place<'a> {
     pub fn run_with(&self, options: &[&str], script: &str) -> Result<Outcome> {
         let script = format!("{PRELUDE}{script}");
         let shell = ["/bin/sh", "-ec", script.as_str()];
+        if let Some(store) = &self.store {
+            store.start()?;
+        }
         let (whole, printed) = self.counted(|| match (self.side, &self.store) {
             (Side::Exact, Some(store)) => {
                 let view: &[&str] = match self.bench.views.len() {

@@ -61,8 +61,13 @@ impl Store {
             program: program.to_owned(),
             path: path.to_owned(),
         };
-        output(&mut store.command(["run", "--", "true"]))?;
+        store.start()?;
         Ok(store)
+    }
+
+    /// Its service runs then, also if it had nothing to do for long.
+    pub fn start(&self) -> Result<()> {
+        output(&mut self.command(["run", "--", "true"])).map(|_| ())
     }
 
     pub fn command<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
