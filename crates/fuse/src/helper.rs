@@ -40,7 +40,6 @@ const ORDER_LENGTH_MAX: usize = 4096;
 
 /// Room for what getdents(2) gives at a time; the kernel asks for as much.
 const LISTED_LENGTH: usize = 128 << 10;
-const FUSE_DEVICE: libc::dev_t = libc::makedev(10, 229);
 
 pub struct Helper {
     channel: OwnedFd,
@@ -176,7 +175,6 @@ impl Place {
 
 /// The child's whole life.
 fn serve(channel: &OwnedFd, place: &Place, pages_count: usize) -> ! {
-    close_connections();
     // SAFETY: descriptors of this process's own table; `channel` is moved to
     // 0, and nothing here uses any other afterwards.
     let channel = unsafe {
@@ -203,34 +201,6 @@ fn serve(channel: &OwnedFd, place: &Place, pages_count: usize) -> ! {
     }
     // SAFETY: ends the process without running anything of its parent's.
     unsafe { libc::_exit(0) }
-}
-
-/// Closes inherited descriptors of connections before all others are closed: to close
-/// a file of a mount may take an answer of the session that serves it. If that is
-/// about to end there is none, and its connection must break instead.
-fn close_connections() {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(descriptors) = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()) else {
-        return;
-    };
-    let mut buffer = [MaybeUninit::uninit(); LISTED_LENGTH];
-    let mut entries = RawDir::new(&descriptors, &mut buffer);
-    while let Some(Ok(entry)) = entries.next() {
-        let name = entry.file_name().to_str().ok();
-        let Some(descriptor) = name.and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        // SAFETY: a descriptor of this process's own table, which nobody uses any more.
-        unsafe {
-            let mut status = std::mem::zeroed::<libc::stat>();
-            if libc::fstat(descriptor, &raw mut status) == 0
-                && status.st_mode & libc::S_IFMT == libc::S_IFCHR
-                && status.st_rdev == FUSE_DEVICE
-            {
-                libc::close(descriptor);
-            }
-        }
-    }
 }
 
 /// One barrier, in two steps.
