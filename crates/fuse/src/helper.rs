@@ -1,7 +1,7 @@
 //! A child process that waits for the mount in the session's place.
 //!
-//! It waits for barriers ([`settle`]), and asks for attributes ([`refresh`]).
-//! It is a fork without exec, of a program with several threads: until it
+//! A session has one for barriers ([`settle`]), and one that asks for attributes
+//! ([`refresh`]), which programs can hold up. It is a fork without exec, of a program with several threads: until it
 //! ends it may only make system calls, and must not allocate. It obeys
 //! one order after another, answers each with an errno or 0, and ends when its
 //! parent does.
@@ -14,6 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use atomdir_disk::Errno;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, StatxFlags};
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
 use rustix::net::{
@@ -40,6 +41,7 @@ const ORDER_LENGTH_MAX: usize = 4096;
 
 /// Room for what getdents(2) gives at a time; the kernel asks for as much.
 const LISTED_LENGTH: usize = 128 << 10;
+const FUSE_DEVICE: libc::dev_t = libc::makedev(10, 229);
 
 pub struct Helper {
     channel: OwnedFd,
@@ -62,6 +64,13 @@ impl Helper {
 
     pub fn process(&self) -> u32 {
         self.process.unsigned_abs()
+    }
+
+    /// Whether somebody has killed it.
+    pub fn has_ended(&self) -> bool {
+        let mut poll = [PollFd::new(&self.channel, PollFlags::RDHUP)];
+        let now = Timespec::default();
+        retry(|| rustix::event::poll(&mut poll, Some(&now))).is_ok_and(|ready| ready > 0)
     }
 
     /// Has everything queued that was written, and the barrier's pages mapped.
@@ -175,6 +184,7 @@ impl Place {
 
 /// The child's whole life.
 fn serve(channel: &OwnedFd, place: &Place, pages_count: usize) -> ! {
+    close_connections();
     // SAFETY: descriptors of this process's own table; `channel` is moved to
     // 0, and nothing here uses any other afterwards.
     let channel = unsafe {
@@ -201,6 +211,34 @@ fn serve(channel: &OwnedFd, place: &Place, pages_count: usize) -> ! {
     }
     // SAFETY: ends the process without running anything of its parent's.
     unsafe { libc::_exit(0) }
+}
+
+/// Closes inherited descriptors of connections before all others are closed: to close
+/// a file of a mount may take an answer of the session that serves it. If that is
+/// about to end there is none, and its connection must break instead.
+fn close_connections() {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(descriptors) = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()) else {
+        return;
+    };
+    let mut buffer = [MaybeUninit::uninit(); LISTED_LENGTH];
+    let mut entries = RawDir::new(&descriptors, &mut buffer);
+    while let Some(Ok(entry)) = entries.next() {
+        let name = entry.file_name().to_str().ok();
+        let Some(descriptor) = name.and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        // SAFETY: a descriptor of this process's own table, which nobody uses any more.
+        unsafe {
+            let mut status = std::mem::zeroed::<libc::stat>();
+            if libc::fstat(descriptor, &raw mut status) == 0
+                && status.st_mode & libc::S_IFMT == libc::S_IFCHR
+                && status.st_rdev == FUSE_DEVICE
+            {
+                libc::close(descriptor);
+            }
+        }
+    }
 }
 
 /// One barrier, in two steps.

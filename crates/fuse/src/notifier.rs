@@ -50,10 +50,6 @@ impl Notifier {
     /// The name may lead elsewhere now, or nowhere.
     pub fn invalidate_entry(&self, parent: u64, name: &[u8]) -> Result<(), Errno> {
         self.listings.changed(parent);
-        // The kernel waits for the directory's lock, and nothing interrupts it: the
-        // session's own child, at least, does not have it.
-        let shared = self.shared.upgrade();
-        let _still = shared.as_ref().map(|shared| shared.settle.still());
         self.send(&Notification::InvalidateEntry { parent, name })
     }
 
@@ -76,6 +72,16 @@ impl Notifier {
             node,
             offset,
             length,
+        })
+    }
+
+    /// Attributes have changed since they were told: no answer made before this counts
+    /// any more. It waits for nothing, and may be called from anywhere.
+    pub(crate) fn forget_attributes(&self, node: u64) -> Result<(), Errno> {
+        self.send(&Notification::InvalidateInode {
+            node,
+            offset: -1,
+            length: 0,
         })
     }
 

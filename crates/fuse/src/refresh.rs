@@ -23,17 +23,21 @@
 //! it is answered: FUSE_NOTIFY_INVAL_INODE does, and waits for nothing. Operations on
 //! names of the files do not meet the listing itself: the kernel holds the directory's
 //! lock until it has taken the answer. Names elsewhere are why files with several are
-//! left out.
+//! left out. What the child is told on its way to the directory is not to be kept.
+//!
+//! Programs can hold up the child, by holding the locks of directories it comes to. So
+//! nothing waits for it but the next batch, and the end of the session.
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use atomdir_disk::Name;
 
-use crate::filesystem::Filesystem;
+use crate::filesystem::{Filesystem, Result};
+use crate::helper::Helper;
 
 /// Higher than that of any entry ([`crate::listings`]), and a valid one.
 pub const OFFSET: u64 = 3 << 61;
@@ -41,6 +45,9 @@ pub const OFFSET: u64 = 3 << 61;
 /// Between two askings, so that much is asked at once. What was read last waits for
 /// the one after the next: its READ, or its next one, may still be under way.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// In one answer, which has room for as many, whatever they are called.
+const CHILDREN_MAX: usize = 256;
 
 /// What is read beyond that within one pause is not told.
 const NOTED_MAX: usize = 1 << 16;
@@ -50,8 +57,8 @@ pub struct Refresh {
     is_needed: bool,
     state: Mutex<State>,
     changed: Condvar,
-    /// Whether there is a batch in the state.
-    is_asking: AtomicBool,
+    /// The child process while there is a batch in the state, or 0.
+    process: AtomicU32,
 }
 
 #[derive(Default)]
@@ -92,7 +99,7 @@ impl State {
     }
 
     fn is_idle(&self) -> bool {
-        self.recent.is_empty() && self.due.is_empty()
+        self.recent.is_empty() && self.due.is_empty() && self.batch.is_none()
     }
 }
 
@@ -102,7 +109,7 @@ impl Refresh {
             is_needed,
             state: Mutex::default(),
             changed: Condvar::new(),
-            is_asking: AtomicBool::new(false),
+            process: AtomicU32::new(0),
         }
     }
 
@@ -125,25 +132,51 @@ impl Refresh {
 
     /// What is asked for now.
     pub fn batch(&self) -> Option<Arc<Batch>> {
-        if !self.is_asking.load(Ordering::SeqCst) {
+        if self.process.load(Ordering::SeqCst) == 0 {
             return None;
         }
         self.lock().batch.clone()
     }
 
-    /// Asks again and again, until [`end`](Self::end). `ask` has the kernel list a
-    /// batch's directory from [`OFFSET`], and returns once it has taken the answer.
-    pub fn run<F: Filesystem>(&self, filesystem: &F, ask: impl Fn(&Batch)) {
+    /// What is asked for, if it is the child that asks.
+    pub fn batch_for(&self, process: u32) -> Option<Arc<Batch>> {
+        if process == 0 || process != self.process.load(Ordering::SeqCst) {
+            return None;
+        }
+        self.lock().batch.clone()
+    }
+
+    /// Has the kernel ask again and again, until [`end`](Self::end).
+    pub fn run<F: Filesystem>(&self, filesystem: &F, mountpoint: &Path) {
+        let mut helper = None;
         while let Some(noted) = self.next() {
             for batch in batches(filesystem, noted) {
-                let batch = Arc::new(batch);
-                if !self.set_batch(Some(Arc::clone(&batch))) {
-                    return;
+                if let Err(errno) = self.ask(&mut helper, mountpoint, batch) {
+                    tracing::debug!(%errno, "attributes are not told again");
+                    break;
                 }
-                ask(&batch);
-                self.set_batch(None);
             }
         }
+    }
+
+    /// Returns once the kernel has taken what it was told, or what was in the way.
+    fn ask(&self, helper: &mut Option<Helper>, mountpoint: &Path, batch: Batch) -> Result<()> {
+        let child = match helper {
+            Some(child) => child,
+            None => helper.insert(Helper::start(mountpoint, 0)?),
+        };
+        let batch = Arc::new(batch);
+        let listed = match self.set_batch(Some(Arc::clone(&batch)), child.process()) {
+            true => child.list(&batch.path),
+            false => Ok(()),
+        };
+        self.set_batch(None, 0);
+        if child.has_ended() {
+            *helper = None;
+            return listed;
+        }
+        // What is no longer there, or not for this process to see, need not be told.
+        Ok(())
     }
 
     pub fn end(&self) {
@@ -165,11 +198,10 @@ impl Refresh {
     }
 
     /// False at the end.
-    fn set_batch(&self, batch: Option<Arc<Batch>>) -> bool {
+    fn set_batch(&self, batch: Option<Arc<Batch>>, process: u32) -> bool {
         let mut state = self.lock();
         state.batch = batch;
-        self.is_asking
-            .store(state.batch.is_some(), Ordering::SeqCst);
+        self.process.store(process, Ordering::SeqCst);
         !state.is_over
     }
 
@@ -178,20 +210,26 @@ impl Refresh {
     }
 }
 
-/// One for each directory that any of the nodes is in.
+/// One or more for each directory that any of the nodes is in.
 fn batches<F: Filesystem>(filesystem: &F, nodes: HashSet<u64>) -> Vec<Batch> {
-    let mut batches = BTreeMap::new();
+    let mut directories: BTreeMap<u64, Vec<Batch>> = BTreeMap::new();
     for node in nodes {
         let Some(found) = filesystem.location(node) else {
             continue;
         };
         let directory = found.directory;
-        let batch = batches.entry(directory).or_insert(Batch {
-            directory,
-            path: found.path,
-            children: Vec::new(),
-        });
-        batch.children.push((found.name, node));
+        let batches = directories.entry(directory).or_default();
+        if let Some(batch) = batches.last_mut()
+            && batch.children.len() < CHILDREN_MAX
+        {
+            batch.children.push((found.name, node));
+        } else {
+            batches.push(Batch {
+                directory,
+                path: found.path,
+                children: vec![(found.name, node)],
+            });
+        }
     }
-    batches.into_values().collect()
+    directories.into_values().flatten().collect()
 }

@@ -124,7 +124,11 @@ impl Settle {
     pub fn open_directory(&self, mountpoint: &Path, path: &Path) -> Result<OwnedFd> {
         let mut turn = self.lock_turn();
         let helper = self.helper(&mut turn, mountpoint)?;
-        helper.open_directory(&mountpoint.join(path))
+        let opened = helper.open_directory(&mountpoint.join(path));
+        if helper.has_ended() {
+            *turn = None;
+        }
+        opened
     }
 
     /// The kernel forgets a name in the mount's root, which nothing has any more, and
@@ -142,27 +146,13 @@ impl Settle {
         self.process.store(helper.process(), Ordering::Release);
         let looked = helper.look(&mountpoint.join(OsStr::from_bytes(name)));
         self.process.store(0, Ordering::Release);
+        if helper.has_ended() {
+            *turn = None;
+        }
         match looked {
             Err(Errno::STALE | Errno::NOENT) => Ok(()),
             looked => looked,
         }
-    }
-
-    /// The kernel asks for what follows [`crate::refresh::OFFSET`] in a directory, then
-    /// for the directory's attributes; `path` is relative to the mount point. Not from a
-    /// worker.
-    pub fn list(&self, mountpoint: &Path, path: &Path) -> Result<()> {
-        let mut turn = self.lock_turn();
-        let helper = self.helper(&mut turn, mountpoint)?;
-        self.process.store(helper.process(), Ordering::Release);
-        let listed = helper.list(path);
-        self.process.store(0, Ordering::Release);
-        listed
-    }
-
-    /// While this is held the child does nothing.
-    pub fn still(&self) -> impl Drop + '_ {
-        self.lock_turn()
     }
 
     fn lock_turn(&self) -> MutexGuard<'_, Option<Helper>> {
@@ -177,12 +167,14 @@ impl Settle {
     }
 
     pub fn is_asked_for(&self, parent: u64, name: &[u8], process: u32) -> bool {
-        parent == crate::ROOT_NODE && name == NAME && self.asks(process)
+        name == NAME && self.asks_in_root(parent, process)
     }
 
-    /// Whether a request comes from the child.
-    pub fn asks(&self, process: u32) -> bool {
-        process != 0 && process == self.process.load(Ordering::Acquire)
+    /// Then a name that is not there is stale: that it is none need not be remembered.
+    pub fn asks_in_root(&self, parent: u64, process: u32) -> bool {
+        parent == crate::ROOT_NODE
+            && process != 0
+            && process == self.process.load(Ordering::Acquire)
     }
 
     /// A worker got one of the barrier's requests.

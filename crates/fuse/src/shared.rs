@@ -79,10 +79,7 @@ impl Shared {
 
     /// Tells attributes again, until the session ends.
     pub fn refresh_all(&self, filesystem: &impl Filesystem) {
-        self.refresh.run(filesystem, |batch| {
-            // What is no longer there, or not for this process to see, need not be told.
-            let _ = self.settle.list(self.mountpoint(), &batch.path);
-        });
+        self.refresh.run(filesystem, self.mountpoint());
     }
 
     pub fn detach(&self) -> Result<(), UnmountError> {

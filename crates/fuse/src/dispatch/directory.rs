@@ -58,12 +58,11 @@ impl<F: Filesystem> Call<'_, F> {
 
     /// The attributes of a batch's children, where their names still lead to them and
     /// no other name does.
-    pub(super) fn tell(&self, batch: &Batch, offset: u64, length_max: u32, scratch: &mut Scratch) {
+    pub(super) fn tell(&self, batch: &Batch, length_max: u32, scratch: &mut Scratch) {
         let Scratch { reply, given, .. } = scratch;
         let length_max = (length_max as usize).min(DATA_LENGTH_MAX);
         let mut writer = DirectoryWriter::new(reply, length_max, true);
-        let numbered = (1..).zip(&batch.children);
-        for (number, (name, node)) in numbered.skip((offset - refresh::OFFSET) as usize) {
+        for (number, (name, node)) in (1..).zip(&batch.children) {
             let name = name.as_bytes();
             if !writer.fits(name) {
                 break;

@@ -11,9 +11,10 @@ use atomdir_disk::{Errno, Name};
 use crate::filesystem::{Entry, Filesystem, NodeAttributes, Request, Result, Seek, Validity};
 use crate::listings::Listings;
 use crate::notifier::Notifier;
+use crate::refresh::{self, Batch};
+use crate::settle;
 use crate::shared::Shared;
 use crate::wire::{DATA_LENGTH_MAX, Header, Operation, ReplyWriter, flags};
-use crate::{refresh, settle};
 
 /// What a worker needs to build a reply, used again for each request.
 pub struct Scratch {
@@ -117,11 +118,18 @@ impl<F: Filesystem> Dispatcher<F> {
             },
             node: header.node,
         };
-        if self.shared.settle.asks(header.process) {
-            return self.answer_child(&call, operation, scratch);
+        if let Some(batch) = self.shared.refresh.batch_for(header.process) {
+            return call.answer_refresh(&batch, operation, scratch);
         }
+        let settle = &self.shared.settle;
+        let is_look = matches!(operation, Operation::Lookup { .. });
         let effect = Effect::of(&operation, header.node);
-        let answer = call.answer(operation, scratch);
+        let answer = match call.answer(operation, scratch) {
+            Err(Errno::NOENT) if is_look && settle.asks_in_root(header.node, header.process) => {
+                Err(Errno::STALE)
+            }
+            answer => answer,
+        };
         match effect {
             Effect::None => {}
             Effect::Read => self.shared.refresh.read(header.node),
@@ -129,37 +137,6 @@ impl<F: Filesystem> Dispatcher<F> {
             Effect::Change(_) | Effect::Move(..) => self.outdate(effect),
         }
         answer
-    }
-
-    /// The session's own child asks.
-    fn answer_child(
-        &self,
-        call: &Call<'_, F>,
-        operation: Operation<'_>,
-        scratch: &mut Scratch,
-    ) -> Result<Answer> {
-        let is_look_in_root =
-            call.node == crate::ROOT_NODE && matches!(operation, Operation::Lookup { .. });
-        if let Operation::ReadDirectory {
-            offset: offset @ refresh::OFFSET..,
-            length_max,
-            plus,
-        } = operation
-        {
-            if let Some(batch) = self.shared.refresh.batch()
-                && batch.directory == call.node
-                && plus
-            {
-                call.tell(&batch, offset, length_max, scratch);
-            }
-            return Ok(Answer::Reply);
-        }
-        match call.answer(operation, scratch) {
-            Err(Errno::NOENT) if is_look_in_root => Err(Errno::STALE),
-            // Others wait for the child, and need not wait for a commit.
-            Err(Errno::RESTART) => Err(Errno::AGAIN),
-            answer => answer,
-        }
     }
 
     /// What was told of an object while it changed is not to be kept.
@@ -174,7 +151,7 @@ impl<F: Filesystem> Dispatcher<F> {
             Effect::Move(from, to) => &[from, to, batch.directory],
         };
         for node in nodes.iter().filter(|node| batch.tells(**node)) {
-            if let Err(errno) = self.notifier.invalidate_inode(*node, -1, 0) {
+            if let Err(errno) = self.notifier.forget_attributes(*node) {
                 tracing::warn!(%errno, node, "the kernel refused to forget attributes");
             }
         }
@@ -263,6 +240,57 @@ struct Call<'a, F> {
 }
 
 impl<F: Filesystem> Call<'_, F> {
+    /// The child that has attributes told again asks: for those of a batch, and for
+    /// what it needs on the way, which is not to be kept (see [`refresh`]).
+    fn answer_refresh(
+        &self,
+        batch: &Batch,
+        operation: Operation<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<Answer> {
+        let is_batch = self.node == batch.directory;
+        let answer = match operation {
+            Operation::ReadDirectory {
+                offset: offset @ refresh::OFFSET..,
+                length_max,
+                plus,
+            } => {
+                if is_batch && plus && offset == refresh::OFFSET {
+                    self.tell(batch, length_max, scratch);
+                }
+                Ok(Answer::Reply)
+            }
+            Operation::GetAttributes if !is_batch => {
+                let found = self.filesystem.attributes(&self.request, self.node);
+                found.map(|(attributes, _)| {
+                    reply_attributes((attributes, Validity::No), scratch);
+                    Answer::Reply
+                })
+            }
+            Operation::Lookup { name } => {
+                let found = self.filesystem.lookup(&self.request, self.node, name);
+                found.and_then(|found| {
+                    let entry = found.ok_or(Errno::NOENT)?;
+                    let attributes_valid = Validity::No;
+                    give(
+                        &Entry {
+                            attributes_valid,
+                            ..entry
+                        },
+                        scratch,
+                    );
+                    Ok(Answer::Reply)
+                })
+            }
+            operation => self.answer(operation, scratch),
+        };
+        match answer {
+            // It need not wait for a commit.
+            Err(Errno::RESTART) => Err(Errno::AGAIN),
+            answer => answer,
+        }
+    }
+
     fn answer(&self, operation: Operation<'_>, scratch: &mut Scratch) -> Result<Answer> {
         match operation {
             Operation::Lookup { name } => self.lookup(name, scratch)?,
