@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use atomdir_disk::{Disk, Errno, FileSystemStatus, Kind, Name, RenameMode, Result, Timestamp};
+use atomdir_disk::{Disk, Errno, FileSystemStatus, Kind, RenameMode, Result, Timestamp};
 use atomdir_format::record::SummaryLine;
 
 use crate::core::Core;
@@ -264,12 +264,6 @@ impl<D: Disk> Transaction<D> {
     /// it: who uses those asks for them with [`Transaction::attributes`].
     pub fn lookup(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
         self.with(|view| view.lookup(parent, name))
-    }
-
-    /// The directory in which a node is found, the path of that, and the node's name
-    /// in it, if it has one.
-    pub fn place(&self, node: NodeId) -> Result<Option<(NodeId, Vec<u8>, Name)>> {
-        self.with(|view| view.place(node))
     }
 
     pub fn forget(&self, node: NodeId, count: u64) {

@@ -1,7 +1,5 @@
 //! What a file system answers; the session does everything else.
 
-use std::path::PathBuf;
-
 use atomdir_disk::{Errno, FileSystemStatus, Kind, Name, Owner, RenameMode, Timestamp};
 
 use crate::notifier::Notifier;
@@ -98,15 +96,6 @@ pub struct ListEntry {
 pub enum Seek {
     Data,
     Hole,
-}
-
-/// Where a file is found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Location {
-    pub directory: u64,
-    /// The directory's, relative to the mount's root.
-    pub path: PathBuf,
-    pub name: Name,
 }
 
 /// A file system served by a [`Session`](crate::Session), from several
@@ -208,10 +197,4 @@ pub trait Filesystem: Send + Sync + 'static {
     fn remove_xattr(&self, request: &Request, node: u64, name: &[u8]) -> Result<()>;
 
     fn status(&self, request: &Request, node: u64) -> Result<FileSystemStatus>;
-
-    /// Where to ask for the attributes of a file that was read, ahead of whoever asks
-    /// next; `None`: nowhere, or they must be asked for each time.
-    fn location(&self, _node: u64) -> Option<Location> {
-        None
-    }
 }

@@ -1,10 +1,9 @@
 //! A child process that waits for the mount in the session's place.
 //!
-//! A session has one for barriers ([`settle`]), and one that asks for attributes
-//! ([`refresh`]), which programs can hold up. It is a fork without exec, of a program with several threads: until it
-//! ends it may only make system calls, and must not allocate. It obeys
-//! one order after another, answers each with an errno or 0, and ends when its
-//! parent does.
+//! It runs the barrier before a commit ([`settle`]) and opens view roots. It is a fork
+//! without exec of a program with several threads, so until it ends it may only make
+//! system calls and must not allocate. It obeys one order after another, answers each
+//! with an errno or 0, and ends when its parent does.
 
 use std::ffi::{CStr, CString, OsStr, c_void};
 use std::io::{IoSlice, IoSliceMut};
@@ -15,7 +14,7 @@ use std::path::Path;
 
 use atomdir_disk::Errno;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, StatxFlags};
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -23,24 +22,22 @@ use rustix::net::{
 };
 
 use crate::filesystem::Result;
-use crate::{refresh, settle};
+use crate::settle;
 
 /// Between two pages of the barrier's file that are changed: more than the kernel
 /// ever caches or sends as one piece, so that each becomes a request of its own.
 pub const STRIDE: usize = 8 << 20;
 
 /// Orders: the next step of a barrier; open the directory whose path follows;
-/// have all that was written queued; ask for what is at the path that follows;
-/// list the directory whose path follows, and ask for its attributes then.
+/// have all that was written queued; ask for what is at the path that follows.
 const STEP: u8 = 0;
 const OPEN: u8 = 1;
 const SYNC: u8 = 2;
 const LOOK: u8 = 3;
-const LIST: u8 = 4;
 const ORDER_LENGTH_MAX: usize = 4096;
 
-/// Room for what getdents(2) gives at a time; the kernel asks for as much.
-const LISTED_LENGTH: usize = 128 << 10;
+/// Room for what getdents(2) gives at a time.
+const LISTED_LENGTH: usize = 4 << 10;
 const FUSE_DEVICE: libc::dev_t = libc::makedev(10, 229);
 
 pub struct Helper {
@@ -51,13 +48,15 @@ pub struct Helper {
 impl Helper {
     /// `pages_count`: of the barrier's file.
     pub fn start(mountpoint: &Path, pages_count: usize) -> Result<Helper> {
-        let place = Place::new(mountpoint)?;
+        // Made before the fork, since the child must not allocate.
+        let file = mountpoint.join(OsStr::from_bytes(settle::NAME));
+        let file = CString::new(file.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let (channel, child) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
         // SAFETY: the child only makes system calls and ends in `serve`.
         match unsafe { libc::fork() } {
             -1 => Err(Errno::AGAIN),
-            0 => serve(&child, &place, pages_count),
+            0 => serve(&child, &file, pages_count),
             process => Ok(Helper { channel, process }),
         }
     }
@@ -96,12 +95,6 @@ impl Helper {
     /// Has the kernel ask what is at a path, whatever it remembers.
     pub fn look(&self, path: &Path) -> Result<()> {
         self.order_at(LOOK, path).map(|_| ())
-    }
-
-    /// Has the kernel ask for what follows [`refresh::OFFSET`] in a directory, then for
-    /// the directory's attributes; the path is relative to the mount point.
-    pub fn list(&self, path: &Path) -> Result<()> {
-        self.order_at(LIST, path).map(|_| ())
     }
 
     fn order_at(&self, order: u8, path: &Path) -> Result<Option<OwnedFd>> {
@@ -164,26 +157,8 @@ fn retry<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
     }
 }
 
-/// What the child knows of the mount, made before the fork.
-struct Place {
-    mountpoint: CString,
-    /// The barrier's file.
-    file: CString,
-}
-
-impl Place {
-    fn new(mountpoint: &Path) -> Result<Place> {
-        let file = mountpoint.join(OsStr::from_bytes(settle::NAME));
-        let c_string = |path: &Path| CString::new(path.as_os_str().as_bytes());
-        Ok(Place {
-            mountpoint: c_string(mountpoint).map_err(|_| Errno::INVAL)?,
-            file: c_string(&file).map_err(|_| Errno::INVAL)?,
-        })
-    }
-}
-
 /// The child's whole life.
-fn serve(channel: &OwnedFd, place: &Place, pages_count: usize) -> ! {
+fn serve(channel: &OwnedFd, file: &CString, pages_count: usize) -> ! {
     close_connections();
     // SAFETY: descriptors of this process's own table; `channel` is moved to
     // 0, and nothing here uses any other afterwards.
@@ -201,12 +176,8 @@ fn serve(channel: &OwnedFd, place: &Place, pages_count: usize) -> ! {
         match wanted {
             Order::Open(path) => answer_with(channel, open_directory(path)),
             Order::Look(path) => answer(channel, look(path).as_ref().map(|_| ())),
-            Order::List(path) => {
-                let listed = list(&place.mountpoint, path);
-                answer(channel, listed.as_ref().map(|_| ()));
-            }
-            Order::Step => settle(channel, &place.file, pages_count),
-            Order::Sync => answer(channel, sync(&place.file).as_ref().map(|_| ())),
+            Order::Step => settle(channel, file, pages_count),
+            Order::Sync => answer(channel, sync(file).as_ref().map(|_| ())),
         }
     }
     // SAFETY: ends the process without running anything of its parent's.
@@ -257,7 +228,6 @@ enum Order<'a> {
     Step,
     Open(&'a CStr),
     Look(&'a CStr),
-    List(&'a CStr),
     Sync,
 }
 
@@ -273,7 +243,6 @@ fn wait_for_order<'a>(
     Some(match *order[..length].first()? {
         OPEN => Order::Open(path),
         LOOK => Order::Look(path),
-        LIST => Order::List(path),
         SYNC => Order::Sync,
         _ => Order::Step,
     })
@@ -287,31 +256,6 @@ fn open_directory(path: &CStr) -> Result<OwnedFd> {
 fn look(path: &CStr) -> Result<()> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
     rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::TYPE).map(|_| ())
-}
-
-fn list(mountpoint: &CStr, path: &CStr) -> Result<()> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(mountpoint, flags, Mode::empty())?;
-    // Programs may have moved things since the path was told.
-    let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = rustix::fs::openat2(&root, path, flags, Mode::empty(), within)?;
-    rustix::fs::seek(&directory, SeekFrom::Start(refresh::OFFSET))?;
-    let mut buffer = [MaybeUninit::uninit(); LISTED_LENGTH];
-    let mut entries = RawDir::new(&directory, &mut buffer);
-    while let Some(entry) = entries.next() {
-        let entry = entry?;
-        // The kernel asks for attributes with the names only where, since the last time,
-        // a name that it got so was looked up. It is no request, and need not be left to
-        // programs, whose lookups it would make slower.
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
-        let _ = rustix::fs::statx(&directory, entry.file_name(), flags, StatxFlags::TYPE);
-        if entries.is_buffer_empty() {
-            break;
-        }
-    }
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
-    rustix::fs::statx(&directory, c"", flags, StatxFlags::TYPE).map(|_| ())
 }
 
 fn answer_with(channel: BorrowedFd<'_>, opened: Result<OwnedFd>) {

@@ -19,7 +19,6 @@ mod helper;
 mod listings;
 mod mount;
 mod notifier;
-mod refresh;
 mod ring;
 mod session;
 mod settle;
@@ -32,8 +31,8 @@ mod worker;
 
 pub use error::{MountError, UnmountError};
 pub use filesystem::{
-    Entry, Filesystem, ListEntry, Location, NewNode, NodeAttributes, Request, Result, Seek,
-    SetAttributes, SetTime, Validity,
+    Entry, Filesystem, ListEntry, NewNode, NodeAttributes, Request, Result, Seek, SetAttributes,
+    SetTime, Validity,
 };
 pub use mount::{MountFlags, MountOptions};
 pub use notifier::Notifier;

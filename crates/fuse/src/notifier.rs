@@ -75,16 +75,6 @@ impl Notifier {
         })
     }
 
-    /// Attributes have changed since they were told: no answer made before this counts
-    /// any more. It waits for nothing, and may be called from anywhere.
-    pub(crate) fn forget_attributes(&self, node: u64) -> Result<(), Errno> {
-        self.send(&Notification::InvalidateInode {
-            node,
-            offset: -1,
-            length: 0,
-        })
-    }
-
     fn send(&self, notification: &Notification<'_>) -> Result<(), Errno> {
         let Some(device) = self.device.upgrade() else {
             return Ok(());

@@ -10,9 +10,8 @@ use crate::dispatch::Dispatcher;
 use crate::error::{MountError, UnmountError};
 use crate::filesystem::Filesystem;
 use crate::listings::Listings;
-use crate::mount::{Mount, MountFlags, MountOptions};
+use crate::mount::{Mount, MountOptions};
 use crate::notifier::Notifier;
-use crate::refresh::Refresh;
 use crate::ring::{RingThread, Rings};
 use crate::settle;
 use crate::shared::{Running, Shared};
@@ -31,7 +30,6 @@ pub struct Session {
     workers: Vec<JoinHandle<()>>,
     rings: Vec<RingThread>,
     waiting: Option<JoinHandle<()>>,
-    refresh: Option<JoinHandle<()>>,
 }
 
 impl Session {
@@ -66,24 +64,16 @@ impl Session {
         let device = Arc::new(device);
         let listings = Arc::new(Listings::default());
         let workers_count = options.workers.min(settle::workers_max()).max(1);
-        let refresh = Refresh::new(!options.flags.contains(MountFlags::RDONLY));
-        let shared = Arc::new(Shared::new(mount, workers_count, refresh));
-        let notifier = Notifier::new(&device, &shared, Arc::clone(&listings));
+        let shared = Arc::new(Shared::new(mount, workers_count));
         let mut session = Session {
-            notifier: notifier.clone(),
+            notifier: Notifier::new(&device, &shared, Arc::clone(&listings)),
             shared,
             workers: Vec::with_capacity(workers_count),
             rings: Vec::new(),
             waiting: None,
-            refresh: None,
         };
         let shared = Arc::clone(&session.shared);
-        let dispatcher = Dispatcher::new(
-            Arc::clone(filesystem),
-            listings,
-            Arc::clone(&shared),
-            notifier,
-        );
+        let dispatcher = Dispatcher::new(Arc::clone(filesystem), listings, Arc::clone(&shared));
         let worker = || Worker::new(dispatcher.clone(), Arc::clone(&shared));
         let rings = handshake(&device, || prepare_rings(&worker)).inspect_err(|_| {
             // The first error is the one to report.
@@ -129,7 +119,7 @@ impl Session {
             // Not all of a ring's threads need to hear of it from the kernel.
             inboxes.end();
         })?;
-        self.start_helpers(dispatcher)
+        self.start_waiting(dispatcher)
     }
 
     fn start<F: Filesystem>(
@@ -149,7 +139,7 @@ impl Session {
                 worker.run(&mut Device::new(channel));
             })?;
         }
-        self.start_helpers(dispatcher)
+        self.start_waiting(dispatcher)
     }
 
     fn start_worker<F: Filesystem>(
@@ -168,8 +158,8 @@ impl Session {
         Ok(())
     }
 
-    /// Threads that serve no request as it comes.
-    fn start_helpers<F: Filesystem>(
+    /// The thread that serves requests which had to wait.
+    fn start_waiting<F: Filesystem>(
         &mut self,
         dispatcher: &Dispatcher<F>,
     ) -> Result<(), std::io::Error> {
@@ -177,11 +167,6 @@ impl Session {
         let worker = Worker::new(dispatcher.clone(), Arc::clone(&shared));
         let waiting = std::thread::Builder::new().name("fuse-waiting".to_owned());
         self.waiting = Some(waiting.spawn(move || shared.waiting.run(worker))?);
-        let shared = Arc::clone(&self.shared);
-        let filesystem = dispatcher.filesystem();
-        let refresh = std::thread::Builder::new().name("fuse-refresh".to_owned());
-        let run = move || shared.refresh_all(&*filesystem);
-        self.refresh = Some(refresh.spawn(run)?);
         Ok(())
     }
 
@@ -252,9 +237,8 @@ impl Session {
             thread.join();
         }
         self.shared.waiting.end();
-        self.shared.refresh.end();
-        for thread in [self.waiting, self.refresh].into_iter().flatten() {
-            let _ = thread.join();
+        if let Some(waiting) = self.waiting {
+            let _ = waiting.join();
         }
         self.shared.join_finisher();
     }

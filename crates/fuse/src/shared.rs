@@ -6,9 +6,7 @@ use std::thread::JoinHandle;
 use rustix::fs::{Mode, OFlags};
 
 use crate::error::UnmountError;
-use crate::filesystem::Filesystem;
 use crate::mount::Mount;
-use crate::refresh::Refresh;
 use crate::ring::Inboxes;
 use crate::settle::Settle;
 use crate::waiting::Waiting;
@@ -39,7 +37,6 @@ pub struct Shared {
     workers_count: usize,
     pub settle: Settle,
     pub waiting: Waiting,
-    pub refresh: Refresh,
     /// Not set where requests come by the device.
     rings: OnceLock<Arc<Inboxes>>,
     workers_running: AtomicUsize,
@@ -49,14 +46,13 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(mount: Mount, workers_count: usize, refresh: Refresh) -> Shared {
+    pub fn new(mount: Mount, workers_count: usize) -> Shared {
         Shared {
             mount,
             ending: AtomicBool::new(false),
             workers_count,
             settle: Settle::new(workers_count),
             waiting: Waiting::default(),
-            refresh,
             rings: OnceLock::new(),
             workers_running: AtomicUsize::new(0),
             finisher: Mutex::new(None),
@@ -75,11 +71,6 @@ impl Shared {
 
     pub fn rings(&self) -> Option<&Arc<Inboxes>> {
         self.rings.get()
-    }
-
-    /// Tells attributes again, until the session ends.
-    pub fn refresh_all(&self, filesystem: &impl Filesystem) {
-        self.refresh.run(filesystem, self.mountpoint());
     }
 
     pub fn detach(&self) -> Result<(), UnmountError> {
@@ -165,7 +156,6 @@ impl Shared {
     fn finish(&self) -> Result<(), UnmountError> {
         self.settle.end();
         self.waiting.end();
-        self.refresh.end();
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(self.mount.path(), flags, Mode::empty());
         let detached = self.mount.detach();

@@ -34,7 +34,6 @@ mod ticks;
 mod transactions;
 mod view_mount;
 mod views;
-mod wakefulness;
 
 pub use atomdir_engine::{Damage, TornTail};
 pub use error::ServiceError;

@@ -16,7 +16,7 @@ use crate::store::{self, Directories};
 use crate::ticks::Ticks;
 use crate::transactions::Transactions;
 use crate::views::Views;
-use crate::{ServiceError, convert, maintenance, memory, report, wakefulness};
+use crate::{ServiceError, convert, maintenance, memory, report};
 use atomdir::{ConnectError, StartService};
 use atomdir_protocol::handshake::Verdict;
 use atomdir_protocol::{Answer, Readiness, Reply, StopReport};
@@ -101,8 +101,6 @@ struct Running {
     inner: Option<InnerSocket>,
     signals: EndSignals,
     maintainer: JoinHandle<()>,
-    /// Where it is of use.
-    waker: Option<JoinHandle<()>>,
 }
 
 impl Running {
@@ -139,7 +137,6 @@ impl Running {
             transactions: Transactions::default(),
             connections: Arc::new(Connections::new(latch.clone())),
             maintenance: Ticks::default(),
-            wakefulness: Ticks::default(),
             latch,
             started: convert::timestamp(store::now()),
             started_at: Instant::now(),
@@ -148,7 +145,7 @@ impl Running {
         });
         let listener = Listener::bind(&directories.control, socket::NAME, user == 0)
             .map_err(serve("making the socket"))?;
-        let (maintainer, waker) = spawn_threads(&service).map_err(serve("starting a thread"))?;
+        let maintainer = spawn_maintenance(&service).map_err(serve("starting a thread"))?;
         drop(start_lock);
         Ok(Running {
             directories,
@@ -157,7 +154,6 @@ impl Running {
             inner,
             signals,
             maintainer,
-            waker,
         })
     }
 
@@ -283,7 +279,6 @@ impl Running {
         let service = self.service;
         service.connections.close_all(END_PATIENCE);
         service.abort_all();
-        service.wakefulness.end();
         service.maintenance.end();
         let _ = self.maintainer.join();
         if let Err(error) = service.store.checkpoint() {
@@ -292,8 +287,6 @@ impl Running {
         }
         let waiting = service.stop.take_waiting();
         service.views.unmount();
-        // It may have been waiting for the mounts.
-        let _ = self.waker.map(JoinHandle::join);
         // The lock goes with the last of it.
         drop(service);
         for asker in waiting {
@@ -348,26 +341,10 @@ fn check_nobody_serves(directories: &Directories) -> Result<(), ServiceError> {
     }
 }
 
-/// The one that maintains the store, and if it is of use the one that keeps
-/// processors awake.
-fn spawn_threads(
-    service: &Arc<Service>,
-) -> Result<(JoinHandle<()>, Option<JoinHandle<()>>), Errno> {
-    let maintainer = spawn(service, "maintenance", |service| {
-        maintenance::run(&service.store, &service.maintenance);
-    })?;
-    let waker = wakefulness::is_of_use().then(|| {
-        spawn(service, "wakefulness", |service| {
-            wakefulness::run(service, &service.wakefulness);
-        })
-    });
-    Ok((maintainer, waker.transpose()?))
-}
-
-fn spawn(service: &Arc<Service>, name: &str, work: fn(&Service)) -> Result<JoinHandle<()>, Errno> {
+fn spawn_maintenance(service: &Arc<Service>) -> Result<JoinHandle<()>, Errno> {
     let service = service.clone();
     std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(move || work(&service))
+        .name("maintenance".to_owned())
+        .spawn(move || maintenance::run(&service.store, &service.maintenance))
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))
 }

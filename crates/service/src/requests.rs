@@ -148,7 +148,6 @@ fn begin_transaction(
     let answer = view(service, &transaction, root);
     connection.first_begun.get_or_insert(id);
     service.transactions.add(transaction, begin.detached);
-    service.wakefulness.wake();
     if !begin.detached {
         sharing::hold(service, connection, id);
     }

@@ -27,8 +27,6 @@ pub(crate) struct Service {
     pub(crate) connections: Arc<Connections>,
     /// Of the thread that maintains the store.
     pub(crate) maintenance: Ticks,
-    /// Of the thread that keeps processors awake, where there is one.
-    pub(crate) wakefulness: Ticks,
     /// Set when whether the service is idle, or shall stop, may have changed.
     pub(crate) latch: Arc<Latch>,
     pub(crate) started: Timestamp,

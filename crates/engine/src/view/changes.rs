@@ -16,13 +16,6 @@ use crate::ids::NodeId;
 type Vacated = HashMap<u64, Vec<(Vec<u8>, bool)>>;
 
 impl<D: Disk> View<D> {
-    /// The directory that has a node, or had it last, its path, and the name in it.
-    pub fn place(&self, id: NodeId) -> Result<Option<(NodeId, Vec<u8>, Name)>> {
-        let node = self.node(id)?;
-        let place = |name: &Name| (node.parent, self.path(node.parent), name.clone());
-        Ok(node.name.as_ref().map(place))
-    }
-
     /// Where a node is in the view, or was last.
     pub fn path(&self, id: NodeId) -> Vec<u8> {
         let mut names: Vec<&[u8]> = Vec::new();

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use atomdir_disk::{Errno, Kind};
 
 use super::{Call, Scratch};
-use crate::filesystem::{Filesystem, NodeAttributes, Result};
+use crate::filesystem::{Filesystem, Result};
 use crate::listings::{Listing, OFFSET_AFTER_DOT, OFFSET_AFTER_DOTS};
-use crate::refresh::{self, Batch};
 use crate::wire::{DATA_LENGTH_MAX, DirectoryWriter, PlainEntry};
 
 /// What `..` says as its inode number, which no open directory knows.
@@ -54,38 +53,6 @@ impl<F: Filesystem> Call<'_, F> {
             self.listings.finished(self.node);
         }
         Ok(())
-    }
-
-    /// The attributes of a batch's children, where their names still lead to them and
-    /// no other name does.
-    pub(super) fn tell(&self, batch: &Batch, length_max: u32, scratch: &mut Scratch) {
-        let Scratch { reply, given, .. } = scratch;
-        let length_max = (length_max as usize).min(DATA_LENGTH_MAX);
-        let mut writer = DirectoryWriter::new(reply, length_max, true);
-        for (number, (name, node)) in (1..).zip(&batch.children) {
-            let name = name.as_bytes();
-            if !writer.fits(name) {
-                break;
-            }
-            let Ok(Some(found)) = self.filesystem.lookup(&self.request, self.node, name) else {
-                continue;
-            };
-            let NodeAttributes {
-                kind, links, inode, ..
-            } = found.attributes;
-            if found.node != *node || (kind != Kind::Directory && links > 1) {
-                self.filesystem.forget(found.node, 1);
-                continue;
-            }
-            given.push(found.node);
-            let entry = PlainEntry {
-                name,
-                inode,
-                kind,
-                offset: refresh::OFFSET + number,
-            };
-            writer.push(&entry, Some(&found));
-        }
     }
 
     fn push_dots(&self, offset: u64, writer: &mut DirectoryWriter<'_>) -> Result<()> {

@@ -10,8 +10,6 @@ use atomdir_disk::{Errno, Name};
 
 use crate::filesystem::{Entry, Filesystem, NodeAttributes, Request, Result, Seek, Validity};
 use crate::listings::Listings;
-use crate::notifier::Notifier;
-use crate::refresh::{self, Batch};
 use crate::settle;
 use crate::shared::Shared;
 use crate::wire::{DATA_LENGTH_MAX, Header, Operation, ReplyWriter, flags};
@@ -51,7 +49,6 @@ pub struct Dispatcher<F> {
     filesystem: Arc<F>,
     listings: Arc<Listings>,
     shared: Arc<Shared>,
-    notifier: Notifier,
 }
 
 impl<F> Clone for Dispatcher<F> {
@@ -60,28 +57,17 @@ impl<F> Clone for Dispatcher<F> {
             filesystem: Arc::clone(&self.filesystem),
             listings: Arc::clone(&self.listings),
             shared: Arc::clone(&self.shared),
-            notifier: self.notifier.clone(),
         }
     }
 }
 
 impl<F: Filesystem> Dispatcher<F> {
-    pub fn new(
-        filesystem: Arc<F>,
-        listings: Arc<Listings>,
-        shared: Arc<Shared>,
-        notifier: Notifier,
-    ) -> Dispatcher<F> {
+    pub fn new(filesystem: Arc<F>, listings: Arc<Listings>, shared: Arc<Shared>) -> Dispatcher<F> {
         Dispatcher {
             filesystem,
             listings,
             shared,
-            notifier,
         }
-    }
-
-    pub fn filesystem(&self) -> Arc<F> {
-        Arc::clone(&self.filesystem)
     }
 
     pub fn answer(
@@ -118,42 +104,13 @@ impl<F: Filesystem> Dispatcher<F> {
             },
             node: header.node,
         };
-        if let Some(batch) = self.shared.refresh.batch_for(header.process) {
-            return call.answer_refresh(&batch, operation, scratch);
-        }
         let settle = &self.shared.settle;
         let is_look = matches!(operation, Operation::Lookup { .. });
-        let effect = Effect::of(&operation, header.node);
-        let answer = match call.answer(operation, scratch) {
+        match call.answer(operation, scratch) {
             Err(Errno::NOENT) if is_look && settle.asks_in_root(header.node, header.process) => {
                 Err(Errno::STALE)
             }
             answer => answer,
-        };
-        match effect {
-            Effect::None => {}
-            Effect::Read => self.shared.refresh.read(header.node),
-            Effect::List => self.shared.refresh.listed(header.node),
-            Effect::Change(_) | Effect::Move(..) => self.outdate(effect),
-        }
-        answer
-    }
-
-    /// What was told of an object while it changed is not to be kept.
-    fn outdate(&self, effect: Effect) {
-        let Some(batch) = self.shared.refresh.batch() else {
-            return;
-        };
-        let nodes = match effect {
-            Effect::None | Effect::Read | Effect::List => &[][..],
-            Effect::Change(node) => &[node],
-            // What moves may be the directory itself.
-            Effect::Move(from, to) => &[from, to, batch.directory],
-        };
-        for node in nodes.iter().filter(|node| batch.tells(**node)) {
-            if let Err(errno) = self.notifier.forget_attributes(*node) {
-                tracing::warn!(%errno, node, "the kernel refused to forget attributes");
-            }
         }
     }
 
@@ -193,44 +150,6 @@ impl<F: Filesystem> Dispatcher<F> {
     }
 }
 
-/// What an operation does to attributes that the kernel knows, beyond what it heeds
-/// in answers to older questions by itself (see [`refresh`]).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Effect {
-    None,
-    /// A file's access time is unknown.
-    Read,
-    /// A directory's.
-    List,
-    /// Those of this node are unknown.
-    Change(u64),
-    /// Those of these directories, and of what has moved from one to the other.
-    Move(u64, u64),
-}
-
-impl Effect {
-    fn of(operation: &Operation<'_>, node: u64) -> Effect {
-        match operation {
-            Operation::Read { .. } => Effect::Read,
-            Operation::ReadDirectory { .. } => Effect::List,
-            Operation::Rename { new_parent, .. } => Effect::Move(node, *new_parent),
-            Operation::Write { flags, .. } if flags & flags::WRITE_CACHE != 0 => {
-                Effect::Change(node)
-            }
-            Operation::SetXattr { .. }
-            | Operation::RemoveXattr { .. }
-            | Operation::Allocate { .. }
-            | Operation::Symlink { .. }
-            | Operation::MakeNode { .. }
-            | Operation::MakeDirectory { .. }
-            | Operation::Link { .. }
-            | Operation::Unlink { .. }
-            | Operation::RemoveDirectory { .. } => Effect::Change(node),
-            _ => Effect::None,
-        }
-    }
-}
-
 /// One request.
 struct Call<'a, F> {
     filesystem: &'a F,
@@ -240,57 +159,6 @@ struct Call<'a, F> {
 }
 
 impl<F: Filesystem> Call<'_, F> {
-    /// The child that has attributes told again asks: for those of a batch, and for
-    /// what it needs on the way, which is not to be kept (see [`refresh`]).
-    fn answer_refresh(
-        &self,
-        batch: &Batch,
-        operation: Operation<'_>,
-        scratch: &mut Scratch,
-    ) -> Result<Answer> {
-        let is_batch = self.node == batch.directory;
-        let answer = match operation {
-            Operation::ReadDirectory {
-                offset: offset @ refresh::OFFSET..,
-                length_max,
-                plus,
-            } => {
-                if is_batch && plus && offset == refresh::OFFSET {
-                    self.tell(batch, length_max, scratch);
-                }
-                Ok(Answer::Reply)
-            }
-            Operation::GetAttributes if !is_batch => {
-                let found = self.filesystem.attributes(&self.request, self.node);
-                found.map(|(attributes, _)| {
-                    reply_attributes((attributes, Validity::No), scratch);
-                    Answer::Reply
-                })
-            }
-            Operation::Lookup { name } => {
-                let found = self.filesystem.lookup(&self.request, self.node, name);
-                found.and_then(|found| {
-                    let entry = found.ok_or(Errno::NOENT)?;
-                    let attributes_valid = Validity::No;
-                    give(
-                        &Entry {
-                            attributes_valid,
-                            ..entry
-                        },
-                        scratch,
-                    );
-                    Ok(Answer::Reply)
-                })
-            }
-            operation => self.answer(operation, scratch),
-        };
-        match answer {
-            // It need not wait for a commit.
-            Err(Errno::RESTART) => Err(Errno::AGAIN),
-            answer => answer,
-        }
-    }
-
     fn answer(&self, operation: Operation<'_>, scratch: &mut Scratch) -> Result<Answer> {
         match operation {
             Operation::Lookup { name } => self.lookup(name, scratch)?,

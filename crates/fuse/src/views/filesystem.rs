@@ -1,8 +1,5 @@
 //! Requests to the transactions they belong to.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::PoisonError;
 
 use atomdir_disk::{Disk, Errno, FileSystemStatus, Kind, Name, RenameMode};
@@ -12,8 +9,8 @@ use super::slots::{Borrowed, Within};
 use super::{Views, convert, root_attributes, wrapper_attributes};
 use crate::ROOT_NODE;
 use crate::filesystem::{
-    Entry, Filesystem, ListEntry, Location, NewNode, NodeAttributes, Request, Result, Seek,
-    SetAttributes, Validity,
+    Entry, Filesystem, ListEntry, NewNode, NodeAttributes, Request, Result, Seek, SetAttributes,
+    Validity,
 };
 use crate::notifier::Notifier;
 
@@ -322,21 +319,6 @@ impl<D: Disk> Filesystem for Views<D> {
     fn remove_xattr(&self, _: &Request, node: u64, name: &[u8]) -> Result<()> {
         let (borrowed, node) = self.view(node)?;
         borrowed.transaction.remove_xattr(node, name)
-    }
-
-    fn location(&self, node: u64) -> Option<Location> {
-        let (borrowed, node) = self.view(node).ok()?;
-        let transaction = &borrowed.transaction;
-        if transaction.isolation() == Isolation::Serializable {
-            return None;
-        }
-        let (directory, path, name) = transaction.place(node).ok()??;
-        let root = Path::new(&transaction.id().to_string()).join(OsStr::from_bytes(&self.name));
-        Some(Location {
-            directory: borrowed.number(Within::Node(directory)),
-            path: root.join(OsStr::from_bytes(&path)),
-            name,
-        })
     }
 
     fn status(&self, _: &Request, node: u64) -> Result<FileSystemStatus> {

@@ -68,8 +68,6 @@ pub mod set {
     pub const KILL_SET_ID: u32 = 1 << 11;
 }
 
-/// Of pages that were written through a mapping.
-pub const WRITE_CACHE: u32 = 1 << 0;
 pub const WRITE_KILL_SET_ID: u32 = 1 << 2;
 pub const SETXATTR_ACL_KILL_SET_GROUP_ID: u32 = 1 << 0;
 pub const OPEN_KEEP_CACHE: u32 = 1 << 1;

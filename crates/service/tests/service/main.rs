@@ -10,5 +10,3 @@ mod roots;
 #[cfg(test)]
 mod support;
 mod users;
-#[cfg(test)]
-mod wakefulness;
