@@ -15,6 +15,7 @@ use crate::handles::{HandleCache, HandleKey};
 use crate::ids::TransactionId;
 use crate::lock;
 use crate::locks::Locks;
+use crate::mount_point::is_mount_point;
 use crate::names;
 use crate::options::Options;
 
@@ -214,6 +215,9 @@ impl<D: Disk> Core<D> {
 
     /// Opens what is at a place, if it is what it should be; `ESTALE` if not.
     pub fn open_at(&self, place: &Place, identity: Identity, access: Access) -> Result<D::Handle> {
+        if is_mount_point(identity) {
+            return Err(Errno::ROFS);
+        }
         let handle = match place {
             // The root's own handle serves every access a directory allows.
             Place::Root => return Err(Errno::INVAL),
@@ -254,7 +258,7 @@ impl<D: Disk> Core<D> {
             }
             Place::Entry { parent, name } => {
                 let parent = self.directory(parent)?;
-                self.disk.stat_at(&parent, name)
+                self.stat_entry(&parent, name)
             }
             Place::Limbo(name) => self.disk.stat_at(&self.control.limbo, name),
         };

@@ -24,6 +24,7 @@ mod inspect;
 mod keep;
 mod locks;
 mod log;
+mod mount_point;
 mod names;
 mod nesting;
 mod options;

@@ -26,7 +26,7 @@ pub(crate) const PAGE: u64 = 4096;
 
 impl<D: Disk> Snapshot<'_, D> {
     pub fn lookup(&self, directory: &Arc<Base>, name: &Name) -> Result<Option<Found>> {
-        if self.core.is_hidden(directory, name) {
+        if self.core.is_hidden(directory, name) || directory.is_mount_point() {
             return Ok(None);
         }
         match self.try_lookup(directory, name) {
@@ -43,7 +43,7 @@ impl<D: Disk> Snapshot<'_, D> {
         let present = self
             .core
             .directory(directory)
-            .and_then(|handle| self.core.disk.stat_at(&handle, name));
+            .and_then(|handle| self.core.stat_entry(&handle, name));
         let old = {
             let state = directory.state();
             let versions = state
@@ -67,10 +67,6 @@ impl<D: Disk> Snapshot<'_, D> {
             Err(Errno::NOENT) => return Ok(None),
             Err(error) => return Err(error),
         };
-        if stat.device != self.core.device {
-            // Another file system is mounted there: not part of the store.
-            return Err(Errno::XDEV);
-        }
         let base = self.core.intern(&stat, directory, name);
         let stat = self.old_stat(&base).unwrap_or(stat);
         Ok(Some(Found { base, stat }))
@@ -121,6 +117,9 @@ impl<D: Disk> Snapshot<'_, D> {
 
     /// Every entry, in no particular order.
     pub fn list(&self, directory: &Arc<Base>) -> Result<Vec<(Name, u64, Kind)>> {
+        if directory.is_mount_point() {
+            return Ok(Vec::new());
+        }
         let handle = self.core.directory(directory).or_else(|_| {
             self.core.wait_for_apply();
             self.core.directory(directory)
@@ -148,7 +147,7 @@ impl<D: Disk> Snapshot<'_, D> {
         for (name, inode, kind) in entries {
             let kind = match kind {
                 Some(kind) => kind,
-                None => match self.core.disk.stat_at(&handle, &name) {
+                None => match self.core.stat_entry(&handle, &name) {
                     Ok(stat) => stat.kind,
                     Err(Errno::NOENT) => continue,
                     Err(error) => return Err(error),
@@ -217,6 +216,9 @@ impl<D: Disk> Snapshot<'_, D> {
     }
 
     pub fn xattrs(&self, base: &Arc<Base>) -> Result<Xattrs> {
+        if base.is_mount_point() {
+            return Ok(Xattrs::new());
+        }
         let present = self.with_body(base, |place, identity| {
             self.core.with_object(place, identity, |handle| {
                 read_xattrs(&self.core.disk, handle)
@@ -229,6 +231,9 @@ impl<D: Disk> Snapshot<'_, D> {
     }
 
     pub fn xattr(&self, base: &Arc<Base>, name: &[u8]) -> Result<Vec<u8>> {
+        if base.is_mount_point() {
+            return Err(Errno::NODATA);
+        }
         let present = self.with_body(base, |place, identity| {
             self.core
                 .with_object(place, identity, |handle| self.core.disk.xattr(handle, name))

@@ -429,7 +429,10 @@ impl<D: Disk> Transaction<D> {
                 return Err(Errno::NODATA);
             }
             view.note_attributes(node)?;
-            view.xattr(node, name)
+            match view.lower {
+                true => view.lower_xattr(node, name),
+                false => view.xattr(node, name),
+            }
         })
     }
 

@@ -115,7 +115,7 @@ impl<'a, D: Disk> Validation<'a, D> {
             return Ok(());
         }
         let handle = self.core.directory(directory)?;
-        let present = match self.core.disk.stat_at(&handle, &entry.name) {
+        let present = match self.core.stat_entry(&handle, &entry.name) {
             Ok(stat) => Some(stat.identity),
             Err(Errno::NOENT) => None,
             Err(error) => return Err(error),

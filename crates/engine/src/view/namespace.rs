@@ -44,6 +44,7 @@ impl<D: Disk> View<D> {
         caller: Caller,
     ) -> Result<Entry> {
         self.live_directory(parent)?;
+        self.refuse_mount_point(parent, Errno::ROFS)?;
         let id = self.new_node(parent, None, NewNode::File, mode, umask, caller)?;
         self.own_mut(id)?.attributes.links = 0;
         self.entry(id)
@@ -56,6 +57,7 @@ impl<D: Disk> View<D> {
             return Err(Errno::EXIST);
         }
         self.refuse_hidden(parent, &name)?;
+        self.refuse_mount_point(parent, Errno::ROFS)?;
         Ok(name)
     }
 
@@ -193,6 +195,7 @@ impl<D: Disk> View<D> {
         if self.node(id)?.kind == Kind::Directory {
             return Err(Errno::ISDIR);
         }
+        self.refuse_mount_point(id, Errno::BUSY)?;
         self.drop_link(id)?;
         self.set_entry(parent, &name, None)?;
         self.settle(id);
@@ -205,6 +208,7 @@ impl<D: Disk> View<D> {
         if self.node(id)?.kind != Kind::Directory {
             return Err(Errno::NOTDIR);
         }
+        self.refuse_mount_point(id, Errno::BUSY)?;
         if !self.is_empty_directory(id)? {
             return Err(Errno::NOTEMPTY);
         }
@@ -255,6 +259,10 @@ impl<D: Disk> View<D> {
         let source = self.child(from.0, &from.1)?.ok_or(Errno::NOENT)?;
         let target = self.child(to.0, &to.1)?;
         self.refuse_hidden(to.0, &to.1)?;
+        self.refuse_mount_point(to.0, Errno::ROFS)?;
+        for moved in [Some(source), target].into_iter().flatten() {
+            self.refuse_mount_point(moved, Errno::BUSY)?;
+        }
         if self.is_ancestor(source, to.0)? {
             return Err(Errno::INVAL);
         }

@@ -39,6 +39,15 @@ impl<D: Disk> View<D> {
         Ok(node)
     }
 
+    /// Changes in it or of it fail with EROFS, as if the mounted file system were
+    /// read-only; changes of its name with EBUSY, as they do outside.
+    pub(super) fn refuse_mount_point(&self, id: NodeId, errno: Errno) -> Result<()> {
+        match &self.node(id)?.base {
+            Some(base) if base.is_mount_point() => Err(errno),
+            _ => Ok(()),
+        }
+    }
+
     pub fn lookup(&mut self, parent: NodeId, name: &[u8]) -> Result<Entry> {
         let name = parse_name(name)?;
         let (node, stat) = self.find_child(parent, &name)?.ok_or(Errno::NOENT)?;
@@ -244,6 +253,7 @@ impl<D: Disk> View<D> {
     /// The node's changes; from now on it has some.
     pub(super) fn own_mut(&mut self, id: NodeId) -> Result<&mut Own> {
         if self.node(id)?.own.is_none() {
+            self.refuse_mount_point(id, Errno::ROFS)?;
             let base = self.node(id)?.base.clone().ok_or(Errno::STALE)?;
             let stat = self.snapshot().stat(&base)?;
             let own = Own {

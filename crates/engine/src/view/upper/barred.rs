@@ -6,8 +6,11 @@
 //! extended attributes first, one that the lower layer lists and that an ordinary
 //! user may not read makes the copy fail, with ENODATA. Programs are not shown the
 //! name: overlayfs hides all of `trusted.` from them.
+//!
+//! Mount points are barred likewise, for root too, whom reading the attribute tells
+//! why: EROFS.
 
-use atomdir_disk::{Disk, Kind, Result};
+use atomdir_disk::{Disk, Errno, Kind, Result};
 
 use super::Marking;
 use crate::ids::NodeId;
@@ -19,6 +22,10 @@ impl<D: Disk> View<D> {
     /// Of an object of the lower layer.
     pub(crate) fn lower_xattr_names(&mut self, id: NodeId) -> Result<Vec<Vec<u8>>> {
         let mut names = self.xattr_names(id)?;
+        if self.is_mount_point(id)? {
+            names.push(BAR.to_vec());
+            return Ok(names);
+        }
         let marking = Marking::of(&self.core.options.privileges);
         if marking == Marking::User && self.node(id)?.kind != Kind::Directory {
             let is_marked = names.iter().any(|name| marking.is_mark(name));
@@ -27,5 +34,17 @@ impl<D: Disk> View<D> {
             }
         }
         Ok(names)
+    }
+
+    pub(crate) fn lower_xattr(&mut self, id: NodeId, name: &[u8]) -> Result<Vec<u8>> {
+        if name == BAR && self.is_mount_point(id)? {
+            return Err(Errno::ROFS);
+        }
+        self.xattr(id, name)
+    }
+
+    fn is_mount_point(&self, id: NodeId) -> Result<bool> {
+        let base = &self.node(id)?.base;
+        Ok(base.as_ref().is_some_and(|base| base.is_mount_point()))
     }
 }

@@ -79,6 +79,11 @@ impl<D: Disk> Reading<'_, D> {
             name,
             base,
         } = entry;
+        if base.is_mount_point() {
+            // overlayfs lets it go; the commit is refused, with its path.
+            self.new.nodes.dying.insert(base.serial, base);
+            return Ok(());
+        }
         if base.kind == Kind::Directory {
             if !self.new.node(directory)?.is_removed_directory() {
                 let links = self.links_mut(directory)?;

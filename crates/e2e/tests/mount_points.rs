@@ -1,0 +1,186 @@
+//! Other file systems mounted inside a store: a view shows empty places, walking over
+//! them is no error, and no transaction changes them.
+
+#![cfg(test)]
+
+use std::fs;
+use std::path::PathBuf;
+
+use atomdir_testing::{
+    Fixture, Outcome, for_each_owner, shell, tools_present, unmount, users_can_mount,
+};
+
+const TREE: &str = "
+mkdir -p d/mnt d/same other; echo beside > d/beside; echo covered > d/mnt/covered
+echo covered > d/file; echo source > other/source";
+
+/// A tmpfs on `d/mnt`, the store's own `other` on `d/same`, its own `other/source` on
+/// the file `d/file`; unmounted when the test ends.
+struct Mounted(Vec<PathBuf>);
+
+impl Mounted {
+    fn within(fixture: &Fixture) -> Mounted {
+        let points = ["d/mnt", "d/same", "d/file"].map(|point| fixture.base.join(point));
+        let mounted = Mounted(points.to_vec());
+        shell(
+            &fixture.base,
+            "mount -t tmpfs none d/mnt; echo inside > d/mnt/inside; chmod 777 d/mnt
+            mount --bind other d/same; mount --bind other/source d/file",
+        );
+        mounted
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|point| unmount(point));
+    }
+}
+
+/// In both kinds of view, as root and as an ordinary user.
+fn in_each_view(test: &str, check: impl Fn(&Fixture, &dyn Fn(&str) -> Outcome)) {
+    if !users_can_mount(test) {
+        return;
+    }
+    for_each_owner(test, |owner| {
+        for view in ["exact", "native"] {
+            let fixture = Fixture::owned_by(test, owner, TREE);
+            let mounted = Mounted::within(&fixture);
+            check(&fixture, &|script| {
+                fixture.store.run_with(&["--view", view], script)
+            });
+            let inside = fs::read(fixture.base.join("d/mnt/inside")).expect("read");
+            assert_eq!(inside, b"inside\n", "the mounted file system was changed");
+            drop(mounted);
+            let covered = ["d/mnt/covered", "d/file"].map(|name| fixture.base.join(name));
+            for name in covered {
+                let text = fs::read(&name).expect("read");
+                assert_eq!(text, b"covered\n", "{} was changed", name.display());
+            }
+            fixture.store.assert_at_rest();
+        }
+    });
+}
+
+#[test]
+fn programs_walk_over_mount_points() {
+    in_each_view("programs_walk_over_mount_points", |fixture, run| {
+        let copied = fixture.scratch.join("signs");
+        shell(fixture.scratch.path(), "rm -rf signs; mkdir -m 1777 signs");
+        let copied = copied.display();
+        let script = format!(
+            "find . > {copied}/found; cp -a d {copied}/copy; tar cf {copied}/tar .
+            stat -c '%n %F %a %s' d/mnt d/same d/file
+            ls -A d/mnt d/same; cat d/file d/beside; ! stat d/mnt/inside"
+        );
+        let outcome = run(&script).expect(0);
+        let expected = "d/mnt directory 555 0\nd/same directory 555 0\n\
+            d/file regular empty file 444 0\nd/mnt:\n\nd/same:\nbeside\n";
+        assert_eq!(outcome.text(), expected);
+        let found = fs::read_to_string(fixture.scratch.join("signs/found")).expect("read");
+        let mut found: Vec<&str> = found.lines().collect();
+        found.sort_unstable();
+        let expected = [
+            ".",
+            "./d",
+            "./d/beside",
+            "./d/file",
+            "./d/mnt",
+            "./d/same",
+            "./other",
+            "./other/source",
+        ];
+        assert_eq!(found, expected);
+    });
+}
+
+#[test]
+fn a_commit_beside_mount_points() {
+    in_each_view("a_commit_beside_mount_points", |fixture, run| {
+        run(
+            "ls -lR . > /dev/null; echo new > d/new; mkdir d/e; echo 1 > d/e/f
+            rm d/beside; echo more >> other/source; mv d/e e",
+        )
+        .expect(0);
+        assert!(fixture.base.join("d/new").is_file());
+        assert!(fixture.base.join("e/f").is_file());
+        assert!(!fixture.base.join("d/beside").exists());
+        // Mounts move along with a directory that holds them.
+        let exact = ["--view", "exact"];
+        fixture.store.run_with(&exact, "mv d dd").expect(0);
+        assert!(fixture.base.join("dd/mnt/inside").is_file());
+        fixture.store.run_with(&exact, "mv dd d").expect(0);
+        let script = ["--isolation", "serializable", "--view", "exact"];
+        let outcome = fixture.store.run_with(
+            &script,
+            "find . -ls > /dev/null; cat d/file; ls d/mnt d/mnt/x || true; echo s > serial",
+        );
+        outcome.expect(0);
+    });
+}
+
+#[test]
+fn mount_points_are_neither_changed_nor_removed() {
+    if !tools_present(
+        "mount_points_are_neither_changed_nor_removed",
+        &["setfattr"],
+    ) {
+        return;
+    }
+    in_each_view("mount_points_are_neither_changed_nor_removed", |_, run| {
+        for script in [
+            "mkdir d/mnt/new",
+            "echo > d/mnt/new",
+            "echo > d/mnt/inside",
+            "ln d/beside d/same/linked",
+            "mv d/beside d/mnt/",
+            "echo more >> d/file",
+            "chmod 700 d/mnt",
+            "touch d/file",
+            "setfattr -n user.x -v y d/file",
+            "rmdir d/mnt",
+            "rm -f d/file",
+            "rm -rf d",
+            "mv -T d/mnt d/moved",
+            "mkdir d/n; mv -T d/n d/same",
+            "echo > d/n; mv -T d/n d/file",
+        ] {
+            let outcome = run(script);
+            assert_ne!(outcome.code, 0, "{script}: {outcome}");
+        }
+        // Nothing was left open, and the store still takes commits.
+        run("echo 2 > d/beside").expect(0);
+    });
+}
+
+#[test]
+fn exact_views_say_why_a_mount_point_cannot_be_changed() {
+    let fixture = Fixture::new("mount-point-errors", TREE);
+    let _mounted = Mounted::within(&fixture);
+    for (script, error) in [
+        ("mkdir d/mnt/new", "Read-only file system"),
+        ("dd if=/dev/zero of=d/file count=1", "Read-only file system"),
+        ("chmod 700 d/mnt", "Read-only file system"),
+        ("rmdir d/mnt", "Device or resource busy"),
+        ("rm -f d/file", "Device or resource busy"),
+        ("mv -T d/mnt d/moved", "Device or resource busy"),
+    ] {
+        let outcome = fixture.store.run_with(&["--view", "exact"], script);
+        assert!(outcome.error_text().contains(error), "{script}: {outcome}");
+    }
+    // The overlay lets a directory of its lower layer go; the commit does not.
+    let outcome = fixture.store.run_with(&["--view", "native"], "rmdir d/mnt");
+    outcome.expect(74).says(&["d/mnt", "busy"]);
+}
+
+/// What is bound there is seen, in the view's own mount namespace only.
+#[test]
+fn something_can_be_bound_on_a_mount_point() {
+    let fixture = Fixture::new("mount-point-bound", TREE);
+    let _mounted = Mounted::within(&fixture);
+    for view in ["exact", "native"] {
+        let script = "unshare -m sh -ec 'mount --bind /proc d/mnt; test -e d/mnt/self
+            mount --bind /dev/null d/file; test -c d/file'; echo 1 > done";
+        fixture.store.run_with(&["--view", view], script).expect(0);
+    }
+}
