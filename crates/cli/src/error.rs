@@ -38,6 +38,8 @@ pub enum Error {
     Commit {
         transaction: TransactionId,
         source: CommitError,
+        /// Whether the transaction has outlived this.
+        open: bool,
     },
     #[error("there can be no native view: {reason}")]
     NoNativeView { reason: String },
@@ -109,7 +111,13 @@ impl Error {
             Error::Commit {
                 transaction,
                 source,
+                open: true,
             } => explain_commit(*transaction, source),
+            Error::Commit {
+                transaction,
+                source,
+                open: false,
+            } => (explained(source).0, Some(aborted_hint(*transaction))),
             Error::NoNativeView { .. } => (
                 ExitCode::Configuration.code(),
                 Some("`--view exact` works everywhere".to_owned()),
@@ -156,13 +164,34 @@ fn explain_commit(transaction: TransactionId, error: &CommitError) -> (u8, Optio
                 ..
             }))
     );
+    let is_full = matches!(
+        error,
+        CommitError::Request(RequestError::Failed(Failure {
+            kind: FailureKind::NoSpace,
+            ..
+        }))
+    );
     let what_to_do = || {
+        if is_full {
+            return format!(
+                "transaction {transaction} is still open: free some space, then \
+                 `atomdir commit {transaction}`, or `atomdir abort {transaction}`"
+            );
+        }
         format!(
-            "the transaction is still open: `atomdir diff {transaction}` shows its changes, \
-             `atomdir abort {transaction}` drops them"
+            "transaction {transaction} is still open: `atomdir diff {transaction}` shows its \
+             changes, `atomdir abort {transaction}` drops them"
         )
     };
     (code, hint.or_else(|| still_open.then(what_to_do)))
+}
+
+/// After a commit that failed while nobody was there to look at it.
+fn aborted_hint(transaction: TransactionId) -> String {
+    format!(
+        "transaction {transaction} was aborted; `--retry N` runs the command again after a \
+         conflict, `--on-conflict keep` keeps the changes for you to look at"
+    )
 }
 
 fn explain_enter(error: &EnterError) -> (u8, Option<String>) {
@@ -173,6 +202,16 @@ fn explain_enter(error: &EnterError) -> (u8, Option<String>) {
         EnterError::Start { .. } | EnterError::Wait(_) | EnterError::LeftBehind(_) => {
             (ExitCode::Internal.code(), None)
         }
+        EnterError::Forbidden { .. } => (
+            ExitCode::Configuration.code(),
+            Some(
+                "allow user namespaces (sysctl user.max_user_namespaces, \
+                 kernel.apparmor_restrict_unprivileged_userns, or the container's settings), or \
+                 work in the path that `atomdir begin` prints; with --allow-unbound the command \
+                 runs there, and what it does by the store's own path is not undone"
+                    .to_owned(),
+            ),
+        ),
         EnterError::SetUp { failure, .. } => match (failure.step, failure.errno) {
             (Step::Bind, Errno::ACCESS | Errno::PERM) => (
                 ExitCode::NotPermitted.code(),

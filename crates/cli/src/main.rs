@@ -35,8 +35,16 @@ fn main() -> ExitCode {
     ExitCode::from(result.unwrap_or_else(|error| failed(&error, output)))
 }
 
-/// Help and version are asked for and go to standard output.
+/// Help and version are asked for and go to standard output. What was wrong
+/// with `--json` on the command line is printed as JSON.
 fn not_understood(error: &clap::Error) -> u8 {
+    let own = std::env::args_os().take_while(|word| word != "--");
+    if error.use_stderr() && own.into_iter().any(|word| word == "--json") {
+        let message = error.render().to_string();
+        let message = message.trim_end();
+        let message = message.strip_prefix("error: ").unwrap_or(message);
+        return failed(&Error::usage(message), Output::new(true, false, false));
+    }
     let printed = error.print();
     match (error.use_stderr(), printed) {
         (true, _) => atomdir::ExitCode::Usage.code(),

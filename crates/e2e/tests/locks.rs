@@ -70,7 +70,8 @@ fn others_cannot_commit_what_is_locked_until_it_is_not() {
             } else {
                 "file"
             };
-            let refused = store.run(change).expect(CONFLICT);
+            let keep = ["--on-conflict", "keep"];
+            let refused = store.run_with(&keep, change).expect(CONFLICT);
             let refused = refused.says(&["locked", name, &holder.id]);
             assert!(refused.error_text().contains("still open"));
             let list = store.call(["list"]).expect(0).text();

@@ -96,8 +96,8 @@ fn without_user_namespaces(fixture: &Fixture, arguments: &[&str]) -> Outcome {
 }
 
 #[test]
-fn without_user_namespaces_a_run_happens_in_the_view_itself() {
-    let test = "without_user_namespaces_a_run_happens_in_the_view_itself";
+fn without_user_namespaces_a_run_is_refused_unless_allowed_in_the_view_itself() {
+    let test = "without_user_namespaces_a_run_is_refused_unless_allowed_in_the_view_itself";
     if !users_can_mount(test) {
         return;
     }
@@ -109,7 +109,12 @@ fn without_user_namespaces_a_run_happens_in_the_view_itself() {
     assert!(refused.error_text().contains("namespace"), "{refused}");
     // Its mount was in that mount namespace.
     fixture.store.kill_service();
-    let run = ["run", "-v", "--view", "auto", "--", "sh", "-ec", script];
+    let run = ["run", "--view", "auto", "--", "sh", "-ec", script];
+    let refused = without_user_namespaces(&fixture, &run).expect(CONFIGURATION);
+    assert!(refused.error_text().contains("namespace"), "{refused}");
+    assert_eq!(refused.text(), "", "it was not started");
+    fixture.store.kill_service();
+    let run = ["run", "--allow-unbound", "--", "sh", "-ec", script];
     let outcome = without_user_namespaces(&fixture, &run).expect(0);
     assert_ne!(
         outcome.text().trim(),

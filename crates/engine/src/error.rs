@@ -86,13 +86,9 @@ pub enum CommitError {
     Ended,
     #[error("transaction {nested} is nested in it and still open")]
     Nested { nested: TransactionId },
-    #[error(
-        "no space left on the store's file system to {step} '{path}', or more than it allows; nothing was changed and the transaction is still open: free some space and commit again"
-    )]
+    #[error("no space left or quota exceeded while trying to {step} '{path}'; nothing was changed")]
     NoSpace { step: &'static str, path: String },
-    #[error(
-        "cannot {step} '{path}': {errno}; nothing was changed and the transaction is still open"
-    )]
+    #[error("cannot {step} '{path}': {errno}; nothing was changed")]
     Io {
         step: &'static str,
         path: String,
@@ -250,5 +246,5 @@ fn conflict_message(conflicts: &[Conflict]) -> String {
     } else {
         String::new()
     };
-    format!("conflict{example}{more}; the transaction is still open")
+    format!("conflict{example}{more}")
 }

@@ -111,9 +111,10 @@ fn incomplete_failure(id: TransactionId) -> Failure {
 
 fn conflict_failure(id: TransactionId, count: usize) -> Failure {
     let message = format!(
-        "transaction {id} conflicts with what others changed since it began, in {count} {}; it is still open",
+        "transaction {id} conflicts with what others changed since it began, in {count} {}",
         if count == 1 { "place" } else { "places" }
     );
-    Failure::new(FailureKind::Conflict, message)
-        .with_hint(format!("`atomdir abort {id}` gives it up; then begin anew"))
+    Failure::new(FailureKind::Conflict, message).with_hint(format!(
+        "it is still open: `atomdir diff {id}` shows its changes, `atomdir abort {id}` drops them"
+    ))
 }

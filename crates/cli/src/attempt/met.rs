@@ -12,22 +12,19 @@ pub fn refuse_met(
     transaction: TransactionId,
     ended: Ended,
 ) -> Result<(), Error> {
-    if matches!(ended, Ended::Exited(0) | Ended::TimedOut) {
+    if matches!(ended, Ended::Exited(0) | Ended::TimedOut | Ended::HungUp) {
         return Ok(());
     }
     let conflicts = connected.connection.status(transaction)?.met;
     if conflicts.is_empty() {
         return Ok(());
     }
-    let message = format!(
-        "transaction {transaction} has written what an older one had written or locked; it is \
-         still open"
-    );
-    let failure = Failure::new(FailureKind::Conflict, message).with_hint(format!(
-        "`atomdir abort {transaction}` gives it up; `--retry` begins anew"
-    ));
+    let message =
+        format!("transaction {transaction} has written what an older one had written or locked");
+    let failure = Failure::new(FailureKind::Conflict, message);
     Err(Error::Commit {
         transaction,
         source: CommitError::Conflict { conflicts, failure },
+        open: true,
     })
 }

@@ -15,7 +15,7 @@ use ask::ask;
 pub use backoff::Backoff;
 pub use met::refuse_met;
 pub use native::{ViewChoice, begin};
-pub use options::{BeginArguments, EndArguments, OthersArguments, command_line};
+pub use options::{BeginArguments, EndArguments, EnterArguments, OthersArguments, command_line};
 pub use outcome::{Finished, Outcome};
 pub use status_descriptor::StatusDescriptor;
 
@@ -29,7 +29,6 @@ use atomdir::{
 };
 use clap::ValueEnum;
 use std::ffi::OsString;
-use std::path::Path;
 use std::time::Duration;
 
 /// What is to become of a transaction.
@@ -48,6 +47,7 @@ pub fn run_command(
     context: &Context,
     connected: &Connected,
     (transaction, view): (&Transaction, Tree),
+    options: &EnterArguments,
     command: &[OsString],
     environment: &[(&str, OsString)],
     timeout: Option<Duration>,
@@ -56,6 +56,7 @@ pub fn run_command(
         base: connected.root.clone(),
         view,
         directory: connected.start.clone(),
+        may_be_unbound: options.allow_unbound,
     };
     let mut environment = environment.to_vec();
     environment.extend(Current::environment(transaction, &connected.root));
@@ -66,9 +67,11 @@ pub fn run_command(
     };
     let mut running = enter::start(&place, command, &environment, timeout, lifeline)?;
     if let Some(failure) = running.without_namespace() {
-        let view = Path::display(&transaction.view_path);
-        context.output.detail(format_args!(
-            "the command runs in {view}, not under the store's own path: {failure}"
+        context.output.warn(format_args!(
+            "the command runs in {}, not under the store's own path ({failure}): what it does in \
+             {} happens at once, outside the transaction",
+            transaction.view_path.display(),
+            connected.root.display(),
         ));
     }
     let ended = running.wait()?;
@@ -131,6 +134,7 @@ fn tell(context: &Context, transaction: TransactionId, ended: Ended, outcome: Ou
         Ended::Exited(code) => format!("the command exited with {code}"),
         Ended::Killed { signal } => format!("the command was killed by signal {signal}"),
         Ended::TimedOut => "the command took too long and was killed".to_owned(),
+        Ended::HungUp => "the terminal was closed".to_owned(),
         Ended::InVain => "the service has ended, and the command was killed".to_owned(),
     };
     let output = &context.output;
@@ -143,7 +147,7 @@ fn tell(context: &Context, transaction: TransactionId, ended: Ended, outcome: Ou
             None => output.detail("nothing had changed"),
         },
         Outcome::Aborted => output.note(format_args!(
-            "{how}; transaction {transaction} is aborted, nothing has changed"
+            "{how}; transaction {transaction} is aborted, and its changes are dropped"
         )),
         Outcome::Kept => output.note(format_args!(
             "{how}; transaction {transaction} is kept: `atomdir diff {transaction}` shows its \
@@ -164,6 +168,7 @@ pub fn commit(
         .map_err(|source| Error::Commit {
             transaction,
             source,
+            open: true,
         })
 }
 
@@ -173,20 +178,41 @@ pub fn leave(connection: &mut Connection, transaction: TransactionId) {
     let _ = connection.detach(transaction);
 }
 
-/// Lets a transaction whose commit failed outlive us, so that nothing is lost.
-/// One that has ended all the same is told of by the error itself.
-pub fn keep_uncommitted(connection: &mut Connection, error: &Error) -> Result<(), RequestError> {
-    match error {
-        Error::Commit {
-            source: CommitError::Request(RequestError::Disconnected { .. }),
-            ..
-        } => Ok(()),
-        Error::Commit { transaction, .. } => match connection.keep(*transaction) {
-            Err(error) if error.kind() == Some(FailureKind::NoSuchTransaction) => Ok(()),
-            result => result,
-        },
-        _ => Ok(()),
+/// Keeps a transaction whose commit failed open beyond our end, or aborts it.
+/// The error says afterwards which of them happened.
+pub fn end_uncommitted(
+    connection: &mut Connection,
+    error: Error,
+    end: &EndArguments,
+) -> Result<Error, RequestError> {
+    let Error::Commit {
+        transaction,
+        source,
+        open: true,
+    } = error
+    else {
+        return Ok(error);
+    };
+    let mut open = true;
+    if !matches!(
+        source,
+        CommitError::Request(RequestError::Disconnected { .. })
+    ) {
+        if end.keeps_uncommitted() {
+            match connection.keep(transaction) {
+                // Its commit is in the log, which the error says itself.
+                Err(error) if error.kind() == Some(FailureKind::NoSuchTransaction) => {}
+                result => result?,
+            }
+        } else {
+            open = connection.abort(transaction).is_err();
+        }
     }
+    Ok(Error::Commit {
+        transaction,
+        source,
+        open,
+    })
 }
 
 pub fn is_conflict(error: &Error) -> bool {

@@ -3,8 +3,10 @@
 use super::Wish;
 use crate::enter::Ended;
 use atomdir::{Others, TransactionId};
+use clap::builder::FalseyValueParser;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -116,8 +118,31 @@ pub struct EndArguments {
     /// Show the changes on the terminal and ask before committing them
     #[arg(long)]
     pub ask: bool,
+    /// What to do with the transaction when its commit fails; by default it is
+    /// kept if the standard input is a terminal, else aborted
+    #[arg(long, value_enum, value_name = "WISH")]
+    pub on_conflict: Option<OnConflict>,
     #[command(flatten)]
     pub others: OthersArguments,
+}
+
+/// What is to become of a transaction whose commit failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnConflict {
+    /// It stays open, so that its changes can be looked at
+    Keep,
+    /// Its changes are dropped
+    Abort,
+}
+
+/// Options of the verbs that run a command in a view.
+#[derive(Debug, Args)]
+pub struct EnterArguments {
+    /// Run the command even if the view cannot stand in the place of the store.
+    /// What it does by the store's absolute path then happens at once, outside
+    /// the transaction
+    #[arg(long, env = "ATOMDIR_ALLOW_UNBOUND", value_parser = FalseyValueParser::new())]
+    pub allow_unbound: bool,
 }
 
 #[derive(Debug, Args)]
@@ -145,8 +170,18 @@ impl EndArguments {
         match ended {
             Ended::Exited(0) => self.on_success.unwrap_or(Wish::Commit),
             // What was cut off in the middle is of use to nobody.
-            Ended::TimedOut | Ended::InVain => Wish::Abort,
+            Ended::TimedOut | Ended::InVain | Ended::HungUp => Wish::Abort,
             _ => self.on_error.unwrap_or(Wish::Abort),
+        }
+    }
+
+    /// Whether a transaction outlives us when its commit has failed. A person
+    /// may have worked in it and can end it. A loop that nobody watches would
+    /// leave one behind at each turn, and can run its command again.
+    pub fn keeps_uncommitted(&self) -> bool {
+        match self.on_conflict {
+            Some(wish) => wish == OnConflict::Keep,
+            None => std::io::stdin().is_terminal(),
         }
     }
 }

@@ -61,6 +61,9 @@ struct FinishedJson<'a> {
     changes_count: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'a str>,
+    /// After a commit that failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    open: Option<bool>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     conflicts: Vec<json::ConflictLine<'a>>,
 }
@@ -80,6 +83,10 @@ impl Serialize for Finished<'_> {
                 .and_then(|committed| committed.sequence)
                 .map(|sequence| sequence.0),
             changes_count: committed.map(|committed| committed.changes),
+            open: match self.result {
+                Err(Error::Commit { open, .. }) => Some(*open),
+                _ => None,
+            },
             message: explained.as_ref().map(|explained| &*explained.message),
             conflicts: match &explained {
                 Some(explained) => json::conflicts(&explained.conflicts),

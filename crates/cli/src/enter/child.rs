@@ -29,6 +29,9 @@ pub enum Ended {
     TimedOut,
     /// Its work had come to nothing, so it was killed likewise.
     InVain,
+    /// Its terminal was closed. It was sent SIGHUP, and killed if that did not
+    /// end it.
+    HungUp,
 }
 
 /// A command that runs in a view.
@@ -39,11 +42,12 @@ pub struct Running {
     descriptor: OwnedFd,
     signals: HeldSignals,
     deadline: Option<Instant>,
-    /// If those that the command starts may have to be found: children that
-    /// we had before; a shell may have left us some by exec.
+    /// Children that we had before the command, which are never killed: a shell
+    /// may have left us some by exec.
     others: Vec<Pid>,
     without_namespace: Option<SetUpFailure>,
     lifeline: Lifeline,
+    hung_up: bool,
 }
 
 /// The other side closes it when the command's work can come to nothing.
@@ -70,16 +74,19 @@ pub fn start(
     };
     let failed = |source| launch.cannot_start(source);
     let signals = HeldSignals::hold().map_err(failed)?;
-    let mut others = Vec::new();
+    let others = descendants::children().map_err(failed)?;
     let overlay = matches!(place.view, Tree::Native(_));
     if timeout.is_some() || overlay {
-        others = descendants::children().map_err(failed)?;
         // Whatever the command leaves behind becomes our child: we can find it.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(|errno| failed(errno.into()))?;
     }
     let (child, without_namespace) = match launch.spawn(&signals, true) {
         Err(EnterError::SetUp { failure, .. }) if failure.is_forbidden() && !overlay => {
+            if !place.may_be_unbound {
+                let base = place.base.clone();
+                return Err(EnterError::Forbidden { base, failure });
+            }
             (launch.spawn(&signals, false)?, Some(failure))
         }
         other => (other?, None),
@@ -98,6 +105,7 @@ pub fn start(
             Some(lifeline) => Lifeline::Held(lifeline.try_clone_to_owned().map_err(failed)?),
             None => Lifeline::None,
         },
+        hung_up: false,
     })
 }
 
@@ -134,6 +142,9 @@ impl Running {
         if let Some(status) = self.wait_until(self.deadline)? {
             return Ok(ended(status));
         }
+        if self.hung_up {
+            return self.hang_up();
+        }
         self.signal_all(Signal::TERM)?;
         self.wait_until(Some(Instant::now() + GRACE))?;
         self.kill_all()?;
@@ -144,7 +155,22 @@ impl Running {
         }
     }
 
-    /// `None` when the deadline passed first, or the lifeline was cut.
+    /// The kernel tells only the session's leader that its terminal was closed,
+    /// and everybody else once the leader has ended. If we lead the session, the
+    /// command learns it from us. It may be stopped, and then has to continue
+    /// before it can end.
+    fn hang_up(&mut self) -> io::Result<Ended> {
+        self.pass_on(libc::SIGHUP)?;
+        self.pass_on(libc::SIGCONT)?;
+        if self.wait_until(Some(Instant::now() + GRACE))?.is_none() {
+            self.kill_all()?;
+            self.child.wait()?;
+        }
+        Ok(Ended::HungUp)
+    }
+
+    /// `None` when the deadline passed first, the lifeline was cut, or the
+    /// terminal was closed.
     fn wait_until(&mut self, deadline: Option<Instant>) -> io::Result<Option<ExitStatus>> {
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -160,7 +186,11 @@ impl Running {
                 }
                 Received::Ended => return self.child.wait().map(Some),
                 Received::Child => self.follow_stop()?,
-                Received::FromTerminal => {}
+                Received::HangUp if !self.hung_up => {
+                    self.hung_up = true;
+                    return Ok(None);
+                }
+                Received::FromTerminal | Received::HangUp => {}
                 Received::ToPassOn(signal) => self.pass_on(signal)?,
             }
         }
@@ -238,6 +268,7 @@ impl Ended {
             Ended::Exited(code) => code,
             Ended::Killed { signal } => 128u8.wrapping_add(signal as u8),
             Ended::TimedOut => 124,
+            Ended::HungUp => 128 + Signal::HUP.as_raw() as u8,
             Ended::InVain => 128 + Signal::KILL.as_raw() as u8,
         }
     }

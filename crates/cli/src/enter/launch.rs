@@ -63,6 +63,7 @@ impl Launch<'_> {
             base,
             view,
             directory,
+            ..
         } = self.place;
         let (namespace, root) = match view {
             Tree::Exact(root) if !in_namespace => (None, root),

@@ -3,7 +3,9 @@
 //! The command gets a private mount namespace in which the view is bound over
 //! the store's own path, so that absolute paths keep their meaning, and it
 //! starts in the caller's directory. Where the system forbids such namespaces
-//! it runs in the view under the view's own path instead.
+//! the command is refused. Only if the caller has allowed it does it run under
+//! the view's own path: a program that names the store's path then changes the
+//! store at once, outside the transaction.
 //!
 //! The command stays in our process group: the terminal treats both as one job.
 
@@ -32,6 +34,9 @@ pub struct Place {
     pub view: Tree,
     /// The caller's directory, relative to the store's root.
     pub directory: PathBuf,
+    /// Whether the command may run under the view's own path if the view cannot
+    /// be bound over the store's.
+    pub may_be_unbound: bool,
 }
 
 /// What the command sees in the store's place.
@@ -103,6 +108,14 @@ impl SetUpFailure {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnterError {
+    #[error(
+        "the system does not let this user put the view in the place of '{base}': {failure}; the \
+         command was not started"
+    )]
+    Forbidden {
+        base: PathBuf,
+        failure: SetUpFailure,
+    },
     #[error("cannot enter the view of '{base}': {failure}")]
     SetUp {
         base: PathBuf,

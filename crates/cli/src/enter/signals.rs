@@ -4,6 +4,9 @@
 //! process group; what a process sends to us alone is meant for the command,
 //! and passed on. So all of them are held back from us and read from a
 //! descriptor. Stop signals keep their effect: Ctrl-Z stops the group.
+//!
+//! A SIGHUP from the kernel means that the terminal was closed. It counts unless
+//! SIGHUP was ignored when we were started, as nohup(1) has it.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
@@ -30,6 +33,8 @@ pub(super) enum Received {
     ToPassOn(libc::c_int),
     /// Sent by the terminal, to the command as well.
     FromTerminal,
+    /// The terminal was closed.
+    HangUp,
     TimedOut,
     /// The lifeline's other side has hung up.
     Cut,
@@ -39,6 +44,7 @@ pub(super) enum Received {
 pub(super) struct HeldSignals {
     descriptor: OwnedFd,
     original: libc::sigset_t,
+    ignores_hang_up: bool,
 }
 
 impl HeldSignals {
@@ -62,6 +68,7 @@ impl HeldSignals {
             Ok(HeldSignals {
                 descriptor,
                 original,
+                ignores_hang_up: is_ignored(libc::SIGHUP)?,
             })
         }
     }
@@ -123,7 +130,11 @@ impl HeldSignals {
         Ok(Some(if signal == libc::SIGCHLD {
             Received::Child
         } else if information.ssi_code > 0 {
-            Received::FromTerminal
+            if signal == libc::SIGHUP && !self.ignores_hang_up {
+                Received::HangUp
+            } else {
+                Received::FromTerminal
+            }
         } else {
             Received::ToPassOn(signal)
         }))
@@ -162,6 +173,17 @@ fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
         }
         set.assume_init()
     }
+}
+
+fn is_ignored(signal: libc::c_int) -> io::Result<bool> {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: sigaction(2) sets nothing here, and has filled the structure when
+    // it succeeds.
+    let action = unsafe {
+        check(libc::sigaction(signal, ptr::null(), action.as_mut_ptr()))?;
+        action.assume_init()
+    };
+    Ok(action.sa_sigaction == libc::SIG_IGN)
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {

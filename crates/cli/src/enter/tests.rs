@@ -32,6 +32,7 @@ impl Scene {
                 base: directory.join("base"),
                 view: Tree::Exact(directory.join("view")),
                 directory: "inner".into(),
+                may_be_unbound: false,
             },
             directory,
             _alone: alone,

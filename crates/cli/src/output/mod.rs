@@ -90,8 +90,17 @@ impl Output {
     /// What the user should know but did not ask for.
     pub fn note(&self, message: impl Display) {
         if !self.quiet {
-            self.tell(Style::Plain, "", &message);
+            self.note_always(&message);
         }
+    }
+
+    /// What the user must know, whatever `-q` says.
+    pub fn warn(&self, message: impl Display) {
+        if self.json {
+            let warning = message.to_string();
+            return self.aside(to_json(&Warning { warning }));
+        }
+        self.tell(Style::Hint, "warning: ", &message);
     }
 
     /// To standard error, whatever `-q` says.
@@ -102,8 +111,16 @@ impl Output {
     /// Only with `-v`.
     pub fn detail(&self, message: impl Display) {
         if self.verbose && !self.quiet {
-            self.tell(Style::Plain, "", &message);
+            self.note_always(&message);
         }
+    }
+
+    fn note_always(&self, message: &dyn Display) {
+        if self.json {
+            let note = message.to_string();
+            return self.aside(to_json(&Note { note }));
+        }
+        self.tell(Style::Plain, "", message);
     }
 
     pub fn failure(&self, failure: &Explained) {
@@ -137,6 +154,16 @@ impl Output {
             let _ = io::stderr().write_all(&text);
         }
     }
+}
+
+#[derive(Serialize)]
+struct Note {
+    note: String,
+}
+
+#[derive(Serialize)]
+struct Warning {
+    warning: String,
 }
 
 /// One line. Our results have string keys only, so they always serialise.

@@ -1,6 +1,6 @@
 use super::ExitCode;
 use crate::arguments::transaction_id;
-use crate::attempt::{self, run_command};
+use crate::attempt::{self, EnterArguments, run_command};
 use crate::context::Context;
 use crate::enter::Tree;
 use crate::error::Error;
@@ -17,6 +17,8 @@ use std::ffi::OsString;
 pub struct Arguments {
     #[arg(value_name = "TX", value_parser = transaction_id)]
     transaction: TransactionId,
+    #[command(flatten)]
+    enter: EnterArguments,
     /// The command and its arguments
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
@@ -32,6 +34,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         context,
         &connected,
         (&transaction, view),
+        &arguments.enter,
         command,
         &[],
         None,

@@ -125,6 +125,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         .map_err(|source| Error::Commit {
             transaction,
             source,
+            open: true,
         })?;
     context.output.confirm(&Locked {
         transaction: transaction.0,

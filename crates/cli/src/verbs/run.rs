@@ -1,7 +1,7 @@
 use super::ExitCode;
 use crate::attempt::{
-    self, Backoff, BeginArguments, EndArguments, Finished, Outcome, StatusDescriptor, Terminal,
-    ViewChoice, Wish,
+    self, Backoff, BeginArguments, EndArguments, EnterArguments, Finished, Outcome,
+    StatusDescriptor, Terminal, ViewChoice, Wish,
 };
 use crate::changes::Listing;
 use crate::context::{Connected, Context};
@@ -43,6 +43,8 @@ pub struct Arguments {
         env = "ATOMDIR_VIEW"
     )]
     view: ViewChoice,
+    #[command(flatten)]
+    enter: EnterArguments,
     /// After a conflict begin anew and run the command again, up to N times
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     retry: u32,
@@ -129,8 +131,12 @@ impl Run<'_> {
                 None
             };
             let Some(wait) = wait else {
-                attempt::keep_uncommitted(&mut connected.connection, &error)?;
-                return Err(error);
+                let end = &self.arguments.end;
+                return Err(attempt::end_uncommitted(
+                    &mut connected.connection,
+                    error,
+                    end,
+                )?);
             };
             if let Some(transaction) = self.transaction {
                 connected.connection.abort(transaction)?;
@@ -162,7 +168,15 @@ impl Run<'_> {
         let is_native = matches!(view, Tree::Native(_));
         let timeout = arguments.timeout;
         let inside = (&transaction, view);
-        let ended = attempt::run_command(context, connected, inside, command, &[], timeout)?;
+        let ended = attempt::run_command(
+            context,
+            connected,
+            inside,
+            &arguments.enter,
+            command,
+            &[],
+            timeout,
+        )?;
         if is_native && (arguments.dry_run || arguments.end.wish(ended) != Wish::Abort) {
             transaction = connected.connection.take_over(transaction.id)?;
         }

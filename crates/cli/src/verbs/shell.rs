@@ -1,6 +1,6 @@
 use super::ExitCode;
 use crate::arguments::transaction_id;
-use crate::attempt::{self, BeginArguments, EndArguments, Terminal, ViewChoice};
+use crate::attempt::{self, BeginArguments, EndArguments, EnterArguments, Terminal, ViewChoice};
 use crate::context::{Connected, Context};
 use crate::enter::{Ended, Tree};
 use crate::error::Error;
@@ -22,30 +22,36 @@ use std::path::Path;
 pub struct Arguments {
     #[arg(value_name = "TX", value_parser = transaction_id)]
     #[arg(conflicts_with_all = ["isolation", "durability", "message", "outer"])]
-    #[arg(conflicts_with_all = ["on_error", "on_success", "ask", "wait", "force"])]
+    #[arg(conflicts_with_all = ["on_error", "on_success", "on_conflict", "ask", "wait", "force"])]
     transaction: Option<TransactionId>,
     #[command(flatten)]
     begin: BeginArguments,
     #[command(flatten)]
     end: EndArguments,
+    #[command(flatten)]
+    enter: EnterArguments,
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let ended = match arguments.transaction {
-        Some(transaction) => in_open_transaction(transaction, context)?,
+        Some(transaction) => in_open_transaction(transaction, arguments, context)?,
         None => in_new_transaction(arguments, context)?,
     };
     Ok(ended.exit_code())
 }
 
-fn in_open_transaction(transaction: TransactionId, context: &Context) -> Result<Ended, Error> {
+fn in_open_transaction(
+    transaction: TransactionId,
+    arguments: &Arguments,
+    context: &Context,
+) -> Result<Ended, Error> {
     let mut connected = context.connect_to_running()?;
     let transaction = connected.connection.attach(transaction)?;
     context.output.note(format_args!(
         "in transaction {}, which stays open when this shell ends",
         transaction.id
     ));
-    let ended = run_shell(context, &connected, &transaction)?;
+    let ended = run_shell(context, &connected, &transaction, &arguments.enter)?;
     attempt::leave(&mut connected.connection, transaction.id);
     Ok(ended)
 }
@@ -66,12 +72,11 @@ fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended,
     context
         .output
         .note(format_args!("in transaction {}", transaction.id));
-    let ended = run_shell(context, &connected, &transaction)?;
+    let ended = run_shell(context, &connected, &transaction, &arguments.enter)?;
     // An interactive shell exits with the code of whatever ran last in it.
-    let asked_for = if terminal.is_some() {
-        Ended::Exited(0)
-    } else {
-        ended
+    let asked_for = match ended {
+        Ended::Exited(_) | Ended::Killed { .. } if terminal.is_some() => Ended::Exited(0),
+        ended => ended,
     };
     let wish = (ended, end.wish(asked_for));
     let concluded = attempt::conclude(
@@ -83,8 +88,11 @@ fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended,
         terminal.as_mut(),
     );
     if let Err(error) = concluded {
-        attempt::keep_uncommitted(&mut connected.connection, &error)?;
-        return Err(error);
+        return Err(attempt::end_uncommitted(
+            &mut connected.connection,
+            error,
+            end,
+        )?);
     }
     Ok(ended)
 }
@@ -93,6 +101,7 @@ fn run_shell(
     context: &Context,
     connected: &Connected,
     transaction: &atomdir::Transaction,
+    options: &EnterArguments,
 ) -> Result<Ended, Error> {
     let shell = shell_program();
     let environment = prompt(&shell, transaction.id);
@@ -101,6 +110,7 @@ fn run_shell(
         context,
         connected,
         (transaction, Tree::Exact(transaction.view_path.clone())),
+        options,
         &command,
         &environment,
         None,

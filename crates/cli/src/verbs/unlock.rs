@@ -9,8 +9,10 @@ use std::io::{self, Write};
 
 /// End locks of a transaction before it ends
 ///
-/// Without a path: all of them.
+/// Without a path: all of them. Without TX: the current transaction, or the only
+/// one open.
 #[derive(Debug, Args)]
+#[command(mut_arg("words", |words| words.required(false)))]
 #[command(after_help = "Examples:
   atomdir unlock 12 index.html
   atomdir unlock 12")]

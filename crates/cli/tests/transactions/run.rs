@@ -1,4 +1,4 @@
-use crate::store::Store;
+use crate::store::{Store, Told};
 
 #[test]
 fn a_command_that_succeeds_commits_and_one_that_fails_changes_nothing() {
@@ -139,22 +139,51 @@ const MEDDLING: &str = "echo tried >> tries; echo mine > file; nsenter -t $PPID 
                         'cd \"$0\"; [ -e meddled ] || { echo theirs > file; touch meddled; }' $PWD";
 
 #[test]
-fn a_conflict_is_retried_as_often_as_asked_and_else_kept() {
+fn a_conflict_is_retried_as_often_as_asked() {
     let store = Store::new("retry");
-    let told = store.tell(&["run", "--", "sh", "-c", MEDDLING]);
-    assert_eq!(told.code, Some(75), "{told:?}");
-    assert!(told.error.contains("by an outside writer"), "{told:?}");
-    let kept = store.json(&["list"]);
-    let id = kept["transactions"][0]["transaction"].to_string();
-    assert!(store.check(&["diff", &id]).contains("+mine"));
-    store.check(&["abort", &id]);
-    std::fs::remove_file(store.path.join("meddled")).unwrap();
     let told = store.tell(&["run", "--retry", "5", "-v", "--", "sh", "-c", MEDDLING]);
     assert_eq!(told.code, Some(0), "{told:?}");
     assert!(told.error.contains("trying again"), "{told:?}");
     assert_eq!(store.read("file").as_deref(), Some("mine\n"));
     assert_eq!(store.read("tries").as_deref(), Some("tried\n"));
     assert_eq!(store.check(&["list"]), "");
+}
+
+/// The id of the transaction that is open after a conflict, if one is.
+fn kept_after_conflict(store: &Store, told: Told) -> Option<String> {
+    assert_eq!(told.code, Some(75), "{told:?}");
+    let said = told.out + &told.error;
+    assert!(said.contains("by an outside writer"), "{said}");
+    std::fs::remove_file(store.path.join("meddled")).expect("removed");
+    let open = store.json(&["list"]);
+    let Some(kept) = open["transactions"].get(0) else {
+        assert!(said.contains("was aborted"), "{said}");
+        return None;
+    };
+    let id = kept["transaction"].to_string();
+    assert!(said.contains("is still open"), "{said}");
+    assert!(store.check(&["diff", &id]).contains("+mine"));
+    store.check(&["abort", &id]);
+    Some(id)
+}
+
+#[test]
+fn after_a_conflict_a_transaction_stays_open_for_a_person_only() {
+    let store = Store::new("conflict-end");
+    let told = store.tell(&["run", "--", "sh", "-c", MEDDLING]);
+    assert_eq!(kept_after_conflict(&store, told), None, "nobody was there");
+    let told = store.tell(&["run", "--on-conflict", "keep", "--", "sh", "-c", MEDDLING]);
+    assert!(kept_after_conflict(&store, told).is_some());
+    std::fs::write(store.path.join("meddle"), MEDDLING).unwrap();
+    let on_terminal = |options: &str| {
+        store.shell(&format!(
+            "script -qec \"$ATOMDIR run {options} -- sh meddle\" /dev/null"
+        ))
+    };
+    let told = on_terminal("");
+    assert!(kept_after_conflict(&store, told).is_some());
+    let told = on_terminal("--on-conflict abort");
+    assert_eq!(kept_after_conflict(&store, told), None);
 }
 
 #[test]
@@ -225,24 +254,89 @@ fn asking_on_a_terminal_shows_the_changes_and_heeds_the_answer() {
     assert_eq!(store.check(&["list"]), "");
 }
 
-#[test]
-fn without_the_right_to_namespaces_the_command_runs_under_the_views_path() {
-    let store = Store::new("forbidden");
-    store.check(&["service", "start"]);
-    // A user namespace without any more of them, and no right to make mounts.
-    let told = store.shell(
+/// Runs `atomdir` where no namespace can be made: in a user namespace without
+/// any more of them, and without the right to make mounts.
+fn without_namespaces(store: &Store, arguments: &str) -> Told {
+    store.shell(&format!(
         "setpriv --bounding-set -sys_admin --inh-caps -sys_admin unshare --user --map-root-user \
          sh -c 'echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set \
-         -sys_admin --inh-caps -sys_admin \"$ATOMDIR\" run -v -- sh -c \"pwd; echo new > file\"'",
-    );
+         -sys_admin --inh-caps -sys_admin \"$ATOMDIR\" {arguments}'"
+    ))
+}
+
+#[test]
+fn without_the_right_to_namespaces_a_command_is_refused_unless_allowed() {
+    let store = Store::new("forbidden");
+    store.check(&["service", "start"]);
+    let (id, view) = store.begin();
+    let remove = format!("-- rm {}", store.path.join("file").display());
+    for arguments in [
+        format!("run {remove}"),
+        format!("run --dry-run {remove}"),
+        format!("exec {id} {remove}"),
+        format!("shell {id}"),
+    ] {
+        let told = without_namespaces(&store, &arguments);
+        assert_eq!(told.code, Some(78), "{arguments}: {told:?}");
+        assert!(told.error.contains("--allow-unbound"), "{told:?}");
+        assert!(store.read("file").is_some(), "{arguments}: {told:?}");
+    }
+    let script = "-- sh -c \"pwd; echo new > file\"";
+    let told = without_namespaces(&store, &format!("run -q --allow-unbound {script}"));
     assert_eq!(told.code, Some(0), "{told:?}");
-    assert!(
-        told.error.contains("not under the store's own path"),
-        "{told:?}"
-    );
-    assert!(
-        !told.out.starts_with(&store.path.display().to_string()),
-        "{told:?}"
-    );
+    let root = store.path.display().to_string();
+    assert!(told.error.contains("warning: "), "{told:?}");
+    assert!(told.error.contains(&root), "{told:?}");
+    assert!(!told.out.starts_with(&root), "{told:?}");
     assert_eq!(store.read("file").as_deref(), Some("new\n"));
+    let told = without_namespaces(&store, &format!("exec --allow-unbound {id} {script}"));
+    assert_eq!(told.out.trim(), view.display().to_string(), "{told:?}");
+    assert!(told.error.contains("warning: "), "{told:?}");
+}
+
+#[test]
+fn a_terminal_that_is_closed_aborts_what_the_command_did() {
+    let store = Store::new("hang-up");
+    // script(1) makes a terminal, whose session `atomdir` leads.
+    let on_terminal = |run: &str| {
+        let told = store.shell(&format!(
+            "export READY=\"$PWD.ready\" GO=\"$PWD.go\"
+            script -qec \"exec {run} -- sh -c '
+                trap \\\"exit 0\\\" HUP; rm file; touch \\\"\\$READY\\\"
+                until [ -e \\\"\\$GO\\\" ]; do sleep 0.01; done'\" /dev/null & script=$!
+            until [ -e \"$READY\" ]; do sleep 0.01; done
+            kill -KILL $script; wait $script
+            touch \"$GO\"; rm \"$READY\"
+            until [ \"$($ATOMDIR list)\" = '' ]; do sleep 0.01; done
+            rm \"$GO\""
+        ));
+        assert_eq!(told.code, Some(0), "{told:?}");
+        store.read("file").is_some()
+    };
+    assert!(on_terminal("$ATOMDIR run"), "it was committed");
+    assert!(
+        !on_terminal("env --ignore-signal=HUP $ATOMDIR run"),
+        "who ignores SIGHUP goes on"
+    );
+}
+
+#[test]
+fn with_json_every_line_of_our_own_is_json() {
+    let store = Store::new("json-lines");
+    for arguments in [
+        &["run", "-v", "--", "false"][..],
+        &["run", "--", "./nothing"],
+        &["exec", "77", "--", "true"],
+        &["unlock", "--nonsense"],
+        &["nonsense"],
+    ] {
+        let told = store.tell(&[&["--json"], arguments].concat());
+        assert_ne!(told.code, Some(0), "{told:?}");
+        assert!(!told.error.is_empty(), "{arguments:?}");
+        assert_eq!(told.out, "");
+        for line in told.error.lines() {
+            let parsed = serde_json::from_str::<serde_json::Value>(line);
+            assert!(parsed.is_ok(), "{arguments:?}: {told:?}");
+        }
+    }
 }

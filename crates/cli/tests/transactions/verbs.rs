@@ -135,3 +135,15 @@ fn on_a_terminal_a_shell_asks_at_its_end() {
     assert!(told.out.contains("Commit 1 change?"), "{told:?}");
     assert!(store.read("file").is_none());
 }
+
+#[test]
+fn unlock_without_a_path_ends_all_locks() {
+    let store = Store::new("unlock");
+    let (id, _view) = store.begin();
+    store.check(&["lock", &id, "file"]);
+    store.check(&["lock", &id, "other"]);
+    assert_eq!(store.check(&["unlock"]), "ended 2 locks\n");
+    store.check(&["lock", &id, "file"]);
+    assert_eq!(store.check(&["unlock", &id]), "ended 1 lock\n");
+    assert_eq!(store.tell(&["lock"]).code, Some(64));
+}
