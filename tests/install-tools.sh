@@ -1,13 +1,15 @@
 #!/bin/sh
-# Installs, on Debian 12, what the end-to-end tests run inside transactions.
-# A test whose tools are missing is skipped, says so, and is counted.
+# Installs, on Debian 12, the programs that the end-to-end tests run inside
+# transactions, and says which. A test whose programs are missing is skipped and
+# counted. What is installed stays installed.
 set -eu
 
-# One line each: why it is needed.
+# A line each: why it is needed.
 packages="
     fuse3           # fusermount3: views of ordinary users
     acl attr        # setfacl, getfacl, setfattr, getfattr
     libcap2-bin     # setcap, getcap
+    procps strace   # ps, pkill; counting the system calls of a service
     rsync
     sqlite3
     git
@@ -18,15 +20,19 @@ packages="
     xfsprogs btrfs-progs    # power cuts on xfs and btrfs
     util-linux      # setpriv, unshare
 "
-names=$(printf '%s' "$packages" | sed 's/#.*//' | tr -s ' \n' '  ')
-
-# Debian's npm needs 300 packages; where a node is there already, it does.
+names=$(printf '%s' "$packages" | sed 's/#.*//')
+# Debian's npm needs 300 packages, so a node that is there already is used as it is.
 command -v npm > /dev/null 2>&1 || names="$names nodejs npm"
 
-export DEBIAN_FRONTEND=noninteractive
-apt-get -q update
-# shellcheck disable=SC2086 # a list of names
-apt-get -q install --yes --no-install-recommends $names
+missing=
+for name in $names; do
+    state=$(dpkg-query --show --showformat '${db:Status-Status}' "$name" 2> /dev/null || true)
+    [ "$state" = installed ] || missing="$missing $name"
+done
+[ -n "$missing" ] || exit 0
 
-# Debian's udev lets everyone open it; in a container there may be no udev.
-[ ! -e /dev/fuse ] || chmod 666 /dev/fuse
+echo "installing$missing"
+export DEBIAN_FRONTEND=noninteractive
+apt-get -q update >&2
+# shellcheck disable=SC2086 # a list of names
+apt-get -q install --yes --no-install-recommends $missing >&2
