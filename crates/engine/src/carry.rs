@@ -11,7 +11,7 @@
 //! 2. It never carries a directory: what was moved into one that is made again
 //!    would be lost if a recovery died after moving it.
 
-use atomdir_disk::{Access, Disk, Errno, Extent, Kind, NewNode, Stat};
+use atomdir_disk::{Disk, Errno, Extent, Kind, NewNode, Stat};
 use atomdir_format::record::Run;
 
 use crate::base::Xattrs;
@@ -97,8 +97,8 @@ fn carry_file<D: Disk>(view: &mut View<D>, id: NodeId) -> Result<Carried, Errno>
 fn carry_other<D: Disk>(view: &mut View<D>, id: NodeId) -> Result<Carried, Errno> {
     let staged = view.staged(id)?.ok_or(Errno::STALE)?;
     let parent = view.staged_parent(staged.parent)?;
+    let object = view.open_staged(&staged)?;
     let disk = &view.core.disk;
-    let object = disk.open(&parent, &staged.name, Access::Path)?;
     let stat = disk.stat(&object)?;
     let node = match stat.kind {
         Kind::Symlink => NewNode::Symlink(disk.read_link(&parent, &staged.name)?),

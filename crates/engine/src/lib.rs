@@ -36,6 +36,7 @@ mod read_set;
 mod record_builder;
 mod recover;
 mod remake;
+mod rights;
 mod snapshot;
 mod store;
 mod transaction;

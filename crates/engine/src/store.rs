@@ -16,6 +16,7 @@ use crate::core::Core;
 use crate::error::{BeginError, StoreError};
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
+use crate::names;
 use crate::options::{BeginOptions, Conflicts, Options};
 use crate::recover::{self, RecoveryReport};
 use crate::transaction::Transaction;
@@ -314,7 +315,10 @@ impl<D: Disk> Store<D> {
     pub fn is_removed(&self) -> bool {
         let core = &self.0.core;
         let has_gone = |handle| matches!(core.disk.stat(handle), Ok(stat) if stat.links == 0);
-        has_gone(&core.root) || has_gone(&core.control.directory)
+        let header = names::fixed(names::HEADER);
+        let header = core.disk.stat_at(&core.control.directory, &header);
+        // Without a header nobody can open it again, whatever could not be removed.
+        has_gone(&core.root) || header == Err(Errno::NOENT)
     }
 
     pub(crate) fn poison(&self, reason: String) -> StoreError {

@@ -3,7 +3,7 @@
 
 use super::namespace;
 use atomdir::Layers;
-use rustix::fs::{CWD, Mode, OFlags, fstatfs};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstatfs};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags, fsconfig_create, fsconfig_reconfigure,
@@ -115,6 +115,9 @@ impl Overlay {
         fsconfig_set_flag(&context, "volatile").map_err(configure)?;
         let mount = failed(Step::Mount);
         fsconfig_create(&context).map_err(mount)?;
+        if layers.user_marks {
+            open_up(&work).map_err(failed(Step::OpenLayers))?;
+        }
         let made = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, mount_flags(lower));
         Ok(Overlay {
             mount: made.map_err(mount)?,
@@ -136,6 +139,20 @@ impl AsFd for Overlay {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.mount.as_fd()
     }
+}
+
+/// overlayfs closes its own directories to their owner, who then could not remove the
+/// store.
+fn open_up(work: &OwnedFd) -> Result<(), Errno> {
+    let (mode, flags) = (Mode::RWXU, AtFlags::empty());
+    for directory in ["work", "work/incompat", "work/incompat/volatile"] {
+        match rustix::fs::chmodat(work, directory, mode, flags) {
+            // Which there are differs between kernels.
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
 }
 
 /// What is forbidden outside is forbidden in the view.

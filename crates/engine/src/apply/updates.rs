@@ -7,6 +7,7 @@ use super::desired::WantedUpdate;
 use super::{Apply, CANNOT_BE_SET, Outcome, Parent, Place};
 use crate::ids::TransactionId;
 use crate::names;
+use crate::rights::with_rights;
 
 const COPY_CHUNK: u64 = 1 << 30;
 
@@ -93,8 +94,10 @@ impl<D: Disk> Apply<'_, D> {
         }
         for (name, value) in &update.xattrs {
             match value {
-                Some(value) => disk.set_xattr(handle, name, value)?,
-                None => match disk.remove_xattr(handle, name) {
+                Some(value) => {
+                    with_rights(disk, &[handle], || disk.set_xattr(handle, name, value))?
+                }
+                None => match with_rights(disk, &[handle], || disk.remove_xattr(handle, name)) {
                     Ok(()) | Err(Errno::NODATA) => {}
                     Err(errno) => return Err(errno),
                 },

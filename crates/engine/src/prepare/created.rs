@@ -10,6 +10,7 @@ use crate::base::Xattrs;
 use crate::core::Core;
 use crate::ids::NodeId;
 use crate::names;
+use crate::rights::with_rights;
 use crate::view::node::{Dress, OwnBody, Staged, StagedParent, Touched};
 use crate::write_set::{Created, CreatedPlace};
 
@@ -219,7 +220,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
         let object = self.view.open_staged(&staged)?;
         let disk = &self.view.core.disk;
         for name in removed {
-            match disk.remove_xattr(&object, &name) {
+            match with_rights(disk, &[&object], || disk.remove_xattr(&object, &name)) {
                 Ok(()) | Err(Errno::NODATA) => {}
                 Err(error) => return Err(error),
             }
@@ -258,7 +259,7 @@ pub(crate) fn dress<D: Disk>(
         disk.set_owner(handle, wanted.owner)?;
     }
     for (name, value) in xattrs {
-        disk.set_xattr(handle, name, value)?;
+        with_rights(disk, &[handle], || disk.set_xattr(handle, name, value))?;
     }
     if kind != Kind::Symlink {
         disk.set_mode(handle, wanted.mode)?;

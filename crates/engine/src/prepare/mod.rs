@@ -127,6 +127,19 @@ impl<D: Disk> Preparation<'_, '_, D> {
             return Ok(());
         }
         let mut attributes = attributes_change(&own.attributes, own.touched);
+        let mode = own.attributes.mode;
+        let needed = if node.kind == Kind::Directory {
+            0o300
+        } else {
+            0o600
+        };
+        let is_closed = mode & needed != needed && node.kind != Kind::Symlink;
+        // Apply may have to open it up; after a crash only the record tells its mode.
+        let notes_mode = is_closed && !self.view.core.options.privileges.all;
+        if notes_mode {
+            attributes.mode = Some(mode);
+        }
+        let is_implied = is_implied && !notes_mode;
         if has_entries {
             attributes.modified = Some(own.attributes.modified);
         }

@@ -10,6 +10,7 @@ use super::xattrs::set_all;
 use crate::handles::HandleKey;
 use crate::ids::NodeId;
 use crate::names;
+use crate::rights::{open_closed, with_rights};
 
 const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_DIRECTORY: u32 = 0o700;
@@ -73,11 +74,8 @@ impl<D: Disk> View<D> {
             return Ok(handle);
         }
         let above = self.staged_parent(staged.parent)?;
-        let handle = Arc::new(
-            self.core
-                .disk
-                .open(&above, &staged.name, Access::Directory)?,
-        );
+        let handle = open_closed(&self.core.disk, &above, &staged.name, Access::Directory)?;
+        let handle = Arc::new(handle);
         self.core.handles.insert(key, handle.clone());
         Ok(handle)
     }
@@ -89,7 +87,7 @@ impl<D: Disk> View<D> {
     /// A staged object, opened for attributes only.
     pub(crate) fn open_staged(&mut self, staged: &Staged) -> Result<D::Handle> {
         let parent = self.staged_parent(staged.parent)?;
-        self.core.disk.open(&parent, &staged.name, Access::Path)
+        open_closed(&self.core.disk, &parent, &staged.name, Access::Path)
     }
 
     pub(crate) fn set_staged(&mut self, id: NodeId, staged: Staged) -> Result<()> {
@@ -129,9 +127,7 @@ impl<D: Disk> View<D> {
         let handle = match self.staged(id)? {
             Some(staged) => {
                 let parent = self.staged_parent(staged.parent)?;
-                self.core
-                    .disk
-                    .open(&parent, &staged.name, Access::ReadWrite)?
+                open_closed(&self.core.disk, &parent, &staged.name, Access::ReadWrite)?
             }
             None => {
                 let stage = self.stage()?;
@@ -203,12 +199,13 @@ impl<D: Disk> View<D> {
     }
 
     pub(super) fn remove_staged(&mut self, staged: &Staged, kind: Kind) {
-        let removed = self
-            .staged_parent(staged.parent)
-            .and_then(|parent| match kind {
-                Kind::Directory => self.core.disk.remove_directory(&parent, &staged.name),
-                _ => self.core.disk.unlink(&parent, &staged.name),
-            });
+        let removed = self.staged_parent(staged.parent).and_then(|parent| {
+            let disk = &self.core.disk;
+            with_rights(disk, &[&parent], || match kind {
+                Kind::Directory => disk.remove_directory(&parent, &staged.name),
+                _ => disk.unlink(&parent, &staged.name),
+            })
+        });
         if let Err(error) = removed {
             // It goes with the whole staging directory at the end.
             tracing::debug!(%error, name = ?staged.name, "a staged object is left over");
@@ -231,9 +228,12 @@ impl<D: Disk> View<D> {
         let from = self.staged_parent(staged.parent)?;
         let to = self.staged_parent(parent)?;
         let mode = atomdir_disk::RenameMode::NoReplace;
-        self.core
-            .disk
-            .rename((&from, &staged.name), (&to, &name), mode)?;
+        let disk = &self.core.disk;
+        // A directory's own entry for the one above it changes, too.
+        let object = open_closed(disk, &from, &staged.name, Access::Path)?;
+        with_rights(disk, &[&from, &to, &object], || {
+            disk.rename((&from, &staged.name), (&to, &name), mode)
+        })?;
         let identity = staged.identity;
         self.set_staged(
             id,

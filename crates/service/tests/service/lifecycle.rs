@@ -233,15 +233,27 @@ fn requests_about_nothing_say_so() {
 
 #[test]
 fn a_service_whose_store_was_deleted_ends() {
-    let store = TestStore::new(0);
-    let mut connection = store.connect();
-    let transaction = connection.begin(&detached()).unwrap();
-    let (_, process) = process_of(&mut connection);
-    std::fs::remove_dir_all(&store.location.root).unwrap();
-    let error = connection.commit(transaction.id, &mut |_| {}).unwrap_err();
-    assert!(error.to_string().contains("was removed"), "{error}");
-    drop(connection);
-    wait_for_end(&process);
+    for is_whole in [true, false] {
+        let store = TestStore::new(0);
+        let mut connection = store.connect();
+        let transaction = connection.begin(&detached()).unwrap();
+        let (_, process) = process_of(&mut connection);
+        if is_whole {
+            std::fs::remove_dir_all(&store.location.root).unwrap();
+        } else {
+            // A user may be unable to remove what is staged.
+            for entry in std::fs::read_dir(&store.location.control).unwrap() {
+                let path = entry.unwrap().path();
+                if !path.is_dir() {
+                    std::fs::remove_file(path).unwrap();
+                }
+            }
+        }
+        let error = connection.commit(transaction.id, &mut |_| {}).unwrap_err();
+        assert!(error.to_string().contains("was removed"), "{error}");
+        drop(connection);
+        wait_for_end(&process);
+    }
 }
 
 #[test]

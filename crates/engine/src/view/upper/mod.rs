@@ -9,8 +9,9 @@
 //! the upper layer's new objects as its staged ones.
 //!
 //! Invariants
-//! 1. Reading changes nothing on disk, so that it may be done, for a look, while
-//!    programs still work in the overlay, and given up when it fails.
+//! 1. Reading for a look changes nothing on disk, so that it may be done while
+//!    programs still work in the overlay, and given up when it fails. Only when the
+//!    layer is taken over are directories opened up that are closed to their owner.
 //! 2. An object of the upper layer with an origin is the object of the base
 //!    that it is a copy of; its contents count as written whole, unless they
 //!    are still the lower file's (metacopy).
@@ -21,6 +22,7 @@
 
 mod barred;
 mod holes;
+mod index;
 mod lost;
 mod marks;
 mod moves;
@@ -61,7 +63,7 @@ impl<D: Disk> View<D> {
 
     /// The view as its upper layer now has it; nothing is changed by a look.
     pub(crate) fn look_at_upper(&mut self, began: Timestamp) -> Result<View<D>> {
-        let (view, moves) = self.read_upper(began)?;
+        let (view, moves) = self.read_upper(began, false)?;
         moves.close_layer(&view);
         Ok(view)
     }
@@ -70,7 +72,8 @@ impl<D: Disk> View<D> {
     /// `began`: when the transaction did.
     pub(crate) fn take_over_upper(&mut self, began: Timestamp) -> Result<View<D>> {
         self.write_ahead_what_is_found();
-        let (mut view, moves) = self.read_upper(began)?;
+        let opens_up = !self.core.options.privileges.all;
+        let (mut view, moves) = self.read_upper(began, opens_up)?;
         view.is_written_ahead = self.is_written_ahead;
         moves.carry_out(&mut view)?;
         moves.close_layer(&view);
@@ -78,7 +81,7 @@ impl<D: Disk> View<D> {
         Ok(view)
     }
 
-    fn read_upper(&mut self, began: Timestamp) -> Result<(View<D>, Moves)> {
+    fn read_upper(&mut self, began: Timestamp, opens_up: bool) -> Result<(View<D>, Moves)> {
         let stage = self.stage()?;
         let upper = names::fixed(names::UPPER);
         let stat = self.core.disk.stat_at(&stage, &upper)?;
@@ -89,6 +92,7 @@ impl<D: Disk> View<D> {
             marking: Marking::of(&view.core.options.privileges),
             new: view,
             began,
+            opens_up,
             moves: Moves::default(),
             with_names: HashMap::new(),
             to_visit: Vec::new(),
@@ -115,6 +119,8 @@ struct Reading<'a, D: Disk> {
     new: View<D>,
     marking: Marking,
     began: Timestamp,
+    /// Nobody works in the layer any more, and some of it may be closed to its owner.
+    opens_up: bool,
     moves: Moves,
     /// New files with several names, by inode.
     with_names: HashMap<u64, NodeId>,

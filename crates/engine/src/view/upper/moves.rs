@@ -9,7 +9,9 @@ use super::{InLayer, holes, open_in_layer};
 use crate::base::Base;
 use crate::handles::HandleKey;
 use crate::ids::NodeId;
+use crate::rights::with_rights;
 use crate::view::View;
+use crate::view::node::StagedParent;
 
 #[derive(Default)]
 pub(super) struct Moves {
@@ -22,6 +24,9 @@ pub(super) struct Moves {
     copies: Vec<(NodeId, Arc<Base>)>,
     /// Marks to be taken off new objects.
     strips: Vec<(NodeId, Vec<Vec<u8>>)>,
+    /// Directories that were closed to their owner, and their modes: open until all
+    /// is carried out.
+    pub opened: Vec<(NodeId, u32)>,
     /// Where the directories were that the moves start from.
     pub layer: HashMap<NodeId, InLayer>,
 }
@@ -89,7 +94,20 @@ impl Moves {
             let staged = view.staged(*id)?.ok_or(Errno::STALE)?;
             let object = view.open_staged(&staged)?;
             for mark in marks {
-                core.disk.remove_xattr(&object, mark)?;
+                with_rights(&core.disk, &[&object], || {
+                    core.disk.remove_xattr(&object, mark)
+                })?;
+            }
+        }
+        self.close_up(view)
+    }
+
+    /// From below. What stays in the layer is of no use any more.
+    fn close_up<D: Disk>(&self, view: &mut View<D>) -> Result<()> {
+        for (id, mode) in self.opened.iter().rev() {
+            if view.staged(*id)?.is_some() {
+                let directory = view.staged_parent(StagedParent::Node(*id))?;
+                view.core.disk.set_mode(&directory, *mode)?;
             }
         }
         Ok(())

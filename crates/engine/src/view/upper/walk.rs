@@ -9,28 +9,30 @@ use super::{InLayer, Reading};
 use crate::base::{Base, Xattrs};
 use crate::ids::NodeId;
 use crate::names;
+use crate::rights::{open_closed, opened_mode, with_rights};
 use crate::snapshot::Found;
 use crate::view::node::{
     Contents, DirectoryDelta, Dress, Own, OwnBody, Staged, StagedParent, Touched, attributes_of,
 };
 use crate::view::xattrs::{Changes, set_all};
 
-/// Stand for overlayfs's own directories where the view's are numbered; node 0
-/// is never used, nor is the last.
-const WORK: NodeId = NodeId(0);
-const INDEX: NodeId = NodeId(u64::MAX);
-
 const COMPARE_CHUNK: usize = 1 << 18;
 
 /// An entry of an upper directory.
-struct Item {
-    parent: NodeId,
-    name: Name,
-    stat: Stat,
+pub(super) struct Item {
+    pub parent: NodeId,
+    pub name: Name,
+    pub stat: Stat,
 }
 
 impl<D: Disk> Reading<'_, D> {
     pub(super) fn walk(&mut self, root: Stat) -> Result<()> {
+        let stage = self.new.stage()?;
+        let upper = names::fixed(names::UPPER);
+        self.open_up(
+            &self.new.core.disk.open(&stage, &upper, Access::Path)?,
+            &root,
+        )?;
         let handle = self.open(NodeId::ROOT)?;
         let marks = self.marks(&handle)?;
         self.to_visit.push((NodeId::ROOT, root, marks));
@@ -40,8 +42,21 @@ impl<D: Disk> Reading<'_, D> {
         Ok(())
     }
 
-    fn marks(&self, object: &D::Handle) -> Result<Marks> {
-        Marks::read(&self.new.core.disk, object, self.marking)
+    pub(super) fn marks(&self, object: &D::Handle) -> Result<Marks> {
+        let disk = &self.new.core.disk;
+        let read = || Marks::read(disk, object, self.marking);
+        match self.opens_up {
+            true => with_rights(disk, &[object], read),
+            false => read(),
+        }
+    }
+
+    fn open_up(&self, directory: &D::Handle, stat: &Stat) -> Result<()> {
+        let mode = opened_mode(stat.kind, stat.attributes.mode);
+        match self.opens_up && mode != stat.attributes.mode {
+            true => self.new.core.disk.set_mode(directory, mode),
+            false => Ok(()),
+        }
     }
 
     fn visit(&mut self, id: NodeId, stat: Stat, marks: Marks) -> Result<()> {
@@ -79,6 +94,7 @@ impl<D: Disk> Reading<'_, D> {
         }
         if item.stat.kind == Kind::Directory {
             let handle = self.new.core.disk.open(above, &item.name, Access::Path)?;
+            self.open_up(&handle, &item.stat)?;
             let marks = self.marks(&handle)?;
             return match self.lower_directory(&item, &marks)? {
                 Some(found) => self.take_lower_directory(item, found, marks),
@@ -183,6 +199,10 @@ impl<D: Disk> Reading<'_, D> {
             identity: item.stat.identity,
         };
         self.moves.layer.insert(id, place);
+        let mode = item.stat.attributes.mode;
+        if self.opens_up && opened_mode(Kind::Directory, mode) != mode {
+            self.moves.opened.push((id, mode));
+        }
         self.to_visit.push((id, item.stat, marks));
     }
 
@@ -200,7 +220,7 @@ impl<D: Disk> Reading<'_, D> {
 
     /// What has become of an object of the base, by one of its copy's names.
     /// True if that name is the one by which its contents are staged.
-    fn take_changes(&mut self, id: NodeId, item: Item, marks: Marks) -> Result<bool> {
+    pub(super) fn take_changes(&mut self, id: NodeId, item: Item, marks: Marks) -> Result<bool> {
         if self.new.staged(id)?.is_some() {
             // Another name of the same copy: to compare it again would lose
             // what is known of its contents.
@@ -247,13 +267,17 @@ impl<D: Disk> Reading<'_, D> {
             return Ok(false);
         }
         let above = self.open(item.parent)?;
-        let file = self.new.core.disk.open(&above, &item.name, Access::Read)?;
+        let disk = &self.new.core.disk;
+        let file = match self.opens_up {
+            true => open_closed(disk, &above, &item.name, Access::Read)?,
+            false => disk.open(&above, &item.name, Access::Read)?,
+        };
         let (mut old, mut new) = (vec![0; COMPARE_CHUNK], vec![0; COMPARE_CHUNK]);
         let mut at = 0;
         while at < before.length {
             let count = COMPARE_CHUNK.min((before.length - at) as usize);
             self.new.snapshot().read(base, at, &mut old[..count])?;
-            let read = self.new.core.disk.read_at(&file, &mut new[..count], at)?;
+            let read = disk.read_at(&file, &mut new[..count], at)?;
             if read < count || old[..count] != new[..count] {
                 return Ok(false);
             }
@@ -262,71 +286,7 @@ impl<D: Disk> Reading<'_, D> {
         Ok(true)
     }
 
-    /// Files of several names have a copy in the index as well. It is the only
-    /// one if all names by which they were changed are gone, and others left.
-    pub(super) fn take_index(&mut self) -> Result<()> {
-        if !self.add_index_to_layer()? {
-            return Ok(());
-        }
-        let handle = self.open(INDEX)?;
-        for entry in self.new.core.disk.list(&handle)? {
-            let object = match self.new.core.disk.open(&handle, &entry.name, Access::Path) {
-                Ok(object) => object,
-                // Only when programs are still at work.
-                Err(Errno::NOENT) => continue,
-                Err(error) => return Err(error),
-            };
-            let stat = self.new.core.disk.stat(&object)?;
-            // Of directories the index tells nothing; a device of number 0 stands
-            // for a file whose names are all gone.
-            if stat.kind == Kind::Directory || is_whiteout(&stat) {
-                continue;
-            }
-            let marks = self.marks(&object)?;
-            let of_base = marks
-                .origin
-                .flatten()
-                .and_then(|origin| self.of_origin(origin));
-            let known = of_base.and_then(|base| self.new.nodes.by_base.get(&base.serial).copied());
-            if let Some(id) = known {
-                let item = Item {
-                    parent: INDEX,
-                    name: entry.name,
-                    stat,
-                };
-                self.take_changes(id, item, marks)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn add_index_to_layer(&mut self) -> Result<bool> {
-        let stage = self.new.stage()?;
-        let disk = &self.new.core.disk;
-        let work = disk.open(&stage, &names::fixed(names::WORK), Access::Directory)?;
-        let name = names::fixed(names::WORK_INDEX);
-        let index = match disk.stat_at(&work, &name) {
-            // None of the options that need it was used.
-            Err(Errno::NOENT) => return Ok(false),
-            index => index?,
-        };
-        let places = [
-            (WORK, None, names::fixed(names::WORK), disk.stat(&work)?),
-            (INDEX, Some(WORK), name, index),
-        ];
-        for (id, parent, name, stat) in places {
-            let identity = stat.identity;
-            let place = InLayer {
-                parent,
-                name,
-                identity,
-            };
-            self.moves.layer.insert(id, place);
-        }
-        Ok(true)
-    }
-
-    fn of_origin(&self, origin: Origin) -> Option<Arc<Base>> {
+    pub(super) fn of_origin(&self, origin: Origin) -> Option<Arc<Base>> {
         let node = self.old.node(origin.node).ok()?;
         let is_it = self.old.generation(origin.node) == origin.generation;
         node.base.clone().filter(|_| is_it)
@@ -460,7 +420,7 @@ impl<D: Disk> Reading<'_, D> {
     }
 }
 
-fn is_whiteout(stat: &Stat) -> bool {
+pub(super) fn is_whiteout(stat: &Stat) -> bool {
     stat.kind == Kind::CharacterDevice && stat.device_number == 0
 }
 
