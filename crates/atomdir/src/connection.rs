@@ -90,11 +90,15 @@ impl Connection {
             Err(_) => Attempt::NoService,
         };
         match attempt {
-            Attempt::Connected(socket) => Ok(Connection {
-                socket,
-                store: store.clone(),
-                started: false,
-            }),
+            Attempt::Connected(socket) => {
+                let mut connection = Connection {
+                    socket,
+                    store: store.clone(),
+                    started: false,
+                };
+                connection.enter(current)?;
+                Ok(connection)
+            }
             Attempt::NoService => Err(ConnectError::NotReachedWithin {
                 store: store.clone(),
             }),

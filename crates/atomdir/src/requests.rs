@@ -1,7 +1,7 @@
 //! One method for each request. A [`Connection`] carries one at a time.
 
 use crate::connection::{Connection, Parts};
-use crate::{CommitError, RequestError, Transaction};
+use crate::{CommitError, ConnectError, Current, RequestError, Transaction};
 use atomdir_protocol::{
     Answer, BeginRequest, ChangeLine, CheckReport, CommitSummary, Committed, Conflicts, Durability,
     FailureKind, Isolation, Progress, Request, Sequence, ServiceStatus, SnapshotObject, StopReport,
@@ -31,6 +31,9 @@ pub struct BeginOptions {
     /// not see its mount of views, as in a container. A begin takes several times
     /// as long with it.
     pub opened: bool,
+    /// Nobody but this connection enters, changes or commits it, until it is given
+    /// up with [`Connection::keep`]. Its programs get no way to the service.
+    pub sealed: bool,
 }
 
 /// What a commit does about others who hold the transaction, and about a
@@ -82,6 +85,7 @@ impl Connection {
             outer: options.outer,
             view: options.view,
             opened: options.opened,
+            sealed: options.sealed,
         });
         self.view(&request, options.opened)
     }
@@ -105,6 +109,39 @@ impl Connection {
         match self.ask(&Request::Detach { transaction })? {
             (Answer::Aborted(count), _) => Ok(count > 0),
             _ => Err(self.unexpected()),
+        }
+    }
+
+    /// Says which transaction this program runs in: the connection acts on that
+    /// one and on those within it.
+    pub(crate) fn enter(&mut self, current: &Current) -> Result<(), ConnectError> {
+        let request = Request::Enter {
+            transaction: current.transaction,
+            secret: current.secret.clone(),
+        };
+        self.nothing(&request).map_err(|error| match error {
+            RequestError::Failed(failure) => ConnectError::Failed(failure),
+            _ => ConnectError::NotReachedWithin {
+                store: current.store.clone(),
+            },
+        })
+    }
+
+    /// Makes the transaction's view read-only, so that a commit lands exactly
+    /// what [`changes`](Self::changes) says. [`keep`](Self::keep) undoes it.
+    pub fn freeze(
+        &mut self,
+        transaction: TransactionId,
+        others: Others,
+    ) -> Result<(), RequestError> {
+        let force = others == Others::End;
+        loop {
+            match self.nothing(&Request::Freeze { transaction, force }) {
+                Err(error) if error.kind() == Some(FailureKind::Busy) && others == Others::Wait => {
+                    std::thread::sleep(WAIT_INTERVAL);
+                }
+                result => return result,
+            }
         }
     }
 

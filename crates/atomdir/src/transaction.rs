@@ -5,6 +5,7 @@ use atomdir_protocol::Begun;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::ffi::OsString;
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -19,7 +20,14 @@ pub struct Transaction {
     root: OnceLock<OwnedFd>,
     /// Of a native view.
     pub layers: Option<Layers>,
-    pub(crate) inner_socket: Option<PathBuf>,
+    /// For programs in its view. `None`: it is sealed, or the service cannot listen.
+    pub(crate) within: Option<Within>,
+}
+
+/// How a program in a view reaches the service.
+pub(crate) struct Within {
+    pub(crate) socket: PathBuf,
+    pub(crate) secret: Vec<u8>,
 }
 
 /// What a native view's overlay is mounted with, above the snapshot.
@@ -41,7 +49,10 @@ impl Transaction {
                 path: path(layers.path),
                 user_marks: layers.user_marks,
             }),
-            inner_socket: begun.inner_socket.map(path),
+            within: begun.within.map(|within| Within {
+                socket: path(within.socket),
+                secret: within.secret,
+            }),
         }
     }
 
@@ -57,6 +68,13 @@ impl Transaction {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = openat(CWD, &self.view_path, flags, Mode::empty())?;
         Ok(self.root.get_or_init(|| opened).as_fd())
+    }
+}
+
+impl fmt::Debug for Within {
+    /// Without the secret, which must not get into a log.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.socket.fmt(formatter)
     }
 }
 

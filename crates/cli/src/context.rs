@@ -4,7 +4,8 @@ use crate::arguments::Global;
 use crate::error::Error;
 use crate::output::Output;
 use atomdir::{
-    ConnectError, Connection, Current, FindError, StartService, StoreLocation, TransactionId,
+    ConnectError, Connection, Current, FailureKind, FindError, StartService, StoreLocation,
+    TransactionId,
 };
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -123,7 +124,12 @@ impl Context {
             if one == transaction {
                 return Ok(true);
             }
-            around = connected.connection.status(one)?.outer;
+            around = match connected.connection.status(one) {
+                Ok(status) => status.outer,
+                // From within one sees no further than to one's own transaction.
+                Err(error) if error.kind() == Some(FailureKind::NoSuchTransaction) => None,
+                Err(error) => return Err(error.into()),
+            };
         }
         Ok(false)
     }

@@ -56,6 +56,10 @@ pub enum BeginError {
     Nested { nested: TransactionId },
     #[error("the outer transaction has a native view, in which none can be nested")]
     Native,
+    #[error(
+        "the outer transaction's view is read-only, since its changes were shown to be committed"
+    )]
+    Frozen,
     #[error("cannot set the outer transaction's staged files apart: {0}")]
     Staging(Errno),
     #[error(transparent)]
@@ -73,8 +77,22 @@ pub enum SavepointError {
     NoSuchSavepoint,
     #[error("it has a native view, which has no savepoints")]
     Native,
+    #[error("its view is read-only, since its changes were shown to be committed")]
+    Frozen,
     #[error("cannot set its staged files apart: {0}")]
     Staging(Errno),
+}
+
+/// Why a view could not be made read-only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FreezeError {
+    #[error("the transaction has ended")]
+    Ended,
+    #[error("transaction {nested} is nested in it and still open")]
+    Nested { nested: TransactionId },
+    #[error("it has a native view, and its command still runs")]
+    Native,
 }
 
 #[derive(Debug, Clone, thiserror::Error)]

@@ -51,7 +51,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use check::CheckReport;
 pub use commit::Committed;
 pub use error::{
-    BeginError, ChangedBy, CommitError, Conflict, ConflictKind, SavepointError, StoreError,
+    BeginError, ChangedBy, CommitError, Conflict, ConflictKind, FreezeError, SavepointError,
+    StoreError,
 };
 pub use ids::{NodeId, Sequence, TransactionId};
 pub use inspect::{Damage, Inspection, TornTail};

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use atomdir_disk::Disk;
 
 use crate::commit::Committed;
-use crate::error::{BeginError, ChangedBy, CommitError, Conflict, ConflictKind, SavepointError};
+use crate::error::{
+    BeginError, ChangedBy, CommitError, Conflict, ConflictKind, FreezeError, SavepointError,
+};
 use crate::ids::TransactionId;
 use crate::lock;
 use crate::options::BeginOptions;
@@ -41,6 +43,9 @@ impl<D: Disk> Store<D> {
         }
         if view.lower {
             return Err(BeginError::Native);
+        }
+        if view.frozen {
+            return Err(BeginError::Frozen);
         }
         view.unplace_staged().map_err(BeginError::Staging)?;
         let mut open = lock(&self.0.open);
@@ -143,6 +148,33 @@ impl<D: Disk> Transaction<D> {
         guard.as_ref().map_or_else(Vec::new, View::savepoints)
     }
 
+    /// Makes the view read-only: from now on every call that would change it
+    /// fails with `EROFS`, and a commit lands exactly what [`changes`] says.
+    /// Doing it again is harmless.
+    ///
+    /// [`changes`]: Transaction::changes
+    pub fn freeze(&self) -> Result<(), FreezeError> {
+        let mut guard = self.view.lock();
+        let view = guard.as_mut().ok_or(FreezeError::Ended)?;
+        match view.nested() {
+            Some(nested) => return Err(FreezeError::Nested { nested }),
+            None if view.lower => return Err(FreezeError::Native),
+            None => view.frozen = true,
+        }
+        Ok(())
+    }
+
+    /// Undoes [`freeze`](Transaction::freeze).
+    pub fn thaw(&self) {
+        if let Some(view) = self.view.lock().as_mut() {
+            view.frozen = false;
+        }
+    }
+
+    pub fn is_frozen(&self) -> bool {
+        self.view.lock().as_ref().is_some_and(|view| view.frozen)
+    }
+
     fn with_savepoints<T>(
         &self,
         act: impl FnOnce(&mut View<D>) -> Result<T, SavepointError>,
@@ -152,6 +184,7 @@ impl<D: Disk> Transaction<D> {
         match view.nested() {
             Some(nested) => Err(SavepointError::Nested { nested }),
             None if view.lower => Err(SavepointError::Native),
+            None if view.frozen => Err(SavepointError::Frozen),
             None => act(view),
         }
     }

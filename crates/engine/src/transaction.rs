@@ -158,9 +158,19 @@ impl<D: Disk> Transaction<D> {
         act(self.view.lock().as_mut().ok_or(Errno::STALE)?)
     }
 
+    /// With a view that may be changed.
+    fn with_changes<T>(&self, act: impl FnOnce(&mut View<D>) -> Result<T>) -> Result<T> {
+        self.with(|view| {
+            if view.frozen {
+                return Err(Errno::ROFS);
+            }
+            act(view)
+        })
+    }
+
     /// With a view whose names may be changed.
     fn with_names<T>(&self, act: impl FnOnce(&mut View<D>) -> Result<T>) -> Result<T> {
-        self.with(|view| {
+        self.with_changes(|view| {
             view.refuse_while_nested()?;
             act(view)
         })
@@ -293,7 +303,7 @@ impl<D: Disk> Transaction<D> {
         change: SetAttributes,
         _caller: Caller,
     ) -> Result<NodeAttributes> {
-        self.with(|view| {
+        self.with_changes(|view| {
             self.announce(view, |view| view.sets_attributes(node, &change))?;
             view.set_attributes(node, change)
         })
@@ -394,7 +404,7 @@ impl<D: Disk> Transaction<D> {
     /// True if the write took away set-id bits or capabilities.
     pub fn write(&self, node: NodeId, offset: u64, data: &[u8], kill_set_id: bool) -> Result<bool> {
         let end = offset.saturating_add(data.len() as u64);
-        self.with(|view| {
+        self.with_changes(|view| {
             self.announce(view, |view| view.writes_contents(node, offset, end))?;
             view.write(node, offset, data, kill_set_id)
         })
@@ -403,7 +413,7 @@ impl<D: Disk> Transaction<D> {
     /// `mode` as in fallocate(2).
     pub fn allocate(&self, node: NodeId, mode: u32, offset: u64, length: u64) -> Result<()> {
         let end = offset.saturating_add(length);
-        self.with(|view| {
+        self.with_changes(|view| {
             self.announce(view, |view| view.writes_contents(node, offset, end))?;
             view.allocate(node, mode, offset, length)
         })
@@ -455,14 +465,14 @@ impl<D: Disk> Transaction<D> {
         flags: u32,
         kill_set_group_id: bool,
     ) -> Result<()> {
-        self.with(|view| {
+        self.with_changes(|view| {
             self.announce(view, |view| view.writes_attributes(node))?;
             view.set_xattr(node, name, value, flags, kill_set_group_id)
         })
     }
 
     pub fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Result<()> {
-        self.with(|view| {
+        self.with_changes(|view| {
             self.announce(view, |view| view.writes_attributes(node))?;
             view.remove_xattr(node, name)
         })

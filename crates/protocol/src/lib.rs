@@ -23,11 +23,11 @@ pub use records::{
     Begun, Change, ChangeLine, ChangedBy, CheckReport, CommitSummary, Committed, Conflict,
     Conflicts, Durability, Isolation, Kind, Layers, LockMode, LockScope, LockStatus, Progress,
     RecoveryReport, Sequence, ServiceStatus, SnapshotObject, StopReport, Timestamp, TransactionId,
-    TransactionStatus, View,
+    TransactionStatus, View, Within,
 };
 
 /// Of the messages, not of the program.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// What a `Begin` may carry as a label.
 pub const LABEL_LENGTH_MAX: usize = 4096;

@@ -88,6 +88,20 @@ pub enum Request {
     ServiceStatus,
     /// Answered when everything is cleaned up, just before the process ends.
     Stop,
+    /// The first request over the inner socket: the connection may act on this
+    /// transaction and on what is nested in it, and on nothing else.
+    Enter {
+        transaction: TransactionId,
+        /// From [`Within`](crate::Within).
+        secret: Vec<u8>,
+    },
+    /// Makes the view read-only, so that a commit lands exactly what `Changes`
+    /// answers from now on. `Keep` makes it writable again.
+    Freeze {
+        transaction: TransactionId,
+        /// As for `Commit`.
+        force: bool,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -107,6 +121,9 @@ pub struct BeginRequest {
     /// The view's root shall come with the answer: opening it is most of what
     /// a begin takes.
     pub opened: bool,
+    /// Only this connection may enter, change or commit it, until it gives the
+    /// transaction up with `Keep`. Its programs get no way to the service.
+    pub sealed: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

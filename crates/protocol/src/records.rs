@@ -169,9 +169,19 @@ pub struct Begun {
     pub view_path: Vec<u8>,
     /// Of a native view.
     pub layers: Option<Layers>,
-    /// Where the service listens for those who cannot see the control
-    /// directory, as they are in a view. `None`: nowhere.
-    pub inner_socket: Option<Vec<u8>>,
+    /// For programs in the view, which do not see the control directory.
+    /// `None`: they cannot reach the service.
+    pub within: Option<Within>,
+}
+
+/// How a program in a view reaches the service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Within {
+    /// Where the service listens: an absolute path.
+    pub socket: Vec<u8>,
+    /// For [`Request::Enter`](crate::Request::Enter). Whoever knows it acts on
+    /// the transaction as its programs may.
+    pub secret: Vec<u8>,
 }
 
 /// What an overlay is mounted with, above the snapshot.
@@ -223,6 +233,8 @@ pub struct TransactionStatus {
     pub holders: Vec<u32>,
     /// Their names, oldest first.
     pub savepoints: Vec<Vec<u8>>,
+    /// Only the process that began it may commit it.
+    pub sealed: bool,
 }
 
 /// What `path` was in a transaction's snapshot.

@@ -27,12 +27,21 @@ fn requests() -> Vec<Request> {
             outer: Some(transaction),
             view: View::Native,
             opened: true,
+            sealed: true,
         }),
         Request::Attach {
             transaction,
             hold: true,
         },
         Request::Detach { transaction },
+        Request::Enter {
+            transaction,
+            secret: vec![9; 16],
+        },
+        Request::Freeze {
+            transaction,
+            force: true,
+        },
         Request::Keep { transaction },
         Request::Commit {
             transaction,
@@ -145,7 +154,10 @@ fn replies() -> Vec<Reply> {
                 path: b"/srv/site/.atomdir/stage/7".to_vec(),
                 user_marks: true,
             }),
-            inner_socket: Some(b"/run/atomdir/1.socket".to_vec()),
+            within: Some(Within {
+                socket: b"/run/atomdir/1.socket".to_vec(),
+                secret: vec![7; 16],
+            }),
         })),
         Reply::Done(Answer::Committed(Committed {
             sequence: None,

@@ -18,13 +18,10 @@ pub(crate) fn commit(
     id: TransactionId,
     force: bool,
 ) -> Result<Answer, Unanswered> {
-    let one = service.transactions.find(id, &connection.peer)?;
+    let (transactions, peer) = (&service.transactions, &connection.peer);
+    let one = transactions.control(id, peer, connection.id)?;
     require_exact(&one)?;
-    if force {
-        service.abort(service.transactions.remove_nested(id));
-    } else {
-        sharing::refuse_while_others_hold(&one, connection)?;
-    }
+    sharing::clear_the_way(service, &one, connection, force)?;
     if service.views.write_back(&one.transaction)? == Arrived::PerhapsNotAll {
         return Err(incomplete_failure(id).into());
     }

@@ -23,6 +23,7 @@ mod permissions;
 mod replies;
 mod report;
 mod requests;
+mod sealing;
 mod service;
 mod sharing;
 mod signals;

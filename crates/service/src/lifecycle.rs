@@ -7,7 +7,7 @@ use crate::connections::Connections;
 use crate::detach::{self, Starter};
 use crate::inner_socket::InnerSocket;
 use crate::latch::Latch;
-use crate::permissions::Peer;
+use crate::permissions::{Peer, Reach};
 use crate::service::{Service, Stop};
 use crate::signals::EndSignals;
 use crate::socket::{self, Listener, Stream};
@@ -221,15 +221,16 @@ impl Running {
     }
 
     fn accept_all(&self) {
-        for listener in self.listeners() {
-            self.accept_all_at(listener);
+        self.accept_all_at(&self.listener, Reach::All);
+        if let Some(inner) = &self.inner {
+            self.accept_all_at(&inner.listener, Reach::Nothing);
         }
     }
 
-    fn accept_all_at(&self, listener: &Listener) {
+    fn accept_all_at(&self, listener: &Listener, reach: Reach) {
         loop {
             match listener.accept() {
-                Ok(Some(stream)) => self.admit(stream),
+                Ok(Some(stream)) => self.admit(stream, reach),
                 Ok(None) => return,
                 Err(errno) => {
                     tracing::warn!("cannot accept a connection: {errno}");
@@ -240,10 +241,11 @@ impl Running {
         }
     }
 
-    fn admit(&self, stream: Stream) {
+    fn admit(&self, stream: Stream, reach: Reach) {
         let Ok(peer) = Peer::of(&stream) else {
             return;
         };
+        let peer = Peer { reach, ..peer };
         let connections = self.service.connections.clone();
         let Some(id) = connections.admit(peer.user, &stream) else {
             return connection::turn_away(&stream, Verdict::TooManyConnections);

@@ -4,7 +4,7 @@ use crate::connection::Connection;
 use crate::replies::Unanswered;
 use crate::service::Service;
 use crate::transactions::Transaction;
-use crate::{convert, permissions, sharing};
+use crate::{convert, permissions, sealing, sharing};
 use atomdir_engine::{BeginError, BeginOptions, SavepointError};
 use atomdir_protocol::{Answer, Failure, FailureKind, SAVEPOINT_LENGTH_MAX, TransactionId};
 use std::sync::Arc;
@@ -15,7 +15,8 @@ pub(crate) fn begin(
     outer: TransactionId,
     options: BeginOptions,
 ) -> Result<Arc<Transaction>, Unanswered> {
-    let one = service.transactions.find(outer, &connection.peer)?;
+    let (transactions, peer) = (&service.transactions, &connection.peer);
+    let one = transactions.control(outer, peer, connection.id)?;
     // It sees what was written to mapped files, too.
     service.views.write_back(&one.transaction)?;
     let options = BeginOptions {
@@ -27,6 +28,7 @@ pub(crate) fn begin(
         Unanswered::Failed(match error {
             BeginError::Ended => permissions::no_such_transaction(outer),
             BeginError::Nested { nested } => nested_already(outer, nested),
+            BeginError::Frozen => sealing::frozen(outer),
             error => convert::begin_failure(&error),
         })
     })
@@ -50,7 +52,8 @@ pub(crate) fn set_savepoint(
         let message = format!("a savepoint's name has 1 to {SAVEPOINT_LENGTH_MAX} bytes");
         return Err(Failure::new(FailureKind::BadRequest, message).into());
     }
-    let one = service.transactions.find(id, &connection.peer)?;
+    let (transactions, peer) = (&service.transactions, &connection.peer);
+    let one = transactions.control(id, peer, connection.id)?;
     service.views.write_back(&one.transaction)?;
     let set = one.transaction.set_savepoint(name);
     set.map_err(|error| savepoint_failure(id, name, error))?;
@@ -63,7 +66,8 @@ pub(crate) fn roll_back(
     id: TransactionId,
     name: &[u8],
 ) -> Result<Answer, Unanswered> {
-    let one = service.transactions.find(id, &connection.peer)?;
+    let (transactions, peer) = (&service.transactions, &connection.peer);
+    let one = transactions.control(id, peer, connection.id)?;
     // Nothing written before may arrive after.
     service.views.write_back(&one.transaction)?;
     let outdated = one.transaction.roll_back(name);
@@ -85,6 +89,7 @@ fn savepoint_failure(id: TransactionId, name: &[u8], error: SavepointError) -> F
             Failure::new(FailureKind::NoSuchSavepoint, message)
                 .with_hint(format!("`atomdir status {id}` shows those there are"))
         }
+        SavepointError::Frozen => sealing::frozen(id),
         SavepointError::Native => convert::native_failure(&error),
         error => Failure::new(FailureKind::Internal, error.to_string()),
     }

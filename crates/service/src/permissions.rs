@@ -12,6 +12,19 @@ pub(crate) struct Peer {
     pub(crate) user: u32,
     pub(crate) process: u32,
     pub(crate) groups: Vec<u32>,
+    pub(crate) reach: Reach,
+}
+
+/// Which of its user's transactions a peer may act on. A program in a view
+/// reaches its own and those that began in it; so it cannot commit or abort
+/// other work of the user, whom it need not have asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// All: it came by the socket in the control directory.
+    All,
+    /// None yet: it came by the inner socket, and has not shown a secret.
+    Nothing,
+    Within(TransactionId),
 }
 
 impl Peer {
@@ -24,6 +37,7 @@ impl Peer {
             user: credentials.uid.as_raw(),
             process: credentials.pid.as_raw_nonzero().get().unsigned_abs(),
             groups,
+            reach: Reach::All,
         })
     }
 
@@ -36,12 +50,17 @@ impl Peer {
     }
 
     pub(crate) fn may_administer(&self) -> bool {
-        self.may_use(geteuid().as_raw())
+        self.reach == Reach::All && self.may_use(geteuid().as_raw())
     }
 
     pub(crate) fn require_administer(&self, what: &str) -> Result<(), Failure> {
         if self.may_administer() {
             return Ok(());
+        }
+        if self.reach != Reach::All {
+            let message = format!("a command inside a transaction may not {what}");
+            return Err(Failure::new(FailureKind::NotPermitted, message)
+                .with_hint("do it outside of the transaction"));
         }
         let who = match geteuid().as_raw() {
             0 => "root".to_owned(),

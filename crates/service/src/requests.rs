@@ -1,18 +1,19 @@
 //! Each request, in the engine's terms.
 
 use crate::connection::Connection;
-use crate::permissions::no_such_transaction;
+use crate::inner_socket::{self, Secret};
+use crate::permissions::{Reach, no_such_transaction};
 use crate::replies::{Unanswered, change_length, send_parts};
 use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction};
-use crate::{commit, convert, locks, native, nesting, sharing, snapshot_access};
+use crate::{commit, convert, locks, native, nesting, sealing, sharing, snapshot_access};
 use atomdir_engine::BeginOptions;
 use atomdir_protocol::{
     Answer, BeginRequest, Begun, CheckReport, Conflict, Failure, FailureKind, LABEL_LENGTH_MAX,
     Reply, Request, Sequence, ServiceStatus, TransactionId, TransactionStatus, View,
 };
 use rustix::io::Errno;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
@@ -32,6 +33,10 @@ pub(crate) fn handle(
     connection: &mut Connection,
     request: Request,
 ) -> Result<Outcome> {
+    if connection.peer.reach == Reach::Nothing && !matches!(request, Request::Enter { .. }) {
+        let message = "over this socket a program first says which transaction it runs in";
+        return Err(Failure::new(FailureKind::NotPermitted, message).into());
+    }
     let answer = match request {
         Request::Begin(begin) => return begin_transaction(service, connection, begin),
         Request::Attach { transaction, hold } => {
@@ -41,8 +46,10 @@ pub(crate) fn handle(
         Request::TakeOver { transaction } => return take_over(service, connection, transaction),
         Request::Stop => return stop(service, connection),
         Request::Keep { transaction } => {
-            service.transactions.find(transaction, &connection.peer)?;
-            service.transactions.keep(transaction, connection.id);
+            let (transactions, peer) = (&service.transactions, &connection.peer);
+            let one = transactions.control(transaction, peer, connection.id)?;
+            transactions.keep(transaction, connection.id);
+            one.transaction.thaw();
             Answer::Nothing
         }
         Request::Commit { transaction, force } => {
@@ -102,6 +109,16 @@ pub(crate) fn handle(
         }
         Request::Check => check(service, connection)?,
         Request::ServiceStatus => Answer::Service(Box::new(service_status(service))),
+        Request::Enter {
+            transaction,
+            secret,
+        } => {
+            inner_socket::enter(service, connection, transaction, &secret)?;
+            Answer::Nothing
+        }
+        Request::Freeze { transaction, force } => {
+            sealing::freeze(service, connection, transaction, force)?
+        }
     };
     Ok(Outcome::Last(Reply::Done(answer)))
 }
@@ -117,10 +134,19 @@ fn begin_transaction(
         return Err(Failure::new(FailureKind::BadRequest, message).into());
     }
     peer.require_views()?;
+    sealing::refuse_detached(begin.detached, begin.sealed)?;
     if begin.view == View::Native {
         native::check(&begin, peer)?;
     }
     service.transactions.check_room(peer.user)?;
+    let begun_within = match peer.reach {
+        Reach::Within(transaction) => Some(transaction),
+        Reach::All | Reach::Nothing => None,
+    };
+    let secret = Secret::new().map_err(|errno| {
+        let message = format!("cannot get random bytes from the kernel: {errno}");
+        Failure::new(FailureKind::Internal, message)
+    })?;
     // Without views a transaction would be of no use.
     service.views.mount()?;
     let options = BeginOptions {
@@ -145,9 +171,16 @@ fn begin_transaction(
     let root = shown.inspect_err(|_| {
         service.store.abort(&transaction);
     })?;
-    let answer = view(service, &transaction, root);
     connection.first_begun.get_or_insert(id);
-    service.transactions.add(transaction, begin.detached);
+    service.transactions.add(OpenTransaction {
+        transaction: transaction.clone(),
+        detached: begin.detached,
+        holders: BTreeMap::new(),
+        controller: begin.sealed.then_some(connection.id),
+        begun_within,
+        secret,
+    });
+    let answer = view(service, &transaction, root);
     if !begin.detached {
         sharing::hold(service, connection, id);
     }
@@ -183,8 +216,15 @@ fn show_opened(
 
 /// A native view's programs have ended: what they did is read from its upper
 /// layer, and shows from now on in an exact view.
+///
+/// Only the process that mounted the overlay knows that they have ended: the one
+/// that holds the transaction.
 fn take_over(service: &Service, connection: &Connection, id: TransactionId) -> Result<Outcome> {
-    let one = service.transactions.find(id, &connection.peer)?;
+    let (transactions, peer) = (&service.transactions, &connection.peer);
+    let one = transactions.control(id, peer, connection.id)?;
+    if one.transaction.is_lower() && !one.holders.contains_key(&connection.id) {
+        return Err(native_in_use(id).into());
+    }
     if one.transaction.is_lower() {
         service.views.hide(id);
         let taken = one.transaction.take_over_upper();
@@ -203,7 +243,12 @@ fn attach(
     id: TransactionId,
     hold: bool,
 ) -> Result<Outcome> {
-    let one = service.transactions.find(id, &connection.peer)?;
+    let (transactions, peer) = (&service.transactions, &connection.peer);
+    let one = match transactions.control(id, peer, connection.id) {
+        // Looking at what cannot change any more harms nobody.
+        Err(_) if !hold && is_frozen(service, connection, id) => transactions.find(id, peer)?,
+        controlled => controlled?,
+    };
     connection.peer.require_views()?;
     require_exact(&one)?;
     let root = service.views.open(&one.transaction)?;
@@ -213,23 +258,32 @@ fn attach(
     Ok(view(service, &one.transaction, Some(root)))
 }
 
+fn is_frozen(service: &Service, connection: &Connection, id: TransactionId) -> bool {
+    let found = service.transactions.find(id, &connection.peer);
+    found.is_ok_and(|one| one.transaction.is_frozen())
+}
+
 /// While its programs run, only they can reach a native view.
 pub(crate) fn require_exact(one: &OpenTransaction) -> std::result::Result<(), Failure> {
     if !one.transaction.is_lower() {
         return Ok(());
     }
-    let id = one.id();
+    Err(native_in_use(one.id()))
+}
+
+fn native_in_use(id: TransactionId) -> Failure {
     let message = format!("transaction {id} has a native view, and its command still runs");
-    Err(Failure::new(FailureKind::Busy, message)
-        .with_hint("a transaction that others shall use needs `run --view exact`"))
+    Failure::new(FailureKind::Busy, message)
+        .with_hint("a transaction that others shall use needs `run --view exact`")
 }
 
 fn view(service: &Service, transaction: &Transaction, root: Option<OwnedFd>) -> Outcome {
+    let id = TransactionId(transaction.id().0);
     let begun = Begun {
-        transaction: TransactionId(transaction.id().0),
+        transaction: id,
         view_path: service.views.path(transaction).into_os_string().into_vec(),
         layers: native::layers(service, transaction),
-        inner_socket: service.inner_socket.clone(),
+        within: inner_socket::way_in(service, id),
     };
     let reply = Reply::Done(Answer::Begun(begun));
     match root {
@@ -362,6 +416,7 @@ fn transaction_status(service: &Service, one: &OpenTransaction) -> TransactionSt
         nested: transaction.nested_in_it().map(|id| TransactionId(id.0)),
         holders: one.holders.values().copied().collect(),
         savepoints: transaction.savepoints(),
+        sealed: one.controller.is_some(),
     }
 }
 

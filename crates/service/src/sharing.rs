@@ -1,6 +1,7 @@
 //! Several processes in one transaction.
 
 use crate::connection::Connection;
+use crate::permissions::Reach;
 use crate::replies::Unanswered;
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
@@ -21,10 +22,35 @@ pub(crate) fn detach(
     Ok(Answer::Aborted(service.abort(unheld)))
 }
 
-pub(crate) fn refuse_while_others_hold(
+/// Before a commit: nothing nested is left, and nobody else is in it. With
+/// `force` what is nested is aborted, and others lose their view.
+///
+/// A command cannot force the end of the transaction that it runs in: whoever
+/// started the command waits for its exit code, and decides.
+pub(crate) fn clear_the_way(
+    service: &Service,
     one: &OpenTransaction,
     connection: &Connection,
+    force: bool,
 ) -> Result<(), Failure> {
+    let runs_in_it = connection.peer.reach == Reach::Within(one.id());
+    if force && runs_in_it && one.holders.keys().any(|id| *id != connection.id) {
+        let message = format!(
+            "transaction {} is the one that this command runs in, and whoever started the \
+             command decides on it; it is still open",
+            one.id()
+        );
+        return Err(Failure::new(FailureKind::NotPermitted, message)
+            .with_hint("let the command end, or commit outside of the transaction"));
+    }
+    if force {
+        service.abort(service.transactions.remove_nested(one.id()));
+        return Ok(());
+    }
+    refuse_while_others_hold(one, connection)
+}
+
+fn refuse_while_others_hold(one: &OpenTransaction, connection: &Connection) -> Result<(), Failure> {
     let others = one.holders.iter().filter(|(id, _)| **id != connection.id);
     let others: Vec<String> = others.map(|(_, process)| process.to_string()).collect();
     if others.is_empty() {

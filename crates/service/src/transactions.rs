@@ -2,9 +2,13 @@
 //!
 //! Connections hold a transaction that they have begun or attached to. It ends
 //! with its last holder, unless it is detached, and with the one it is nested in.
+//!
+//! A sealed transaction has one controller, the connection that began it. Nobody
+//! else enters, changes or commits it until the controller keeps it open.
 
 use crate::connections::ConnectionId;
-use crate::permissions::{Peer, no_such_transaction};
+use crate::inner_socket::Secret;
+use crate::permissions::{Peer, Reach, no_such_transaction};
 use atomdir_disk::LinuxDisk;
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
 use std::collections::BTreeMap;
@@ -28,6 +32,12 @@ pub(crate) struct OpenTransaction {
     pub(crate) detached: bool,
     /// The connections that hold it, and whose they are.
     pub(crate) holders: BTreeMap<ConnectionId, u32>,
+    /// Of a sealed transaction: the connection that began it.
+    pub(crate) controller: Option<ConnectionId>,
+    /// The transaction in which the program ran that began it.
+    pub(crate) begun_within: Option<TransactionId>,
+    /// What programs in it show to the inner socket.
+    pub(crate) secret: Secret,
 }
 
 impl OpenTransaction {
@@ -59,37 +69,52 @@ impl Transactions {
             .with_hint("commit or abort some: `atomdir list` shows them"))
     }
 
-    pub(crate) fn add(&self, transaction: Arc<Transaction>, detached: bool) {
-        let id = TransactionId(transaction.id().0);
-        let one = OpenTransaction {
-            transaction,
-            detached,
-            holders: BTreeMap::new(),
-        };
-        self.lock().insert(id, one);
+    pub(crate) fn add(&self, one: OpenTransaction) {
+        self.lock().insert(one.id(), one);
     }
 
     /// The transaction, if it is open and the peer may use it.
     pub(crate) fn find(&self, id: TransactionId, peer: &Peer) -> Result<OpenTransaction, Failure> {
         let open = self.lock();
         match open.get(&id) {
-            Some(one) if peer.may_use(one.transaction.owner()) => Ok(one.clone()),
+            Some(one) if may_act_on(&open, one, peer) => Ok(one.clone()),
             _ => Err(no_such_transaction(id)),
+        }
+    }
+
+    /// As [`find`](Self::find), for what only the controller of a sealed
+    /// transaction may do.
+    pub(crate) fn control(
+        &self,
+        id: TransactionId,
+        peer: &Peer,
+        connection: ConnectionId,
+    ) -> Result<OpenTransaction, Failure> {
+        let one = self.find(id, peer)?;
+        match one.controller {
+            Some(controller) if controller != connection => Err(sealed(id)),
+            _ => Ok(one),
         }
     }
 
     /// Those the peer may use.
     pub(crate) fn visible(&self, peer: &Peer) -> Vec<OpenTransaction> {
         let open = self.lock();
-        let mine = open
-            .values()
-            .filter(|one| peer.may_use(one.transaction.owner()));
+        let mine = open.values().filter(|one| may_act_on(&open, one, peer));
         mine.cloned().collect()
+    }
+
+    /// `None`: the transaction has ended, or is sealed.
+    pub(crate) fn secret(&self, id: TransactionId) -> Option<Secret> {
+        let open = self.lock();
+        let one = open.get(&id)?;
+        one.controller.is_none().then(|| one.secret.clone())
     }
 
     pub(crate) fn keep(&self, id: TransactionId, holder: ConnectionId) {
         if let Some(one) = self.lock().get_mut(&id) {
             one.detached = true;
+            one.controller = None;
             one.holders.remove(&holder);
         }
     }
@@ -153,6 +178,44 @@ impl Transactions {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<TransactionId, OpenTransaction>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn may_act_on(
+    open: &BTreeMap<TransactionId, OpenTransaction>,
+    one: &OpenTransaction,
+    peer: &Peer,
+) -> bool {
+    peer.may_use(one.transaction.owner())
+        && match peer.reach {
+            Reach::All => true,
+            Reach::Nothing => false,
+            Reach::Within(scope) => is_within(open, one.id(), scope),
+        }
+}
+
+/// Whether the transaction is `scope`, is nested in it, or was begun by a
+/// program that ran in it.
+fn is_within(
+    open: &BTreeMap<TransactionId, OpenTransaction>,
+    id: TransactionId,
+    scope: TransactionId,
+) -> bool {
+    let mut at = Some(id);
+    while let Some(id) = at {
+        if id == scope {
+            return true;
+        }
+        at = open
+            .get(&id)
+            .and_then(|one| one.outer().or(one.begun_within));
+    }
+    false
+}
+
+fn sealed(id: TransactionId) -> Failure {
+    let message = format!("transaction {id} is sealed: only the process that began it may do this");
+    Failure::new(FailureKind::NotPermitted, message)
+        .with_hint(format!("`atomdir abort {id}` gives it up"))
 }
 
 fn nested_in(

@@ -103,6 +103,7 @@ impl BeginArguments {
             view: atomdir::View::Exact,
             // Commands enter it by its path.
             opened: false,
+            sealed: false,
         }
     }
 }

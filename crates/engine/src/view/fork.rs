@@ -170,6 +170,7 @@ impl<D: Disk> View<D> {
             lookups: Vec::new(),
             generations: Vec::new(),
             lower: false,
+            frozen: false,
             free: Vec::new(),
             numbers: self.numbers.clone(),
             forks: Forks {

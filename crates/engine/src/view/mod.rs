@@ -61,6 +61,8 @@ pub(crate) struct View<D: Disk> {
     /// It serves as the lower layer of an overlay. The kernel then finds files
     /// with several names by their nodes, which must stay.
     pub lower: bool,
+    /// Nothing can be changed in it: every call that would fails with `EROFS`.
+    pub frozen: bool,
     next_inode: u64,
 }
 
@@ -85,6 +87,7 @@ impl<D: Disk> View<D> {
             stage: None,
             is_written_ahead: false,
             lower: false,
+            frozen: false,
             next_inode: NEW_INODE_FIRST,
         }
     }

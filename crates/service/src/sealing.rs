@@ -1,0 +1,52 @@
+//! Commits exactly what was shown.
+//!
+//! Whoever shows a transaction's changes before they are committed freezes its
+//! view first. The order matters: stores to mapped memory are gathered while the
+//! view can still be written; from the freeze on every write fails, also one
+//! that the kernel sends late; then the changes are read. A commit that follows
+//! lands what was read, whoever still has files of the view open.
+
+use crate::connection::Connection;
+use crate::permissions::no_such_transaction;
+use crate::replies::Unanswered;
+use crate::requests::require_exact;
+use crate::service::Service;
+use crate::sharing;
+use atomdir_engine::FreezeError;
+use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId};
+
+pub(crate) fn freeze(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+    force: bool,
+) -> Result<Answer, Unanswered> {
+    let (transactions, peer) = (&service.transactions, &connection.peer);
+    let one = transactions.control(id, peer, connection.id)?;
+    require_exact(&one)?;
+    sharing::clear_the_way(service, &one, connection, force)?;
+    service.views.write_back(&one.transaction)?;
+    one.transaction.freeze().map_err(|error| match error {
+        FreezeError::Ended => no_such_transaction(id),
+        FreezeError::Nested { nested } => sharing::nested_failure(id, nested),
+        error => Failure::new(FailureKind::Internal, error.to_string()),
+    })?;
+    Ok(Answer::Nothing)
+}
+
+pub(crate) fn frozen(id: TransactionId) -> Failure {
+    let message =
+        format!("transaction {id} is read-only, since its changes were shown to be committed");
+    Failure::new(FailureKind::Busy, message).with_hint(format!(
+        "`atomdir commit {id}` or `atomdir abort {id}` ends it"
+    ))
+}
+
+/// A sealed transaction lives as long as the connection that controls it.
+pub(crate) fn refuse_detached(detached: bool, sealed: bool) -> Result<(), Failure> {
+    if detached && sealed {
+        let message = "a sealed transaction cannot be detached";
+        return Err(Failure::new(FailureKind::BadRequest, message));
+    }
+    Ok(())
+}
