@@ -1,8 +1,9 @@
+use crate::mounts;
 use atomdir_protocol::frame::FrameError;
 use atomdir_protocol::handshake::HandshakeError;
 use atomdir_protocol::{Conflict, ExitCode, Failure, FailureKind};
 use rustix::io::Errno;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What a program that ends on an error needs besides its message.
 pub trait Explain: std::error::Error {
@@ -16,6 +17,12 @@ pub trait Explain: std::error::Error {
 pub enum FindError {
     #[error("no store holds '{start}': neither it nor a directory above it has a .atomdir")]
     NoStore { start: PathBuf },
+    #[error("'{path}' is in the view of a transaction, from which its store cannot be reached")]
+    InView { path: PathBuf },
+    #[error(
+        "'{path}' is in what says that it is a view, but user {user} may have mounted it: it means no transaction"
+    )]
+    ForeignView { path: PathBuf, user: u32 },
     #[error("cannot look for a store at '{path}': {errno}")]
     Io { path: PathBuf, errno: Errno },
     #[error("'{path}' is neither a control directory nor a file that names one")]
@@ -35,7 +42,8 @@ pub enum FindError {
 impl Explain for FindError {
     fn exit_code(&self) -> ExitCode {
         match self {
-            FindError::NoStore { .. } => ExitCode::NotFound,
+            FindError::NoStore { .. } | FindError::InView { .. } => ExitCode::NotFound,
+            FindError::ForeignView { .. } => ExitCode::NotPermitted,
             FindError::Io { errno, .. } => errno_exit_code(*errno),
             FindError::NotAControl { .. }
             | FindError::BadControl { .. }
@@ -45,10 +53,12 @@ impl Explain for FindError {
 
     fn hint(&self) -> Option<String> {
         match self {
-            FindError::NoStore { start } => Some(format!(
-                "`atomdir init {}` makes it a store",
-                start.display()
-            )),
+            FindError::NoStore { start } => may_become_store(start)
+                .then(|| format!("`atomdir init {}` makes it a store", start.display())),
+            FindError::InView { .. } | FindError::ForeignView { .. } => Some(
+                "name the store and the transaction, from outside the view: `atomdir -C STORE diff TX`"
+                    .to_owned(),
+            ),
             FindError::BadControl { path, .. } => Some(format!(
                 "if the control directory was moved, write its path into {}",
                 path.display()
@@ -62,9 +72,21 @@ impl Explain for FindError {
     }
 }
 
+/// Whether to advise it: whoever has lost their way to the root of a file system,
+/// or above all that is mounted, does not want a store of it.
+fn may_become_store(directory: &Path) -> bool {
+    directory != Path::new("/") && !mounts::any_below(directory)
+}
+
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InitError {
+    #[error("'{path}' is in the view of a transaction; stores cannot be nested")]
+    InView { path: PathBuf },
+    #[error(
+        "'{path}' is the root of the file system: a view cannot stand in its place, so commands would run outside their transaction"
+    )]
+    FileSystemRoot { path: PathBuf },
     #[error("'{path}' is not a directory")]
     NotADirectory { path: PathBuf },
     #[error("'{path}' does not exist")]
@@ -122,6 +144,9 @@ impl Explain for InitError {
                 "choose a control directory on the file system of {}",
                 path.display()
             )),
+            InitError::FileSystemRoot { .. } => {
+                Some("make a directory below it a store".to_owned())
+            }
             _ => None,
         }
     }

@@ -1,10 +1,11 @@
 //! Making a directory a store.
 
 mod control;
+mod ignore;
 mod nesting;
 
 use crate::InitError;
-use crate::location::{StoreLocation, control_of};
+use crate::location::{StoreLocation, control_of, view};
 use atomdir_disk::LinuxDisk;
 use atomdir_engine::{Store, StoreError};
 use rustix::fs::{CWD, Mode, OFlags, fstat, fsync, openat};
@@ -24,6 +25,7 @@ pub struct InitOutcome {
 /// inside it. Harmless when it is one already, and when this was interrupted.
 pub fn init(directory: &Path, control: Option<&Path>) -> Result<InitOutcome, InitError> {
     let root = Root::open(directory)?;
+    check_place(&root)?;
     nesting::check_above(&root)?;
     let existing = control_of(&root.path).map_err(|error| root.bad_control(&error))?;
     let created = existing.is_none();
@@ -35,15 +37,29 @@ pub fn init(directory: &Path, control: Option<&Path>) -> Result<InitOutcome, Ini
         }
     };
     format(&root, &handle)?;
+    ignore::write(&handle).map_err(root.failed("writing .gitignore"))?;
     fsync(&root.handle).map_err(root.failed("making it durable"))?;
     Ok(InitOutcome {
         store: StoreLocation {
             root: root.path,
             control,
             start: PathBuf::new(),
+            transaction: None,
         },
         created,
     })
+}
+
+/// Where no store can be.
+fn check_place(root: &Root) -> Result<(), InitError> {
+    let path = || root.path.clone();
+    if root.path == Path::new("/") {
+        return Err(InitError::FileSystemRoot { path: path() });
+    }
+    if view::is_in_view(&root.path) {
+        return Err(InitError::InView { path: path() });
+    }
+    Ok(())
 }
 
 fn format(root: &Root, control: &OwnedFd) -> Result<(), InitError> {

@@ -24,6 +24,7 @@ mod error;
 mod init;
 mod location;
 mod locks;
+mod mounts;
 mod process;
 mod requests;
 mod start;
@@ -43,6 +44,7 @@ pub use error::{CommitError, ConnectError, Explain, FindError, InitError, Reques
 pub use init::{InitOutcome, init};
 pub use location::{CONTROL_NAME, StoreLocation, find};
 pub use locks::LockOptions;
+pub use mounts::OVERLAY_SOURCE;
 pub use requests::{BeginOptions, Checked, CommitDetails, Others, SnapshotContents};
 pub use start::StartService;
 pub use transaction::{Layers, Transaction};

@@ -1,8 +1,10 @@
 //! Where a store is: found by walking up, as git does.
 
 pub(crate) mod pointer;
+pub(crate) mod view;
 
 use crate::FindError;
+use atomdir_protocol::TransactionId;
 use pointer::Pointer;
 use rustix::fs::{AtFlags, CWD, FileType, stat, statat};
 use rustix::io::Errno;
@@ -19,6 +21,9 @@ pub struct StoreLocation {
     pub control: PathBuf,
     /// Relative to the root: where the search began.
     pub start: PathBuf,
+    /// The search began in this transaction's view, whose path means the
+    /// transaction.
+    pub transaction: Option<TransactionId>,
 }
 
 impl StoreLocation {
@@ -30,15 +35,19 @@ impl StoreLocation {
                 root,
                 control,
                 start: PathBuf::new(),
+                transaction: None,
             }),
             None => Err(FindError::NoStore { start: root }),
         }
     }
 }
 
-/// The store that holds `start`.
+/// The store that holds `start`, or whose view does.
 pub fn find(start: &Path) -> Result<StoreLocation, FindError> {
     let absolute = absolute(start)?;
+    if let Some(found) = view::store_of(&absolute)? {
+        return Ok(found);
+    }
     for root in absolute.ancestors() {
         if let Some(control) = control_of(root)? {
             return Ok(StoreLocation {
@@ -48,6 +57,7 @@ pub fn find(start: &Path) -> Result<StoreLocation, FindError> {
                     .to_owned(),
                 root: root.to_owned(),
                 control,
+                transaction: None,
             });
         }
     }

@@ -28,6 +28,8 @@ pub struct Connected {
     pub root: PathBuf,
     /// Relative to it: the caller's directory.
     pub start: PathBuf,
+    /// The transaction in whose view that directory is.
+    view: Option<TransactionId>,
     pub connection: Connection,
 }
 
@@ -61,9 +63,11 @@ impl Context {
     /// find the store, but a way to its service.
     pub fn store_at(&self, start: &Path) -> Result<StoreLocation, Error> {
         atomdir::find(start).map_err(|error| match (&error, &self.current_transaction) {
-            (FindError::NoStore { .. }, Some(transaction)) => Error::Inside {
-                transaction: transaction.to_string_lossy().into_owned(),
-            },
+            (FindError::NoStore { .. } | FindError::InView { .. }, Some(transaction)) => {
+                Error::Inside {
+                    transaction: transaction.to_string_lossy().into_owned(),
+                }
+            }
             _ => error.into(),
         })
     }
@@ -102,12 +106,19 @@ impl Context {
         Ok(Connected {
             root: current.store.clone(),
             start,
+            view: None,
             connection,
         })
     }
 
-    /// The transaction of this store that we run in.
+    /// The transaction of this store that is meant if none is named: that of the
+    /// view that the caller's directory is in, or the one that we run in.
     pub fn current(&self, connected: &Connected) -> Option<TransactionId> {
+        connected.view.or_else(|| self.around(connected))
+    }
+
+    /// The transaction of this store that we run in.
+    fn around(&self, connected: &Connected) -> Option<TransactionId> {
         let current = self.current.as_ref()?;
         (current.store == connected.root).then_some(current.transaction)
     }
@@ -119,7 +130,7 @@ impl Context {
         connected: &mut Connected,
         transaction: TransactionId,
     ) -> Result<bool, Error> {
-        let mut around = self.current(connected);
+        let mut around = self.around(connected);
         while let Some(one) = around {
             if one == transaction {
                 return Ok(true);
@@ -143,7 +154,8 @@ impl Context {
             message: "no transaction is named, and this is not inside one".into(),
             hint: Some("`atomdir list` shows the open ones".into()),
         };
-        if named.is_none() && self.current.is_none() {
+        let is_in_view = || self.store().is_ok_and(|store| store.transaction.is_some());
+        if named.is_none() && self.current.is_none() && !is_in_view() {
             return Err(unnamed());
         }
         let connected = self.connect_to_running()?;
@@ -202,6 +214,7 @@ impl Connected {
         Connected {
             root: store.root,
             start: store.start,
+            view: store.transaction,
             connection,
         }
     }

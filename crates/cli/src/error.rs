@@ -202,6 +202,10 @@ fn explain_enter(error: &EnterError) -> (u8, Option<String>) {
         EnterError::Start { .. } | EnterError::Wait(_) | EnterError::LeftBehind(_) => {
             (ExitCode::Internal.code(), None)
         }
+        EnterError::FileSystemRoot { .. } => (
+            ExitCode::Configuration.code(),
+            Some("run it where the directory has another path than /".to_owned()),
+        ),
         EnterError::Forbidden { .. } => (
             ExitCode::Configuration.code(),
             Some(

@@ -112,9 +112,25 @@ fn mistakes_exit_with_64() {
     check_exit(&["man", "comit"], 64, "comit");
 }
 
+/// Removed when dropped.
+struct Empty(PathBuf);
+
+impl Drop for Empty {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
 #[test]
 fn without_a_store_there_is_nothing_to_do() {
-    check_exit(&["list"], 66, "atomdir init");
+    let empty = std::env::temp_dir().join(format!("atomdir-none-{}", std::process::id()));
+    fs::create_dir(&empty).expect("made");
+    let empty = Empty(empty);
+    check_exit(
+        &["-C", &empty.0.to_string_lossy(), "list"],
+        66,
+        "atomdir init",
+    );
     check_exit(&["run", "--", "true"], 66, "no store");
     check_exit(
         &["-C", "/proc/self/nowhere", "list"],
@@ -153,10 +169,10 @@ fn asking_needs_a_terminal() {
 
 #[test]
 fn failures_are_json_where_asked_for() {
-    let output = output(&["list", "--json"]);
-    assert_eq!(output.status.code(), Some(66));
+    let output = output(&["commit", "--json"]);
+    assert_eq!(output.status.code(), Some(64));
     let json: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
-    assert_eq!(json["error"]["exit_code"], 66);
+    assert_eq!(json["error"]["exit_code"], 64);
     assert!(json["error"]["hint"].is_string());
 }
 

@@ -122,15 +122,25 @@ pub(crate) fn open<D: Disk>(
 ) -> Result<Control<D>, StoreError> {
     let open = |name: &str, access| disk.open(&control, &names::fixed(name), access);
     let file = |name: &str| open(name, access).map_err(failed("open files"));
-    let directory = |name: &str| open(name, Access::Directory).map_err(failed("open directories"));
     let lock = file(names::LOCK)?;
     disk.try_lock(&lock).map_err(|errno| match errno {
         Errno::WOULDBLOCK => StoreError::Locked,
         _ => failed("lock the store")(errno),
     })?;
     let header = read_header(disk, &control)?;
+    let log = file(names::LOG)?;
+    let log_length = disk.stat(&log).map_err(failed("examine"))?.length;
+    if log_length == 0 && access == Access::ReadWrite {
+        mend(disk, &control)?;
+    }
+    let directory = |name: &'static str| {
+        open(name, Access::Directory).map_err(|errno| match errno {
+            Errno::NOENT => StoreError::Lost { name },
+            errno => failed("open directories")(errno),
+        })
+    };
     Ok(Control {
-        log: file(names::LOG)?,
+        log,
         history: file(names::HISTORY)?,
         reserve: file(names::RESERVE)?,
         handles: ControlHandles {
@@ -144,6 +154,26 @@ pub(crate) fn open<D: Disk>(
         lock,
         header,
     })
+}
+
+/// Makes directories again that somebody has taken away while they were empty, as
+/// `git stash --all` does. A log that is empty needs nothing that was in them.
+fn mend<D: Disk>(disk: &D, control: &D::Handle) -> Result<(), StoreError> {
+    let mut mended = false;
+    for name in [names::STAGE, names::LIMBO] {
+        if !exists(disk, control, name).map_err(failed("look for directories"))? {
+            let (name, mode) = (names::fixed(name), PRIVATE_DIRECTORY);
+            let made = disk.make(control, &name, &NewNode::Directory, mode);
+            made.map_err(failed("create directories"))?;
+            mended = true;
+        }
+    }
+    // Before the log refers to what is in them.
+    if mended {
+        disk.sync_directory(control)
+            .map_err(failed("flush the directory"))?;
+    }
+    Ok(())
 }
 
 fn read_header<D: Disk>(disk: &D, control: &D::Handle) -> Result<StoreHeader, StoreError> {

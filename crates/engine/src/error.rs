@@ -21,6 +21,11 @@ pub enum StoreError {
         "the store was copied or restored while commits were still to be recovered; run 'atomdir recover' on the original and copy it again"
     )]
     Copied,
+    /// A directory of the control directory.
+    #[error(
+        "the directory '.atomdir/{name}' is missing: `atomdir recover` makes it again if the log is empty; otherwise contents of commits may have been in it: restore the store from a backup, or make the directory if you know that it was empty"
+    )]
+    Lost { name: &'static str },
     #[error(
         "'.atomdir/{file}' is damaged at byte {offset}: {reason}; nothing was changed: restore the store from a backup"
     )]

@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,12 @@ pub fn start(
         environment,
     };
     let failed = |source| launch.cannot_start(source);
+    // A mount over the root directory changes nothing for those who have it open
+    // as their root already: the command would run outside the view.
+    if place.base == Path::new("/") {
+        let base = place.base.clone();
+        return Err(EnterError::FileSystemRoot { base });
+    }
     let signals = HeldSignals::hold().map_err(failed)?;
     let others = descendants::children().map_err(failed)?;
     let overlay = matches!(place.view, Tree::Native(_));

@@ -116,6 +116,11 @@ pub enum EnterError {
         base: PathBuf,
         failure: SetUpFailure,
     },
+    #[error(
+        "the store '{base}' is the root of the file system, in whose place no view can stand; \
+         the command was not started"
+    )]
+    FileSystemRoot { base: PathBuf },
     #[error("cannot enter the view of '{base}': {failure}")]
     SetUp {
         base: PathBuf,

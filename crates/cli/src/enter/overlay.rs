@@ -2,7 +2,7 @@
 //! upper layer in the transaction's staging directory.
 
 use super::namespace;
-use atomdir::Layers;
+use atomdir::{Layers, OVERLAY_SOURCE};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstatfs};
 use rustix::io::Errno;
 use rustix::mount::{
@@ -95,6 +95,7 @@ impl Overlay {
         if !FILE_SYSTEMS.contains(&(found.f_type as i64)) {
             return Err(failed(Step::KnowFileSystem)(Errno::OPNOTSUPP));
         }
+        fsconfig_set_string(&context, "source", OVERLAY_SOURCE).map_err(configure)?;
         for (key, layer) in [
             ("lowerdir", lower),
             ("upperdir", &upper),

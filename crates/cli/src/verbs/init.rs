@@ -7,7 +7,7 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Make a directory a store
 ///
@@ -55,6 +55,11 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         .as_ref()
         .map(|path| context.directory().join(path));
     let outcome = atomdir::init(&directory, control.as_deref())?;
+    if control.is_some() && is_in_work_tree(&outcome.store.root) {
+        context.output.note(
+            "git sees the file .atomdir: add it to .git/info/exclude, or `git clean` takes it away",
+        );
+    }
     context.output.confirm(&Initialized {
         store: Text(outcome.store.root.as_os_str().as_bytes()),
         control: Text(outcome.store.control.as_os_str().as_bytes()),
@@ -62,4 +67,11 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         outcome: &outcome,
     })?;
     Ok(SUCCESS)
+}
+
+/// Whether git would take the file that names the control directory for one of its
+/// own. A control directory in the root has a .gitignore.
+fn is_in_work_tree(root: &Path) -> bool {
+    let mut above = root.ancestors();
+    above.any(|directory| rustix::fs::stat(directory.join(".git")).is_ok())
 }

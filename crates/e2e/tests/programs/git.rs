@@ -1,6 +1,6 @@
 //! A repository made, filled, changed and packed.
 
-use atomdir_testing::{Scenario, full_tier, pick, tools_present};
+use atomdir_testing::{Fixture, Scenario, full_tier, pick, shell, tools_present};
 
 /// Fixed authors, dates and one thread make two runs write the same objects.
 const ENVIRONMENT: &str = r#"
@@ -106,4 +106,47 @@ git fsck --full
         // A user's overlay cannot make hard links of old files.
         scenario().as_ordinary_user().exact().check();
     }
+}
+
+/// Git outside of transactions, on a work tree that is a store.
+#[test]
+fn git_leaves_the_control_directory_alone() {
+    if !tools_present("git_leaves_the_control_directory_alone", &["git"]) {
+        return;
+    }
+    let fixture = Fixture::new("git-control", "echo old > file; git init -q .");
+    let git = |script: &str| shell(&fixture.base, &format!("{ENVIRONMENT}{script}")).text();
+    git("git add --all; git commit -q -m first");
+    assert_eq!(git("git ls-files"), "file\n");
+    assert_eq!(git("git status --porcelain"), "");
+    git("git clean -q -f -d; echo changed > file; git stash -q --include-untracked");
+    fixture.store.run("echo new > made").expect(0);
+    // This takes everything, but a store that was at rest is whole afterwards.
+    fixture.store.assert_at_rest();
+    git("git stash -q --all; [ ! -e .atomdir ]; git stash pop -q");
+    assert!(!fixture.store.control().join("stage").exists());
+    fixture
+        .store
+        .run("echo again > made; mkdir d; mv file d")
+        .expect(0);
+    fixture.store.call(["check"]).expect(0);
+    fixture.store.assert_at_rest();
+}
+
+#[test]
+fn a_lost_directory_of_the_control_directory_is_named_if_the_log_may_need_it() {
+    let fixture = Fixture::new("lost-stage", "echo old > file");
+    let view = fixture.store.begin();
+    fixture.store.run("echo new > file").expect(0);
+    fixture.store.kill_service();
+    shell(&fixture.store.control(), "rm -r stage");
+    fixture
+        .store
+        .run("true")
+        .expect_one_of(&[74, 78])
+        .says(&[".atomdir/stage", "missing"]);
+    shell(&fixture.store.control(), "mkdir -m 700 stage");
+    fixture.store.run("test $(cat file) = new").expect(0);
+    fixture.store.abort(&view).expect_one_of(&[66]);
+    fixture.store.assert_at_rest();
 }

@@ -1,0 +1,91 @@
+//! A path in a transaction's view, as `begin` printed it: which transaction it
+//! means, and of which store.
+//!
+//! Anyone can mount a file system that calls itself ours and names any store. So
+//! a mount counts only if nobody but root and the caller can have made it: it
+//! lies in a directory that belongs to one of them and that no one else can
+//! write. It must also be the very place that a service chooses for the control
+//! directory of the store that it names.
+
+use super::{StoreLocation, control_of};
+use crate::FindError;
+use crate::mounts::{self, Mount};
+use atomdir_protocol::TransactionId;
+use rustix::fs::{FileType, lstat, stat};
+use rustix::process::geteuid;
+use std::ffi::OsStr;
+use std::path::{Component, Path, PathBuf};
+
+/// `path`: absolute, without symbolic links. `None`: it is in no view.
+pub(super) fn store_of(path: &Path) -> Result<Option<StoreLocation>, FindError> {
+    let view = mounts::view_at(path).map_err(|errno| FindError::Io {
+        path: path.to_owned(),
+        errno,
+    })?;
+    let Some(mount) = view else {
+        return Ok(None);
+    };
+    let inside = || FindError::InView {
+        path: path.to_owned(),
+    };
+    // Bound over the store's own path, it hides the way to the service.
+    if mount.is_native_view() || mount.root != Path::new("/") {
+        return Err(inside());
+    }
+    check_place(path, &mount)?;
+    let root = mount.source.clone();
+    let control = control_of(&root)?.ok_or_else(inside)?;
+    if !is_place_of(&mount.point, &control) {
+        return Err(inside());
+    }
+    let (transaction, start) = split(path, &mount.point).ok_or_else(inside)?;
+    Ok(Some(StoreLocation {
+        root,
+        control,
+        start,
+        transaction: Some(transaction),
+    }))
+}
+
+/// Whether `path` lies in a view, or in something that says so.
+pub(crate) fn is_in_view(path: &Path) -> bool {
+    matches!(mounts::view_at(path), Ok(Some(_)))
+}
+
+/// Only root or the caller can have mounted it there.
+fn check_place(path: &Path, mount: &Mount) -> Result<(), FindError> {
+    let parent = mount.point.parent().unwrap_or(Path::new("/"));
+    let stat = lstat(parent).map_err(|errno| FindError::Io {
+        path: parent.to_owned(),
+        errno,
+    })?;
+    let is_private = FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+        && stat.st_mode & 0o022 == 0
+        && (stat.st_uid == 0 || stat.st_uid == geteuid().as_raw());
+    if is_private {
+        return Ok(());
+    }
+    Err(FindError::ForeignView {
+        path: path.to_owned(),
+        user: stat.st_uid,
+    })
+}
+
+/// A service mounts its views at a place that is named for its control directory.
+fn is_place_of(point: &Path, control: &Path) -> bool {
+    stat(control).is_ok_and(|stat| {
+        let name = format!("{:x}-{:x}", stat.st_dev, stat.st_ino);
+        point.file_name() == Some(OsStr::new(&name))
+    })
+}
+
+/// `PLACE/TRANSACTION/NAME/PATH`, where the name is that of the store's root.
+fn split(path: &Path, place: &Path) -> Option<(TransactionId, PathBuf)> {
+    let mut below = path.strip_prefix(place).ok()?.components();
+    let Some(Component::Normal(first)) = below.next() else {
+        return None;
+    };
+    let transaction = TransactionId(first.to_str()?.parse().ok()?);
+    below.next();
+    Some((transaction, below.as_path().to_owned()))
+}

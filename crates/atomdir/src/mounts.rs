@@ -1,0 +1,122 @@
+//! What is mounted where, as the kernel lists it in `/proc/self/mountinfo`.
+
+use rustix::fs::{AtFlags, CWD, FsWord, Mode, OFlags, StatxFlags, open, statfs, statx};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+const FUSE: FsWord = 0x6573_5546;
+const OVERLAY: FsWord = 0x794c_7630;
+/// The type of an exact view's mount, and the source of a native view's overlay.
+const VIEW_TYPE: &[u8] = b"fuse.atomdir";
+const OVERLAY_TYPE: &[u8] = b"overlay";
+/// Names the overlay of a native view in the list of mounts.
+pub const OVERLAY_SOURCE: &str = "atomdir";
+const READ_LENGTH: usize = 1 << 16;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mount {
+    id: u64,
+    /// What of the file system is mounted.
+    pub(crate) root: PathBuf,
+    pub(crate) point: PathBuf,
+    pub(crate) source: PathBuf,
+    kind: Vec<u8>,
+}
+
+impl Mount {
+    /// Whether it says of itself that it is a view. Anybody can mount one that does.
+    pub(crate) fn claims_to_be_view(&self) -> bool {
+        self.kind == VIEW_TYPE || self.is_native_view()
+    }
+
+    pub(crate) fn is_native_view(&self) -> bool {
+        self.kind == OVERLAY_TYPE && self.source == Path::new(OVERLAY_SOURCE)
+    }
+}
+
+/// The mount that `path` lies in, if it claims to be a view.
+pub(crate) fn view_at(path: &Path) -> Result<Option<Mount>, Errno> {
+    // Only these two kinds are worth a look at the list.
+    if !matches!(statfs(path)?.f_type, FUSE | OVERLAY) {
+        return Ok(None);
+    }
+    let found = statx(CWD, path, AtFlags::NO_AUTOMOUNT, StatxFlags::MNT_ID)?;
+    let mut mounts = list()?.into_iter();
+    let mount = mounts.find(|mount| mount.id == found.stx_mnt_id);
+    Ok(mount.filter(Mount::claims_to_be_view))
+}
+
+/// Whether something is mounted below `directory`.
+pub(crate) fn any_below(directory: &Path) -> bool {
+    list().is_ok_and(|mounts| {
+        let mut points = mounts.iter().map(|mount| &*mount.point);
+        points.any(|point| point != directory && point.starts_with(directory))
+    })
+}
+
+pub(crate) fn list() -> Result<Vec<Mount>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = open(c"/proc/thread-self/mountinfo", flags, Mode::empty())?;
+    let mut text = Vec::new();
+    let mut buffer = vec![0; READ_LENGTH];
+    loop {
+        match rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut buffer[..]))? {
+            0 => break,
+            count => text.extend_from_slice(&buffer[..count]),
+        }
+    }
+    Ok(text
+        .split(|byte| *byte == b'\n')
+        .filter_map(parse)
+        .collect())
+}
+
+/// `ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [TAGS] - TYPE SOURCE OPTIONS`
+fn parse(line: &[u8]) -> Option<Mount> {
+    let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+    let separator = fields.iter().position(|field| *field == b"-")?;
+    Some(Mount {
+        id: std::str::from_utf8(fields.first()?).ok()?.parse().ok()?,
+        root: unescape(fields.get(3)?),
+        point: unescape(fields.get(4)?),
+        kind: fields.get(separator + 1)?.to_vec(),
+        source: unescape(fields.get(separator + 2)?),
+    })
+}
+
+/// The kernel writes blank, tab, newline and backslash as octal.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        let code = match (first, after) {
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..]) => {
+                Some(((a - b'0') << 6) | ((b - b'0') << 3) | (c - b'0'))
+            }
+            _ => None,
+        };
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &after[3..] } else { after };
+    }
+    OsString::from_vec(bytes).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_list_is_read_with_its_escapes() {
+        let line = b"36 35 0:98 /7 /mnt/a\\040b rw,noatime master:1 - fuse.atomdir /srv/x\\134y rw";
+        let mount = parse(line).expect("a whole line");
+        assert_eq!(mount.id, 36);
+        assert_eq!(mount.root, Path::new("/7"));
+        assert_eq!(mount.point, Path::new("/mnt/a b"));
+        assert_eq!(mount.source, Path::new("/srv/x\\y"));
+        assert!(mount.claims_to_be_view());
+        assert_eq!(parse(b""), None);
+        assert_eq!(parse(b"36 35 0:98 /7"), None);
+    }
+}
