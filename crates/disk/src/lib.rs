@@ -52,8 +52,19 @@ pub trait Disk: Send + Sync + 'static {
 
     /// Opens the object itself; a symbolic link only with [`Access::Path`].
     /// `ELOOP` if it is a symbolic link otherwise, `EXDEV` if another file
-    /// system is mounted there.
+    /// system is mounted there. Never waits for another process: `EAGAIN` while one
+    /// holds a lease on the file, which is then on its way back.
     fn open(&self, directory: &Self::Handle, name: &Name, access: Access) -> Result<Self::Handle>;
+    /// As [`Disk::open`], but waits for a lease to be given back: for those who must
+    /// have the file, since a commit that changes it is in the log.
+    fn open_waiting(
+        &self,
+        directory: &Self::Handle,
+        name: &Name,
+        access: Access,
+    ) -> Result<Self::Handle> {
+        self.open(directory, name, access)
+    }
     /// Creates a regular file that must not exist (`EEXIST`), for reading and
     /// writing. Here and in `make` the mode ends exactly as asked, as far as
     /// chmod(2) lets the caller: neither the umask nor the directory's

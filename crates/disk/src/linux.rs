@@ -58,6 +58,10 @@ impl Disk for LinuxDisk {
         self.opener.open(directory, name, access)
     }
 
+    fn open_waiting(&self, directory: &OwnedFd, name: &Name, access: Access) -> Result<OwnedFd> {
+        self.opener.open_waiting(directory, name, access)
+    }
+
     fn create(&self, directory: &OwnedFd, name: &Name, mode: u32) -> Result<OwnedFd> {
         open::create(directory, name, mode)
     }

@@ -213,8 +213,33 @@ impl<D: Disk> Core<D> {
         Ok(handle)
     }
 
-    /// Opens what is at a place, if it is what it should be; `ESTALE` if not.
+    /// Opens what is at a place, if it is what it should be; `ESTALE` if not, `EAGAIN`
+    /// while another process has a lease on it.
     pub fn open_at(&self, place: &Place, identity: Identity, access: Access) -> Result<D::Handle> {
+        self.open_by(place, identity, |directory, name| {
+            self.disk.open(directory, name, access)
+        })
+    }
+
+    /// As [`Core::open_at`], once the commit that needs the file is in the log. Who
+    /// could refuse the lease then would poison the store; the kernel ends it in time.
+    pub fn open_logged(
+        &self,
+        place: &Place,
+        identity: Identity,
+        access: Access,
+    ) -> Result<D::Handle> {
+        self.open_by(place, identity, |directory, name| {
+            self.disk.open_waiting(directory, name, access)
+        })
+    }
+
+    fn open_by(
+        &self,
+        place: &Place,
+        identity: Identity,
+        open: impl FnOnce(&D::Handle, &Name) -> Result<D::Handle>,
+    ) -> Result<D::Handle> {
         if is_mount_point(identity) {
             return Err(Errno::ROFS);
         }
@@ -222,11 +247,8 @@ impl<D: Disk> Core<D> {
             // The root's own handle serves every access a directory allows.
             Place::Root => return Err(Errno::INVAL),
             Place::Held => return Err(Errno::STALE),
-            Place::Entry { parent, name } => {
-                let parent = self.directory(parent)?;
-                self.disk.open(&parent, name, access)
-            }
-            Place::Limbo(name) => self.disk.open(&self.control.limbo, name, access),
+            Place::Entry { parent, name } => open(&*self.directory(parent)?, name),
+            Place::Limbo(name) => open(&self.control.limbo, name),
         };
         let handle = handle.map_err(gone_is_stale)?;
         if self.disk.stat(&handle)?.identity != identity {

@@ -111,6 +111,10 @@ pub enum CommitError {
     Nested { nested: TransactionId },
     #[error("no space left or quota exceeded while trying to {step} '{path}'; nothing was changed")]
     NoSpace { step: &'static str, path: String },
+    #[error(
+        "cannot {step} '{path}': another program holds a lease on the file and was asked to give it back; nothing was changed"
+    )]
+    Leased { step: &'static str, path: String },
     #[error("cannot {step} '{path}': {errno}; nothing was changed")]
     Io {
         step: &'static str,
@@ -128,6 +132,7 @@ impl CommitError {
         let path = String::from_utf8_lossy(path).into_owned();
         match errno {
             Errno::NOSPC | Errno::DQUOT => CommitError::NoSpace { step, path },
+            Errno::AGAIN => CommitError::Leased { step, path },
             _ => CommitError::Io { step, path, errno },
         }
     }

@@ -260,7 +260,7 @@ impl<D: Disk> Keeper<'_, D> {
                         self.core
                             .disk
                             .open(&self.core.control.limbo, saved, Access::ReadWrite)?;
-                    let source = self.core.open_at(&place, identity, Access::Read)?;
+                    let source = self.core.open_logged(&place, identity, Access::Read)?;
                     let pages = self.save_pages((&source, &file), contents, pages, *length)?;
                     let more = OldBody::Pages {
                         saved: saved.clone(),
@@ -289,7 +289,7 @@ impl<D: Disk> Keeper<'_, D> {
             let saved = names::saved_pages(identity, self.sequence);
             let disk = &self.core.disk;
             let file = disk.create(&self.core.control.limbo, &saved, 0o600)?;
-            let source = self.core.open_at(&place, identity, Access::Read)?;
+            let source = self.core.open_logged(&place, identity, Access::Read)?;
             let none = RangeSet::default();
             OldBody::Pages {
                 pages: self.save_pages((&source, &file), contents, &none, length)?,

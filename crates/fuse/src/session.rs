@@ -197,7 +197,8 @@ impl Session {
     /// mappings they still have, has reached the file system. Call it before
     /// a commit. Never call it from an operation of the file system, nor with
     /// a lock held that one needs. `ENOTCONN` once the session is ending: then
-    /// what was stored to mapped memory may be lost.
+    /// what was stored to mapped memory may be lost. `EAGAIN` while something written
+    /// cannot arrive, as another process holds a lease on a file that it needs.
     pub fn settle(&self) -> Result<(), Errno> {
         if self.is_ended() {
             return Err(Errno::NOTCONN);
@@ -205,8 +206,10 @@ impl Session {
         self.shared
             .settle
             .run(self.mountpoint(), self.shared.rings())?;
-        self.shared.waiting.try_all();
-        Ok(())
+        match self.shared.waiting.try_all() {
+            true => Ok(()),
+            false => Err(Errno::AGAIN),
+        }
     }
 
     /// Opens a directory of the mount (O_PATH), its path relative to the mount

@@ -1,15 +1,23 @@
-//! Requests to a view that is being committed wait here. There are few workers
-//! and they serve all views: none of them may wait for one.
+//! Requests that cannot be served yet wait here: those to a view that is being
+//! committed, and those that need a file on which another process holds a lease.
+//! There are few workers and they serve all views of the mount, so none of them
+//! waits.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::filesystem::Filesystem;
 use crate::transport::Addressee;
+use crate::wire;
 use crate::worker::Worker;
 
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(5);
+/// The kernel ends a lease after 45 seconds, if nobody has changed that. Somebody
+/// who takes it again at once cannot make a request wait longer than this.
+const LEASE_TIME_MAX: Duration = Duration::from_secs(60);
+/// FUSE_WRITE of `linux/fuse.h`.
+const WRITE: u32 = 16;
 
 #[derive(Default)]
 pub struct Waiting {
@@ -27,9 +35,59 @@ struct State {
     is_over: bool,
 }
 
+/// Why a request cannot be served yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Obstacle {
+    /// Its view is being committed.
+    Commit,
+    /// Another process holds a lease on a file of the base.
+    Lease,
+}
+
 pub struct Deferred {
     pub addressee: Addressee,
     pub message: Vec<u8>,
+    /// When it stops waiting for a lease.
+    lease_ends: Option<Instant>,
+}
+
+/// A request that has waited for a lease too long.
+pub struct Expired {
+    pub addressee: Addressee,
+    pub unique: u64,
+}
+
+impl Deferred {
+    pub fn new(addressee: Addressee, message: Vec<u8>, obstacle: Obstacle) -> Deferred {
+        let lease_ends = match obstacle {
+            Obstacle::Commit => None,
+            Obstacle::Lease => Some(Instant::now() + LEASE_TIME_MAX),
+        };
+        Deferred {
+            addressee,
+            message,
+            lease_ends,
+        }
+    }
+
+    /// It could not be served once more.
+    pub fn again(self, obstacle: Obstacle) -> Result<Deferred, Expired> {
+        match (obstacle, self.lease_ends) {
+            (Obstacle::Lease, Some(end)) if end <= Instant::now() => {
+                let header = wire::decode_header(&self.message);
+                Err(Expired {
+                    addressee: self.addressee,
+                    unique: header.map_or(0, |(header, _)| header.unique),
+                })
+            }
+            (Obstacle::Lease, Some(_)) => Ok(self),
+            (obstacle, _) => Ok(Deferred::new(self.addressee, self.message, obstacle)),
+        }
+    }
+
+    fn is_write(&self) -> bool {
+        wire::decode_header(&self.message).is_ok_and(|(header, _)| header.opcode == WRITE)
+    }
 }
 
 impl Waiting {
@@ -66,8 +124,9 @@ impl Waiting {
         state.requests.clear();
     }
 
-    /// Returns when all that waits now has been tried since the call.
-    pub fn try_all(&self) {
+    /// Returns when all that waits now has been tried since the call: whether every
+    /// write has been served that was waiting for a lease.
+    pub fn try_all(&self) -> bool {
         let mut state = self.lock();
         let enough = state.tries + 1 + u64::from(state.is_trying);
         while (state.is_trying || !state.requests.is_empty())
@@ -77,6 +136,8 @@ impl Waiting {
             let woken = self.changed.wait(state);
             state = woken.unwrap_or_else(PoisonError::into_inner);
         }
+        let waits = |one: &Deferred| one.lease_ends.is_some() && one.is_write();
+        !state.requests.iter().any(waits)
     }
 
     pub fn end(&self) {

@@ -7,7 +7,7 @@ use crate::dispatch::{Answer, Dispatcher, Scratch};
 use crate::filesystem::Filesystem;
 use crate::shared::Shared;
 use crate::transport::{Delivered, Next, Transport};
-use crate::waiting::Deferred;
+use crate::waiting::{Deferred, Obstacle};
 use crate::wire::{self, Header, Operation};
 
 /// One thread's share of a session.
@@ -22,8 +22,8 @@ enum Served {
     /// The kernel expects no answer.
     Silence,
     Answer(u64, Result<Answer, Errno>),
-    /// The view is being committed.
-    Later,
+    /// Nothing could be done yet.
+    Later(Obstacle),
     /// The session is ending.
     Refused(u64, Errno),
 }
@@ -59,10 +59,11 @@ impl<F: Filesystem> Worker<F> {
                     let delivered = transport.answer(unique, self.bytes(answer));
                     self.take_back(answer, delivered);
                 }
-                Served::Later => {
+                Served::Later(obstacle) => {
                     let message = message.to_vec();
                     let addressee = transport.put_off();
-                    self.shared.waiting.defer(Deferred { addressee, message });
+                    let deferred = Deferred::new(addressee, message, obstacle);
+                    self.shared.waiting.defer(deferred);
                 }
                 Served::Refused(unique, errno) => {
                     if transport.refuse(unique, errno) == Next::Stop {
@@ -81,7 +82,12 @@ impl<F: Filesystem> Worker<F> {
                 let delivered = request.addressee.answer(unique, self.bytes(answer));
                 self.take_back(answer, delivered);
             }
-            Served::Later => self.shared.waiting.defer(request),
+            Served::Later(obstacle) => match request.again(obstacle) {
+                Ok(request) => self.shared.waiting.defer(request),
+                Err(expired) => {
+                    let _ = expired.addressee.answer(expired.unique, Err(Errno::AGAIN));
+                }
+            },
             Served::Refused(unique, errno) => {
                 let _ = request.addressee.answer(unique, Err(errno));
             }
@@ -126,9 +132,12 @@ impl<F: Filesystem> Worker<F> {
         tracing::trace!(opcode = header.opcode, node = header.node, ?answer);
         match answer {
             Ok(Answer::Silence) => Served::Silence,
-            Err(Errno::RESTART) => {
+            Err(errno @ (Errno::RESTART | Errno::AGAIN)) => {
                 self.dispatcher.withdraw(&mut self.scratch);
-                Served::Later
+                Served::Later(match errno {
+                    Errno::RESTART => Obstacle::Commit,
+                    _ => Obstacle::Lease,
+                })
             }
             answer => Served::Answer(header.unique, answer),
         }

@@ -1,6 +1,7 @@
 //! The request to commit, and what its client is told when it fails.
 
 use crate::connection::Connection;
+use crate::leases::{self, Attempt};
 use crate::permissions::no_such_transaction;
 use crate::replies::{Unanswered, conflict_length, send_one, send_parts};
 use crate::requests::require_exact;
@@ -22,9 +23,6 @@ pub(crate) fn commit(
     let one = transactions.control(id, peer, connection.id)?;
     require_exact(&one)?;
     sharing::clear_the_way(service, &one, connection, force)?;
-    if service.views.write_back(&one.transaction)? == Arrived::PerhapsNotAll {
-        return Err(incomplete_failure(id).into());
-    }
     // A client that does not listen is found out when the answer is sent: others
     // wait for this commit, and it must not wait for the client.
     let stream = &connection.stream;
@@ -34,11 +32,23 @@ pub(crate) fn commit(
             let _ = send_one(stream, &Reply::Progress(Progress { done, total }));
         }
     };
-    let error = match service
-        .store
-        .commit_reporting(&one.transaction, &mut report)
-    {
-        Ok(committed) => {
+    let outlasted = leases::outlast(stream, || {
+        match service.views.write_back(&one.transaction)? {
+            Arrived::All => {}
+            Arrived::PerhapsNotAll => return Err(incomplete_failure(id).into()),
+            Arrived::NotAllYet => return Ok(Attempt::Leased(None)),
+        }
+        let committed = service
+            .store
+            .commit_reporting(&one.transaction, &mut report);
+        Ok(match committed {
+            Err(CommitError::Leased { step, path }) => Attempt::Leased(Some((step, path))),
+            committed => Attempt::Done(committed),
+        })
+    });
+    let error = match outlasted? {
+        Attempt::Leased(file) => return Err(leases::failure(id, file).into()),
+        Attempt::Done(Ok(committed)) => {
             service.transactions.remove(id);
             service.views.hide(id);
             if let Some(outer) = one.outer() {
@@ -51,7 +61,7 @@ pub(crate) fn commit(
                 changes: committed.changes,
             }));
         }
-        Err(error) => error,
+        Attempt::Done(Err(error)) => error,
     };
     if !one.transaction.is_open() {
         service.transactions.remove(id);

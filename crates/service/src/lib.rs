@@ -11,6 +11,7 @@ mod error;
 mod inner_socket;
 mod inspect;
 mod latch;
+mod leases;
 mod lifecycle;
 mod locks;
 mod maintenance;

@@ -4,7 +4,7 @@ use crate::connection::Connection;
 use crate::replies::Unanswered;
 use crate::service::Service;
 use crate::transactions::Transaction;
-use crate::{convert, permissions, sealing, sharing};
+use crate::{convert, leases, permissions, sealing, sharing};
 use atomdir_engine::{BeginError, BeginOptions, SavepointError};
 use atomdir_protocol::{Answer, Failure, FailureKind, SAVEPOINT_LENGTH_MAX, TransactionId};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) fn begin(
     let (transactions, peer) = (&service.transactions, &connection.peer);
     let one = transactions.control(outer, peer, connection.id)?;
     // It sees what was written to mapped files, too.
-    service.views.write_back(&one.transaction)?;
+    leases::gather(service, &connection.stream, &one.transaction)?;
     let options = BeginOptions {
         owner: one.transaction.owner(),
         ..options
@@ -54,7 +54,7 @@ pub(crate) fn set_savepoint(
     }
     let (transactions, peer) = (&service.transactions, &connection.peer);
     let one = transactions.control(id, peer, connection.id)?;
-    service.views.write_back(&one.transaction)?;
+    leases::gather(service, &connection.stream, &one.transaction)?;
     let set = one.transaction.set_savepoint(name);
     set.map_err(|error| savepoint_failure(id, name, error))?;
     Ok(Answer::Nothing)
@@ -69,7 +69,7 @@ pub(crate) fn roll_back(
     let (transactions, peer) = (&service.transactions, &connection.peer);
     let one = transactions.control(id, peer, connection.id)?;
     // Nothing written before may arrive after.
-    service.views.write_back(&one.transaction)?;
+    leases::gather(service, &connection.stream, &one.transaction)?;
     let outdated = one.transaction.roll_back(name);
     let outdated = outdated.map_err(|error| savepoint_failure(id, name, error))?;
     service.views.forget(id, &outdated);

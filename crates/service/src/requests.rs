@@ -6,7 +6,7 @@ use crate::permissions::{Reach, no_such_transaction};
 use crate::replies::{Unanswered, change_length, send_parts};
 use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction};
-use crate::{commit, convert, locks, native, nesting, sealing, sharing, snapshot_access};
+use crate::{commit, convert, leases, locks, native, nesting, sealing, sharing, snapshot_access};
 use atomdir_engine::BeginOptions;
 use atomdir_protocol::{
     Answer, BeginRequest, Begun, CheckReport, Conflict, Failure, FailureKind, LABEL_LENGTH_MAX,
@@ -295,7 +295,7 @@ fn view(service: &Service, transaction: &Transaction, root: Option<OwnedFd>) -> 
 fn changes(service: &Service, connection: &Connection, id: TransactionId) -> Result<Answer> {
     let one = service.transactions.find(id, &connection.peer)?;
     // What is shown is what a commit would find, or all that is left.
-    service.views.write_back(&one.transaction)?;
+    leases::gather(service, &connection.stream, &one.transaction)?;
     let lines = one
         .transaction
         .changes()

@@ -37,6 +37,8 @@ pub(crate) enum Arrived {
     All,
     /// The mount was ended from outside since the transaction's begin.
     PerhapsNotAll,
+    /// Something needs a file on which another process holds a lease.
+    NotAllYet,
 }
 
 impl ViewMount {
@@ -138,6 +140,7 @@ impl ViewMount {
         match session.settle() {
             Ok(()) => Ok(Arrived::All),
             Err(Errno::NOTCONN | Errno::CONNABORTED) => Ok(Arrived::PerhapsNotAll),
+            Err(Errno::AGAIN) => Ok(Arrived::NotAllYet),
             Err(errno) => Err(view_failure(
                 &format!("gather what was written in transaction {id}"),
                 errno,

@@ -38,7 +38,9 @@ impl Opener {
     }
 
     pub(super) fn open(self, directory: &OwnedFd, name: &Name, access: Access) -> Result<OwnedFd> {
-        // NONBLOCK keeps the open of a FIFO or of a device from waiting.
+        // NONBLOCK keeps the open from waiting: of a FIFO or a device for the other
+        // side, of a leased file for the holder of the lease, who may be anyone that
+        // owns a file, and who now has been asked to give it back.
         let flags = match access {
             Access::Path => return self.open_exactly(directory, name, OFlags::PATH),
             Access::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
@@ -52,7 +54,6 @@ impl Opener {
         };
         match result {
             Err(Errno::NOTDIR) if is_symlink(directory, name) => Err(Errno::LOOP),
-            Err(Errno::AGAIN) => self.open_leased(directory, name, flags),
             result => result,
         }
     }
@@ -72,16 +73,30 @@ impl Opener {
         Ok(object)
     }
 
-    /// Opens a regular file that someone holds a lease on (a file server, for
-    /// its clients): not even NONBLOCK has it at once, so wait for the lease
-    /// to be given back, which the kernel enforces.
-    fn open_leased(self, directory: &OwnedFd, name: &Name, flags: OFlags) -> Result<OwnedFd> {
+    /// As [`Opener::open`]. If someone holds a lease on the file (a file server, for
+    /// its clients), this waits until they give it back. The kernel takes it away
+    /// after `/proc/sys/fs/lease-break-time`, 45 seconds if nobody has changed that.
+    pub(super) fn open_waiting(
+        self,
+        directory: &OwnedFd,
+        name: &Name,
+        access: Access,
+    ) -> Result<OwnedFd> {
+        match self.open(directory, name, access) {
+            Err(Errno::AGAIN) => {}
+            result => return result,
+        }
+        let flags = match access {
+            Access::ReadWrite => OFlags::RDWR,
+            _ => OFlags::RDONLY,
+        };
         let object = self.open_exactly(directory, name, OFlags::PATH)?;
+        // The open of a FIFO or of a device could wait for ever.
         if attributes::stat(&object)?.kind != Kind::File {
             return Err(Errno::AGAIN);
         }
-        let flags = flags.difference(OFlags::NONBLOCK) | OFlags::CLOEXEC;
         let path = path_of(&object);
+        let flags = flags | OFlags::CLOEXEC;
         retry_on_intr(|| rustix::fs::openat(CWD, path.as_str(), flags, Mode::empty()))
     }
 

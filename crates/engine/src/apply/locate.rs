@@ -232,7 +232,11 @@ impl<D: Disk> Apply<'_, D> {
 
     pub(super) fn open(&mut self, place: &Place, access: Access) -> Outcome<Option<D::Handle>> {
         let opened = self.permitted(&[place], |this| match this.parent(place.parent)? {
-            Some(parent) => absent_is_none(this.core.disk.open(&parent, &place.name, access)),
+            Some(parent) => {
+                // There is no way back: see `Core::open_logged`.
+                let opened = this.core.disk.open_waiting(&parent, &place.name, access);
+                absent_is_none(opened)
+            }
             None => Ok(None),
         });
         opened.map_err(|errno| -> ApplyError {

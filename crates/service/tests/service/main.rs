@@ -1,6 +1,8 @@
 //! The service over its real socket, as clients and others meet it.
 
 #[cfg(test)]
+mod holdups;
+#[cfg(test)]
 mod hostile;
 mod lifecycle;
 #[cfg(test)]

@@ -1,0 +1,75 @@
+//! Waiting for leases in a commit.
+//!
+//! Anyone may take a lease (fcntl(2), F_SETLEASE) on a file of their own, and then
+//! every open of it waits until the lease is given back, or the kernel takes it away
+//! after `/proc/sys/fs/lease-break-time`. The engine never waits for one before a
+//! commit is in the log: it says which file it is about. Here the connection that
+//! asked for the commit waits, with no lock held, and tries again.
+
+use crate::replies::Unanswered;
+use crate::service::Service;
+use crate::socket::Stream;
+use crate::transactions::Transaction;
+use crate::views::Arrived;
+use atomdir_protocol::{Failure, FailureKind, TransactionId};
+use std::time::{Duration, Instant};
+
+const PAUSE: Duration = Duration::from_millis(20);
+/// Longer than the kernel lets a lease go on, if nobody has changed that.
+const TIME_MAX: Duration = Duration::from_secs(60);
+
+pub(crate) enum Attempt<T> {
+    Done(T),
+    /// What could not be done, and to which file, if that is known.
+    Leased(Option<(&'static str, String)>),
+}
+
+/// Tries until no lease is in the way, the peer has gone, or it takes too long.
+pub(crate) fn outlast<T>(
+    stream: &Stream,
+    mut attempt: impl FnMut() -> Result<Attempt<T>, Unanswered>,
+) -> Result<Attempt<T>, Unanswered> {
+    let end = Instant::now() + TIME_MAX;
+    loop {
+        let tried = attempt()?;
+        let is_leased = matches!(tried, Attempt::Leased(_));
+        if !is_leased || stream.is_hung_up() || Instant::now() >= end {
+            return Ok(tried);
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Gathers all that the transaction's programs have written; says whether it was.
+pub(crate) fn gather(
+    service: &Service,
+    stream: &Stream,
+    transaction: &Transaction,
+) -> Result<Arrived, Unanswered> {
+    let gathered = outlast(stream, || {
+        Ok(match service.views.write_back(transaction)? {
+            Arrived::NotAllYet => Attempt::Leased(None),
+            arrived => Attempt::Done(arrived),
+        })
+    });
+    match gathered? {
+        Attempt::Done(arrived) => Ok(arrived),
+        Attempt::Leased(file) => {
+            let id = TransactionId(transaction.id().0);
+            Err(failure(id, file).into())
+        }
+    }
+}
+
+pub(crate) fn failure(id: TransactionId, file: Option<(&'static str, String)>) -> Failure {
+    let action = match file {
+        Some((step, path)) => format!("cannot {step} '{path}'"),
+        None => "cannot gather what was written to mapped memory".to_owned(),
+    };
+    let message = format!(
+        "{action}: another program holds a lease on the file and has not given it back; \
+         transaction {id} is still open"
+    );
+    Failure::new(FailureKind::Busy, message)
+        .with_hint("`fuser` or `grep . /proc/locks` shows who holds it; then commit again")
+}
