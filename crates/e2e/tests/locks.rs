@@ -257,6 +257,52 @@ fn who_may_lock_follows_the_permissions() {
     store.assert_at_rest();
 }
 
+/// Whoever may write one directory holds up nobody in those below that are closed to them.
+#[test]
+fn a_locked_subtree_ends_where_its_holders_rights_end() {
+    let tree = "mkdir -p open/closed/deep open/inner open/readable; chmod 777 . open open/inner
+        chmod 700 open/closed; chmod 755 open/readable; chmod 777 open/closed/deep
+        for f in open/closed/deep/f open/inner/f open/readable/f; do echo old > $f; done
+        chmod 666 open/closed/deep/f open/inner/f; chmod 644 open/readable/f";
+    let fixture = Fixture::new("lock-reach", tree);
+    let store = &fixture.store;
+    let user = User::ordinary(fixture.scratch.path());
+    store.call(["service", "start"]).expect(0);
+    let locked = |mode| {
+        let begun = store.call_as(&user, ["begin"]).expect(0).text();
+        let id = begun.lines().next().expect("an id").to_owned();
+        let words = ["lock", mode, "--subtree", &id, "open"];
+        store.call_as(&user, words).expect(0);
+        id
+    };
+    let id = locked("--exclusive");
+    store
+        .run("echo new > open/closed/deep/f; rm open/readable/f; mv open/closed open/readable/")
+        .expect(CONFLICT)
+        .says(&["open", "locked"]);
+    store
+        .run("echo new > open/closed/deep/f; rm open/readable/f; touch open/readable/g")
+        .expect(0);
+    for change in [
+        "echo new > open/inner/f",
+        "touch open/new",
+        "rm -r open/inner",
+    ] {
+        store.run(change).expect(CONFLICT);
+    }
+    // What others may lock there follows from the same.
+    let other = store.begin();
+    lock(store, &other, &["--no-wait", "--subtree", "open/closed"]).expect(0);
+    lock(store, &other, &["--no-wait", "open/inner"]).expect(CONFLICT);
+    store.abort(&other).expect(0);
+    store.call_as(&user, ["abort", &id]).expect(0);
+    let id = locked("--shared");
+    store.run("echo newer > open/closed/deep/f").expect(0);
+    store.run("touch open/readable/h").expect(CONFLICT);
+    store.call_as(&user, ["abort", &id]).expect(0);
+    store.assert_at_rest();
+}
+
 const EARLY: &[&str] = &["--conflicts", "early"];
 
 #[test]

@@ -4,6 +4,10 @@
 //! without exec of a program with several threads, so until it ends it may only make
 //! system calls and must not allocate. It obeys one order after another, answers each
 //! with an errno or 0, and ends when its parent does.
+//!
+//! Programs in the mount can hold the child up for as long as they like, by the locks
+//! of its directories. So whoever waits for it can be told to stop ([`Breaker`]), and
+//! nobody waits for its end.
 
 use std::ffi::{CStr, CString, OsStr, c_void};
 use std::io::{IoSlice, IoSliceMut};
@@ -11,6 +15,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use atomdir_disk::Errno;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -41,8 +46,18 @@ const LISTED_LENGTH: usize = 4 << 10;
 const FUSE_DEVICE: libc::dev_t = libc::makedev(10, 229);
 
 pub struct Helper {
-    channel: OwnedFd,
+    channel: Arc<OwnedFd>,
     process: libc::pid_t,
+}
+
+/// Ends what waits for the child's answer, whatever holds the child up.
+#[derive(Clone)]
+pub struct Breaker(Arc<OwnedFd>);
+
+impl Breaker {
+    pub fn pull(&self) {
+        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
+    }
 }
 
 impl Helper {
@@ -57,7 +72,10 @@ impl Helper {
         match unsafe { libc::fork() } {
             -1 => Err(Errno::AGAIN),
             0 => serve(&child, &file, pages_count),
-            process => Ok(Helper { channel, process }),
+            process => Ok(Helper {
+                channel: Arc::new(channel),
+                process,
+            }),
         }
     }
 
@@ -65,9 +83,13 @@ impl Helper {
         self.process.unsigned_abs()
     }
 
+    pub fn breaker(&self) -> Breaker {
+        Breaker(Arc::clone(&self.channel))
+    }
+
     /// Whether somebody has killed it.
     pub fn has_ended(&self) -> bool {
-        let mut poll = [PollFd::new(&self.channel, PollFlags::RDHUP)];
+        let mut poll = [PollFd::new(&*self.channel, PollFlags::RDHUP)];
         let now = Timespec::default();
         retry(|| rustix::event::poll(&mut poll, Some(&now))).is_ok_and(|ready| ready > 0)
     }
@@ -134,17 +156,24 @@ impl Helper {
 }
 
 impl Drop for Helper {
+    /// The child ends by itself at the end of the channel, unless something holds it up:
+    /// a lock of a directory in the mount, whose holder waits for a page of a file
+    /// system of theirs, say. Not even a signal ends it then, and nobody waits for it.
     fn drop(&mut self) {
-        // The child sees the end of the channel and leaves. It cannot be held
-        // up: what it waits for is answered or broken off by the session.
-        let _ = rustix::net::shutdown(&self.channel, rustix::net::Shutdown::Both);
-        let mut status = 0;
-        // SAFETY: a child of ours that nobody else waits for.
-        while unsafe { libc::waitpid(self.process, &mut status, 0) } == -1 {
-            if std::io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
-                break;
+        self.breaker().pull();
+        let process = self.process;
+        let reap = move || {
+            let mut status = 0;
+            // SAFETY: a child of ours that nobody else waits for.
+            while unsafe { libc::waitpid(process, &mut status, 0) } == -1 {
+                if std::io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+                    break;
+                }
             }
-        }
+        };
+        let thread = std::thread::Builder::new().name("fuse-reaper".to_owned());
+        // Without one, the child stays a zombie until this process ends.
+        let _ = thread.spawn(reap);
     }
 }
 

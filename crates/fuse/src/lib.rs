@@ -15,6 +15,7 @@ mod device;
 mod dispatch;
 mod error;
 mod filesystem;
+mod forgetting;
 mod helper;
 mod listings;
 mod mount;

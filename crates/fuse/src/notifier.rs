@@ -36,14 +36,14 @@ impl Notifier {
 
     /// The name in the root has gone for good, with all below it; a listing of the
     /// root may still show it. However many others look up names there, a process
-    /// that is killed meanwhile can end.
-    pub fn forget_in_root(&self, name: &[u8]) -> Result<(), Errno> {
-        match self.shared.upgrade() {
-            Some(shared) if !shared.is_ending() && !shared.is_ended() => {
-                let forgotten = shared.settle.forget_name(shared.mountpoint(), name);
-                unless_unknown(forgotten)
-            }
-            _ => Ok(()),
+    /// that is killed meanwhile can end. If programs in the mount hold it up, this
+    /// returns before the kernel has forgotten it.
+    pub fn forget_in_root(&self, name: &[u8]) {
+        if let Some(shared) = self.shared.upgrade()
+            && !shared.is_ending()
+            && !shared.is_ended()
+        {
+            shared.forgetting.forget(name);
         }
     }
 
@@ -84,7 +84,7 @@ impl Notifier {
 }
 
 /// What the kernel does not know, or no longer, need not be told.
-fn unless_unknown(told: Result<(), Errno>) -> Result<(), Errno> {
+pub(crate) fn unless_unknown(told: Result<(), Errno>) -> Result<(), Errno> {
     match told {
         Err(Errno::NOENT | Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED | Errno::PERM) => {
             Ok(())

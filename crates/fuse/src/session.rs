@@ -1,6 +1,6 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use atomdir_disk::Errno;
@@ -11,7 +11,7 @@ use crate::error::{MountError, UnmountError};
 use crate::filesystem::Filesystem;
 use crate::listings::Listings;
 use crate::mount::{Mount, MountOptions};
-use crate::notifier::Notifier;
+use crate::notifier::{self, Notifier};
 use crate::ring::{RingThread, Rings};
 use crate::settle;
 use crate::shared::{Running, Shared};
@@ -27,9 +27,16 @@ use crate::worker::Worker;
 pub struct Session {
     shared: Arc<Shared>,
     notifier: Notifier,
+    threads: Mutex<Threads>,
+}
+
+/// Until somebody waits for their end.
+#[derive(Default)]
+struct Threads {
     workers: Vec<JoinHandle<()>>,
     rings: Vec<RingThread>,
-    waiting: Option<JoinHandle<()>>,
+    /// They serve no request as it comes, and end after the others.
+    others: Vec<JoinHandle<()>>,
 }
 
 impl Session {
@@ -65,12 +72,10 @@ impl Session {
         let listings = Arc::new(Listings::default());
         let workers_count = options.workers.min(settle::workers_max()).max(1);
         let shared = Arc::new(Shared::new(mount, workers_count));
-        let mut session = Session {
+        let session = Session {
             notifier: Notifier::new(&device, &shared, Arc::clone(&listings)),
             shared,
-            workers: Vec::with_capacity(workers_count),
-            rings: Vec::new(),
-            waiting: None,
+            threads: Mutex::default(),
         };
         let shared = Arc::clone(&session.shared);
         let dispatcher = Dispatcher::new(Arc::clone(filesystem), listings, Arc::clone(&shared));
@@ -104,14 +109,14 @@ impl Session {
     }
 
     fn start_rings<F: Filesystem>(
-        &mut self,
+        &self,
         rings: Rings,
         device: Arc<OwnedFd>,
         dispatcher: &Dispatcher<F>,
     ) -> Result<(), std::io::Error> {
         let shared = Arc::clone(&self.shared);
         let inboxes = shared.set_rings(rings.inboxes()?);
-        self.rings = rings.serve(|| Running::new(&shared));
+        self.lock_threads().rings = rings.serve(|| Running::new(&shared));
         let mut transport = Device::beside_rings(device, Arc::clone(&inboxes.device))?;
         let inboxes = Arc::clone(inboxes);
         self.start_worker("fuse-device".to_owned(), dispatcher, move |worker| {
@@ -119,11 +124,11 @@ impl Session {
             // Not all of a ring's threads need to hear of it from the kernel.
             inboxes.end();
         })?;
-        self.start_waiting(dispatcher)
+        self.start_others(dispatcher)
     }
 
     fn start<F: Filesystem>(
-        &mut self,
+        &self,
         device: Arc<OwnedFd>,
         dispatcher: &Dispatcher<F>,
         count: usize,
@@ -139,11 +144,11 @@ impl Session {
                 worker.run(&mut Device::new(channel));
             })?;
         }
-        self.start_waiting(dispatcher)
+        self.start_others(dispatcher)
     }
 
     fn start_worker<F: Filesystem>(
-        &mut self,
+        &self,
         name: String,
         dispatcher: &Dispatcher<F>,
         run: impl FnOnce(Worker<F>) + Send + 'static,
@@ -154,20 +159,36 @@ impl Session {
             let _running = running;
             run(worker);
         })?;
-        self.workers.push(thread);
+        self.lock_threads().workers.push(thread);
         Ok(())
     }
 
-    /// The thread that serves requests which had to wait.
-    fn start_waiting<F: Filesystem>(
-        &mut self,
+    /// The threads that serve no request as it comes.
+    fn start_others<F: Filesystem>(
+        &self,
         dispatcher: &Dispatcher<F>,
     ) -> Result<(), std::io::Error> {
         let shared = Arc::clone(&self.shared);
         let worker = Worker::new(dispatcher.clone(), Arc::clone(&shared));
         let waiting = std::thread::Builder::new().name("fuse-waiting".to_owned());
-        self.waiting = Some(waiting.spawn(move || shared.waiting.run(worker))?);
+        let waiting = waiting.spawn(move || shared.waiting.run(worker))?;
+        self.lock_threads().others.push(waiting);
+        let shared = Arc::clone(&self.shared);
+        let forgetting = std::thread::Builder::new().name("fuse-forgetting".to_owned());
+        let forgetting = forgetting.spawn(move || {
+            shared.forgetting.run(|name| {
+                let forgotten = shared.settle.forget_name(shared.mountpoint(), name);
+                if let Err(errno) = notifier::unless_unknown(forgotten) {
+                    tracing::warn!(%errno, "the kernel goes on to know a view that has ended");
+                }
+            })
+        })?;
+        self.lock_threads().others.push(forgetting);
         Ok(())
+    }
+
+    fn lock_threads(&self) -> MutexGuard<'_, Threads> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn mountpoint(&self) -> &Path {
@@ -231,19 +252,28 @@ impl Session {
 
     /// Waits until the session has ended: after [`unmount`](Session::unmount)
     /// at once; after someone else's lazy unmount, when nobody is in it any more.
-    pub fn join(self) {
-        for worker in self.workers {
+    pub fn join(&self) {
+        let threads = std::mem::take(&mut *self.lock_threads());
+        for worker in threads.workers {
             // A worker catches its panics; nothing is left to tell.
             let _ = worker.join();
         }
-        for thread in self.rings {
+        for thread in threads.rings {
             thread.join();
         }
+        self.shared.settle.end();
         self.shared.waiting.end();
-        if let Some(waiting) = self.waiting {
-            let _ = waiting.join();
+        self.shared.forgetting.end();
+        for thread in threads.others {
+            let _ = thread.join();
         }
         self.shared.join_finisher();
+    }
+
+    /// Lets everybody go who waits for programs in the mount; nothing can be gathered
+    /// or opened from then on. It waits for nothing.
+    pub fn give_up_barriers(&self) {
+        self.shared.settle.end();
     }
 }
 

@@ -32,7 +32,7 @@ use atomdir_disk::{Errno, Kind, Owner, Timestamp};
 use rustix::fs::{Mode, OFlags};
 
 use crate::filesystem::{Entry, NodeAttributes, Result, Validity};
-use crate::helper::{Helper, STRIDE};
+use crate::helper::{Breaker, Helper, STRIDE};
 use crate::ring::Inboxes;
 
 /// The session's own node and its name in the root, which is nobody else's
@@ -68,10 +68,18 @@ pub struct Settle {
     workers_count: usize,
     /// One barrier at a time; the child is made for the first.
     turn: Mutex<Option<Helper>>,
+    /// To be pulled at the end, while somebody else has the turn.
+    breaker: Mutex<EndBreaker>,
     /// The process that settles, as requests name it; 0 for none.
     process: AtomicU32,
     meeting: Mutex<Meeting>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct EndBreaker {
+    breaker: Option<Breaker>,
+    is_over: bool,
 }
 
 #[derive(Default)]
@@ -87,6 +95,7 @@ impl Settle {
         Settle {
             workers_count,
             turn: Mutex::new(None),
+            breaker: Mutex::default(),
             process: AtomicU32::new(0),
             meeting: Mutex::new(Meeting::default()),
             changed: Condvar::new(),
@@ -160,10 +169,20 @@ impl Settle {
     }
 
     fn helper<'a>(&self, turn: &'a mut Option<Helper>, mountpoint: &Path) -> Result<&'a Helper> {
+        let mut breaker = self.lock_breaker();
+        if breaker.is_over {
+            return Err(Errno::NOTCONN);
+        }
         if turn.is_none() {
-            *turn = Some(Helper::start(mountpoint, self.workers_count)?);
+            let helper = Helper::start(mountpoint, self.workers_count)?;
+            breaker.breaker = Some(helper.breaker());
+            *turn = Some(helper);
         }
         turn.as_ref().ok_or(Errno::NOTCONN)
+    }
+
+    fn lock_breaker(&self) -> MutexGuard<'_, EndBreaker> {
+        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn is_asked_for(&self, parent: u64, name: &[u8], process: u32) -> bool {
@@ -196,9 +215,15 @@ impl Settle {
         }
     }
 
-    /// Lets workers go that wait for others that will not come, for good.
+    /// Lets everybody go who waits for the child, or for workers that will not come,
+    /// for good.
     pub fn end(&self) {
         self.close(true);
+        let mut breaker = self.lock_breaker();
+        breaker.is_over = true;
+        if let Some(breaker) = &breaker.breaker {
+            breaker.pull();
+        }
     }
 
     fn open(&self) -> Result<()> {

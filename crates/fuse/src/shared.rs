@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use rustix::fs::{Mode, OFlags};
 
 use crate::error::UnmountError;
+use crate::forgetting::Forgetting;
 use crate::mount::Mount;
 use crate::ring::Inboxes;
 use crate::settle::Settle;
@@ -37,6 +38,7 @@ pub struct Shared {
     workers_count: usize,
     pub settle: Settle,
     pub waiting: Waiting,
+    pub forgetting: Forgetting,
     /// Not set where requests come by the device.
     rings: OnceLock<Arc<Inboxes>>,
     workers_running: AtomicUsize,
@@ -53,6 +55,7 @@ impl Shared {
             workers_count,
             settle: Settle::new(workers_count),
             waiting: Waiting::default(),
+            forgetting: Forgetting::default(),
             rings: OnceLock::new(),
             workers_running: AtomicUsize::new(0),
             finisher: Mutex::new(None),
@@ -156,6 +159,7 @@ impl Shared {
     fn finish(&self) -> Result<(), UnmountError> {
         self.settle.end();
         self.waiting.end();
+        self.forgetting.end();
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(self.mount.path(), flags, Mode::empty());
         let detached = self.mount.detach();

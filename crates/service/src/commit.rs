@@ -50,9 +50,10 @@ pub(crate) fn commit(
         Attempt::Leased(file) => return Err(leases::failure(id, file).into()),
         Attempt::Done(Ok(committed)) => {
             service.transactions.remove(id);
-            service.views.hide(id);
+            service.views.hide(&one.transaction);
             if let Some(outer) = one.outer() {
-                service.views.forget(outer, &committed.outdated);
+                let owner = one.transaction.owner();
+                service.views.forget(owner, outer, &committed.outdated);
             }
             service.maintenance.wake();
             service.latch.set();
@@ -65,7 +66,7 @@ pub(crate) fn commit(
     };
     if !one.transaction.is_open() {
         service.transactions.remove(id);
-        service.views.hide(id);
+        service.views.hide(&one.transaction);
         service.latch.set();
         return Err(logged_failure(id, &error).into());
     }

@@ -4,7 +4,7 @@ use crate::latch::Latch;
 use crate::socket::Stream;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const CONNECTIONS_MAX: usize = 256;
 /// Of one ordinary user, so that others find room.
@@ -71,24 +71,27 @@ impl Connections {
 
     /// Ends every connection once its present request is answered, at the
     /// latest when a peer has not taken its answer for as long as `patience`.
-    /// Returns when none is left.
-    pub(crate) fn close_all(&self, patience: Duration) {
-        let mut open = self.lock();
-        for (_, stream) in open.streams.values() {
+    /// Returns when none is left. When one has not ended for so long, `give_up` lets
+    /// those go who wait for something that other programs may keep for ever.
+    pub(crate) fn close_all(&self, patience: Duration, give_up: impl Fn()) {
+        for (_, stream) in self.lock().streams.values() {
             stream.close_for_reading();
         }
-        let mut patience_ends = Instant::now() + patience;
-        while !open.streams.is_empty() {
-            let left = patience_ends.saturating_duration_since(Instant::now());
-            let waited = self.one_closed.wait_timeout(open, left);
-            open = waited.unwrap_or_else(PoisonError::into_inner).0;
-            if Instant::now() >= patience_ends {
-                for (_, stream) in open.streams.values() {
-                    stream.close_if_sending();
-                }
-                patience_ends = Instant::now() + patience;
+        while !self.is_empty_within(patience) {
+            for (_, stream) in self.lock().streams.values() {
+                stream.close_if_sending();
             }
+            give_up();
         }
+    }
+
+    fn is_empty_within(&self, time: Duration) -> bool {
+        let is_open = |open: &mut Open| !open.streams.is_empty();
+        let waited = self
+            .one_closed
+            .wait_timeout_while(self.lock(), time, is_open);
+        let (open, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        open.streams.is_empty()
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {

@@ -8,7 +8,7 @@ use crate::detach::{self, Starter};
 use crate::inner_socket::InnerSocket;
 use crate::latch::Latch;
 use crate::permissions::{Peer, Reach};
-use crate::service::{Service, Stop};
+use crate::service::{Asker, Service, Stop};
 use crate::signals::EndSignals;
 use crate::socket::{self, Listener, Stream};
 use crate::start_lock::StartLock;
@@ -19,16 +19,22 @@ use crate::views::Views;
 use crate::{ServiceError, convert, maintenance, memory, report};
 use atomdir::{ConnectError, StartService};
 use atomdir_protocol::handshake::Verdict;
-use atomdir_protocol::{Answer, Readiness, Reply, StopReport};
+use atomdir_protocol::{Answer, ExitCode, Readiness, Reply, StopReport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// For a peer to take its answer when the service ends.
 const END_PATIENCE: Duration = Duration::from_secs(1);
+/// For what programs wrote to arrive when the service ends; they can keep it from that.
+const BARRIER_PATIENCE: Duration = Duration::from_secs(5);
+/// For all of the end. Whatever takes longer is broken off, as by SIGKILL: the next
+/// service recovers.
+const END_TIME_MAX: Duration = Duration::from_secs(120);
 /// The one who started the service must find it.
 const FIRST_CLIENT_TIME: Duration = Duration::from_secs(10);
 /// Before trying again what failed for want of descriptors or of the start lock.
@@ -279,7 +285,13 @@ impl Running {
         }
         drop((self.listener, self.inner));
         let service = self.service;
-        service.connections.close_all(END_PATIENCE);
+        let watchdog = Watchdog::start(&service);
+        let begun = Instant::now();
+        service.connections.close_all(END_PATIENCE, || {
+            if begun.elapsed() >= BARRIER_PATIENCE {
+                service.views.give_up_barriers();
+            }
+        });
         service.abort_all();
         service.maintenance.end();
         let _ = self.maintainer.join();
@@ -289,17 +301,47 @@ impl Running {
         }
         let waiting = service.stop.take_waiting();
         service.views.unmount();
+        drop(watchdog);
         // The lock goes with the last of it.
         drop(service);
-        for asker in waiting {
-            let report = StopReport {
-                transactions_aborted: asker.transactions_open,
-            };
-            let _ = asker
-                .stream
-                .send_reply(&Reply::Done(Answer::Stopped(report)));
-        }
+        answer_stopped(waiting);
         std::mem::forget(start_lock);
+    }
+}
+
+/// Ends the process when its end takes too long, unless it is dropped before: a thread
+/// may wait for something in the kernel that other programs hold, and nothing but the
+/// end of the process breaks that off.
+struct Watchdog(#[expect(dead_code, reason = "its end is the news")] Sender<()>);
+
+impl Watchdog {
+    /// `None`: it could not be started, and then the end takes what it takes.
+    fn start(service: &Arc<Service>) -> Option<Watchdog> {
+        let (alive, news) = std::sync::mpsc::channel();
+        let service = Arc::downgrade(service);
+        let thread = std::thread::Builder::new().name("watchdog".to_owned());
+        let watch = move || {
+            if news.recv_timeout(END_TIME_MAX) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+            tracing::error!("the service could not end in order; the next one recovers");
+            if let Some(service) = service.upgrade() {
+                answer_stopped(service.stop.take_waiting());
+            }
+            // SAFETY: it ends the process without running anything of its own.
+            unsafe { libc::_exit(i32::from(ExitCode::Internal.code())) }
+        };
+        thread.spawn(watch).ok().map(|_| Watchdog(alive))
+    }
+}
+
+fn answer_stopped(waiting: Vec<Asker>) {
+    for asker in waiting {
+        let report = StopReport {
+            transactions_aborted: asker.transactions_open,
+        };
+        let stopped = Reply::Done(Answer::Stopped(report));
+        let _ = asker.stream.send_reply(&stopped);
     }
 }
 

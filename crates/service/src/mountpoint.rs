@@ -42,6 +42,36 @@ pub(crate) fn lower(place: &Path) -> PathBuf {
     place.with_file_name(name)
 }
 
+/// Beside it, the place for exact views of a user who is not the service's.
+pub(crate) fn of_other(place: &Path, user: u32) -> PathBuf {
+    let mut name = place.file_name().unwrap_or_default().to_owned();
+    name.push(format!("-{user}"));
+    place.with_file_name(name)
+}
+
+/// Takes away what an earlier service of this store left behind for others than its
+/// user. Only for the one service that the store has.
+pub(crate) fn sweep_others(user: u32, place: &Path) {
+    if let Ok(held) = lock(&parent(user), FlockOperation::LockShared) {
+        remove_others(&held, place);
+    }
+}
+
+fn remove_others(parent: &OwnedFd, place: &Path) {
+    let mut prefix = place.file_name().unwrap_or_default().as_bytes().to_vec();
+    prefix.push(b'-');
+    let entries = Dir::read_from(parent).into_iter().flatten().flatten();
+    for entry in entries {
+        let name = entry.file_name().to_bytes();
+        let number = name.strip_prefix(prefix.as_slice());
+        if number.is_some_and(|number| number.iter().all(u8::is_ascii_digit)) {
+            let place = place.with_file_name(OsStr::from_bytes(name));
+            let _ = clear(&place);
+            remove(&place);
+        }
+    }
+}
+
 /// Makes the place, with nothing mounted on it. It stays at least as long as
 /// what is returned.
 pub(crate) fn prepare(place: &Path, user: u32) -> Result<OwnedFd, MountpointError> {
@@ -86,6 +116,7 @@ pub(crate) fn sweep(user: u32) {
         };
         if socket::remove_if_dead(&held, &String::from_utf8_lossy(name)) {
             let place = parent.join(OsStr::from_bytes(place));
+            remove_others(&held, &place);
             for place in [lower(&place), place] {
                 let _ = clear(&place);
                 remove(&place);

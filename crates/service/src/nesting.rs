@@ -72,7 +72,7 @@ pub(crate) fn roll_back(
     leases::gather(service, &connection.stream, &one.transaction)?;
     let outdated = one.transaction.roll_back(name);
     let outdated = outdated.map_err(|error| savepoint_failure(id, name, error))?;
-    service.views.forget(id, &outdated);
+    service.views.forget(one.transaction.owner(), id, &outdated);
     Ok(Answer::Nothing)
 }
 

@@ -63,7 +63,8 @@ pub(crate) fn handle(
             savepoint,
         } => nesting::roll_back(service, connection, transaction, &savepoint)?,
         Request::Abort { transaction } => {
-            service.transactions.find(transaction, &connection.peer)?;
+            let peer = &connection.peer;
+            service.transactions.find_to_end(transaction, peer)?;
             let removed = service.transactions.remove(transaction);
             match service.abort(removed) {
                 0 => return Err(no_such_transaction(transaction).into()),
@@ -71,14 +72,17 @@ pub(crate) fn handle(
             }
         }
         Request::AbortAll => {
-            let mine = service.transactions.visible(&connection.peer);
-            let removed = mine
+            let peer = &connection.peer;
+            let visible = service.transactions.visible(peer);
+            let removed = visible
                 .iter()
+                .filter(|one| peer.may_use(one.transaction.owner()))
                 .flat_map(|one| service.transactions.remove(one.id()));
             Answer::Aborted(service.abort(removed.collect()))
         }
         Request::Status { transaction } => {
-            let one = service.transactions.find(transaction, &connection.peer)?;
+            let peer = &connection.peer;
+            let one = service.transactions.find_to_end(transaction, peer)?;
             Answer::Transaction(transaction_status(service, &one))
         }
         Request::Changes { transaction } => changes(service, connection, transaction)?,
@@ -148,7 +152,7 @@ fn begin_transaction(
         Failure::new(FailureKind::Internal, message)
     })?;
     // Without views a transaction would be of no use.
-    service.views.mount()?;
+    service.views.mount(peer.user)?;
     let options = BeginOptions {
         owner: peer.user,
         isolation: convert::isolation_to_engine(begin.isolation),
@@ -211,7 +215,7 @@ fn show_opened(
 ) -> std::result::Result<OwnedFd, Failure> {
     service.views.show(transaction)?;
     let opened = service.views.open(transaction);
-    opened.inspect_err(|_| service.views.hide(TransactionId(transaction.id().0)))
+    opened.inspect_err(|_| service.views.hide(transaction))
 }
 
 /// A native view's programs have ended: what they did is read from its upper
@@ -226,7 +230,7 @@ fn take_over(service: &Service, connection: &Connection, id: TransactionId) -> R
         return Err(native_in_use(id).into());
     }
     if one.transaction.is_lower() {
-        service.views.hide(id);
+        service.views.hide(&one.transaction);
         let taken = one.transaction.take_over_upper();
         taken.map_err(|errno| match errno {
             Errno::STALE if !one.transaction.is_open() => no_such_transaction(id),

@@ -1,4 +1,31 @@
 //! What every connection shares.
+//!
+//! # Nobody holds up the others
+//!
+//! No thread or child process that serves several users waits for what one of them
+//! controls. Where the service can come to wait for a client or for a client's files:
+//!
+//! - A peer that does not send, or does not read: its connection has a thread of its
+//!   own, and time limits (`socket`).
+//! - A barrier, and opening a view's root: a child process of the user's own mount
+//!   (`views`, and `settle` of the crate fuse). Programs in the mount can keep the
+//!   kernel's locks of its directories. Then the threads of that user's connections
+//!   wait, until the service ends (`connections::close_all`, `Views::give_up_barriers`).
+//! - The end of a transaction: the kernel forgets its view by the same child, and
+//!   nobody waits longer than a second for that (`forgetting` of the crate fuse).
+//! - Workers of a mount: they wait neither for commits nor for leases (`waiting` of the
+//!   crate fuse), and serve one user.
+//! - A lease on a file of the base: the engine's opens do not wait, but for those that
+//!   apply a commit which is in the log. The thread of the committing connection waits,
+//!   with no lock held (`leases`).
+//! - Locks on request: the thread of the asking connection waits. What a lock covers is
+//!   the holder's to change (`locks` of the engine).
+//! - The end of the service: it breaks off what is left after two minutes
+//!   (`lifecycle`).
+//!
+//! One thing is left to the kernel: who may list a directory of the base can keep it
+//! locked, and a commit that changes its entries waits, as any program would. Commits
+//! behind it wait with it.
 
 use crate::connections::{ConnectionId, Connections};
 use crate::latch::Latch;
@@ -91,7 +118,7 @@ impl Service {
         let aborted = ended.iter().map(|one| self.store.abort(&one.transaction));
         let count = aborted.map(u64::from).sum();
         for one in &ended {
-            self.views.hide(one.id());
+            self.views.hide(&one.transaction);
         }
         if !ended.is_empty() {
             self.latch.set();

@@ -97,10 +97,29 @@ impl Transactions {
         }
     }
 
-    /// Those the peer may use.
+    /// As [`find`](Self::find), for looking at the transaction or ending it, which
+    /// the store's owner may do, too.
+    pub(crate) fn find_to_end(
+        &self,
+        id: TransactionId,
+        peer: &Peer,
+    ) -> Result<OpenTransaction, Failure> {
+        if peer.may_administer() {
+            let open = self.lock();
+            return open
+                .get(&id)
+                .cloned()
+                .ok_or_else(|| no_such_transaction(id));
+        }
+        self.find(id, peer)
+    }
+
+    /// Those the peer may use; all of them for the store's owner.
     pub(crate) fn visible(&self, peer: &Peer) -> Vec<OpenTransaction> {
         let open = self.lock();
-        let mine = open.values().filter(|one| may_act_on(&open, one, peer));
+        let mine = open
+            .values()
+            .filter(|one| peer.may_administer() || may_act_on(&open, one, peer));
         mine.cloned().collect()
     }
 

@@ -1,5 +1,9 @@
-//! One mount in which transactions appear, each as a directory. It is made
-//! for the first of them: all else works also where nothing can be mounted.
+//! One mount in which the transactions of a user appear, each as a directory. It is
+//! made for the first of them: all else works also where nothing can be mounted.
+//!
+//! Programs in a mount can hold up whatever waits for it, since they can keep locks
+//! that the kernel has for its directories, or for all of it. So the lock `mounted` is
+//! held by nobody who waits for the mount.
 
 use crate::mountpoint;
 use crate::transactions::Transaction;
@@ -12,6 +16,7 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// `classic`: requests come by /dev/fuse even where io_uring could bring them.
@@ -25,7 +30,8 @@ pub(crate) struct ViewMount {
     name: OsString,
     flags: MountFlags,
     filesystem: Arc<atomdir_fuse::Views>,
-    mounted: Mutex<Option<Session>>,
+    mounted: Mutex<Option<Arc<Session>>>,
+    is_over: AtomicBool,
     /// Transactions that the present mount has shown from their begin on. Of
     /// others, an older mount took along what was stored to mapped memory.
     whole: Mutex<HashSet<TransactionId>>,
@@ -62,6 +68,7 @@ impl ViewMount {
             name,
             flags,
             mounted: Mutex::new(None),
+            is_over: AtomicBool::new(false),
             whole: Mutex::default(),
         }
     }
@@ -80,17 +87,30 @@ impl ViewMount {
         self.serving().map(|_| ())
     }
 
-    fn serving(&self) -> Result<MutexGuard<'_, Option<Session>>, Failure> {
+    fn serving(&self) -> Result<Arc<Session>, Failure> {
+        self.serving_while(|_| ())
+    }
+
+    /// `act` is done while no other mount can take this one's place; it must not wait
+    /// for anything.
+    fn serving_while(&self, act: impl FnOnce(&Session)) -> Result<Arc<Session>, Failure> {
         let mut mounted = self.lock();
-        if mounted.as_ref().is_some_and(|session| !session.is_ended()) {
-            return Ok(mounted);
+        if let Some(session) = mounted.as_ref().filter(|session| !session.is_ended()) {
+            act(session);
+            return Ok(session.clone());
+        }
+        if self.is_over.load(Ordering::Acquire) {
+            let message = "the service is ending, and its views have gone";
+            return Err(Failure::new(FailureKind::NoViews, message));
         }
         if let Some(ended) = mounted.take() {
-            end(ended);
+            end(&ended);
             self.lock_whole().clear();
         }
-        *mounted = Some(self.make()?);
-        Ok(mounted)
+        let session = Arc::new(self.make()?);
+        act(&session);
+        *mounted = Some(session.clone());
+        Ok(session)
     }
 
     fn make(&self) -> Result<Session, Failure> {
@@ -113,33 +133,31 @@ impl ViewMount {
     pub(crate) fn show(&self, transaction: &Arc<Transaction>) -> Result<(), Failure> {
         self.filesystem.add(transaction.clone());
         let id = TransactionId(transaction.id().0);
-        // No other mount may take this one's place meanwhile.
-        let mounted = self.serving().inspect_err(|_| self.hide(id))?;
-        self.lock_whole().insert(id);
-        drop(mounted);
+        let whole = || _ = self.lock_whole().insert(id);
+        self.serving_while(|_| whole())
+            .inspect_err(|_| self.hide(id))?;
         Ok(())
     }
 
     /// Opens a view's root directory.
     pub(crate) fn open(&self, id: TransactionId) -> Result<OwnedFd, Failure> {
-        let mounted = self.serving()?;
         let path = Path::new(&id.to_string()).join(&self.name);
-        mounted
-            .as_ref()
-            .map_or(Err(Errno::NOTCONN), |session| session.open_directory(&path))
+        self.serving()?
+            .open_directory(&path)
             .map_err(|errno| view_failure(&format!("enter the view of transaction {id}"), errno))
     }
 
-    /// What programs wrote to mapped files reaches the transaction only now.
+    /// What programs wrote to mapped files reaches the transaction only now. Programs
+    /// of the user whose mount this is can make it wait.
     pub(crate) fn write_back(&self, id: TransactionId) -> Result<Arrived, Failure> {
-        let mounted = self.lock();
-        let session = mounted.as_ref();
+        let session = self.lock().clone();
         let Some(session) = session.filter(|_| self.lock_whole().contains(&id)) else {
             return Ok(Arrived::PerhapsNotAll);
         };
         match session.settle() {
-            Ok(()) => Ok(Arrived::All),
-            Err(Errno::NOTCONN | Errno::CONNABORTED) => Ok(Arrived::PerhapsNotAll),
+            // Another mount may have taken its place meanwhile.
+            Ok(()) if self.lock_whole().contains(&id) => Ok(Arrived::All),
+            Ok(()) | Err(Errno::NOTCONN | Errno::CONNABORTED) => Ok(Arrived::PerhapsNotAll),
             Err(Errno::AGAIN) => Ok(Arrived::NotAllYet),
             Err(errno) => Err(view_failure(
                 &format!("gather what was written in transaction {id}"),
@@ -156,13 +174,15 @@ impl ViewMount {
 
     /// Whether the present mount's requests do.
     pub(crate) fn comes_over_io_uring(&self) -> bool {
-        self.lock().as_ref().is_some_and(Session::has_rings)
+        self.lock()
+            .as_ref()
+            .is_some_and(|session| session.has_rings())
     }
 
     /// How many requests the present mount has served.
     pub(crate) fn requests(&self) -> u64 {
         let mounted = self.lock();
-        let counts = mounted.iter().flat_map(Session::requests);
+        let counts = mounted.iter().flat_map(|session| session.requests());
         counts.map(|(_, count)| count).sum()
     }
 
@@ -171,9 +191,33 @@ impl ViewMount {
         self.lock_whole().remove(&id);
     }
 
+    /// Lets those go who wait for programs in the mount; there will be no other.
+    pub(crate) fn give_up_barriers(&self) {
+        self.is_over.store(true, Ordering::Release);
+        if let Some(session) = &*self.lock() {
+            session.give_up_barriers();
+        }
+    }
+
+    /// Keeps new transactions of the user waiting meanwhile, and nobody else.
+    pub(crate) fn unmount_if_idle(&self) {
+        let mut mounted = self.lock();
+        if !self.lock_whole().is_empty() {
+            return;
+        }
+        if let Some(mounted) = mounted.take() {
+            end(&mounted);
+            if let Err(error) = mountpoint::clear(&self.place) {
+                tracing::error!("{error}");
+            }
+            mountpoint::remove(&self.place);
+        }
+    }
+
     pub(crate) fn unmount(&self) {
-        if let Some(mounted) = self.lock().take() {
-            end(mounted);
+        let mounted = self.lock().take();
+        if let Some(mounted) = mounted {
+            end(&mounted);
             // One whose connection someone has aborted had ended, and is still there.
             if let Err(error) = mountpoint::clear(&self.place) {
                 tracing::error!("{error}");
@@ -182,7 +226,7 @@ impl ViewMount {
         mountpoint::remove(&self.place);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Session>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Session>>> {
         self.mounted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -206,7 +250,7 @@ fn forbidden_outside(store: &Path) -> MountFlags {
     flags
 }
 
-fn end(session: Session) {
+fn end(session: &Session) {
     if let Err(error) = session.unmount() {
         tracing::error!("{error}");
     }

@@ -5,6 +5,9 @@
 //! is held, a commit of another transaction that changes what it covers is a
 //! conflict. Those who ask for locks wait for one another.
 //!
+//! A lock covers only what its holder may change, or for a shared lock read. Of the
+//! objects below the root of a locked subtree that is asked one by one (`reach`).
+//!
 //! Locks belong to the outermost of nested transactions, and end with it.
 //!
 //! A lock is granted under the commit lock, when every commit before it is in
@@ -12,6 +15,7 @@
 //! holder works on what others see, and nobody's commit can come between.
 
 mod changes;
+mod reach;
 mod resolve;
 mod table;
 mod target;
@@ -52,7 +56,8 @@ pub enum LockScope {
     Object,
     /// The pages of a file's contents that hold these bytes, half-open.
     Bytes { start: u64, end: u64 },
-    /// Everything at and below the path.
+    /// Everything at and below the path that the holder may change; for a shared
+    /// lock, that they may read.
     Subtree,
 }
 
@@ -229,7 +234,7 @@ impl<D: Disk> Store<D> {
                     base: below,
                     extent: Extent::Object,
                 };
-                if target.is_below(base) {
+                if target.is_below(base) && lock.reaches(&target) {
                     newest = newest.max(changes::newest(&target.base, &target.extent));
                 }
             }

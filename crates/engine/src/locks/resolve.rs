@@ -2,6 +2,7 @@
 
 use atomdir_disk::{Disk, Errno, Kind, Name};
 
+use super::reach::Reach;
 use super::table::{Lock, LockMode};
 use super::target::{Extent, Target};
 use super::{LockError, LockRequest, LockScope};
@@ -17,11 +18,13 @@ pub(crate) fn locks<D: Disk>(
     let mut locks = Vec::new();
     for path in &request.paths {
         let target = target(view, path, request, credentials);
+        let target = target.map_err(|errno| LockError::Path {
+            path: String::from_utf8_lossy(path).into_owned(),
+            errno,
+        })?;
         locks.push(Lock {
-            target: target.map_err(|errno| LockError::Path {
-                path: String::from_utf8_lossy(path).into_owned(),
-                errno,
-            })?,
+            reach: Reach::of_holder(&view.core, &target.base, request.mode, credentials),
+            target,
             mode: request.mode,
             path: path.clone(),
         });

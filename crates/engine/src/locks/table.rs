@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::reach::Reach;
 use super::target::{Extent, Target};
 use crate::base::above;
 use crate::ids::TransactionId;
@@ -28,12 +29,25 @@ pub(crate) struct Lock {
     pub mode: LockMode,
     /// As it was asked for.
     pub path: Vec<u8>,
+    /// What it covers below its object, if it is on a subtree.
+    pub reach: Reach,
 }
 
 impl Lock {
     fn conflicts_with(&self, other: &Lock) -> bool {
         let both_shared = self.mode == LockMode::Shared && other.mode == LockMode::Shared;
-        !both_shared && self.target.overlaps(&other.target)
+        !both_shared
+            && self.target.overlaps(&other.target)
+            && self.reaches(&other.target)
+            && other.reaches(&self.target)
+    }
+
+    /// Of targets that overlap.
+    pub fn reaches(&self, other: &Target) -> bool {
+        let is_below = self.target.base.serial != other.base.serial
+            && self.target.extent == Extent::Subtree
+            && other.is_below(&self.target.base);
+        !is_below || self.reach.covers(&other.base)
     }
 }
 
@@ -144,6 +158,7 @@ impl LockTable {
                 target: target.clone(),
                 mode: LockMode::Exclusive,
                 path: Vec::new(),
+                reach: Reach::everything(),
             };
             self.conflicts_of(transaction, &lock, &mut found);
         }

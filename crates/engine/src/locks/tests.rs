@@ -1,3 +1,4 @@
+use super::reach::Reach;
 use super::table::{Asker, Lock, LockMode, LockTable, Progress, Ticket, Waits};
 use super::{Extent, Target};
 use crate::base::{Base, Place};
@@ -50,6 +51,7 @@ fn on(base: &Arc<Base>, extent: Extent, mode: LockMode) -> Lock {
         },
         mode,
         path: base.serial.to_string().into_bytes(),
+        reach: Reach::everything(),
     }
 }
 

@@ -29,6 +29,9 @@ struct AclEntry {
 }
 
 impl AccessControlList {
+    /// The extended attribute that holds it.
+    pub const ATTRIBUTE: &[u8] = ACCESS;
+
     pub fn decode(bytes: &[u8]) -> Result<AccessControlList> {
         let (version, rest) = bytes.split_first_chunk::<4>().ok_or(Errno::INVAL)?;
         let (chunks, tail) = rest.as_chunks::<8>();

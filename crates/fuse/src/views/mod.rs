@@ -56,7 +56,10 @@ impl<D: Disk> Views<D> {
         self.notify(|notifier| notifier.invalidate_inode(ROOT_NODE, 0, 0));
         if is_known {
             let name = id.to_string();
-            self.notify(|notifier| notifier.forget_in_root(name.as_bytes()));
+            self.notify(|notifier| {
+                notifier.forget_in_root(name.as_bytes());
+                Ok(())
+            });
         }
     }
 

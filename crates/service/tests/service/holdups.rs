@@ -1,12 +1,15 @@
 //! Users who make others wait, by what they may do outside as well: each holds up
 //! only those who need the very thing.
 
-use crate::support::{NEVER_IDLE, TestStore, as_user, detached, is_root};
+use crate::support::{NEVER_IDLE, TestStore, as_user, detached, is_root, process_of, wait_for_end};
+use atomdir::BeginOptions;
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, chown};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::thread::Scope;
 
 const STRANGER: u32 = 64_002;
 const LEASED: &str = "leased";
@@ -16,7 +19,7 @@ const F_SETSIG: libc::c_int = 10;
 const READERS: usize = 20;
 
 /// A lease of the stranger's on a file of theirs, given back when `until` says so.
-/// Answers on `held` once it is there.
+/// Answers on `held` once it is there, and again once somebody wants it back.
 fn hold_lease(store: &TestStore, held: mpsc::Sender<()>, until: mpsc::Receiver<()>) {
     let path = store.location.root.join(LEASED);
     as_user(STRANGER, move || {
@@ -24,11 +27,16 @@ fn hold_lease(store: &TestStore, held: mpsc::Sender<()>, until: mpsc::Receiver<(
         let control = |command, argument: libc::c_int| {
             // SAFETY: the file is open, and the commands take numbers.
             let result = unsafe { libc::fcntl(file.as_raw_fd(), command, argument) };
-            assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+            assert!(result >= 0, "{}", std::io::Error::last_os_error());
+            result
         };
         // What it is asked by goes unheard.
         control(F_SETSIG, libc::SIGURG);
         control(libc::F_SETLEASE, libc::F_WRLCK);
+        held.send(()).unwrap();
+        while control(libc::F_GETLEASE, 0) == libc::F_WRLCK {
+            std::thread::yield_now();
+        }
         held.send(()).unwrap();
         until.recv().unwrap();
         control(libc::F_SETLEASE, libc::F_UNLCK);
@@ -39,7 +47,8 @@ fn hold_lease(store: &TestStore, held: mpsc::Sender<()>, until: mpsc::Receiver<(
 fn leased() -> TestStore {
     let store = TestStore::new(NEVER_IDLE);
     let path = store.location.root.join(LEASED);
-    std::fs::write(&path, [b'o'; 8192]).unwrap();
+    // Longer than what is replaced rather than changed in place.
+    std::fs::write(&path, vec![b'o'; 2 << 20]).unwrap();
     chown(path, Some(STRANGER), Some(STRANGER)).unwrap();
     store
 }
@@ -106,14 +115,12 @@ fn a_lease_on_a_file_holds_up_only_commits_that_need_it() {
         let path = waiting.view_path.join(LEASED);
         let file = File::options().write(true).open(path).unwrap();
         file.write_all_at(&[b'n'; 4096], 0).unwrap();
-        let (committing, is_committing) = mpsc::channel();
         scope.spawn(move || {
             let mut connection = store.connect();
-            committing.send(()).unwrap();
             connection.commit(waiting.id, &mut |_| {}).unwrap();
             finished.fetch_add(1, Ordering::SeqCst);
         });
-        is_committing.recv().unwrap();
+        is_held.recv().unwrap();
         for contents in ["one", "two", "three"] {
             let writing = innocent.begin(&detached()).unwrap();
             std::fs::write(writing.view_path.join("index.html"), contents).unwrap();
@@ -124,4 +131,146 @@ fn a_lease_on_a_file_holds_up_only_commits_that_need_it() {
     });
     let committed = std::fs::read(store.location.root.join(LEASED)).unwrap();
     assert_eq!((committed[0], committed[4096]), (b'n', b'o'));
+}
+
+/// A page of memory in which whatever the kernel writes waits until it is released.
+struct StuckPage {
+    start: *mut libc::c_void,
+    faults: OwnedFd,
+}
+
+// SAFETY: the page is memory of the process, which any thread may name.
+unsafe impl Sync for StuckPage {}
+
+impl StuckPage {
+    const LENGTH: usize = 4096;
+
+    fn new() -> StuckPage {
+        // SAFETY: a new mapping, and a descriptor that is registered for it.
+        unsafe {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let start = libc::mmap(std::ptr::null_mut(), Self::LENGTH, access, flags, -1, 0);
+            assert_ne!(start, libc::MAP_FAILED);
+            let descriptor = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC);
+            assert!(descriptor >= 0, "{}", std::io::Error::last_os_error());
+            let faults = OwnedFd::from_raw_fd(descriptor as i32);
+            let mut handshake = [0xaa_u64, 0, 0];
+            control(&faults, UFFDIO_API, &mut handshake);
+            let mut range = [start as u64, Self::LENGTH as u64, 1, 0];
+            control(&faults, UFFDIO_REGISTER, &mut range);
+            StuckPage { start, faults }
+        }
+    }
+
+    /// Returns when something waits for the page.
+    fn wait_for_fault(&self) {
+        let mut message = [0; 32];
+        let length = rustix::io::read(&self.faults, &mut message).unwrap();
+        assert_eq!(length, message.len());
+    }
+
+    fn release(&self) {
+        let mut page = [self.start as u64, Self::LENGTH as u64, 0, 0];
+        control(&self.faults, UFFDIO_ZEROPAGE, &mut page);
+    }
+
+    /// Lists a directory into the page: it stays locked until that is released.
+    fn list(&self, directory: &File) {
+        // SAFETY: the page is as long as is said.
+        let listed = unsafe {
+            let descriptor = directory.as_raw_fd();
+            libc::syscall(libc::SYS_getdents64, descriptor, self.start, Self::LENGTH)
+        };
+        assert!(listed > 0, "{}", std::io::Error::last_os_error());
+    }
+}
+
+/// Of `linux/userfaultfd.h`.
+const UFFDIO_API: libc::Ioctl = 0xc018_aa3f_u32 as libc::Ioctl;
+const UFFDIO_REGISTER: libc::Ioctl = 0xc020_aa00_u32 as libc::Ioctl;
+const UFFDIO_ZEROPAGE: libc::Ioctl = 0xc020_aa04_u32 as libc::Ioctl;
+
+fn control<const N: usize>(faults: &OwnedFd, command: libc::Ioctl, argument: &mut [u64; N]) {
+    // SAFETY: each command reads and writes as many numbers as it is given.
+    let result = unsafe { libc::ioctl(faults.as_raw_fd(), command, argument.as_mut_ptr()) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Starts a rename that waits in the kernel, with the locks of the two directories
+/// and that for renames; returns when it has them.
+fn start_rename<'scope>(scope: &'scope Scope<'scope, '_>, from: PathBuf, to: PathBuf) {
+    let (started, thread) = mpsc::channel();
+    scope.spawn(move || {
+        as_user(STRANGER, || {
+            // SAFETY: it takes nothing.
+            started.send(unsafe { libc::gettid() }).unwrap();
+            let renamed = std::fs::rename(from, to);
+            assert!(renamed.is_err());
+        })
+    });
+    let thread = thread.recv().unwrap();
+    let waits = || {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
+        let state = stat.rsplit(')').next().unwrap().trim_start();
+        state.starts_with('D')
+    };
+    while !waits() {
+        std::thread::yield_now();
+    }
+}
+
+/// As a program can that lists a directory into a file system of its own.
+#[test]
+fn locks_of_a_users_view_hold_up_nobody_else() {
+    if !is_root() {
+        return;
+    }
+    let store = TestStore::new(NEVER_IDLE);
+    let mut root = store.connect();
+    let page = StuckPage::new();
+    let (begun, wrapper) = as_user(STRANGER, || {
+        let mut stranger = store.connect();
+        let begun = stranger.begin(&detached()).unwrap();
+        let wrapper = begun.view_path.parent().unwrap().to_owned();
+        assert_eq!(
+            std::fs::read(begun.view_path.join("index.html")).unwrap(),
+            b"old"
+        );
+        (begun, wrapper)
+    });
+    let committed = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let directory = File::open(&wrapper).unwrap();
+        let page = &page;
+        scope.spawn(move || page.list(&directory));
+        page.wait_for_fault();
+        let mount = wrapper.parent().unwrap();
+        start_rename(scope, mount.join("none"), wrapper.join("none"));
+        // The stranger's own: it may wait.
+        let (store, committed) = (&store, &committed);
+        scope.spawn(move || {
+            as_user(STRANGER, || {
+                let mut stranger = store.connect_if_running().unwrap();
+                let second = stranger.begin(&BeginOptions {
+                    opened: true,
+                    ..detached()
+                });
+                assert!(second.is_err());
+                committed.fetch_add(1, Ordering::SeqCst);
+            });
+        });
+
+        let ours = root.begin(&detached()).unwrap();
+        std::fs::write(ours.view_path.join("index.html"), "new").unwrap();
+        root.attach(ours.id).unwrap();
+        root.commit(ours.id, &mut |_| {}).unwrap();
+        assert!(root.service_status().unwrap().poisoned.is_none());
+        assert_eq!(root.transactions().unwrap().len(), 1);
+        root.abort(begun.id).unwrap();
+        let (_, process) = process_of(&mut root);
+        root.stop().unwrap();
+        wait_for_end(&process);
+        page.release();
+    });
 }

@@ -1,0 +1,94 @@
+//! How far a lock on a subtree reaches: to what its holder may change, or for a shared
+//! lock read, at each object below. Otherwise anyone who may write one directory could
+//! hold up everybody else's commits to directories below it that are closed to them.
+//!
+//! The permissions are those of the base when somebody meets the lock, since they may
+//! change while it is held.
+
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Errno, Result};
+
+use super::table::LockMode;
+use crate::base::{Base, above};
+use crate::core::Core;
+use crate::view::acl::AccessControlList;
+use crate::view::{Credentials, Permission};
+
+/// Whether a lock covers an object below the one it is on.
+#[derive(Clone)]
+pub(crate) struct Reach(Arc<dyn Fn(&Arc<Base>) -> bool + Send + Sync>);
+
+impl Reach {
+    pub fn everything() -> Reach {
+        Reach(Arc::new(|_| true))
+    }
+
+    /// What the holder of a lock on `top` may change or read. What cannot be looked at
+    /// is covered: the lock must not fail its holder.
+    pub fn of_holder<D: Disk>(
+        core: &Arc<Core<D>>,
+        top: &Arc<Base>,
+        mode: LockMode,
+        holder: &Credentials,
+    ) -> Reach {
+        if holder.user == 0 {
+            return Reach::everything();
+        }
+        // The locks are the core's.
+        let core = Arc::downgrade(core);
+        let (top, holder) = (top.serial, holder.clone());
+        let wanted = match mode {
+            LockMode::Shared => Permission::Read,
+            LockMode::Exclusive => Permission::Write,
+        };
+        Reach(Arc::new(move |base| {
+            let Some(core) = core.upgrade() else {
+                return true;
+            };
+            let may = |base: &Arc<Base>, wanted| may(&core, base, &holder, wanted);
+            let mut between = above(base).take_while(|above| above.serial != top);
+            between.all(|directory| may(&directory, Permission::Search)) && may(base, wanted)
+        }))
+    }
+
+    pub fn covers(&self, base: &Arc<Base>) -> bool {
+        (self.0)(base)
+    }
+}
+
+/// An owner may, since they could give themselves the right.
+fn may<D: Disk>(
+    core: &Core<D>,
+    base: &Arc<Base>,
+    holder: &Credentials,
+    wanted: Permission,
+) -> bool {
+    permissions(core, base, holder).is_none_or(|allowed| allowed & wanted as u32 != 0)
+}
+
+/// `None`: all of them, or unknown.
+fn permissions<D: Disk>(core: &Core<D>, base: &Arc<Base>, holder: &Credentials) -> Option<u32> {
+    let attributes = core.stat_now(base).ok()?.attributes;
+    if attributes.owner.user == holder.user {
+        return None;
+    }
+    let list = access_list(core, base).ok()?;
+    let list = list.unwrap_or_else(|| AccessControlList::of_mode(attributes.mode));
+    Some(list.permissions(attributes.owner, holder))
+}
+
+fn access_list<D: Disk>(core: &Core<D>, base: &Base) -> Result<Option<AccessControlList>> {
+    let (place, identity) = {
+        let state = base.state();
+        (state.place.clone(), state.identity)
+    };
+    let found = core.with_object(&place, identity, |handle| {
+        core.disk.xattr(handle, AccessControlList::ATTRIBUTE)
+    });
+    match found {
+        Ok(bytes) => AccessControlList::decode(&bytes).map(Some),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
