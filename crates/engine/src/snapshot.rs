@@ -308,15 +308,17 @@ impl<D: Disk> Snapshot<'_, D> {
         Ok(())
     }
 
+    /// Whether older contents of the file are kept.
+    pub fn has_versions(&self, base: &Base) -> bool {
+        let state = base.state();
+        let history = state.history.as_ref();
+        history.is_some_and(|history| !history.bodies.is_empty())
+    }
+
     /// The next run of data at or after `offset` in the present file; used to
     /// keep holes, so a run too many does no harm.
     pub fn next_data(&self, base: &Arc<Base>, offset: u64) -> Result<Option<Extent>> {
-        let has_versions = base
-            .state()
-            .history
-            .as_ref()
-            .is_some_and(|h| !h.bodies.is_empty());
-        if has_versions {
+        if self.has_versions(base) {
             return Ok(Some(Extent {
                 offset,
                 length: u64::MAX - offset,

@@ -398,7 +398,14 @@ impl<D: Disk> Transaction<D> {
             view.note_contents(node, offset, buffer.len() as u64)?;
             view.read_plan(node, offset, buffer.len())
         })?;
-        plan.read(&self.core, buffer)
+        let count = plan.read(&self.core, buffer)?;
+        if !self.is_lower() && plan.may_have_holes(&self.core)? {
+            self.with(|view| {
+                view.note_hole_read(node, offset, buffer.len() as u64);
+                Ok(())
+            })?;
+        }
+        Ok(count)
     }
 
     /// True if the write took away set-id bits or capabilities.

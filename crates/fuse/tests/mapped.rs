@@ -5,8 +5,13 @@
 mod support;
 
 use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::Ordering;
 
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
 fn map(file: &File, length: usize) -> &'static mut [u8] {
@@ -95,6 +100,118 @@ fn settling_waits_for_mapped_writes() {
     let names: Vec<_> = fs::read_dir(&mounted.path).unwrap().collect();
     assert_eq!(names.len(), 1, "the session's own file is not to be seen");
     unmap(bytes);
+}
+
+const SPARSE: usize = 1 << 20;
+const DATA_AT: u64 = 512 << 10;
+
+fn open(path: &Path) -> File {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true);
+    options.truncate(false).open(path).unwrap()
+}
+
+/// All holes but for one page.
+fn make_sparse(path: &Path) {
+    let file = open(path);
+    file.set_len(SPARSE as u64).unwrap();
+    file.write_all_at(&[b'd'; 4096], DATA_AT).unwrap();
+}
+
+fn data_runs(path: &Path) -> Vec<(u64, u64)> {
+    let file = File::open(path).unwrap();
+    let mut runs = Vec::new();
+    let mut at = 0;
+    loop {
+        let start = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
+            Err(Errno::NXIO) => return runs,
+            start => start.unwrap(),
+        };
+        at = rustix::fs::seek(&file, SeekFrom::Hole(start)).unwrap();
+        runs.push((start, at));
+    }
+}
+
+/// Nothing has brought the stores here yet when somebody else looks for holes.
+#[test]
+fn stores_to_mapped_holes_are_copied() {
+    let Some(mounted) = support::store::mount() else {
+        return;
+    };
+    make_sparse(&mounted.base.join("old"));
+    make_sparse(&mounted.base.join("changed"));
+    let (transaction, view) = mounted.begin();
+    make_sparse(&view.join("new"));
+    open(&view.join("empty")).set_len(SPARSE as u64).unwrap();
+    open(&view.join("changed")).write_all_at(b"c", 0).unwrap();
+    for name in ["old", "new", "empty", "changed"] {
+        let path = view.join(name);
+        let mut expected = fs::read(mounted.base.join(name)).unwrap_or_default();
+        expected.resize(SPARSE, 0);
+        if name != "empty" {
+            expected[DATA_AT as usize..][..4096].fill(b'd');
+        }
+        if name == "changed" {
+            expected[0] = b'c';
+        }
+        let file = open(&path);
+        let bytes = map(&file, SPARSE);
+        drop(file);
+        for at in [300_000, 700_001, SPARSE - 1] {
+            bytes[at] = b'm';
+            expected[at] = b'm';
+        }
+        let copy = mounted.place.with_file_name("copy");
+        let mut command = Command::new("cp");
+        let copied = command.arg("--sparse=auto").args([&path, &copy]).status();
+        assert!(copied.unwrap().success());
+        assert!(
+            fs::read(&copy).unwrap() == expected,
+            "{name}: the copy differs"
+        );
+        let runs = data_runs(&path);
+        for at in [300_000, 700_001, SPARSE as u64 - 1] {
+            let is_data = runs.iter().any(|(start, end)| (*start..*end).contains(&at));
+            assert!(is_data, "{name}: {at} is not in {runs:?}");
+        }
+        unmap(bytes);
+    }
+    mounted.commit(&transaction);
+    let landed = fs::read(mounted.base.join("old")).unwrap();
+    assert_eq!(landed[300_000], b'm');
+}
+
+#[test]
+fn holes_that_nobody_read_are_holes() {
+    let Some(mounted) = support::store::mount() else {
+        return;
+    };
+    let old = mounted.base.join("old");
+    make_sparse(&old);
+    let (transaction, view) = mounted.begin();
+    let here = [(DATA_AT, DATA_AT + 4096)];
+    assert_eq!(data_runs(&old), here, "the base's file system has holes");
+    assert_eq!(data_runs(&view.join("old")), here);
+    // Reading data makes no hole data.
+    let file = open(&view.join("old"));
+    let mut page = [0; 4096];
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+    file.read_exact_at(&mut page, DATA_AT).unwrap();
+    assert_eq!(data_runs(&view.join("old")), here);
+    file.write_all_at(b"x", DATA_AT - 4000).unwrap();
+    assert_eq!(
+        data_runs(&view.join("old")),
+        [(DATA_AT - 4096, DATA_AT + 4096)]
+    );
+    file.set_len(DATA_AT + 100).unwrap();
+    file.set_len(SPARSE as u64).unwrap();
+    assert_eq!(
+        data_runs(&view.join("old")),
+        [(DATA_AT - 4096, DATA_AT + 4096)]
+    );
+    drop(file);
+    mounted.commit(&transaction);
+    assert_eq!(data_runs(&old), [(DATA_AT - 4096, DATA_AT + 4096)]);
 }
 
 #[test]

@@ -19,7 +19,8 @@ impl<D: Disk> View<D> {
         let Some(own) = node.own() else {
             let base = node.base.as_ref().ok_or(Errno::STALE)?;
             let stat = self.snapshot().stat(base)?;
-            return self.tell(id, &stat);
+            let attributes = self.tell(id, &stat)?;
+            return Ok(self.with_stored(id, attributes));
         };
         let mut attributes = own.attributes;
         if let OwnBody::File(contents) = &own.body
@@ -33,7 +34,17 @@ impl<D: Disk> View<D> {
             let file = self.staged_file(id)?;
             attributes.blocks = below.max(self.core.disk.stat(&file)?.blocks);
         }
-        Ok(attributes)
+        Ok(self.with_stored(id, attributes))
+    }
+
+    /// Programs take a file without blocks for one hole, though it may have been
+    /// stored to (see [`super::sparse`]).
+    fn with_stored(&self, id: NodeId, attributes: NodeAttributes) -> NodeAttributes {
+        let blocks_min = if self.holes_read.is_any(id) { 8 } else { 0 };
+        NodeAttributes {
+            blocks: attributes.blocks.max(blocks_min),
+            ..attributes
+        }
     }
 
     /// The attributes of a node without changes, from what the snapshot has.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Kind, Result};
+use atomdir_disk::{Disk, Errno, Extent, Kind, Result};
 
 use super::View;
 use super::node::{Contents, OwnBody};
@@ -31,6 +31,31 @@ pub(crate) struct ReadPlan<D: Disk> {
 }
 
 impl<D: Disk> ReadPlan<D> {
+    /// Whether there is or may be a hole in the range.
+    pub fn may_have_holes(&self, core: &Core<D>) -> Result<bool> {
+        let end = self.offset + self.length as u64;
+        let mut at = self.offset;
+        while at < end {
+            let (is_staged, until) = self.run_at(at);
+            let until = until.min(end);
+            let has_data = match (&self.staged, &self.base) {
+                (Some(file), _) if is_staged => has_data(core.disk.next_data(file, at)?, at, until),
+                (_, Some(base)) if !is_staged && until <= self.base_limit => {
+                    let snapshot = Snapshot { core, at: self.at };
+                    // What older commits have kept may have other holes.
+                    !snapshot.has_versions(base)
+                        && has_data(snapshot.next_data(base, at)?, at, until)
+                }
+                _ => false,
+            };
+            if !has_data {
+                return Ok(true);
+            }
+            at = until;
+        }
+        Ok(false)
+    }
+
     /// Fills the first `length` bytes of the buffer.
     pub fn read(&self, core: &Core<D>, buffer: &mut [u8]) -> Result<usize> {
         let buffer = &mut buffer[..self.length];
@@ -79,6 +104,11 @@ impl<D: Disk> ReadPlan<D> {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether a run of data reaches from one offset to the other.
+fn has_data(run: Option<Extent>, start: u64, end: u64) -> bool {
+    run.is_some_and(|run| run.offset <= start && run.offset.saturating_add(run.length) >= end)
 }
 
 impl<D: Disk> View<D> {
@@ -279,60 +309,5 @@ impl<D: Disk> View<D> {
         }
         self.core.disk.punch_hole(&file, offset, end - offset)?;
         self.own_pages(id, offset, end)
-    }
-
-    pub fn seek(&mut self, id: NodeId, offset: u64, hole: bool) -> Result<u64> {
-        let total = self.file_length(id)?;
-        if offset >= total {
-            return Err(Errno::NXIO);
-        }
-        let mut at = offset;
-        while at < total {
-            let (is_data, until) = self.data_run(id, at)?;
-            if is_data != hole {
-                return Ok(at);
-            }
-            at = until;
-        }
-        if hole { Ok(total) } else { Err(Errno::NXIO) }
-    }
-
-    /// Whether there is data at an offset, and until where that holds.
-    pub(crate) fn data_run(&mut self, id: NodeId, at: u64) -> Result<(bool, u64)> {
-        let node = self.node(id)?;
-        let base = node.base.clone();
-        let (limit, in_pages, until) = match node.contents() {
-            None => (u64::MAX, false, u64::MAX),
-            Some(contents) if contents.base_limit == 0 => (0, true, u64::MAX),
-            Some(contents) => {
-                let (inside, until) = contents.pages.run_at(at / PAGE);
-                (contents.base_limit, inside, until.saturating_mul(PAGE))
-            }
-        };
-        let next = if in_pages {
-            match self.staged(id)? {
-                Some(_) => {
-                    let file = self.staged_file(id)?;
-                    self.core.disk.next_data(&file, at)?
-                }
-                None => None,
-            }
-        } else if let (Some(base), true) = (base, at < limit) {
-            self.snapshot().next_data(&base, at)?
-        } else {
-            None
-        };
-        let until = if !in_pages && at < limit {
-            until.min(limit)
-        } else {
-            until
-        };
-        Ok(match next {
-            Some(run) if run.offset <= at => {
-                (true, (run.offset.saturating_add(run.length)).min(until))
-            }
-            Some(run) => (false, run.offset.min(until)),
-            None => (false, until),
-        })
     }
 }

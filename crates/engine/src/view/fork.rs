@@ -168,6 +168,7 @@ impl<D: Disk> View<D> {
             at: self.at,
             nodes: self.nodes.clone(),
             lookups: Vec::new(),
+            holes_read: Default::default(),
             generations: Vec::new(),
             lower: false,
             frozen: false,

@@ -13,6 +13,7 @@ mod namespace;
 pub(crate) mod node;
 mod nodes;
 mod reads;
+mod sparse;
 mod staging;
 mod tree;
 mod types;
@@ -29,6 +30,7 @@ pub use fork::Outdated;
 use fork::{Forks, Numbers};
 pub(crate) use namespace::LINKS_MAX;
 use nodes::Nodes;
+use sparse::HolesRead;
 pub use types::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes, SetTime};
 pub use upper::Marking;
 
@@ -46,6 +48,7 @@ pub(crate) struct View<D: Disk> {
     pub nodes: Nodes,
     /// How often the kernel was told of each node and has not yet forgotten it.
     lookups: Vec<u64>,
+    holes_read: HolesRead,
     /// How often each id was given.
     generations: Vec<u32>,
     /// Ids that may be given again.
@@ -78,6 +81,7 @@ impl<D: Disk> View<D> {
             id,
             at,
             lookups: Vec::new(),
+            holes_read: HolesRead::default(),
             generations: Vec::new(),
             free: Vec::new(),
             numbers: Arc::new(Numbers::new()),

@@ -82,6 +82,9 @@ impl<D: Disk> View<D> {
     pub fn forget(&mut self, id: NodeId, count: u64) {
         if let Some(lookups) = self.lookups.get_mut(id.0 as usize) {
             *lookups = lookups.saturating_sub(count);
+            if *lookups == 0 {
+                self.holes_read.forget(id);
+            }
             self.settle(id);
         }
     }
