@@ -1,5 +1,6 @@
 //! A connection to a store's service.
 
+use crate::accounts::describe_user;
 use crate::process::ServiceProcess;
 use crate::start::start;
 use crate::transport::{receive_exact, send_all};
@@ -14,6 +15,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+/// What the parts before a last reply may have together. The list of a million
+/// changes has a fifth of that, the largest contents that can be asked for a half.
+const PARTS_LENGTH_MAX: usize = 512 << 20;
 /// How often a service may end just when a client comes before that is odd.
 const STARTS_MAX: u32 = 10;
 
@@ -21,6 +25,10 @@ const STARTS_MAX: u32 = 10;
 pub struct Connection {
     socket: OwnedFd,
     store: PathBuf,
+    /// The control directory, where it can be seen.
+    control: Option<PathBuf>,
+    /// As whom the service listens.
+    service_user: u32,
     started: bool,
 }
 
@@ -36,7 +44,8 @@ pub(crate) struct Parts {
 }
 
 enum Attempt {
-    Connected(OwnedFd),
+    /// With the user who listens.
+    Connected(OwnedFd, u32),
     /// Nobody listens, or who does is about to end.
     NoService,
 }
@@ -48,10 +57,12 @@ impl Connection {
     ) -> Result<Connection, ConnectError> {
         let mut starts = 0;
         loop {
-            if let Attempt::Connected(socket) = attempt(store)? {
+            if let Attempt::Connected(socket, service_user) = attempt(store)? {
                 return Ok(Connection {
                     socket,
                     store: store.root.clone(),
+                    control: Some(store.control.clone()),
+                    service_user,
                     started: starts > 0,
                 });
             }
@@ -90,10 +101,12 @@ impl Connection {
             Err(_) => Attempt::NoService,
         };
         match attempt {
-            Attempt::Connected(socket) => {
+            Attempt::Connected(socket, service_user) => {
                 let mut connection = Connection {
                     socket,
                     store: store.clone(),
+                    control: None,
+                    service_user,
                     started: false,
                 };
                 connection.enter(current)?;
@@ -107,6 +120,19 @@ impl Connection {
 
     pub(crate) fn service_process(&self) -> ServiceProcess {
         ServiceProcess::at(&self.socket)
+    }
+
+    /// What a view that the service gives is checked against.
+    pub(crate) fn service_user(&self) -> u32 {
+        self.service_user
+    }
+
+    pub(crate) fn control(&self) -> Option<&Path> {
+        self.control.as_deref()
+    }
+
+    pub(crate) fn store(&self) -> &Path {
+        &self.store
     }
 
     pub(crate) fn unexpected(&self) -> RequestError {
@@ -127,8 +153,16 @@ impl Connection {
             frame::encode(request, frame::REQUEST_LENGTH_MAX).map_err(RequestError::TooLong)?;
         send_all(&self.socket, &bytes).map_err(|errno| self.lost(errno))?;
         let mut descriptor = None;
+        let mut length = 0;
         loop {
-            match self.receive(&mut descriptor)? {
+            let reply = self.receive(&mut descriptor, &mut length)?;
+            if length > PARTS_LENGTH_MAX {
+                return Err(RequestError::TooMuch {
+                    store: self.store.clone(),
+                    length_max: PARTS_LENGTH_MAX,
+                });
+            }
+            match reply {
                 Reply::Progress(value) => progress(value),
                 Reply::Changes(mut part) => parts.changes.append(&mut part),
                 Reply::Conflicts(mut part) => parts.conflicts.append(&mut part),
@@ -142,7 +176,12 @@ impl Connection {
         }
     }
 
-    fn receive(&self, descriptor: &mut Option<OwnedFd>) -> Result<Reply, RequestError> {
+    /// Adds the length of a reply that is kept to `total`.
+    fn receive(
+        &self,
+        descriptor: &mut Option<OwnedFd>,
+        total: &mut usize,
+    ) -> Result<Reply, RequestError> {
         let mut header = [0; frame::HEADER_LENGTH];
         self.receive_exact(&mut header, descriptor)?;
         let malformed = |source| RequestError::Malformed {
@@ -152,7 +191,11 @@ impl Connection {
         let length = frame::decode_header(header, frame::REPLY_LENGTH_MAX).map_err(malformed)?;
         let mut payload = vec![0; length];
         self.receive_exact(&mut payload, descriptor)?;
-        frame::decode(&payload).map_err(malformed)
+        let reply = frame::decode(&payload).map_err(malformed)?;
+        if !matches!(reply, Reply::Progress(_)) {
+            *total += length;
+        }
+        Ok(reply)
     }
 
     fn receive_exact(
@@ -188,13 +231,16 @@ fn attempt(store: &StoreLocation) -> Result<Attempt, ConnectError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let control = openat(CWD, &store.control, flags, Mode::empty())
         .map_err(io("opening the control directory"))?;
-    let owner = fstat(&control)
-        .map_err(io("reading the control directory's owner"))?
-        .st_uid;
+    let stat = fstat(&control).map_err(io("reading the control directory's owner"))?;
+    if stat.st_uid != store.owner {
+        return Err(ConnectError::Replaced {
+            store: store.root.clone(),
+        });
+    }
     // By descriptor: a socket's address holds no more than 107 bytes.
     let path = format!("/proc/self/fd/{}/socket", control.as_raw_fd());
     let address = SocketAddrUnix::new(path.as_str()).map_err(io("naming the socket"))?;
-    attempt_at(&store.root, &address, Some(owner))
+    attempt_at(&store.root, &address, Some(store.owner))
 }
 
 /// `owner`: of the store, if that is known.
@@ -230,31 +276,20 @@ fn attempt_at(
             Err(errno) => return Err(io("connecting")(errno)),
         }
     }
-    if let Some(owner) = owner {
-        check_service_user(store, &socket, owner)?;
-    }
-    shake_hands(store, socket)
-}
-
-/// The one who listens must be the store's owner, or root.
-fn check_service_user(store: &Path, socket: &OwnedFd, owner: u32) -> Result<(), ConnectError> {
     let credentials =
-        rustix::net::sockopt::socket_peercred(socket).map_err(|errno| ConnectError::Io {
-            store: store.to_owned(),
-            operation: "asking who listens",
-            errno,
-        })?;
+        rustix::net::sockopt::socket_peercred(&socket).map_err(io("asking who listens"))?;
     let user = credentials.uid.as_raw();
-    if user != owner && user != 0 {
+    // The one who listens must be the store's owner, or root.
+    if owner.is_some_and(|owner| user != owner && user != 0) {
         return Err(ConnectError::Impostor {
             store: store.to_owned(),
             user,
         });
     }
-    Ok(())
+    shake_hands(store, socket, user)
 }
 
-fn shake_hands(store: &Path, socket: OwnedFd) -> Result<Attempt, ConnectError> {
+fn shake_hands(store: &Path, socket: OwnedFd, user: u32) -> Result<Attempt, ConnectError> {
     let mut answer = [0; handshake::LENGTH];
     // One that turns us away speaks and closes without listening: what it said
     // can be read all the same.
@@ -276,7 +311,7 @@ fn shake_hands(store: &Path, socket: OwnedFd) -> Result<Attempt, ConnectError> {
         source,
     };
     match handshake::decode_verdict(&answer).map_err(other_version)? {
-        Verdict::Welcome => Ok(Attempt::Connected(socket)),
+        Verdict::Welcome => Ok(Attempt::Connected(socket, user)),
         Verdict::Ending => Ok(Attempt::NoService),
         Verdict::TooManyConnections => Err(ConnectError::TooManyConnections {
             store: store.to_owned(),
@@ -289,21 +324,12 @@ fn shake_hands(store: &Path, socket: OwnedFd) -> Result<Attempt, ConnectError> {
 
 /// Only the owner of the control directory, or root, can open the store.
 fn check_may_start(store: &StoreLocation) -> Result<(), ConnectError> {
-    let stat = rustix::fs::stat(&store.control).map_err(|errno| ConnectError::Io {
-        store: store.root.clone(),
-        operation: "reading the control directory's owner",
-        errno,
-    })?;
     let user = rustix::process::geteuid().as_raw();
-    if user == 0 || user == stat.st_uid {
+    if user == 0 || user == store.owner {
         return Ok(());
     }
-    let owner = match stat.st_uid {
-        0 => "root".to_owned(),
-        other => format!("user {other}"),
-    };
     Err(ConnectError::NotPermittedToStart {
         store: store.root.clone(),
-        owner,
+        owner: describe_user(store.owner),
     })
 }

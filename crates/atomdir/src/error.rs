@@ -1,4 +1,7 @@
+use crate::ViewRootError;
+use crate::accounts::describe_user;
 use crate::mounts;
+use crate::trust::{Distrust, configuration};
 use atomdir_protocol::frame::FrameError;
 use atomdir_protocol::handshake::HandshakeError;
 use atomdir_protocol::{Conflict, ExitCode, Failure, FailureKind};
@@ -23,6 +26,13 @@ pub enum FindError {
         "'{path}' is in what says that it is a view, but user {user} may have mounted it: it means no transaction"
     )]
     ForeignView { path: PathBuf, user: u32 },
+    #[error("the store '{store}' is not trusted: {reason}")]
+    Untrusted {
+        store: PathBuf,
+        reason: Distrust,
+        /// Of the caller: it can list the store.
+        configuration: Option<PathBuf>,
+    },
     #[error("cannot look for a store at '{path}': {errno}")]
     Io { path: PathBuf, errno: Errno },
     #[error("'{path}' is neither a control directory nor a file that names one")]
@@ -39,11 +49,21 @@ pub enum FindError {
     },
 }
 
+impl FindError {
+    pub(crate) fn untrusted(store: &Path, reason: Distrust) -> FindError {
+        FindError::Untrusted {
+            store: store.to_owned(),
+            reason,
+            configuration: configuration::path(),
+        }
+    }
+}
+
 impl Explain for FindError {
     fn exit_code(&self) -> ExitCode {
         match self {
             FindError::NoStore { .. } | FindError::InView { .. } => ExitCode::NotFound,
-            FindError::ForeignView { .. } => ExitCode::NotPermitted,
+            FindError::ForeignView { .. } | FindError::Untrusted { .. } => ExitCode::NotPermitted,
             FindError::Io { errno, .. } => errno_exit_code(*errno),
             FindError::NotAControl { .. }
             | FindError::BadControl { .. }
@@ -59,6 +79,11 @@ impl Explain for FindError {
                 "name the store and the transaction, from outside the view: `atomdir -C STORE diff TX`"
                     .to_owned(),
             ),
+            FindError::Untrusted {
+                store,
+                configuration,
+                ..
+            } => Some(trust_hint(store, configuration.as_deref())),
             FindError::BadControl { path, .. } => Some(format!(
                 "if the control directory was moved, write its path into {}",
                 path.display()
@@ -78,6 +103,19 @@ fn may_become_store(directory: &Path) -> bool {
     directory != Path::new("/") && !mounts::any_below(directory)
 }
 
+fn trust_hint(store: &Path, configuration: Option<&Path>) -> String {
+    let once = "--trust uses it this once";
+    match configuration {
+        Some(file) => format!(
+            "{once}, the line `trust {}` in {} always; who can write there then \
+             decides what you see and run",
+            store.display(),
+            file.display()
+        ),
+        None => once.to_owned(),
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InitError {
@@ -87,6 +125,11 @@ pub enum InitError {
         "'{path}' is the root of the file system: a view cannot stand in its place, so commands would run outside their transaction"
     )]
     FileSystemRoot { path: PathBuf },
+    #[error("'{path}' would not be a store to trust: {reason}")]
+    Untrusted { path: PathBuf, reason: Distrust },
+    /// It is one already.
+    #[error(transparent)]
+    Existing(#[from] FindError),
     #[error("'{path}' is not a directory")]
     NotADirectory { path: PathBuf },
     #[error("'{path}' does not exist")]
@@ -124,7 +167,8 @@ pub enum InitError {
 impl Explain for InitError {
     fn exit_code(&self) -> ExitCode {
         match self {
-            InitError::NotPermitted { .. } => ExitCode::NotPermitted,
+            InitError::NotPermitted { .. } | InitError::Untrusted { .. } => ExitCode::NotPermitted,
+            InitError::Existing(error) => error.exit_code(),
             InitError::Io { errno, .. } => match errno_exit_code(*errno) {
                 ExitCode::NotFound => ExitCode::CannotCreate,
                 code => code,
@@ -140,6 +184,10 @@ impl Explain for InitError {
                 path.display()
             )),
             InitError::ReadOnly { .. } => Some("mount it read-write first".to_owned()),
+            InitError::Untrusted { .. } => {
+                Some("make it a store as the owner of that directory, or with --trust".to_owned())
+            }
+            InitError::Existing(error) => error.hint(),
             InitError::ControlElsewhere { path, .. } => Some(format!(
                 "choose a control directory on the file system of {}",
                 path.display()
@@ -161,8 +209,13 @@ pub enum ConnectError {
     NotPermittedToStart { store: PathBuf, owner: String },
     #[error("the service of the store '{store}' takes no connections from this user")]
     NotPermitted { store: PathBuf },
-    #[error("the service of the store '{store}' runs as user {user}, which does not own the store")]
+    #[error(
+        "what listens for the store '{store}' runs as {}, who does not own the store",
+        describe_user(*user)
+    )]
     Impostor { store: PathBuf, user: u32 },
+    #[error("the control directory of the store '{store}' has changed hands since it was found")]
+    Replaced { store: PathBuf },
     #[error("the service of the store '{store}' has as many connections as it takes")]
     TooManyConnections { store: PathBuf },
     #[error("the service of the store '{store}' is of another version: {source}")]
@@ -197,6 +250,7 @@ impl Explain for ConnectError {
             }
             ConnectError::NotPermittedToStart { .. }
             | ConnectError::NotPermitted { .. }
+            | ConnectError::Replaced { .. }
             | ConnectError::Impostor { .. } => ExitCode::NotPermitted,
             ConnectError::TooManyConnections { .. } => ExitCode::CannotCreate,
             ConnectError::OtherVersion { .. } | ConnectError::Start { .. } => {
@@ -248,6 +302,13 @@ pub enum RequestError {
     Unexpected { store: PathBuf },
     #[error("the request cannot be sent: {0}")]
     TooLong(FrameError),
+    #[error("the service of the store '{store}' sent more than {length_max} bytes in answer")]
+    TooMuch { store: PathBuf, length_max: usize },
+    #[error("the service of the store '{store}' gave a view that cannot be entered: {source}")]
+    View {
+        store: PathBuf,
+        source: ViewRootError,
+    },
 }
 
 impl RequestError {
@@ -264,7 +325,10 @@ impl Explain for RequestError {
         match self {
             RequestError::Failed(failure) => failure.code,
             RequestError::Disconnected { .. } | RequestError::Io { .. } => ExitCode::Io,
-            RequestError::Malformed { .. } | RequestError::Unexpected { .. } => ExitCode::Internal,
+            RequestError::Malformed { .. }
+            | RequestError::Unexpected { .. }
+            | RequestError::TooMuch { .. } => ExitCode::Internal,
+            RequestError::View { source, .. } => source.exit_code(),
             RequestError::TooLong(_) => ExitCode::Usage,
         }
     }

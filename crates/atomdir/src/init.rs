@@ -4,8 +4,9 @@ mod control;
 mod ignore;
 mod nesting;
 
-use crate::InitError;
-use crate::location::{StoreLocation, control_of, view};
+use crate::location::way::Way;
+use crate::location::{self, StoreLocation, view};
+use crate::{FindError, InitError, Trust};
 use atomdir_disk::LinuxDisk;
 use atomdir_engine::{Store, StoreError};
 use rustix::fs::{CWD, Mode, OFlags, fstat, fsync, openat};
@@ -24,28 +25,39 @@ pub struct InitOutcome {
 /// Makes `directory` a store, with its control directory at `control` or else
 /// inside it. Harmless when it is one already, and when this was interrupted.
 pub fn init(directory: &Path, control: Option<&Path>) -> Result<InitOutcome, InitError> {
+    init_with(directory, control, Trust::Listed)
+}
+
+/// As [`init`], in a directory that may be somebody else's.
+pub fn init_with(
+    directory: &Path,
+    control: Option<&Path>,
+    trust: Trust,
+) -> Result<InitOutcome, InitError> {
     let root = Root::open(directory)?;
     check_place(&root)?;
     nesting::check_above(&root)?;
-    let existing = control_of(&root.path).map_err(|error| root.bad_control(&error))?;
+    let existing = match StoreLocation::at_with(&root.path, trust) {
+        Ok(location) => Some(location.control),
+        Err(FindError::NoStore { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
     let created = existing.is_none();
-    let (control, handle) = match existing {
-        Some(existing) => control::existing(&root, existing, control)?,
+    let handle = match existing {
+        Some(existing) => control::existing(&root, &existing, control)?,
         None => {
+            if trust == Trust::Listed {
+                root.check_trust(None)?;
+            }
             nesting::check_below(&root)?;
-            control::make(&root, control)?
+            control::make(&root, control, trust)?
         }
     };
     format(&root, &handle)?;
     ignore::write(&handle).map_err(root.failed("writing .gitignore"))?;
     fsync(&root.handle).map_err(root.failed("making it durable"))?;
     Ok(InitOutcome {
-        store: StoreLocation {
-            root: root.path,
-            control,
-            start: PathBuf::new(),
-            transaction: None,
-        },
+        store: StoreLocation::at_with(&root.path, trust)?,
         created,
     })
 }
@@ -104,6 +116,27 @@ impl Root {
             handle,
             device: stat.st_dev,
             inode: stat.st_ino,
+        })
+    }
+
+    /// Whether a store here would be obeyed by the one who makes it, with its control
+    /// directory in `above` if that is not the root.
+    fn check_trust(&self, above: Option<&Path>) -> Result<(), InitError> {
+        let way_to = |directory| {
+            Way::to(directory).map_err(|(path, errno)| failed(&path, "finding whose it is")(errno))
+        };
+        let way = way_to(&self.path)?;
+        let checked = location::check_root(&way, way.steps.len() - 1);
+        let checked = match (checked, above) {
+            (Ok(()), Some(above)) => {
+                let way = way_to(above)?;
+                way.check_above(way.steps.len())
+            }
+            (checked, _) => checked,
+        };
+        checked.map_err(|reason| InitError::Untrusted {
+            path: self.path.clone(),
+            reason,
         })
     }
 

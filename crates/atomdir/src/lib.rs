@@ -17,11 +17,13 @@
 //! A transaction begun without [`BeginOptions::detached`] is aborted when its
 //! [`Connection`] is dropped, and when this process dies.
 
+mod accounts;
 mod connection;
 mod current;
 mod entered;
 mod error;
 mod init;
+mod layers;
 mod location;
 mod locks;
 mod mounts;
@@ -30,7 +32,10 @@ mod requests;
 mod start;
 mod transaction;
 mod transport;
+mod trust;
+mod view_root;
 
+pub use accounts::{Account, Group, describe_user};
 pub use atomdir_protocol::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitSummary, Committed, Conflict, Conflicts,
     Durability, ExitCode, Failure, FailureKind, Isolation, Kind, LockMode, LockScope, LockStatus,
@@ -41,10 +46,13 @@ pub use connection::Connection;
 pub use current::Current;
 pub use entered::Entered;
 pub use error::{CommitError, ConnectError, Explain, FindError, InitError, RequestError};
-pub use init::{InitOutcome, init};
-pub use location::{CONTROL_NAME, StoreLocation, find};
+pub use init::{InitOutcome, init, init_with};
+pub use layers::{Layers, OpenLayers};
+pub use location::{CONTROL_NAME, StoreLocation, find, find_with};
 pub use locks::LockOptions;
 pub use mounts::OVERLAY_SOURCE;
 pub use requests::{BeginOptions, Checked, CommitDetails, Others, SnapshotContents};
-pub use start::StartService;
-pub use transaction::{Layers, Transaction};
+pub use start::{SERVICE_ENVIRONMENT, StartService};
+pub use transaction::Transaction;
+pub use trust::{Distrust, Trust};
+pub use view_root::ViewRootError;

@@ -1,14 +1,19 @@
-//! Where a store is: found by walking up, as git does.
+//! Where a store is: found by walking up, as git does, and obeyed only if it is
+//! trusted: see [`crate::trust`].
 
 pub(crate) mod pointer;
 pub(crate) mod view;
+pub(crate) mod way;
 
 use crate::FindError;
+use crate::trust::{Distrust, Owned, Trust, configuration};
 use atomdir_protocol::TransactionId;
 use pointer::Pointer;
-use rustix::fs::{AtFlags, CWD, FileType, stat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use way::Way;
 
 /// In a store's root: its control directory, or a file that holds its path.
 pub const CONTROL_NAME: &str = ".atomdir";
@@ -24,44 +29,43 @@ pub struct StoreLocation {
     /// The search began in this transaction's view, whose path means the
     /// transaction.
     pub transaction: Option<TransactionId>,
+    /// The user that the control directory belongs to. A service of theirs or of
+    /// root's is the store's; any other is an impostor.
+    pub owner: u32,
 }
 
 impl StoreLocation {
     /// The store whose root is `root`.
     pub fn at(root: &Path) -> Result<StoreLocation, FindError> {
+        StoreLocation::at_with(root, Trust::Listed)
+    }
+
+    /// As [`at`](StoreLocation::at), of a store that may be somebody else's.
+    pub fn at_with(root: &Path, trust: Trust) -> Result<StoreLocation, FindError> {
         let root = absolute(root)?;
-        match control_of(&root)? {
-            Some(control) => Ok(StoreLocation {
-                root,
-                control,
-                start: PathBuf::new(),
-                transaction: None,
-            }),
-            None => Err(FindError::NoStore { start: root }),
+        let (way, found) = walk(&root)?;
+        match found {
+            Some(found) if found.number == way.steps.len() - 1 => found.locate(&way, trust),
+            _ => Err(FindError::NoStore { start: root }),
         }
     }
 }
 
 /// The store that holds `start`, or whose view does.
 pub fn find(start: &Path) -> Result<StoreLocation, FindError> {
-    let absolute = absolute(start)?;
-    if let Some(found) = view::store_of(&absolute)? {
+    find_with(start, Trust::Listed)
+}
+
+/// As [`find`], of a store that may be somebody else's.
+pub fn find_with(start: &Path, trust: Trust) -> Result<StoreLocation, FindError> {
+    let start = absolute(start)?;
+    if let Some(found) = view::store_of(&start, trust)? {
         return Ok(found);
     }
-    for root in absolute.ancestors() {
-        if let Some(control) = control_of(root)? {
-            return Ok(StoreLocation {
-                start: absolute
-                    .strip_prefix(root)
-                    .unwrap_or(Path::new(""))
-                    .to_owned(),
-                root: root.to_owned(),
-                control,
-                transaction: None,
-            });
-        }
+    match walk(&start)? {
+        (way, Some(found)) => found.locate(&way, trust),
+        (_, None) => Err(FindError::NoStore { start }),
     }
-    Err(FindError::NoStore { start: absolute })
 }
 
 /// Without symbolic links.
@@ -72,59 +76,159 @@ fn absolute(path: &Path) -> Result<PathBuf, FindError> {
     })
 }
 
-/// The control directory, if `root` is a store's root.
-pub(crate) fn control_of(root: &Path) -> Result<Option<PathBuf>, FindError> {
-    let path = root.join(CONTROL_NAME);
-    let stat = match statat(CWD, &path, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => stat,
-        // A directory above that may not be searched is no reason to give up.
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return Ok(None),
-        Err(errno) => return Err(FindError::Io { path, errno }),
-    };
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => Ok(Some(path)),
-        FileType::RegularFile => read_control_file(root, path, stat.st_uid).map(Some),
-        _ => Err(FindError::NotAControl { path }),
+/// Looks for `.atomdir` in each directory on the way; what is found is the deepest.
+fn walk(path: &Path) -> Result<(Way, Option<Found>), FindError> {
+    let mut found = None;
+    let way = Way::visiting(path, |number, directory| {
+        let entry = match statat(directory, CONTROL_NAME, AtFlags::SYMLINK_NOFOLLOW) {
+            // A directory that may not be searched is no reason to give up.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return,
+            Err(errno) => Err(errno),
+            Ok(stat) => rustix::io::fcntl_dupfd_cloexec(directory, 3)
+                .map(|root| (root, FileType::from_raw_mode(stat.st_mode))),
+        };
+        found = Some(Found { number, entry });
+    });
+    match way {
+        Ok(way) => Ok((way, found)),
+        Err((path, errno)) => Err(FindError::Io { path, errno }),
     }
 }
 
-fn read_control_file(root: &Path, path: PathBuf, owner: u32) -> Result<PathBuf, FindError> {
+/// A directory that has something called `.atomdir`.
+struct Found {
+    /// Of its step on the way.
+    number: usize,
+    entry: Result<(OwnedFd, FileType), Errno>,
+}
+
+/// A control directory, and the way to it if it is not in the root.
+struct Control {
+    path: PathBuf,
+    directory: OwnedFd,
+    way: Option<Way>,
+}
+
+impl Found {
+    fn locate(self, way: &Way, trust: Trust) -> Result<StoreLocation, FindError> {
+        let root = &way.steps[self.number];
+        let io = |errno| FindError::Io {
+            path: root.path.join(CONTROL_NAME),
+            errno,
+        };
+        let (handle, kind) = self.entry.map_err(io)?;
+        let distrust = |reason| FindError::untrusted(&root.path, reason);
+        let is_listed = match trust {
+            Trust::Everyone => true,
+            // Looked at only where it makes a difference.
+            Trust::Listed => match check_root(way, self.number) {
+                Ok(()) => false,
+                Err(_) if configuration::lists(&root.path) => true,
+                Err(reason) => return Err(distrust(reason)),
+            },
+        };
+        let control = match kind {
+            FileType::Directory => control_inside(&root.path, &handle).map_err(io)?,
+            FileType::RegularFile => control_elsewhere(root, &handle, is_listed)?,
+            _ => {
+                let path = root.path.join(CONTROL_NAME);
+                return Err(FindError::NotAControl { path });
+            }
+        };
+        let stat = fstat(&control.directory).map_err(io)?;
+        let owned = Owned::new(&control.path, &stat);
+        if !is_listed
+            && let Err(reason) = check_control(&owned, control.way.as_ref())
+            && !configuration::lists(&root.path)
+        {
+            return Err(distrust(reason));
+        }
+        let start = &way.steps[way.steps.len() - 1].path;
+        let start = start.strip_prefix(&root.path).unwrap_or(Path::new(""));
+        Ok(StoreLocation {
+            root: root.path.clone(),
+            control: control.path,
+            start: start.to_owned(),
+            transaction: None,
+            owner: owned.user,
+        })
+    }
+}
+
+/// The root itself, and what lies above it.
+pub(crate) fn check_root(way: &Way, number: usize) -> Result<(), Distrust> {
+    way.check_above(number)?;
+    way.steps[number].check_owner()
+}
+
+fn check_control(control: &Owned, way: Option<&Way>) -> Result<(), Distrust> {
+    if let Some(way) = way {
+        way.check_above(way.steps.len() - 1)?;
+    }
+    control.check_closed()
+}
+
+fn control_inside(root: &Path, handle: &OwnedFd) -> Result<Control, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(Control {
+        path: root.join(CONTROL_NAME),
+        directory: openat(handle, CONTROL_NAME, flags, Mode::empty())?,
+        way: None,
+    })
+}
+
+fn control_elsewhere(root: &Owned, handle: &OwnedFd, listed: bool) -> Result<Control, FindError> {
+    let path = root.path.join(CONTROL_NAME);
     let io = |errno| FindError::Io {
         path: path.clone(),
         errno,
     };
-    let pointer = Pointer::read(&path).map_err(io)?;
+    let (pointer, file) = Pointer::read(handle, CONTROL_NAME).map_err(io)?;
+    let written_by = Owned::new(&path, &file);
+    if !listed
+        && let Err(reason) = written_by.check_owner()
+        && !configuration::lists(&root.path)
+    {
+        return Err(FindError::untrusted(&root.path, reason));
+    }
     let Some(pointer) = pointer else {
         return Err(FindError::NotAControl { path });
     };
-    let control = root.join(&pointer.control);
-    if stat(root).map_err(io)?.st_ino != pointer.root_inode {
+    let control = root.path.join(&pointer.control);
+    if fstat(handle).map_err(io)?.st_ino != pointer.root_inode {
         return Err(FindError::Copied {
-            root: root.to_owned(),
+            root: root.path.clone(),
             control,
         });
     }
-    check_control(&control, owner).map_err(|reason| FindError::BadControl {
-        path,
+    let bad = |reason| FindError::BadControl {
+        path: path.clone(),
         control: control.clone(),
         reason,
-    })?;
-    Ok(control)
+    };
+    let way = Way::to(&control).map_err(|(_, errno)| bad(errno.to_string()))?;
+    let owner = way.steps[way.steps.len() - 1].user;
+    // Otherwise anyone could lend another's control directory to a tree of their own.
+    if owner != written_by.user {
+        return Err(bad(format!(
+            "it belongs to user {owner}, the file that names it to user {}",
+            written_by.user
+        )));
+    }
+    let directory = rustix::io::fcntl_dupfd_cloexec(&way.end, 3).map_err(io)?;
+    Ok(Control {
+        path: control.clone(),
+        directory,
+        way: Some(way),
+    })
 }
 
-/// `owner`: of the file that names it.
-fn check_control(control: &Path, owner: u32) -> Result<(), String> {
-    let stat =
-        statat(CWD, control, AtFlags::SYMLINK_NOFOLLOW).map_err(|errno| errno.to_string())?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-        return Err("it is not a directory".to_owned());
+/// Whether `directory` has something called `.atomdir` that the caller would obey.
+/// One that cannot be looked at counts.
+pub(crate) fn is_root(directory: &Path) -> bool {
+    match statat(CWD, directory.join(CONTROL_NAME), AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Owned::new(directory, &stat).check_owner().is_ok(),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => false,
+        Err(_) => true,
     }
-    // Else anyone could lend another's control directory to a tree of their own.
-    if stat.st_uid != owner {
-        return Err(format!(
-            "it belongs to user {}, the file that names it to user {owner}",
-            stat.st_uid
-        ));
-    }
-    Ok(())
 }

@@ -17,18 +17,24 @@ const READ_LENGTH: usize = 1 << 16;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mount {
-    id: u64,
+    pub(crate) id: u64,
     /// What of the file system is mounted.
     pub(crate) root: PathBuf,
     pub(crate) point: PathBuf,
     pub(crate) source: PathBuf,
     kind: Vec<u8>,
+    /// The user who mounted it, of a FUSE file system.
+    pub(crate) user: Option<u32>,
 }
 
 impl Mount {
     /// Whether it says of itself that it is a view. Anybody can mount one that does.
     pub(crate) fn claims_to_be_view(&self) -> bool {
-        self.kind == VIEW_TYPE || self.is_native_view()
+        self.is_exact_view() || self.is_native_view()
+    }
+
+    pub(crate) fn is_exact_view(&self) -> bool {
+        self.kind == VIEW_TYPE
     }
 
     pub(crate) fn is_native_view(&self) -> bool {
@@ -77,12 +83,16 @@ pub(crate) fn list() -> Result<Vec<Mount>, Errno> {
 fn parse(line: &[u8]) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     let separator = fields.iter().position(|field| *field == b"-")?;
+    let options = fields.get(separator + 3).copied().unwrap_or_default();
+    let mut options = options.split(|byte| *byte == b',');
+    let user = options.find_map(|option| option.strip_prefix(b"user_id="));
     Some(Mount {
         id: std::str::from_utf8(fields.first()?).ok()?.parse().ok()?,
         root: unescape(fields.get(3)?),
         point: unescape(fields.get(4)?),
         kind: fields.get(separator + 1)?.to_vec(),
         source: unescape(fields.get(separator + 2)?),
+        user: user.and_then(|user| std::str::from_utf8(user).ok()?.parse().ok()),
     })
 }
 

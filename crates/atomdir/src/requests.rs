@@ -1,12 +1,15 @@
 //! One method for each request. A [`Connection`] carries one at a time.
 
 use crate::connection::{Connection, Parts};
-use crate::{CommitError, ConnectError, Current, RequestError, Transaction};
+use crate::{
+    CommitError, ConnectError, Current, RequestError, Transaction, ViewRootError, view_root,
+};
 use atomdir_protocol::{
     Answer, BeginRequest, ChangeLine, CheckReport, CommitSummary, Committed, Conflicts, Durability,
     FailureKind, Isolation, Progress, Request, Sequence, ServiceStatus, SnapshotObject, StopReport,
     TransactionId, TransactionStatus, View,
 };
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 #[derive(Debug, Clone, Default)]
@@ -359,9 +362,27 @@ impl Connection {
         let mut parts = Parts::default();
         match self.ask_with(request, &mut parts, &mut |_| {})? {
             (Answer::Begun(begun), root) if root.is_some() == opened => {
-                Ok(Transaction::new(begun, root))
+                if let Some(root) = &root {
+                    view_root::check_file_system(root).map_err(|source| self.bad_view(source))?;
+                }
+                Transaction::new(begun, root, self).ok_or_else(|| self.unexpected())
             }
             _ => Err(self.unexpected()),
+        }
+    }
+
+    /// The view's root, for a command that runs in it or has it bound over the store:
+    /// unlike what [`Transaction::root`] gives, it has been checked to be a view of this
+    /// service, mounted in this mount namespace.
+    pub fn enterable_root(&self, transaction: &Transaction) -> Result<OwnedFd, RequestError> {
+        let root = transaction.enterable_root();
+        root.map_err(|source| self.bad_view(source))
+    }
+
+    fn bad_view(&self, source: ViewRootError) -> RequestError {
+        RequestError::View {
+            store: self.store().to_owned(),
+            source,
         }
     }
 

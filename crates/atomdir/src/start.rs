@@ -8,6 +8,20 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// The variables of the starter's environment that a service gets. It gets no
+/// others: it may run as another user than its starter, and the starter's
+/// secrets are nobody's business there.
+pub const SERVICE_ENVIRONMENT: [&str; 6] = [
+    // Where fusermount3 is.
+    "PATH",
+    // Where views are mounted.
+    "XDG_RUNTIME_DIR",
+    "ATOMDIR_FUSE",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+];
+
 /// What to do when no service runs for the store.
 #[derive(Debug, Clone)]
 pub enum StartService {
@@ -40,8 +54,13 @@ pub(crate) fn start(
     program: &Path,
     arguments: &[OsString],
 ) -> Result<(), ConnectError> {
+    let environment = SERVICE_ENVIRONMENT
+        .iter()
+        .filter_map(|name| Some((name, std::env::var_os(name)?)));
     let mut child = Command::new(program)
         .args(arguments)
+        .env_clear()
+        .envs(environment)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

@@ -1,8 +1,9 @@
 //! An open transaction, as its client knows it.
 
-use crate::TransactionId;
+use crate::connection::Connection;
+use crate::view_root::{self, ViewRootError};
+use crate::{Layers, TransactionId};
 use atomdir_protocol::Begun;
-use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fmt;
@@ -22,6 +23,8 @@ pub struct Transaction {
     pub layers: Option<Layers>,
     /// For programs in its view. `None`: it is sealed, or the service cannot listen.
     pub(crate) within: Option<Within>,
+    /// As whom the service listens that showed the view.
+    service_user: u32,
 }
 
 /// How a program in a view reaches the service.
@@ -30,30 +33,38 @@ pub(crate) struct Within {
     pub(crate) secret: Vec<u8>,
 }
 
-/// What a native view's overlay is mounted with, above the snapshot.
-#[derive(Debug, Clone)]
-pub struct Layers {
-    /// Where the directories `upper` and `work` are.
-    pub path: PathBuf,
-    /// overlayfs has to keep its notes where ordinary users may (`userxattr`).
-    pub user_marks: bool,
-}
-
 impl Transaction {
-    pub(crate) fn new(begun: Begun, root: Option<OwnedFd>) -> Transaction {
-        Transaction {
-            id: begun.transaction,
-            view_path: path(begun.view_path),
-            root: root.map_or_else(OnceLock::new, OnceLock::from),
-            layers: begun.layers.map(|layers| Layers {
-                path: path(layers.path),
+    /// `None`: the service offers what it has no business to offer.
+    pub(crate) fn new(
+        begun: Begun,
+        root: Option<OwnedFd>,
+        connection: &Connection,
+    ) -> Option<Transaction> {
+        let service_user = connection.service_user();
+        let view_path = path(begun.view_path);
+        let layers = match begun.layers {
+            None => None,
+            // Whoever can write in a layer decides what its overlay shows.
+            Some(_) if service_user != rustix::process::geteuid().as_raw() => return None,
+            Some(layers) => Some(Layers {
                 user_marks: layers.user_marks,
+                snapshot: view_path.clone(),
+                control: connection.control()?.to_owned(),
+                below: path(layers.path),
+                service_user,
             }),
+        };
+        Some(Transaction {
+            id: begun.transaction,
+            view_path,
+            root: root.map_or_else(OnceLock::new, OnceLock::from),
+            layers,
             within: begun.within.map(|within| Within {
                 socket: path(within.socket),
                 secret: within.secret,
             }),
-        }
+            service_user,
+        })
     }
 
     /// What `view_path` names, open with `O_PATH`: by the service if it was asked
@@ -65,9 +76,43 @@ impl Transaction {
         }
         // The path is in the service's own mount, and no other transaction of
         // this store is ever shown under it.
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = openat(CWD, &self.view_path, flags, Mode::empty())?;
-        Ok(self.root.get_or_init(|| opened).as_fd())
+        let opened = view_root::open(&self.view_path)?;
+        match view_root::check(&opened, self.service_user) {
+            Ok(()) => Ok(self.root.get_or_init(|| opened).as_fd()),
+            Err(ViewRootError::Io { errno, .. }) => Err(errno),
+            Err(_) => Err(Errno::PROTO),
+        }
+    }
+
+    pub(crate) fn enterable_root(&self) -> Result<OwnedFd, ViewRootError> {
+        let duplicate = |root: &OwnedFd| {
+            rustix::io::fcntl_dupfd_cloexec(root, 3).map_err(|errno| ViewRootError::Io {
+                operation: "keeping it",
+                errno,
+            })
+        };
+        let brought = self.root.get();
+        if let Some(root) = brought {
+            match view_root::check(root, self.service_user) {
+                // The service is in another namespace, as that of a command in a view is:
+                // its mount may be found in this one by its path.
+                Err(ViewRootError::NotMounted) => {}
+                checked => return checked.and_then(|()| duplicate(root)),
+            }
+        }
+        let opened = view_root::open(&self.view_path).map_err(|errno| ViewRootError::Io {
+            operation: "opening it",
+            errno,
+        })?;
+        view_root::check(&opened, self.service_user)?;
+        if let Some(root) = brought
+            && !view_root::is_same(root, &opened)?
+        {
+            return Err(ViewRootError::Elsewhere {
+                path: self.view_path.clone(),
+            });
+        }
+        Ok(opened)
     }
 }
 

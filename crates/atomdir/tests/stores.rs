@@ -1,6 +1,8 @@
 //! Making stores and finding them, on the real file system.
 
-use atomdir::{ExitCode, Explain, FindError, InitError, StoreLocation, find, init};
+use atomdir::{
+    ExitCode, Explain, FindError, InitError, StoreLocation, Trust, find, find_with, init,
+};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
@@ -218,6 +220,8 @@ fn a_control_directory_is_found_only_where_its_owner_put_it() {
     }
     std::os::unix::fs::chown(site.join(".atomdir"), Some(65_534), None).unwrap();
     let error = find(&site).unwrap_err();
+    assert!(matches!(error, FindError::Untrusted { .. }), "{error}");
+    let error = find_with(&site, Trust::Everyone).unwrap_err();
     assert!(matches!(error, FindError::BadControl { .. }), "{error}");
 }
 

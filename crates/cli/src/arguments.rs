@@ -38,6 +38,9 @@ pub struct Global {
     /// Act as if started in DIR; the store is the one that holds it
     #[arg(short = 'C', value_name = "DIR", global = true, value_hint = ValueHint::DirPath)]
     pub directory: Option<PathBuf>,
+    /// Use the store though it, or a directory above it, is another user's
+    #[arg(long, global = true)]
+    pub trust: bool,
     /// Print JSON, as docs/json.md describes it
     #[arg(long, global = true)]
     pub json: bool,

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::output::Output;
 use atomdir::{
     ConnectError, Connection, Current, FailureKind, FindError, StartService, StoreLocation,
-    TransactionId,
+    TransactionId, Trust,
 };
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -18,6 +18,7 @@ pub const TRANSACTION_VARIABLE: &str = "ATOMDIR_TX";
 pub struct Context {
     pub output: Output,
     directory: PathBuf,
+    trust: Trust,
     current_transaction: Option<OsString>,
     current: Option<Current>,
 }
@@ -46,6 +47,11 @@ impl Context {
         Ok(Context {
             output,
             directory,
+            trust: if global.trust {
+                Trust::Everyone
+            } else {
+                Trust::Listed
+            },
             current_transaction: std::env::var_os(TRANSACTION_VARIABLE),
             current: Current::from_environment(),
         })
@@ -55,6 +61,10 @@ impl Context {
         &self.directory
     }
 
+    pub fn trust(&self) -> Trust {
+        self.trust
+    }
+
     pub fn store(&self) -> Result<StoreLocation, Error> {
         self.store_at(&self.directory)
     }
@@ -62,13 +72,26 @@ impl Context {
     /// A view does not show the control directory, so what runs in one does not
     /// find the store, but a way to its service.
     pub fn store_at(&self, start: &Path) -> Result<StoreLocation, Error> {
-        atomdir::find(start).map_err(|error| match (&error, &self.current_transaction) {
+        let found = atomdir::find_with(start, self.trust);
+        found.map_err(|error| match (&error, &self.current_transaction) {
             (FindError::NoStore { .. } | FindError::InView { .. }, Some(transaction)) => {
-                Error::Inside {
-                    transaction: transaction.to_string_lossy().into_owned(),
-                }
+                inside(transaction)
+            }
+            // Whatever a stranger has put above the store does not keep us from it.
+            (FindError::Untrusted { store, .. }, Some(transaction))
+                if self.is_above_current(start, store) =>
+            {
+                inside(transaction)
             }
             _ => error.into(),
+        })
+    }
+
+    fn is_above_current(&self, start: &Path, found: &Path) -> bool {
+        self.current.as_ref().is_some_and(|current| {
+            start.starts_with(&current.store)
+                && current.store.starts_with(found)
+                && current.store != found
         })
     }
 
@@ -217,6 +240,12 @@ impl Connected {
             view: store.transaction,
             connection,
         }
+    }
+}
+
+fn inside(transaction: &OsStr) -> Error {
+    Error::Inside {
+        transaction: transaction.to_string_lossy().into_owned(),
     }
 }
 

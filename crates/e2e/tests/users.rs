@@ -61,7 +61,7 @@ fn an_ordinary_user_begins_executes_and_commits() {
         .call_as(&stranger, ["abort", &view.id])
         .expect(NOT_PERMITTED);
     store
-        .call_as(&User::root(fixture.scratch.path()), ["list"])
+        .call_as(&User::root(fixture.scratch.path()), ["list", "--trust"])
         .expect(0);
     store.commit(&view).expect(0);
     assert_eq!(

@@ -187,7 +187,7 @@ pub struct Within {
 /// What an overlay is mounted with, above the snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layers {
-    /// Where the directories `upper` and `work` are: an absolute path.
+    /// Where the directories `upper` and `work` are: relative to the control directory.
     pub path: Vec<u8>,
     /// overlayfs has to keep its notes where ordinary users may (`userxattr`).
     pub user_marks: bool,

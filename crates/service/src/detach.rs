@@ -1,11 +1,13 @@
-//! Leaving the starter's world: its session, terminal, directory, descriptors
-//! and signal settings.
+//! Leaving the starter's world: its environment, descriptors, session, terminal,
+//! directory, umask and signal settings.
 
 use crate::ServiceError;
+use atomdir::SERVICE_ENVIRONMENT;
 use atomdir_protocol::{Readiness, frame};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit};
+use rustix::process::{DumpableBehavior, Resource, Rlimit};
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 
 /// Where the starter waits to hear how the start went.
@@ -24,15 +26,32 @@ impl Starter {
     }
 }
 
-/// Continues in a process of its own: the one that called ends at once. Must
-/// come before any thread is started and any descriptor is opened.
-pub(crate) fn detach() -> Result<Starter, ServiceError> {
-    let failed = |operation| move |errno| ServiceError::Process { operation, errno };
+/// Drops what the starter had and a service has no use for: descriptors other than
+/// the standard ones, and all of the environment but [`SERVICE_ENVIRONMENT`].
+///
+/// Must come before any thread is started and any descriptor is opened.
+pub(crate) fn drop_inheritance() -> Result<(), ServiceError> {
     // SAFETY: nothing but the three standard descriptors is in use yet.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) };
     if closed != 0 {
-        return Err(failed("closing inherited descriptors")(last_errno()));
+        let operation = "closing inherited descriptors";
+        let errno = last_errno();
+        return Err(ServiceError::Process { operation, errno });
     }
+    let names: Vec<OsString> = std::env::vars_os().map(|(name, _)| name).collect();
+    for name in names {
+        if !SERVICE_ENVIRONMENT.iter().any(|kept| name == *kept) {
+            // SAFETY: no other thread runs yet that could read the environment.
+            unsafe { std::env::remove_var(name) };
+        }
+    }
+    Ok(())
+}
+
+/// Continues in a process of its own: the one that called ends at once. Must
+/// come before any thread is started.
+pub(crate) fn detach() -> Result<Starter, ServiceError> {
+    let failed = |operation| move |errno| ServiceError::Process { operation, errno };
     fork_away().map_err(failed("forking"))?;
     rustix::process::setsid().map_err(failed("starting a session"))?;
     let stdout = rustix::stdio::stdout();
@@ -57,6 +76,12 @@ pub(crate) fn settle() -> Result<(), ServiceError> {
     rustix::process::chdir("/").map_err(failed("changing directory to /"))?;
     // The modes that programs in views ask for are exact.
     rustix::process::umask(Mode::empty());
+    // Its memory holds what several users' transactions read and write, and where root
+    // has started it, what root's environment was. The process itself still reaches
+    // /proc/self/fd, which the disk works through: the kernel lets every process
+    // look at itself.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(failed("keeping others out of its memory"))?;
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: limit.maximum,

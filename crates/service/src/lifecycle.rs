@@ -45,8 +45,7 @@ const LOOK_PAUSE_MIN: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub struct ServiceOptions {
     /// Continue as a process of its own: the calling one ends. Readiness is
-    /// told on its standard output, for `atomdir::StartService`. The process
-    /// must still have one thread and no descriptor open but the standard ones.
+    /// told on its standard output, for `atomdir::StartService`.
     pub detach: bool,
     /// How long nothing need be open before the service ends.
     pub idle: Duration,
@@ -61,9 +60,12 @@ impl Default for ServiceOptions {
     }
 }
 
-/// Serves the store whose root is `store` until idle or told to end.
+/// Serves the store whose root is `store` until idle or told to end. The process
+/// must still have one thread: its descriptors but the standard ones are closed, and
+/// its environment is reduced to [`atomdir::SERVICE_ENVIRONMENT`].
 pub fn run(store: &Path, options: &ServiceOptions) -> Result<(), ServiceError> {
     memory::give_back_large_buffers();
+    detach::drop_inheritance()?;
     // Before the current directory changes.
     let location = store::locate(store);
     let starter = if options.detach {
@@ -139,7 +141,6 @@ impl Running {
             path: path.clone(),
             views,
             inner_socket: inner.as_ref().map(InnerSocket::path),
-            control: directories.location.control.clone(),
             transactions: Transactions::default(),
             connections: Arc::new(Connections::new(latch.clone())),
             maintenance: Ticks::default(),

@@ -1,7 +1,6 @@
 //! Native views: who can have one, and what it is mounted with.
 
 use crate::permissions::Peer;
-use crate::service::Service;
 use crate::transactions::Transaction;
 use atomdir_engine::Marking;
 use atomdir_protocol::{BeginRequest, Conflicts, Failure, FailureKind, Layers, TransactionId};
@@ -21,10 +20,9 @@ pub(crate) fn check(begin: &BeginRequest, peer: &Peer) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(crate) fn layers(service: &Service, transaction: &Transaction) -> Option<Layers> {
-    let below = transaction.layers()?;
+pub(crate) fn layers(transaction: &Transaction) -> Option<Layers> {
     Some(Layers {
-        path: service.control.join(below).into_os_string().into_vec(),
+        path: transaction.layers()?.into_os_string().into_vec(),
         user_marks: transaction.marking() == Marking::User,
     })
 }

@@ -6,7 +6,7 @@ use crate::ServiceError;
 use atomdir_engine::Privileges;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
-use rustix::process::{DumpableBehavior, getegid, geteuid, getgroups};
+use rustix::process::{getegid, geteuid, getgroups};
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 
@@ -38,9 +38,7 @@ pub(crate) fn become_owner(owner: u32, control_group: u32) -> Result<(), Service
     // SAFETY: plain numbers; no other thread runs yet.
     check(unsafe { libc::setresgid(group, group, group) }).map_err(failed("setresgid"))?;
     // SAFETY: as above.
-    check(unsafe { libc::setresuid(owner, owner, owner) }).map_err(failed("setresuid"))?;
-    // Changing the user took /proc/self away, which the disk works through.
-    rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable).map_err(failed("prctl"))
+    check(unsafe { libc::setresuid(owner, owner, owner) }).map_err(failed("setresuid"))
 }
 
 /// What the engine may count on.

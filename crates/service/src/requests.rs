@@ -286,7 +286,7 @@ fn view(service: &Service, transaction: &Transaction, root: Option<OwnedFd>) -> 
     let begun = Begun {
         transaction: id,
         view_path: service.views.path(transaction).into_os_string().into_vec(),
-        layers: native::layers(service, transaction),
+        layers: native::layers(transaction),
         within: inner_socket::way_in(service, id),
     };
     let reply = Reply::Done(Answer::Begun(begun));

@@ -48,8 +48,6 @@ pub(crate) struct Service {
     pub(crate) views: Views,
     /// Where it listens for those who are in a view.
     pub(crate) inner_socket: Option<Vec<u8>>,
-    /// Where the control directory is.
-    pub(crate) control: PathBuf,
     pub(crate) transactions: Transactions,
     pub(crate) connections: Arc<Connections>,
     /// Of the thread that maintains the store.

@@ -13,6 +13,7 @@ impl EndSignals {
     pub(crate) fn block() -> Result<EndSignals, ServiceError> {
         let failed = |operation| move |errno| ServiceError::Process { operation, errno };
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        stop_ignoring();
         // SAFETY: sigemptyset initializes the set; the numbers are valid.
         let set = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
@@ -20,9 +21,6 @@ impl EndSignals {
                 libc::sigaddset(set.as_mut_ptr(), signal);
                 libc::signal(signal, libc::SIG_DFL);
             }
-            // A starter may ignore it, and then the end of fusermount3 could
-            // not be waited for.
-            libc::signal(libc::SIGCHLD, libc::SIG_DFL);
             set.assume_init()
         };
         // SAFETY: the set is initialized; the old mask is not wanted.
@@ -40,6 +38,24 @@ impl EndSignals {
         }
         // SAFETY: signalfd just returned it, and nobody else has it.
         Ok(EndSignals(unsafe { OwnedFd::from_raw_fd(descriptor) }))
+    }
+}
+
+/// Gives signals that the starter ignores their default effect. With SIGCHLD ignored,
+/// for example, the end of fusermount3 could not be waited for. SIGPIPE stays ignored:
+/// Rust's runtime sees to that.
+fn stop_ignoring() {
+    const SIGNALS_MAX: i32 = 64;
+    for signal in (1..=SIGNALS_MAX).filter(|signal| *signal != libc::SIGPIPE) {
+        let mut now = MaybeUninit::<libc::sigaction>::uninit();
+        // SAFETY: sigaction fills `now`, or fails, for a number that is no signal.
+        unsafe {
+            if libc::sigaction(signal, std::ptr::null(), now.as_mut_ptr()) == 0
+                && now.assume_init().sa_sigaction == libc::SIG_IGN
+            {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Finding a store's two directories and opening it.
 
 use crate::{ServiceError, owner};
-use atomdir::{CONTROL_NAME, StoreLocation};
+use atomdir::{CONTROL_NAME, StoreLocation, Trust};
 use atomdir_disk::{LinuxDisk, Name, Timestamp};
 use atomdir_engine::{
     CARRIED_BYTES_MAX, Clock, Inspection, Options, RecoveryReport, Store, StoreError,
@@ -157,8 +157,9 @@ fn check_owner(location: &StoreLocation, control: &Stat) -> Result<(), ServiceEr
     Ok(())
 }
 
+/// Whosever it is: the service acts as its owner, and whoever starts it has named it.
 pub(crate) fn locate(store: &Path) -> Result<StoreLocation, ServiceError> {
-    Ok(StoreLocation::at(store)?)
+    Ok(StoreLocation::at_with(store, Trust::Everyone)?)
 }
 
 fn handles_max() -> usize {

@@ -127,6 +127,18 @@ pub fn atomdir<A: AsRef<OsStr>>(
     capture_output(command.current_dir("/").args(arguments))
 }
 
+/// Runs `atomdir` as a user in a directory, with no store named.
+#[track_caller]
+pub fn atomdir_in<A: AsRef<OsStr>>(
+    user: &User,
+    directory: &Path,
+    arguments: impl IntoIterator<Item = A>,
+) -> Outcome {
+    let mut command = Command::new(binary());
+    user.dress(&mut command);
+    capture_output(command.current_dir(directory).args(arguments))
+}
+
 /// The `atomdir` under test: `ATOMDIR_BIN`, or the one built next to the test.
 pub fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("ATOMDIR_BIN") {

@@ -2,6 +2,7 @@
 
 pub const USAGE: i32 = 64;
 pub const NO_SUCH: i32 = 66;
+pub const INTERNAL: i32 = 70;
 pub const CANNOT_CREATE: i32 = 73;
 pub const INPUT_OUTPUT: i32 = 74;
 pub const CONFLICT: i32 = 75;

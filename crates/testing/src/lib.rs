@@ -21,7 +21,7 @@ mod tier;
 pub mod tree;
 mod user;
 
-pub use command::{Outcome, atomdir, binary, capture_output, helper, shell};
+pub use command::{Outcome, atomdir, atomdir_in, binary, capture_output, helper, shell};
 pub use fixture::{Fixture, Owner, for_each_owner, look};
 pub use mounts::{Mount, mounts, unmount};
 pub use random::Random;

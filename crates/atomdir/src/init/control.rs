@@ -3,7 +3,7 @@
 
 use super::{Root, nesting};
 use crate::location::pointer::Pointer;
-use crate::{CONTROL_NAME, InitError};
+use crate::{CONTROL_NAME, InitError, Trust};
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, fchmod, fstat, fsync, mkdirat, openat, renameat,
     unlinkat,
@@ -20,10 +20,10 @@ const POINTER_NAME_NEW: &str = "pointer.new";
 /// Of what is a store already; `wanted` must not be another one.
 pub(super) fn existing(
     root: &Root,
-    existing: PathBuf,
+    existing: &Path,
     wanted: Option<&Path>,
-) -> Result<(PathBuf, OwnedFd), InitError> {
-    let handle = open(&existing)?;
+) -> Result<OwnedFd, InitError> {
+    let handle = open(existing)?;
     if let Some(wanted) = wanted {
         let same = match (fstat(&handle), rustix::fs::stat(wanted)) {
             (Ok(one), Ok(other)) => (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino),
@@ -32,21 +32,21 @@ pub(super) fn existing(
         if !same {
             return Err(InitError::OtherControl {
                 path: root.path.clone(),
-                control: existing,
+                control: existing.to_owned(),
             });
         }
     }
-    Ok((existing, handle))
+    Ok(handle)
 }
 
-pub(super) fn make(root: &Root, wanted: Option<&Path>) -> Result<(PathBuf, OwnedFd), InitError> {
+pub(super) fn make(root: &Root, wanted: Option<&Path>, trust: Trust) -> Result<OwnedFd, InitError> {
     let Some(wanted) = wanted else {
         mkdirat(&root.handle, CONTROL_NAME, Mode::from_raw_mode(MODE))
             .map_err(root.failed("making the control directory"))?;
         let path = root.path.join(CONTROL_NAME);
         let handle = open(&path)?;
         set_mode(&path, &handle)?;
-        return Ok((path, handle));
+        return Ok(handle);
     };
     let path = resolve(wanted)?;
     if path.starts_with(&root.path) || root.path.starts_with(&path) {
@@ -62,6 +62,9 @@ pub(super) fn make(root: &Root, wanted: Option<&Path>) -> Result<(PathBuf, Owned
             reason,
         });
     }
+    if trust == Trust::Listed {
+        root.check_trust(path.parent())?;
+    }
     match rustix::fs::mkdir(&path, Mode::from_raw_mode(MODE)) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(errno) => return Err(unfit(&path)(errno)),
@@ -70,7 +73,7 @@ pub(super) fn make(root: &Root, wanted: Option<&Path>) -> Result<(PathBuf, Owned
     check(root, &path, &handle)?;
     set_mode(&path, &handle)?;
     point_to(root, &path, &handle)?;
-    Ok((path, handle))
+    Ok(handle)
 }
 
 /// Without symbolic links; only the last name may be of nothing.

@@ -2,7 +2,7 @@
 //! files about.
 
 use super::{Root, control};
-use crate::location::control_of;
+use crate::location::is_root;
 use crate::{CONTROL_NAME, InitError};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
@@ -22,9 +22,8 @@ pub(super) fn check_above(root: &Root) -> Result<(), InitError> {
 }
 
 pub(super) fn store_above(path: &Path) -> Option<&Path> {
-    let mut above = path.ancestors().skip(1);
-    // One that cannot be read is a store all the same.
-    above.find(|above| !matches!(control_of(above), Ok(None)))
+    // What a stranger has put into /tmp, say, makes no store of it.
+    path.ancestors().skip(1).find(|above| is_root(above))
 }
 
 /// Walks every directory on the root's file system. What may not be read is

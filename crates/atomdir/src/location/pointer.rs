@@ -8,11 +8,12 @@
 //! The number is the inode of the store's root: a copied tree brings a copy of
 //! this file with it, but must not share the control directory.
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const LENGTH_MAX: usize = 8192;
 const ROOT_LINE: &[u8] = b"\nroot ";
@@ -51,10 +52,14 @@ impl Pointer {
         })
     }
 
-    /// `None`: the file holds something else.
-    pub(crate) fn read(path: &Path) -> Result<Option<Pointer>, Errno> {
+    /// What the file holds, and what it is itself. `None`: it holds something else.
+    pub(crate) fn read(root: &OwnedFd, name: &str) -> Result<(Option<Pointer>, Stat), Errno> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = openat(CWD, path, flags, Mode::empty())?;
+        let file = openat(root, name, flags, Mode::empty())?;
+        let stat = fstat(&file)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Ok((None, stat));
+        }
         let mut buffer = vec![0; LENGTH_MAX];
         let mut length = 0;
         while length < buffer.len() {
@@ -63,7 +68,7 @@ impl Pointer {
                 count => length += count,
             }
         }
-        Ok(Pointer::decode(&buffer[..length]))
+        Ok((Pointer::decode(&buffer[..length]), stat))
     }
 }
 

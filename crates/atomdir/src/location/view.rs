@@ -7,9 +7,9 @@
 //! write. It must also be the very place that a service chooses for the control
 //! directory of the store that it names.
 
-use super::{StoreLocation, control_of};
-use crate::FindError;
+use super::StoreLocation;
 use crate::mounts::{self, Mount};
+use crate::{FindError, Trust};
 use atomdir_protocol::TransactionId;
 use rustix::fs::{FileType, lstat, stat};
 use rustix::process::geteuid;
@@ -17,7 +17,7 @@ use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
 /// `path`: absolute, without symbolic links. `None`: it is in no view.
-pub(super) fn store_of(path: &Path) -> Result<Option<StoreLocation>, FindError> {
+pub(super) fn store_of(path: &Path, trust: Trust) -> Result<Option<StoreLocation>, FindError> {
     let view = mounts::view_at(path).map_err(|errno| FindError::Io {
         path: path.to_owned(),
         errno,
@@ -33,17 +33,18 @@ pub(super) fn store_of(path: &Path) -> Result<Option<StoreLocation>, FindError> 
         return Err(inside());
     }
     check_place(path, &mount)?;
-    let root = mount.source.clone();
-    let control = control_of(&root)?.ok_or_else(inside)?;
-    if !is_place_of(&mount.point, &control) {
+    let store = match StoreLocation::at_with(&mount.source, trust) {
+        Err(FindError::NoStore { .. }) => return Err(inside()),
+        found => found?,
+    };
+    if !is_place_of(&mount.point, &store.control) {
         return Err(inside());
     }
     let (transaction, start) = split(path, &mount.point).ok_or_else(inside)?;
     Ok(Some(StoreLocation {
-        root,
-        control,
         start,
         transaction: Some(transaction),
+        ..store
     }))
 }
 

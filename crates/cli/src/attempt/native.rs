@@ -37,7 +37,7 @@ pub fn begin(
                 context
                     .output
                     .detail(format_args!("the view is exact, not native: {reason}"));
-                return Ok(exact(*transaction));
+                return exact(connected, *transaction);
             }
             Begun::Exact(transaction, reason) => {
                 connected.connection.abort(transaction.id)?;
@@ -51,7 +51,8 @@ pub fn begin(
             Begun::Not(error) => return Err(error.into()),
         }
     }
-    Ok(exact(super::begin::begin(context, connected, options)?))
+    let transaction = super::begin::begin(context, connected, options)?;
+    exact(connected, transaction)
 }
 
 /// What is nested must see what the outer one has done, and early conflicts are
@@ -89,7 +90,7 @@ fn begin_native(
             Err("overlayfs cannot do all for an ordinary user".to_owned())
         }
         Some(layers) => {
-            let mounted = Overlay::mount(&transaction.view_path, layers);
+            let mounted = Overlay::mount(layers);
             mounted.map_err(|failure| failure.to_string())
         }
         None => Err("the service has made none".to_owned()),
@@ -106,7 +107,7 @@ fn begin_native(
     }
 }
 
-fn exact(transaction: Transaction) -> (Transaction, Tree) {
-    let tree = Tree::Exact(transaction.view_path.clone());
-    (transaction, tree)
+fn exact(connected: &Connected, transaction: Transaction) -> Result<(Transaction, Tree), Error> {
+    let root = connected.connection.enterable_root(&transaction)?;
+    Ok((transaction, Tree::Exact(root)))
 }

@@ -101,8 +101,8 @@ impl BeginArguments {
             label: self.message.clone().unwrap_or(label).into_vec(),
             detached,
             view: atomdir::View::Exact,
-            // Commands enter it by its path.
-            opened: false,
+            // Commands enter it by its descriptor.
+            opened: true,
             sealed: false,
         }
     }

@@ -7,9 +7,9 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::{CString, OsString};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 /// A command that is to be started in a view.
@@ -65,13 +65,16 @@ impl Launch<'_> {
             directory,
             ..
         } = self.place;
-        let (namespace, root) = match view {
-            Tree::Exact(root) if !in_namespace => (None, root),
-            _ => (Some(Namespace::new(base, view)?), base),
-        };
-        Ok(Entry {
-            namespace,
-            directory: c_path(&root.join(directory))?,
+        Ok(match view {
+            Tree::Exact(root) if !in_namespace => Entry {
+                way: Way::Plain(root.as_raw_fd()),
+                // An empty path names nothing.
+                directory: c_path(&Path::new(".").join(directory))?,
+            },
+            _ => Entry {
+                way: Way::Namespace(Namespace::new(base, view)?),
+                directory: c_path(&base.join(directory))?,
+            },
         })
     }
 
@@ -94,16 +97,28 @@ impl Launch<'_> {
 
 /// What the child does between fork and exec, all prepared.
 struct Entry {
-    namespace: Option<Namespace>,
+    way: Way,
     directory: CString,
+}
+
+enum Way {
+    Namespace(Namespace),
+    /// Into the view's root itself.
+    Plain(RawFd),
 }
 
 impl Entry {
     fn enter(&self) -> Result<(), (Step, Errno)> {
-        if let Some(namespace) = &self.namespace {
-            namespace.enter()?;
+        let changing = |errno| (Step::ChangeDirectory, errno);
+        match &self.way {
+            Way::Namespace(namespace) => namespace.enter()?,
+            Way::Plain(root) => {
+                // SAFETY: whoever starts the command keeps the view's root meanwhile.
+                let root = unsafe { BorrowedFd::borrow_raw(*root) };
+                rustix::process::fchdir(root).map_err(changing)?;
+            }
         }
-        rustix::process::chdir(&*self.directory).map_err(|errno| (Step::ChangeDirectory, errno))
+        rustix::process::chdir(&*self.directory).map_err(changing)
     }
 }
 

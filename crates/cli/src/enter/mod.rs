@@ -24,6 +24,7 @@ pub use overlay::Overlay;
 use rustix::io::Errno;
 use std::ffi::{CString, NulError};
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -41,8 +42,8 @@ pub struct Place {
 
 /// What the command sees in the store's place.
 pub enum Tree {
-    /// The view's root.
-    Exact(PathBuf),
+    /// The view's root, known to be one: see `Connection::enterable_root`.
+    Exact(OwnedFd),
     Native(Overlay),
 }
 

@@ -14,7 +14,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 
 enum View {
-    At(CString),
+    /// A directory of the mount namespace that is left.
+    Directory(RawFd),
+    /// A mount of no namespace.
     Mount(RawFd),
 }
 
@@ -42,7 +44,7 @@ impl Namespace {
         Ok(Namespace {
             base: super::c_path(base)?,
             view: match view {
-                Tree::Exact(root) => View::At(super::c_path(root)?),
+                Tree::Exact(root) => View::Directory(root.as_raw_fd()),
                 Tree::Native(overlay) => View::Mount(overlay.as_fd().as_raw_fd()),
             },
             maps: UserMaps::own(),
@@ -50,6 +52,13 @@ impl Namespace {
     }
 
     pub(super) fn enter(&self) -> Result<(), (Step, Errno)> {
+        // The new namespace has copies of the mounts, and binds only those. Of all that a
+        // process has open the kernel takes its current directory along to the copies.
+        if let View::Directory(root) = &self.view {
+            // SAFETY: whoever starts the command keeps the view's root meanwhile.
+            let root = unsafe { BorrowedFd::borrow_raw(*root) };
+            rustix::process::fchdir(root).map_err(|errno| (Step::Bind, errno))?;
+        }
         self.maps.unshare()?;
         hold_mounts()?;
         self.bind().map_err(|errno| (Step::Bind, errno))
@@ -57,9 +66,9 @@ impl Namespace {
 
     fn bind(&self) -> Result<(), Errno> {
         match &self.view {
-            View::At(root) => mount_bind(&**root, &*self.base),
+            View::Directory(_) => mount_bind(c".", &*self.base),
             View::Mount(mount) => {
-                // SAFETY: whoever starts the command keeps the overlay meanwhile.
+                // SAFETY: as above, of the overlay.
                 let mount = unsafe { BorrowedFd::borrow_raw(*mount) };
                 let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
                 move_mount(mount, c"", CWD, &*self.base, flags)

@@ -2,8 +2,8 @@
 //! upper layer in the transaction's staging directory.
 
 use super::namespace;
-use atomdir::{Layers, OVERLAY_SOURCE};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstatfs};
+use atomdir::{Layers, OVERLAY_SOURCE, OpenLayers, ViewRootError};
+use rustix::fs::{AtFlags, Mode, fstatfs};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags, fsconfig_create, fsconfig_reconfigure,
@@ -11,7 +11,6 @@ use rustix::mount::{
 };
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
 
 /// What the tree needs to look like a plain one: links stay links, directories
 /// can be renamed, a change of mode copies no contents, inode numbers stay.
@@ -29,16 +28,18 @@ const USER_OPTION: &str = "userxattr";
 /// XFS, Btrfs.
 const FILE_SYSTEMS: [i64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
 
-/// A step of the way to a native view, and why it failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{step} failed: {errno}")]
-pub struct OverlayFailure {
-    step: Step,
-    errno: Errno,
+/// Why there is no native view.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OverlayFailure {
+    #[error("{step} failed: {errno}")]
+    Step { step: Step, errno: Errno },
+    #[error("its layers cannot be used: {0}")]
+    Layers(ViewRootError),
 }
 
+/// A step of the way to a native view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+pub enum Step {
     OpenLayers,
     KnowFileSystem,
     Enter(super::Step),
@@ -50,7 +51,7 @@ impl fmt::Display for Step {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Step::Enter(step) => return step.fmt(formatter),
-            Step::OpenLayers => "opening the layers",
+            Step::OpenLayers => "asking for the layers' file system",
             Step::KnowFileSystem => "finding ext4, XFS or Btrfs beneath the store",
             Step::Configure => "setting overlayfs up",
             Step::Mount => "mounting overlayfs",
@@ -66,9 +67,8 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// `lower`: the snapshot's root.
-    pub fn mount(lower: &Path, layers: &Layers) -> Result<Overlay, OverlayFailure> {
-        let failed = |step| move |errno| OverlayFailure { step, errno };
+    pub fn mount(layers: &Layers) -> Result<Overlay, OverlayFailure> {
+        let failed = |step| move |errno| OverlayFailure::Step { step, errno };
         let configure = failed(Step::Configure);
         let start = || fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC);
         let context = match start() {
@@ -81,15 +81,7 @@ impl Overlay {
         };
         let context = context.map_err(configure)?;
         // Only what is mounted in this mount namespace can be a layer.
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let open = |path: &Path| {
-            rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(failed(Step::OpenLayers))
-        };
-        let (upper, work) = (
-            open(&layers.path.join("upper"))?,
-            open(&layers.path.join("work"))?,
-        );
-        let lower = &open(lower)?;
+        let OpenLayers { lower, upper, work } = layers.open().map_err(OverlayFailure::Layers)?;
         let found = fstatfs(&upper).map_err(failed(Step::OpenLayers))?;
         #[allow(clippy::unnecessary_cast, reason = "its type differs by architecture")]
         if !FILE_SYSTEMS.contains(&(found.f_type as i64)) {
@@ -97,7 +89,7 @@ impl Overlay {
         }
         fsconfig_set_string(&context, "source", OVERLAY_SOURCE).map_err(configure)?;
         for (key, layer) in [
-            ("lowerdir", lower),
+            ("lowerdir", &lower),
             ("upperdir", &upper),
             ("workdir", &work),
         ] {
@@ -119,7 +111,7 @@ impl Overlay {
         if layers.user_marks {
             open_up(&work).map_err(failed(Step::OpenLayers))?;
         }
-        let made = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, mount_flags(lower));
+        let made = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, mount_flags(&lower));
         Ok(Overlay {
             mount: made.map_err(mount)?,
             is_limited: layers.user_marks,

@@ -30,7 +30,7 @@ impl Scene {
         Scene {
             place: Place {
                 base: directory.join("base"),
-                view: Tree::Exact(directory.join("view")),
+                view: Tree::Exact(fs::File::open(directory.join("view")).unwrap().into()),
                 directory: "inner".into(),
                 may_be_unbound: false,
             },
@@ -113,7 +113,8 @@ fn what_cannot_be_run_is_told_apart() {
         }
         other => panic!("{other:?}"),
     }
-    scene.place.view = Tree::Exact(scene.directory.join("nothing"));
+    let file = fs::File::open(scene.directory.join("view/inner/file")).unwrap();
+    scene.place.view = Tree::Exact(file.into());
     match scene.run(&["true"], None) {
         Err(EnterError::SetUp { failure, .. }) => assert_eq!(failure.step, Step::Bind),
         other => panic!("{other:?}"),

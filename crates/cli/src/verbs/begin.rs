@@ -43,6 +43,8 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     let options = arguments.begin.options(OsString::new(), false, current);
     let connection = &mut connected.connection;
     let transaction = connection.begin(&options)?;
+    // Whoever is shown its path will trust that it is a view.
+    connection.enterable_root(&transaction)?;
     // Only now, so that none stays open if we are killed before we know of it.
     connection.keep(transaction.id)?;
     connection.detach(transaction.id)?;

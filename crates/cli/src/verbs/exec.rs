@@ -29,7 +29,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     let mut connected = context.connect_to_running()?;
     let transaction = connected.connection.attach(arguments.transaction)?;
     let command = &arguments.command;
-    let view = Tree::Exact(transaction.view_path.clone());
+    let view = Tree::Exact(connected.connection.enterable_root(&transaction)?);
     let ended = run_command(
         context,
         &connected,

@@ -54,7 +54,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         .control
         .as_ref()
         .map(|path| context.directory().join(path));
-    let outcome = atomdir::init(&directory, control.as_deref())?;
+    let outcome = atomdir::init_with(&directory, control.as_deref(), context.trust())?;
     if control.is_some() && is_in_work_tree(&outcome.store.root) {
         context.output.note(
             "git sees the file .atomdir: add it to .git/info/exclude, or `git clean` takes it away",

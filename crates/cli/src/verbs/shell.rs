@@ -103,13 +103,14 @@ fn run_shell(
     transaction: &atomdir::Transaction,
     options: &EnterArguments,
 ) -> Result<Ended, Error> {
+    let root = connected.connection.enterable_root(transaction)?;
     let shell = shell_program();
     let environment = prompt(&shell, transaction.id);
     let command = [shell];
     attempt::run_command(
         context,
         connected,
-        (transaction, Tree::Exact(transaction.view_path.clone())),
+        (transaction, Tree::Exact(root)),
         options,
         &command,
         &environment,

@@ -1,6 +1,6 @@
 //! A store of its own for each test, and users to act as.
 
-use atomdir::{BeginOptions, ConnectError, Connection, StartService, StoreLocation};
+use atomdir::{BeginOptions, ConnectError, Connection, StartService, StoreLocation, Trust};
 use atomdir_protocol::handshake;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
@@ -42,13 +42,15 @@ impl TestStore {
 
     /// Of another user: its root and its control directory.
     pub fn of_user(user: u32, idle_milliseconds: u64) -> TestStore {
-        let store = TestStore::new(idle_milliseconds);
+        let mut store = TestStore::new(idle_milliseconds);
         let mut chown = Command::new("chown");
         chown
             .arg("-R")
             .arg(format!("{user}:{user}"))
             .arg(&store.directory);
         assert!(chown.status().unwrap().success());
+        let root = &store.location.root;
+        store.location = StoreLocation::at_with(root, Trust::Everyone).unwrap();
         store
     }
 

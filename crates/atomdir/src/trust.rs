@@ -1,0 +1,132 @@
+//! Whose stores this process obeys.
+//!
+//! Whoever controls a store's control directory decides which program answers
+//! there and what it says, and whoever can rename a directory on the way to it can
+//! put another in its place. So a store is obeyed if
+//!
+//! 1. its root and its control directory belong to the caller or to root, and
+//!    nobody else can write in the control directory;
+//! 2. every directory above them belongs to the caller or to root, and nobody else
+//!    can rename what it holds: others cannot write in it, or it is sticky;
+//!
+//! or if the caller's own configuration lists its root, or the caller says so for
+//! this once. The root itself may be writable by others, as that of a shared store
+//! is: what they can put in place of the control directory does not meet the first
+//! condition.
+
+pub(crate) mod configuration;
+
+use crate::accounts::{Account, Group, describe_user};
+use rustix::fs::{CWD, Mode, OFlags, Stat, openat};
+use rustix::process::geteuid;
+use std::path::{Path, PathBuf};
+
+/// Which stores are obeyed besides the caller's own and root's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Trust {
+    /// Those that the caller's configuration lists: see docs/running.md.
+    #[default]
+    Listed,
+    /// Whosever it is. For a store that the caller has named.
+    Everyone,
+}
+
+/// Why a store is not obeyed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Distrust {
+    #[error("'{path}' belongs to {}", describe_user(*user))]
+    Foreign { path: PathBuf, user: u32 },
+    #[error("'{path}' can be written by others than its owner")]
+    Writable { path: PathBuf },
+}
+
+/// A directory, as far as trust goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Owned {
+    pub(crate) path: PathBuf,
+    pub(crate) user: u32,
+    group: u32,
+    mode: u32,
+}
+
+impl Owned {
+    pub(crate) fn new(path: &Path, stat: &Stat) -> Owned {
+        Owned {
+            path: path.to_owned(),
+            user: stat.st_uid,
+            group: stat.st_gid,
+            mode: stat.st_mode,
+        }
+    }
+
+    /// For a root, which others may write in.
+    pub(crate) fn check_owner(&self) -> Result<(), Distrust> {
+        let user = self.user;
+        if user == 0 || (user == geteuid().as_raw() && !self.is_of_unmapped_user()) {
+            return Ok(());
+        }
+        let path = self.path.clone();
+        Err(Distrust::Foreign { path, user })
+    }
+
+    /// For a control directory, and for what lies above nothing.
+    pub(crate) fn check_closed(&self) -> Result<(), Distrust> {
+        self.check_owner()?;
+        if self.others_can_write() {
+            let path = self.path.clone();
+            return Err(Distrust::Writable { path });
+        }
+        Ok(())
+    }
+
+    /// For a directory above: nobody else can rename what it holds. In a sticky one
+    /// only the owner of an entry can, and each entry on the way is checked as well.
+    pub(crate) fn check_above(&self) -> Result<(), Distrust> {
+        // In the user namespace of a command in a transaction, which maps its user alone,
+        // root's directories look like everybody else's. Without this no store could be
+        // used there; the root and the control directory must be the caller's all the same.
+        if !self.is_of_unmapped_user() {
+            self.check_owner()?;
+        }
+        if self.others_can_write() && self.mode & libc::S_ISVTX == 0 {
+            let path = self.path.clone();
+            return Err(Distrust::Writable { path });
+        }
+        Ok(())
+    }
+
+    fn others_can_write(&self) -> bool {
+        let (by_group, by_all) = (self.mode & 0o020 != 0, self.mode & 0o002 != 0);
+        by_all || (by_group && !is_private_group(self.group, self.user))
+    }
+
+    /// The kernel shows users that the user namespace does not know as this one, which
+    /// some systems also call nobody. Where root is mapped there is nobody to mistake.
+    fn is_of_unmapped_user(&self) -> bool {
+        const OVERFLOW_USER: u32 = 65_534;
+        self.user == OVERFLOW_USER && !is_root_mapped()
+    }
+}
+
+/// Many systems give every user a group of their own, and a umask that lets it
+/// write: the group has the user's name and no other member.
+fn is_private_group(group: u32, user: u32) -> bool {
+    let (Some(account), Some(group)) = (Account::of(user), Group::of(group)) else {
+        return false;
+    };
+    account.group == group.group
+        && account.name == group.name
+        && group.members.iter().all(|member| *member == account.name)
+}
+
+fn is_root_mapped() -> bool {
+    // Each line is: first id inside, first id outside, count.
+    let mut buffer = [0; 4096];
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let length = openat(CWD, "/proc/self/uid_map", flags, Mode::empty())
+        .and_then(|map| rustix::io::read(&map, &mut buffer))
+        .unwrap_or(0);
+    String::from_utf8_lossy(&buffer[..length])
+        .lines()
+        .any(|line| line.split_whitespace().next() == Some("0"))
+}

@@ -1,0 +1,118 @@
+//! Whether a directory that a service gives as a view's root is one.
+//!
+//! A service of another user than the caller could otherwise have any directory
+//! bound over the store, or a command run in it: one of the caller's own, say, in
+//! which the command does what it was meant to do in the view. So the kernel is asked
+//! what the directory is: on a FUSE file system of Atomdir's kind, mounted in this
+//! mount namespace by the user that the service runs as.
+
+use crate::mounts;
+use atomdir_protocol::ExitCode;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, fstat, fstatfs, openat, statx};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+const FUSE_MAGIC: i64 = 0x6573_5546;
+/// As user namespaces show users that they do not map.
+const OVERFLOW_USER: u32 = 65_534;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ViewRootError {
+    #[error("it is not on a file system of Atomdir's")]
+    NotAView,
+    #[error("its file system was mounted by another user than the one the service runs as")]
+    OfAnotherUser,
+    #[error("its file system is not mounted in this mount namespace")]
+    NotMounted,
+    #[error("'{path}' is another directory")]
+    Elsewhere { path: PathBuf },
+    #[error("{operation}: {errno}")]
+    Io {
+        operation: &'static str,
+        errno: Errno,
+    },
+}
+
+impl ViewRootError {
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            ViewRootError::NotMounted => ExitCode::Configuration,
+            ViewRootError::Io { errno, .. } => match *errno {
+                Errno::ACCESS | Errno::PERM => ExitCode::NotPermitted,
+                Errno::NOENT => ExitCode::NotFound,
+                _ => ExitCode::Io,
+            },
+            _ => ExitCode::NotPermitted,
+        }
+    }
+}
+
+fn io(operation: &'static str) -> impl Fn(Errno) -> ViewRootError {
+    move |errno| ViewRootError::Io { operation, errno }
+}
+
+/// Opens what a service says is a view's root, which may not be one.
+pub(crate) fn open(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(CWD, path, flags, Mode::empty())
+}
+
+/// For a descriptor that is only used as one: it may be on a mount of another
+/// namespace, of which the kernel tells no more.
+pub(crate) fn check_file_system(root: &OwnedFd) -> Result<(), ViewRootError> {
+    let found = fstatfs(root).map_err(io("asking for its file system"))?;
+    #[allow(clippy::unnecessary_cast, reason = "its type differs by architecture")]
+    match found.f_type as i64 {
+        FUSE_MAGIC => Ok(()),
+        _ => Err(ViewRootError::NotAView),
+    }
+}
+
+/// For a directory that is bound or run in. `service_user`: as whom it listens.
+pub(crate) fn check(root: &OwnedFd, service_user: u32) -> Result<(), ViewRootError> {
+    check_file_system(root)?;
+    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
+    let found =
+        statx(root, c"", flags, StatxFlags::MNT_ID).map_err(io("asking for the mount it is on"))?;
+    let mut mounts = mounts::list()
+        .map_err(io("reading the mount table"))?
+        .into_iter();
+    match mounts.find(|mount| mount.id == found.stx_mnt_id) {
+        None => Err(ViewRootError::NotMounted),
+        Some(mount) if !mount.is_exact_view() => Err(ViewRootError::NotAView),
+        Some(mount) if !is_mount_of(mount.user, service_user) => Err(ViewRootError::OfAnotherUser),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Whether both are the same directory of the same file system.
+pub(crate) fn is_same(one: &OwnedFd, other: &OwnedFd) -> Result<bool, ViewRootError> {
+    let identity = |directory| {
+        let stat = fstat(directory).map_err(io("looking at it"))?;
+        Ok((stat.st_dev, stat.st_ino))
+    };
+    Ok(identity(one)? == identity(other)?)
+}
+
+/// The mount table has the user as the namespace knows them in which the service
+/// mounted; the socket as this one does, which may know neither.
+fn is_mount_of(mounted_by: Option<u32>, service_user: u32) -> bool {
+    mounted_by == Some(service_user) || (service_user == OVERFLOW_USER && mounted_by == Some(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_mount_of_the_services_user_is_a_view() {
+        assert!(is_mount_of(Some(1000), 1000) && is_mount_of(Some(0), 0));
+        assert!(!is_mount_of(Some(1000), 0) && !is_mount_of(Some(0), 1000));
+        assert!(is_mount_of(Some(0), OVERFLOW_USER) && !is_mount_of(Some(7), OVERFLOW_USER));
+        assert!(!is_mount_of(None, 0));
+        let plain = openat(CWD, c"/", OFlags::PATH, Mode::empty()).expect("opened");
+        assert_eq!(check(&plain, 0), Err(ViewRootError::NotAView));
+    }
+}

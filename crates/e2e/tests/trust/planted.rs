@@ -1,0 +1,146 @@
+//! Control directories where a stranger can put them, or put others in their place.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::Path;
+
+use atomdir_testing::exit_code::{NO_SUCH, NOT_PERMITTED};
+use atomdir_testing::{Outcome, Scratch, Store, User, atomdir_in, binary, for_each_owner, shell};
+
+fn touch(user: &User, directory: &Path) -> Outcome {
+    atomdir_in(user, directory, ["run", "--", "touch", "touched"])
+}
+
+fn give(path: &Path, user: &User) {
+    chown(path, Some(user.uid), Some(user.gid)).expect("given");
+}
+
+/// As /tmp is: anyone can put a `.atomdir` beside, and so above, everybody's files.
+#[test]
+fn nobody_obeys_what_a_stranger_planted_in_a_sticky_directory() {
+    for_each_owner("planted-sticky", |owner| {
+        let scratch = Scratch::new("planted-sticky");
+        let (victim, stranger) = (owner(scratch.path()), User::stranger(scratch.path()));
+        shell(
+            scratch.path(),
+            "mkdir -m 1777 tmp; mkdir tmp/.atomdir tmp/work tmp/work/deep",
+        );
+        give(&scratch.join("tmp/.atomdir"), &stranger);
+        for own in ["tmp/work", "tmp/work/deep"] {
+            give(&scratch.join(own), &victim);
+        }
+        let work = scratch.join("tmp/work");
+        for directory in [&work, &work.join("deep")] {
+            touch(&victim, directory)
+                .expect(NOT_PERMITTED)
+                .says(&["not trusted", "tmp/.atomdir' belongs to user games"]);
+        }
+        // A file that names a control directory is no better.
+        shell(
+            scratch.path(),
+            "rmdir tmp/.atomdir; printf '/\\nroot 1\\n' > tmp/.atomdir",
+        );
+        give(&scratch.join("tmp/.atomdir"), &stranger);
+        touch(&victim, &work)
+            .expect(NOT_PERMITTED)
+            .says(&["not trusted"]);
+        // It keeps nobody from a store of their own.
+        let store = Store::init(&work, &victim);
+        touch(&victim, &work.join("deep")).expect(0);
+        assert!(work.join("deep/touched").exists());
+        let within = format!("cd deep; '{}' status", binary().display());
+        store.run(&within).expect(0);
+        store.assert_at_rest();
+    });
+}
+
+/// Root's store is root's no more if somebody can rename a directory above it.
+#[test]
+fn nobody_can_replace_a_directory_above_a_store_that_is_obeyed() {
+    let scratch = Scratch::new("above");
+    let (root, stranger) = (User::root(scratch.path()), User::stranger(scratch.path()));
+    shell(scratch.path(), "mkdir -p above/site");
+    let (above, site) = (scratch.join("above"), scratch.join("above/site"));
+    let store = Store::init(&site, &root);
+    touch(&root, &site).expect(0);
+    let refused = |why: &str| {
+        touch(&root, &site)
+            .expect(NOT_PERMITTED)
+            .says(&["not trusted", why]);
+    };
+    give(&above, &stranger);
+    refused("above' belongs to user games");
+    give(&above, &root);
+    for mode in ["0777", "0775"] {
+        shell(
+            scratch.path(),
+            &format!("chmod {mode} above; chgrp 60 above"),
+        );
+        refused("above' can be written by others");
+    }
+    shell(scratch.path(), "chmod 1777 above");
+    touch(&root, &site).expect(0);
+    // In a sticky directory the root itself must be root's.
+    give(&site, &stranger);
+    refused("site' belongs to user games");
+    give(&site, &root);
+    shell(scratch.path(), "chmod 0777 above/site/.atomdir");
+    refused(".atomdir' can be written by others");
+    shell(scratch.path(), "chmod 0711 above/site/.atomdir");
+    // A shared tree is written by others: that gives them no say over the store.
+    shell(scratch.path(), "chmod 0777 above/site");
+    touch(&root, &site).expect(0);
+    store.assert_at_rest();
+    shell(
+        scratch.path(),
+        "mkdir elsewhere; chmod 777 elsewhere; mkdir other",
+    );
+    let control = scratch.join("elsewhere/control");
+    let init = ["init".as_ref(), "--control".as_ref(), control.as_os_str()];
+    atomdir_in(&root, &scratch.join("other"), init)
+        .expect(NOT_PERMITTED)
+        .says(&["elsewhere' can be written by others"]);
+}
+
+#[test]
+fn only_the_callers_own_configuration_lists_a_store() {
+    let scratch = Scratch::new("listed");
+    let (root, stranger) = (User::root(scratch.path()), User::stranger(scratch.path()));
+    fs::create_dir(scratch.join("site")).expect("made");
+    let site = scratch.join("site");
+    give(&site, &stranger);
+    let _store = Store::init(&site, &stranger);
+    let list = || atomdir_in(&root, &site, ["service", "status"]);
+    list()
+        .expect(NOT_PERMITTED)
+        .says(&["site' belongs to user games"]);
+    let directory = root.home().join(".config/atomdir");
+    fs::create_dir_all(&directory).expect("made");
+    let file = directory.join("config");
+    fs::write(&file, format!("# mine\ntrust {}\n", site.display())).expect("written");
+    // Obeyed, but no service runs.
+    list().expect(NO_SUCH);
+    give(&file, &stranger);
+    list().expect(NOT_PERMITTED);
+    give(&file, &root);
+    shell(&directory, "chmod 666 config");
+    list().expect(NOT_PERMITTED);
+    shell(&directory, "chmod 644 config");
+    list().expect(NO_SUCH);
+    // As with `sudo -E`: HOME is the stranger's.
+    give(root.home(), &stranger);
+    give(&root.home().join(".config"), &stranger);
+    list().expect(NOT_PERMITTED);
+    give(root.home(), &root);
+    give(&root.home().join(".config"), &root);
+    fs::write(&file, "trust /elsewhere\n").expect("written");
+    list().expect(NOT_PERMITTED);
+    // Root's word for this once starts the service, as the stranger.
+    let status = ["service", "start", "--trust"];
+    atomdir_in(&root, &site, status).expect(0);
+    let shown = atomdir_in(&root, &site, ["service", "status", "--trust"])
+        .expect(0)
+        .text();
+    assert!(shown.contains(&format!("user {}", stranger.uid)), "{shown}");
+    atomdir_in(&root, &site, ["service", "stop", "--trust"]).expect(0);
+}

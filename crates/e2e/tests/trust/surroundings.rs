@@ -1,0 +1,96 @@
+//! What a service takes over from its starter: nothing that it does not need.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use atomdir_testing::{Fixture, User, binary, capture_output, for_each_owner};
+
+const SECRET: &str = "a-secret-of-the-starters";
+
+/// Starts the service of a store as root would from a careless script.
+fn start(fixture: &Fixture, as_user: &User) -> PathBuf {
+    let secret = fixture.scratch.join("open-file");
+    fs::write(&secret, SECRET).expect("written");
+    let script = format!(
+        "trap '' USR1 HUP CHLD; umask 077; exec 7< '{}'; exec \"$@\"",
+        secret.display()
+    );
+    let mut command = Command::new("sh");
+    as_user.dress(&mut command);
+    command.args(["-c", &script, "sh"]).arg(binary());
+    command
+        .args(["service", "start", "--trust"])
+        .current_dir(&fixture.base)
+        .env("TOKEN", SECRET)
+        .env("LD_LIBRARY_PATH", SECRET);
+    capture_output(&mut command).expect(0);
+    let processes = fixture.store.service_processes();
+    let process = processes.first().expect("a service").as_raw_nonzero();
+    PathBuf::from(format!("/proc/{process}"))
+}
+
+fn line<'a>(status: &'a str, name: &str) -> &'a str {
+    let mut lines = status.lines();
+    let found = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    found.expect(name).trim()
+}
+
+#[test]
+fn a_service_has_nothing_of_its_starters() {
+    for_each_owner("inherited", |owner| {
+        let fixture = Fixture::owned_by("inherited", owner, "echo x > file");
+        let service = start(&fixture, &User::root(fixture.scratch.path()));
+        let environment = fs::read(service.join("environ")).expect("read");
+        let text = String::from_utf8_lossy(&environment);
+        assert!(!text.contains(SECRET), "{text}");
+        for variable in text.split_terminator('\0') {
+            let name = variable.split('=').next().expect("a name");
+            assert!(atomdir::SERVICE_ENVIRONMENT.contains(&name), "{variable}");
+        }
+        assert_eq!(
+            fs::read_link(service.join("cwd")).expect("read"),
+            PathBuf::from("/")
+        );
+        for descriptor in fs::read_dir(service.join("fd")).expect("read").flatten() {
+            let target = fs::read_link(descriptor.path()).unwrap_or_default();
+            assert!(!target.ends_with("open-file"), "{descriptor:?}");
+        }
+        let status = fs::read_to_string(service.join("status")).expect("read");
+        assert_eq!(line(&status, "Umask"), "0000");
+        let ignored = u64::from_str_radix(line(&status, "SigIgn"), 16).expect("a mask");
+        // SIGPIPE, which Rust ignores, and two signals that glibc keeps for itself.
+        let beyond_us = 1_u64 << 12 | 0b11_u64 << 31;
+        assert_eq!(ignored & !beyond_us, 0, "{status}");
+        let session = capture_output(
+            Command::new("ps")
+                .args(["-o", "sid=", "-p"])
+                .arg(service.file_name().expect("a number")),
+        );
+        assert_ne!(session.text().trim(), std::process::id().to_string());
+        fixture.store.assert_at_rest();
+    });
+}
+
+/// Its memory holds what transactions of several users read and write.
+#[test]
+fn a_service_is_closed_to_other_processes_of_its_user() {
+    for_each_owner("not-dumpable", |owner| {
+        let fixture = Fixture::owned_by("not-dumpable", owner, "echo x > file");
+        let service = start(&fixture, &User::root(fixture.scratch.path()));
+        fixture.store.run("echo y > file").expect(0);
+        let user = fixture.store.user();
+        if user.is_root() {
+            return;
+        }
+        for part in ["environ", "mem", "fd", "maps"] {
+            let mut command = Command::new("cat");
+            user.dress(&mut command);
+            let path = service.join(part);
+            let outcome = capture_output(command.arg(&path));
+            assert_ne!(outcome.code, 0, "{}\n{outcome}", path.display());
+            assert!(outcome.text().is_empty(), "{outcome}");
+        }
+        fixture.store.assert_at_rest();
+    });
+}
