@@ -74,7 +74,7 @@ impl Explain for FindError {
     fn hint(&self) -> Option<String> {
         match self {
             FindError::NoStore { start } => may_become_store(start)
-                .then(|| format!("`atomdir init {}` makes it a store", start.display())),
+                .then(|| format!("`atomdir init {}` makes it a store", for_shell(start))),
             FindError::InView { .. } | FindError::ForeignView { .. } => Some(
                 "name the store and the transaction, from outside the view: `atomdir -C STORE diff TX`"
                     .to_owned(),
@@ -90,10 +90,22 @@ impl Explain for FindError {
             )),
             FindError::Copied { root, .. } => Some(format!(
                 "`rm {0}/.atomdir && atomdir init {0}` makes the copy a store of its own",
-                root.display()
+                for_shell(root)
             )),
             FindError::Io { .. } | FindError::NotAControl { .. } => None,
         }
+    }
+}
+
+/// A path as a word of a command that may be pasted into a shell.
+fn for_shell(path: &Path) -> String {
+    let path = path.display().to_string();
+    let is_plain =
+        |character: char| character.is_alphanumeric() || "/._-+,@%:=".contains(character);
+    if path.chars().all(is_plain) {
+        path
+    } else {
+        format!("'{}'", path.replace('\'', r"'\''"))
     }
 }
 
@@ -383,5 +395,17 @@ fn errno_exit_code(errno: Errno) -> ExitCode {
         Errno::ACCESS | Errno::PERM => ExitCode::NotPermitted,
         Errno::NOENT | Errno::NOTDIR => ExitCode::NotFound,
         _ => ExitCode::Io,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_in_a_hint_is_one_word_of_a_shell() {
+        assert_eq!(for_shell(Path::new("/srv/a-b_c.d")), "/srv/a-b_c.d");
+        assert_eq!(for_shell(Path::new("/a b")), "'/a b'");
+        assert_eq!(for_shell(Path::new("/$(x)'y")), r"'/$(x)'\''y'");
     }
 }

@@ -2,7 +2,7 @@
 //! message, a hint and an exit code.
 
 use crate::enter::{EnterError, Step};
-use crate::output::{json, one_line, quoted};
+use crate::output::{escaped, json, quoted};
 use atomdir::{
     ChangedBy, CommitError, Conflict, ConnectError, ExitCode, Explain, Failure, FailureKind,
     FindError, InitError, RequestError, TransactionId,
@@ -257,7 +257,7 @@ pub fn conflict_line(conflict: &Conflict) -> String {
             if label.is_empty() {
                 by
             } else {
-                format!("{by} ({})", one_line(label))
+                format!("{by} ({})", escaped(label))
             }
         }
         ChangedBy::Commit {
@@ -269,7 +269,7 @@ pub fn conflict_line(conflict: &Conflict) -> String {
             if label.is_empty() {
                 by
             } else {
-                format!("{by} ({})", one_line(label))
+                format!("{by} ({})", escaped(label))
             }
         }
     }

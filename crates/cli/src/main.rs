@@ -15,9 +15,12 @@ mod verbs;
 
 use arguments::Arguments;
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
 use context::Context;
 use error::Error;
 use output::Output;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 /// As a shell tells of a program that SIGPIPE has ended.
@@ -45,6 +48,12 @@ fn not_understood(error: &clap::Error) -> u8 {
         let message = message.strip_prefix("error: ").unwrap_or(message);
         return failed(&Error::usage(message), Output::new(true, false, false));
     }
+    if error.use_stderr() && std::env::args_os().any(|word| is_odd(&word)) {
+        return failed(
+            &Error::usage(briefly(error)),
+            Output::new(false, false, false),
+        );
+    }
     let printed = error.print();
     match (error.use_stderr(), printed) {
         (true, _) => atomdir::ExitCode::Usage.code(),
@@ -54,6 +63,27 @@ fn not_understood(error: &clap::Error) -> u8 {
             error => error.explain().exit_code,
         },
     }
+}
+
+/// Whether the word could control a terminal.
+fn is_odd(word: &OsStr) -> bool {
+    output::escaped(word.as_bytes()).as_bytes() != word.as_bytes()
+}
+
+/// Clap's own text has the words as they were typed. This is what it is about, and
+/// is escaped when it is printed.
+fn briefly(error: &clap::Error) -> String {
+    let mut text = error.kind().to_string();
+    for (kind, value) in error.context() {
+        if let (
+            ContextKind::InvalidArg | ContextKind::InvalidValue | ContextKind::InvalidSubcommand,
+            ContextValue::String(value),
+        ) = (kind, value)
+        {
+            text.push_str(&format!(" '{value}'"));
+        }
+    }
+    text
 }
 
 fn failed(error: &Error, output: Output) -> u8 {

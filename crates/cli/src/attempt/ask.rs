@@ -64,7 +64,7 @@ pub fn ask(
         return Ok(None);
     }
     let colour = context.output.wants_colour();
-    let mut painter = Painter::new(terminal, colour);
+    let mut painter = Painter::on_terminal(terminal, colour);
     ChangeList::new(&lines)
         .show(&mut painter)
         .map_err(Error::Terminal)?;
@@ -73,7 +73,7 @@ pub fn ask(
         counted(lines.len() as u64, "change")
     );
     loop {
-        Painter::new(terminal, colour)
+        Painter::on_terminal(terminal, colour)
             .paint(Style::Heading, &question)
             .map_err(Error::Terminal)?;
         let answer = terminal.read_line().map_err(Error::Terminal)?;
@@ -85,7 +85,7 @@ pub fn ask(
             b"" | b"n" | b"no" => return Ok(Some(Wish::Abort)),
             b"k" | b"keep" => return Ok(Some(Wish::Keep)),
             b"d" | b"diff" => {
-                let mut painter = Painter::new(terminal, colour);
+                let mut painter = Painter::on_terminal(terminal, colour);
                 for line in &lines {
                     let difference = changes::difference(connected, transaction, line)?;
                     difference

@@ -146,7 +146,7 @@ impl Difference<'_> {
     pub fn json(&self) -> io::Result<String> {
         let mut diff = Vec::new();
         if let Sides::Text(old, new) = self.sides() {
-            let mut painter = Painter::new(&mut diff, false);
+            let mut painter = Painter::new(&mut diff);
             self.show_names(&mut painter)?;
             Comparison::new(old, new).show_hunks(&mut painter)?;
         }

@@ -84,7 +84,7 @@ fn show_lines(
 ) -> io::Result<()> {
     for line in lines {
         let text = line.strip_suffix(b"\n");
-        painter.line(style, [&[sign], text.unwrap_or(line)].concat())?;
+        painter.contents_line(style, &[&[sign], text.unwrap_or(line)].concat())?;
         if text.is_none() {
             painter.write_all(b"\\ No newline at end of file\n")?;
         }
@@ -108,9 +108,7 @@ mod tests {
     fn unified(old: &str, new: &str) -> String {
         let mut text = Vec::new();
         let comparison = Comparison::new(old.as_bytes(), new.as_bytes());
-        comparison
-            .show_hunks(&mut Painter::new(&mut text, false))
-            .unwrap();
+        comparison.show_hunks(&mut Painter::new(&mut text)).unwrap();
         String::from_utf8(text).unwrap()
     }
 

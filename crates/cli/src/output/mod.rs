@@ -9,7 +9,7 @@ pub mod time;
 
 pub use painter::{Painter, Style};
 pub use progress::ProgressLine;
-pub use quote::{one_line, quoted};
+pub use quote::{escaped, quoted};
 
 use crate::error::{Error, Explained};
 use atomdir::{Conflicts, Durability, Isolation, LockMode};
@@ -28,8 +28,8 @@ pub struct Output {
     quiet: bool,
     verbose: bool,
     wants_colour: bool,
-    colour_out: bool,
-    colour_error: bool,
+    is_terminal: bool,
+    is_error_terminal: bool,
 }
 
 impl Output {
@@ -42,8 +42,8 @@ impl Output {
             quiet,
             verbose,
             wants_colour: wanted,
-            colour_out: wanted && io::stdout().is_terminal(),
-            colour_error: wanted && io::stderr().is_terminal(),
+            is_terminal: io::stdout().is_terminal(),
+            is_error_terminal: io::stderr().is_terminal(),
         }
     }
 
@@ -73,8 +73,8 @@ impl Output {
     }
 
     pub fn print_json(&self, result: &impl Serialize) -> Result<(), Error> {
-        let text = to_json(result);
-        self.write(|painter| writeln!(painter, "{text}"))
+        let text = to_json(result) + "\n";
+        self.write(|painter| painter.exact(text.as_bytes()))
     }
 
     pub fn write(
@@ -82,9 +82,17 @@ impl Output {
         show: impl FnOnce(&mut Painter<'_>) -> io::Result<()>,
     ) -> Result<(), Error> {
         let mut writer = BufWriter::new(io::stdout().lock());
-        show(&mut Painter::new(&mut writer, self.colour_out))
+        show(&mut self.painter(&mut writer, self.is_terminal))
             .and_then(|()| writer.flush())
             .map_err(Error::Output)
+    }
+
+    fn painter<'a>(&self, writer: &'a mut dyn Write, is_terminal: bool) -> Painter<'a> {
+        if is_terminal {
+            Painter::on_terminal(writer, self.wants_colour)
+        } else {
+            Painter::new(writer)
+        }
     }
 
     /// What the user should know but did not ask for.
@@ -98,14 +106,15 @@ impl Output {
     pub fn warn(&self, message: impl Display) {
         if self.json {
             let warning = message.to_string();
-            return self.aside(to_json(&Warning { warning }));
+            return self.tell_json(&Warning { warning });
         }
         self.tell(Style::Hint, "warning: ", &message);
     }
 
     /// To standard error, whatever `-q` says.
-    pub fn aside(&self, line: impl Display) {
-        self.tell(Style::Plain, "", &line);
+    pub fn tell_json(&self, value: &impl Serialize) {
+        let text = to_json(value) + "\n";
+        let _ = io::stderr().write_all(text.as_bytes());
     }
 
     /// Only with `-v`.
@@ -118,14 +127,14 @@ impl Output {
     fn note_always(&self, message: &dyn Display) {
         if self.json {
             let note = message.to_string();
-            return self.aside(to_json(&Note { note }));
+            return self.tell_json(&Note { note });
         }
         self.tell(Style::Plain, "", message);
     }
 
     pub fn failure(&self, failure: &Explained) {
         if self.json {
-            return self.aside(to_json(&failure.json()));
+            return self.tell_json(&failure.json());
         }
         self.tell(Style::Failure, "error: ", &failure.message);
         for line in &failure.lines {
@@ -143,13 +152,15 @@ impl Output {
         )
     }
 
-    /// Nothing can be done about a standard error that cannot be written to.
+    /// One line. Nothing can be done about a standard error that cannot be written
+    /// to.
     fn tell(&self, style: Style, start: &str, message: &dyn Display) {
         let mut text = Vec::new();
-        let mut painter = Painter::new(&mut text, self.colour_error);
+        let mut painter = self.painter(&mut text, self.is_error_terminal);
+        let message = escaped(message.to_string().as_bytes());
         let written = painter
             .paint(style, start)
-            .and_then(|()| writeln!(painter, "{message}"));
+            .and_then(|()| painter.line(Style::Plain, message));
         if written.is_ok() {
             let _ = io::stderr().write_all(&text);
         }

@@ -1,5 +1,10 @@
-//! A writer that knows colours, where there are any.
+//! A writer that knows colours, where there are any, and lets no text control the
+//! terminal that it may end up on.
+//!
+//! Control characters in all that is written as text come out escaped, whoever the
+//! text is by. Only contents and what is printed for programs may be exact.
 
+use super::quote::escape;
 use std::io::{self, Write};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,36 +36,99 @@ impl Style {
 pub struct Painter<'a> {
     writer: &'a mut dyn Write,
     colour: bool,
+    /// Whether this is a terminal itself.
+    terminal: bool,
 }
 
 impl<'a> Painter<'a> {
-    pub fn new(writer: &'a mut dyn Write, colour: bool) -> Painter<'a> {
-        Painter { writer, colour }
+    /// Writes to a file or a pipe.
+    pub fn new(writer: &'a mut dyn Write) -> Painter<'a> {
+        Painter {
+            writer,
+            colour: false,
+            terminal: false,
+        }
+    }
+
+    pub fn on_terminal(writer: &'a mut dyn Write, colour: bool) -> Painter<'a> {
+        Painter {
+            writer,
+            colour,
+            terminal: true,
+        }
     }
 
     pub fn paint(&mut self, style: Style, text: impl AsRef<[u8]>) -> io::Result<()> {
-        match style.code().filter(|_| self.colour) {
-            None => self.writer.write_all(text.as_ref()),
-            Some(code) => {
-                write!(self.writer, "\x1b[{code}m")?;
-                self.writer.write_all(text.as_ref())?;
-                self.writer.write_all(b"\x1b[0m")
-            }
-        }
+        let text = escape(text.as_ref(), &['\n']);
+        self.paint_exact(style, text.as_bytes())
     }
 
     pub fn line(&mut self, style: Style, text: impl AsRef<[u8]>) -> io::Result<()> {
         self.paint(style, text)?;
         self.writer.write_all(b"\n")
     }
+
+    /// A line of a file's contents. A pipe gets it as it is, so that what reads it
+    /// can apply it.
+    pub fn contents_line(&mut self, style: Style, text: &[u8]) -> io::Result<()> {
+        if self.terminal {
+            let text = escape(text, &['\t']);
+            self.paint_exact(style, text.as_bytes())?;
+        } else {
+            self.paint_exact(style, text)?;
+        }
+        self.writer.write_all(b"\n")
+    }
+
+    /// What is for programs.
+    pub fn exact(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.writer.write_all(bytes)
+    }
+
+    fn paint_exact(&mut self, style: Style, text: &[u8]) -> io::Result<()> {
+        match style.code().filter(|_| self.colour) {
+            None => self.writer.write_all(text),
+            Some(code) => {
+                write!(self.writer, "\x1b[{code}m")?;
+                self.writer.write_all(text)?;
+                self.writer.write_all(b"\x1b[0m")
+            }
+        }
+    }
 }
 
+/// What formatting writes comes in whole strings, so no character is cut in two.
 impl Write for Painter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.writer.write(bytes)
+        let text = escape(bytes, &['\n']);
+        self.writer.write_all(text.as_bytes())?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         self.writer.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contents(terminal: bool) -> Vec<u8> {
+        let mut text = Vec::new();
+        let mut painter = if terminal {
+            Painter::on_terminal(&mut text, false)
+        } else {
+            Painter::new(&mut text)
+        };
+        let written = painter.contents_line(Style::Added, b"+a\tb\x1b[2J\r\xff");
+        written.expect("a vector takes all");
+        text
+    }
+
+    #[test]
+    fn contents_are_exact_but_on_a_terminal() {
+        assert_eq!(contents(false), b"+a\tb\x1b[2J\r\xff\n");
+        assert_eq!(contents(true), b"+a\tb\\033[2J\\r\\377\n");
     }
 }

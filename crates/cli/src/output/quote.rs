@@ -50,16 +50,27 @@ fn push_octal(text: &mut String, byte: u8) {
 }
 
 /// Text by someone else on one line, without what could control a terminal.
-pub fn one_line(text: &[u8]) -> String {
-    let text = String::from_utf8_lossy(text);
-    let plain = |character: char| {
-        if character.is_control() {
-            ' '
-        } else {
-            character
+pub fn escaped(text: &[u8]) -> String {
+    escape(text, &[])
+}
+
+/// Escapes control characters, but for those to `keep`, and what is not UTF-8.
+/// Unlike in a name, quotes and backslashes stay as they are.
+pub(super) fn escape(text: &[u8], keep: &[char]) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for chunk in text.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            if character.is_control() && !keep.contains(&character) {
+                push(&mut plain, character);
+            } else {
+                plain.push(character);
+            }
         }
-    };
-    text.chars().map(plain).collect()
+        for byte in chunk.invalid() {
+            push_octal(&mut plain, *byte);
+        }
+    }
+    plain
 }
 
 #[cfg(test)]
@@ -74,5 +85,13 @@ mod tests {
         assert_eq!(quoted(br#"say "hi"\"#), r#""say \"hi\"\\""#);
         assert_eq!(quoted(b"x\xff\x1b\x7f"), r#""x\377\033\177""#);
         assert_eq!(quoted("\u{9b}".as_bytes()), r#""\302\233""#);
+    }
+
+    #[test]
+    fn text_keeps_all_but_what_controls_a_terminal() {
+        assert_eq!(escaped(br#"sh -c 'echo "\n"'"#), r#"sh -c 'echo "\n"'"#);
+        assert_eq!(escaped(b"a\x1b[31m\nb\r\xff"), r"a\033[31m\nb\r\377");
+        assert_eq!(escaped("größe\u{9b}".as_bytes()), r"größe\302\233");
+        assert_eq!(escape(b"a\tb\n\x07", &['\t', '\n']), "a\tb\n\\a");
     }
 }

@@ -2,7 +2,7 @@ use super::{ExitCode, SUCCESS};
 use crate::attempt::BeginArguments;
 use crate::context::Context;
 use crate::error::Error;
-use crate::output::{Painter, Show, json::Text};
+use crate::output::{Painter, Show, json::Text, quoted};
 use clap::Args;
 use serde::Serialize;
 use std::ffi::OsString;
@@ -32,8 +32,7 @@ struct Begun<'a> {
 impl Show for Begun<'_> {
     fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
         writeln!(painter, "{}", self.transaction)?;
-        painter.write_all(self.view.0)?;
-        painter.write_all(b"\n")
+        writeln!(painter, "{}", quoted(self.view.0))
     }
 }
 

@@ -2,7 +2,7 @@ use super::{ExitCode, SUCCESS};
 use crate::context::Context;
 use crate::error::Error;
 use crate::inspection::{Seen, look};
-use crate::output::{Painter, Show, counted};
+use crate::output::{Painter, Show, counted, escaped};
 use atomdir::Checked;
 use clap::Args;
 use serde::Serialize;
@@ -27,7 +27,7 @@ struct Report {
 impl Show for Report {
     fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
         for problem in &self.problems {
-            writeln!(painter, "{problem}")?;
+            writeln!(painter, "{}", escaped(problem.as_bytes()))?;
         }
         let commits = counted(self.commits_in_log, "commit");
         writeln!(

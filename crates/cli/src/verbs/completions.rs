@@ -3,7 +3,6 @@ use crate::context::Context;
 use crate::error::Error;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
-use std::io::Write;
 
 /// Print a shell's completion script
 #[derive(Debug, Args)]
@@ -18,6 +17,6 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     let mut script = Vec::new();
     let mut command = crate::arguments::Arguments::command();
     clap_complete::generate(arguments.shell, &mut command, "atomdir", &mut script);
-    context.output.write(|painter| painter.write_all(&script))?;
+    context.output.write(|painter| painter.exact(&script))?;
     Ok(SUCCESS)
 }

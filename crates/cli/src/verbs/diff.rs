@@ -90,14 +90,14 @@ fn show_names(
 /// As `git diff -z` has it: a rename's letter is followed by both names.
 fn show_raw(painter: &mut Painter<'_>, line: &ChangeLine, letters: bool) -> io::Result<()> {
     if letters {
-        write!(painter, "{}\0", line.change.letter())?;
+        painter.exact(format!("{}\0", line.change.letter()).as_bytes())?;
         if let Some(from) = &line.from {
-            painter.write_all(from)?;
-            painter.write_all(b"\0")?;
+            painter.exact(from)?;
+            painter.exact(b"\0")?;
         }
     }
-    painter.write_all(&line.path)?;
-    painter.write_all(b"\0")
+    painter.exact(&line.path)?;
+    painter.exact(b"\0")
 }
 
 /// The changes, looked up one at a time: their contents need not fit in memory
@@ -135,7 +135,7 @@ impl<'a> Differences<'a> {
         let print = |text: String| {
             context
                 .output
-                .write(|painter| painter.write_all(text.as_bytes()))
+                .write(|painter| painter.exact(text.as_bytes()))
         };
         print(format!(
             r#"{{"transaction":{},"changes":["#,

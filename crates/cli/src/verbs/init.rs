@@ -1,8 +1,7 @@
 use super::{ExitCode, SUCCESS};
 use crate::context::Context;
 use crate::error::Error;
-use crate::output::{Painter, Show, json::Text};
-use atomdir::InitOutcome;
+use crate::output::{Painter, Show, json::Text, quoted};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -30,13 +29,11 @@ struct Initialized<'a> {
     store: Text<'a>,
     control: Text<'a>,
     created: bool,
-    #[serde(skip)]
-    outcome: &'a InitOutcome,
 }
 
 impl Show for Initialized<'_> {
     fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
-        let root = self.outcome.store.root.display();
+        let root = quoted(self.store.0);
         if self.created {
             writeln!(painter, "{root} is now a store")
         } else {
@@ -64,7 +61,6 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         store: Text(outcome.store.root.as_os_str().as_bytes()),
         control: Text(outcome.store.control.as_os_str().as_bytes()),
         created: outcome.created,
-        outcome: &outcome,
     })?;
     Ok(SUCCESS)
 }

@@ -1,7 +1,7 @@
 use super::{ExitCode, SUCCESS};
 use crate::context::Context;
 use crate::error::Error;
-use crate::output::{Painter, Show, Style, json, one_line, time};
+use crate::output::{Painter, Show, Style, escaped, json, time};
 use atomdir::TransactionStatus;
 use clap::Args;
 use serde::Serialize;
@@ -38,7 +38,7 @@ impl Show for Transactions {
             writeln!(
                 painter,
                 "{id:>6}  {outer:>6}  {began:20}  {user:>6}  {held:>4}  {locks:>5}  {}",
-                one_line(&status.label)
+                escaped(&status.label)
             )?;
         }
         Ok(())

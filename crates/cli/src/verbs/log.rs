@@ -1,7 +1,7 @@
 use super::{ExitCode, SUCCESS};
 use crate::context::Context;
 use crate::error::Error;
-use crate::output::{Painter, Show, Style, counted, json, one_line, time};
+use crate::output::{Painter, Show, Style, counted, escaped, json, time};
 use atomdir::CommitSummary;
 use clap::Args;
 use serde::Serialize;
@@ -33,7 +33,7 @@ impl Show for Log {
             writeln!(
                 painter,
                 "  {time}  {changes:>12}  {}",
-                one_line(&commit.label)
+                escaped(&commit.label)
             )?;
         }
         Ok(())

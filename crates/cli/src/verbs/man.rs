@@ -40,6 +40,8 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
             .ok_or_else(|| Error::usage(format!("there is no verb '{verb}'")))?,
     };
     let page = Man::new(command.clone());
-    context.output.write(|painter| page.render(painter))?;
+    let mut text = Vec::new();
+    page.render(&mut text).map_err(Error::Output)?;
+    context.output.write(|painter| painter.exact(&text))?;
     Ok(SUCCESS)
 }

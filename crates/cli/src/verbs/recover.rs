@@ -2,7 +2,7 @@ use super::{ExitCode, SUCCESS};
 use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::inspection::{Seen, look};
-use crate::output::{Painter, Show, Style, counted, json, one_line};
+use crate::output::{Painter, Show, Style, counted, escaped, json};
 use atomdir_service::Inspection;
 use clap::Args;
 use serde::Serialize;
@@ -127,13 +127,17 @@ impl Show for Plan<'_> {
             (false, _) => {}
             (true, None) => return writeln!(painter, "the store is in use and sound"),
             (true, Some(reason)) => {
-                return writeln!(painter, "would open the store anew: {reason}");
+                return writeln!(
+                    painter,
+                    "would open the store anew: {}",
+                    escaped(reason.as_bytes())
+                );
             }
         }
         if !self.damage.is_empty() {
             for damage in &self.damage {
                 painter.paint(Style::Failure, "damaged: ")?;
-                writeln!(painter, "{}", damage.message)?;
+                writeln!(painter, "{}", escaped(damage.message.as_bytes()))?;
             }
             return writeln!(painter, "nothing would be changed");
         }
@@ -146,7 +150,7 @@ impl Show for Plan<'_> {
         for commit in &self.commits {
             painter.paint(Style::Heading, format!("{:>6}", commit.commit))?;
             let changes = counted(commit.changes_count, "change");
-            let (time, label) = (&commit.time, one_line(commit.label.0));
+            let (time, label) = (&commit.time, escaped(commit.label.0));
             writeln!(painter, "  {time}  {changes:>12}  {label}")?;
         }
         if let Some(TornTail { offset, bytes }) = self.torn_tail {

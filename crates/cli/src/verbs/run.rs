@@ -7,7 +7,7 @@ use crate::changes::Listing;
 use crate::context::{Connected, Context};
 use crate::enter::{Ended, Tree};
 use crate::error::Error;
-use crate::output::to_json;
+use crate::output::{escaped, to_json};
 use atomdir::{BeginOptions, Conflicts, TransactionId};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
@@ -92,9 +92,9 @@ fn tell(
 ) -> Result<(), Error> {
     match (status, context.output.is_json()) {
         (Some(status), true) => status.tell(&to_json(finished)),
-        (Some(status), false) => status.tell(&finished.to_string()),
+        (Some(status), false) => status.tell(&escaped(finished.to_string().as_bytes())),
         (None, true) if finished.result.is_ok() => {
-            context.output.aside(to_json(finished));
+            context.output.tell_json(finished);
             Ok(())
         }
         (None, _) => Ok(()),

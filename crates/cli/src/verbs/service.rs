@@ -1,7 +1,7 @@
 use super::{ExitCode, SUCCESS};
 use crate::context::Context;
 use crate::error::Error;
-use crate::output::{Painter, Show, counted, json::Text, quoted, time};
+use crate::output::{Painter, Show, counted, escaped, json::Text, quoted, time};
 use atomdir::ServiceStatus;
 use atomdir_service::ServiceOptions;
 use clap::{Args, Subcommand, ValueHint};
@@ -109,14 +109,21 @@ impl Show for Status {
             "process       {}, user {}",
             status.process, status.user
         )?;
-        writeln!(painter, "version       {}", status.version)?;
+        writeln!(
+            painter,
+            "version       {}",
+            escaped(status.version.as_bytes())
+        )?;
         writeln!(painter, "age           {}", time::age(status.age_seconds))?;
         match &status.views {
             Ok(path) => {
                 let way = way_of_requests(status);
                 writeln!(painter, "views         {}, over {way}", quoted(path))?;
             }
-            Err(failure) => writeln!(painter, "views         none: {failure}")?,
+            Err(failure) => {
+                let failure = escaped(failure.to_string().as_bytes());
+                writeln!(painter, "views         none: {failure}")?;
+            }
         }
         let (open, connections) = (status.open_transactions, status.connections);
         writeln!(painter, "transactions  {open} open")?;
@@ -126,7 +133,8 @@ impl Show for Status {
         match &status.poisoned {
             Some(reason) => writeln!(
                 painter,
-                "takes no commits until `atomdir recover`: {reason}"
+                "takes no commits until `atomdir recover`: {}",
+                escaped(reason.as_bytes())
             ),
             None => Ok(()),
         }

@@ -2,7 +2,7 @@ use super::{ExitCode, SUCCESS};
 use crate::changes::ChangeList;
 use crate::context::Context;
 use crate::error::Error;
-use crate::output::{Painter, Show, Style, json, one_line, time};
+use crate::output::{Painter, Show, Style, escaped, json, time};
 use atomdir::{CommitDetails, Sequence};
 use clap::Args;
 use serde::{Serialize, Serializer};
@@ -28,7 +28,7 @@ impl Show for Details {
         writeln!(painter, "time        {}", time::readable(summary.time))?;
         writeln!(painter, "user        {}", summary.user)?;
         if !summary.label.is_empty() {
-            writeln!(painter, "label       {}", one_line(&summary.label))?;
+            writeln!(painter, "label       {}", escaped(&summary.label))?;
         }
         writeln!(painter)?;
         ChangeList::new(changes).show(painter)

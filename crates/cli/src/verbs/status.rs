@@ -5,7 +5,7 @@ use crate::changes::ChangeList;
 use crate::context::Context;
 use crate::error::{Error, conflict_line};
 use crate::output::{
-    Painter, Show, Style, durability_word, isolation_word, json, lock_mode_word, one_line, quoted,
+    Painter, Show, Style, durability_word, escaped, isolation_word, json, lock_mode_word, quoted,
     time,
 };
 use atomdir::{
@@ -62,7 +62,7 @@ impl Show for Status {
         }
         show_others(painter, status)?;
         if !status.label.is_empty() {
-            writeln!(painter, "label       {}", one_line(&status.label))?;
+            writeln!(painter, "label       {}", escaped(&status.label))?;
         }
         if self.changes.is_empty() {
             return writeln!(painter, "\nno changes");

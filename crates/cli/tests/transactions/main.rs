@@ -1,6 +1,7 @@
 //! The verbs on a real store, through the service and its mounted views.
 
 mod diff;
+mod hostile;
 mod run;
 mod store;
 mod verbs;
