@@ -50,14 +50,14 @@ pub enum Offer {
 ///
 /// Absent on purpose: WRITEBACK_CACHE (a write that returned must be in the
 /// write set, or commit could miss it), AUTO_INVAL_DATA (a view never changes
-/// under its cache), ATOMIC_O_TRUNC (opens carry no state), POSIX_LOCKS and
+/// under its cache), ASYNC_DIO (after a direct write that is asynchronous the kernel does
+/// not drop pages that were read meanwhile, and shows them for ever), ATOMIC_O_TRUNC (opens carry no state), POSIX_LOCKS and
 /// FLOCK_LOCKS (the kernel then keeps locks itself, at no round trip).
 const WANTED: u64 = init::ASYNC_READ
     | init::BIG_WRITES
     | init::DONT_MASK
     | init::DO_READDIRPLUS
     | init::READDIRPLUS_AUTO
-    | init::ASYNC_DIO
     | init::PARALLEL_DIROPS
     | init::POSIX_ACL
     | init::CACHE_SYMLINKS
