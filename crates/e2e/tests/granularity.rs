@@ -2,6 +2,7 @@
 //! single directory entries.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use atomdir_testing::exit_code::CONFLICT;
 use atomdir_testing::tree::{CompareOptions, assert_equal};
@@ -149,6 +150,111 @@ fn writing_through_two_names() {
         both_land("mv linked moved", deed);
         both_land("ln linked dir/third", deed);
     }
+}
+
+/// The first to commit wins only in this order; in the other both land.
+#[track_caller]
+fn conflicts_only_after(first: &str, second: &str, path: &str) {
+    let fixture = fixture();
+    let store = &fixture.store;
+    let (left, right) = (store.begin(), store.begin());
+    store.exec(&left, first).expect(0);
+    store.exec(&right, second).expect(0);
+    store.commit(&left).expect(0);
+    let committed = fixture.look();
+    store.commit(&right).expect(CONFLICT).says(&[path]);
+    store.abort(&right).expect(0);
+    let what = format!("after the conflict (right): {first} | {second}");
+    let (now, options) = (fixture.look(), CompareOptions::untouched());
+    assert_equal(&what, &committed, &now, &options);
+    store.assert_at_rest();
+}
+
+/// A transaction that knows one name writes; another adds a second. All names
+/// lead to one file.
+#[test]
+fn linking_and_writing_one_file() {
+    for write in [
+        "echo more >> file",
+        "echo new > file",
+        "truncate -s 2 file",
+        "chmod 600 file",
+        "setfattr -n user.k -v v file",
+        "mv file moved",
+        "mv file moved; echo more >> moved",
+    ] {
+        both_land("ln file dir/linked", write);
+    }
+    both_land("ln pages linked2", &page(3, 'x'));
+    both_land("ln pages linked2", "truncate -s 5000 pages");
+}
+
+#[test]
+fn removing_names_and_linking() {
+    // Linked first, it lives on.
+    for (remove, path) in [
+        ("rm dir/file", "kept"),
+        ("rm -r dir", "kept"),
+        ("echo new > t; mv t dir/file", "kept"),
+        ("mv dir/file moved; rm -r dir; rm moved", "kept"),
+    ] {
+        conflicts_only_after(remove, "ln dir/file kept", path);
+        let fixture = fixture();
+        let store = &fixture.store;
+        let (left, right) = (store.begin(), store.begin());
+        store.exec(&left, "ln dir/file kept").expect(0);
+        store.exec(&right, remove).expect(0);
+        store.commit(&left).expect(0);
+        let later = store.begin();
+        store.exec(&later, "echo more >> kept").expect(0);
+        store.commit(&right).expect(0);
+        store.commit(&later).expect(0);
+        let kept = fixture.base.join("kept");
+        assert_eq!(fs::read_to_string(&kept).expect("kept"), "old\nmore\n");
+        store.assert_at_rest();
+        assert_eq!(fs::metadata(&kept).expect("kept").nlink(), 1, "{remove}");
+    }
+}
+
+/// As `sed -i` and editors do it. Nothing but the file is in conflict.
+#[test]
+fn two_replacements_by_rename() {
+    for file in ["file", "dir/file"] {
+        let fixture = fixture();
+        let store = &fixture.store;
+        let (left, right) = (store.begin(), store.begin());
+        for view in [&left, &right] {
+            let script = format!("echo $$ > {file}.new; mv {file}.new {file}");
+            store.exec(view, &script).expect(0);
+        }
+        store.commit(&left).expect(0);
+        let refused = store.commit(&right).expect(CONFLICT);
+        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        let conflicts = told
+            .lines()
+            .filter(|line| line.contains(": its ") || line.contains(": the "));
+        assert_eq!(conflicts.count(), 1, "{told}");
+        store.abort(&right).expect(0);
+        store.assert_at_rest();
+    }
+}
+
+/// The change is committed as of its own moment: who began later has seen it.
+#[test]
+fn an_outside_change_conflicts_only_with_older_transactions() {
+    let fixture = fixture();
+    let (store, file) = (&fixture.store, fixture.base.join("file"));
+    let older = store.begin();
+    store.run("echo inside > file").expect(0);
+    fs::write(&file, "outside").expect("it is written");
+    for text in ["one", "two"] {
+        store.run(&format!("printf {text} > file")).expect(0);
+        assert_eq!(fs::read_to_string(&file).expect("it is read"), text);
+    }
+    store.exec(&older, "echo more >> file").expect(0);
+    store.commit(&older).expect(CONFLICT).says(&["file"]);
+    store.abort(&older).expect(0);
+    store.assert_at_rest();
 }
 
 #[test]

@@ -97,8 +97,14 @@ pub(crate) struct Changed {
     pub links: Option<Sequence>,
     /// The change time of the last change that no commit of ours made.
     pub outside: Option<Timestamp>,
-    /// What the object looked like after our own last change of it.
-    pub own_stamp: Option<Stamp>,
+    /// What the store's own last change of the object left behind.
+    pub own_stamp: Option<OwnStamp>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OwnStamp {
+    pub stamp: Stamp,
+    pub left_by: Sequence,
 }
 
 /// What tells that a file was changed.
@@ -230,7 +236,7 @@ impl Changed {
             .outside
             .filter(|at| oldest_begin.is_some_and(|begin| *at >= begin));
         let of_interest =
-            |stamp: &Stamp| oldest_begin.is_some_and(|begin| stamp.changed() >= begin);
+            |own: &OwnStamp| oldest_begin.is_some_and(|begin| own.stamp.changed() >= begin);
         self.own_stamp = self.own_stamp.filter(of_interest);
     }
 
@@ -244,6 +250,10 @@ impl Changed {
             && self.pages.is_empty()
             && self.outside.is_none()
             && self.own_stamp.is_none()
+    }
+
+    pub fn note_outside(&mut self, at: Timestamp) {
+        self.outside = self.outside.max(Some(at));
     }
 
     /// The newest commit that wrote any of the pages.

@@ -12,7 +12,6 @@
 //! commit landed is for recovery to say.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Timestamp};
@@ -30,15 +29,17 @@ use crate::group::{Guard, Pending, Queue};
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
 use crate::log::Log;
+use crate::merge;
 use crate::options::Durability;
-use crate::prepare::{Fill, dress, prepare, unflushed};
+use crate::prepare::prepare;
 use crate::progress::{Meter, Progress};
 use crate::record_builder::{self, Present};
+use crate::rules::Rule;
 use crate::store::Store;
 use crate::transaction::Transaction;
 use crate::validate::Validation;
 use crate::view::{Outdated, View};
-use crate::write_set::{ContentsWrite, Object, ObjectWrite, WriteSet};
+use crate::write_set::{Object, WriteSet};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
@@ -119,7 +120,7 @@ impl<D: Disk> Store<D> {
         if set.is_empty() {
             if view.reads.is_some() {
                 let state = lock(&self.0.commit);
-                self.validate(transaction, view, &state, &set)?;
+                self.validate(transaction, view, &state, &mut set)?;
             }
             // A durable commit makes all before it durable, even one of nothing.
             if transaction.durability() == Durability::Durable {
@@ -134,12 +135,13 @@ impl<D: Disk> Store<D> {
             });
         }
         let mut state = self.lock_for(view, &set)?;
-        correct_places(view, &set);
-        self.validate(transaction, view, &state, &set)?;
+        merge::correct_places(view, &set);
+        self.validate(transaction, view, &state, &mut set)?;
+        merge::change_linked_in_place(view, &mut set);
         self.refuse_locked(transaction, &set)?;
         self.refuse_written(transaction, view)?;
         feasible::check(&self.0.core, &set)?;
-        refresh_replacements(view, &mut set).map_err(|error| self.heed_flush(error))?;
+        merge::refresh_replacements(view, &mut set).map_err(|error| self.heed_flush(error))?;
         if set.rides {
             carry(view, &mut set).map_err(|errno| CommitError::io("stage", b"", errno))?;
         }
@@ -196,10 +198,11 @@ impl<D: Disk> Store<D> {
         transaction: &Transaction<D>,
         view: &View<D>,
         state: &CommitState<D>,
-        set: &WriteSet,
+        set: &mut WriteSet,
     ) -> Result<(), CommitError> {
         let core = &*self.0.core;
         let began = transaction.began_change_time;
+        let began = (began, self.oldest_begin().unwrap_or(began));
         let mut validation = Validation::new(core, transaction.at, began, transaction.owner());
         validation
             .run(set)
@@ -226,7 +229,9 @@ impl<D: Disk> Store<D> {
         let core = &*self.0.core;
         let mut present = look_at_base(core, set)?;
         for (directory, modified) in &mut present.directory_times {
-            *modified = state.queue.modified(*directory).unwrap_or(*modified);
+            if Rule::GroupDirectoryTimes.holds() {
+                *modified = state.queue.modified(*directory).unwrap_or(*modified);
+            }
         }
         let now = core.options.clock.now();
         let head = CommitRecord {
@@ -391,95 +396,4 @@ fn modes_of_moved<D: Disk>(core: &Core<D>, set: &WriteSet) -> HashMap<u64, u32> 
     let modes =
         moved.filter_map(|base| Some((base.serial, core.stat_now(base).ok()?.attributes.mode)));
     modes.filter(|(_, mode)| mode & 0o300 != 0o300).collect()
-}
-
-/// A file with several names is best spoken of by one that stays.
-fn correct_places<D: Disk>(view: &View<D>, set: &WriteSet) {
-    let core = &view.core;
-    let files = set
-        .objects
-        .iter()
-        .filter(|object| object.base.kind != Kind::Directory);
-    for object in files {
-        let Some((parent, name)) = view.base_place(object.node) else {
-            continue;
-        };
-        let present = core
-            .directory(&parent)
-            .and_then(|handle| core.disk.stat_at(&handle, &name));
-        let mut state = object.base.state();
-        if present.is_ok_and(|stat| stat.identity == state.identity) {
-            state.place = Place::Entry { parent, name };
-        }
-    }
-}
-
-/// A file prepared as a whole from the snapshot must not undo what others have
-/// since committed to other parts of it.
-fn refresh_replacements<D: Disk>(
-    view: &mut View<D>,
-    set: &mut WriteSet,
-) -> Result<(), CommitError> {
-    for object in &set.objects {
-        let at = view.at;
-        let changed = object
-            .base
-            .state()
-            .changed()
-            .and_then(|changed| changed.anything());
-        let replaced = object.contents.as_ref();
-        let replaced = replaced.filter(|contents| contents.replacement.is_some());
-        if let Some(contents) = replaced
-            && changed.is_some_and(|changed| changed > at)
-        {
-            let file = refresh(view, object, contents)
-                .map_err(|errno| CommitError::io("stage", &object.path, errno))?;
-            if !set.rides {
-                view.core.disk.sync(&file).map_err(unflushed)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The staged file, not yet flushed.
-fn refresh<D: Disk>(
-    view: &mut View<D>,
-    object: &ObjectWrite,
-    contents: &ContentsWrite,
-) -> Result<Arc<D::Handle>, Errno> {
-    let file = view.staged_file(object.node)?;
-    let core = view.core.clone();
-    let present = core.stat_now(&object.base)?;
-    let length = contents.length.unwrap_or(present.length);
-    let keep = if contents.length.is_some() {
-        contents.keep
-    } else {
-        present.length
-    };
-    let newest = Sequence(u64::MAX);
-    Fill {
-        base: &object.base,
-        at: newest,
-        pages: &contents.pages,
-        keep,
-        length,
-    }
-    .run(&core, &file)?;
-    let change = &object.attributes;
-    let mut attributes = present.attributes;
-    attributes.mode = change.mode.unwrap_or(attributes.mode);
-    attributes.owner.user = change.user.unwrap_or(attributes.owner.user);
-    attributes.owner.group = change.group.unwrap_or(attributes.owner.group);
-    attributes.times.modified = change.modified.unwrap_or(attributes.times.modified);
-    attributes.times.accessed = change.accessed.unwrap_or(attributes.times.accessed);
-    let xattrs = object.xattrs_to_be(&core)?;
-    // It was staged with those of the snapshot.
-    for name in core.disk.xattr_names(&file)? {
-        if !xattrs.iter().any(|(wanted, _)| *wanted == name) {
-            core.disk.remove_xattr(&file, &name)?;
-        }
-    }
-    dress(&core, &file, object.base.kind, attributes, &xattrs)?;
-    Ok(file)
 }

@@ -27,6 +27,7 @@ use crate::ids::Sequence;
 use crate::lock;
 use crate::progress::Meter;
 use crate::read_set::{EntriesRead, ObjectReads, ReadSet};
+use crate::rules::Rule;
 use crate::store::Store;
 use crate::write_set::{Object, WriteSet};
 
@@ -217,10 +218,12 @@ impl Footprint {
         }
         let other = Footprint::of(set);
         let moves_directories = self.moves_directories || other.moves_directories;
-        !moves_directories
-            && self.changed.is_disjoint(&other.objects)
-            && self.objects.is_disjoint(&other.changed)
-            && self.entries.is_disjoint(&other.entries)
+        let meets = |rule: Rule, is_apart: bool| rule.holds() && !is_apart;
+        let touches = self.objects.is_disjoint(&other.changed);
+        let entries = self.entries.is_disjoint(&other.entries);
+        !meets(Rule::GroupMovedDirectory, !moves_directories)
+            && !meets(Rule::GroupTouchesWhatWaits, touches)
+            && !meets(Rule::GroupEntries, entries)
             && reads.is_none_or(|reads| !reads.iter().any(|read| other.changes(read)))
     }
 
@@ -229,11 +232,15 @@ impl Footprint {
         let serial = read.base.serial;
         let changes_entries = match &read.entries {
             EntriesRead::None => false,
-            EntriesRead::Names(names) => names
-                .keys()
-                .any(|name| self.entries.contains(&(serial, name.clone()))),
-            EntriesRead::Listed(_) | EntriesRead::Torn => self.objects.contains(&serial),
+            EntriesRead::Names(names) => {
+                let mut names = names.keys();
+                names.any(|name| self.entries.contains(&(serial, name.clone())))
+                    && Rule::GroupReadNames.holds()
+            }
+            EntriesRead::Listed(_) | EntriesRead::Torn => {
+                self.objects.contains(&serial) && Rule::GroupReadListing.holds()
+            }
         };
-        changes_entries || self.changed.contains(&serial)
+        changes_entries || (self.changed.contains(&serial) && Rule::GroupReadChanged.holds())
     }
 }

@@ -4,6 +4,9 @@
 //! The engine reaches the file system through [`atomdir_disk::Disk`] only, and
 //! is handed its clock; it knows no terminal, environment or network.
 
+#[cfg(test)]
+extern crate self as atomdir_engine;
+
 mod applied_mark;
 mod apply;
 mod base;
@@ -24,6 +27,7 @@ mod inspect;
 mod keep;
 mod locks;
 mod log;
+mod merge;
 mod mount_point;
 mod names;
 mod nesting;
@@ -37,11 +41,11 @@ mod record_builder;
 mod recover;
 mod remake;
 mod rights;
+mod rules;
 mod snapshot;
 mod store;
 mod transaction;
 mod validate;
-mod validate_reads;
 mod view;
 mod view_slot;
 mod write_set;

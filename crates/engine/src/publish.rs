@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 use atomdir_disk::{Disk, Identity, Kind, Name};
 
 use crate::apply::{Apply, ApplyError, Desired};
-use crate::base::{Base, Place, Stamp};
+use crate::base::{Base, OwnStamp, Place, Stamp};
 use crate::commit::CommitState;
 use crate::core::Core;
 use crate::error::StoreError;
@@ -56,7 +56,7 @@ impl<D: Disk> Store<D> {
         let limbo = keeps_old.then_some(&unseen);
         self.apply(state, &desired, limbo, sequence, meter)?;
         state.applied.extend(desired.files());
-        remember_places(core, &pending.set, keeps_old);
+        remember_places(core, &pending.set, keeps_old.then_some(sequence));
         core.control.applied.advance(&core.disk, sequence);
         let transaction = TransactionId(pending.record.transaction);
         if pending.set.rides {
@@ -112,8 +112,9 @@ impl<D: Disk> Store<D> {
     }
 }
 
-/// After the base has changed: where its objects are now.
-fn remember_places<D: Disk>(core: &Core<D>, set: &WriteSet, keeps_old: bool) {
+/// After the base has changed: where its objects are now, and what they look like
+/// if that must be known for older snapshots.
+fn remember_places<D: Disk>(core: &Core<D>, set: &WriteSet, kept_by: Option<Sequence>) {
     let mut replaced: HashMap<usize, Arc<Base>> = HashMap::new();
     let mut directories: Vec<Option<Arc<Base>>> = vec![None; set.created.len()];
     for object in &set.objects {
@@ -159,8 +160,8 @@ fn remember_places<D: Disk>(core: &Core<D>, set: &WriteSet, keeps_old: bool) {
             core.set_place(&moved, &parent, &entry.name);
         }
     }
-    if keeps_old {
-        stamp_changed(core, set);
+    if let Some(sequence) = kept_by {
+        stamp_changed(core, set, sequence);
     }
 }
 
@@ -209,7 +210,7 @@ fn created_directory<D: Disk>(
 }
 
 /// What our own change left behind is not an outside writer's.
-fn stamp_changed<D: Disk>(core: &Core<D>, set: &WriteSet) {
+fn stamp_changed<D: Disk>(core: &Core<D>, set: &WriteSet, left_by: Sequence) {
     let of_entries = set.entries.iter().flat_map(|entry| {
         let after = match &entry.after {
             Some(Object::Base(base)) => Some(base.clone()),
@@ -227,7 +228,8 @@ fn stamp_changed<D: Disk>(core: &Core<D>, set: &WriteSet) {
         .chain(set.objects.iter().map(|object| object.base.clone()));
     for base in bases.filter(|base| base.kind != Kind::Directory) {
         if let Ok(stat) = core.stat_now(&base) {
-            base.state().history_mut().changed.own_stamp = Some(Stamp::of(&stat));
+            let stamp = Stamp::of(&stat);
+            base.state().history_mut().changed.own_stamp = Some(OwnStamp { stamp, left_by });
         }
     }
 }

@@ -302,6 +302,12 @@ impl<D: Disk> Store<D> {
             .min()
     }
 
+    /// When the oldest open transaction began.
+    pub(crate) fn oldest_begin(&self) -> Option<Timestamp> {
+        let open = lock(&self.0.open);
+        open.by_id.values().map(|one| one.began_change_time).min()
+    }
+
     pub(crate) fn refuse_if_poisoned(&self) -> Result<(), StoreError> {
         match &*lock(&self.0.poisoned) {
             Some(reason) => Err(StoreError::Poisoned {

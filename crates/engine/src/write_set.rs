@@ -124,6 +124,41 @@ impl WriteSet {
         names.filter(|(_, base)| !self.is_dying(base))
     }
 
+    /// Changes a file in place that was to be replaced by a new inode.
+    pub fn change_in_place(&mut self, object: usize) {
+        let object = &mut self.objects[object];
+        let contents = object.contents.as_mut();
+        let Some(index) = contents.and_then(|contents| contents.replacement.take()) else {
+            return;
+        };
+        let base = object.base.clone();
+        self.created.remove(index);
+        let moved_up = |of: &mut usize| *of -= usize::from(*of > index);
+        for object in &mut self.objects {
+            let contents = object.contents.as_mut();
+            if let Some(of) = contents.and_then(|contents| contents.replacement.as_mut()) {
+                moved_up(of);
+            }
+        }
+        for created in &mut self.created {
+            if let CreatedPlace::Entry { directory, .. } = &mut created.place {
+                moved_up(directory);
+            }
+        }
+        for entry in &mut self.entries {
+            if let Object::Created(of) = &mut entry.directory {
+                moved_up(of);
+            }
+            match &mut entry.after {
+                Some(Object::Created(of)) if *of == index => {
+                    entry.after = Some(Object::Base(base.clone()));
+                }
+                Some(Object::Created(of)) => moved_up(of),
+                _ => {}
+            }
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.objects.is_empty()
     }

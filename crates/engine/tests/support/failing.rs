@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{
     Access, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, LinuxDisk, Mounting, Name,
-    NewNode, Owner, RenameMode, Result, Stat, Times,
+    NewNode, Owner, RenameMode, Result, Stat, Times, Timestamp,
 };
 
 #[derive(Clone)]
@@ -21,7 +21,18 @@ pub struct FailingDisk {
     changes: Arc<Mutex<Vec<&'static str>>>,
     /// Flushes of the log wait while it is held.
     pub flushes: Arc<Mutex<()>>,
+    clock: Arc<Mutex<FileClock>>,
 }
+
+/// The file system's clock, as far as change times show it.
+#[derive(Default)]
+struct FileClock {
+    newest: Timestamp,
+    /// Change times from this one on are given as earlier ones.
+    back_from: Option<Timestamp>,
+}
+
+const HOUR_SECONDS: i64 = 3600;
 
 impl FailingDisk {
     pub fn new(error: Errno, forever: bool) -> FailingDisk {
@@ -33,6 +44,7 @@ impl FailingDisk {
             forever,
             changes: Arc::default(),
             flushes: Arc::default(),
+            clock: Arc::default(),
         }
     }
 
@@ -42,6 +54,21 @@ impl FailingDisk {
 
     pub fn has_failed(&self) -> bool {
         self.left.load(Ordering::SeqCst) < 0
+    }
+
+    /// As if the system's clock had been set back by an hour just now.
+    pub fn set_clock_back(&self) {
+        let mut clock = self.clock.lock().expect("no test panics with it");
+        clock.back_from = Some(clock.newest);
+    }
+
+    fn with_clock(&self, mut stat: Stat) -> Stat {
+        let mut clock = self.clock.lock().expect("no test panics with it");
+        clock.newest = clock.newest.max(stat.changed);
+        if clock.back_from.is_some_and(|from| stat.changed >= from) {
+            stat.changed.seconds -= HOUR_SECONDS;
+        }
+        stat
     }
 
     /// The names of the changing calls since this was last asked.
@@ -86,10 +113,19 @@ macro_rules! delegate {
 impl Disk for FailingDisk {
     type Handle = OwnedFd;
 
+    fn stat(&self, object: &OwnedFd) -> Result<Stat> {
+        self.look("stat")?;
+        self.inner.stat(object).map(|stat| self.with_clock(stat))
+    }
+
+    fn stat_at(&self, directory: &OwnedFd, name: &Name) -> Result<Stat> {
+        self.look("stat_at")?;
+        let stat = self.inner.stat_at(directory, name);
+        stat.map(|stat| self.with_clock(stat))
+    }
+
     delegate! { look:
         fn open(&self, directory: &OwnedFd, name: &Name, access: Access) -> Result<OwnedFd>;
-        fn stat(&self, object: &OwnedFd) -> Result<Stat>;
-        fn stat_at(&self, directory: &OwnedFd, name: &Name) -> Result<Stat>;
         fn list(&self, directory: &OwnedFd) -> Result<Vec<DirectoryEntry>>;
         fn read_link(&self, directory: &OwnedFd, name: &Name) -> Result<Vec<u8>>;
         fn read_at(&self, file: &OwnedFd, buffer: &mut [u8], offset: u64) -> Result<usize>;

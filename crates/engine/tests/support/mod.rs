@@ -6,6 +6,7 @@ pub mod cache;
 pub mod counting;
 pub mod failing;
 pub mod model;
+pub mod script;
 pub mod trees;
 
 use std::os::fd::OwnedFd;

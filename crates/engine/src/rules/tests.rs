@@ -1,0 +1,65 @@
+//! No rule is there for nothing: with any one of them switched off, a scenario
+//! comes out differently.
+
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::Rule;
+use super::scenarios::{Scenario, scenarios};
+use atomdir_testing::skip;
+use support::script::run;
+
+thread_local! {
+    pub(super) static OFF: Cell<Option<Rule>> = const { Cell::new(None) };
+}
+
+/// Those that can be run by this user.
+fn runnable(test: &str) -> Vec<Scenario> {
+    let mut all = scenarios();
+    if !rustix::process::geteuid().is_root() {
+        skip(test, "some scenarios tell users apart, which only root can");
+        all.retain(|scenario| !scenario.needs_root);
+    }
+    all
+}
+
+#[test]
+fn scenarios_come_out_as_written() {
+    let mut wrong = Vec::new();
+    for scenario in runnable("scenarios_come_out_as_written") {
+        let outcome = run(&scenario.script);
+        if outcome != scenario.outcome {
+            let Scenario { name, script, .. } = scenario;
+            wrong.push(format!("== {name}\n{script}> {}", outcome.join("\n> ")));
+        }
+    }
+    assert!(wrong.is_empty(), "these came out as\n{}", wrong.join("\n"));
+}
+
+/// A store that fails, or a panic, is a difference as well.
+fn differs_without(rule: Rule, scenario: &Scenario) -> bool {
+    OFF.set(Some(rule));
+    let outcome = catch_unwind(AssertUnwindSafe(|| run(&scenario.script)));
+    OFF.set(None);
+    outcome.map_or(true, |outcome| outcome != scenario.outcome)
+}
+
+#[test]
+fn no_rule_is_there_for_nothing() {
+    let shown: Vec<Rule> = scenarios().into_iter().flat_map(|one| one.shows).collect();
+    let unshown = Rule::ALL.iter().filter(|rule| !shown.contains(rule));
+    let mut missed: Vec<String> = unshown
+        .map(|rule| format!("no scenario shows {rule:?}"))
+        .collect();
+    for scenario in runnable("no_rule_is_there_for_nothing") {
+        for rule in &scenario.shows {
+            if !differs_without(*rule, &scenario) {
+                missed.push(format!("'{}' does not show {rule:?}", scenario.name));
+            }
+        }
+    }
+    assert!(missed.is_empty(), "{missed:#?}");
+}

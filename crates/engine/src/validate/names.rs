@@ -1,0 +1,263 @@
+//! Entries, removed directories, and which files lose their last name.
+//!
+//! The view has counted names by its snapshot. Others may have linked or unlinked
+//! the same file since, which is no conflict: a file dies if the base's own link
+//! count leaves it no name, and only then. What a transaction removes by its last
+//! name must be as the transaction saw it; a file that lives on need not be.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Errno, Kind, Name, Result, Stat};
+
+use super::Validation;
+use crate::base::{Base, Place, Stamp};
+use crate::error::ConflictKind;
+use crate::rules::Rule;
+use crate::write_set::{EntryWrite, Object, RemovedDirectory, WriteSet};
+
+/// An object that loses names by the commit.
+pub(super) struct Losing {
+    base: Arc<Base>,
+    /// One of these names, as a path in the view.
+    pub path: Vec<u8>,
+    /// How many it loses.
+    names: u32,
+    /// What it looks like in the base; `None` if one of the names is in a conflict.
+    pub present: Option<Stat>,
+}
+
+impl<D: Disk> Validation<'_, D> {
+    pub(super) fn check_entry(&mut self, entry: &EntryWrite) -> Result<()> {
+        let Object::Base(directory) = &entry.directory else {
+            return Ok(());
+        };
+        let before = entry.before.as_ref();
+        let (rule, what) = (Rule::DirectoryRemoved, ConflictKind::Removed);
+        if let Some(by) = self.since(rule, directory, |changed| changed.removed) {
+            self.conflict(rule, &entry.path, what, Some(by));
+            self.loses_name(before, &entry.path, None);
+            return Ok(());
+        }
+        let (rule, what) = (Rule::EntryChanged, ConflictKind::Entry);
+        if let Some(by) = self.since(rule, directory, |changed| {
+            changed.names.get(&entry.name).copied()
+        }) {
+            self.conflict(rule, &entry.path, what, Some(by));
+            self.loses_name(before, &entry.path, None);
+            return Ok(());
+        }
+        if !self.is_reachable(directory)? {
+            let (rule, what) = (Rule::DirectoryMovedOutside, ConflictKind::Removed);
+            self.conflict(rule, &entry.path, what, None);
+            self.loses_name(before, &entry.path, None);
+            return Ok(());
+        }
+        let handle = self.core.directory(directory)?;
+        let present = self.present(&handle, &entry.name)?;
+        let identity = present.as_ref().map(|stat| stat.identity);
+        let is_expected = identity == before.map(|base| base.identity());
+        if !is_expected {
+            self.conflict(Rule::EntryChangedOutside, &entry.path, what, None);
+        }
+        self.loses_name(before, &entry.path, present.filter(|_| is_expected));
+        Ok(())
+    }
+
+    fn present(&self, directory: &D::Handle, name: &Name) -> Result<Option<Stat>> {
+        match self.core.stat_entry(directory, name) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// `present`: unless the name is in a conflict.
+    fn loses_name(&mut self, base: Option<&Arc<Base>>, path: &[u8], present: Option<Stat>) {
+        let Some(base) = base else {
+            return;
+        };
+        if let Some(stat) = &present
+            && base.kind != Kind::Directory
+        {
+            self.note_outside(Rule::OutsideRememberedByEntry, base, Stamp::of(stat));
+        }
+        let losing = self.losing.entry(base.serial).or_insert_with(|| Losing {
+            base: base.clone(),
+            path: path.to_vec(),
+            names: 0,
+            present,
+        });
+        losing.names += 1;
+        if present.is_none() {
+            losing.present = None;
+        }
+    }
+
+    /// Whether the object and every directory above it are where they were
+    /// last known to be.
+    fn is_reachable(&mut self, base: &Arc<Base>) -> Result<bool> {
+        if !Rule::DirectoryMovedOutside.holds() {
+            return Ok(true);
+        }
+        let mut at = base.clone();
+        let mut walked = Vec::new();
+        while !self.reachable.contains(&at.serial) {
+            walked.push(at.serial);
+            let (place, identity) = {
+                let state = at.state();
+                (state.place.clone(), state.identity)
+            };
+            match self.core.stat_place(&place, identity) {
+                Ok(_) => {}
+                Err(Errno::STALE) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+            match place {
+                Place::Entry { parent, .. } => at = parent,
+                Place::Root => break,
+                Place::Limbo(_) | Place::Held => return Ok(false),
+            }
+        }
+        self.reachable.extend(walked);
+        Ok(true)
+    }
+
+    /// Every name that the transaction took out of the directory must still be
+    /// what it was, and there must be no other.
+    pub(super) fn check_removed_directory(&mut self, removed: &RemovedDirectory) -> Result<()> {
+        let RemovedDirectory { base, names, path } = removed;
+        let Ok(handle) = self.core.directory(base) else {
+            // Its entry above shows the conflict.
+            return Ok(());
+        };
+        let mut present: BTreeMap<Name, Option<Stat>> = BTreeMap::new();
+        for name in names.keys() {
+            present.insert(name.clone(), self.present(&handle, name)?);
+        }
+        for entry in self.core.disk.list(&handle)? {
+            present.entry(entry.name).or_insert(None);
+        }
+        for (name, present) in present {
+            let path = [path, &b"/"[..], name.as_bytes()].concat();
+            let before = names.get(&name);
+            let expected = before.map(|base| base.identity());
+            let rule = Rule::RemovedDirectoryChanged;
+            let by = self.since(rule, base, |changed| changed.names.get(&name).copied());
+            let is_expected =
+                before.is_some() && present.as_ref().map(|stat| stat.identity) == expected;
+            let what = match before {
+                Some(_) => ConflictKind::Entry,
+                None => ConflictKind::EntryInRemovedDirectory,
+            };
+            if by.is_some() {
+                self.conflict(rule, &path, what, by);
+            } else if !is_expected {
+                self.conflict(Rule::RemovedDirectoryChangedOutside, &path, what, None);
+            }
+            let is_free = by.is_none() && is_expected;
+            self.loses_name(before, &path, present.filter(|_| is_free));
+        }
+        Ok(())
+    }
+
+    /// A file that gets another name must not have been removed meanwhile. One that
+    /// is moved was looked at by its old name.
+    pub(super) fn check_linked(&mut self, entry: &EntryWrite) -> Result<()> {
+        let Some(Object::Base(base)) = &entry.after else {
+            return Ok(());
+        };
+        if base.kind == Kind::Directory || self.losing.contains_key(&base.serial) {
+            return Ok(());
+        }
+        let (rule, what) = (Rule::LinkedFileRemoved, ConflictKind::Removed);
+        if let Some(by) = self.since(rule, base, |changed| changed.removed) {
+            self.conflict(rule, &entry.path, what, Some(by));
+            return Ok(());
+        }
+        let has_name = matches!(base.state().place, Place::Entry { .. });
+        match self.core.stat_now(base) {
+            Ok(stat) if has_name => {
+                self.note_outside(Rule::OutsideRememberedByEntry, base, Stamp::of(&stat));
+            }
+            Ok(_) | Err(Errno::STALE) => {
+                let rule = Rule::LinkedFileGone;
+                let by = self.since(rule, base, |changed| changed.unnamed);
+                self.conflict(rule, &entry.path, what, by);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Which files lose their last name, by the link counts of the base.
+    pub(super) fn settle_dying(&mut self, set: &mut WriteSet) {
+        let gained = names_gained(set);
+        for losing in self.losing.values() {
+            let (base, serial) = (&losing.base, losing.base.serial);
+            let Some(present) = &losing.present else {
+                continue;
+            };
+            if base.kind == Kind::Directory {
+                continue;
+            }
+            let gains = gained.get(&serial).copied().unwrap_or(0);
+            let lives = u64::from(present.links) + gains > u64::from(losing.names);
+            if lives && set.is_dying(base) && Rule::LinkedFileLives.holds() {
+                set.dying.remove(&serial);
+            } else if !lives && !set.is_dying(base) && Rule::UnlinkedFileDies.holds() {
+                set.dying.insert(serial, base.clone());
+            }
+        }
+    }
+
+    /// What dies must be as it was: nobody's write is removed unseen.
+    pub(super) fn check_dying(&mut self, base: &Arc<Base>) {
+        // A missing object shows at its entry, and so does one in a conflict.
+        let Some(Losing {
+            path,
+            present: Some(present),
+            ..
+        }) = self.losing.get(&base.serial)
+        else {
+            return;
+        };
+        let (path, stamp) = (path.clone(), Stamp::of(present));
+        if base.kind == Kind::Directory {
+            let (rule, what) = (Rule::DyingDirectoryChanged, ConflictKind::Attributes);
+            if let Some(by) = self.since(rule, base, |changed| changed.attributes) {
+                self.conflict(rule, &path, what, Some(by));
+            }
+            return;
+        }
+        let (rule, what) = (Rule::DyingFileChanged, ConflictKind::Contents);
+        if let Some(by) = self.since(rule, base, |changed| changed.anything()) {
+            self.conflict(rule, &path, what, Some(by));
+        } else if self.is_changed_outside(base, stamp, None) {
+            self.conflict(Rule::DyingFileChangedOutside, &path, what, None);
+        }
+    }
+}
+
+/// How many names each object of the base gets, by serial.
+fn names_gained(set: &WriteSet) -> HashMap<u64, u64> {
+    let mut replaced: HashMap<usize, u64> = HashMap::new();
+    for object in &set.objects {
+        let contents = object.contents.as_ref();
+        if let Some(index) = contents.and_then(|contents| contents.replacement) {
+            replaced.insert(index, object.base.serial);
+        }
+    }
+    let mut gained = HashMap::new();
+    for entry in &set.entries {
+        let serial = match &entry.after {
+            Some(Object::Base(base)) => Some(base.serial),
+            Some(Object::Created(index)) => replaced.get(index).copied(),
+            None => None,
+        };
+        if let Some(serial) = serial {
+            *gained.entry(serial).or_insert(0) += 1;
+        }
+    }
+    gained
+}

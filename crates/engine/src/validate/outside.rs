@@ -1,0 +1,56 @@
+//! Outside writers, found by what they leave.
+//!
+//! A name that is not what it should be speaks for itself. Of a file, its identity,
+//! length, modification time and change time tell (a [`Stamp`]): if they are not
+//! what the store's own last commit left behind, the last change was an outside
+//! writer's, at the file's change time. It is a conflict if that is not before the
+//! transaction's begin, both read from the file system's own clock.
+//!
+//! A later commit of the store changes the stamp again and would hide that. So
+//! whoever validates notes the outside change in the file's history as long as a
+//! transaction is open that is older than it: see `Changed::outside`.
+//!
+//! Two cases need no clock, which may have been set back: the file looks other than
+//! when this transaction first looked at it, and the outside change came after a
+//! commit that is not in this transaction's snapshot. They count as changed at the
+//! begin.
+
+use atomdir_disk::Disk;
+
+use super::Validation;
+use crate::base::{Base, Stamp};
+use crate::rules::Rule;
+
+impl<D: Disk> Validation<'_, D> {
+    /// `now`: what the file looks like; `first`: what it looked like when the
+    /// transaction first changed it.
+    pub(super) fn is_changed_outside(&self, base: &Base, now: Stamp, first: Option<Stamp>) -> bool {
+        let own = base.state().changed().and_then(|changed| changed.own_stamp);
+        let is_ours = own.is_some_and(|own| own.stamp == now) && Rule::OwnStamp.holds();
+        let is_newer =
+            own.is_some_and(|own| own.left_by > self.at) && Rule::ChangedAfterNewerCommit.holds();
+        let is_other = first.is_some_and(|first| first != now);
+        let is_other = is_other && Rule::ChangedSinceFirstLook.holds();
+        if !is_ours && (is_newer || is_other) {
+            let at = now.changed().max(self.began);
+            base.state().history_mut().changed.note_outside(at);
+        } else {
+            self.note_outside(Rule::OutsideRemembered, base, now);
+        }
+        let outside = base.state().changed().and_then(|changed| changed.outside);
+        let is_late = |at| at >= self.began || !Rule::ChangedBeforeBegin.holds();
+        let is_remembered = outside.is_some_and(is_late);
+        is_remembered || (!is_ours && is_late(now.changed()))
+    }
+
+    /// Remembers the change of an outside writer for the open transactions that are
+    /// older than it, before a commit changes the file.
+    pub(super) fn note_outside(&self, rule: Rule, base: &Base, now: Stamp) {
+        let mut state = base.state();
+        let own = state.changed().and_then(|changed| changed.own_stamp);
+        let is_ours = own.is_some_and(|own| own.stamp == now);
+        if !is_ours && now.changed() >= self.oldest_began && rule.holds() {
+            state.history_mut().changed.note_outside(now.changed());
+        }
+    }
+}
