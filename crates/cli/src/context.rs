@@ -31,6 +31,8 @@ pub struct Connected {
     pub start: PathBuf,
     /// The transaction in whose view that directory is.
     view: Option<TransactionId>,
+    /// Its control directory. `None`: it cannot be seen, as this runs in a view.
+    pub control: Option<PathBuf>,
     pub connection: Connection,
 }
 
@@ -130,6 +132,7 @@ impl Context {
             root: current.store.clone(),
             start,
             view: None,
+            control: None,
             connection,
         })
     }
@@ -179,7 +182,12 @@ impl Context {
         };
         let is_in_view = || self.store().is_ok_and(|store| store.transaction.is_some());
         if named.is_none() && self.current.is_none() && !is_in_view() {
-            return Err(unnamed());
+            return Err(match &self.current_transaction {
+                Some(transaction) => Error::Inside {
+                    transaction: transaction.to_string_lossy().into_owned(),
+                },
+                None => unnamed(),
+            });
         }
         let connected = self.connect_to_running()?;
         let transaction = named.or_else(|| self.current(&connected));
@@ -238,6 +246,7 @@ impl Connected {
             root: store.root,
             start: store.start,
             view: store.transaction,
+            control: Some(store.control),
             connection,
         }
     }

@@ -91,7 +91,11 @@ impl Error {
             Error::Usage { hint, .. } => (ExitCode::Usage.code(), hint.clone()),
             Error::Inside { .. } => (
                 ExitCode::Usage.code(),
-                Some("run it outside; the transaction ends with the command that began it".into()),
+                Some(
+                    "run it outside; to reach the service from within, leave --sealed, --confine, \
+                     --ask and --dry-run out of the command around it"
+                        .into(),
+                ),
             ),
             Error::Directory { errno, .. } => (of_errno(*errno), None),
             Error::NoTransaction => (
@@ -213,6 +217,15 @@ fn explain_enter(error: &EnterError) -> (u8, Option<String>) {
                  kernel.apparmor_restrict_unprivileged_userns, or the container's settings), or \
                  work in the path that `atomdir begin` prints; with --allow-unbound the command \
                  runs there, and what it does by the store's own path is not undone"
+                    .to_owned(),
+            ),
+        ),
+        EnterError::Seal { .. } => (
+            ExitCode::Configuration.code(),
+            Some(
+                "a command is sealed in a mount namespace of its own: allow user namespaces, or \
+                 leave --sealed, --confine, --ask and --dry-run out; --allow-unbound does not \
+                 apply here"
                     .to_owned(),
             ),
         ),

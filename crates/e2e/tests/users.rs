@@ -114,6 +114,19 @@ fn without_user_namespaces_a_run_is_refused_unless_allowed_in_the_view_itself() 
     assert!(refused.error_text().contains("namespace"), "{refused}");
     assert_eq!(refused.text(), "", "it was not started");
     fixture.store.kill_service();
+    // A seal is more than the view, and is never left out.
+    let run = [
+        "run",
+        "--dry-run",
+        "--allow-unbound",
+        "--",
+        "sh",
+        "-ec",
+        script,
+    ];
+    let refused = without_user_namespaces(&fixture, &run).expect(CONFIGURATION);
+    assert_eq!(refused.text(), "", "it was not started");
+    fixture.store.kill_service();
     let run = ["run", "--allow-unbound", "--", "sh", "-ec", script];
     let outcome = without_user_namespaces(&fixture, &run).expect(0);
     assert_ne!(

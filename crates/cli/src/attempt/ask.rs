@@ -1,24 +1,36 @@
 //! Asking on the terminal whether to commit.
 
 use super::Wish;
-use crate::changes::{self, ChangeList};
+use crate::changes::{self, ChangeList, Rights};
 use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show, Style, counted};
-use atomdir::Transaction;
+use atomdir::{Others, Transaction};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::retry_on_intr;
+use rustix::termios::{OptionalActions, QueueSelector, Termios, tcflush, tcgetattr, tcsetattr};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 
 /// The terminal itself, whatever the standard streams are.
-pub struct Terminal(OwnedFd);
+pub struct Terminal {
+    descriptor: OwnedFd,
+    /// As the user had it before the command ran.
+    settings: Option<Termios>,
+    /// Set if the command that ran on it was sealed, so that nothing of it is left.
+    is_regained: bool,
+}
 
 impl Terminal {
-    pub fn open() -> Result<Terminal, Error> {
+    /// `sealed`: whether the command that will run on it is.
+    pub fn open(sealed: bool) -> Result<Terminal, Error> {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         match rustix::fs::open(c"/dev/tty", flags, Mode::empty()) {
-            Ok(descriptor) => Ok(Terminal(descriptor)),
+            Ok(descriptor) => Ok(Terminal {
+                settings: tcgetattr(&descriptor).ok(),
+                descriptor,
+                is_regained: sealed,
+            }),
             Err(_) => Err(Error::Usage {
                 message: "there is no terminal to ask on".into(),
                 hint: Some("leave --ask out, or use --on-success keep and decide later".into()),
@@ -26,12 +38,26 @@ impl Terminal {
         }
     }
 
+    /// Makes sure that what is read from now on was typed by the user and is read
+    /// as lines. The command may have changed the settings, and may have put an
+    /// answer into the terminal's input.
+    fn regain(&self) {
+        if !self.is_regained {
+            return;
+        }
+        // If the terminal has hung up, reading says so.
+        if let Some(settings) = &self.settings {
+            let _ = tcsetattr(&self.descriptor, OptionalActions::Now, settings);
+        }
+        let _ = tcflush(&self.descriptor, QueueSelector::IFlush);
+    }
+
     /// Without the newline; `None` at the end of input.
     fn read_line(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
         loop {
             let mut byte = [0];
-            match retry_on_intr(|| rustix::io::read(&self.0, &mut byte))? {
+            match retry_on_intr(|| rustix::io::read(&self.descriptor, &mut byte))? {
                 0 if line.is_empty() => return Ok(None),
                 0 => return Ok(Some(line)),
                 _ if byte == *b"\n" => return Ok(Some(line)),
@@ -43,7 +69,9 @@ impl Terminal {
 
 impl Write for Terminal {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(retry_on_intr(|| rustix::io::write(&self.0, bytes))?)
+        Ok(retry_on_intr(|| {
+            rustix::io::write(&self.descriptor, bytes)
+        })?)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -57,19 +85,29 @@ pub fn ask(
     context: &Context,
     connected: &mut Connected,
     transaction: &Transaction,
+    others: Others,
     terminal: &mut Terminal,
 ) -> Result<Option<Wish>, Error> {
+    // What is shown is what a commit lands, whatever still runs in the view.
+    connected.connection.freeze(transaction.id, others)?;
     let lines = connected.connection.changes(transaction.id)?;
     if lines.is_empty() {
         return Ok(None);
     }
     let colour = context.output.wants_colour();
     let mut painter = Painter::on_terminal(terminal, colour);
-    ChangeList::new(&lines)
+    let rights = Rights::find(connected, transaction, &lines)?;
+    ChangeList::with_rights(&lines, &rights)
         .show(&mut painter)
         .map_err(Error::Terminal)?;
+    terminal.regain();
+    // A long list may have scrolled away.
+    let special = match rights.count() {
+        0 => String::new(),
+        count => format!(", of which {count} give programs rights"),
+    };
     let question = format!(
-        "Commit {}? [y]es, [N]o, [d]iff, [k]eep open: ",
+        "Commit {}{special}? [y]es, [N]o, [d]iff, [k]eep open: ",
         counted(lines.len() as u64, "change")
     );
     loop {

@@ -15,7 +15,9 @@ use ask::ask;
 pub use backoff::Backoff;
 pub use met::refuse_met;
 pub use native::{ViewChoice, begin};
-pub use options::{BeginArguments, EndArguments, EnterArguments, OthersArguments, command_line};
+pub use options::{
+    BeginArguments, EndArguments, EnterArguments, OthersArguments, SealArguments, Way, command_line,
+};
 pub use outcome::{Finished, Outcome};
 pub use status_descriptor::StatusDescriptor;
 
@@ -47,7 +49,7 @@ pub fn run_command(
     context: &Context,
     connected: &Connected,
     (transaction, view): (&Transaction, Tree),
-    options: &EnterArguments,
+    way: Way,
     command: &[OsString],
     environment: &[(&str, OsString)],
     timeout: Option<Duration>,
@@ -56,7 +58,8 @@ pub fn run_command(
         base: connected.root.clone(),
         view,
         directory: connected.start.clone(),
-        may_be_unbound: options.allow_unbound,
+        may_be_unbound: way.may_be_unbound,
+        sealing: way.sealing,
     };
     let mut environment = environment.to_vec();
     environment.extend(Current::environment(transaction, &connected.root));
@@ -72,6 +75,12 @@ pub fn run_command(
              {} happens at once, outside the transaction",
             transaction.view_path.display(),
             connected.root.display(),
+        ));
+    }
+    if let Some(failure) = running.without_processes() {
+        context.output.detail(format_args!(
+            "the command has no process namespace of its own, so what it leaves running is looked \
+             for and killed: {failure}"
         ));
     }
     let ended = running.wait()?;
@@ -108,7 +117,7 @@ pub fn conclude(
 ) -> Result<Outcome, Error> {
     let wish = match (wish, terminal) {
         (Wish::Commit, Some(terminal)) => {
-            ask(context, connected, transaction, terminal)?.unwrap_or(Wish::Commit)
+            ask(context, connected, transaction, others, terminal)?.unwrap_or(Wish::Commit)
         }
         (wish, _) => wish,
     };

@@ -1,13 +1,16 @@
 //! Options of the verbs that begin a transaction, and of those that end one.
 
 use super::Wish;
-use crate::enter::Ended;
-use atomdir::{Others, TransactionId};
+use crate::context::Connected;
+use crate::enter::{Ended, Sealing, WRITABLE_MAX};
+use crate::error::Error;
+use atomdir::{Others, Transaction, TransactionId};
 use clap::builder::FalseyValueParser;
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Isolation {
@@ -144,6 +147,76 @@ pub struct EnterArguments {
     /// the transaction
     #[arg(long, env = "ATOMDIR_ALLOW_UNBOUND", value_parser = FalseyValueParser::new())]
     pub allow_unbound: bool,
+}
+
+impl EnterArguments {
+    pub fn way(&self, sealing: Option<Sealing>) -> Way {
+        Way {
+            may_be_unbound: self.allow_unbound,
+            sealing,
+        }
+    }
+}
+
+/// How a command gets into its view.
+pub struct Way {
+    pub may_be_unbound: bool,
+    /// Set for a command that is to be sealed.
+    pub sealing: Option<Sealing>,
+}
+
+/// Options of the verbs that begin a transaction for one command.
+#[derive(Debug, Args)]
+pub struct SealArguments {
+    /// Keep the command away from the service and from the store itself, and end
+    /// all that it has started when it ends; --ask and --dry-run imply this
+    #[arg(long)]
+    pub sealed: bool,
+    /// Seal the command, and let it change files nowhere but in the view
+    #[arg(long)]
+    pub confine: bool,
+    /// With --confine: let it change files here as well
+    #[arg(long, value_name = "PATH", requires = "confine", value_hint = ValueHint::AnyPath)]
+    pub write: Vec<PathBuf>,
+}
+
+impl SealArguments {
+    /// `implied`: whether its changes will be shown before they are committed.
+    pub fn is_wanted(&self, implied: bool) -> bool {
+        self.sealed || self.confine || implied
+    }
+
+    pub fn sealing(
+        &self,
+        connected: &Connected,
+        transaction: &Transaction,
+    ) -> Result<Sealing, Error> {
+        // The root of a view is named after the store, in a directory named by
+        // its transaction, in the mount of the store's views.
+        let views = transaction.view_path.ancestors().nth(3);
+        let control = connected.control.clone();
+        Ok(Sealing {
+            views: views.unwrap_or(&transaction.view_path).to_owned(),
+            control: control.filter(|control| !control.starts_with(&connected.root)),
+            writable: match self.confine {
+                true => Some(self.writable()?),
+                false => None,
+            },
+        })
+    }
+
+    /// Without symbolic links.
+    fn writable(&self) -> Result<Vec<PathBuf>, Error> {
+        if self.write.len() > WRITABLE_MAX {
+            let message = format!("--write can be given {WRITABLE_MAX} times at most");
+            return Err(Error::usage(message));
+        }
+        let places = self.write.iter().map(|path| {
+            path.canonicalize()
+                .map_err(|error| Error::usage(format!("--write '{}': {error}", path.display())))
+        });
+        places.collect()
+    }
 }
 
 #[derive(Debug, Args)]

@@ -1,4 +1,5 @@
 use super::name_of;
+use super::rights::set_id_words;
 use super::unified::{Comparison, is_binary};
 use super::version::{Contents, Version};
 use crate::output::{Painter, Style, json, quoted, time};
@@ -220,6 +221,10 @@ fn described(version: &Version) -> String {
         Kind::CharacterDevice | Kind::BlockDevice => {
             let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
             format!("{kind} {major}:{minor} mode {mode:04o}")
+        }
+        Kind::File if mode & 0o6000 != 0 => {
+            let words = set_id_words(*mode).join(", ");
+            format!("{kind} mode {mode:04o} ({words})")
         }
         _ => format!("{kind} mode {mode:04o}"),
     }

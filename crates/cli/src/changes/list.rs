@@ -1,27 +1,42 @@
+use super::Rights;
 use crate::output::{Painter, Show, Style, json, quoted};
 use atomdir::{Change, ChangeLine, TransactionId};
 use serde::{Serialize, Serializer};
 use std::io::{self, Write};
 
 /// One line for each change: its letter and its path.
-pub struct ChangeList<'a>(&'a [ChangeLine]);
+pub struct ChangeList<'a> {
+    lines: &'a [ChangeLine],
+    rights: Option<&'a Rights>,
+}
 
 impl<'a> ChangeList<'a> {
     pub fn new(lines: &'a [ChangeLine]) -> ChangeList<'a> {
-        ChangeList(lines)
+        let rights = None;
+        ChangeList { lines, rights }
+    }
+
+    /// Also says what gives programs rights.
+    pub fn with_rights(lines: &'a [ChangeLine], rights: &'a Rights) -> ChangeList<'a> {
+        let rights = Some(rights);
+        ChangeList { lines, rights }
     }
 }
 
 impl Show for ChangeList<'_> {
     fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
-        for line in self.0 {
+        for (place, line) in self.lines.iter().enumerate() {
             let style = match line.change {
                 Change::Added => Style::Added,
                 Change::Deleted => Style::Removed,
                 Change::Modified | Change::Renamed | Change::TypeChanged => Style::Place,
             };
             painter.paint(style, line.change.letter().to_string())?;
-            writeln!(painter, " {}", name_of(line))?;
+            write!(painter, " {}", name_of(line))?;
+            if let Some(right) = self.rights.and_then(|rights| rights.of(place)) {
+                painter.paint(Style::Removed, format!(" ({right})"))?;
+            }
+            writeln!(painter)?;
         }
         Ok(())
     }
@@ -29,7 +44,7 @@ impl Show for ChangeList<'_> {
 
 impl Serialize for ChangeList<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        json::changes(self.0).serialize(serializer)
+        json::changes(self.lines, self.rights).serialize(serializer)
     }
 }
 
@@ -41,10 +56,10 @@ pub struct Listing<'a> {
 }
 
 impl<'a> Listing<'a> {
-    pub fn new(transaction: TransactionId, lines: &'a [ChangeLine]) -> Listing<'a> {
+    pub fn new(transaction: TransactionId, changes: ChangeList<'a>) -> Listing<'a> {
         Listing {
             transaction: transaction.0,
-            changes: ChangeList(lines),
+            changes,
         }
     }
 }

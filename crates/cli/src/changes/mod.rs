@@ -3,6 +3,7 @@
 mod difference;
 mod filter;
 mod list;
+mod rights;
 mod stat;
 mod unified;
 mod version;
@@ -11,6 +12,7 @@ pub use difference::Difference;
 use difference::Lines;
 pub use filter::{Filter, path_in_store};
 pub use list::{ChangeList, Listing, name_of};
+pub use rights::{Right, Rights};
 pub use stat::Stat;
 
 use crate::context::Connected;

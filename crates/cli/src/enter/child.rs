@@ -1,7 +1,8 @@
 //! Starts the command and waits for it.
 
 use super::descendants;
-use super::launch::Launch;
+use super::launch::{Apart, Launch};
+use super::seal::{self, Foreground};
 use super::signals::{HeldSignals, Received};
 use super::{EnterError, Overlay, Place, SetUpFailure, Tree};
 use rustix::io::Errno;
@@ -47,8 +48,16 @@ pub struct Running {
     /// may have left us some by exec.
     others: Vec<Pid>,
     without_namespace: Option<SetUpFailure>,
+    sealed: Option<SealedRun>,
     lifeline: Lifeline,
     hung_up: bool,
+}
+
+/// Of a sealed command.
+struct SealedRun {
+    foreground: Foreground,
+    /// Why it has no process namespace, if it has none.
+    without_processes: Option<SetUpFailure>,
 }
 
 /// The other side closes it when the command's work can come to nothing.
@@ -83,20 +92,20 @@ pub fn start(
     let signals = HeldSignals::hold().map_err(failed)?;
     let others = descendants::children().map_err(failed)?;
     let overlay = matches!(place.view, Tree::Native(_));
-    if timeout.is_some() || overlay {
+    if timeout.is_some() || overlay || place.sealing.is_some() {
         // Whatever the command leaves behind becomes our child: we can find it.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(|errno| failed(errno.into()))?;
     }
-    let (child, without_namespace) = match launch.spawn(&signals, true) {
-        Err(EnterError::SetUp { failure, .. }) if failure.is_forbidden() && !overlay => {
-            if !place.may_be_unbound {
-                let base = place.base.clone();
-                return Err(EnterError::Forbidden { base, failure });
-            }
-            (launch.spawn(&signals, false)?, Some(failure))
+    let (child, without_namespace, sealed) = match &place.sealing {
+        Some(_) => {
+            let (child, sealed) = spawn_sealed(&launch, &signals)?;
+            (child, None, Some(sealed))
         }
-        other => (other?, None),
+        None => {
+            let (child, without_namespace) = spawn(&launch, &signals)?;
+            (child, without_namespace, None)
+        }
     };
     let process = Pid::from_child(&child);
     let descriptor = pidfd_open(process, PidfdFlags::empty());
@@ -108,6 +117,7 @@ pub fn start(
         deadline: timeout.map(|timeout| Instant::now() + timeout),
         others,
         without_namespace,
+        sealed,
         lifeline: match lifeline {
             Some(lifeline) => Lifeline::Held(lifeline.try_clone_to_owned().map_err(failed)?),
             None => Lifeline::None,
@@ -116,16 +126,69 @@ pub fn start(
     })
 }
 
+fn spawn(
+    launch: &Launch<'_>,
+    signals: &HeldSignals,
+) -> Result<(Child, Option<SetUpFailure>), EnterError> {
+    let overlay = matches!(launch.place.view, Tree::Native(_));
+    match launch.spawn(signals, Apart::Mounts) {
+        Err(EnterError::SetUp { failure, .. }) if failure.is_forbidden() && !overlay => {
+            if !launch.place.may_be_unbound {
+                let base = launch.place.base.clone();
+                return Err(EnterError::Forbidden { base, failure });
+            }
+            Ok((launch.spawn(signals, Apart::Nothing)?, Some(failure)))
+        }
+        other => Ok((other?, None)),
+    }
+}
+
+/// Without a mount namespace there is no seal.
+fn spawn_sealed(
+    launch: &Launch<'_>,
+    signals: &HeldSignals,
+) -> Result<(Child, SealedRun), EnterError> {
+    seal::withhold_descriptors().map_err(|error| launch.cannot_start(error))?;
+    let foreground = Foreground::note();
+    let (child, without_processes) = match launch.spawn(signals, Apart::MountsAndProcesses) {
+        Err(EnterError::SetUp { failure, .. }) if failure.is_forbidden() => {
+            (launch.spawn(signals, Apart::Mounts), Some(failure))
+        }
+        other => (other, None),
+    };
+    let child = child.map_err(|error| match error {
+        EnterError::SetUp { base, failure } => EnterError::Seal { base, failure },
+        other => other,
+    })?;
+    let sealed = SealedRun {
+        foreground,
+        without_processes,
+    };
+    Ok((child, sealed))
+}
+
 impl Running {
+    /// Why a sealed command has no process namespace, if it has none.
+    pub fn without_processes(&self) -> Option<SetUpFailure> {
+        self.sealed.as_ref()?.without_processes
+    }
+
     /// Why the command runs under the view's own path, if it does.
     pub fn without_namespace(&self) -> Option<SetUpFailure> {
         self.without_namespace
     }
 
-    /// Waits until the command itself has ended; what it left running is not
-    /// waited for.
+    /// Waits until the command itself has ended. What it left running is not
+    /// waited for, but of a sealed command nothing is left.
     pub fn wait(&mut self) -> Result<Ended, EnterError> {
-        self.wait_or_kill().map_err(EnterError::Wait)
+        let ended = self.wait_or_kill().map_err(EnterError::Wait)?;
+        if let Some(sealed) = &self.sealed {
+            sealed.foreground.take_back();
+            if sealed.without_processes.is_some() {
+                self.kill_all().map_err(EnterError::Wait)?;
+            }
+        }
+        Ok(ended)
     }
 
     /// Ends all writing in the overlay that the command ran in. What it has

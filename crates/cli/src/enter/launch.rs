@@ -1,6 +1,7 @@
 //! Between fork and exec: into the view, and word of what failed on the way.
 
-use super::namespace::Namespace;
+use super::namespace::{Namespace, Sealed};
+use super::seal::{self, Seal};
 use super::signals::HeldSignals;
 use super::{EnterError, Place, SetUpFailure, Step, Tree, c_path};
 use rustix::io::{Errno, retry_on_intr};
@@ -12,6 +13,16 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
+/// How far a command is kept apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Apart {
+    /// It runs in the view under the view's own path.
+    Nothing,
+    Mounts,
+    /// For a sealed command.
+    MountsAndProcesses,
+}
+
 /// A command that is to be started in a view.
 pub(super) struct Launch<'a> {
     pub(super) place: &'a Place,
@@ -22,13 +33,9 @@ pub(super) struct Launch<'a> {
 }
 
 impl Launch<'_> {
-    pub(super) fn spawn(
-        &self,
-        signals: &HeldSignals,
-        in_namespace: bool,
-    ) -> Result<Child, EnterError> {
+    pub(super) fn spawn(&self, signals: &HeldSignals, apart: Apart) -> Result<Child, EnterError> {
         let entry = self
-            .prepare(in_namespace)
+            .prepare(apart)
             .map_err(|source| self.cannot_start(source))?;
         let (reader, writer) =
             pipe_with(PipeFlags::CLOEXEC).map_err(|errno| self.cannot_start(errno.into()))?;
@@ -39,8 +46,11 @@ impl Launch<'_> {
         // SAFETY: the closure makes system calls and nothing else.
         unsafe {
             command.pre_exec(move || {
-                if let Err((step, errno)) = entry.enter() {
+                let fail = |step, errno| {
                     let _ = rustix::io::write(&writer, &encode(step, errno));
+                };
+                if let Err((step, errno)) = entry.enter(&fail) {
+                    fail(step, errno);
                     return Err(errno.into());
                 }
                 release()
@@ -49,32 +59,45 @@ impl Launch<'_> {
         let result = command.spawn();
         // Holds the last writing end of the pipe.
         drop(command);
-        result.map_err(|source| match read_failure(&reader) {
-            Some(failure) => EnterError::SetUp {
-                base: self.place.base.clone(),
-                failure,
-            },
-            None => self.cannot_execute(source),
+        let Some(failure) = read_failure(&reader) else {
+            return result.map_err(|source| self.cannot_execute(source));
+        };
+        if let Ok(mut child) = result {
+            // It failed behind the back of the one that spawned it.
+            child.wait().map_err(|error| self.cannot_start(error))?;
+        }
+        Err(EnterError::SetUp {
+            base: self.place.base.clone(),
+            failure,
         })
     }
 
-    fn prepare(&self, in_namespace: bool) -> io::Result<Entry> {
+    fn prepare(&self, apart: Apart) -> io::Result<Entry> {
         let Place {
             base,
             view,
             directory,
+            sealing,
             ..
         } = self.place;
-        Ok(match view {
-            Tree::Exact(root) if !in_namespace => Entry {
-                way: Way::Plain(root.as_raw_fd()),
-                // An empty path names nothing.
-                directory: c_path(&Path::new(".").join(directory))?,
-            },
-            _ => Entry {
-                way: Way::Namespace(Namespace::new(base, view)?),
-                directory: c_path(&base.join(directory))?,
-            },
+        let (way, directory) = match view {
+            // An empty path names nothing.
+            Tree::Exact(root) if apart == Apart::Nothing => {
+                (Way::Plain(root.as_raw_fd()), Path::new(".").join(directory))
+            }
+            _ => (
+                Way::Namespace(Namespace::new(base, view)?),
+                base.join(directory),
+            ),
+        };
+        let seal = sealing
+            .as_ref()
+            .map(|sealing| Seal::prepare(self.place, sealing));
+        Ok(Entry {
+            way,
+            seal: seal.transpose()?,
+            processes: apart == Apart::MountsAndProcesses,
+            directory: c_path(&directory)?,
         })
     }
 
@@ -98,6 +121,9 @@ impl Launch<'_> {
 /// What the child does between fork and exec, all prepared.
 struct Entry {
     way: Way,
+    seal: Option<Seal>,
+    /// Whether the command has a process namespace.
+    processes: bool,
     directory: CString,
 }
 
@@ -108,17 +134,31 @@ enum Way {
 }
 
 impl Entry {
-    fn enter(&self) -> Result<(), (Step, Errno)> {
+    /// `fail` tells of a failure in a process that does not return from here.
+    fn enter(&self, fail: &dyn Fn(Step, Errno)) -> Result<(), (Step, Errno)> {
         let changing = |errno| (Step::ChangeDirectory, errno);
+        let processes = self.processes;
+        let sealed = self.seal.as_ref().map(|seal| Sealed { seal, processes });
         match &self.way {
-            Way::Namespace(namespace) => namespace.enter()?,
+            Way::Namespace(namespace) => namespace.enter(sealed)?,
             Way::Plain(root) => {
                 // SAFETY: whoever starts the command keeps the view's root meanwhile.
                 let root = unsafe { BorrowedFd::borrow_raw(*root) };
                 rustix::process::fchdir(root).map_err(changing)?;
             }
         }
-        rustix::process::chdir(&*self.directory).map_err(changing)
+        if let Some(Sealed {
+            seal,
+            processes: true,
+        }) = sealed
+        {
+            seal::supervise(seal.is_confined(), fail)?;
+        }
+        rustix::process::chdir(&*self.directory).map_err(changing)?;
+        if sealed.is_some() {
+            seal::give_up_capabilities().map_err(|errno| (Step::GiveUp, errno))?;
+        }
+        Ok(())
     }
 }
 

@@ -14,12 +14,14 @@ mod descendants;
 mod launch;
 mod namespace;
 mod overlay;
+mod seal;
 mod signals;
 #[cfg(test)]
 mod tests;
 
 pub use child::{Ended, start};
 pub use overlay::Overlay;
+pub use seal::{Sealing, WRITABLE_MAX};
 
 use rustix::io::Errno;
 use std::ffi::{CString, NulError};
@@ -38,6 +40,8 @@ pub struct Place {
     /// Whether the command may run under the view's own path if the view cannot
     /// be bound over the store's.
     pub may_be_unbound: bool,
+    /// Set for a command that is to be sealed.
+    pub sealing: Option<Sealing>,
 }
 
 /// What the command sees in the store's place.
@@ -56,15 +60,23 @@ pub enum Step {
     HoldMounts,
     Bind,
     ChangeDirectory,
+    Confine,
+    Cover,
+    Processes,
+    GiveUp,
 }
 
 impl Step {
-    const ALL: [Step; 5] = [
+    const ALL: [Step; 9] = [
         Step::Unshare,
         Step::MapUser,
         Step::HoldMounts,
         Step::Bind,
         Step::ChangeDirectory,
+        Step::Confine,
+        Step::Cover,
+        Step::Processes,
+        Step::GiveUp,
     ];
 }
 
@@ -76,6 +88,10 @@ impl fmt::Display for Step {
             Step::HoldMounts => "keeping new mounts private",
             Step::Bind => "binding the view over the store",
             Step::ChangeDirectory => "changing to the caller's directory in the view",
+            Step::Confine => "making what is outside of the view read-only",
+            Step::Cover => "hiding other ways to the store",
+            Step::Processes => "making a private process namespace",
+            Step::GiveUp => "giving up the capabilities that would undo the seal",
         })
     }
 }
@@ -92,7 +108,10 @@ impl SetUpFailure {
     /// Whether the system forbids private mount namespaces to this user, in
     /// one of the ways that sandboxes, containers and security modules have.
     fn is_forbidden(&self) -> bool {
-        let early = matches!(self.step, Step::Unshare | Step::MapUser | Step::HoldMounts);
+        let early = matches!(
+            self.step,
+            Step::Unshare | Step::MapUser | Step::HoldMounts | Step::Processes
+        );
         let refused = [
             Errno::PERM,
             Errno::ACCESS,
@@ -124,6 +143,11 @@ pub enum EnterError {
     FileSystemRoot { base: PathBuf },
     #[error("cannot enter the view of '{base}': {failure}")]
     SetUp {
+        base: PathBuf,
+        failure: SetUpFailure,
+    },
+    #[error("cannot seal the command off from '{base}': {failure}")]
+    Seal {
         base: PathBuf,
         failure: SetUpFailure,
     },

@@ -4,6 +4,7 @@
 //! [`Namespace::enter`] runs between fork and exec, where only system calls are
 //! allowed: whatever it needs was made before, and it allocates nothing.
 
+use super::seal::Seal;
 use super::{Step, Tree};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -26,6 +27,14 @@ pub(super) struct Namespace {
     maps: UserMaps,
 }
 
+/// What else a sealed command gets.
+#[derive(Clone, Copy)]
+pub(super) struct Sealed<'a> {
+    pub(super) seal: &'a Seal,
+    /// A process namespace for the children of this process.
+    pub(super) processes: bool,
+}
+
 /// They make the user themself, and nobody else, in a user namespace.
 struct UserMaps {
     user: Vec<u8>,
@@ -35,8 +44,8 @@ struct UserMaps {
 /// Makes this process one that may mount, if it is not: in a user namespace,
 /// and a mount namespace, that what it starts is then in as well.
 pub(super) fn enter_as_mounter() -> Result<(), (Step, Errno)> {
-    UserMaps::own().unshare()?;
-    hold_mounts()
+    UserMaps::own().unshare(UnshareFlags::empty())?;
+    hold_mounts(MountPropagationFlags::DOWNSTREAM)
 }
 
 impl Namespace {
@@ -51,7 +60,7 @@ impl Namespace {
         })
     }
 
-    pub(super) fn enter(&self) -> Result<(), (Step, Errno)> {
+    pub(super) fn enter(&self, sealed: Option<Sealed<'_>>) -> Result<(), (Step, Errno)> {
         // The new namespace has copies of the mounts, and binds only those. Of all that a
         // process has open the kernel takes its current directory along to the copies.
         if let View::Directory(root) = &self.view {
@@ -59,9 +68,21 @@ impl Namespace {
             let root = unsafe { BorrowedFd::borrow_raw(*root) };
             rustix::process::fchdir(root).map_err(|errno| (Step::Bind, errno))?;
         }
-        self.maps.unshare()?;
-        hold_mounts()?;
-        self.bind().map_err(|errno| (Step::Bind, errno))
+        let mut more = UnshareFlags::empty();
+        more.set(
+            UnshareFlags::NEWPID,
+            sealed.is_some_and(|one| one.processes),
+        );
+        self.maps.unshare(more)?;
+        let Some(Sealed { seal, .. }) = sealed else {
+            hold_mounts(MountPropagationFlags::DOWNSTREAM)?;
+            return self.bind().map_err(|errno| (Step::Bind, errno));
+        };
+        // A mount that is made outside may show the store.
+        hold_mounts(MountPropagationFlags::PRIVATE)?;
+        seal.confine()?;
+        self.bind().map_err(|errno| (Step::Bind, errno))?;
+        seal.cover(&self.base)
     }
 
     fn bind(&self) -> Result<(), Errno> {
@@ -77,10 +98,10 @@ impl Namespace {
     }
 }
 
-/// Mounts made outside still arrive in here, ours do not get out.
-fn hold_mounts() -> Result<(), (Step, Errno)> {
-    let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    mount_change(c"/", slave).map_err(|errno| (Step::HoldMounts, errno))
+/// Our mounts do not get out. `DOWNSTREAM`: those made outside still arrive in
+/// here. `PRIVATE`: they do not.
+fn hold_mounts(how: MountPropagationFlags) -> Result<(), (Step, Errno)> {
+    mount_change(c"/", how | MountPropagationFlags::REC).map_err(|errno| (Step::HoldMounts, errno))
 }
 
 impl UserMaps {
@@ -94,14 +115,15 @@ impl UserMaps {
     }
 
     /// Makes a mount namespace, and only if it must a user namespace.
-    fn unshare(&self) -> Result<(), (Step, Errno)> {
-        // SAFETY: neither flag unshares the descriptors other code may rely on.
-        match unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) } {
+    fn unshare(&self, more: UnshareFlags) -> Result<(), (Step, Errno)> {
+        let flags = UnshareFlags::NEWNS | more;
+        // SAFETY: no flag unshares the descriptors other code may rely on.
+        match unsafe { rustix::thread::unshare_unsafe(flags) } {
             Ok(()) => return Ok(()),
             Err(Errno::PERM) => {}
             Err(errno) => return Err((Step::Unshare, errno)),
         }
-        let with_user = UnshareFlags::NEWUSER | UnshareFlags::NEWNS;
+        let with_user = UnshareFlags::NEWUSER | flags;
         // SAFETY: as above; with more than one thread the kernel refuses it.
         unsafe { rustix::thread::unshare_unsafe(with_user) }
             .map_err(|errno| (Step::Unshare, errno))?;

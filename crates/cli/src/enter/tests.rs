@@ -32,6 +32,7 @@ impl Scene {
                 base: directory.join("base"),
                 view: Tree::Exact(fs::File::open(directory.join("view")).unwrap().into()),
                 directory: "inner".into(),
+                sealing: None,
                 may_be_unbound: false,
             },
             directory,

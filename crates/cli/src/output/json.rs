@@ -2,6 +2,7 @@
 //! describes every object.
 
 use super::time;
+use crate::changes::{Right, Rights};
 use atomdir::{
     ChangeLine, ChangedBy, CommitSummary, Conflict, LockScope, LockStatus, TransactionStatus, View,
 };
@@ -34,6 +35,10 @@ pub struct Change<'a> {
     pub path: Text<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<Text<'a>>,
+    /// What the changed object gives programs: `set-user-id`, `set-group-id`,
+    /// `capabilities`, `character device` or `block device`.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub rights: &'a [&'static str],
 }
 
 impl<'a> From<&'a ChangeLine> for Change<'a> {
@@ -42,12 +47,19 @@ impl<'a> From<&'a ChangeLine> for Change<'a> {
             change: line.change.letter(),
             path: Text(&line.path),
             from: line.from.as_deref().map(Text),
+            rights: &[],
         }
     }
 }
 
-pub fn changes(lines: &[ChangeLine]) -> Vec<Change<'_>> {
-    lines.iter().map(Change::from).collect()
+pub fn changes<'a>(lines: &'a [ChangeLine], rights: Option<&'a Rights>) -> Vec<Change<'a>> {
+    let right = |place| rights.and_then(|rights| rights.of(place));
+    let lines = lines.iter().enumerate();
+    let changes = lines.map(|(place, line)| Change {
+        rights: right(place).map_or(&[], Right::words),
+        ..Change::from(line)
+    });
+    changes.collect()
 }
 
 #[derive(Serialize)]
@@ -60,6 +72,7 @@ pub struct Transaction<'a> {
     pub durability: &'static str,
     pub conflicts: &'static str,
     pub detached: bool,
+    pub sealed: bool,
     /// Native ones have no path.
     pub view: Option<Text<'a>>,
     pub view_kind: &'static str,
@@ -118,6 +131,7 @@ impl<'a> From<&'a TransactionStatus> for Transaction<'a> {
             locks: status.locks.iter().map(Lock::from).collect(),
             met: conflicts(&status.met),
             detached: status.detached,
+            sealed: status.sealed,
             view: (status.view == View::Exact).then_some(Text(&status.view_path)),
             view_kind: match status.view {
                 View::Exact => "exact",

@@ -71,7 +71,9 @@ fn show_names(
     lines: &[ChangeLine],
 ) -> Result<(), Error> {
     if context.output.is_json() {
-        return context.output.print(&Listing::new(transaction, lines));
+        return context
+            .output
+            .print(&Listing::new(transaction, ChangeList::new(lines)));
     }
     let letters = arguments.name_status;
     context

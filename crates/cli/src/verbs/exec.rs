@@ -34,7 +34,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         context,
         &connected,
         (&transaction, view),
-        &arguments.enter,
+        arguments.enter.way(None),
         command,
         &[],
         None,

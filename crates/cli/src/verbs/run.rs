@@ -1,9 +1,9 @@
 use super::ExitCode;
 use crate::attempt::{
-    self, Backoff, BeginArguments, EndArguments, EnterArguments, Finished, Outcome,
+    self, Backoff, BeginArguments, EndArguments, EnterArguments, Finished, Outcome, SealArguments,
     StatusDescriptor, Terminal, ViewChoice, Wish,
 };
-use crate::changes::Listing;
+use crate::changes::{ChangeList, Listing, Rights};
 use crate::context::{Connected, Context};
 use crate::enter::{Ended, Tree};
 use crate::error::Error;
@@ -31,6 +31,8 @@ pub struct Arguments {
     begin: BeginArguments,
     #[command(flatten)]
     end: EndArguments,
+    #[command(flatten)]
+    seal: SealArguments,
     /// Print the changes instead of committing them
     #[arg(long, conflicts_with_all = ["ask", "on_success", "on_error"])]
     dry_run: bool,
@@ -113,7 +115,7 @@ struct Run<'a> {
 impl Run<'_> {
     fn until_ended(&mut self) -> Result<(Ended, Outcome), Error> {
         let mut terminal = if self.arguments.end.ask {
-            Some(Terminal::open()?)
+            Some(Terminal::open(true)?)
         } else {
             None
         };
@@ -158,8 +160,11 @@ impl Run<'_> {
         let command = &arguments.command;
         let current = context.current(connected);
         let label = attempt::command_line(command);
+        let is_shown = arguments.dry_run || arguments.end.ask;
+        let sealed = arguments.seal.is_wanted(is_shown);
         let options = BeginOptions {
             first_try: self.first,
+            sealed,
             ..arguments.begin.options(label, false, current)
         };
         let (mut transaction, view) = attempt::begin(context, connected, &options, arguments.view)?;
@@ -167,32 +172,32 @@ impl Run<'_> {
         self.first.get_or_insert(transaction.id);
         let is_native = matches!(view, Tree::Native(_));
         let timeout = arguments.timeout;
+        let sealing = match sealed {
+            true => Some(arguments.seal.sealing(connected, &transaction)?),
+            false => None,
+        };
+        let way = arguments.enter.way(sealing);
         let inside = (&transaction, view);
-        let ended = attempt::run_command(
-            context,
-            connected,
-            inside,
-            &arguments.enter,
-            command,
-            &[],
-            timeout,
-        )?;
+        let ended = attempt::run_command(context, connected, inside, way, command, &[], timeout)?;
         if is_native && (arguments.dry_run || arguments.end.wish(ended) != Wish::Abort) {
             transaction = connected.connection.take_over(transaction.id)?;
         }
         if options.conflicts == Conflicts::Early && !arguments.dry_run {
             attempt::refuse_met(connected, transaction.id, ended)?;
         }
+        let others = arguments.end.others.others();
         let wish = if arguments.dry_run {
+            connected.connection.freeze(transaction.id, others)?;
             let lines = connected.connection.changes(transaction.id)?;
+            let rights = Rights::find(connected, &transaction, &lines)?;
+            let changes = ChangeList::with_rights(&lines, &rights);
             context
                 .output
-                .print(&Listing::new(transaction.id, &lines))?;
+                .print(&Listing::new(transaction.id, changes))?;
             Wish::Abort
         } else {
             arguments.end.wish(ended)
         };
-        let others = arguments.end.others.others();
         let end = (ended, wish);
         let outcome = attempt::conclude(context, connected, &transaction, end, others, terminal)?;
         Ok((ended, outcome))

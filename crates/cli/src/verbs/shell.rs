@@ -1,10 +1,12 @@
 use super::ExitCode;
 use crate::arguments::transaction_id;
-use crate::attempt::{self, BeginArguments, EndArguments, EnterArguments, Terminal, ViewChoice};
+use crate::attempt::{
+    self, BeginArguments, EndArguments, EnterArguments, SealArguments, Terminal, ViewChoice, Way,
+};
 use crate::context::{Connected, Context};
 use crate::enter::{Ended, Tree};
 use crate::error::Error;
-use atomdir::TransactionId;
+use atomdir::{BeginOptions, TransactionId};
 use clap::Args;
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -23,6 +25,7 @@ pub struct Arguments {
     #[arg(value_name = "TX", value_parser = transaction_id)]
     #[arg(conflicts_with_all = ["isolation", "durability", "message", "outer"])]
     #[arg(conflicts_with_all = ["on_error", "on_success", "on_conflict", "ask", "wait", "force"])]
+    #[arg(conflicts_with_all = ["sealed", "confine"])]
     transaction: Option<TransactionId>,
     #[command(flatten)]
     begin: BeginArguments,
@@ -30,6 +33,8 @@ pub struct Arguments {
     end: EndArguments,
     #[command(flatten)]
     enter: EnterArguments,
+    #[command(flatten)]
+    seal: SealArguments,
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
@@ -51,7 +56,7 @@ fn in_open_transaction(
         "in transaction {}, which stays open when this shell ends",
         transaction.id
     ));
-    let ended = run_shell(context, &connected, &transaction, &arguments.enter)?;
+    let ended = run_shell(context, &connected, &transaction, arguments.enter.way(None))?;
     attempt::leave(&mut connected.connection, transaction.id);
     Ok(ended)
 }
@@ -59,20 +64,29 @@ fn in_open_transaction(
 fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended, Error> {
     let end = &arguments.end;
     let decided = end.on_success.is_some() || end.on_error.is_some();
+    let sealed = arguments.seal.is_wanted(end.ask);
     let mut terminal = match std::io::stdin().is_terminal() && !decided {
-        _ if end.ask => Some(Terminal::open()?),
-        true => Terminal::open().ok(),
+        _ if end.ask => Some(Terminal::open(sealed)?),
+        true => Terminal::open(sealed).ok(),
         false => None,
     };
     let mut connected = context.connect()?;
     let current = context.current(&connected);
-    let options = arguments.begin.options(shell_program(), false, current);
+    let options = BeginOptions {
+        sealed,
+        ..arguments.begin.options(shell_program(), false, current)
+    };
     let exact = ViewChoice::Exact;
     let (transaction, _) = attempt::begin(context, &mut connected, &options, exact)?;
     context
         .output
         .note(format_args!("in transaction {}", transaction.id));
-    let ended = run_shell(context, &connected, &transaction, &arguments.enter)?;
+    let sealing = match sealed {
+        true => Some(arguments.seal.sealing(&connected, &transaction)?),
+        false => None,
+    };
+    let way = arguments.enter.way(sealing);
+    let ended = run_shell(context, &connected, &transaction, way)?;
     // An interactive shell exits with the code of whatever ran last in it.
     let asked_for = match ended {
         Ended::Exited(_) | Ended::Killed { .. } if terminal.is_some() => Ended::Exited(0),
@@ -101,7 +115,7 @@ fn run_shell(
     context: &Context,
     connected: &Connected,
     transaction: &atomdir::Transaction,
-    options: &EnterArguments,
+    way: Way,
 ) -> Result<Ended, Error> {
     let root = connected.connection.enterable_root(transaction)?;
     let shell = shell_program();
@@ -111,7 +125,7 @@ fn run_shell(
         context,
         connected,
         (transaction, Tree::Exact(root)),
-        options,
+        way,
         &command,
         &environment,
         None,

@@ -46,7 +46,7 @@ impl Serialize for Details {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         DetailsJson {
             summary: json::Commit::from(&self.0.summary),
-            changes: json::changes(&self.0.changes),
+            changes: json::changes(&self.0.changes, None),
         }
         .serialize(serializer)
     }

@@ -1,15 +1,16 @@
 use super::list::Transactions;
 use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
-use crate::changes::ChangeList;
-use crate::context::Context;
+use crate::changes::{ChangeList, Rights};
+use crate::context::{Connected, Context};
 use crate::error::{Error, conflict_line};
 use crate::output::{
     Painter, Show, Style, durability_word, escaped, isolation_word, json, lock_mode_word, quoted,
     time,
 };
 use atomdir::{
-    ChangeLine, Conflicts, LockScope, LockStatus, TransactionId, TransactionStatus, View,
+    ChangeLine, Conflicts, FailureKind, LockScope, LockStatus, TransactionId, TransactionStatus,
+    View,
 };
 use clap::Args;
 use serde::{Serialize, Serializer};
@@ -30,6 +31,7 @@ pub struct Arguments {
 struct Status {
     transaction: TransactionStatus,
     changes: Vec<ChangeLine>,
+    rights: Rights,
 }
 
 impl Show for Status {
@@ -60,6 +62,12 @@ impl Show for Status {
         for lock in &status.locks {
             writeln!(painter, "lock        {}", lock_line(lock))?;
         }
+        if status.sealed {
+            writeln!(
+                painter,
+                "sealed      only the process that began it commits it"
+            )?;
+        }
         show_others(painter, status)?;
         if !status.label.is_empty() {
             writeln!(painter, "label       {}", escaped(&status.label))?;
@@ -68,7 +76,7 @@ impl Show for Status {
             return writeln!(painter, "\nno changes");
         }
         writeln!(painter)?;
-        ChangeList::new(&self.changes).show(painter)
+        ChangeList::with_rights(&self.changes, &self.rights).show(painter)
     }
 }
 
@@ -116,7 +124,7 @@ impl Serialize for Status {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         StatusJson {
             transaction: json::Transaction::from(&self.transaction),
-            changes: json::changes(&self.changes),
+            changes: json::changes(&self.changes, Some(&self.rights)),
         }
         .serialize(serializer)
     }
@@ -137,13 +145,36 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         }
         Err(error) => return Err(error),
     };
-    let connection = &mut connected.connection;
+    let status = connected.connection.status(transaction)?;
+    let changes = connected.connection.changes(transaction)?;
     let status = Status {
-        transaction: connection.status(transaction)?,
-        changes: connection.changes(transaction)?,
+        rights: rights(&mut connected, transaction, &changes)?,
+        transaction: status,
+        changes,
     };
     context.output.print(&status)?;
     Ok(SUCCESS)
+}
+
+/// While its command runs, nobody else looks into the view of a transaction that is
+/// sealed or has a native view.
+fn rights(
+    connected: &mut Connected,
+    transaction: TransactionId,
+    changes: &[ChangeLine],
+) -> Result<Rights, Error> {
+    match connected.connection.open_view(transaction) {
+        Ok(view) => Rights::find(connected, &view, changes),
+        Err(error)
+            if matches!(
+                error.kind(),
+                Some(FailureKind::Busy | FailureKind::NotPermitted)
+            ) =>
+        {
+            Ok(Rights::default())
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn show_all(context: &Context, transactions: Vec<TransactionStatus>) -> Result<ExitCode, Error> {

@@ -237,11 +237,10 @@ fn when_we_are_killed_the_transaction_is_aborted() {
 fn asking_on_a_terminal_shows_the_changes_and_heeds_the_answer() {
     let store = Store::new("ask");
     let run = |answers: &str, rest: &str| {
-        store.shell(&format!(
-            "printf '{answers}' | NO_COLOR=1 script -qec \"$ATOMDIR run --ask {rest}\" /dev/null"
-        ))
+        let line = format!("$ATOMDIR run --ask {rest}");
+        store.on_terminal(&line, "[k]eep open: ", answers)
     };
-    let told = run("d\\nn\\n", "-- rm file");
+    let told = run("d\nn\n", "-- rm file");
     assert_eq!(told.code, Some(0), "{told:?}");
     assert!(
         told.out.contains("D file") && told.out.contains("-old"),
@@ -249,9 +248,48 @@ fn asking_on_a_terminal_shows_the_changes_and_heeds_the_answer() {
     );
     assert!(told.out.contains("Commit 1 change?"), "{told:?}");
     assert!(store.read("file").is_some());
-    run("yes\\n", "-- rm file");
+    run("yes\n", "-- rm file");
     assert!(store.read("file").is_none());
     assert_eq!(store.check(&["list"]), "");
+}
+
+/// The command puts an answer into the terminal's input, and makes it unreadable.
+#[test]
+fn a_command_does_not_answer_the_question_about_itself() {
+    let store = Store::new("ask-itself");
+    let program = "import fcntl, os, termios
+terminal = os.open('/dev/tty', os.O_RDWR)
+settings = termios.tcgetattr(terminal)
+settings[3] &= ~(termios.ICANON | termios.ISIG)
+termios.tcsetattr(terminal, termios.TCSANOW, settings)
+for byte in b'yes\\n':
+    try:
+        fcntl.ioctl(terminal, termios.TIOCSTI, bytes([byte]))
+    except OSError:
+        pass # The kernel may refuse it to everybody.
+os.remove('file')
+";
+    std::fs::write(store.path.join("program"), program).expect("written");
+    let told = store.on_terminal(
+        "$ATOMDIR run --ask -- python3 program",
+        "[k]eep open: ",
+        "no\n",
+    );
+    assert!(told.out.contains("D file"), "{told:?}");
+    assert!(store.read("file").is_some(), "{told:?}");
+}
+
+#[test]
+fn a_transaction_that_is_kept_after_the_question_can_be_changed_again() {
+    let store = Store::new("ask-keep");
+    let line = "$ATOMDIR run --ask -- rm file";
+    let told = store.on_terminal(line, "[k]eep open: ", "k\n");
+    assert_eq!(told.code, Some(0), "{told:?}");
+    let transactions = store.json(&["list"]);
+    let id = transactions["transactions"][0]["transaction"].to_string();
+    store.check(&["exec", &id, "--", "sh", "-c", "echo again > file"]);
+    store.check(&["commit", &id]);
+    assert_eq!(store.read("file").as_deref(), Some("again\n"));
 }
 
 /// Runs `atomdir` where no namespace can be made: in a user namespace without

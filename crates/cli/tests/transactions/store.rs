@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use std::fs;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -68,6 +69,45 @@ impl Store {
             .stdin(Stdio::null());
         command.env("ATOMDIR", ATOMDIR).env_remove("ATOMDIR_TX");
         Told::of(command.output().expect("sh starts"))
+    }
+
+    /// A command line on a terminal of its own, with the program as `$ATOMDIR`. The
+    /// answers are typed once the prompt has been printed.
+    pub fn on_terminal(&self, line: &str, prompt: &str, answers: &str) -> Told {
+        let mut command = Command::new("script");
+        command
+            .args(["-qec", line, "/dev/null"])
+            .current_dir(&self.path)
+            .envs([
+                ("ATOMDIR", ATOMDIR),
+                ("NO_COLOR", "1"),
+                ("SHELL", "/bin/sh"),
+            ])
+            .env_remove("ATOMDIR_TX")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().expect("script starts");
+        let mut input = child.stdin.take().expect("it is piped");
+        let mut output = child.stdout.take().expect("it is piped");
+        let mut printed = Vec::new();
+        let mut is_typed = false;
+        loop {
+            let mut part = [0; 1024];
+            match output.read(&mut part).expect("it can be read") {
+                0 => break,
+                count => printed.extend(&part[..count]),
+            }
+            let text = String::from_utf8_lossy(&printed);
+            if !is_typed && text.contains(prompt) {
+                input.write_all(answers.as_bytes()).expect("it reads");
+                is_typed = true;
+            }
+        }
+        Told {
+            code: child.wait().expect("it ends").code(),
+            out: String::from_utf8_lossy(&printed).into_owned(),
+            error: String::new(),
+        }
     }
 
     pub fn read(&self, name: &str) -> Option<String> {

@@ -1,0 +1,194 @@
+//! Sealed commands: while one runs, its changes wait in the view for somebody
+//! to look at them, so it must not reach anything that would commit them, nor the
+//! base, nor go on after they were looked at. docs/running.md says what that
+//! protects against and what it does not.
+//!
+//! What holds once the command runs, and where it is done:
+//!
+//! 1. Wherever a mount shows the store's directory, or part of it, the command
+//!    finds the view, or nothing (`places`, `Seal::cover`).
+//! 2. It finds neither the control directory nor the place of views and of the
+//!    services' inner sockets (`places`).
+//! 3. It cannot undo these mounts, nor get into another namespace: it has no
+//!    capability for that, and can get none (`capabilities`).
+//! 4. It inherits no descriptor that leads to a file or a directory, but for the
+//!    standard three (`descriptors`).
+//! 5. All that it starts is in a process namespace of its own, and ends with it
+//!    (`processes`). Where there can be none, `Running::wait` kills what it finds.
+//! 6. If it is confined, only the view and the places that were named can be
+//!    written (`Seal::confine`).
+//!
+//! The service refuses to commit the transaction for anybody but us, whatever the
+//! command reaches.
+
+mod capabilities;
+mod descriptors;
+mod places;
+mod processes;
+mod terminal;
+
+pub(super) use capabilities::give_up as give_up_capabilities;
+pub(super) use descriptors::withhold as withhold_descriptors;
+pub(super) use processes::supervise;
+pub(super) use terminal::Foreground;
+
+use super::{Place, Step};
+use places::Cover;
+use rustix::fs::CWD;
+use rustix::io::Errno;
+use rustix::mount::{
+    MountFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind, move_mount, open_tree,
+};
+use std::ffi::{CStr, CString};
+use std::io;
+use std::mem::size_of;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+/// How a command is sealed.
+#[derive(Debug, Clone)]
+pub struct Sealing {
+    /// Where the service mounts views and listens for programs in them.
+    pub views: PathBuf,
+    /// The store's control directory, if it is not in the store.
+    pub control: Option<PathBuf>,
+    /// If set, the command writes nowhere but in the view and here.
+    pub writable: Option<Vec<PathBuf>>,
+}
+
+/// How many places may be named: their descriptors are kept without allocating.
+pub const WRITABLE_MAX: usize = 64;
+
+/// All that the child needs, made before it is started.
+pub(super) struct Seal {
+    covers: Vec<Cover>,
+    writable: Option<Vec<CString>>,
+}
+
+impl Seal {
+    pub(super) fn prepare(place: &Place, sealing: &Sealing) -> io::Result<Seal> {
+        let writable = sealing.writable.as_ref().map(|places| {
+            let places = places.iter().take(WRITABLE_MAX);
+            places
+                .map(|place| Ok(super::c_path(place)?))
+                .collect::<io::Result<_>>()
+        });
+        Ok(Seal {
+            covers: places::covers(&place.base, sealing)?,
+            writable: writable.transpose()?,
+        })
+    }
+
+    pub(super) fn is_confined(&self) -> bool {
+        self.writable.is_some()
+    }
+
+    /// Makes all mounts read-only, save those of the writable places.
+    pub(super) fn confine(&self) -> Result<(), (Step, Errno)> {
+        let Some(writable) = &self.writable else {
+            return Ok(());
+        };
+        self.confine_to(writable)
+            .map_err(|errno| (Step::Confine, errno))
+    }
+
+    fn confine_to(&self, writable: &[CString]) -> Result<(), Errno> {
+        // Copies of these mounts, so that what is read-only in them stays so.
+        let mut copies: [Option<OwnedFd>; WRITABLE_MAX] = [const { None }; WRITABLE_MAX];
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_RECURSIVE;
+        for (place, copy) in writable.iter().zip(&mut copies) {
+            *copy = Some(open_tree(CWD, &**place, flags)?);
+        }
+        let (set, clear) = (libc::MOUNT_ATTR_RDONLY, 0);
+        set_attributes(c"/", libc::AT_RECURSIVE, set, clear)?;
+        for (place, copy) in writable.iter().zip(&copies) {
+            if let Some(copy) = copy {
+                let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+                move_mount(copy, c"", CWD, &**place, flags)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The view is bound at `base`: puts it wherever else the store shows, and
+    /// hides what leads to the service.
+    pub(super) fn cover(&self, base: &CStr) -> Result<(), (Step, Errno)> {
+        if self.is_confined() {
+            // It was bound from a mount that has become read-only.
+            let (set, clear) = (0, libc::MOUNT_ATTR_RDONLY);
+            set_attributes(base, 0, set, clear).map_err(|errno| (Step::Confine, errno))?;
+        }
+        self.covers
+            .iter()
+            .try_for_each(put)
+            .map_err(|errno| (Step::Cover, errno))
+    }
+}
+
+fn put(cover: &Cover) -> Result<(), Errno> {
+    let done = match cover {
+        Cover::View { source, target, .. } => mount_bind(&**source, &**target),
+        Cover::Directory(target) => hide_directory(target),
+        Cover::File(target) => mount_bind(c"/dev/null", &**target),
+    };
+    match (done, cover) {
+        // The view has no such object any more, or one of another type.
+        (
+            Err(Errno::NOENT | Errno::NOTDIR),
+            Cover::View {
+                target,
+                is_directory,
+                ..
+            },
+        ) => match is_directory {
+            true => hide_directory(target),
+            false => mount_bind(c"/dev/null", &**target),
+        },
+        (done, _) => done,
+    }
+}
+
+fn hide_directory(target: &CStr) -> Result<(), Errno> {
+    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount(
+        c"atomdir-sealed",
+        target,
+        c"tmpfs",
+        flags,
+        c"mode=0555,size=4k",
+    )
+}
+
+/// mount_setattr(2), for which rustix has no function.
+fn set_attributes(path: &CStr, flags: libc::c_int, set: u64, clear: u64) -> Result<(), Errno> {
+    // SAFETY: the structure is plain numbers, and zero means no change.
+    let mut attributes: libc::mount_attr = unsafe { std::mem::zeroed() };
+    attributes.attr_set = set;
+    attributes.attr_clr = clear;
+    // SAFETY: the path and the structure live through the call, and the kernel
+    // is told the structure's size.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            flags,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    checked(result)
+}
+
+/// The error of a system call that returned -1. Only for a call made just before.
+fn checked(result: libc::c_long) -> Result<(), Errno> {
+    if result != -1 {
+        return Ok(());
+    }
+    // SAFETY: the pointer is to this thread's own errno.
+    Err(Errno::from_raw_os_error(unsafe {
+        *libc::__errno_location()
+    }))
+}

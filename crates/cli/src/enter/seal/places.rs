@@ -1,0 +1,221 @@
+//! Where in the mount namespace a store can be reached.
+//!
+//! The store's directory is a path on one file system. Each other mount of this
+//! file system may show it, when its root is above that path, or a part of it,
+//! when its root is below. A place counts only if it shows the same object as the
+//! path in the store does, so nothing unrelated is covered.
+
+use super::Sealing;
+use crate::enter::c_path;
+use rustix::fs::{AtFlags, CWD, FileType, Stat, statat};
+use std::ffi::{CString, OsString};
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// What is mounted over a place.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Cover {
+    /// The view, or the part of it at `source`, a path below the store's own.
+    View {
+        source: CString,
+        target: CString,
+        is_directory: bool,
+    },
+    /// An empty directory.
+    Directory(CString),
+    /// An empty file.
+    File(CString),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mount {
+    device: String,
+    /// Which directory of the file system it shows.
+    root: PathBuf,
+    /// Where.
+    point: PathBuf,
+}
+
+/// `base`: where the view is bound, without symbolic links.
+pub(super) fn covers(base: &Path, sealing: &Sealing) -> io::Result<Vec<Cover>> {
+    let mounts = parse(&crate::files::read_at(CWD, "/proc/self/mountinfo")?);
+    let mut covers = Vec::new();
+    for (target, original) in shown(&mounts, base) {
+        let below_base = target.starts_with(base) || sealing.views.starts_with(&target);
+        if below_base || !is_same(&target, &original) {
+            continue;
+        }
+        // A view never shows the control directory.
+        let is_directory = lstat(&target).is_ok_and(|stat| is_directory(&stat));
+        covers.push(Cover::View {
+            source: c_path(&original)?,
+            target: c_path(&target)?,
+            is_directory,
+        });
+    }
+    if let Some(control) = &sealing.control {
+        let itself = (control.clone(), control.clone());
+        for (target, original) in shown(&mounts, control).chain([itself]) {
+            if !target.starts_with(base) && is_same(&target, &original) {
+                covers.push(empty(&target)?);
+            }
+        }
+    }
+    // The service names this place, and must not hide the view by it.
+    if base.starts_with(&sealing.views) {
+        let message = "the service names a place of views that holds the store";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    }
+    // The last: views elsewhere may have been bound from there.
+    if lstat(&sealing.views).is_ok() {
+        covers.push(empty(&sealing.views)?);
+    }
+    Ok(covers)
+}
+
+fn empty(target: &Path) -> io::Result<Cover> {
+    let path = c_path(target)?;
+    Ok(match lstat(target) {
+        Ok(stat) if !is_directory(&stat) => Cover::File(path),
+        _ => Cover::Directory(path),
+    })
+}
+
+/// Every place at which a mount may show `directory` or something below it, with
+/// the path below `directory` of what is shown there.
+fn shown(mounts: &[Mount], directory: &Path) -> impl Iterator<Item = (PathBuf, PathBuf)> {
+    let on_file_systems: Vec<(&str, PathBuf)> = mounts
+        .iter()
+        .filter_map(|mount| {
+            let below = directory.strip_prefix(&mount.point).ok()?;
+            Some((&*mount.device, join(&mount.root, below)))
+        })
+        .collect();
+    let mut places = Vec::new();
+    for mount in mounts {
+        for (device, path) in &on_file_systems {
+            if mount.device != *device {
+                continue;
+            }
+            if let Ok(below) = path.strip_prefix(&mount.root) {
+                places.push((join(&mount.point, below), directory.to_owned()));
+            } else if let Ok(below) = mount.root.strip_prefix(path) {
+                places.push((mount.point.clone(), join(directory, below)));
+            }
+        }
+    }
+    places.sort();
+    places.dedup();
+    let directory = directory.to_owned();
+    places
+        .into_iter()
+        .filter(move |(target, original)| *target != directory || *original != directory)
+}
+
+/// Joining an empty path would append a slash, after which links are followed.
+fn join(above: &Path, below: &Path) -> PathBuf {
+    match below.as_os_str().is_empty() {
+        true => above.to_owned(),
+        false => above.join(below),
+    }
+}
+
+fn lstat(path: &Path) -> rustix::io::Result<Stat> {
+    statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+/// What cannot be reached from here, the command cannot reach either.
+fn is_same(a: &Path, b: &Path) -> bool {
+    match (lstat(a), lstat(b)) {
+        (Ok(a), Ok(b)) => (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino),
+        _ => false,
+    }
+}
+
+fn is_directory(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+}
+
+/// `ID PARENT MAJOR:MINOR ROOT POINT OPTIONS ...`
+fn parse(table: &[u8]) -> Vec<Mount> {
+    let lines = table.split(|byte| *byte == b'\n');
+    lines
+        .filter_map(|line| {
+            let mut fields = line.split(|byte| *byte == b' ').skip(2);
+            Some(Mount {
+                device: String::from_utf8_lossy(fields.next()?).into_owned(),
+                root: unescape(fields.next()?),
+                point: unescape(fields.next()?),
+            })
+        })
+        .collect()
+}
+
+/// The kernel writes blank, tab, newline and backslash in octal.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        match (first, after) {
+            (
+                b'\\',
+                [
+                    a @ b'0'..=b'3',
+                    b @ b'0'..=b'7',
+                    c @ b'0'..=b'7',
+                    later @ ..,
+                ],
+            ) => {
+                bytes.push(((a - b'0') << 6) | ((b - b'0') << 3) | (c - b'0'));
+                rest = later;
+            }
+            _ => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(bytes).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(table: &str, directory: &str) -> Vec<(String, String)> {
+        let mounts = parse(table.as_bytes());
+        let text = |path: PathBuf| path.to_string_lossy().into_owned();
+        shown(&mounts, Path::new(directory))
+            .map(|(target, original)| (text(target), text(original)))
+            .collect()
+    }
+
+    #[test]
+    fn other_mounts_of_the_file_system_show_the_store_or_parts_of_it() {
+        let table = r"
+27 1 254:0 / / rw - ext4 /dev/vda rw
+40 27 8:1 / /srv rw - ext4 /dev/sda1 rw
+41 27 8:1 / /mnt/again rw - ext4 /dev/sda1 rw
+42 27 8:1 /site/docs /docs\040here rw - ext4 /dev/sda1 rw
+43 27 8:1 /other /other rw - ext4 /dev/sda1 rw
+44 27 8:1 /site /twice rw - ext4 /dev/sda1 rw
+45 27 8:2 /site /else rw - ext4 /dev/sda2 rw
+";
+        let found = places(table, "/srv/site");
+        let wanted = [
+            ("/docs here", "/srv/site/docs"),
+            ("/mnt/again/site", "/srv/site"),
+            ("/twice", "/srv/site"),
+        ];
+        let wanted = wanted.map(|(a, b)| (a.to_owned(), b.to_owned()));
+        assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn a_store_that_is_mounted_itself_is_found_at_its_other_place() {
+        let table = "27 1 254:0 / / rw\n40 27 254:0 /data/site /srv/site rw\n";
+        let found = places(table, "/srv/site");
+        assert_eq!(found, [("/data/site".to_owned(), "/srv/site".to_owned())]);
+    }
+}

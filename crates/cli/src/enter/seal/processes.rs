@@ -1,0 +1,320 @@
+//! A process namespace for a command.
+//!
+//! ```text
+//! atomdir             waits, passes signals on
+//!   mirror            ends and stops as the command does
+//!     first process   of the namespace; mounts /proc, waits for orphans
+//!       command
+//! ```
+//!
+//! When the first process of a namespace ends, the kernel kills all others in it
+//! and waits for them. So after the mirror has ended nothing runs that the command
+//! started. The first process ends with the command; it also ends when the mirror
+//! does, and the mirror is killed when `atomdir` dies.
+//!
+//! Everything here runs after fork, and so only makes system calls.
+
+use super::{Errno, Step, checked, set_attributes};
+use rustix::mount::{MountFlags, mount, mount_bind};
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::RawFd;
+use std::ptr;
+
+/// What the first process says to the mirror: how the command ended, or that it
+/// stopped itself.
+const EXITED: u8 = 1;
+const KILLED: u8 = 2;
+const STOPPED: u8 = 3;
+
+/// Signals that `atomdir` passes on.
+const PASSED_ON: [libc::c_int; 6] = [
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+];
+
+/// Splits this process, which has unshared the process namespace of its
+/// children, into the mirror, the first process, and the one that is to execute
+/// the command: it returns in that one only. `fail` tells of a failure.
+pub(in crate::enter) fn supervise(
+    is_confined: bool,
+    fail: &dyn Fn(Step, Errno),
+) -> Result<(), (Step, Errno)> {
+    let failed = |errno| (Step::Processes, errno);
+    let parent = rustix::process::getppid();
+    let (mirrors, firsts) = channel().map_err(failed)?;
+    // Until the command is ready, a signal must not end one without the other.
+    let all = all_signals();
+    mask(&all);
+    match fork().map_err(failed)? {
+        0 => {}
+        first => {
+            // SAFETY: prctl(2) with this operation takes plain numbers.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
+            // It may have died before.
+            if rustix::process::getppid() != parent {
+                exit(1);
+            }
+            close_all_but(mirrors);
+            mirror(
+                first,
+                mirrors,
+                parent.map_or(0, |id| id.as_raw_nonzero().get()),
+            );
+        }
+    }
+    let command = mount_proc(is_confined).and_then(|()| fork());
+    match command {
+        Ok(0) => {
+            close(mirrors);
+            close(firsts);
+            Ok(())
+        }
+        Ok(command) => {
+            // The command must not get our capabilities by tracing us.
+            // SAFETY: as above.
+            unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
+            close_all_but(firsts);
+            attend(command, firsts)
+        }
+        Err(errno) => {
+            fail(Step::Processes, errno);
+            exit(1)
+        }
+    }
+}
+
+/// The processes of the namespace and no others.
+fn mount_proc(is_confined: bool) -> Result<(), Errno> {
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    flags.set(MountFlags::RDONLY, is_confined);
+    mount(c"proc", c"/proc", c"proc", flags, None)?;
+    // Settings of the machine are files there that root may write, and one of
+    // them names a program that the kernel runs outside of all namespaces.
+    mount_bind(c"/proc/sys", c"/proc/sys")?;
+    set_attributes(c"/proc/sys", 0, libc::MOUNT_ATTR_RDONLY, 0)
+}
+
+/// The first process of the namespace.
+fn attend(command: libc::pid_t, mirror: RawFd) -> ! {
+    let mut children = none();
+    // SAFETY: the set is initialised.
+    unsafe { libc::sigaddset(&raw mut children, libc::SIGCHLD) };
+    let signals = signal_descriptor(&children);
+    loop {
+        let [from_mirror, of_children] = wait_for([mirror, signals]);
+        if from_mirror {
+            match receive(mirror) {
+                // SAFETY: kill(2) takes plain numbers; the command is not reaped yet.
+                Some([signal, _]) => unsafe { libc::kill(command, signal.into()) },
+                None => exit(1),
+            };
+        }
+        if of_children {
+            take_signal(signals);
+            reap(command, mirror);
+        }
+    }
+}
+
+/// Ends with the command.
+fn reap(command: libc::pid_t, mirror: RawFd) {
+    while let Some((process, code, status)) = wait_child() {
+        if process != command {
+            continue;
+        }
+        match code {
+            libc::CLD_EXITED => send(mirror, [EXITED, status as u8]),
+            libc::CLD_STOPPED if status == libc::SIGSTOP => {
+                send(mirror, [STOPPED, 0]);
+                continue;
+            }
+            libc::CLD_STOPPED => continue,
+            _ => send(mirror, [KILLED, status as u8]),
+        }
+        exit(0)
+    }
+}
+
+/// Outside of the namespace.
+fn mirror(first: libc::pid_t, channel: RawFd, parent: libc::pid_t) -> ! {
+    let mut passed_on = none();
+    for signal in PASSED_ON {
+        // SAFETY: the set is initialised.
+        unsafe { libc::sigaddset(&raw mut passed_on, signal) };
+    }
+    let signals = signal_descriptor(&passed_on);
+    // Stop signals of the terminal stop us with the rest of the job.
+    mask(&passed_on);
+    let mut ended = [KILLED, libc::SIGKILL as u8];
+    loop {
+        let [from_first, of_parent] = wait_for([channel, signals]);
+        if of_parent
+            && let Some((signal, sender)) = take_signal(signals)
+            // What others send to the whole group reaches the command by itself.
+            && sender == parent
+        {
+            send(channel, [signal as u8, 0]);
+        }
+        if !from_first {
+            continue;
+        }
+        match receive(channel) {
+            Some([STOPPED, _]) => {
+                // SAFETY: raise(3) takes a plain number.
+                unsafe { libc::raise(libc::SIGSTOP) };
+                send(channel, [libc::SIGCONT as u8, 0]);
+            }
+            Some(how) => ended = how,
+            None => break,
+        }
+    }
+    // Now nothing is left in the namespace, not even its first process.
+    // SAFETY: the status is not wanted.
+    unsafe { libc::waitpid(first, ptr::null_mut(), 0) };
+    match ended {
+        [EXITED, code] => exit(code.into()),
+        [_, signal] => die_of(signal.into()),
+    }
+}
+
+/// Whoever waits for this process sees the signal that killed the command.
+fn die_of(signal: libc::c_int) -> ! {
+    let no_core = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: all arguments are plain numbers or live values.
+    unsafe {
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const no_core);
+        libc::signal(signal, libc::SIG_DFL);
+        mask(&none());
+        libc::raise(signal);
+    }
+    exit(128 + signal)
+}
+
+fn channel() -> Result<(RawFd, RawFd), Errno> {
+    let mut ends = [0; 2];
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    // SAFETY: the array has room for both.
+    let made = unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) };
+    checked(made.into())?;
+    Ok((ends[0], ends[1]))
+}
+
+fn fork() -> Result<libc::pid_t, Errno> {
+    // SAFETY: this process has one thread, and both go on with system calls only.
+    let process = unsafe { libc::fork() };
+    checked(process.into())?;
+    Ok(process)
+}
+
+fn exit(code: libc::c_int) -> ! {
+    // SAFETY: it does not return.
+    unsafe { libc::_exit(code) }
+}
+
+fn close(descriptor: RawFd) {
+    // SAFETY: only descriptors of ours are closed, which nothing else uses.
+    unsafe { libc::close(descriptor) };
+}
+
+/// Also the standard three: whoever reads the command's output waits for the end
+/// of the last that has it open.
+fn close_all_but(kept: RawFd) {
+    let kept = kept as libc::c_uint;
+    // SAFETY: nothing in this process uses what is closed.
+    unsafe {
+        if kept > 0 {
+            libc::syscall(libc::SYS_close_range, 0, kept - 1, 0);
+        }
+        libc::syscall(libc::SYS_close_range, kept + 1, libc::c_uint::MAX, 0);
+    }
+}
+
+fn none() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises the set.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        set.assume_init()
+    }
+}
+
+fn all_signals() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigfillset initialises the set.
+    unsafe {
+        libc::sigfillset(set.as_mut_ptr());
+        set.assume_init()
+    }
+}
+
+fn mask(set: &libc::sigset_t) {
+    // SAFETY: the set is live; the old mask is not wanted.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, set, ptr::null_mut()) };
+}
+
+fn signal_descriptor(set: &libc::sigset_t) -> RawFd {
+    // SAFETY: the set is live.
+    let descriptor = unsafe { libc::signalfd(-1, set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) };
+    match descriptor {
+        -1 => exit(1),
+        descriptor => descriptor,
+    }
+}
+
+/// The signal and who sent it.
+fn take_signal(signals: RawFd) -> Option<(libc::c_int, libc::pid_t)> {
+    let mut information = MaybeUninit::<libc::signalfd_siginfo>::uninit();
+    let size = size_of::<libc::signalfd_siginfo>();
+    // SAFETY: the kernel fills the structure or nothing.
+    unsafe {
+        let read = libc::read(signals, information.as_mut_ptr().cast(), size);
+        (read == size as isize).then(|| {
+            let information = information.assume_init();
+            (information.ssi_signo as _, information.ssi_pid as _)
+        })
+    }
+}
+
+/// The next child that has ended or stopped, and how.
+fn wait_child() -> Option<(libc::pid_t, libc::c_int, libc::c_int)> {
+    let options = libc::WEXITED | libc::WSTOPPED | libc::WNOHANG;
+    // SAFETY: the structure is plain data, and its process is 0 if none was found.
+    unsafe {
+        let mut found: libc::siginfo_t = std::mem::zeroed();
+        let result = libc::waitid(libc::P_ALL, 0, &raw mut found, options);
+        (result == 0 && found.si_pid() != 0)
+            .then(|| (found.si_pid(), found.si_code, found.si_status()))
+    }
+}
+
+fn wait_for(descriptors: [RawFd; 2]) -> [bool; 2] {
+    let mut polled = descriptors.map(|fd| libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    // SAFETY: the array is live. An error leaves nothing ready, and it is tried again.
+    unsafe { libc::poll(polled.as_mut_ptr(), 2, -1) };
+    polled.map(|one| one.revents != 0)
+}
+
+/// The other end may have gone, which its reader learns by itself.
+fn send(channel: RawFd, message: [u8; 2]) {
+    // SAFETY: the message is live.
+    unsafe { libc::send(channel, message.as_ptr().cast(), 2, libc::MSG_NOSIGNAL) };
+}
+
+/// `None`: the other end has gone.
+fn receive(channel: RawFd) -> Option<[u8; 2]> {
+    let mut message = [0; 2];
+    // SAFETY: the buffer is live.
+    let count = unsafe { libc::recv(channel, message.as_mut_ptr().cast(), 2, 0) };
+    (count == 2).then_some(message)
+}
