@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
-    Fixture, Outcome, Scenario, Scratch, Store, binary, look, shell, skip, tools_present,
+    Fixture, Outcome, Scenario, Scratch, Store, binary, for_each_owner, look, shell, skip,
+    tools_present,
 };
 
 const TREE: &str = "
@@ -95,6 +96,40 @@ fn every_kind_of_change_through_an_overlay() {
             .in_views(&["native"])
             .check();
     }
+}
+
+/// overlayfs has its own use for such devices.
+#[test]
+fn a_device_of_number_0_is_neither_made_nor_lost() {
+    let test = "a_device_of_number_0_is_neither_made_nor_lost";
+    if !is_possible(test) {
+        return;
+    }
+    for_each_owner(test, |owner| {
+        let fixture = Fixture::owned_by(test, owner, "mkdir d; mknod d/old c 0 0; echo x > d/x");
+        let native = |script| fixture.store.run_with(&["--view", "native"], script);
+        for (script, error) in [
+            ("mknod new c 0 0", "Operation not permitted"),
+            ("mkdir n; mknod n/new c 0 0", "Operation not permitted"),
+            ("stat d/old", "Operation not supported"),
+            ("rm d/x; rmdir d", "Directory not empty"),
+            ("rm -rf d", "d/old"),
+        ] {
+            let outcome = native(script);
+            assert_ne!(outcome.code, 0, "{outcome}");
+            assert!(outcome.error_text().contains(error), "{outcome}");
+        }
+        assert_eq!(native("ls d").expect(0).text(), "old\nx\n");
+        let exact = fixture
+            .store
+            .run_with(&["--view", "exact"], "mknod new c 0 0; rm d/old");
+        exact.expect(0);
+        let new = fs::metadata(fixture.base.join("new")).expect("made");
+        let device = std::os::unix::fs::MetadataExt::rdev(&new);
+        assert_eq!(device, 0);
+        assert!(!fixture.base.join("d/old").exists());
+        fixture.store.assert_at_rest();
+    });
 }
 
 #[test]

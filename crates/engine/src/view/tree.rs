@@ -56,6 +56,10 @@ impl<D: Disk> View<D> {
             Some(stat) if self.node(node)?.own().is_none() => self.tell(node, &stat)?,
             _ => self.attributes(node)?,
         };
+        if let Err(errno) = self.refuse_whiteout(&attributes) {
+            self.settle(node);
+            return Err(errno);
+        }
         Ok(self.known(node, attributes))
     }
 

@@ -7,6 +7,10 @@
 //! user may not read makes the copy fail, with ENODATA. Programs are not shown the
 //! name: overlayfs hides all of `trusted.` from them.
 //!
+//! A character device of number 0 of the base's own would pass for overlayfs's note that
+//! a name is gone: programs would not see it, and remove it with its directory. Looking
+//! it up fails instead.
+//!
 //! Mount points are barred likewise, for root too, whom reading the attribute tells
 //! why: EROFS.
 
@@ -14,7 +18,7 @@ use atomdir_disk::{Disk, Errno, Kind, Result};
 
 use super::Marking;
 use crate::ids::NodeId;
-use crate::view::View;
+use crate::view::{NodeAttributes, View};
 
 const BAR: &[u8] = b"trusted.atomdir.unchangeable";
 
@@ -34,6 +38,19 @@ impl<D: Disk> View<D> {
             }
         }
         Ok(names)
+    }
+
+    pub(in crate::view) fn refuse_whiteout(&self, attributes: &NodeAttributes) -> Result<()> {
+        let NodeAttributes {
+            kind,
+            device_number,
+            ..
+        } = attributes;
+        let is_whiteout = *kind == Kind::CharacterDevice && *device_number == 0;
+        if self.lower && is_whiteout {
+            return Err(Errno::OPNOTSUPP);
+        }
+        Ok(())
     }
 
     pub(crate) fn lower_xattr(&mut self, id: NodeId, name: &[u8]) -> Result<Vec<u8>> {
