@@ -313,6 +313,9 @@ fn shake_hands(store: &Path, socket: OwnedFd, user: u32) -> Result<Attempt, Conn
     match handshake::decode_verdict(&answer).map_err(other_version)? {
         Verdict::Welcome => Ok(Attempt::Connected(socket, user)),
         Verdict::Ending => Ok(Attempt::NoService),
+        Verdict::NotAllowed => Err(ConnectError::NotPermitted {
+            store: store.to_owned(),
+        }),
         Verdict::TooManyConnections => Err(ConnectError::TooManyConnections {
             store: store.to_owned(),
         }),

@@ -278,6 +278,10 @@ impl Explain for ConnectError {
 
     fn hint(&self) -> Option<String> {
         match self {
+            ConnectError::NotPermitted { store } => Some(format!(
+                "a store of root's is open to those whom `atomdir -C {} config allow` lists",
+                store.display()
+            )),
             ConnectError::NotPermittedToStart { store, .. } => Some(format!(
                 "ask its owner to run `atomdir -C {} service start`",
                 store.display()

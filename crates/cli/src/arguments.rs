@@ -55,6 +55,7 @@ pub struct Global {
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     Init(verbs::init::Arguments),
+    Config(verbs::config::Arguments),
     Run(verbs::run::Arguments),
     Begin(verbs::begin::Arguments),
     Exec(verbs::exec::Arguments),

@@ -5,7 +5,7 @@ use crate::enter::{EnterError, Step};
 use crate::output::{escaped, json, quoted};
 use atomdir::{
     ChangedBy, CommitError, Conflict, ConnectError, ExitCode, Explain, Failure, FailureKind,
-    FindError, InitError, RequestError, TransactionId,
+    FindError, InitError, RequestError, SettingsError, TransactionId,
 };
 use rustix::io::Errno;
 use serde::Serialize;
@@ -30,6 +30,8 @@ pub enum Error {
     Find(#[from] FindError),
     #[error(transparent)]
     Init(#[from] InitError),
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]
@@ -110,6 +112,7 @@ impl Error {
             }
             Error::Find(error) => explained(error),
             Error::Init(error) => explained(error),
+            Error::Settings(error) => explained(error),
             Error::Connect(error) => explained(error),
             Error::Request(error) => explained(error),
             Error::Commit {

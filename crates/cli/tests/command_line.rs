@@ -6,8 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const VERBS: [&str; 22] = [
+const VERBS: [&str; 23] = [
     "init",
+    "config",
     "run",
     "begin",
     "exec",

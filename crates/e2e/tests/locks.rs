@@ -228,6 +228,7 @@ fn who_may_lock_follows_the_permissions() {
         &fixture.base,
         &format!("setfacl -m u:{}:rw listed", user.uid),
     );
+    store.call(["config", "allow", "nobody,games"]).expect(0);
     store.call(["service", "start"]).expect(0);
     let id = store.call_as(&user, ["begin"]).expect(0).text();
     let id = id.lines().next().expect("an id").to_owned();
@@ -267,6 +268,7 @@ fn a_locked_subtree_ends_where_its_holders_rights_end() {
     let fixture = Fixture::new("lock-reach", tree);
     let store = &fixture.store;
     let user = User::ordinary(fixture.scratch.path());
+    store.call(["config", "allow", "nobody"]).expect(0);
     store.call(["service", "start"]).expect(0);
     let locked = |mode| {
         let begun = store.call_as(&user, ["begin"]).expect(0).text();

@@ -131,6 +131,7 @@ fn a_stranger_has_no_native_view_of_roots_store() {
         return;
     }
     let fixture = Fixture::new("native-stranger", "mkdir -m 777 open");
+    fixture.store.call(["config", "allow", "games"]).expect(0);
     fixture.store.call(["service", "start"]).expect(0);
     let stranger = User::stranger(fixture.scratch.path());
     for (kind, code) in [("native", CONFIGURATION), ("auto", 0)] {

@@ -242,6 +242,7 @@ fn a_stranger_can_do_in_a_transaction_what_they_can_outside() {
 
     let fixture = Fixture::new("attack", ATTACKED);
     let store = &fixture.store;
+    store.call(["config", "allow", "games"]).expect(0);
     store.call(["service", "start"]).expect(0);
     let inside = store.call_as(&stranger, ["run", "--", "sh", "-c", ATTACKS]);
     let (plainly, in_view) = (outside.text(), inside.text());
@@ -281,6 +282,7 @@ fn a_stranger_cannot_use_anothers_transaction() {
         "echo secret > private; chmod 600 private; mkdir -m 777 drop",
     );
     let store = &fixture.store;
+    store.call(["config", "allow", "games"]).expect(0);
     let stranger = User::stranger(fixture.scratch.path());
     let as_stranger = |arguments: &[&str]| store.call_as(&stranger, arguments);
     as_stranger(&["begin"])
@@ -360,6 +362,7 @@ fn a_symlink_does_not_lead_the_service_out_of_the_store() {
     fs::write(secret.join("file"), "untouchable\n").expect("written");
     let before = look(&secret);
     let store = &fixture.store;
+    store.call(["config", "allow", "games"]).expect(0);
     store.call(["service", "start"]).expect(0);
     let stranger = User::stranger(fixture.scratch.path());
     let begun = store.call_as(&stranger, ["begin"]).expect(0).text();

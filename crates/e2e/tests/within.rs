@@ -113,6 +113,8 @@ fn a_stranger_gets_nothing_through_the_inner_socket() {
     let one = Fixture::new("within-stranger", "echo secret > file; chmod 700 .");
     let stranger = User::stranger(one.scratch.path());
     let root = User::root(one.scratch.path());
+    // Otherwise the service would not even listen to them.
+    one.store.call(["config", "allow", "games"]).expect(0);
     let view = one.store.begin();
     let known = variables(&one, &view);
     let change = |name: &str, to: Option<&str>| {

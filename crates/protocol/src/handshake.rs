@@ -22,6 +22,8 @@ pub enum Verdict {
     TooManyConnections,
     /// The service is about to end; another can be started.
     Ending,
+    /// The store is not open to this user.
+    NotAllowed,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -51,6 +53,7 @@ pub fn encode_verdict(verdict: Verdict) -> [u8; LENGTH] {
         Verdict::OtherVersion => 1,
         Verdict::TooManyConnections => 2,
         Verdict::Ending => 3,
+        Verdict::NotAllowed => 4,
     };
     encode(WELCOME, VERSION, number)
 }
@@ -65,6 +68,7 @@ pub fn decode_verdict(bytes: &[u8; LENGTH]) -> Result<Verdict, HandshakeError> {
         1 => Ok(Verdict::OtherVersion),
         2 => Ok(Verdict::TooManyConnections),
         3 => Ok(Verdict::Ending),
+        4 => Ok(Verdict::NotAllowed),
         _ => Err(HandshakeError::NotAtomdir),
     }
 }

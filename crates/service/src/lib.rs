@@ -2,6 +2,7 @@
 //! on first use, gone when idle. It recovers the store, mounts its views and
 //! serves clients over `.atomdir/socket`; the engine does the rest.
 
+mod access;
 mod commit;
 mod connection;
 mod connections;

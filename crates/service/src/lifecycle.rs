@@ -2,6 +2,7 @@
 //! the store already, open and recover it, listen, tell the starter. Ending,
 //! when idle or told to: the same backwards, leaving nothing behind.
 
+use crate::access::Access;
 use crate::connection::{self, Connection};
 use crate::connections::Connections;
 use crate::detach::{self, Starter};
@@ -139,6 +140,10 @@ impl Running {
         let service = Arc::new(Service {
             store,
             path: path.clone(),
+            access: Access {
+                control: directories.control()?,
+                root: path.clone(),
+            },
             views,
             inner_socket: inner.as_ref().map(InnerSocket::path),
             transactions: Transactions::default(),
@@ -253,6 +258,9 @@ impl Running {
             return;
         };
         let peer = Peer { reach, ..peer };
+        if !self.service.access.is_allowed(&peer) {
+            return connection::turn_away(&stream, Verdict::NotAllowed);
+        }
         let connections = self.service.connections.clone();
         let Some(id) = connections.admit(peer.user, &stream) else {
             return connection::turn_away(&stream, Verdict::TooManyConnections);

@@ -37,6 +37,7 @@ pub(crate) fn handle(
         let message = "over this socket a program first says which transaction it runs in";
         return Err(Failure::new(FailureKind::NotPermitted, message).into());
     }
+    service.access.check(&connection.peer, &request)?;
     let answer = match request {
         Request::Begin(begin) => return begin_transaction(service, connection, begin),
         Request::Attach { transaction, hold } => {

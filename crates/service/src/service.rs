@@ -27,6 +27,7 @@
 //! locked, and a commit that changes its entries waits, as any program would. Commits
 //! behind it wait with it.
 
+use crate::access::Access;
 use crate::connections::{ConnectionId, Connections};
 use crate::latch::Latch;
 use crate::socket::Stream;
@@ -45,6 +46,7 @@ pub(crate) struct Service {
     pub(crate) store: Store<LinuxDisk>,
     /// Where the store's root is.
     pub(crate) path: PathBuf,
+    pub(crate) access: Access,
     pub(crate) views: Views,
     /// Where it listens for those who are in a view.
     pub(crate) inner_socket: Option<Vec<u8>>,

@@ -112,6 +112,11 @@ impl Directories {
         ))
     }
 
+    /// Another descriptor of the control directory.
+    pub(crate) fn control(&self) -> Result<OwnedFd, ServiceError> {
+        self.keep(&self.control)
+    }
+
     fn keep(&self, directory: &OwnedFd) -> Result<OwnedFd, ServiceError> {
         let kept = rustix::io::fcntl_dupfd_cloexec(directory, 3);
         kept.map_err(|errno| ServiceError::Serve {

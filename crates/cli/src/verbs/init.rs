@@ -2,6 +2,7 @@ use super::{ExitCode, SUCCESS};
 use crate::context::Context;
 use crate::error::Error;
 use crate::output::{Painter, Show, json::Text, quoted};
+use atomdir::{ALLOW, Settings};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -22,6 +23,9 @@ pub struct Arguments {
     /// Keep the control directory at PATH, on the same file system
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     control: Option<PathBuf>,
+    /// Let these users and groups use it, too: a store of root's; see `config`
+    #[arg(long, value_name = "USER,@GROUP")]
+    allow: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -52,6 +56,9 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         .as_ref()
         .map(|path| context.directory().join(path));
     let outcome = atomdir::init_with(&directory, control.as_deref(), context.trust())?;
+    if let Some(allow) = &arguments.allow {
+        Settings::change(&outcome.store, ALLOW, allow)?;
+    }
     if control.is_some() && is_in_work_tree(&outcome.store.root) {
         context.output.note(
             "git sees the file .atomdir: add it to .git/info/exclude, or `git clean` takes it away",

@@ -5,6 +5,7 @@ pub mod begin;
 pub mod check;
 pub mod commit;
 pub mod completions;
+pub mod config;
 pub mod diff;
 pub mod exec;
 pub mod init;
@@ -35,6 +36,7 @@ pub const SUCCESS: ExitCode = 0;
 pub fn run(verb: Verb, context: &Context) -> Result<ExitCode, Error> {
     match verb {
         Verb::Init(arguments) => init::run(&arguments, context),
+        Verb::Config(arguments) => config::run(&arguments, context),
         Verb::Run(arguments) => run::run(&arguments, context),
         Verb::Begin(arguments) => begin::run(&arguments, context),
         Verb::Exec(arguments) => exec::run(&arguments, context),

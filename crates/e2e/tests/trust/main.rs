@@ -3,4 +3,5 @@
 
 mod fake;
 mod planted;
+mod shared;
 mod surroundings;

@@ -45,7 +45,7 @@ fn hold_lease(store: &TestStore, held: mpsc::Sender<()>, until: mpsc::Receiver<(
 
 /// A file with a lease on it, in a store of root's.
 fn leased() -> TestStore {
-    let store = TestStore::new(NEVER_IDLE);
+    let store = TestStore::shared_with(&[STRANGER], NEVER_IDLE);
     let path = store.location.root.join(LEASED);
     // Longer than what is replaced rather than changed in place.
     std::fs::write(&path, vec![b'o'; 2 << 20]).unwrap();
@@ -226,7 +226,7 @@ fn locks_of_a_users_view_hold_up_nobody_else() {
     if !is_root() {
         return;
     }
-    let store = TestStore::new(NEVER_IDLE);
+    let store = TestStore::shared_with(&[STRANGER], NEVER_IDLE);
     let mut root = store.connect();
     let page = StuckPage::new();
     let (begun, wrapper) = as_user(STRANGER, || {

@@ -1,6 +1,8 @@
 //! A store of its own for each test, and users to act as.
 
-use atomdir::{BeginOptions, ConnectError, Connection, StartService, StoreLocation, Trust};
+use atomdir::{
+    ALLOW, BeginOptions, ConnectError, Connection, Settings, StartService, StoreLocation, Trust,
+};
 use atomdir_protocol::handshake;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
@@ -38,6 +40,14 @@ impl TestStore {
             idle_milliseconds,
             directory,
         }
+    }
+
+    /// Of root, and open to these users as well.
+    pub fn shared_with(users: &[u32], idle_milliseconds: u64) -> TestStore {
+        let store = TestStore::new(idle_milliseconds);
+        let users: Vec<String> = users.iter().map(u32::to_string).collect();
+        Settings::change(&store.location, ALLOW, &users.join(",")).unwrap();
+        store
     }
 
     /// Of another user: its root and its control directory.

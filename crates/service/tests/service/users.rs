@@ -1,7 +1,9 @@
 //! Who may do what, asked as root, as a store's owner and as strangers.
 
 use crate::support::{NEVER_IDLE, TestStore, as_user, detached, is_root, users_can_mount};
-use atomdir::{BeginOptions, ConnectError, Connection, Explain, FailureKind, StartService};
+use atomdir::{
+    ALLOW, BeginOptions, ConnectError, Connection, Explain, FailureKind, Settings, StartService,
+};
 use std::process::Command;
 
 /// nobody: fusermount3 serves only users that have a name.
@@ -19,7 +21,7 @@ fn transactions_are_their_owners_and_roots() {
     if !is_root() {
         return;
     }
-    let store = TestStore::new(NEVER_IDLE);
+    let store = TestStore::shared_with(&[USER, STRANGER], NEVER_IDLE);
     let mut root = store.connect();
     let options = BeginOptions {
         label: b"secret".to_vec(),
@@ -88,7 +90,7 @@ fn the_snapshot_shows_nobody_what_they_could_not_read() {
     if !is_root() {
         return;
     }
-    let store = TestStore::new(NEVER_IDLE);
+    let store = TestStore::shared_with(&[USER, STRANGER], NEVER_IDLE);
     let root = &store.location.root;
     let mode = |path: &str, bits| {
         let permissions = std::os::unix::fs::PermissionsExt::from_mode(bits);
@@ -183,4 +185,56 @@ fn a_users_store_is_served_as_that_user_even_when_root_starts_it() {
     root.commit(begun, &mut |_| {}).unwrap();
     let committed = std::fs::read(store.location.root.join("index.html")).unwrap();
     assert_eq!(committed, b"new");
+}
+
+fn is_refused<T>(result: Result<T, atomdir::RequestError>) -> bool {
+    result.is_err_and(|error| error.kind() == Some(FailureKind::NotPermitted))
+}
+
+/// The service holds the root open, whatever becomes of the directories above.
+#[test]
+fn a_root_that_a_user_cannot_reach_is_closed_to_them_in_transactions_too() {
+    if !is_root() {
+        return;
+    }
+    let store = TestStore::shared_with(&[USER, STRANGER], NEVER_IDLE);
+    // For root the service runs, whoever else comes and goes.
+    let mut root = store.connect();
+    let mut user = connect_as(USER, &store).unwrap();
+    let open = user.begin(&detached()).unwrap();
+    std::fs::write(open.view_path.join("new"), "x").unwrap();
+    let above = store.location.root.parent().unwrap().to_owned();
+    let mode = |path: &std::path::Path, bits| {
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(bits);
+        std::fs::set_permissions(path, permissions).unwrap();
+    };
+    for closed in [&above, &store.location.root] {
+        mode(closed, 0o700);
+        assert!(is_refused(user.begin(&detached())));
+        assert!(is_refused(user.attach(open.id)));
+        assert!(is_refused(user.snapshot_object(open.id, b"index.html", 10)));
+        let commit = user.commit(open.id, &mut |_| {}).unwrap_err();
+        assert_eq!(
+            commit.exit_code(),
+            atomdir::ExitCode::NotPermitted,
+            "{commit}"
+        );
+        assert_eq!(user.transactions().unwrap().len(), 1);
+        root.begin(&detached()).unwrap();
+        mode(closed, 0o755);
+    }
+    user.commit(open.id, &mut |_| {}).unwrap();
+    // Nor does a connection outlive the owner's leave.
+    let last = user.begin(&detached()).unwrap().id;
+    Settings::change(&store.location, ALLOW, "").unwrap();
+    assert!(is_refused(user.begin(&detached())));
+    assert_eq!(
+        user.commit(last, &mut |_| {}).unwrap_err().exit_code(),
+        atomdir::ExitCode::NotPermitted
+    );
+    user.abort(last).unwrap();
+    assert!(matches!(
+        connect_as(USER, &store).unwrap_err(),
+        ConnectError::NotPermitted { .. }
+    ));
 }

@@ -1,0 +1,330 @@
+//! A store's settings: the file `settings` in its control directory, a key and a
+//! value a line (docs/format.md). Keys of newer versions are kept as they are.
+
+use crate::StoreLocation;
+use crate::accounts::{Account, Group};
+use crate::{ExitCode, Explain};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fchown, fstat, fsync, openat, renameat};
+use rustix::fs::{Gid, Uid, unlinkat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+const NAME: &str = "settings";
+const NAME_NEW: &str = "settings.new";
+const LENGTH_MAX: usize = 1 << 20;
+
+/// Who may use the store besides its owner and root.
+pub const ALLOW: &str = "allow";
+
+/// The keys there are, in the order they are shown.
+pub const KEYS: [&str; 1] = [ALLOW];
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    #[error("there is no setting '{key}'")]
+    UnknownKey { key: String },
+    #[error("'{value}' cannot be the value of '{key}': {reason}")]
+    BadValue {
+        key: &'static str,
+        value: String,
+        reason: String,
+    },
+    #[error("the settings of the store '{store}' are damaged: {reason}")]
+    Damaged { store: PathBuf, reason: String },
+    #[error("only the owner of the store '{store}' and root may change its settings")]
+    NotOwner { store: PathBuf },
+    #[error("the store '{store}' is not root's, so nobody else can enter its views")]
+    NotShareable { store: PathBuf },
+    #[error("cannot {operation} the settings of the store '{store}': {errno}")]
+    Io {
+        store: PathBuf,
+        operation: &'static str,
+        errno: Errno,
+    },
+}
+
+impl Explain for SettingsError {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            SettingsError::UnknownKey { .. } | SettingsError::BadValue { .. } => ExitCode::Usage,
+            SettingsError::Damaged { .. } => ExitCode::Configuration,
+            SettingsError::NotOwner { .. } => ExitCode::NotPermitted,
+            SettingsError::NotShareable { .. } => ExitCode::Configuration,
+            SettingsError::Io { errno, .. } => match *errno {
+                Errno::ACCESS | Errno::PERM => ExitCode::NotPermitted,
+                _ => ExitCode::Io,
+            },
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            SettingsError::UnknownKey { .. } => {
+                Some(format!("the settings are: {}", KEYS.join(", ")))
+            }
+            SettingsError::Damaged { .. } => {
+                Some("repair the file `settings` in the control directory, or remove it".to_owned())
+            }
+            SettingsError::NotShareable { .. } => {
+                Some("make it a store of root's, or let the others act as its owner".to_owned())
+            }
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Settings {
+    values: BTreeMap<String, String>,
+}
+
+impl Settings {
+    /// Those of a store, as its owner or root.
+    pub fn of(store: &StoreLocation) -> Result<Settings, SettingsError> {
+        let control = open_control(store)?;
+        Settings::read(&control).map_err(|error| error.of(store))
+    }
+
+    /// Those in a control directory. There is no file before something is set.
+    pub fn read(control: impl AsFd) -> Result<Settings, ReadError> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match openat(control, NAME, flags, Mode::empty()) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(Settings::default()),
+            Err(errno) => return Err(ReadError::Io(errno)),
+        };
+        let stat = fstat(&file).map_err(ReadError::Io)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(ReadError::Damaged("it is not a file".to_owned()));
+        }
+        let text = read_all(&file)?;
+        Settings::parse(&text).map_err(ReadError::Damaged)
+    }
+
+    fn parse(text: &str) -> Result<Settings, String> {
+        let mut values = BTreeMap::new();
+        for line in text.lines().filter(|line| !line.is_empty()) {
+            let Some((key, value)) = line.split_once(' ') else {
+                return Err(format!("the line '{line}' has no value"));
+            };
+            values.insert(key.to_owned(), value.to_owned());
+        }
+        Ok(Settings { values })
+    }
+
+    fn encode(&self) -> String {
+        let lines = self.values.iter();
+        lines
+            .map(|(key, value)| format!("{key} {value}\n"))
+            .collect()
+    }
+
+    pub fn allow(&self) -> Result<Allow, SettingsError> {
+        Allow::parse(self.values.get(ALLOW).map_or("", String::as_str))
+    }
+
+    /// As it is shown to people.
+    pub fn show(&self, key: &str) -> Result<String, SettingsError> {
+        match known(key)? {
+            ALLOW => Ok(self.allow()?.to_string()),
+            key => Ok(self.values.get(key).cloned().unwrap_or_default()),
+        }
+    }
+
+    /// Changes one setting of a store; empty: back to the default.
+    pub fn change(store: &StoreLocation, key: &str, value: &str) -> Result<(), SettingsError> {
+        let key = known(key)?;
+        let user = geteuid().as_raw();
+        if user != 0 && user != store.owner {
+            let store = store.root.clone();
+            return Err(SettingsError::NotOwner { store });
+        }
+        let allow = Allow::parse(value)?;
+        if store.owner != 0 && allow != Allow::default() {
+            let store = store.root.clone();
+            return Err(SettingsError::NotShareable { store });
+        }
+        let mut settings = Settings::of(store)?;
+        if allow == Allow::default() {
+            settings.values.remove(key);
+        } else {
+            settings.values.insert(key.to_owned(), allow.encode());
+        }
+        let control = open_control(store)?;
+        let io = |errno| SettingsError::Io {
+            store: store.root.clone(),
+            operation: "write",
+            errno,
+        };
+        settings.write(&control, store.owner).map_err(io)
+    }
+
+    fn write(&self, control: &OwnedFd, owner: u32) -> Result<(), Errno> {
+        // Left by one that was killed.
+        let _ = unlinkat(control, NAME_NEW, AtFlags::empty());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = openat(control, NAME_NEW, flags, Mode::RUSR | Mode::WUSR)?;
+        if geteuid().as_raw() != owner {
+            fchown(&file, Some(Uid::from_raw(owner)), None::<Gid>)?;
+        }
+        let text = self.encode();
+        let mut bytes = text.as_bytes();
+        while !bytes.is_empty() {
+            let count = rustix::io::write(&file, bytes)?;
+            bytes = &bytes[count..];
+        }
+        fsync(&file)?;
+        renameat(control, NAME_NEW, control, NAME)?;
+        fsync(control)
+    }
+}
+
+/// Why a control directory's settings cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    #[error("the settings are damaged: {0}")]
+    Damaged(String),
+    #[error("the settings cannot be read: {0}")]
+    Io(Errno),
+}
+
+impl ReadError {
+    fn of(self, store: &StoreLocation) -> SettingsError {
+        let store = store.root.clone();
+        match self {
+            ReadError::Damaged(reason) => SettingsError::Damaged { store, reason },
+            ReadError::Io(errno) => SettingsError::Io {
+                store,
+                operation: "read",
+                errno,
+            },
+        }
+    }
+}
+
+fn known(key: &str) -> Result<&'static str, SettingsError> {
+    let found = KEYS.into_iter().find(|known| *known == key);
+    found.ok_or_else(|| SettingsError::UnknownKey {
+        key: key.to_owned(),
+    })
+}
+
+fn open_control(store: &StoreLocation) -> Result<OwnedFd, SettingsError> {
+    let io = |errno| SettingsError::Io {
+        store: store.root.clone(),
+        operation: "open",
+        errno,
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let control = openat(CWD, &store.control, flags, Mode::empty()).map_err(io)?;
+    if fstat(&control).map_err(io)?.st_uid != store.owner {
+        return Err(io(Errno::STALE));
+    }
+    Ok(control)
+}
+
+fn read_all(file: &OwnedFd) -> Result<String, ReadError> {
+    let mut bytes = Vec::new();
+    let mut part = [0; 4096];
+    loop {
+        match rustix::io::retry_on_intr(|| rustix::io::read(file, &mut part)) {
+            Ok(0) => break,
+            Ok(count) => bytes.extend_from_slice(&part[..count]),
+            Err(errno) => return Err(ReadError::Io(errno)),
+        }
+        if bytes.len() > LENGTH_MAX {
+            return Err(ReadError::Damaged("the file is too long".to_owned()));
+        }
+    }
+    String::from_utf8(bytes).map_err(|_| ReadError::Damaged("it is not UTF-8".to_owned()))
+}
+
+/// Users and groups that may use a store. Kept as numbers: a name may come to mean
+/// somebody else, and the service must not wait for a user database.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Allow {
+    users: BTreeSet<u32>,
+    groups: BTreeSet<u32>,
+}
+
+impl Allow {
+    /// `USER,@GROUP`: names or numbers.
+    fn parse(text: &str) -> Result<Allow, SettingsError> {
+        let bad = |reason: String| SettingsError::BadValue {
+            key: ALLOW,
+            value: text.to_owned(),
+            reason,
+        };
+        let mut allow = Allow::default();
+        for one in text.split(',').map(str::trim).filter(|one| !one.is_empty()) {
+            if let Some(group) = one.strip_prefix('@') {
+                let named = || Group::named(group).map(|found| found.group);
+                let number = group.parse().ok().or_else(named);
+                let number = number.ok_or_else(|| bad(format!("there is no group '{group}'")))?;
+                allow.groups.insert(number);
+            } else {
+                let named = || Account::named(one).map(|found| found.user);
+                let number = one.parse().ok().or_else(named);
+                let number = number.ok_or_else(|| bad(format!("there is no user '{one}'")))?;
+                allow.users.insert(number);
+            }
+        }
+        Ok(allow)
+    }
+
+    fn encode(&self) -> String {
+        let users = self.users.iter().map(u32::to_string);
+        let groups = self.groups.iter().map(|group| format!("@{group}"));
+        users.chain(groups).collect::<Vec<_>>().join(",")
+    }
+
+    pub fn holds(&self, user: u32, groups: &[u32]) -> bool {
+        self.users.contains(&user) || groups.iter().any(|group| self.groups.contains(group))
+    }
+}
+
+impl fmt::Display for Allow {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |name: std::ffi::CString| name.to_string_lossy().into_owned();
+        let user =
+            |id: &u32| Account::of(*id).map_or_else(|| id.to_string(), |found| name(found.name));
+        let group = |id: &u32| {
+            let found = Group::of(*id).map_or_else(|| id.to_string(), |found| name(found.name));
+            format!("@{found}")
+        };
+        let all = self.users.iter().map(user);
+        let all: Vec<String> = all.chain(self.groups.iter().map(group)).collect();
+        formatter.write_str(&all.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_and_groups_are_kept_as_numbers_and_shown_by_name() {
+        let allow = Allow::parse("root, 4000000000,@root,@4000000001").expect("all are known");
+        assert_eq!(allow.encode(), "0,4000000000,@0,@4000000001");
+        assert_eq!(allow.to_string(), "root,4000000000,@root,@4000000001");
+        assert_eq!(Allow::parse(&allow.encode()).as_ref(), Ok(&allow));
+        assert!(allow.holds(4_000_000_000, &[7]) && allow.holds(7, &[8, 4_000_000_001]));
+        assert!(!allow.holds(7, &[8]) && !Allow::default().holds(0, &[0]));
+        for bad in ["no-such-user", "@no-such-group", "-1", "@", "a b"] {
+            assert!(Allow::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn settings_of_newer_versions_stay() {
+        let text = "allow 5\nnewer thing with blanks\n";
+        let settings = Settings::parse(text).expect("well-formed");
+        assert_eq!(settings.encode(), text);
+        assert!(Settings::parse("allow\n").is_err());
+    }
+}

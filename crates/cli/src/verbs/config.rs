@@ -1,0 +1,69 @@
+use super::{ExitCode, SUCCESS};
+use crate::context::Context;
+use crate::error::Error;
+use crate::output::{Painter, Show};
+use atomdir::{SETTING_KEYS, Settings};
+use clap::Args;
+use serde::{Serialize, Serializer};
+use std::io::{self, Write};
+
+/// Show or change a store's settings
+///
+/// Without KEY all are shown. `allow` says who may use a store of root's besides root:
+/// users and groups, as USER,@GROUP; an empty value means nobody.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  atomdir config allow alice,@staff
+  atomdir config -C /srv/site")]
+pub struct Arguments {
+    #[arg(value_name = "KEY")]
+    key: Option<String>,
+    /// The new value; empty: the default
+    #[arg(value_name = "VALUE", requires = "key")]
+    value: Option<String>,
+}
+
+/// Keys and values; of one key that was asked for only the value is printed.
+struct Shown {
+    values: Vec<(String, String)>,
+    is_one: bool,
+}
+
+impl Show for Shown {
+    fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
+        for (key, value) in &self.values {
+            match self.is_one {
+                true => writeln!(painter, "{value}")?,
+                false => writeln!(painter, "{key} {value}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Shown {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.values.iter().map(|(key, value)| (key, value)))
+    }
+}
+
+pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+    let store = context.store()?;
+    if let (Some(key), Some(value)) = (&arguments.key, &arguments.value) {
+        Settings::change(&store, key, value)?;
+        return Ok(SUCCESS);
+    }
+    let settings = Settings::of(&store)?;
+    let keys = match &arguments.key {
+        Some(key) => vec![key.as_str()],
+        None => SETTING_KEYS.to_vec(),
+    };
+    let shown = keys
+        .into_iter()
+        .map(|key| Ok((key.to_owned(), settings.show(key)?)));
+    context.output.print(&Shown {
+        values: shown.collect::<Result<_, Error>>()?,
+        is_one: arguments.key.is_some(),
+    })?;
+    Ok(SUCCESS)
+}

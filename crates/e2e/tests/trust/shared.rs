@@ -1,0 +1,78 @@
+//! A store is its owner's alone, unless they let others in.
+
+use atomdir_testing::exit_code::{CONFIGURATION, NOT_PERMITTED, USAGE};
+use atomdir_testing::{Fixture, User, atomdir_in, users_can_mount};
+
+#[test]
+fn a_store_of_roots_is_open_to_those_alone_whom_root_lists() {
+    let fixture = Fixture::new("allowed", "mkdir -m 777 drop; echo x > file");
+    let store = &fixture.store;
+    let stranger = User::stranger(fixture.scratch.path());
+    store.call(["service", "start"]).expect(0);
+    let run = || store.call_as(&stranger, ["run", "--", "sh", "-ec", "echo y > drop/mine"]);
+    let shown = || store.call(["config", "allow"]).expect(0).text();
+    run()
+        .expect(NOT_PERMITTED)
+        .says(&["takes no connections from this user", "config allow"]);
+    assert_eq!(shown(), "\n");
+    for listed in ["games", "@games", "daemon,5", "@60"] {
+        store.call(["config", "allow", listed]).expect(0);
+        run().expect(0);
+        store.call(["config", "allow", "daemon,@daemon"]).expect(0);
+        run().expect(NOT_PERMITTED);
+        store.call_as(&stranger, ["list"]).expect(NOT_PERMITTED);
+    }
+    assert_eq!(shown(), "daemon,@daemon\n");
+    assert_eq!(
+        store.call(["config"]).expect(0).text(),
+        "allow daemon,@daemon\n"
+    );
+    // Only the owner and root change it, or see it.
+    store
+        .call_as(&stranger, ["config", "allow", "games"])
+        .expect(NOT_PERMITTED);
+    store.call_as(&stranger, ["config"]).expect(NOT_PERMITTED);
+    store
+        .call(["config", "allow", "no-such-user"])
+        .expect(USAGE);
+    store
+        .call(["config", "colour", "red"])
+        .expect(USAGE)
+        .says(&["no setting", "allow"]);
+    store.call(["config", "allow", ""]).expect(0);
+    run().expect(NOT_PERMITTED);
+    // Who may is not known: then nobody may.
+    let settings = store.control().join("settings");
+    std::fs::write(&settings, "allow what is this\n").expect("written");
+    run().expect(NOT_PERMITTED);
+    store.run("echo z > file").expect(0);
+    std::fs::remove_file(&settings).expect("removed");
+
+    let second = fixture.scratch.join("second");
+    std::fs::create_dir(&second).expect("made");
+    let init = ["init", "--allow", "games"];
+    atomdir_in(&User::root(fixture.scratch.path()), &second, init).expect(0);
+    let config = atomdir_in(store.user(), &second, ["config", "allow"]).expect(0);
+    assert_eq!(config.text(), "games\n");
+    store.assert_at_rest();
+}
+
+#[test]
+fn an_ordinary_users_store_cannot_be_shared_and_says_so() {
+    if !users_can_mount("an_ordinary_users_store_cannot_be_shared_and_says_so") {
+        return;
+    }
+    let fixture = Fixture::owned_by("unshared", User::ordinary, "echo x > file");
+    let store = &fixture.store;
+    store
+        .call(["config", "allow", "games"])
+        .expect(CONFIGURATION)
+        .says(&["not root's"]);
+    store.call(["service", "start"]).expect(0);
+    let stranger = User::stranger(fixture.scratch.path());
+    for verb in [["list"].as_slice(), &["begin"], &["service", "stop"]] {
+        let trusting = ["--trust"].iter().chain(verb);
+        store.call_as(&stranger, trusting).expect(NOT_PERMITTED);
+    }
+    store.assert_at_rest();
+}
