@@ -133,10 +133,6 @@ fn trust_hint(store: &Path, configuration: Option<&Path>) -> String {
 pub enum InitError {
     #[error("'{path}' is in the view of a transaction; stores cannot be nested")]
     InView { path: PathBuf },
-    #[error(
-        "'{path}' is the root of the file system: a view cannot stand in its place, so commands would run outside their transaction"
-    )]
-    FileSystemRoot { path: PathBuf },
     #[error("'{path}' would not be a store to trust: {reason}")]
     Untrusted { path: PathBuf, reason: Distrust },
     /// It is one already.
@@ -204,9 +200,6 @@ impl Explain for InitError {
                 "choose a control directory on the file system of {}",
                 path.display()
             )),
-            InitError::FileSystemRoot { .. } => {
-                Some("make a directory below it a store".to_owned())
-            }
             _ => None,
         }
     }

@@ -64,12 +64,9 @@ pub fn init_with(
 
 /// Where no store can be.
 fn check_place(root: &Root) -> Result<(), InitError> {
-    let path = || root.path.clone();
-    if root.path == Path::new("/") {
-        return Err(InitError::FileSystemRoot { path: path() });
-    }
     if view::is_in_view(&root.path) {
-        return Err(InitError::InView { path: path() });
+        let path = root.path.clone();
+        return Err(InitError::InView { path });
     }
     Ok(())
 }

@@ -51,7 +51,7 @@ pub use init::{InitOutcome, init, init_with};
 pub use layers::{Layers, OpenLayers};
 pub use location::{CONTROL_NAME, StoreLocation, find, find_with};
 pub use locks::LockOptions;
-pub use mounts::OVERLAY_SOURCE;
+pub use mounts::{OVERLAY_SOURCE, mount_points};
 pub use requests::{BeginOptions, Checked, CommitDetails, Others, SnapshotContents};
 pub use settings::{ALLOW, Allow, KEYS as SETTING_KEYS, ReadError, Settings, SettingsError};
 pub use start::{SERVICE_ENVIRONMENT, StartService};

@@ -1,7 +1,10 @@
 //! What is mounted where, as the kernel lists it in `/proc/self/mountinfo`.
 
-use rustix::fs::{AtFlags, CWD, FsWord, Mode, OFlags, StatxFlags, open, statfs, statx};
+use rustix::fs::{
+    AtFlags, CWD, FileType, FsWord, Mode, OFlags, StatxFlags, lstat, open, statfs, statx,
+};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -52,6 +55,29 @@ pub(crate) fn view_at(path: &Path) -> Result<Option<Mount>, Errno> {
     let mut mounts = list()?.into_iter();
     let mount = mounts.find(|mount| mount.id == found.stx_mnt_id);
     Ok(mount.filter(Mount::claims_to_be_view))
+}
+
+/// Where anything is mounted, as this process sees it. For views, it is the directory
+/// that holds them: their services listen beside them.
+pub fn mount_points() -> Result<Vec<PathBuf>, Errno> {
+    let point = |mount: Mount| match mount.point.parent() {
+        Some(parent)
+            if mount.kind == VIEW_TYPE && mount.root == Path::new("/") && is_private(parent) =>
+        {
+            parent.to_owned()
+        }
+        _ => mount.point,
+    };
+    Ok(list()?.into_iter().map(point).collect())
+}
+
+/// Whether nobody but root and the caller can make anything in this directory.
+pub(crate) fn is_private(directory: &Path) -> bool {
+    lstat(directory).is_ok_and(|stat| {
+        FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+            && stat.st_mode & 0o022 == 0
+            && (stat.st_uid == 0 || stat.st_uid == geteuid().as_raw())
+    })
 }
 
 /// Whether something is mounted below `directory`.

@@ -209,10 +209,17 @@ fn explain_enter(error: &EnterError) -> (u8, Option<String>) {
         EnterError::Start { .. } | EnterError::Wait(_) | EnterError::LeftBehind(_) => {
             (ExitCode::Internal.code(), None)
         }
-        EnterError::FileSystemRoot { .. } => (
+        EnterError::SealedRoot { .. } => (
             ExitCode::Configuration.code(),
-            Some("run it where the directory has another path than /".to_owned()),
+            Some("run it where the store has another path than /".to_owned()),
         ),
+        EnterError::Forbidden { failure, .. }
+            if (failure.step, failure.errno) == (Step::HoldMounts, Errno::INVAL) =>
+        {
+            let hint = "the root directory is no mount, as after a plain chroot: \
+                        `mount --bind DIR DIR` before it makes DIR one";
+            (ExitCode::Configuration.code(), Some(hint.to_owned()))
+        }
         EnterError::Forbidden { .. } => (
             ExitCode::Configuration.code(),
             Some(

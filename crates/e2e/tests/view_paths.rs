@@ -132,41 +132,78 @@ fn nobody_is_advised_to_make_a_store_of_the_root_or_above_mounts() {
     fs::create_dir(&plain).expect("made");
     let told = at(&fixture, &plain, &["status"]).expect(NO_SUCH);
     assert!(told.error_text().contains("atomdir init"), "{told}");
-    let told = at(&fixture, Path::new("/"), &["init"]).expect(CANNOT_CREATE);
-    assert!(
-        told.error_text().contains("root of the file system"),
-        "{told}"
-    );
-    assert!(!Path::new("/.atomdir").exists());
 }
 
-/// A command whose root is the store's own cannot be put into a view by a mount:
-/// it would change the store itself.
-#[test]
-fn a_store_at_the_commands_root_is_refused() {
-    let fixture = Fixture::new("view-root", "mkdir proc dev run tmp usr; echo old > file");
+/// A mount over the root is not seen by those whose root it is, so the command gets a
+/// root of its own, with what else is mounted there. `run`: whether /run is on a file
+/// system of its own, or the service's mounts are in the store itself. `mount`: whether the root
+/// is a mount, as that of every container.
+fn at_the_root(mount: bool, run: bool, script: &str) {
+    let fixture = Fixture::new(
+        "view-root",
+        "mkdir -p proc dev run tmp usr dir/sub; echo old > file",
+    );
+    fixture.store.call(["service", "stop"]).expect(0);
     let mut command = Command::new("unshare");
     fixture.store.user().dress(&mut command);
-    command.args(["-m", "sh", "-ec"]).arg(
-        "cd \"$0\"
+    command.args(["-m", "sh", "-ec"]).arg(format!(
+        "if [ {mount} = true ]; then mount --bind \"$0\" \"$0\"; fi
+         cd \"$0\"
          for place in bin sbin lib lib64; do
              if [ -L /$place ]; then cp -a /$place .
              elif [ -d /$place ]; then mkdir $place; mount --rbind /$place $place; fi
          done
          for place in usr proc dev; do mount --rbind /$place $place; done
-         mount -t tmpfs none run; mount -t tmpfs none tmp; cp \"$1\" tmp/atomdir
-         for options in '' --dry-run; do
-             code=0; chroot . /tmp/atomdir run $options -- sh -c 'rm /file' || code=$?
-             [ $code = 78 ] || exit 90
-         done
-         [ -e file ] || exit 91
-         id=$(chroot . /tmp/atomdir begin | head -n 1)
-         code=0; chroot . /tmp/atomdir exec $id -- rm /file || code=$?
-         [ $code = 78 ] || exit 92
-         chroot . /tmp/atomdir service stop",
-    );
+         mount -t tmpfs none tmp; cp \"$1\" tmp/atomdir
+         if [ {run} = true ]; then mount -t tmpfs none run; fi
+         atomdir() {{ chroot . /tmp/atomdir \"$@\"; }}
+         expect() {{ code=$1; shift; result=0; \"$@\" || result=$?
+                    [ $result = $code ] || {{ echo \"$result, not $code: $*\" >&2; exit 90; }}; }}
+         {script}
+         atomdir service stop"
+    ));
     command.arg(&fixture.base).arg(binary());
-    let told = capture_output(&mut command).expect(0);
-    told.says(&["root of the file system"]);
-    assert!(fixture.base.join("file").exists());
+    capture_output(&mut command).expect(0);
+}
+
+const AT_THE_ROOT: &str = r#"
+atomdir init
+for view in exact native; do
+    expect 3 atomdir run --view $view -- sh -c 'rm /file; [ ! -e /file ] && exit 3'
+    [ -e file ]
+    expect 78 atomdir run --view $view --dry-run -- rm /file
+    [ -e file ]
+    atomdir run --view $view -- sh -ec '
+        cd /dir/sub; echo new > /file; echo new > made; pwd > /dir/where
+        echo outside > /tmp/outside; [ -e /proc/self/status ]; echo > /dev/null
+        find / -path /run -prune -o -path /proc -prune -o -path /usr -prune -o -print > /tmp/found; grep -q ^/dir/sub/made /tmp/found
+        ! grep -q .atomdir/log /tmp/found'
+    [ "$(cat file)" = new ] && [ "$(cat dir/where)" = /dir/sub ] && [ -e dir/sub/made ]
+    [ "$(cat tmp/outside)" = outside ]
+    rm tmp/outside dir/where; echo old > file
+done
+id=$(atomdir begin | head -n 1)
+atomdir exec $id -- sh -ec 'echo executed > /file'
+[ "$(cat file)" = old ]
+atomdir commit $id
+[ "$(cat file)" = executed ]
+atomdir run -- sh -ec '
+    /tmp/atomdir run -- sh -c "echo nested > /nested"
+    [ "$(cat /nested)" = nested ]; ! /tmp/atomdir run -- sh -c "rm /nested; false"
+    [ -e /nested ]'
+[ "$(cat nested)" = nested ]
+"#;
+
+#[test]
+fn a_store_at_the_commands_root_is_its_root_in_the_view() {
+    at_the_root(true, true, AT_THE_ROOT);
+    at_the_root(true, false, AT_THE_ROOT);
+}
+
+#[test]
+fn a_root_that_is_no_mount_is_refused() {
+    let script = "expect 78 atomdir run -- rm /file; expect 78 atomdir run --dry-run -- rm /file
+                  [ -e file ]; id=$(atomdir begin | head -n 1)
+                  expect 78 atomdir exec $id -- rm /file; [ -e file ]";
+    at_the_root(false, true, script);
 }

@@ -11,8 +11,7 @@ use super::StoreLocation;
 use crate::mounts::{self, Mount};
 use crate::{FindError, Trust};
 use atomdir_protocol::TransactionId;
-use rustix::fs::{FileType, lstat, stat};
-use rustix::process::geteuid;
+use rustix::fs::{lstat, stat};
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
@@ -60,10 +59,7 @@ fn check_place(path: &Path, mount: &Mount) -> Result<(), FindError> {
         path: parent.to_owned(),
         errno,
     })?;
-    let is_private = FileType::from_raw_mode(stat.st_mode) == FileType::Directory
-        && stat.st_mode & 0o022 == 0
-        && (stat.st_uid == 0 || stat.st_uid == geteuid().as_raw());
-    if is_private {
+    if mounts::is_private(parent) {
         return Ok(());
     }
     Err(FindError::ForeignView {

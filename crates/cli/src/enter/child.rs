@@ -83,12 +83,6 @@ pub fn start(
         environment,
     };
     let failed = |source| launch.cannot_start(source);
-    // A mount over the root directory changes nothing for those who have it open
-    // as their root already: the command would run outside the view.
-    if place.base == Path::new("/") {
-        let base = place.base.clone();
-        return Err(EnterError::FileSystemRoot { base });
-    }
     let signals = HeldSignals::hold().map_err(failed)?;
     let others = descendants::children().map_err(failed)?;
     let overlay = matches!(place.view, Tree::Native(_));
@@ -148,6 +142,11 @@ fn spawn_sealed(
     launch: &Launch<'_>,
     signals: &HeldSignals,
 ) -> Result<(Child, SealedRun), EnterError> {
+    // Every other way to the store leads through what is mounted in the view then.
+    if launch.place.base == Path::new("/") {
+        let base = launch.place.base.clone();
+        return Err(EnterError::SealedRoot { base });
+    }
     seal::withhold_descriptors().map_err(|error| launch.cannot_start(error))?;
     let foreground = Foreground::note();
     let (child, without_processes) = match launch.spawn(signals, Apart::MountsAndProcesses) {

@@ -14,6 +14,7 @@ mod descendants;
 mod launch;
 mod namespace;
 mod overlay;
+mod private_root;
 mod seal;
 mod signals;
 #[cfg(test)]
@@ -136,16 +137,16 @@ pub enum EnterError {
         base: PathBuf,
         failure: SetUpFailure,
     },
-    #[error(
-        "the store '{base}' is the root of the file system, in whose place no view can stand; \
-         the command was not started"
-    )]
-    FileSystemRoot { base: PathBuf },
     #[error("cannot enter the view of '{base}': {failure}")]
     SetUp {
         base: PathBuf,
         failure: SetUpFailure,
     },
+    #[error(
+        "a command cannot be sealed off from '{base}', since other ways to the store may lie \
+         below its own root directory; the command was not started"
+    )]
+    SealedRoot { base: PathBuf },
     #[error("cannot seal the command off from '{base}': {failure}")]
     Seal {
         base: PathBuf,

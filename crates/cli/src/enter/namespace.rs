@@ -4,13 +4,15 @@
 //! [`Namespace::enter`] runs between fork and exec, where only system calls are
 //! allowed: whatever it needs was made before, and it allocates nothing.
 
+use super::private_root::PrivateRoot;
 use super::seal::Seal;
 use super::{Step, Tree};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, MoveMountFlags, mount_bind, mount_change, move_mount};
 use rustix::thread::UnshareFlags;
-use std::ffi::{CStr, CString, NulError};
+use std::ffi::{CStr, CString};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 
@@ -24,6 +26,8 @@ enum View {
 pub(super) struct Namespace {
     base: CString,
     view: View,
+    /// Set if the store is the root directory.
+    private_root: Option<PrivateRoot>,
     maps: UserMaps,
 }
 
@@ -49,12 +53,17 @@ pub(super) fn enter_as_mounter() -> Result<(), (Step, Errno)> {
 }
 
 impl Namespace {
-    pub(super) fn new(base: &Path, view: &Tree) -> Result<Namespace, NulError> {
+    pub(super) fn new(base: &Path, view: &Tree) -> io::Result<Namespace> {
         Ok(Namespace {
             base: super::c_path(base)?,
             view: match view {
                 Tree::Exact(root) => View::Directory(root.as_raw_fd()),
                 Tree::Native(overlay) => View::Mount(overlay.as_fd().as_raw_fd()),
+            },
+            private_root: if base == Path::new("/") {
+                Some(PrivateRoot::prepare()?)
+            } else {
+                None
             },
             maps: UserMaps::own(),
         })
@@ -86,6 +95,13 @@ impl Namespace {
     }
 
     fn bind(&self) -> Result<(), Errno> {
+        if let Some(private_root) = &self.private_root {
+            return match &self.view {
+                View::Directory(_) => private_root.enter_directory(),
+                // SAFETY: as above, of the overlay.
+                View::Mount(mount) => private_root.enter(unsafe { BorrowedFd::borrow_raw(*mount) }),
+            };
+        }
         match &self.view {
             View::Directory(_) => mount_bind(c".", &*self.base),
             View::Mount(mount) => {
