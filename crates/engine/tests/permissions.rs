@@ -162,3 +162,99 @@ fn rights_given_used_and_taken_back_in_one_transaction() {
     }
     println!("{number} deaths");
 }
+
+/// As overlayfs leaves it: directories and files of the base that were opened up, changed
+/// and closed again.
+fn fill_upper_layer(upper: &Path) {
+    let close = |path: &str, mode| {
+        let closed = Permissions::from_mode(mode);
+        fs::set_permissions(upper.join(path), closed).expect("its owner may");
+    };
+    for directory in ["locked", "made", "made/inner"] {
+        fs::create_dir(upper.join(directory)).expect("it is new");
+    }
+    for file in ["locked/old", "locked/new", "made/file", "made/inner/file"] {
+        fs::write(upper.join(file), "changed").expect("it is new");
+    }
+    let (copy, flags) = (upper.join("locked/old"), rustix::fs::XattrFlags::empty());
+    rustix::fs::setxattr(&copy, "user.overlay.origin", b"", flags).expect("its owner may");
+    close("locked/old", 0o444);
+    close("locked/new", 0o400);
+    close("locked", 0o555);
+    close("made/file", 0o444);
+    close("made/inner/file", 0o000);
+    close("made/inner", 0o000);
+    close("made", 0o555);
+}
+
+/// Each mode and the file's contents, as far as they are there.
+fn landed(root: &Path) -> Vec<(&'static str, u32, String)> {
+    let paths = [
+        "locked",
+        "locked/old",
+        "locked/new",
+        "made",
+        "made/file",
+        "made/inner",
+        "made/inner/file",
+    ];
+    let look = |path: &'static str| {
+        let metadata = fs::metadata(root.join(path)).ok()?;
+        let mode = metadata.permissions().mode() & 0o777;
+        let opened = if metadata.is_dir() { 0o700 } else { 0o600 };
+        fs::set_permissions(root.join(path), Permissions::from_mode(opened)).ok()?;
+        let text = fs::read_to_string(root.join(path)).unwrap_or_default();
+        Some((path, mode, text))
+    };
+    paths.into_iter().filter_map(look).collect()
+}
+
+#[test]
+fn an_upper_layer_with_what_its_owner_may_not_write() {
+    become_ordinary();
+    let before = [
+        ("locked", 0o555, String::new()),
+        ("locked/old", 0o444, "locked".to_owned()),
+    ];
+    let text = || "changed".to_owned();
+    let after = [
+        ("locked", 0o555, String::new()),
+        ("locked/old", 0o444, text()),
+        ("locked/new", 0o400, text()),
+        ("made", 0o555, String::new()),
+        ("made/file", 0o444, text()),
+        ("made/inner", 0o000, String::new()),
+        ("made/inner/file", 0o000, text()),
+    ];
+    for number in 0.. {
+        let scratch = Scratch::new();
+        create(&scratch.0);
+        fs::create_dir(scratch.0.join("locked")).expect("it is new");
+        fs::write(scratch.0.join("locked/old"), "locked").expect("it is new");
+        for (path, mode, _) in before.iter().rev() {
+            let closed = Permissions::from_mode(*mode);
+            fs::set_permissions(scratch.0.join(path), closed).expect("its owner may");
+        }
+        let disk = FailingDisk::new(Errno::IO, true);
+        let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
+        let transaction = begin(&store);
+        transaction.become_lower().expect("there is room");
+        let layers = transaction.layers().expect("it has layers");
+        fill_upper_layer(&scratch.0.join(".atomdir").join(layers).join("upper"));
+        transaction.take_over_upper().expect("it can be read");
+        disk.fail_after(number);
+        let committed = store.commit(&transaction);
+        let has_died = disk.has_failed();
+        if !has_died {
+            committed.expect("nothing is in the way");
+        }
+        drop((transaction, store));
+        drop(open(&scratch.0));
+        let found = landed(&scratch.0);
+        let is_before = has_died && found == before;
+        assert!(is_before || found == after, "change {number}: {found:?}");
+        if !has_died {
+            break;
+        }
+    }
+}

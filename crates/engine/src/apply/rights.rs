@@ -10,20 +10,23 @@ use atomdir_disk::{Access, Disk, Errno, Identity, Kind};
 use super::{Apply, Parent, Place};
 
 impl<D: Disk> Apply<'_, D> {
-    /// Does it again, if it was not permitted, with what is at the places and
-    /// the directories above opened up.
+    /// Does it again, if it was not permitted, with the directories at the places and
+    /// above opened up; and then with the files, which only opening them can need: the
+    /// record does not say the modes of those that are merely moved.
     pub(super) fn permitted<T>(
         &mut self,
         places: &[&Place],
         act: impl Fn(&mut Self) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
-        match act(self) {
-            Err(Errno::ACCESS) => {}
-            result => return result,
-        }
-        for place in places {
-            self.open_up_parent(place.parent)?;
-            self.open_up(place)?;
+        for kind in [Kind::Directory, Kind::File] {
+            match act(self) {
+                Err(Errno::ACCESS) => {}
+                result => return result,
+            }
+            for place in places {
+                self.open_up_parent(place.parent)?;
+                self.open_up(place, kind)?;
+            }
         }
         act(self)
     }
@@ -35,12 +38,13 @@ impl<D: Disk> Apply<'_, D> {
         }
     }
 
-    fn open_up(&mut self, place: &Place) -> Result<(), Errno> {
+    fn open_up(&mut self, place: &Place, kind: Kind) -> Result<(), Errno> {
         let Some(parent) = self.parent(place.parent)? else {
             return Ok(());
         };
         match self.core.disk.open(&parent, &place.name, Access::Path) {
             Err(Errno::NOENT) => Ok(()),
+            Ok(handle) if self.core.disk.stat(&handle)?.kind != kind => Ok(()),
             handle => self.open_up_handle(Arc::new(handle?)),
         }
     }
