@@ -6,8 +6,8 @@ use crate::{
 };
 use atomdir_protocol::{
     Answer, BeginRequest, ChangeLine, CheckReport, CommitSummary, Committed, Conflicts, Durability,
-    FailureKind, Isolation, Progress, Request, Sequence, ServiceStatus, SnapshotObject, StopReport,
-    TransactionId, TransactionStatus, View,
+    FailureKind, Isolation, LOG_LENGTH_MAX, Progress, Request, Sequence, ServiceStatus,
+    SnapshotObject, StopReport, TransactionId, TransactionStatus, View,
 };
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -302,10 +302,24 @@ impl Connection {
         before: Option<Sequence>,
         limit: u64,
     ) -> Result<Vec<CommitSummary>, RequestError> {
-        match self.ask(&Request::Log { before, limit })? {
-            (Answer::Nothing, parts) => Ok(parts.commits),
-            _ => Err(self.unexpected()),
+        let (mut before, mut left) = (before, limit);
+        let mut commits: Vec<CommitSummary> = Vec::new();
+        while left > 0 {
+            // The service answers with no more at once.
+            let limit = left.min(LOG_LENGTH_MAX);
+            let part = match self.ask(&Request::Log { before, limit })? {
+                (Answer::Nothing, parts) => parts.commits,
+                _ => return Err(self.unexpected()),
+            };
+            let count = part.len() as u64;
+            commits.extend(part);
+            before = commits.last().map(|commit| commit.sequence);
+            if count < limit {
+                break;
+            }
+            left -= count;
         }
+        Ok(commits)
     }
 
     pub fn show(&mut self, sequence: Sequence) -> Result<CommitDetails, RequestError> {

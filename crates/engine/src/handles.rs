@@ -1,4 +1,9 @@
 //! A bounded cache of open handles, least recently used first out.
+//!
+//! Whatever is kept open for speed is here, by a key that says how it is opened again:
+//! so what is open in all grows with `handles_max`, not with the transactions and what
+//! they change. Only files that nothing but a handle keeps within reach are held, a
+//! quarter as many as the cache has.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -14,6 +19,8 @@ pub(crate) enum HandleKey {
     Directory(Identity),
     /// A regular file's contents, for reading.
     Contents(Identity),
+    /// A transaction's directory of the staging directory.
+    Stage(TransactionId),
     /// A staged file of a transaction, for reading and writing.
     Staged(TransactionId, NodeId),
 }
@@ -123,7 +130,10 @@ impl<D: Disk> HandleCache<D> {
     }
 
     pub fn remove_transaction(&self, id: TransactionId) {
-        let of_it = |key: &HandleKey| matches!(key, HandleKey::Staged(of, _) if *of == id);
+        let of_it = |key: &HandleKey| match key {
+            HandleKey::Stage(of) | HandleKey::Staged(of, _) => *of == id,
+            HandleKey::Directory(_) | HandleKey::Contents(_) => false,
+        };
         lock(&self.state).handles.retain(|key, _| !of_it(key));
     }
 }
@@ -136,7 +146,8 @@ impl<D: Disk> State<D> {
 
     /// All but what transactions have staged.
     fn remove_base(&mut self) {
-        let is_staged = |key: &HandleKey| matches!(key, HandleKey::Staged(..));
+        let is_staged =
+            |key: &HandleKey| matches!(key, HandleKey::Stage(_) | HandleKey::Staged(..));
         self.handles.retain(|key, _| is_staged(key));
     }
 

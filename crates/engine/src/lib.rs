@@ -10,6 +10,7 @@ extern crate self as atomdir_engine;
 mod applied_mark;
 mod apply;
 mod base;
+mod budget;
 mod carry;
 mod check;
 mod checkpoint;
@@ -43,6 +44,7 @@ mod remake;
 mod rights;
 mod rules;
 mod snapshot;
+mod snapshot_object;
 mod store;
 mod transaction;
 mod validate;
@@ -52,6 +54,7 @@ mod write_set;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use budget::Budget;
 pub use check::CheckReport;
 pub use commit::Committed;
 pub use error::{
@@ -66,8 +69,9 @@ pub use options::{
 };
 pub use progress::Progress;
 pub use recover::RecoveryReport;
+pub use snapshot_object::SnapshotObject;
 pub use store::{CommitSummary, Store, StoreStatus};
-pub use transaction::{SnapshotObject, Transaction};
+pub use transaction::Transaction;
 pub use view::{
     Caller, Credentials, Entry, ListEntry, Marking, NewNode, NodeAttributes, Outdated,
     SetAttributes, SetTime,

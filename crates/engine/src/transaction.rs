@@ -4,16 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use atomdir_disk::{Disk, Errno, FileSystemStatus, Kind, RenameMode, Result, Timestamp};
+use atomdir_disk::{Disk, Errno, FileSystemStatus, RenameMode, Result, Timestamp};
 use atomdir_format::record::SummaryLine;
 
+use crate::budget::{Budget, Share};
 use crate::core::Core;
 use crate::ids::{NodeId, Sequence, TransactionId};
 use crate::names;
 use crate::options::{BeginOptions, Conflicts, Durability, Isolation};
 use crate::read_set::ReadSet;
-use crate::snapshot::Snapshot;
-use crate::view::acl;
 use crate::view::{
     Caller, Entry, ListEntry, Marking, NewNode, NodeAttributes, SetAttributes, View,
 };
@@ -33,25 +32,8 @@ pub struct Transaction<D: Disk> {
     /// `None` once the transaction has ended.
     /// Its view is the lower layer of an overlay.
     lower: AtomicBool,
+    share: Share,
     pub(crate) view: ViewSlot<D>,
-}
-
-impl SnapshotObject {
-    /// Then the mode does not tell who may read it.
-    pub fn has_access_list(&self) -> bool {
-        self.xattrs.iter().any(|(name, _)| name == acl::ACCESS)
-    }
-}
-
-/// An object as the snapshot has it.
-#[derive(Debug, Clone)]
-pub struct SnapshotObject {
-    pub kind: Kind,
-    pub attributes: NodeAttributes,
-    /// By name.
-    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// A regular file's contents or a link's target; empty for other kinds.
-    pub contents: Vec<u8>,
 }
 
 impl<D: Disk> Transaction<D> {
@@ -77,6 +59,7 @@ impl<D: Disk> Transaction<D> {
             at,
             began_change_time,
             lower: AtomicBool::new(false),
+            share: Share::default(),
             view,
         }
     }
@@ -95,6 +78,7 @@ impl<D: Disk> Transaction<D> {
             at: outer.at,
             began_change_time: outer.began_change_time,
             lower: AtomicBool::new(false),
+            share: Share::default(),
             view: ViewSlot::new(view),
         }
     }
@@ -164,8 +148,18 @@ impl<D: Disk> Transaction<D> {
             if view.frozen {
                 return Err(Errno::ROFS);
             }
-            act(view)
+            self.share.require_room()?;
+            let done = act(view);
+            self.share.update(view.nodes.changed.len());
+            done
         })
+    }
+
+    /// What it changes counts towards this budget; to be said before it changes
+    /// anything. Once all is used up, whatever would change something fails with
+    /// `EDQUOT`.
+    pub fn set_budget(&self, budget: Arc<Budget>) {
+        self.share.set(budget);
     }
 
     /// With a view whose names may be changed.
@@ -231,43 +225,6 @@ impl<D: Disk> Transaction<D> {
     /// The node at a path of the view, its lookup count unchanged.
     pub fn resolve(&self, path: &[u8]) -> Result<Option<NodeId>> {
         self.wait_with(|view| view.resolve(path))
-    }
-
-    /// What the snapshot has at a path, for comparing with the view; a file's
-    /// contents only if there are at most `contents_length_max` bytes of them.
-    pub fn snapshot_contents(
-        &self,
-        path: &[u8],
-        contents_length_max: u64,
-    ) -> Result<Option<SnapshotObject>> {
-        if !self.is_open() {
-            return Err(Errno::STALE);
-        }
-        let snapshot = Snapshot {
-            core: &self.core,
-            at: self.at,
-        };
-        let Some((base, stat)) = snapshot.resolve(path)? else {
-            return Ok(None);
-        };
-        let contents = match stat.kind {
-            Kind::File if stat.length <= contents_length_max => {
-                let mut contents = vec![0; stat.length as usize];
-                snapshot.read(&base, 0, &mut contents)?;
-                contents
-            }
-            Kind::Symlink => snapshot.read_link(&base)?,
-            _ => Vec::new(),
-        };
-        let attributes = crate::view::node::attributes_of(&stat);
-        let mut xattrs = snapshot.xattrs(&base)?;
-        xattrs.sort();
-        Ok(Some(SnapshotObject {
-            kind: stat.kind,
-            xattrs,
-            attributes,
-            contents,
-        }))
     }
 
     /// Finding the name does not count as reading the attributes that come with

@@ -21,16 +21,19 @@ pub use failure::{ExitCode, Failure, FailureKind};
 pub use messages::{Answer, BeginRequest, LockRequest, Readiness, Reply, Request};
 pub use records::{
     Begun, Change, ChangeLine, ChangedBy, CheckReport, CommitSummary, Committed, Conflict,
-    Conflicts, Durability, Isolation, Kind, Layers, LockMode, LockScope, LockStatus, Progress,
-    RecoveryReport, Sequence, ServiceStatus, SnapshotObject, StopReport, Timestamp, TransactionId,
-    TransactionStatus, View, Within,
+    Conflicts, Durability, Isolation, Kind, Layers, Limits, LockMode, LockScope, LockStatus,
+    Progress, RecoveryReport, Sequence, ServiceStatus, SnapshotObject, StopReport, Timestamp,
+    TransactionId, TransactionStatus, View, Within,
 };
 
 /// Of the messages, not of the program.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// What a `Begin` may carry as a label.
 pub const LABEL_LENGTH_MAX: usize = 4096;
+
+/// How many commits one request for the log is answered with at most.
+pub const LOG_LENGTH_MAX: u64 = 1024;
 
 /// What a savepoint's name may have.
 pub const SAVEPOINT_LENGTH_MAX: usize = 255;

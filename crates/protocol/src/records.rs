@@ -305,6 +305,7 @@ pub struct ServiceStatus {
     pub view_requests: u64,
     pub connections: u64,
     pub open_transactions: u64,
+    pub limits: Limits,
     /// Of the newest commit.
     pub sequence: Sequence,
     pub log_bytes: u64,
@@ -312,6 +313,23 @@ pub struct ServiceStatus {
     pub poisoned: Option<String>,
     /// What the service found when it opened the store.
     pub recovery: RecoveryReport,
+}
+
+/// What the service gives at most; those of a user bind neither root nor the store's
+/// owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    pub connections_max: u64,
+    pub transactions_max: u64,
+    pub user_connections_max: u64,
+    pub user_transactions_max: u64,
+    /// In all open transactions of a user.
+    pub user_changed_objects_max: u64,
+    /// After so long without a request a connection of a user is closed, unless it
+    /// holds a transaction.
+    pub connection_idle_seconds: u64,
+    /// How many descriptors the process may have open.
+    pub descriptors_max: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,7 @@
 //! One connection: greeting, then one request after the other.
 
 use crate::connections::{ConnectionId, Connections};
+use crate::limits;
 use crate::permissions::Peer;
 use crate::replies::Unanswered;
 use crate::requests::{self, Outcome};
@@ -66,11 +67,27 @@ impl Served<'_> {
         if greet(&self.connection.stream).is_err() {
             return;
         }
-        while let Ok(Some(request)) = next_request(&self.connection.stream) {
+        while self.is_wanted(&service)
+            && let Ok(Some(request)) = next_request(&self.connection.stream)
+        {
             if answer(&service, &mut self.connection, request).is_err() {
                 return;
             }
         }
+    }
+}
+
+impl Served<'_> {
+    /// Waits for a request: for ever only if the connection holds a transaction, or its
+    /// user is not bound by limits.
+    fn is_wanted(&self, service: &Service) -> bool {
+        let idle_time = limits::idle_time(self.connection.peer.user);
+        while !self.connection.stream.is_ready_within(idle_time) {
+            if !service.transactions.holds_any(self.id) {
+                return false;
+            }
+        }
+        true
     }
 }
 

@@ -1,16 +1,14 @@
 //! Which connections there are, and how many there may be.
 
 use crate::latch::Latch;
+use crate::limits;
 use crate::socket::Stream;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-const CONNECTIONS_MAX: usize = 256;
-/// Of one ordinary user, so that others find room.
-const USER_CONNECTIONS_MAX: usize = 192;
-/// Root finds room even when all others are taken.
-const ROOT_CONNECTIONS_EXTRA: usize = 16;
+/// Root and the store's owner find room even when all others are taken.
+const OWNER_CONNECTIONS_EXTRA: u64 = 16;
 
 pub(crate) struct Connections {
     open: Mutex<Open>,
@@ -45,10 +43,12 @@ impl Connections {
             .values()
             .filter(|(other, _)| *other == user)
             .count();
-        let refused = if user == 0 {
-            open.streams.len() >= CONNECTIONS_MAX + ROOT_CONNECTIONS_EXTRA
+        let limits = limits::limits();
+        let (all, own) = (open.streams.len() as u64, own as u64);
+        let refused = if limits::bind(user) {
+            all >= limits.connections_max || own >= limits.user_connections_max
         } else {
-            open.streams.len() >= CONNECTIONS_MAX || own >= USER_CONNECTIONS_MAX
+            all >= limits.connections_max + OWNER_CONNECTIONS_EXTRA
         };
         if refused {
             return None;

@@ -14,6 +14,7 @@ mod inspect;
 mod latch;
 mod leases;
 mod lifecycle;
+mod limits;
 mod locks;
 mod maintenance;
 mod memory;

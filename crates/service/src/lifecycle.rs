@@ -8,6 +8,7 @@ use crate::connections::Connections;
 use crate::detach::{self, Starter};
 use crate::inner_socket::InnerSocket;
 use crate::latch::Latch;
+use crate::limits::Budgets;
 use crate::permissions::{Peer, Reach};
 use crate::service::{Asker, Service, Stop};
 use crate::signals::EndSignals;
@@ -147,6 +148,7 @@ impl Running {
             views,
             inner_socket: inner.as_ref().map(InnerSocket::path),
             transactions: Transactions::default(),
+            budgets: Budgets::default(),
             connections: Arc::new(Connections::new(latch.clone())),
             maintenance: Ticks::default(),
             latch,

@@ -6,11 +6,14 @@ use crate::permissions::{Reach, no_such_transaction};
 use crate::replies::{Unanswered, change_length, send_parts};
 use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction};
-use crate::{commit, convert, leases, locks, native, nesting, sealing, sharing, snapshot_access};
+use crate::{
+    commit, convert, leases, limits, locks, native, nesting, sealing, sharing, snapshot_access,
+};
 use atomdir_engine::BeginOptions;
 use atomdir_protocol::{
     Answer, BeginRequest, Begun, CheckReport, Conflict, Failure, FailureKind, LABEL_LENGTH_MAX,
-    Reply, Request, Sequence, ServiceStatus, TransactionId, TransactionStatus, View,
+    LOG_LENGTH_MAX, Reply, Request, Sequence, ServiceStatus, TransactionId, TransactionStatus,
+    View,
 };
 use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
@@ -171,6 +174,9 @@ fn begin_transaction(
             begun.map_err(|error| convert::begin_failure(&error))?
         }
     };
+    if let Some(budget) = service.budgets.of(transaction.owner()) {
+        transaction.set_budget(budget);
+    }
     let id = TransactionId(transaction.id().0);
     let shown = show_view(service, &transaction, begin.view, begin.opened);
     let root = shown.inspect_err(|_| {
@@ -327,7 +333,8 @@ fn log(
     before: Option<Sequence>,
     limit: u64,
 ) -> Result<Answer> {
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    // What is collected is held in memory; a client asks for the rest with `before`.
+    let limit = usize::try_from(limit.min(LOG_LENGTH_MAX)).unwrap_or(usize::MAX);
     let mut wanted = VecDeque::new();
     let read = service.store.for_each_commit(|commit| {
         if before.is_none_or(|before| commit.sequence.0 < before.0) {
@@ -448,6 +455,7 @@ fn service_status(service: &Service) -> ServiceStatus {
         view_requests: service.views.requests(),
         connections: service.connections.count() as u64,
         open_transactions: service.transactions.count() as u64,
+        limits: limits::limits(),
         sequence: Sequence(status.sequence.0),
         log_bytes: status.log_bytes,
         poisoned: status.poisoned,

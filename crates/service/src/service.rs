@@ -30,6 +30,7 @@
 use crate::access::Access;
 use crate::connections::{ConnectionId, Connections};
 use crate::latch::Latch;
+use crate::limits::Budgets;
 use crate::socket::Stream;
 use crate::ticks::Ticks;
 use crate::transactions::{OpenTransaction, Transactions};
@@ -51,6 +52,7 @@ pub(crate) struct Service {
     /// Where it listens for those who are in a view.
     pub(crate) inner_socket: Option<Vec<u8>>,
     pub(crate) transactions: Transactions,
+    pub(crate) budgets: Budgets,
     pub(crate) connections: Arc<Connections>,
     /// Of the thread that maintains the store.
     pub(crate) maintenance: Ticks,

@@ -5,7 +5,7 @@
 use crate::connection::Connection;
 use crate::convert;
 use crate::permissions::Peer;
-use crate::replies::{Unanswered, send_parts};
+use crate::replies::{Unanswered, send_one};
 use crate::requests::transaction_failure;
 use crate::transactions::OpenTransaction;
 use atomdir_disk::{Kind, Owner};
@@ -16,9 +16,8 @@ use rustix::process::geteuid;
 
 const READ: u32 = 4;
 const SEARCH: u32 = 1;
-const CONTENTS_PART: usize = 1 << 20;
-/// Whatever the peer asks for: it is held in memory.
-const CONTENTS_LENGTH_MAX: u64 = 256 << 20;
+/// So much of a file is held in memory at a time, for a peer that may never read it.
+const CONTENTS_PART: u64 = 256 << 10;
 
 pub(crate) fn send(
     connection: &Connection,
@@ -26,8 +25,7 @@ pub(crate) fn send(
     path: &[u8],
     contents_length_max: u64,
 ) -> Result<Answer, Unanswered> {
-    let contents_length_max = contents_length_max.min(CONTENTS_LENGTH_MAX);
-    let object = match find(connection, one, path, contents_length_max) {
+    let object = match find(connection, one, path) {
         Ok(Some(object)) => object,
         Ok(None) | Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Answer::SnapshotObject(None)),
         Err(Errno::ACCESS) => return Err(not_readable(path).into()),
@@ -36,15 +34,27 @@ pub(crate) fn send(
     let is_file = object.kind == Kind::File;
     let too_long = is_file && object.attributes.length > contents_length_max;
     if is_file && !too_long {
-        let parts = object.contents.chunks(CONTENTS_PART);
-        send_parts(
-            &connection.stream,
-            parts,
-            |part| part.len(),
-            |parts| Reply::Contents(parts.concat()),
-        )?;
+        send_contents(connection, one, path, object.attributes.length)?;
     }
     Ok(Answer::SnapshotObject(Some(describe(object, too_long))))
+}
+
+fn send_contents(
+    connection: &Connection,
+    one: &OpenTransaction,
+    path: &[u8],
+    length: u64,
+) -> Result<(), Unanswered> {
+    let mut offset = 0;
+    while offset < length {
+        let mut part = vec![0; (length - offset).min(CONTENTS_PART) as usize];
+        one.transaction
+            .read_snapshot(path, offset, &mut part)
+            .map_err(|errno| transaction_failure(one.id(), errno))?;
+        offset += part.len() as u64;
+        send_one(&connection.stream, &Reply::Contents(part))?;
+    }
+    Ok(())
 }
 
 /// The object, if the peer may read it.
@@ -52,21 +62,20 @@ fn find(
     connection: &Connection,
     one: &OpenTransaction,
     path: &[u8],
-    contents_length_max: u64,
 ) -> Result<Option<SnapshotObject>, Errno> {
     let transaction = &one.transaction;
     let peer = &connection.peer;
     if peer.is_root() || !geteuid().is_root() {
-        return transaction.snapshot_contents(path, contents_length_max);
+        return transaction.snapshot_object(path);
     }
     for above in prefixes(path) {
-        match transaction.snapshot_contents(above, 0)? {
+        match transaction.snapshot_object(above)? {
             Some(directory) if !may(peer, &directory, SEARCH) => return Err(Errno::ACCESS),
             Some(_) => {}
             None => return Ok(None),
         }
     }
-    let object = transaction.snapshot_contents(path, contents_length_max)?;
+    let object = transaction.snapshot_object(path)?;
     let Some(mut found) = object else {
         return Ok(None);
     };
@@ -107,7 +116,6 @@ fn may(peer: &Peer, object: &SnapshotObject, bit: u32) -> bool {
 
 fn describe(object: SnapshotObject, too_long: bool) -> atomdir_protocol::SnapshotObject {
     let attributes = object.attributes;
-    let is_link = object.kind == Kind::Symlink;
     atomdir_protocol::SnapshotObject {
         kind: convert::kind(object.kind),
         mode: attributes.mode,
@@ -116,7 +124,7 @@ fn describe(object: SnapshotObject, too_long: bool) -> atomdir_protocol::Snapsho
         length: attributes.length,
         modified: convert::timestamp(attributes.modified),
         device_number: attributes.device_number,
-        target: if is_link { object.contents } else { Vec::new() },
+        target: object.target,
         xattrs: object.xattrs,
         too_long,
     }

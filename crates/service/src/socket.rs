@@ -121,6 +121,14 @@ impl Stream {
         Ok(hello)
     }
 
+    /// Whether the peer sends something, or closes, within a time.
+    pub(crate) fn is_ready_within(&self, time: Duration) -> bool {
+        let mut polled = [PollFd::new(&*self.socket, PollFlags::IN)];
+        let time = Timespec::try_from(time).ok();
+        // Whatever fails, receiving tells.
+        poll(&mut polled, time.as_ref()) != Ok(0)
+    }
+
     /// The next request, whenever it comes; but once begun, it must go on.
     pub(crate) fn receive_request(&self) -> Result<Request, ReceiveError> {
         let mut header = [0; HEADER_LENGTH];
@@ -279,6 +287,17 @@ mod tests {
         rustix::io::write(&peer, b"more").unwrap();
         stream.close_for_reading();
         assert!(stream.is_hung_up());
+    }
+
+    #[test]
+    fn a_peer_is_ready_when_it_has_said_something_or_gone() {
+        let (stream, peer) = pair();
+        assert!(!stream.is_ready_within(Duration::ZERO));
+        rustix::io::write(&peer, b"more").unwrap();
+        assert!(stream.is_ready_within(Duration::MAX));
+        let (stream, peer) = pair();
+        drop(peer);
+        assert!(stream.is_ready_within(Duration::MAX));
     }
 
     #[test]

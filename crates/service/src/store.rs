@@ -169,7 +169,9 @@ pub(crate) fn locate(store: &Path) -> Result<StoreLocation, ServiceError> {
 
 fn handles_max() -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
-    let handles = descriptors.saturating_sub(DESCRIPTORS_RESERVED) / 2;
+    // The engine keeps so many, a quarter more that it cannot open again, and while a
+    // commit is applied as many directories again.
+    let handles = descriptors.saturating_sub(DESCRIPTORS_RESERVED) / 3;
     usize::try_from(handles.clamp(64, 1 << 16)).unwrap_or(64)
 }
 

@@ -8,6 +8,7 @@
 
 use crate::connections::ConnectionId;
 use crate::inner_socket::Secret;
+use crate::limits;
 use crate::permissions::{Peer, Reach, no_such_transaction};
 use atomdir_disk::LinuxDisk;
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
@@ -15,10 +16,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(crate) type Transaction = atomdir_engine::Transaction<LinuxDisk>;
-
-const TRANSACTIONS_MAX: usize = 65_536;
-/// Of one ordinary user.
-const USER_TRANSACTIONS_MAX: usize = 4096;
 
 #[derive(Default)]
 pub(crate) struct Transactions {
@@ -58,7 +55,10 @@ impl Transactions {
             .values()
             .filter(|one| one.transaction.owner() == user)
             .count();
-        if open.len() < TRANSACTIONS_MAX && (user == 0 || own < USER_TRANSACTIONS_MAX) {
+        let limits = limits::limits();
+        let is_full = open.len() as u64 >= limits.transactions_max;
+        let has_many = limits::bind(user) && own as u64 >= limits.user_transactions_max;
+        if !is_full && !has_many {
             return Ok(());
         }
         let message = format!(
@@ -136,6 +136,11 @@ impl Transactions {
             one.controller = None;
             one.holders.remove(&holder);
         }
+    }
+
+    pub(crate) fn holds_any(&self, holder: ConnectionId) -> bool {
+        let open = self.lock();
+        open.values().any(|one| one.holders.contains_key(&holder))
     }
 
     pub(crate) fn hold(&self, id: TransactionId, holder: ConnectionId, process: u32) {

@@ -128,6 +128,14 @@ impl Show for Status {
         let (open, connections) = (status.open_transactions, status.connections);
         writeln!(painter, "transactions  {open} open")?;
         writeln!(painter, "clients       {connections}")?;
+        let limits = &status.limits;
+        writeln!(
+            painter,
+            "limits        of each other user: {} transactions with {} changed objects, {} clients",
+            limits.user_transactions_max,
+            limits.user_changed_objects_max,
+            limits.user_connections_max
+        )?;
         writeln!(painter, "last commit   {}", status.sequence)?;
         writeln!(painter, "log           {} bytes", status.log_bytes)?;
         match &status.poisoned {
@@ -164,9 +172,21 @@ struct StatusJson<'a> {
     view_requests: u64,
     connections: u64,
     open_transactions: u64,
+    limits: LimitsJson,
     last_commit: u64,
     log_bytes: u64,
     poisoned: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct LimitsJson {
+    connections: u64,
+    transactions: u64,
+    user_connections: u64,
+    user_transactions: u64,
+    user_changed_objects: u64,
+    connection_idle_seconds: u64,
+    descriptors: u64,
 }
 
 impl Serialize for Status {
@@ -185,6 +205,15 @@ impl Serialize for Status {
             view_requests: status.view_requests,
             connections: status.connections,
             open_transactions: status.open_transactions,
+            limits: LimitsJson {
+                connections: status.limits.connections_max,
+                transactions: status.limits.transactions_max,
+                user_connections: status.limits.user_connections_max,
+                user_transactions: status.limits.user_transactions_max,
+                user_changed_objects: status.limits.user_changed_objects_max,
+                connection_idle_seconds: status.limits.connection_idle_seconds,
+                descriptors: status.limits.descriptors_max,
+            },
             last_commit: status.sequence.0,
             log_bytes: status.log_bytes,
             poisoned: status.poisoned.as_deref(),

@@ -17,7 +17,9 @@ use crate::view::{Credentials, Permission};
 
 /// Whether a lock covers an object below the one it is on.
 #[derive(Clone)]
-pub(crate) struct Reach(Arc<dyn Fn(&Arc<Base>) -> bool + Send + Sync>);
+pub(crate) struct Reach(Arc<Covers>);
+
+type Covers = dyn Fn(&Arc<Base>) -> bool + Send + Sync;
 
 impl Reach {
     pub fn everything() -> Reach {

@@ -180,7 +180,7 @@ impl<D: Disk> View<D> {
             },
             reads: self.reads.as_ref().map(|_| ReadSet::default()),
             stage_of: self.stage_of,
-            stage: self.stage.clone(),
+            has_stage: self.has_stage,
             is_written_ahead: false,
             next_inode: self.next_inode,
         };
@@ -218,7 +218,7 @@ impl<D: Disk> View<D> {
         };
         let changed_here = self.changed_since(&begun.nodes);
         self.take_reads(nested.reads);
-        self.stage = self.stage.take().or(nested.stage);
+        self.has_stage |= nested.has_stage;
         self.next_inode = nested.next_inode;
         let left: Vec<Nodes> = nested.forks.into_states();
         let old = self.replace(nested.nodes, &changed_here, &HashMap::new());
@@ -233,7 +233,7 @@ impl<D: Disk> View<D> {
         let begun = self.forks.nested.take();
         // Who began it may act by how it ended, and so by what it read.
         self.take_reads(nested.reads);
-        self.stage = self.stage.take().or(nested.stage);
+        self.has_stage |= nested.has_stage;
         let left = nested.forks.into_states();
         let begun = begun.iter().map(|(_, state)| &state.nodes);
         self.discard_unneeded(left.iter().chain([&nested.nodes]).chain(begun));

@@ -59,7 +59,7 @@ pub(crate) struct View<D: Disk> {
     stage_of: TransactionId,
     /// Of a serializable transaction.
     pub reads: Option<ReadSet>,
-    stage: Option<Arc<D::Handle>>,
+    has_stage: bool,
     is_written_ahead: bool,
     /// It serves as the lower layer of an overlay. The kernel then finds files
     /// with several names by their nodes, which must stay.
@@ -88,7 +88,7 @@ impl<D: Disk> View<D> {
             forks: Forks::default(),
             stage_of: id,
             reads: None,
-            stage: None,
+            has_stage: false,
             is_written_ahead: false,
             lower: false,
             frozen: false,

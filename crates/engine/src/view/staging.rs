@@ -22,23 +22,38 @@ const WRITTEN_AHEAD_MIN: usize = 256;
 impl<D: Disk> View<D> {
     /// The transaction's directory below `stage`, made at first use.
     pub(crate) fn stage(&mut self) -> Result<Arc<D::Handle>> {
-        if let Some(stage) = &self.stage {
-            return Ok(stage.clone());
+        if !self.has_stage {
+            let name = names::transaction(self.stage_of);
+            let (disk, parent) = (&self.core.disk, &self.core.control.stage);
+            match disk.make(parent, &name, &NewNode::Directory, PRIVATE_DIRECTORY) {
+                // A transaction that is nested in this one, or the outer one, was first.
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+            }
+            self.has_stage = true;
+        }
+        self.open_stage()
+    }
+
+    /// The directory, if it was made. Many transactions can be open: so its handle is
+    /// not kept for as long as they are.
+    pub(super) fn open_stage(&self) -> Result<Arc<D::Handle>> {
+        if !self.has_stage {
+            return Err(Errno::STALE);
+        }
+        let key = HandleKey::Stage(self.stage_of);
+        if let Some(handle) = self.core.handles.get(key) {
+            return Ok(handle);
         }
         let name = names::transaction(self.stage_of);
         let (disk, parent) = (&self.core.disk, &self.core.control.stage);
-        match disk.make(parent, &name, &NewNode::Directory, PRIVATE_DIRECTORY) {
-            // A transaction that is nested in this one, or the outer one, was first.
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(errno),
-        }
-        let stage = Arc::new(disk.open(parent, &name, Access::Directory)?);
-        self.stage = Some(stage.clone());
-        Ok(stage)
+        let handle = Arc::new(disk.open(parent, &name, Access::Directory)?);
+        self.core.handles.insert(key, handle.clone());
+        Ok(handle)
     }
 
     pub(crate) fn has_stage(&self) -> bool {
-        self.stage.is_some()
+        self.has_stage
     }
 
     /// To be called when a commit is near: the disk writes what is staged while
@@ -53,9 +68,9 @@ impl<D: Disk> View<D> {
 
     /// As [`write_ahead`](Self::write_ahead), of an upper layer not yet read.
     pub(super) fn write_ahead_what_is_found(&mut self) {
-        if let Some(stage) = &self.stage {
+        if let Ok(stage) = self.open_stage() {
             self.is_written_ahead = true;
-            self.core.disk.start_writing(stage, WRITTEN_AHEAD_MIN);
+            self.core.disk.start_writing(&stage, WRITTEN_AHEAD_MIN);
         }
     }
 

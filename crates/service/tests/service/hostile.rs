@@ -1,8 +1,8 @@
 //! Peers that send anything, or nothing, or do not read: each is told or
 //! dropped, and others do not notice.
 
-use crate::support::{NEVER_IDLE, TestStore, detached, greeted, settled};
-use atomdir::{ConnectError, Connection, LockMode, LockOptions, LockScope};
+use crate::support::{NEVER_IDLE, TestStore, as_user, detached, greeted, is_root, settled};
+use atomdir::{ConnectError, Connection, FailureKind, LockMode, LockOptions, LockScope};
 use atomdir_protocol::{LockRequest, Reply, Request, frame, handshake};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -86,12 +86,10 @@ fn one_that_never_reads_stalls_only_itself() {
     innocent.stop().unwrap();
 }
 
-#[test]
-fn too_many_connections_are_told_so_and_room_comes_back() {
-    let store = TestStore::new(NEVER_IDLE);
-    let mut held = vec![store.connect()];
+/// Opens connections until one is refused.
+fn fill(held: &mut Vec<Connection>, connect: impl Fn() -> Result<Connection, ConnectError>) {
     let refused = loop {
-        match store.connect_if_running() {
+        match connect() {
             Ok(connection) => held.push(connection),
             Err(error) => break error,
         }
@@ -101,12 +99,44 @@ fn too_many_connections_are_told_so_and_room_comes_back() {
         matches!(refused, ConnectError::TooManyConnections { .. }),
         "{refused}"
     );
+}
+
+#[test]
+fn too_many_connections_are_told_so_and_room_comes_back() {
+    let store = TestStore::new(NEVER_IDLE);
+    let mut held = vec![store.connect()];
+    fill(&mut held, || store.connect_if_running());
     held.truncate(1);
     while let Err(error) = store.connect_if_running() {
         let is_full = matches!(error, ConnectError::TooManyConnections { .. });
         assert!(is_full, "{error}");
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn a_users_share_is_bound_and_others_find_room() {
+    if !is_root() {
+        return;
+    }
+    let (user, other) = (64_002, 64_003);
+    let store = TestStore::shared_with(&[user, other], NEVER_IDLE);
+    let mut root = store.connect();
+    let limits = root.service_status().unwrap().limits;
+    let connect = |user| as_user(user, || store.connect_if_running());
+    let mut held = Vec::new();
+    fill(&mut held, || connect(user));
+    assert_eq!(held.len() as u64, limits.user_connections_max);
+    for _ in 0..limits.user_transactions_max {
+        held[0].begin(&detached()).unwrap();
+    }
+    let refused = held[0].begin(&detached()).unwrap_err();
+    assert_eq!(refused.kind(), Some(FailureKind::TooMany), "{refused}");
+    let mut other = connect(other).unwrap();
+    other.begin(&detached()).unwrap();
+    root.begin(&detached()).unwrap();
+    assert_eq!(held[0].abort_all().unwrap(), limits.user_transactions_max);
+    held[0].begin(&detached()).unwrap();
 }
 
 /// One that has sent more requests than it waited for: that it has gone, and that
@@ -149,4 +179,46 @@ fn what_was_sent_while_a_lock_is_waited_for_does_not_hide_the_end() {
     let hasty = hasty(&mut innocent);
     innocent.stop().unwrap();
     drop(hasty);
+}
+
+/// The most memory that the service has had so far.
+fn memory_peak_bytes(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let number = peak.unwrap().trim().trim_end_matches(" kB");
+    number.parse::<u64>().unwrap() << 10
+}
+
+/// Each asks for a long file, and reads nothing of it.
+#[test]
+fn long_answers_that_nobody_reads_take_no_memory() {
+    const LENGTH: u64 = 64 << 20;
+    let store = TestStore::new(NEVER_IDLE);
+    let sparse = std::fs::File::create(store.location.root.join("sparse")).unwrap();
+    sparse.set_len(LENGTH).unwrap();
+    let parts: Vec<u8> = (0..1_000_003_u32).map(|number| number as u8).collect();
+    std::fs::write(store.location.root.join("parts"), &parts).unwrap();
+    let mut innocent = store.connect();
+    let transaction = innocent.begin(&detached()).unwrap().id;
+    let process = innocent.service_status().unwrap().process;
+    let before = memory_peak_bytes(process);
+    let request = Request::SnapshotObject {
+        transaction,
+        path: b"sparse".to_vec(),
+        contents_length_max: LENGTH,
+    };
+    let request = frame::encode(&request, frame::REQUEST_LENGTH_MAX).unwrap();
+    let deaf = [(); 6].map(|()| {
+        let mut deaf = greeted(&store);
+        deaf.write_all(&request).unwrap();
+        deaf
+    });
+    for mut deaf in &deaf {
+        // Something has come: what is to be held is held.
+        deaf.read_exact(&mut [0]).unwrap();
+    }
+    let grown = memory_peak_bytes(process) - before;
+    assert!(grown < LENGTH / 4, "{grown} bytes more than before");
+    let read = innocent.snapshot_object(transaction, b"parts", LENGTH);
+    assert!(read.unwrap().unwrap().contents == parts);
 }

@@ -86,7 +86,7 @@ impl<D: Disk> View<D> {
         let upper = names::fixed(names::UPPER);
         let stat = self.core.disk.stat_at(&stage, &upper)?;
         let mut view = View::new(self.core.clone(), self.id, self.at);
-        view.stage = Some(stage);
+        view.has_stage = true;
         let mut reading = Reading {
             old: self,
             marking: Marking::of(&view.core.options.privileges),
@@ -163,7 +163,7 @@ fn open_in_layer<D: Disk>(
     }
     let above = match at.parent {
         Some(parent) => open_in_layer(view, layer, parent)?,
-        None => view.stage.clone().ok_or(Errno::STALE)?,
+        None => view.open_stage()?,
     };
     let handle = view.core.disk.open(&above, &at.name, Access::Directory)?;
     let handle = Arc::new(handle);

@@ -1,0 +1,87 @@
+//! What transactions take while they are open is bound.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use atomdir_disk::{Errno, LinuxDisk};
+use atomdir_engine::{Budget, Caller, NewNode, NodeId, Transaction};
+
+mod support;
+
+use support::{Scratch, begin, create, open};
+
+const CALLER: Caller = Caller { user: 0, group: 0 };
+
+/// Descriptors of this process that lead below a directory.
+fn opened_below(directory: &Path) -> usize {
+    let opened = std::fs::read_dir("/proc/self/fd").expect("it can be listed");
+    let targets = opened.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    targets.filter(|path| path.starts_with(directory)).count()
+}
+
+#[test]
+fn open_transactions_with_changes_keep_few_descriptors() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let store = open(&scratch.0);
+    let mut transactions = Vec::new();
+    for _ in 0..300 {
+        let transaction = begin(&store);
+        let made = transaction
+            .create(NodeId::ROOT, b"file", NewNode::File, 0o644, 0, CALLER)
+            .expect("it is made");
+        transaction
+            .write(made.node, 0, b"contents", false)
+            .expect("it is written");
+        transactions.push((transaction, made.node));
+    }
+    // The store of these tests keeps 64 for speed, and a few always.
+    let opened = opened_below(&scratch.0);
+    assert!(opened < 64 + 16, "{opened} are open");
+    for (transaction, node) in &transactions {
+        let mut contents = [0; 8];
+        let read = transaction.read(*node, 0, &mut contents, CALLER);
+        assert_eq!((read, &contents), (Ok(8), b"contents"));
+    }
+    let (first, _) = transactions.remove(0);
+    store.commit(&first).expect("it commits");
+    for (transaction, _) in transactions {
+        assert!(store.abort(&transaction));
+    }
+}
+
+#[test]
+fn transactions_that_share_a_budget_change_no_more_than_it_allows() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let store = open(&scratch.0);
+    let budget = Arc::new(Budget::new(10));
+    let limited = || {
+        let transaction = begin(&store);
+        transaction.set_budget(budget.clone());
+        transaction
+    };
+    let (one, two, free) = (limited(), limited(), begin(&store));
+    let make = |transaction: &Transaction<LinuxDisk>, name: String| {
+        let what = NewNode::File;
+        transaction
+            .create(NodeId::ROOT, name.as_bytes(), what, 0o644, 0, CALLER)
+            .map(|_| ())
+    };
+    let fill = |transaction| {
+        let made = (0..100).take_while(|number| make(transaction, number.to_string()).is_ok());
+        made.count()
+    };
+    // The directory they are made in counts as well.
+    assert_eq!((fill(&one), fill(&two)), (9, 0));
+    assert_eq!(make(&two, "more".to_owned()), Err(Errno::DQUOT));
+    assert_eq!(fill(&free), 100);
+    assert!(store.abort(&free));
+    store.commit(&one).expect("what is full still commits");
+    drop(one);
+    assert_eq!(budget.changed_objects(), 0);
+    assert_eq!(make(&two, "more".to_owned()), Ok(()));
+    assert!(store.abort(&two));
+    drop(two);
+    assert_eq!(budget.changed_objects(), 0);
+}

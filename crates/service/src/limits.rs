@@ -1,0 +1,71 @@
+//! What one user may take of the service, so that others find some left.
+//!
+//! Root and the user the service runs as, who owns the store, are not bound by these:
+//! they could end the service as well.
+//!
+//! There is none for bytes: what a user stages is bound by the file system, as what
+//! they write outside is.
+
+use atomdir_engine::Budget;
+use atomdir_protocol::Limits;
+use rustix::process::{Resource, geteuid, getrlimit};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+/// Each has a thread and may have an answer of some hundred kilobytes in memory.
+const USER_CONNECTIONS_MAX: u64 = 64;
+const USER_TRANSACTIONS_MAX: u64 = 1024;
+/// About a kilobyte of memory each.
+const USER_CHANGED_OBJECTS_MAX: u64 = 1_000_000;
+/// Then one that holds no transaction is closed.
+const CONNECTION_IDLE: Duration = Duration::from_secs(600);
+/// Of all users.
+const CONNECTIONS_MAX: u64 = 256;
+const TRANSACTIONS_MAX: u64 = 65_536;
+
+pub(crate) fn limits() -> Limits {
+    Limits {
+        connections_max: CONNECTIONS_MAX,
+        transactions_max: TRANSACTIONS_MAX,
+        user_connections_max: USER_CONNECTIONS_MAX,
+        user_transactions_max: USER_TRANSACTIONS_MAX,
+        user_changed_objects_max: USER_CHANGED_OBJECTS_MAX,
+        connection_idle_seconds: CONNECTION_IDLE.as_secs(),
+        descriptors_max: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
+    }
+}
+
+pub(crate) fn bind(user: u32) -> bool {
+    user != 0 && user != geteuid().as_raw()
+}
+
+/// How long a connection of the user may be idle while it holds no transaction.
+pub(crate) fn idle_time(user: u32) -> Duration {
+    if bind(user) {
+        CONNECTION_IDLE
+    } else {
+        Duration::MAX
+    }
+}
+
+/// The budgets of users who are bound by one and have transactions.
+#[derive(Default)]
+pub(crate) struct Budgets(Mutex<HashMap<u32, Weak<Budget>>>);
+
+impl Budgets {
+    /// `None`: the user may change as much as they like.
+    pub(crate) fn of(&self, user: u32) -> Option<Arc<Budget>> {
+        if !bind(user) {
+            return None;
+        }
+        let mut budgets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(budget) = budgets.get(&user).and_then(Weak::upgrade) {
+            return Some(budget);
+        }
+        budgets.retain(|_, budget| budget.strong_count() > 0);
+        let budget = Arc::new(Budget::new(USER_CHANGED_OBJECTS_MAX));
+        budgets.insert(user, Arc::downgrade(&budget));
+        Some(budget)
+    }
+}
