@@ -84,6 +84,7 @@ pub trait Disk: Send + Sync + 'static {
     fn remove_directory(&self, directory: &Self::Handle, name: &Name) -> Result<()>;
 
     fn stat(&self, object: &Self::Handle) -> Result<Stat>;
+    /// Of a mount point only that it is one is certain: what is mounted is not asked.
     fn stat_at(&self, directory: &Self::Handle, name: &Name) -> Result<Stat>;
     /// Every entry but `.` and `..`, in no particular order.
     fn list(&self, directory: &Self::Handle) -> Result<Vec<DirectoryEntry>>;

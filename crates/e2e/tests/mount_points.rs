@@ -3,8 +3,10 @@
 
 #![cfg(test)]
 
-use std::fs;
-use std::path::PathBuf;
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 
 use atomdir_testing::{
     Fixture, Outcome, for_each_owner, shell, tools_present, unmount, users_can_mount,
@@ -171,6 +173,39 @@ fn exact_views_say_why_a_mount_point_cannot_be_changed() {
     // The overlay lets a directory of its lower layer go; the commit does not.
     let outcome = fixture.store.run_with(&["--view", "native"], "rmdir d/mnt");
     outcome.expect(74).says(&["d/mnt", "busy"]);
+}
+
+/// A FUSE file system whose server says nothing, or has gone; `owner` has mounted it.
+fn mount_unanswered(point: &Path, owner: u32) -> File {
+    let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    let device = device.expect("root may open it");
+    let number = device.as_raw_fd();
+    let data = format!("fd={number},rootmode=40000,user_id={owner},group_id=0");
+    let data = CString::new(data).expect("it has no zero byte");
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("dead", point, "fuse", flags, Some(data.as_c_str())).expect("mounted");
+    device
+}
+
+#[test]
+fn file_systems_that_do_not_answer_hold_nobody_up() {
+    for_each_owner("file_systems_that_do_not_answer_hold_nobody_up", |owner| {
+        let fixture = Fixture::owned_by("mount-point-dead", owner, "mkdir gone mute foreign");
+        let points = ["gone", "mute", "foreign"].map(|name| fixture.base.join(name));
+        let _mounted = Mounted(points.to_vec());
+        let exact = ["--view", "exact"];
+        // One that gives errors before those that would be waited for.
+        drop(mount_unanswered(&points[0], 0));
+        fixture.store.run_with(&exact, "stat gone").expect(0);
+        let _mute = mount_unanswered(&points[1], 0);
+        let _foreign = mount_unanswered(&points[2], 5);
+        for view in ["exact", "native"] {
+            let script = "ls -lR . > /dev/null; stat gone mute foreign > /dev/null; echo 1 >> file";
+            fixture.store.run_with(&["--view", view], script).expect(0);
+        }
+        let left = fs::read_to_string(fixture.base.join("file")).expect("read");
+        assert_eq!(left, "1\n1\n");
+    });
 }
 
 /// What is bound there is seen, in the view's own mount namespace only.

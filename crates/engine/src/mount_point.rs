@@ -6,7 +6,8 @@
 //!
 //! Invariants
 //! 1. The engine opens neither what is mounted nor what it covers
-//!    ([`Core::open_at`] refuses it, besides `Disk::open`).
+//!    ([`Core::open_at`] refuses it, besides `Disk::open`), and never waits for it: who
+//!    mounted it may not answer (`Disk::stat_at`).
 //! 2. Of the covered object only the inode number is known, by the listing of its
 //!    directory. Mode, owner and times are the same for all mount points.
 //! 3. No record names a mount point: views refuse changes to it, and
@@ -42,8 +43,8 @@ impl<D: Disk> Core<D> {
         }
         let listed = self.disk.list(directory)?;
         let covered = listed.into_iter().find(|entry| entry.name == *name);
-        let inode = covered.ok_or(Errno::NOENT)?.inode;
-        Ok(self.stand_in(stat.kind, inode))
+        let covered = covered.ok_or(Errno::NOENT)?;
+        Ok(self.stand_in(covered.kind.unwrap_or(stat.kind), covered.inode))
     }
 
     fn stand_in(&self, kind: Kind, inode: u64) -> Stat {

@@ -20,12 +20,34 @@ pub(super) fn stat(object: &OwnedFd) -> Result<Stat> {
     })?)
 }
 
+/// Whatever is mounted under the name is not asked: its server may never answer, or
+/// refuse this process.
 pub(super) fn stat_at(directory: &OwnedFd, name: &Name) -> Result<Stat> {
-    let flags = STAT_FLAGS | AtFlags::SYMLINK_NOFOLLOW;
-    let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-    from_statx(&retry_on_intr(|| {
-        rustix::fs::statx(directory, name.as_bytes(), flags, mask)
-    })?)
+    const NOT_ASKING: AtFlags = AtFlags::STATX_DONT_SYNC;
+    let all = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let look = |sync, mask| {
+        let flags = AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW | sync;
+        retry_on_intr(|| rustix::fs::statx(directory, name.as_bytes(), flags, mask))
+    };
+    let raw = match look(NOT_ASKING, all) {
+        Ok(raw) if is_mount_point(&raw) || raw.stx_dev_major != 0 => raw,
+        // Without a device of its own it may be a file system that has to be asked.
+        Ok(_) => look(AtFlags::STATX_SYNC_AS_STAT, all)?,
+        Err(Errno::NOENT) => return Err(Errno::NOENT),
+        Err(errno) => match look(NOT_ASKING, StatxFlags::empty()) {
+            Ok(mut raw) if is_mount_point(&raw) => {
+                // Which kind it is, only a listing of the directory tells.
+                raw.stx_mode = FileType::Directory.as_raw_mode() as u16;
+                raw
+            }
+            _ => return Err(errno),
+        },
+    };
+    from_statx(&raw)
+}
+
+fn is_mount_point(raw: &Statx) -> bool {
+    raw.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
 }
 
 fn from_statx(raw: &Statx) -> Result<Stat> {
@@ -56,7 +78,7 @@ fn from_statx(raw: &Statx) -> Result<Stat> {
         blocks: raw.stx_blocks,
         device_number: rustix::fs::makedev(raw.stx_rdev_major, raw.stx_rdev_minor),
         immutable: raw.stx_attributes.intersects(bound),
-        mount_point: raw.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+        mount_point: is_mount_point(raw),
     })
 }
 
