@@ -234,6 +234,10 @@ fn a_sealed_command_finds_the_base_at_no_other_mount() {
             test -z "$(ls -A control)"
             umount part 2> /dev/null && exit 9 || true
             umount {base} 2> /dev/null && exit 9 || true
+            unshare -Urm umount {base} 2> /dev/null && exit 9 || true
+            mkdir -p {base}/seen
+            unshare -Urm mount --bind {scratch} {base}/seen 2> /dev/null && exit 9 || true
+            rmdir {base}/seen
             "#,
             scratch = one.scratch.path().display(),
             base = one.base.display(),

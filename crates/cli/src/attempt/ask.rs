@@ -89,7 +89,7 @@ pub fn ask(
     terminal: &mut Terminal,
 ) -> Result<Option<Wish>, Error> {
     // What is shown is what a commit lands, whatever still runs in the view.
-    connected.connection.freeze(transaction.id, others)?;
+    super::freeze(&mut connected.connection, transaction.id, others)?;
     let lines = connected.connection.changes(transaction.id)?;
     if lines.is_empty() {
         return Ok(None);

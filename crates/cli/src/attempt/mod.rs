@@ -165,6 +165,21 @@ fn tell(context: &Context, transaction: TransactionId, ended: Ended, outcome: Ou
     }
 }
 
+/// Makes the view read-only, so that exactly what is then shown is committed. It
+/// fails for the same reasons as the commit, and leaves as much behind.
+pub fn freeze(
+    connection: &mut Connection,
+    transaction: TransactionId,
+    others: Others,
+) -> Result<(), Error> {
+    let frozen = connection.freeze(transaction, others);
+    frozen.map_err(|source| Error::Commit {
+        transaction,
+        source: source.into(),
+        open: true,
+    })
+}
+
 pub fn commit(
     context: &Context,
     connection: &mut Connection,

@@ -332,6 +332,40 @@ fn without_the_right_to_namespaces_a_command_is_refused_unless_allowed() {
     assert!(told.error.contains("warning: "), "{told:?}");
 }
 
+/// What the command leaves behind is then found and killed.
+#[test]
+fn without_a_process_namespace_a_sealed_command_leaves_nothing_behind_either() {
+    let store = Store::new("no-processes");
+    store.check(&["service", "start"]);
+    let script = "(setsid sh -c 'while :; do echo late > file; done' &); echo shown > shown";
+    std::fs::write(store.path.join("script"), script).expect("written");
+    let told = store.shell(
+        "unshare --user --map-root-user sh -c 'echo 0 > /proc/sys/user/max_pid_namespaces &&
+             exec \"$ATOMDIR\" run -v --sealed -- sh script'",
+    );
+    assert_eq!(told.code, Some(0), "{told:?}");
+    assert!(told.error.contains("no process namespace"), "{told:?}");
+    assert_eq!(store.read("shown").as_deref(), Some("shown\n"));
+    let left = store.shell("pgrep -f 'echo [l]ate > file'");
+    assert_eq!(left.out, "", "it still runs");
+}
+
+/// A nested transaction that is still open stops the question, not only the commit,
+/// and the work is not lost.
+#[test]
+fn a_shell_that_leaves_something_nested_keeps_its_transaction() {
+    let store = Store::new("ask-nested");
+    let told = store.shell(
+        "{ echo 'echo new > file; $ATOMDIR begin > /dev/null'; echo exit; } |
+         NO_COLOR=1 SHELL=/bin/sh script -qec \"$ATOMDIR shell --on-conflict keep\" /dev/null",
+    );
+    assert!(told.out.contains("is nested in transaction"), "{told:?}");
+    let listed = store.json(&["list"]);
+    let count = listed["transactions"].as_array().map(Vec::len);
+    assert_eq!(count, Some(2), "{listed}");
+    store.check(&["abort", "--all"]);
+}
+
 #[test]
 fn a_terminal_that_is_closed_aborts_what_the_command_did() {
     let store = Store::new("hang-up");

@@ -120,10 +120,20 @@ impl Seal {
             let (set, clear) = (0, libc::MOUNT_ATTR_RDONLY);
             set_attributes(base, 0, set, clear).map_err(|errno| (Step::Confine, errno))?;
         }
-        self.covers
-            .iter()
-            .try_for_each(put)
+        let covered = self.covers.iter().try_for_each(put);
+        covered
+            .and_then(|()| protect_kernel())
             .map_err(|errno| (Step::Cover, errno))
+    }
+}
+
+/// Root may write files there by which the kernel runs programs outside of all
+/// namespaces.
+fn protect_kernel() -> Result<(), Errno> {
+    match set_attributes(c"/sys", libc::AT_RECURSIVE, libc::MOUNT_ATTR_RDONLY, 0) {
+        // Nothing is mounted there.
+        Err(Errno::NOENT | Errno::INVAL) => Ok(()),
+        done => done,
     }
 }
 

@@ -1,11 +1,18 @@
 //! The terminal after a command that had a process namespace of its own.
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::getpgrp;
-use rustix::termios::{tcgetpgrp, tcsetpgrp};
+use rustix::termios::{QueueSelector, tcflush, tcgetpgrp, tcsetpgrp};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::ptr;
+
+/// Whether the kernel lets any program put characters into the input of its terminal
+/// (TIOCSTI). Before Linux 6.2 it always does.
+fn may_be_typed_by_programs() -> bool {
+    let setting = crate::files::read_at(CWD, "/proc/sys/dev/tty/legacy_tiocsti");
+    setting.map_or(true, |setting| !setting.starts_with(b"0"))
+}
 
 /// The terminal whose foreground our process group has. A shell in the namespace
 /// makes a group of its own the foreground, and cannot give it back, as it does
@@ -36,6 +43,10 @@ impl Foreground {
         }
         // If the terminal has hung up there is nothing to take back.
         let _ = tcsetpgrp(terminal, getpgrp());
+        if may_be_typed_by_programs() {
+            // The command may have left there what a shell would take for ours.
+            let _ = tcflush(terminal, QueueSelector::IFlush);
+        }
         // SAFETY: as above.
         unsafe { libc::sigprocmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
     }
