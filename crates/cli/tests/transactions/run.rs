@@ -1,4 +1,5 @@
 use crate::store::{Store, Told};
+use std::path::Path;
 
 #[test]
 fn a_command_that_succeeds_commits_and_one_that_fails_changes_nothing() {
@@ -277,6 +278,33 @@ os.remove('file')
     );
     assert!(told.out.contains("D file"), "{told:?}");
     assert!(store.read("file").is_some(), "{told:?}");
+}
+
+/// Between the list and the answer somebody who can enter the view tries to change it.
+#[test]
+fn nothing_but_what_was_shown_is_committed() {
+    for line in [
+        "$ATOMDIR run --ask -- ./script",
+        "SHELL=./script $ATOMDIR shell",
+    ] {
+        let store = Store::new("ask-shown");
+        let script = store.path.join("script");
+        std::fs::write(&script, "#!/bin/sh\necho shown > file\n").expect("written");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&script, mode).expect("made a program");
+        let told = store.on_terminal_when(line, "[k]eep open: ", || {
+            let open = &store.json(&["list"])["transactions"][0];
+            let (id, view) = (open["transaction"].to_string(), open["view"].as_str());
+            let file = Path::new(view.expect("it has one")).join("file");
+            let refused = std::fs::write(file, "late\n").expect_err("it is frozen");
+            assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+            let nested = store.tell(&["begin", "--in", &id]);
+            assert!(matches!(nested.code, Some(75 | 77)), "{nested:?}");
+            "yes\n".to_owned()
+        });
+        assert_eq!(told.code, Some(0), "{told:?}");
+        assert_eq!(store.read("file").as_deref(), Some("shown\n"), "{told:?}");
+    }
 }
 
 #[test]

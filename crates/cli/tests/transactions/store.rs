@@ -71,9 +71,20 @@ impl Store {
         Told::of(command.output().expect("sh starts"))
     }
 
-    /// A command line on a terminal of its own, with the program as `$ATOMDIR`. The
-    /// answers are typed once the prompt has been printed.
+    /// As [`on_terminal_when`](Self::on_terminal_when), with these answers.
     pub fn on_terminal(&self, line: &str, prompt: &str, answers: &str) -> Told {
+        self.on_terminal_when(line, prompt, || answers.to_owned())
+    }
+
+    /// A command line on a terminal of its own, with the program as `$ATOMDIR`. Once
+    /// the prompt has been printed, the answers are asked for and typed.
+    pub fn on_terminal_when(
+        &self,
+        line: &str,
+        prompt: &str,
+        answers: impl FnOnce() -> String,
+    ) -> Told {
+        let mut answers = Some(answers);
         let mut command = Command::new("script");
         command
             .args(["-qec", line, "/dev/null"])
@@ -90,7 +101,6 @@ impl Store {
         let mut input = child.stdin.take().expect("it is piped");
         let mut output = child.stdout.take().expect("it is piped");
         let mut printed = Vec::new();
-        let mut is_typed = false;
         loop {
             let mut part = [0; 1024];
             match output.read(&mut part).expect("it can be read") {
@@ -98,9 +108,10 @@ impl Store {
                 count => printed.extend(&part[..count]),
             }
             let text = String::from_utf8_lossy(&printed);
-            if !is_typed && text.contains(prompt) {
-                input.write_all(answers.as_bytes()).expect("it reads");
-                is_typed = true;
+            if text.contains(prompt)
+                && let Some(answers) = answers.take()
+            {
+                input.write_all(answers().as_bytes()).expect("it reads");
             }
         }
         Told {
