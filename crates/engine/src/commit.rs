@@ -32,6 +32,7 @@ use crate::log::Log;
 use crate::merge;
 use crate::options::Durability;
 use crate::prepare::prepare;
+use crate::present;
 use crate::progress::{Meter, Progress};
 use crate::record_builder::{self, Present};
 use crate::rules::Rule;
@@ -140,6 +141,9 @@ impl<D: Disk> Store<D> {
         merge::change_linked_in_place(view, &mut set);
         self.refuse_locked(transaction, &set)?;
         self.refuse_written(transaction, view)?;
+        if let Some(user) = &view.restricted_to {
+            present::check_commit(&self.0.core, &set, user)?;
+        }
         feasible::check(&self.0.core, &set)?;
         merge::refresh_replacements(view, &mut set).map_err(|error| self.heed_flush(error))?;
         if set.rides {

@@ -34,6 +34,7 @@ mod names;
 mod nesting;
 mod options;
 mod prepare;
+mod present;
 mod progress;
 mod publish;
 mod ranges;

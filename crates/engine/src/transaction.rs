@@ -138,7 +138,7 @@ impl<D: Disk> Transaction<D> {
     }
 
     /// Waits for a commit under way.
-    fn wait_with<T>(&self, act: impl FnOnce(&mut View<D>) -> Result<T>) -> Result<T> {
+    pub(crate) fn wait_with<T>(&self, act: impl FnOnce(&mut View<D>) -> Result<T>) -> Result<T> {
         act(self.view.lock().as_mut().ok_or(Errno::STALE)?)
     }
 
@@ -352,6 +352,7 @@ impl<D: Disk> Transaction<D> {
     ) -> Result<usize> {
         let plan = self.with(|view| {
             view.check_readable(node, caller)?;
+            view.require_contents(node)?;
             view.note_contents(node, offset, buffer.len() as u64)?;
             view.read_plan(node, offset, buffer.len())
         })?;

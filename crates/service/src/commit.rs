@@ -12,6 +12,7 @@ use atomdir_engine::{CommitError, StoreError};
 use atomdir_protocol::{
     Answer, Committed, Failure, FailureKind, Progress, Reply, Sequence, TransactionId,
 };
+use rustix::io::Errno;
 
 pub(crate) fn commit(
     service: &Service,
@@ -87,6 +88,11 @@ pub(crate) fn commit(
         }
         CommitError::Ended => no_such_transaction(id),
         CommitError::Nested { nested } => sharing::nested_failure(id, nested),
+        CommitError::Io {
+            errno: Errno::ACCESS,
+            ..
+        } => Failure::new(FailureKind::NotPermitted, error.to_string())
+            .with_hint("somebody closed it to you since you changed it in the transaction"),
         CommitError::NoSpace { .. } => Failure::new(FailureKind::NoSpace, error.to_string()),
         CommitError::Store(error) => convert::store_failure(&error),
         error => Failure::new(FailureKind::Io, error.to_string()),

@@ -1,6 +1,7 @@
 //! Who may do what. A transaction is its owner's and root's; the service and
 //! the store as a whole are its user's and root's.
 
+use atomdir_engine::Credentials;
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -43,6 +44,15 @@ impl Peer {
 
     pub(crate) fn is_root(&self) -> bool {
         self.user == 0
+    }
+
+    /// Whose rights on the base count besides the service's own, which are more.
+    pub(crate) fn less_than_service(&self) -> Option<Credentials> {
+        let service_user = geteuid().as_raw();
+        (self.user != 0 && self.user != service_user).then(|| Credentials {
+            user: self.user,
+            groups: self.groups.clone(),
+        })
     }
 
     pub(crate) fn may_use(&self, owner: u32) -> bool {

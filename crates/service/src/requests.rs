@@ -178,6 +178,10 @@ fn begin_transaction(
         transaction.set_budget(budget);
     }
     let id = TransactionId(transaction.id().0);
+    if let Some(user) = peer.less_than_service() {
+        let restricted = transaction.restrict_to(user);
+        restricted.map_err(|_| no_such_transaction(id))?;
+    }
     let shown = show_view(service, &transaction, begin.view, begin.opened);
     let root = shown.inspect_err(|_| {
         service.store.abort(&transaction);

@@ -7,12 +7,12 @@
 
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Result};
+use atomdir_disk::Disk;
 
 use super::table::LockMode;
 use crate::base::{Base, above};
 use crate::core::Core;
-use crate::view::acl::AccessControlList;
+use crate::present;
 use crate::view::{Credentials, Permission};
 
 /// Whether a lock covers an object below the one it is on.
@@ -59,38 +59,11 @@ impl Reach {
     }
 }
 
-/// An owner may, since they could give themselves the right.
 fn may<D: Disk>(
     core: &Core<D>,
     base: &Arc<Base>,
     holder: &Credentials,
     wanted: Permission,
 ) -> bool {
-    permissions(core, base, holder).is_none_or(|allowed| allowed & wanted as u32 != 0)
-}
-
-/// `None`: all of them, or unknown.
-fn permissions<D: Disk>(core: &Core<D>, base: &Arc<Base>, holder: &Credentials) -> Option<u32> {
-    let attributes = core.stat_now(base).ok()?.attributes;
-    if attributes.owner.user == holder.user {
-        return None;
-    }
-    let list = access_list(core, base).ok()?;
-    let list = list.unwrap_or_else(|| AccessControlList::of_mode(attributes.mode));
-    Some(list.permissions(attributes.owner, holder))
-}
-
-fn access_list<D: Disk>(core: &Core<D>, base: &Base) -> Result<Option<AccessControlList>> {
-    let (place, identity) = {
-        let state = base.state();
-        (state.place.clone(), state.identity)
-    };
-    let found = core.with_object(&place, identity, |handle| {
-        core.disk.xattr(handle, AccessControlList::ATTRIBUTE)
-    });
-    match found {
-        Ok(bytes) => AccessControlList::decode(&bytes).map(Some),
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
-        Err(error) => Err(error),
-    }
+    present::permissions(core, base, holder).map_or(true, |allowed| allowed & wanted as u32 != 0)
 }

@@ -172,6 +172,7 @@ impl<D: Disk> View<D> {
             generations: Vec::new(),
             lower: false,
             frozen: false,
+            restricted_to: self.restricted_to.clone(),
             free: Vec::new(),
             numbers: self.numbers.clone(),
             forks: Forks {

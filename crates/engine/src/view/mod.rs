@@ -37,6 +37,7 @@ pub use upper::Marking;
 use crate::base::Base;
 use crate::core::Core;
 use crate::ids::{NodeId, Sequence, TransactionId};
+use crate::present;
 use crate::read_set::ReadSet;
 use crate::snapshot::Snapshot;
 
@@ -66,6 +67,9 @@ pub(crate) struct View<D: Disk> {
     pub lower: bool,
     /// Nothing can be changed in it: every call that would fails with `EROFS`.
     pub frozen: bool,
+    /// Whose rights on the present base every look at it and the commit take, where the
+    /// service has others (`present.rs`).
+    pub restricted_to: Option<Credentials>,
     next_inode: u64,
 }
 
@@ -92,6 +96,7 @@ impl<D: Disk> View<D> {
             is_written_ahead: false,
             lower: false,
             frozen: false,
+            restricted_to: None,
             next_inode: NEW_INODE_FIRST,
         }
     }
@@ -100,6 +105,26 @@ impl<D: Disk> View<D> {
         Snapshot {
             core: &self.core,
             at: self.at,
+        }
+    }
+
+    /// That the base may be looked at as it is now.
+    fn require_present(&self, base: &Arc<Base>, one_of: &[Permission]) -> atomdir_disk::Result<()> {
+        match &self.restricted_to {
+            Some(user) => present::require(&self.core, base, user, one_of),
+            None => Ok(()),
+        }
+    }
+
+    /// That a file's contents may be read in the base as it is now, if that is where they
+    /// are.
+    pub fn require_contents(&self, id: NodeId) -> atomdir_disk::Result<()> {
+        if self.restricted_to.is_none() {
+            return Ok(());
+        }
+        match &self.node(id)?.base {
+            Some(base) => self.require_present(base, &present::CONTENTS),
+            None => Ok(()),
         }
     }
 

@@ -10,6 +10,7 @@ use super::types::{Entry, ListEntry, NodeAttributes};
 use crate::base::{Base, Stamp};
 use crate::ids::NodeId;
 use crate::snapshot::Found;
+use crate::view::Permission;
 
 pub(super) fn parse_name(bytes: &[u8]) -> Result<Name> {
     Name::new(bytes).map_err(|error| match error {
@@ -139,6 +140,7 @@ impl<D: Disk> View<D> {
         let Some(base) = directory.base.clone() else {
             return Ok(None);
         };
+        self.require_present(&base, &[Permission::Search])?;
         let found = self.snapshot().lookup(&base, name)?;
         if let Some(reads) = &mut self.reads
             && !self.core.is_hidden(&base, name)
@@ -355,7 +357,10 @@ impl<D: Disk> View<D> {
         }
         let base = directory.base.clone();
         let below = match &base {
-            Some(base) => self.snapshot().list(base)?,
+            Some(base) => {
+                self.require_present(base, &[Permission::Read])?;
+                self.snapshot().list(base)?
+            }
             None => Vec::new(),
         };
         if let (Some(reads), Some(base)) = (&mut self.reads, &base) {

@@ -1,6 +1,7 @@
 //! The service over its real socket, as clients and others meet it.
 
 #[cfg(test)]
+mod closed;
 mod holdups;
 #[cfg(test)]
 mod hostile;

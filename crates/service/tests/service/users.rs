@@ -198,16 +198,17 @@ fn a_root_that_a_user_cannot_reach_is_closed_to_them_in_transactions_too() {
         return;
     }
     let store = TestStore::shared_with(&[USER, STRANGER], NEVER_IDLE);
-    // For root the service runs, whoever else comes and goes.
-    let mut root = store.connect();
-    let mut user = connect_as(USER, &store).unwrap();
-    let open = user.begin(&detached()).unwrap();
-    std::fs::write(open.view_path.join("new"), "x").unwrap();
-    let above = store.location.root.parent().unwrap().to_owned();
     let mode = |path: &std::path::Path, bits| {
         let permissions = std::os::unix::fs::PermissionsExt::from_mode(bits);
         std::fs::set_permissions(path, permissions).unwrap();
     };
+    // For root the service runs, whoever else comes and goes.
+    let mut root = store.connect();
+    mode(&store.location.root, 0o777);
+    let mut user = connect_as(USER, &store).unwrap();
+    let open = user.begin(&detached()).unwrap();
+    std::fs::write(open.view_path.join("new"), "x").unwrap();
+    let above = store.location.root.parent().unwrap().to_owned();
     for closed in [&above, &store.location.root] {
         mode(closed, 0o700);
         assert!(is_refused(user.begin(&detached())));
@@ -221,7 +222,7 @@ fn a_root_that_a_user_cannot_reach_is_closed_to_them_in_transactions_too() {
         );
         assert_eq!(user.transactions().unwrap().len(), 1);
         root.begin(&detached()).unwrap();
-        mode(closed, 0o755);
+        mode(closed, 0o777);
     }
     user.commit(open.id, &mut |_| {}).unwrap();
     // Nor does a connection outlive the owner's leave.

@@ -1,0 +1,135 @@
+//! What root closes while somebody else's transaction is open is closed in it, too: what
+//! the user cannot reach outside they cannot newly reach in their view, nor change.
+
+use crate::support::{NEVER_IDLE, TestStore, as_user, detached, is_root};
+use atomdir::{Connection, ExitCode, Explain, StartService, Transaction};
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+
+const USER: u32 = 65_534;
+
+struct Scene {
+    store: TestStore,
+    /// Keeps the service alive.
+    _root: Connection,
+    user: Connection,
+}
+
+fn scene() -> Scene {
+    let store = TestStore::shared_with(&[USER], NEVER_IDLE);
+    let root = &store.location.root;
+    for directory in ["d/sub/deep", "drop/sub", "e"] {
+        fs::create_dir_all(root.join(directory)).unwrap();
+    }
+    mode(&root.join("drop"), 0o777);
+    mode(&root.join("drop/sub"), 0o777);
+    for file in ["d/old", "d/sub/old", "f", "drop/sub/own"] {
+        fs::write(root.join(file), "old").unwrap();
+    }
+    chown(root.join("drop/sub/own"), Some(USER), Some(USER)).unwrap();
+    let connection = store.connect();
+    let user = as_user(USER, || {
+        Connection::open(&store.location, &StartService::Never).unwrap()
+    });
+    Scene {
+        store,
+        _root: connection,
+        user,
+    }
+}
+
+fn mode(path: &Path, bits: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(bits)).unwrap();
+}
+
+fn is_refused<T>(result: std::io::Result<T>) -> bool {
+    result.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+}
+
+#[test]
+fn what_was_closed_since_shows_nothing_new_in_an_open_view() {
+    if !is_root() {
+        return;
+    }
+    let mut scene = scene();
+    let Transaction { view_path, .. } = scene.user.begin(&detached()).unwrap();
+    let root = scene.store.location.root.clone();
+    as_user(USER, || {
+        // The kernel now has the directories' permissions as they were.
+        assert_eq!(fs::read(view_path.join("d/old")).unwrap(), b"old");
+        assert!(fs::metadata(view_path.join("d/sub/deep")).is_ok());
+        assert!(fs::metadata(view_path.join("f")).is_ok());
+        assert!(fs::metadata(view_path.join("e")).is_ok());
+    });
+    mode(&root.join("d"), 0o700);
+    mode(&root.join("e"), 0o711);
+    mode(&root.join("f"), 0o600);
+    fs::write(root.join("d/new"), "secret").unwrap();
+    fs::write(root.join("d/sub/new"), "secret").unwrap();
+    fs::write(root.join("d/sub/deep/new"), "secret").unwrap();
+    fs::write(root.join("f"), "secret").unwrap();
+    as_user(USER, || {
+        for closed in ["d/new", "d/sub/new", "d/sub/deep/new", "f"] {
+            let read = fs::read(view_path.join(closed));
+            assert!(is_refused(read), "{closed}");
+        }
+        let listed = fs::read_dir(view_path.join("e"));
+        let listed = listed.and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
+        assert!(is_refused(listed));
+        // What is open stays open.
+        assert_eq!(fs::read(view_path.join("drop/sub/own")).unwrap(), b"old");
+    });
+    // Nor is anything kept from root, nor after it was opened again.
+    mode(&root.join("d"), 0o755);
+    as_user(USER, || {
+        assert_eq!(fs::read(view_path.join("d/new")).unwrap(), b"secret");
+    });
+}
+
+#[test]
+fn nothing_is_committed_below_a_directory_that_was_closed_since() {
+    if !is_root() {
+        return;
+    }
+    let mut scene = scene();
+    let root = scene.store.location.root.clone();
+    let changes: [(&str, fn(&Path)); 4] = [
+        ("made", |view| {
+            fs::write(view.join("drop/sub/new"), "x").unwrap()
+        }),
+        ("written", |view| {
+            fs::write(view.join("drop/sub/own"), "x").unwrap()
+        }),
+        ("moved", |view| {
+            fs::rename(view.join("drop/sub/own"), view.join("drop/own")).unwrap()
+        }),
+        ("removed", |view| {
+            fs::remove_file(view.join("drop/sub/own")).unwrap()
+        }),
+    ];
+    for (name, change) in changes {
+        for (closed, bits) in [("drop/sub", 0o700), ("drop", 0o700), ("drop/sub", 0o755)] {
+            let transaction = scene.user.begin(&detached()).unwrap();
+            as_user(USER, || change(&transaction.view_path));
+            mode(&root.join(closed), bits);
+            let committed = scene.user.commit(transaction.id, &mut |_| {});
+            // Writing a file takes no right to write the directory.
+            if bits == 0o755 && name == "written" {
+                committed.unwrap();
+            } else {
+                let error = committed.unwrap_err();
+                // Where the directory's own permissions have changed that is a conflict.
+                let expected = [ExitCode::NotPermitted, ExitCode::Conflict];
+                assert!(
+                    expected.contains(&error.exit_code()),
+                    "{name} {closed}: {error}"
+                );
+                scene.user.abort(transaction.id).unwrap();
+                assert!(root.join("drop/sub/own").exists() && !root.join("drop/sub/new").exists());
+            }
+            mode(&root.join(closed), 0o777);
+        }
+    }
+}
