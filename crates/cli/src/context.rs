@@ -8,6 +8,7 @@ use atomdir::{
     TransactionId, Trust,
 };
 use rustix::io::Errno;
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,8 @@ pub struct Connected {
     pub start: PathBuf,
     /// The transaction in whose view that directory is.
     view: Option<TransactionId>,
+    /// That view's root.
+    view_root: Option<PathBuf>,
     /// Its control directory. `None`: it cannot be seen, as this runs in a view.
     pub control: Option<PathBuf>,
     pub connection: Connection,
@@ -110,7 +113,7 @@ impl Context {
             self.output
                 .detail(format_args!("started the service of {root}"));
         }
-        Ok(Connected::outside(store, connection))
+        Ok(Connected::outside(&self.directory, store, connection))
     }
 
     /// Through the socket that the transaction around us names.
@@ -132,6 +135,7 @@ impl Context {
             root: current.store.clone(),
             start,
             view: None,
+            view_root: None,
             control: None,
             connection,
         })
@@ -208,7 +212,7 @@ impl Context {
             other => other?,
         };
         let connection = Connection::open(&store, &StartService::Never)?;
-        Ok(Connected::outside(store, connection))
+        Ok(Connected::outside(&self.directory, store, connection))
     }
 
     /// The transaction that the user means: the one named, else the current
@@ -241,8 +245,23 @@ impl Context {
 }
 
 impl Connected {
-    fn outside(store: StoreLocation, connection: Connection) -> Connected {
+    /// A path of the caller's. One in the view that they are in means the same as
+    /// that in the store.
+    pub fn out_of_view<'a>(&self, path: &'a Path) -> Cow<'a, Path> {
+        let view_root = self.view_root.as_ref();
+        match view_root.and_then(|root| path.strip_prefix(root).ok()) {
+            Some(below) => Cow::Owned(self.root.join(below)),
+            None => Cow::Borrowed(path),
+        }
+    }
+
+    fn outside(directory: &Path, store: StoreLocation, connection: Connection) -> Connected {
+        let depth = store.start.components().count();
+        let view_root = directory.ancestors().nth(depth);
         Connected {
+            view_root: view_root
+                .filter(|_| store.transaction.is_some())
+                .map(Path::to_owned),
             root: store.root,
             start: store.start,
             view: store.transaction,

@@ -34,6 +34,9 @@ fn a_path_in_a_view_means_its_transaction() {
         }
         let paths = at(fixture, &below, &["diff", "--name-only", "--", "../file"]);
         assert_eq!(paths.expect(0).text(), "dir/file\n");
+        let absolute = top.join("dir/file").to_string_lossy().into_owned();
+        let paths = at(fixture, &below, &["diff", "--name-only", "--", &absolute]);
+        assert_eq!(paths.expect(0).text(), "dir/file\n");
         // A run there is nested in it, at the same place in the store's own path.
         let run = [
             "run",

@@ -123,7 +123,8 @@ pub struct EndArguments {
     #[arg(long)]
     pub ask: bool,
     /// What to do with the transaction when its commit fails; by default it is
-    /// kept if the standard input is a terminal, else aborted
+    /// kept with --on-error keep or if the standard input is a terminal, else
+    /// aborted
     #[arg(long, value_enum, value_name = "WISH")]
     pub on_conflict: Option<OnConflict>,
     #[command(flatten)]
@@ -255,7 +256,7 @@ impl EndArguments {
     pub fn keeps_uncommitted(&self) -> bool {
         match self.on_conflict {
             Some(wish) => wish == OnConflict::Keep,
-            None => std::io::stdin().is_terminal(),
+            None => self.on_error == Some(Wish::Keep) || std::io::stdin().is_terminal(),
         }
     }
 }

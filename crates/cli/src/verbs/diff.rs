@@ -41,7 +41,11 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let mut connected = context.connect_to_running()?;
     let id = context.transaction(arguments.transaction, &mut connected)?;
-    let filter = Filter::new(&connected.root, &connected.start, &arguments.paths)?;
+    let paths = arguments.paths.iter();
+    let paths: Vec<PathBuf> = paths
+        .map(|path| connected.out_of_view(path).into_owned())
+        .collect();
+    let filter = Filter::new(&connected.root, &connected.start, &paths)?;
     let mut lines = connected.connection.changes(id)?;
     lines.retain(|line| filter.wants(line));
     if arguments.name_only || arguments.name_status {

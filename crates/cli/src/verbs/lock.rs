@@ -72,7 +72,8 @@ impl Subject {
         let named = self.transaction();
         let paths = &self.words[usize::from(named.is_some())..];
         let paths = paths.iter().map(|path| {
-            let path = path_in_store(&connected.root, &connected.start, path)?;
+            let path = connected.out_of_view(path);
+            let path = path_in_store(&connected.root, &connected.start, &path)?;
             Ok(path.as_os_str().as_bytes().to_vec())
         });
         let paths = paths.collect::<Result<_, Error>>()?;

@@ -1,6 +1,6 @@
 //! A repository made, filled, changed and packed.
 
-use atomdir_testing::{Fixture, Scenario, full_tier, pick, shell, tools_present};
+use atomdir_testing::{Fixture, Scenario, atomdir, full_tier, pick, shell, tools_present};
 
 /// Fixed authors, dates and one thread make two runs write the same objects.
 const ENVIRONMENT: &str = r#"
@@ -131,6 +131,21 @@ fn git_leaves_the_control_directory_alone() {
         .expect(0);
     fixture.store.call(["check"]).expect(0);
     fixture.store.assert_at_rest();
+}
+
+#[test]
+fn a_store_in_a_work_tree_whose_control_directory_is_elsewhere_says_what_git_would_take() {
+    let test = "a_store_in_a_work_tree_whose_control_directory_is_elsewhere";
+    if !tools_present(test, &["git"]) {
+        return;
+    }
+    let fixture = Fixture::new("git-pointer", "true");
+    let tree = fixture.scratch.join("tree");
+    let control = fixture.scratch.join("control");
+    shell(fixture.scratch.path(), "mkdir tree; git init -q tree");
+    let (tree, control) = (tree.to_string_lossy(), control.to_string_lossy());
+    let told = atomdir(&fixture.scratch, ["init", "--control", &control, &tree]);
+    told.expect(0).says(&[".git/info/exclude"]);
 }
 
 #[test]
