@@ -198,7 +198,9 @@ fn the_outcome_is_told_where_asked_for() {
 #[test]
 fn a_reader_that_has_seen_enough_is_no_failure() {
     for arguments in [&["man"][..], &["completions", "bash"], &["--help"]] {
-        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        // Not for the children of tests beside this one, which would read it.
+        let flags = rustix::pipe::PipeFlags::CLOEXEC;
+        let (reader, writer) = rustix::pipe::pipe_with(flags).unwrap();
         drop(reader);
         let output = atomdir(arguments).stdout(writer).output().unwrap();
         assert_eq!(output.status.code(), Some(141), "{arguments:?}");

@@ -222,7 +222,8 @@ pub fn end_uncommitted(
         source,
         CommitError::Request(RequestError::Disconnected { .. })
     ) {
-        if end.keeps_uncommitted() {
+        // While others are in it, it is theirs as well.
+        if source.is_busy() || end.keeps_uncommitted() {
             match connection.keep(transaction) {
                 // Its commit is in the log, which the error says itself.
                 Err(error) if error.kind() == Some(FailureKind::NoSuchTransaction) => {}
