@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 
 use atomdir_testing::exit_code::CONFLICT;
 use atomdir_testing::tree::{CompareOptions, assert_equal};
-use atomdir_testing::{Fixture, shell};
+use atomdir_testing::{Fixture, shell, tools_present};
 
 const TREE: &str = r#"
 head -c 1048576 /dev/zero | tr '\0' a > pages
@@ -170,23 +170,56 @@ fn conflicts_only_after(first: &str, second: &str, path: &str) {
     store.assert_at_rest();
 }
 
+const WRITES_OF_A_FILE: [&str; 7] = [
+    "echo more >> file",
+    "echo new > file",
+    "truncate -s 2 file",
+    "chmod 600 file",
+    "setfattr -n user.k -v v file",
+    "mv file moved",
+    "mv file moved; echo more >> moved",
+];
+
 /// A transaction that knows one name writes; another adds a second. All names
 /// lead to one file.
 #[test]
 fn linking_and_writing_one_file() {
-    for write in [
-        "echo more >> file",
-        "echo new > file",
-        "truncate -s 2 file",
-        "chmod 600 file",
-        "setfattr -n user.k -v v file",
-        "mv file moved",
-        "mv file moved; echo more >> moved",
-    ] {
+    for write in WRITES_OF_A_FILE {
         both_land("ln file dir/linked", write);
     }
     both_land("ln pages linked2", &page(3, 'x'));
     both_land("ln pages linked2", "truncate -s 5000 pages");
+}
+
+/// The same where the kernel's overlay copies the file.
+#[test]
+fn linking_and_writing_one_file_in_native_views() {
+    if !tools_present(
+        "linking_and_writing_one_file_in_native_views",
+        &["setfattr"],
+    ) {
+        return;
+    }
+    let native = ["--view", "native"];
+    for write in WRITES_OF_A_FILE {
+        let link = "ln file dir/linked";
+        let serial = fixture();
+        shell(&serial.base, link);
+        shell(&serial.base, write);
+        for (first, second) in [(link, write), (write, link)] {
+            let fixture = fixture();
+            let meanwhile = || {
+                fixture.store.run_with(&native, second).expect(0);
+            };
+            let outcome = fixture.run_and_meanwhile(&native, first, meanwhile);
+            outcome.expect(0);
+            let what =
+                format!("one after the other (left), both at once (right): {first} | {second}");
+            let (expected, found) = (serial.look(), fixture.look());
+            assert_equal(&what, &expected, &found, &CompareOptions::alike());
+            fixture.store.assert_at_rest();
+        }
+    }
 }
 
 #[test]

@@ -372,7 +372,10 @@ fn look_at_base<D: Disk>(core: &Core<D>, set: &WriteSet) -> Result<Present, Comm
             };
             let length = length.map_err(failed)?.length;
             present.lengths.insert(object.base.serial, length);
-        } else if let Place::Entry { parent, .. } = place
+            continue;
+        }
+        merge::refuse_linked_since(core, object)?;
+        if let Place::Entry { parent, .. } = place
             && !present.directory_times.contains_key(&parent.serial)
             && !timed.contains(&parent.serial)
         {

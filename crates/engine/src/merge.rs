@@ -9,7 +9,8 @@
 //! link, too; so such a file is changed in place, as every file with several names
 //! is: its staged pages are written into the inode that all its names have.
 //!
-//! A link that an outside writer makes later than this, before the commit is
+//! An outside writer may still link it before the record is written: that is looked
+//! for last of all, and is a conflict. A link that is made later than that, before the commit is
 //! applied, keeps the old inode: it is as if the link had been made before and the
 //! file then replaced by a rename.
 
@@ -18,7 +19,8 @@ use std::sync::Arc;
 use atomdir_disk::{Disk, Errno, Kind};
 
 use crate::base::Place;
-use crate::error::CommitError;
+use crate::core::Core;
+use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
 use crate::ids::Sequence;
 use crate::prepare::{Fill, dress, unflushed};
 use crate::rules::Rule;
@@ -71,6 +73,22 @@ pub(crate) fn change_linked_in_place<D: Disk>(view: &View<D>, set: &mut WriteSet
             set.change_in_place(index);
         }
     }
+}
+
+/// The last look at a file that gets a new inode.
+pub(crate) fn refuse_linked_since<D: Disk>(
+    core: &Core<D>,
+    object: &ObjectWrite,
+) -> Result<(), CommitError> {
+    let is_linked = core.stat_now(&object.base).is_ok_and(|stat| stat.links > 1);
+    if is_linked && Rule::ChangeLinkedInPlace.holds() {
+        return Err(CommitError::Conflict(vec![Conflict {
+            path: object.path.clone(),
+            what: ConflictKind::Contents,
+            by: ChangedBy::Outside,
+        }]));
+    }
+    Ok(())
 }
 
 /// A file prepared as a whole from the snapshot must not undo what others have

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use atomdir_disk::Errno;
-use atomdir_engine::{NodeId, Transaction};
+use atomdir_engine::{CommitError, NodeId, Transaction};
 use support::failing::FailingDisk;
 use support::{Scratch, begin, create, open_with};
 
@@ -50,5 +50,45 @@ fn what_the_log_says_of_a_file_is_durable_before_it_loses_a_name() {
         drop((transaction, store));
         open_with(disk, &scratch.0).expect("the store is recovered");
         assert_eq!(fs::read_to_string(&file).expect("it is read"), "new");
+    }
+}
+
+/// An outside writer links a file right before each single change that a commit
+/// makes. Both names lead to one file, or the commit conflicts; only a link that
+/// comes when the record is about to be written, or later, keeps the old contents.
+#[test]
+fn a_link_from_outside_at_any_change_of_a_commit() {
+    for changes in 0.. {
+        let scratch = Scratch::new();
+        create(&scratch.0);
+        let (known, other) = (scratch.0.join("known"), scratch.0.join("other"));
+        fs::write(&known, "old").expect("a fresh directory takes a file");
+        let disk = FailingDisk::new(Errno::IO, true);
+        let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
+        let transaction = begin(&store);
+        write(&transaction, b"known");
+        disk.take_changes();
+        let (from, to) = (known.clone(), other.clone());
+        let link = move || fs::hard_link(from, to).expect("the name is free");
+        disk.intrude_before(changes, link);
+        let committed = store.commit(&transaction);
+        if disk.awaits_intruder() {
+            return;
+        }
+        let read = |path| fs::read_to_string(path).expect("it is read");
+        let is_one = fs::metadata(&known).expect("it is there").nlink() == 2;
+        match committed {
+            Err(CommitError::Conflict(_)) => {
+                assert_eq!((read(&known), is_one), ("old".into(), true))
+            }
+            Err(error) => panic!("{error}"),
+            Ok(_) => {
+                assert_eq!(read(&known), "new");
+                let made = disk.take_changes();
+                let reserved = made.iter().position(|call| *call == "allocate");
+                let is_late = reserved.is_some_and(|reserved| reserved <= changes);
+                assert!(is_one || is_late, "before change {changes} of {made:?}");
+            }
+        }
     }
 }

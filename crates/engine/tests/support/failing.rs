@@ -22,7 +22,12 @@ pub struct FailingDisk {
     /// Flushes of the log wait while it is held.
     pub flushes: Arc<Mutex<()>>,
     clock: Arc<Mutex<FileClock>>,
+    flushes_nothing: bool,
+    intruder: Arc<Mutex<Option<Intruder>>>,
 }
+
+/// Done once, before so many more changes.
+type Intruder = (usize, Box<dyn FnOnce() + Send>);
 
 /// The file system's clock, as far as change times show it.
 #[derive(Default)]
@@ -45,6 +50,47 @@ impl FailingDisk {
             changes: Arc::default(),
             flushes: Arc::default(),
             clock: Arc::default(),
+            flushes_nothing: false,
+            intruder: Arc::default(),
+        }
+    }
+
+    /// For tests in which no machine dies: flushes cost most of the time.
+    pub fn without_flushes() -> FailingDisk {
+        FailingDisk {
+            flushes_nothing: true,
+            ..FailingDisk::new(Errno::IO, true)
+        }
+    }
+
+    /// Another writer does something right before a change that is to come.
+    pub fn intrude_before(&self, changes: usize, act: impl FnOnce() + Send + 'static) {
+        *self.intruder.lock().expect("no test panics with it") = Some((changes, Box::new(act)));
+    }
+
+    /// Whether that is still to come.
+    pub fn awaits_intruder(&self) -> bool {
+        self.intruder
+            .lock()
+            .expect("no test panics with it")
+            .is_some()
+    }
+
+    fn let_intrude(&self) {
+        let mut intruder = self.intruder.lock().expect("no test panics with it");
+        match intruder.take() {
+            Some((0, act)) => act(),
+            Some((left, act)) => *intruder = Some((left - 1, act)),
+            None => {}
+        }
+    }
+
+    fn flush(&self, call: &'static str, flush: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.change(call)?;
+        if self.flushes_nothing {
+            Ok(())
+        } else {
+            flush()
         }
     }
 
@@ -77,6 +123,7 @@ impl FailingDisk {
     }
 
     fn change(&self, call: &'static str) -> Result<()> {
+        self.let_intrude();
         self.changes
             .lock()
             .expect("no test panics with it")
@@ -155,9 +202,21 @@ impl Disk for FailingDisk {
         fn set_times(&self, object: &OwnedFd, times: Times) -> Result<()>;
         fn set_xattr(&self, object: &OwnedFd, name: &[u8], value: &[u8]) -> Result<()>;
         fn remove_xattr(&self, object: &OwnedFd, name: &[u8]) -> Result<()>;
-        fn sync(&self, file: &OwnedFd) -> Result<()>;
-        fn sync_data(&self, file: &OwnedFd) -> Result<()>;
-        fn sync_directory(&self, directory: &OwnedFd) -> Result<()>;
-        fn sync_file_system(&self, object: &OwnedFd) -> Result<()>;
+    }
+
+    fn sync(&self, file: &OwnedFd) -> Result<()> {
+        self.flush("sync", || self.inner.sync(file))
+    }
+
+    fn sync_data(&self, file: &OwnedFd) -> Result<()> {
+        self.flush("sync_data", || self.inner.sync_data(file))
+    }
+
+    fn sync_directory(&self, directory: &OwnedFd) -> Result<()> {
+        self.flush("sync_directory", || self.inner.sync_directory(directory))
+    }
+
+    fn sync_file_system(&self, object: &OwnedFd) -> Result<()> {
+        self.flush("sync_file_system", || self.inner.sync_file_system(object))
     }
 }

@@ -5,6 +5,7 @@
 pub mod cache;
 pub mod counting;
 pub mod failing;
+pub mod merge_model;
 pub mod model;
 pub mod script;
 pub mod trees;
@@ -57,8 +58,12 @@ impl Drop for Scratch {
 }
 
 pub fn create(root: &Path) {
+    create_with(&LinuxDisk::new(), root);
+}
+
+pub fn create_with<D: Disk<Handle = OwnedFd>>(disk: &D, root: &Path) {
     let control = handle(&root.join(".atomdir"));
-    Store::create(&LinuxDisk::new(), &control, [7; 16]).expect("a fresh store can be made");
+    Store::create(disk, &control, [7; 16]).expect("a fresh store can be made");
 }
 
 fn handle(path: &Path) -> OwnedFd {

@@ -32,7 +32,7 @@ use atomdir_engine::{
 
 use super::failing::FailingDisk;
 use super::model::CALLER;
-use super::{Scratch, create, open_with, options};
+use super::{Scratch, create_with, open_with, options};
 
 pub const PAGE: usize = 4096;
 /// Earlier modification times were set by a script.
@@ -43,13 +43,13 @@ type View = Transaction<FailingDisk>;
 /// What the commits said, a line each, and then the tree, a line each path.
 pub fn run(script: &str) -> Vec<String> {
     let scratch = Scratch::new();
-    create(&scratch.0);
+    let disk = FailingDisk::without_flushes();
+    create_with(&disk, &scratch.0);
     let (given, rest): (Vec<&str>, Vec<&str>) =
         lines(script).partition(|line| line.starts_with("given "));
     for line in given {
         outside(&scratch.0, &words(line)[1..]);
     }
-    let disk = FailingDisk::new(Errno::IO, true);
     let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
     let mut views: BTreeMap<&str, Arc<View>> = BTreeMap::new();
     let mut said = Vec::new();
@@ -141,7 +141,7 @@ pub fn page(letter: &str) -> Vec<u8> {
 }
 
 /// Does it as a program would that knows nothing of the store.
-fn outside(root: &Path, words: &[&str]) {
+pub fn outside(root: &Path, words: &[&str]) {
     let at = |path: &str| root.join(path);
     let done = match *words {
         ["put", path, text] => fs::write(at(path), text),
