@@ -209,10 +209,6 @@ fn explain_enter(error: &EnterError) -> (u8, Option<String>) {
         EnterError::Start { .. } | EnterError::Wait(_) | EnterError::LeftBehind(_) => {
             (ExitCode::Internal.code(), None)
         }
-        EnterError::SealedRoot { .. } => (
-            ExitCode::Configuration.code(),
-            Some("run it where the store has another path than /".to_owned()),
-        ),
         EnterError::Forbidden { failure, .. }
             if (failure.step, failure.errno) == (Step::HoldMounts, Errno::INVAL) =>
         {

@@ -174,8 +174,13 @@ atomdir init
 for view in exact native; do
     expect 3 atomdir run --view $view -- sh -c 'rm /file; [ ! -e /file ] && exit 3'
     [ -e file ]
-    expect 78 atomdir run --view $view --dry-run -- rm /file
-    [ -e file ]
+    mkdir tmp/again; mount --bind . tmp/again
+    expect 0 atomdir run --view $view --dry-run -- sh -ec '
+        [ ! -e /proc/'$$' ]; [ -e /proc/self ]; [ -z "$(ls -A /run/atomdir)" ]; [ ! -e /.atomdir ]
+        echo through > /tmp/again/file; [ "$(cat /file)" = through ]
+        [ ! -e /tmp/again/.atomdir ]; (sleep 1000; rm /file) & rm /file'
+    umount tmp/again; rmdir tmp/again
+    [ "$(cat file)" = old ]
     atomdir run --view $view -- sh -ec '
         cd /dir/sub; echo new > /file; echo new > made; pwd > /dir/where
         echo outside > /tmp/outside; [ -e /proc/self/status ]; echo > /dev/null

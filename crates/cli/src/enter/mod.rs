@@ -142,11 +142,6 @@ pub enum EnterError {
         base: PathBuf,
         failure: SetUpFailure,
     },
-    #[error(
-        "a command cannot be sealed off from '{base}', since other ways to the store may lie \
-         below its own root directory; the command was not started"
-    )]
-    SealedRoot { base: PathBuf },
     #[error("cannot seal the command off from '{base}': {failure}")]
     Seal {
         base: PathBuf,

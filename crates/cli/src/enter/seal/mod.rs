@@ -152,10 +152,18 @@ fn put(cover: &Cover) -> Result<(), Errno> {
                 is_directory,
                 ..
             },
-        ) => match is_directory {
-            true => hide_directory(target),
-            false => mount_bind(c"/dev/null", &**target),
-        },
+        ) => {
+            let hidden = match is_directory {
+                true => hide_directory(target),
+                false => mount_bind(c"/dev/null", &**target),
+            };
+            match hidden {
+                Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
+                hidden => hidden,
+            }
+        }
+        // Nobody reaches it there: it has gone, or something covers a directory above.
+        (Err(Errno::NOENT | Errno::NOTDIR), _) => Ok(()),
         (done, _) => done,
     }
 }

@@ -42,8 +42,10 @@ pub(super) fn covers(base: &Path, sealing: &Sealing) -> io::Result<Vec<Cover>> {
     let mounts = parse(&crate::files::read_at(CWD, "/proc/self/mountinfo")?);
     let mut covers = Vec::new();
     for (target, original) in shown(&mounts, base) {
-        let below_base = target.starts_with(base) || sealing.views.starts_with(&target);
-        if below_base || !is_same(&target, &original) {
+        // The view hides what is mounted below the store, unless it is the root: then
+        // other mounts are bound into it.
+        let is_hidden = base != Path::new("/") && target.starts_with(base);
+        if is_hidden || target == Path::new("/") || !is_same(&target, &original) {
             continue;
         }
         // A view never shows the control directory.
