@@ -205,7 +205,8 @@ fn a_conflict_leaves_a_transaction_to_look_at() {
     let store = &fixture.store;
     let file = store.path().join("file");
     let first = "echo mine > file; mkdir new; echo 1 > new/one";
-    let outcome = run_and_meanwhile(&fixture, &["--on-error", "keep"], first, || {
+    let keep = ["--on-error", "keep", "--on-conflict", "keep"];
+    let outcome = run_and_meanwhile(&fixture, &keep, first, || {
         fs::write(&file, "other\n").expect("written");
     });
     outcome.expect(75);
