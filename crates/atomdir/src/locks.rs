@@ -4,7 +4,7 @@ use crate::CommitError;
 use crate::RequestError;
 use crate::connection::{Connection, Parts};
 use atomdir_protocol::{
-    Answer, FailureKind, LockMode, LockRequest, LockScope, Request, TransactionId,
+    Answer, Ending, FailureKind, LockMode, LockRequest, LockScope, Request, TransactionId,
 };
 use std::time::Duration;
 
@@ -48,6 +48,42 @@ impl Connection {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Has the locks on these paths ended after a time, counted from now. Others can
+    /// then commit changes to what they cover; the transaction stays open.
+    pub fn end_locks_after(
+        &mut self,
+        transaction: TransactionId,
+        paths: &[Vec<u8>],
+        time: Duration,
+    ) -> Result<(), RequestError> {
+        self.end_after(transaction, Ending::Locks(paths.to_vec()), time)
+    }
+
+    /// Has the transaction aborted after a time, counted from now, unless it has ended
+    /// before. Requests about it then say why it is gone.
+    pub fn abort_after(
+        &mut self,
+        transaction: TransactionId,
+        time: Duration,
+    ) -> Result<(), RequestError> {
+        self.end_after(transaction, Ending::Transaction, time)
+    }
+
+    fn end_after(
+        &mut self,
+        transaction: TransactionId,
+        ending: Ending,
+        time: Duration,
+    ) -> Result<(), RequestError> {
+        let age_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let request = Request::EndAfter {
+            transaction,
+            age_ms,
+            ending,
+        };
+        self.nothing(&request)
     }
 
     /// Ends the locks on these paths, or all. Returns how many there were.

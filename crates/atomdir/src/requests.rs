@@ -400,7 +400,7 @@ impl Connection {
         }
     }
 
-    fn nothing(&mut self, request: &Request) -> Result<(), RequestError> {
+    pub(crate) fn nothing(&mut self, request: &Request) -> Result<(), RequestError> {
         match self.ask(request)? {
             (Answer::Nothing, _) => Ok(()),
             _ => Err(self.unexpected()),

@@ -2,8 +2,8 @@
 
 use atomdir_protocol::{
     Answer, BeginRequest, Change, ChangeLine, ChangedBy, CommitSummary, Committed, Conflict,
-    Failure, FailureKind, LockMode, LockRequest, LockScope, Progress, Reply, Request, Sequence,
-    Timestamp, TransactionId, frame,
+    Ending, Failure, FailureKind, LockMode, LockRequest, LockScope, Progress, Reply, Request,
+    Sequence, Timestamp, TransactionId, frame,
 };
 use serde::Serialize;
 
@@ -53,6 +53,11 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
             paths: vec![path(); 3],
             wait_ms: None,
         }),
+        Request::EndAfter {
+            transaction,
+            age_ms: u64::MAX,
+            ending: Ending::Locks(vec![path()]),
+        },
         Request::Unlock {
             transaction,
             paths: Some(vec![path()]),

@@ -18,7 +18,7 @@ mod messages;
 mod records;
 
 pub use failure::{ExitCode, Failure, FailureKind};
-pub use messages::{Answer, BeginRequest, LockRequest, Readiness, Reply, Request};
+pub use messages::{Answer, BeginRequest, Ending, LockRequest, Readiness, Reply, Request};
 pub use records::{
     Begun, Change, ChangeLine, ChangedBy, CheckReport, CommitSummary, Committed, Conflict,
     Conflicts, Durability, Isolation, Kind, Layers, Limits, LockMode, LockScope, LockStatus,
@@ -27,7 +27,7 @@ pub use records::{
 };
 
 /// Of the messages, not of the program.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// What a `Begin` may carry as a label.
 pub const LABEL_LENGTH_MAX: usize = 4096;

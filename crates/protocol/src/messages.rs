@@ -71,6 +71,12 @@ pub enum Request {
         transaction: TransactionId,
         paths: Option<Vec<Vec<u8>>>,
     },
+    /// Has the transaction, or locks of it, ended after so long.
+    EndAfter {
+        transaction: TransactionId,
+        age_ms: u64,
+        ending: Ending,
+    },
     /// The open transactions the peer may see.
     List,
     /// Commits, newest first, from just before `before`.
@@ -136,6 +142,15 @@ pub struct LockRequest {
     /// How long to wait for those who hold other locks; `None`: as long as it
     /// takes.
     pub wait_ms: Option<u64>,
+}
+
+/// What ends at an age.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ending {
+    /// The transaction is aborted.
+    Transaction,
+    /// Its locks on these paths end, as they were asked for.
+    Locks(Vec<Vec<u8>>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -71,6 +71,16 @@ fn requests() -> Vec<Request> {
             paths: vec![b"a/b".to_vec(), Vec::new()],
             wait_ms: Some(0),
         }),
+        Request::EndAfter {
+            transaction: TRANSACTION,
+            age_ms: 9,
+            ending: Ending::Locks(vec![b"a".to_vec()]),
+        },
+        Request::EndAfter {
+            transaction: TRANSACTION,
+            age_ms: 0,
+            ending: Ending::Transaction,
+        },
         Request::Unlock {
             transaction,
             paths: None,

@@ -51,6 +51,7 @@ pub(crate) fn commit(
         Attempt::Leased(file) => return Err(leases::failure(id, file).into()),
         Attempt::Done(Ok(committed)) => {
             service.transactions.remove(id);
+            service.expiry.forget(id);
             service.views.hide(&one.transaction);
             if let Some(outer) = one.outer() {
                 let owner = one.transaction.owner();

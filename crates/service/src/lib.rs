@@ -9,6 +9,7 @@ mod connections;
 mod convert;
 mod detach;
 mod error;
+mod expiry;
 mod inner_socket;
 mod inspect;
 mod latch;

@@ -6,6 +6,7 @@ use crate::access::Access;
 use crate::connection::{self, Connection};
 use crate::connections::Connections;
 use crate::detach::{self, Starter};
+use crate::expiry::{self, Expiry};
 use crate::inner_socket::InnerSocket;
 use crate::latch::Latch;
 use crate::limits::Budgets;
@@ -149,6 +150,7 @@ impl Running {
             inner_socket: inner.as_ref().map(InnerSocket::path),
             transactions: Transactions::default(),
             budgets: Budgets::default(),
+            expiry: Expiry::default(),
             connections: Arc::new(Connections::new(latch.clone())),
             maintenance: Ticks::default(),
             latch,
@@ -160,6 +162,7 @@ impl Running {
         let listener = Listener::bind(&directories.control, socket::NAME, user == 0)
             .map_err(serve("making the socket"))?;
         let maintainer = spawn_maintenance(&service).map_err(serve("starting a thread"))?;
+        spawn_expiry(&service).map_err(serve("starting a thread"))?;
         drop(start_lock);
         Ok(Running {
             directories,
@@ -304,6 +307,7 @@ impl Running {
             }
         });
         service.abort_all();
+        service.expiry.end();
         service.maintenance.end();
         let _ = self.maintainer.join();
         if let Err(error) = service.store.checkpoint() {
@@ -401,5 +405,15 @@ fn spawn_maintenance(service: &Arc<Service>) -> Result<JoinHandle<()>, Errno> {
     std::thread::Builder::new()
         .name("maintenance".to_owned())
         .spawn(move || maintenance::run(&service.store, &service.maintenance))
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))
+}
+
+/// It does not hold the service: that goes when the expiry has ended.
+fn spawn_expiry(service: &Arc<Service>) -> Result<(), Errno> {
+    let service = service.clone();
+    std::thread::Builder::new()
+        .name("expiry".to_owned())
+        .spawn(move || expiry::run(&service))
+        .map(drop)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))
 }

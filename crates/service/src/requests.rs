@@ -2,12 +2,13 @@
 
 use crate::connection::Connection;
 use crate::inner_socket::{self, Secret};
-use crate::permissions::{Reach, no_such_transaction};
+use crate::permissions::{Peer, Reach, no_such_transaction};
 use crate::replies::{Unanswered, change_length, send_parts};
 use crate::service::Service;
-use crate::transactions::{OpenTransaction, Transaction};
+use crate::transactions::{OpenTransaction, Transaction, Why};
 use crate::{
-    commit, convert, leases, limits, locks, native, nesting, sealing, sharing, snapshot_access,
+    commit, convert, expiry, leases, limits, locks, native, nesting, sealing, sharing,
+    snapshot_access,
 };
 use atomdir_engine::BeginOptions;
 use atomdir_protocol::{
@@ -20,6 +21,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) enum Outcome {
     Last(Reply),
@@ -66,24 +68,8 @@ pub(crate) fn handle(
             transaction,
             savepoint,
         } => nesting::roll_back(service, connection, transaction, &savepoint)?,
-        Request::Abort { transaction } => {
-            let peer = &connection.peer;
-            service.transactions.find_to_end(transaction, peer)?;
-            let removed = service.transactions.remove(transaction);
-            match service.abort(removed) {
-                0 => return Err(no_such_transaction(transaction).into()),
-                aborted => Answer::Aborted(aborted),
-            }
-        }
-        Request::AbortAll => {
-            let peer = &connection.peer;
-            let visible = service.transactions.visible(peer);
-            let removed = visible
-                .iter()
-                .filter(|one| peer.may_use(one.transaction.owner()))
-                .flat_map(|one| service.transactions.remove(one.id()));
-            Answer::Aborted(service.abort(removed.collect()))
-        }
+        Request::Abort { transaction } => abort(service, &connection.peer, transaction)?,
+        Request::AbortAll => abort_all(service, &connection.peer),
         Request::Status { transaction } => {
             let peer = &connection.peer;
             let one = service.transactions.find_to_end(transaction, peer)?;
@@ -102,6 +88,14 @@ pub(crate) fn handle(
         Request::Unlock { transaction, paths } => {
             let one = service.transactions.find(transaction, &connection.peer)?;
             Answer::Unlocked(service.store.unlock(&one.transaction, paths.as_deref()))
+        }
+        Request::EndAfter {
+            transaction,
+            age_ms,
+            ending,
+        } => {
+            let age = Duration::from_millis(age_ms);
+            expiry::end_after(service, &connection.peer, transaction, age, ending)?
         }
         Request::List => list(service, connection)?,
         Request::Log { before, limit } => log(service, connection, before, limit)?,
@@ -129,6 +123,27 @@ pub(crate) fn handle(
         }
     };
     Ok(Outcome::Last(Reply::Done(answer)))
+}
+
+fn abort(service: &Service, peer: &Peer, id: TransactionId) -> Result<Answer> {
+    service.transactions.find_to_end(id, peer)?;
+    let why = Why::User(peer.user);
+    let removed = service.transactions.remove_because(id, why);
+    match service.abort(removed) {
+        0 => Err(no_such_transaction(id).into()),
+        aborted => Ok(Answer::Aborted(aborted)),
+    }
+}
+
+/// The peer's own; for root, all.
+fn abort_all(service: &Service, peer: &Peer) -> Answer {
+    let why = Why::User(peer.user);
+    let visible = service.transactions.visible(peer);
+    let removed = visible
+        .iter()
+        .filter(|one| peer.may_use(one.transaction.owner()))
+        .flat_map(|one| service.transactions.remove_because(one.id(), why));
+    Answer::Aborted(service.abort(removed.collect()))
 }
 
 fn begin_transaction(

@@ -29,6 +29,7 @@
 
 use crate::access::Access;
 use crate::connections::{ConnectionId, Connections};
+use crate::expiry::Expiry;
 use crate::latch::Latch;
 use crate::limits::Budgets;
 use crate::socket::Stream;
@@ -53,6 +54,7 @@ pub(crate) struct Service {
     pub(crate) inner_socket: Option<Vec<u8>>,
     pub(crate) transactions: Transactions,
     pub(crate) budgets: Budgets,
+    pub(crate) expiry: Expiry,
     pub(crate) connections: Arc<Connections>,
     /// Of the thread that maintains the store.
     pub(crate) maintenance: Ticks,
@@ -121,6 +123,7 @@ impl Service {
         let count = aborted.map(u64::from).sum();
         for one in &ended {
             self.views.hide(&one.transaction);
+            self.expiry.forget(one.id());
         }
         if !ended.is_empty() {
             self.latch.set();

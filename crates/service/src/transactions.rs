@@ -12,14 +12,35 @@ use crate::limits;
 use crate::permissions::{Peer, Reach, no_such_transaction};
 use atomdir_disk::LinuxDisk;
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 pub(crate) type Transaction = atomdir_engine::Transaction<LinuxDisk>;
+
+/// Of so many transactions it is known why they are no longer open.
+const ENDED_MAX: usize = 1024;
 
 #[derive(Default)]
 pub(crate) struct Transactions {
     open: Mutex<BTreeMap<TransactionId, OpenTransaction>>,
+    /// Those that somebody else, or their age, has ended; the newest last.
+    ended: Mutex<VecDeque<Ended>>,
+}
+
+struct Ended {
+    id: TransactionId,
+    owner: u32,
+    why: Why,
+}
+
+/// Why a transaction was aborted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// It was given this age at most.
+    Age(Duration),
+    /// This user has asked for it.
+    User(u32),
 }
 
 #[derive(Clone)]
@@ -78,8 +99,27 @@ impl Transactions {
         let open = self.lock();
         match open.get(&id) {
             Some(one) if may_act_on(&open, one, peer) => Ok(one.clone()),
-            _ => Err(no_such_transaction(id)),
+            _ => Err(self.gone(id, peer)),
         }
+    }
+
+    /// What is said of a transaction that is not open, or not the peer's.
+    fn gone(&self, id: TransactionId, peer: &Peer) -> Failure {
+        let ended = self.lock_ended();
+        let known = ended.iter().rev().find(|one| one.id == id);
+        let why = match known.filter(|one| peer.may_use(one.owner)) {
+            Some(Ended {
+                why: Why::Age(age), ..
+            }) => format!("it had reached the age it was given, {age:?}"),
+            Some(Ended {
+                why: Why::User(user),
+                ..
+            }) => format!("user {user} has aborted it"),
+            _ => return no_such_transaction(id),
+        };
+        let message = format!("transaction {id} is no longer open: {why}");
+        Failure::new(FailureKind::NoSuchTransaction, message)
+            .with_hint("begin anew, with an age that lasts if it was too old")
     }
 
     /// As [`find`](Self::find), for what only the controller of a sealed
@@ -106,10 +146,7 @@ impl Transactions {
     ) -> Result<OpenTransaction, Failure> {
         if peer.may_administer() {
             let open = self.lock();
-            return open
-                .get(&id)
-                .cloned()
-                .ok_or_else(|| no_such_transaction(id));
+            return open.get(&id).cloned().ok_or_else(|| self.gone(id, peer));
         }
         self.find(id, peer)
     }
@@ -180,6 +217,32 @@ impl Transactions {
     /// With those nested in it; empty: it has ended already.
     pub(crate) fn remove(&self, id: TransactionId) -> Vec<OpenTransaction> {
         remove_with_nested(&mut self.lock(), id)
+    }
+
+    /// As [`remove`](Self::remove); its owner learns why, if they ask for it.
+    pub(crate) fn remove_because(&self, id: TransactionId, why: Why) -> Vec<OpenTransaction> {
+        let removed = self.remove(id);
+        let mut ended = self.lock_ended();
+        let by_others = |one: &&OpenTransaction| why != Why::User(one.transaction.owner());
+        for one in removed.iter().filter(by_others) {
+            if ended.len() >= ENDED_MAX {
+                ended.pop_front();
+            }
+            ended.push_back(Ended {
+                id: one.id(),
+                owner: one.transaction.owner(),
+                why,
+            });
+        }
+        removed
+    }
+
+    pub(crate) fn get(&self, id: TransactionId) -> Option<OpenTransaction> {
+        self.lock().get(&id).cloned()
+    }
+
+    fn lock_ended(&self) -> MutexGuard<'_, VecDeque<Ended>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Those nested in it.

@@ -11,6 +11,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
+use std::time::Duration;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Isolation {
@@ -53,6 +54,9 @@ pub struct BeginArguments {
     /// What the log calls the transaction
     #[arg(short, long)]
     pub message: Option<OsString>,
+    /// Abort it after T (30s, 10m, 2h) if it is still open
+    #[arg(long, value_name = "T", value_parser = crate::duration::parse)]
+    pub max_age: Option<Duration>,
     /// Nest it in this transaction, or in `none`; by default in the one that
     /// this runs in
     #[arg(long = "in", value_name = "TX", value_parser = outer)]

@@ -44,6 +44,9 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     let transaction = connection.begin(&options)?;
     // Whoever is shown its path will trust that it is a view.
     connection.enterable_root(&transaction)?;
+    if let Some(age) = arguments.begin.max_age {
+        connection.abort_after(transaction.id, age)?;
+    }
     // Only now, so that none stays open if we are killed before we know of it.
     connection.keep(transaction.id)?;
     connection.detach(transaction.id)?;

@@ -43,6 +43,9 @@ pub struct Arguments {
     /// Wait no longer than T (10, 10s, 5m, 2h)
     #[arg(long, value_name = "T", value_parser = crate::duration::parse)]
     timeout: Option<Duration>,
+    /// End the locks after T, if the transaction is still open
+    #[arg(long, value_name = "T", value_parser = crate::duration::parse)]
+    max_age: Option<Duration>,
     /// Do not wait
     #[arg(long, conflicts_with = "timeout")]
     no_wait: bool,
@@ -128,6 +131,11 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
             source,
             open: true,
         })?;
+    if let Some(age) = arguments.max_age {
+        connected
+            .connection
+            .end_locks_after(transaction, &paths, age)?;
+    }
     context.output.confirm(&Locked {
         transaction: transaction.0,
         mode: crate::output::lock_mode_word(mode),

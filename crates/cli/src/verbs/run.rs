@@ -169,6 +169,9 @@ impl Run<'_> {
         };
         let (mut transaction, view) = attempt::begin(context, connected, &options, arguments.view)?;
         self.transaction = Some(transaction.id);
+        if let Some(age) = arguments.begin.max_age {
+            connected.connection.abort_after(transaction.id, age)?;
+        }
         self.first.get_or_insert(transaction.id);
         let is_native = matches!(view, Tree::Native(_));
         let timeout = arguments.timeout;

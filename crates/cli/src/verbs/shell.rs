@@ -78,6 +78,9 @@ fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended,
     };
     let exact = ViewChoice::Exact;
     let (transaction, _) = attempt::begin(context, &mut connected, &options, exact)?;
+    if let Some(age) = arguments.begin.max_age {
+        connected.connection.abort_after(transaction.id, age)?;
+    }
     context
         .output
         .note(format_args!("in transaction {}", transaction.id));

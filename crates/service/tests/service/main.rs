@@ -2,6 +2,9 @@
 
 #[cfg(test)]
 mod closed;
+#[cfg(test)]
+mod expiry;
+#[cfg(test)]
 mod holdups;
 #[cfg(test)]
 mod hostile;

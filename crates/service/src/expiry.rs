@@ -1,0 +1,147 @@
+//! Transactions and locks that end at an age their owner has given them.
+//!
+//! One thread knows when the next is due. It ends nothing itself, since that may wait
+//! for a commit of the very transaction: each has a thread of its own for that.
+
+use crate::permissions::Peer;
+use crate::replies::Unanswered;
+use crate::service::Service;
+use crate::transactions::Why;
+use atomdir_protocol::{Answer, Ending, Failure, FailureKind, TransactionId};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Of one transaction.
+const ENDINGS_MAX: usize = 64;
+
+#[derive(Default)]
+pub(crate) struct Expiry {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// The number tells those apart that are due at the same time.
+    due: BTreeMap<(Instant, u64), Due>,
+    count: u64,
+    is_over: bool,
+}
+
+struct Due {
+    transaction: TransactionId,
+    age: Duration,
+    ending: Ending,
+}
+
+pub(crate) fn end_after(
+    service: &Service,
+    peer: &Peer,
+    transaction: TransactionId,
+    age: Duration,
+    ending: Ending,
+) -> Result<Answer, Unanswered> {
+    service.transactions.find(transaction, peer)?;
+    let due = Due {
+        transaction,
+        age,
+        ending,
+    };
+    match service.expiry.add(due) {
+        true => Ok(Answer::Nothing),
+        false => {
+            let message = format!(
+                "transaction {transaction} and its locks have been given {ENDINGS_MAX} ages already"
+            );
+            Err(Failure::new(FailureKind::TooMany, message).into())
+        }
+    }
+}
+
+impl Expiry {
+    /// Whether there was room.
+    fn add(&self, due: Due) -> bool {
+        // Beyond what a clock can show it never ends.
+        let Some(at) = Instant::now().checked_add(due.age) else {
+            return true;
+        };
+        let mut state = self.lock();
+        let is_of_it = |other: &&Due| other.transaction == due.transaction;
+        if state.due.values().filter(is_of_it).count() >= ENDINGS_MAX {
+            return false;
+        }
+        state.count += 1;
+        let number = state.count;
+        state.due.insert((at, number), due);
+        self.changed.notify_all();
+        true
+    }
+
+    /// The transaction has ended.
+    pub(crate) fn forget(&self, transaction: TransactionId) {
+        let mut state = self.lock();
+        if !state.due.is_empty() {
+            state.due.retain(|_, due| due.transaction != transaction);
+        }
+    }
+
+    /// Waits for the next; `None`: there are no more.
+    fn next(&self) -> Option<Due> {
+        let mut state = self.lock();
+        while !state.is_over {
+            let Some(first) = state.due.first_entry() else {
+                let woken = self.changed.wait(state);
+                state = woken.unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let left = first.key().0.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Some(first.remove());
+            }
+            let woken = self.changed.wait_timeout(state, left);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        None
+    }
+
+    pub(crate) fn end(&self) {
+        self.lock().is_over = true;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread's work, until the end of [`Expiry`].
+pub(crate) fn run(service: &Arc<Service>) {
+    while let Some(due) = service.expiry.next() {
+        let ending = Arc::downgrade(service);
+        let thread = std::thread::Builder::new().name("expiry".to_owned());
+        let end = move || {
+            if let Some(service) = ending.upgrade() {
+                end(&service, due);
+            }
+        };
+        if let Err(error) = thread.spawn(end) {
+            tracing::error!("cannot end what has reached its age: {error}");
+        }
+    }
+}
+
+fn end(service: &Service, due: Due) {
+    let transactions = &service.transactions;
+    match due.ending {
+        Ending::Transaction => {
+            let why = Why::Age(due.age);
+            service.abort(transactions.remove_because(due.transaction, why));
+        }
+        Ending::Locks(paths) => {
+            if let Some(one) = transactions.get(due.transaction) {
+                service.store.unlock(&one.transaction, Some(&paths));
+            }
+        }
+    }
+}

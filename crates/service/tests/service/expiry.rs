@@ -1,0 +1,78 @@
+//! Transactions and locks that end at the age they were given, or by somebody else.
+
+use crate::support::{NEVER_IDLE, TestStore, as_user, detached, is_root};
+use atomdir::{Connection, FailureKind, LockMode, LockOptions, LockScope, StartService};
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_millis(1);
+const LATE: Duration = Duration::MAX;
+
+const EXCLUSIVE: LockOptions = LockOptions {
+    mode: LockMode::Exclusive,
+    scope: LockScope::Object,
+    wait: None,
+};
+
+#[test]
+fn a_transaction_ends_at_its_age_and_its_owner_learns_why() {
+    let store = TestStore::new(NEVER_IDLE);
+    let mut client = store.connect();
+    let old = client.begin(&detached()).unwrap();
+    let young = client.begin(&detached()).unwrap();
+    client
+        .lock(old.id, &[b"index.html".to_vec()], &EXCLUSIVE)
+        .unwrap();
+    client.abort_after(young.id, LATE).unwrap();
+    client.abort_after(old.id, SOON).unwrap();
+    // It is granted when the other one has ended.
+    client
+        .lock(young.id, &[b"index.html".to_vec()], &EXCLUSIVE)
+        .unwrap();
+    while client.transactions().unwrap().len() > 1 {
+        std::thread::yield_now();
+    }
+    let error = client.commit(old.id, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("the age it was given, 1ms"), "{error}");
+    std::fs::write(young.view_path.join("index.html"), "new").unwrap();
+    client.commit(young.id, &mut |_| {}).unwrap();
+    let error = client.abort(young.id).unwrap_err().to_string();
+    assert!(!error.contains("age"), "{error}");
+}
+
+#[test]
+fn locks_end_at_their_age_and_the_transaction_stays() {
+    let store = TestStore::new(NEVER_IDLE);
+    let mut client = store.connect();
+    let (holder, other) = (
+        client.begin(&detached()).unwrap().id,
+        client.begin(&detached()).unwrap().id,
+    );
+    let paths = [b"index.html".to_vec(), b"new".to_vec()];
+    client.lock(holder, &paths, &EXCLUSIVE).unwrap();
+    client.end_locks_after(holder, &paths[..1], SOON).unwrap();
+    client.lock(other, &paths[..1], &EXCLUSIVE).unwrap();
+    assert_eq!(client.status(holder).unwrap().locks.len(), 1);
+    for _ in 0..63 {
+        client.end_locks_after(holder, &paths, LATE - SOON).unwrap();
+    }
+    client.commit(holder, &mut |_| {}).unwrap();
+}
+
+#[test]
+fn who_is_aborted_by_root_learns_it() {
+    if !is_root() {
+        return;
+    }
+    let user = 64_002;
+    let store = TestStore::shared_with(&[user], NEVER_IDLE);
+    let mut root = store.connect();
+    let mut client = as_user(user, || {
+        Connection::open(&store.location, &StartService::Never).unwrap()
+    });
+    let begun = client.begin(&detached()).unwrap();
+    root.abort(begun.id).unwrap();
+    let error = client.status(begun.id).unwrap_err();
+    assert_eq!(error.kind(), Some(FailureKind::NoSuchTransaction));
+    let told = error.to_string();
+    assert!(told.contains("user 0 has aborted it"), "{told}");
+}
