@@ -3,12 +3,11 @@
 //! they say which objects get which owner and mode.
 
 use crate::ServiceError;
+use atomdir::Account;
 use atomdir_engine::Privileges;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, getgroups};
-use std::ffi::{CStr, CString};
-use std::mem::MaybeUninit;
 
 /// Gives up root for the owner of a store that is not root's.
 pub(crate) fn become_owner(owner: u32, control_group: u32) -> Result<(), ServiceError> {
@@ -22,8 +21,8 @@ pub(crate) fn become_owner(owner: u32, control_group: u32) -> Result<(), Service
             errno,
         }
     };
-    let group = match account(owner) {
-        Some((name, group)) => {
+    let group = match Account::of(owner) {
+        Some(Account { name, group, .. }) => {
             // SAFETY: the name is a C string; no other thread runs yet.
             check(unsafe { libc::initgroups(name.as_ptr(), group) })
                 .map_err(failed("initgroups"))?;
@@ -64,31 +63,6 @@ fn in_initial_user_namespace() -> bool {
     let length = rustix::io::read(&map, &mut buffer).unwrap_or(0);
     let text = String::from_utf8_lossy(&buffer[..length]);
     text.split_whitespace().eq(["0", "0", "4294967295"])
-}
-
-fn account(user: u32) -> Option<(CString, u32)> {
-    let mut entry = MaybeUninit::<libc::passwd>::uninit();
-    let mut buffer = vec![0 as libc::c_char; 16 << 10];
-    let mut found = std::ptr::null_mut();
-    // SAFETY: every pointer is to memory of ours of the length given.
-    let error = unsafe {
-        libc::getpwuid_r(
-            user,
-            entry.as_mut_ptr(),
-            buffer.as_mut_ptr(),
-            buffer.len(),
-            &mut found,
-        )
-    };
-    if error != 0 || found.is_null() {
-        return None;
-    }
-    // SAFETY: getpwuid_r filled the entry; its name lies in `buffer`.
-    let (name, group) = unsafe {
-        let entry = entry.assume_init();
-        (CStr::from_ptr(entry.pw_name).to_owned(), entry.pw_gid)
-    };
-    Some((name, group))
 }
 
 fn check(result: libc::c_int) -> Result<(), Errno> {

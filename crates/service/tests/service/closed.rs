@@ -10,6 +10,9 @@ use std::path::Path;
 
 const USER: u32 = 65_534;
 
+/// What it is called, and how it is made in a view.
+type Change = (&'static str, fn(&Path));
+
 struct Scene {
     store: TestStore,
     /// Keeps the service alive.
@@ -95,7 +98,7 @@ fn nothing_is_committed_below_a_directory_that_was_closed_since() {
     }
     let mut scene = scene();
     let root = scene.store.location.root.clone();
-    let changes: [(&str, fn(&Path)); 4] = [
+    let changes: [Change; 4] = [
         ("made", |view| {
             fs::write(view.join("drop/sub/new"), "x").unwrap()
         }),
