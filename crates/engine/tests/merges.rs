@@ -248,7 +248,10 @@ fn random_transactions_at_the_same_time() {
 }
 
 fn deed(random: &mut Random, paths: &[(String, bool)]) -> String {
-    let path = &paths[random.below(paths.len())].0;
+    let Some((path, _)) = paths.get(random.below(paths.len())) else {
+        // Everything was removed.
+        return "put f again".to_owned();
+    };
     let directories = paths.iter().filter(|(_, is_directory)| *is_directory);
     let directories: Vec<&String> = directories.map(|(path, _)| path).collect();
     let name = ["f", "g", "h", "i"][random.below(4)];
