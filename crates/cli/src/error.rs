@@ -167,7 +167,10 @@ fn explain_commit(transaction: TransactionId, error: &CommitError) -> (u8, Optio
         error,
         CommitError::Conflict { .. }
             | CommitError::Request(RequestError::Failed(Failure {
-                kind: FailureKind::NoSpace | FailureKind::Poisoned | FailureKind::Io,
+                kind: FailureKind::NoSpace
+                    | FailureKind::Poisoned
+                    | FailureKind::Stalled
+                    | FailureKind::Io,
                 ..
             }))
     );

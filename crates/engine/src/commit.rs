@@ -7,40 +7,40 @@
 //!    others that wait, unless the commit is lazy (`group`).
 //! 4. Once the record is durable, and not before, the base is changed.
 //!
-//! Until 3 a failure leaves the transaction open and the base untouched. A
-//! flush or an apply that fails afterwards poisons the store: whether the
-//! commit landed is for recovery to say.
+//! Until 3 a failure leaves the transaction open and the base untouched. After it,
+//! a flush that fails poisons the store: recovery finds out whether the commit
+//! landed. Something in the base that is in the way of 4 stalls it (`stalled`).
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::Ordering;
 
-use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Timestamp};
+use atomdir_disk::{Disk, Errno, Identity, Timestamp};
 use atomdir_format::header::StoreHeader;
 use atomdir_format::record::CommitRecord;
 
-use crate::apply::ApplyError;
-use crate::base::Place;
+use crate::apply::{ApplyError, Writers};
 use crate::carry::carry;
 use crate::control;
 use crate::core::Core;
-use crate::error::{CommitError, StoreError};
+use crate::error::{CommitError, Stalled, StoreError};
 use crate::feasible;
 use crate::group::{Guard, Pending, Queue};
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
 use crate::log::Log;
+use crate::look::look_at_base;
 use crate::merge;
 use crate::options::Durability;
 use crate::prepare::prepare;
 use crate::present;
 use crate::progress::{Meter, Progress};
-use crate::record_builder::{self, Present};
+use crate::record_builder;
 use crate::rules::Rule;
 use crate::store::Store;
 use crate::transaction::Transaction;
 use crate::validate::Validation;
 use crate::view::{Outdated, View};
-use crate::write_set::{Object, WriteSet};
+use crate::write_set::WriteSet;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
@@ -50,6 +50,8 @@ pub struct Committed {
     pub changes: u64,
     /// Of the outer transaction's view, by a nested one.
     pub outdated: Vec<Outdated>,
+    /// The commit is durable, and the base will show it once this is out of the way.
+    pub stalled: Option<Stalled>,
 }
 
 /// What the commit lock guards.
@@ -65,7 +67,7 @@ pub(crate) struct CommitState<D: Disk> {
     /// The newest commit in the log.
     pub newest: Sequence,
     /// Commits that are not yet in the base.
-    pub queue: Queue,
+    pub queue: Queue<D>,
     /// Ended transactions whose staging directories the log may still need.
     pub stages: BTreeSet<TransactionId>,
     /// Files that the log speaks of, and that recovery would have to find.
@@ -108,6 +110,7 @@ impl<D: Disk> Store<D> {
         let mut committing = transaction.view.take_for_commit();
         let view = committing.view.as_mut().ok_or(CommitError::Ended)?;
         self.refuse_if_poisoned()?;
+        self.retry_stalled()?;
         if let Some(nested) = view.nested() {
             return Err(CommitError::Nested { nested });
         }
@@ -133,6 +136,7 @@ impl<D: Disk> Store<D> {
                 sequence: None,
                 changes: 0,
                 outdated: Vec::new(),
+                stalled: None,
             });
         }
         let mut state = self.lock_for(view, &set)?;
@@ -149,7 +153,7 @@ impl<D: Disk> Store<D> {
         if set.rides {
             carry(view, &mut set).map_err(|errno| CommitError::io("stage", b"", errno))?;
         }
-        let record = self.append(transaction, &mut state, &set)?;
+        let (record, writers) = self.append(transaction, &mut state, &set)?;
         let sequence = Sequence(record.sequence);
         // From here on the commit has happened.
         committing.view = None;
@@ -161,20 +165,22 @@ impl<D: Disk> Store<D> {
             record,
             set,
             is_lazy,
+            writers,
+            attempt: None,
         });
         let settled = if is_lazy {
             self.0.has_pending.store(true, Ordering::Release);
             drop(state);
-            Ok(())
+            Ok(None)
         } else {
             self.settle_commit(state, sequence, &mut meter)
         };
         self.ended(transaction.id());
-        settled?;
         Ok(Committed {
             sequence: Some(sequence),
             changes,
             outdated: Vec::new(),
+            stalled: settled?,
         })
     }
 
@@ -182,7 +188,8 @@ impl<D: Disk> Store<D> {
     /// could meet.
     fn lock_for(&self, view: &View<D>, set: &WriteSet) -> Result<Guard<'_, D>, StoreError> {
         let state = lock(&self.0.commit);
-        if state.queue.admits(set, view.reads.as_ref()) {
+        let is_stalled = lock(&self.0.stalled).is_some();
+        if !is_stalled && state.queue.admits(set, view.reads.as_ref()) {
             return Ok(state);
         }
         drop(state);
@@ -229,9 +236,12 @@ impl<D: Disk> Store<D> {
         transaction: &Transaction<D>,
         state: &mut CommitState<D>,
         set: &WriteSet,
-    ) -> Result<CommitRecord, CommitError> {
+    ) -> Result<(CommitRecord, Writers<D>), CommitError> {
         let core = &*self.0.core;
-        let mut present = look_at_base(core, set)?;
+        let held = state.queue.commits.iter();
+        let held: usize = held.map(|pending| pending.writers.len()).sum();
+        let writers_max = (core.options.handles_max / 4).saturating_sub(held);
+        let (mut present, writers) = look_at_base(core, set, writers_max)?;
         for (directory, modified) in &mut present.directory_times {
             if Rule::GroupDirectoryTimes.holds() {
                 *modified = state.queue.modified(*directory).unwrap_or(*modified);
@@ -257,7 +267,7 @@ impl<D: Disk> Store<D> {
         appended.map_err(|errno| CommitError::io("write", b".atomdir/log", errno))?;
         state.newest = Sequence(record.sequence);
         state.last_commit = Some(now);
-        Ok(record)
+        Ok((record, writers))
     }
 
     /// Makes lazy commits durable.
@@ -334,73 +344,4 @@ impl<D: Disk> CommitState<D> {
         core.disk.set_length(&self.reserve, 1)?;
         core.disk.set_length(&self.reserve, 0)
     }
-}
-
-/// Opens every file that will be changed in place, as apply will, while there
-/// is still a way back, and looks up what the record must tell of the base.
-fn look_at_base<D: Disk>(core: &Core<D>, set: &WriteSet) -> Result<Present, CommitError> {
-    let mut present = Present {
-        modes: modes_of_moved(core, set),
-        ..Default::default()
-    };
-    let timed = set
-        .objects
-        .iter()
-        .filter(|object| object.attributes.modified.is_some());
-    let timed: HashSet<u64> = timed.map(|object| object.base.serial).collect();
-    for object in &set.objects {
-        let Some(contents) = &object.contents else {
-            continue;
-        };
-        let failed = |errno| CommitError::io("write to", &object.path, errno);
-        let (identity, place) = {
-            let state = object.base.state();
-            (state.identity, state.place.clone())
-        };
-        if contents.replacement.is_none() {
-            let length = match core.open_at(&place, identity, Access::ReadWrite) {
-                // Writing nothing tells whether it can be written.
-                Ok(file) => core
-                    .disk
-                    .write_at(&file, &[], 0)
-                    .and_then(|()| core.disk.stat(&file)),
-                // The transaction has given its owner the right.
-                Err(Errno::ACCESS) if object.attributes.mode.is_some() => {
-                    core.stat_place(&place, identity)
-                }
-                Err(errno) => Err(errno),
-            };
-            let length = length.map_err(failed)?.length;
-            present.lengths.insert(object.base.serial, length);
-            continue;
-        }
-        merge::refuse_linked_since(core, object)?;
-        if let Place::Entry { parent, .. } = place
-            && !present.directory_times.contains_key(&parent.serial)
-            && !timed.contains(&parent.serial)
-        {
-            let modified = core
-                .stat_now(&parent)
-                .map_err(failed)?
-                .attributes
-                .times
-                .modified;
-            present.directory_times.insert(parent.serial, modified);
-        }
-    }
-    Ok(present)
-}
-
-/// Of directories that apply must open up to move them: see `apply::rights`.
-fn modes_of_moved<D: Disk>(core: &Core<D>, set: &WriteSet) -> HashMap<u64, u32> {
-    if core.options.privileges.all {
-        return HashMap::new();
-    }
-    let moved = set.entries.iter().filter_map(|entry| match &entry.after {
-        Some(Object::Base(base)) if base.kind == Kind::Directory => Some(base),
-        _ => None,
-    });
-    let modes =
-        moved.filter_map(|base| Some((base.serial, core.stat_now(base).ok()?.attributes.mode)));
-    modes.filter(|(_, mode)| mode & 0o300 != 0o300).collect()
 }

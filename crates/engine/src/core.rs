@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
-use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, Result, Stat};
+use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, NewNode, Result, Stat};
 
 use crate::applied_mark::AppliedFile;
 use crate::base::{Base, Place, above};
@@ -36,6 +36,8 @@ pub(crate) struct Core<D: Disk> {
     /// Held for writing while a commit changes the base. A reader that met a
     /// half-moved object waits for it and looks again.
     pub applying: RwLock<()>,
+    /// Made when it is first needed: see [`Core::occupied`].
+    occupied: OnceLock<Name>,
     index: Mutex<HashMap<Identity, Weak<Base>>>,
     serials: AtomicU64,
 }
@@ -63,6 +65,7 @@ impl<D: Disk> Core<D> {
             root: Arc::new(root),
             device: stat.device,
             handles: HandleCache::new(options.handles_max),
+            occupied: OnceLock::new(),
             index: Mutex::new(index),
             serials: AtomicU64::new(1),
             disk,
@@ -81,6 +84,30 @@ impl<D: Disk> Core<D> {
     pub fn flush_base(&self) -> Result<()> {
         self.control.applied.clear(&self.disk)?;
         self.disk.sync_file_system(&self.root)
+    }
+
+    /// The name of a directory in the control directory that is never empty.
+    pub fn occupied(&self) -> Result<&Name> {
+        if let Some(name) = self.occupied.get() {
+            return Ok(name);
+        }
+        let (disk, control) = (&self.disk, &self.control.directory);
+        let make = |above: &D::Handle, name: &Name| {
+            let made = disk.make(above, name, &NewNode::Directory, 0o700);
+            // An earlier attempt may have failed half-way.
+            made.or_else(|errno| {
+                if errno == Errno::EXIST {
+                    Ok(())
+                } else {
+                    Err(errno)
+                }
+            })
+        };
+        let name = names::fixed(names::OCCUPIED);
+        make(control, &name)?;
+        let directory = disk.open(control, &name, Access::Directory)?;
+        make(&directory, &names::fixed(names::OCCUPANT))?;
+        Ok(self.occupied.get_or_init(|| name))
     }
 
     /// Removes what a transaction has staged, which nobody needs any more.
@@ -168,6 +195,15 @@ impl<D: Disk> Core<D> {
                 parent: parent.clone(),
                 name: name.clone(),
             };
+        }
+    }
+
+    /// A name's path, for messages; the name alone if the directory is not known.
+    pub fn path_in(&self, directory: Identity, name: &Name) -> Vec<u8> {
+        let known = lock(&self.index).get(&directory).and_then(Weak::upgrade);
+        match known.and_then(|directory| directory.path()) {
+            Some(above) if !above.is_empty() => [&above, name.as_bytes()].join(&b'/'),
+            _ => name.as_bytes().to_vec(),
         }
     }
 

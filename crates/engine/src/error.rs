@@ -42,6 +42,8 @@ pub enum StoreError {
         path: String,
         reason: String,
     },
+    #[error("nothing can begin or be committed until {0}")]
+    Stalled(Stalled),
     #[error("the store's directory was removed, so nothing can be committed to it")]
     Removed,
     #[error("the file system has the store mounted read-only")]
@@ -50,6 +52,19 @@ pub enum StoreError {
         "the store refuses changes until it is recovered, because {reason}; end the service with 'atomdir service stop' and run 'atomdir recover'"
     )]
     Poisoned { reason: String },
+}
+
+/// A durable commit that cannot be applied to the base as long as something there
+/// is in its way.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "commit {sequence} is applied to the base: it is durable, but '{path}' is in its way: {reason}; remove the cause, and the store goes on by itself"
+)]
+pub struct Stalled {
+    pub sequence: Sequence,
+    /// Relative to the store's root.
+    pub path: String,
+    pub reason: String,
 }
 
 #[derive(Debug, Clone, thiserror::Error)]

@@ -3,13 +3,16 @@
 //!
 //! Most errors cannot happen, as the same was done in the staging directory.
 //! What remains: objects that are locked (chattr +i and +a, mount points, swap
-//! files), names that may not be removed, and extended attributes that do not
-//! fit, which is tried on a stand-in.
+//! files), names that may not be removed or renamed, and extended attributes that
+//! do not fit, which is tried on a stand-in.
+//!
+//! Invariant: no check changes the base, whatever an outside writer puts there at
+//! that moment. The kernel is asked about a name by a rename that cannot succeed.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Disk, Errno, Kind, Name, NewNode};
+use atomdir_disk::{Access, Disk, Errno, Kind, Name, NewNode, RenameMode};
 
 use crate::base::{Base, Place, Xattrs};
 use crate::control;
@@ -21,6 +24,7 @@ use crate::write_set::{Object, ObjectWrite, WriteSet};
 type Outcome<T> = Result<T, CommitError>;
 
 const REMOVE: &str = "remove, rename or replace locked";
+const MOVE_OFF: &str = "remove or rename (its file system does not let it be renamed: it is a lower directory of an overlay, or project quotas differ)";
 
 pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
     let mut directories = HashSet::new();
@@ -36,7 +40,7 @@ pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
             }
             if let Some(before) = &entry.before {
                 check_unlocked(core, before, REMOVE, &entry.path)?;
-                check_removable(core, (directory, &entry.name), before.kind, &entry.path)?;
+                check_removable(core, (directory, &entry.name), &entry.path)?;
             }
         }
         if let Some(Object::Base(after)) = &entry.after {
@@ -59,7 +63,7 @@ pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
             .as_ref()
             .is_some_and(|contents| contents.replacement.is_some());
         if is_new && let Place::Entry { parent, name } = object.base.state().place.clone() {
-            check_removable(core, (&parent, &name), object.base.kind, &object.path)?;
+            check_removable(core, (&parent, &name), &object.path)?;
         }
         if !object.xattrs.is_empty() && !is_new {
             rehearse_xattrs(core, object).map_err(|errno| {
@@ -87,24 +91,27 @@ fn check_unlocked<D: Disk>(
     }
 }
 
-/// Of anything but a directory. The kernel checks whether a name may be removed
-/// before it notices that rmdir(2) is not the way.
+/// Asks the kernel to rename the object onto a directory that is not empty. It
+/// checks whether the object may leave its place before it looks at the target,
+/// which neither a file nor a directory can replace.
 fn check_removable<D: Disk>(
     core: &Core<D>,
     (directory, name): (&Arc<Base>, &Name),
-    kind: Kind,
     path: &[u8],
 ) -> Outcome<()> {
-    if kind == Kind::Directory {
-        return Ok(());
-    }
-    let removed = core
-        .directory(directory)
-        .and_then(|handle| core.disk.remove_directory(&handle, name));
-    match removed {
+    let occupied = core
+        .occupied()
+        .map_err(|errno| CommitError::io("make", b".atomdir/occupied", errno))?;
+    let target = (&*core.control.directory, occupied);
+    let moved = core.directory(directory).and_then(|handle| {
+        core.disk
+            .rename((&handle, name), target, RenameMode::Replace)
+    });
+    match moved {
         Err(errno @ (Errno::PERM | Errno::TXTBSY | Errno::BUSY)) => {
             Err(CommitError::io(REMOVE, path, errno))
         }
+        Err(errno @ Errno::XDEV) => Err(CommitError::io(MOVE_OFF, path, errno)),
         // Rights are given and taken by commits: see `apply::rights`.
         _ => Ok(()),
     }

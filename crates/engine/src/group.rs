@@ -20,30 +20,45 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use atomdir_disk::{Disk, Kind, Name, Timestamp};
 use atomdir_format::record::CommitRecord;
 
+use crate::apply::Writers;
 use crate::base::Base;
 use crate::commit::CommitState;
-use crate::error::StoreError;
+use crate::error::{Stalled, StoreError};
 use crate::ids::Sequence;
 use crate::lock;
 use crate::progress::Meter;
 use crate::read_set::{EntriesRead, ObjectReads, ReadSet};
 use crate::rules::Rule;
+use crate::stalled::Attempt;
 use crate::store::Store;
 use crate::write_set::{Object, WriteSet};
 
 /// A logged commit that is not yet in the base.
-pub(crate) struct Pending {
+pub(crate) struct Pending<D: Disk> {
     pub record: CommitRecord,
     pub set: WriteSet,
     /// It has returned already.
     pub is_lazy: bool,
+    /// The files it changes in place, opened before the record was logged: that
+    /// they may be written is certain then, and no program can be started from them.
+    pub writers: Writers<D>,
+    /// How far publishing it has come, if it was tried before.
+    pub attempt: Option<Attempt>,
 }
 
-#[derive(Default)]
-pub(crate) struct Queue {
+pub(crate) struct Queue<D: Disk> {
     /// In the order of the log.
-    pub commits: VecDeque<Pending>,
+    pub commits: VecDeque<Pending<D>>,
     is_flushing: bool,
+}
+
+impl<D: Disk> Default for Queue<D> {
+    fn default() -> Self {
+        Queue {
+            commits: VecDeque::new(),
+            is_flushing: false,
+        }
+    }
 }
 
 /// More that wait are not worth what looking through them costs.
@@ -66,16 +81,21 @@ impl<D: Disk> Store<D> {
         Ok(state)
     }
 
-    /// Waits until an appended commit is durable and in the base.
+    /// Waits until an appended commit is durable and in the base, or durable and
+    /// behind a commit that is stalled, or stalled itself.
     pub(crate) fn settle_commit<'a>(
         &'a self,
         mut state: Guard<'a, D>,
         sequence: Sequence,
         meter: &mut Meter<'_>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<Stalled>, StoreError> {
         let core = &*self.0.core;
         while lock(&self.0.open).published < sequence {
             self.refuse_if_poisoned()?;
+            let stalled = lock(&self.0.stalled).clone();
+            if stalled.is_some() && state.log.durable() >= sequence.0 {
+                return Ok(stalled);
+            }
             if !state.queue.holds(sequence) {
                 // Whoever took it out panicked: nobody would ever publish it.
                 return Err(self.poison(format!("commit {sequence} was not applied to its end")));
@@ -98,7 +118,7 @@ impl<D: Disk> Store<D> {
             // If another's cannot be applied, this one may have been before.
             let _ = self.publish_queue(&mut state, newest, meter);
         }
-        Ok(())
+        Ok(None)
     }
 
     fn wait_for_flush<'a>(&self, mut state: Guard<'a, D>) -> Guard<'a, D> {
@@ -115,19 +135,31 @@ impl<D: Disk> Store<D> {
         durable: Sequence,
         meter: &mut Meter<'_>,
     ) -> Result<(), StoreError> {
-        let is_durable = |pending: &Pending| pending.record.sequence <= durable.0;
-        while state.queue.commits.front().is_some_and(is_durable)
-            && let Some(pending) = state.queue.commits.pop_front()
+        let is_durable = |pending: &Pending<D>| pending.record.sequence <= durable.0;
+        let mut published = Ok(());
+        while published.is_ok()
+            && state.queue.commits.front().is_some_and(is_durable)
+            && let Some(mut pending) = state.queue.commits.pop_front()
         {
-            self.publish(state, &pending, meter)?;
+            published = self.publish(state, &mut pending, meter);
+            let stalled = match &published {
+                Err(StoreError::Stalled(stalled)) => Some(stalled.clone()),
+                _ => None,
+            };
+            if stalled.is_some() {
+                state.queue.commits.push_front(pending);
+            }
+            self.note_stalled(stalled);
         }
         let has_lazy = state.queue.commits.iter().any(|pending| pending.is_lazy);
-        self.0.has_pending.store(has_lazy, Ordering::Release);
-        Ok(())
+        let is_stalled = matches!(published, Err(StoreError::Stalled(_)));
+        let has_pending = has_lazy || is_stalled;
+        self.0.has_pending.store(has_pending, Ordering::Release);
+        published
     }
 }
 
-impl Queue {
+impl<D: Disk> Queue<D> {
     /// Whether a commit can be validated and appended while these wait.
     pub fn admits(&self, set: &WriteSet, reads: Option<&ReadSet>) -> bool {
         if self.commits.is_empty() {

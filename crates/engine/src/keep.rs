@@ -33,6 +33,8 @@ pub(crate) struct Keeper<'a, D: Disk> {
     pub snapshots: &'a Snapshots,
     /// Objects that lose their last name, and that no open snapshot shows.
     pub unseen: &'a mut HashSet<Identity>,
+    /// What was looked at last, for messages.
+    pub at: Option<Arc<Base>>,
 }
 
 impl<D: Disk> Keeper<'_, D> {
@@ -147,6 +149,13 @@ impl<D: Disk> Keeper<'_, D> {
         let mut state = directory.state();
         let History { names, .. } = state.history_mut();
         let versions = names.entry(name.clone()).or_default();
+        if versions
+            .last()
+            .is_some_and(|(until, _)| *until == self.sequence)
+        {
+            // By an attempt that failed.
+            return true;
+        }
         let is_needed = self
             .snapshots
             .need_version(versions.last().map(|(until, _)| *until));
@@ -165,7 +174,8 @@ impl<D: Disk> Keeper<'_, D> {
             .insert(name.clone(), self.sequence);
     }
 
-    fn keep_attributes(&self, base: &Arc<Base>) -> Result<(), Errno> {
+    fn keep_attributes(&mut self, base: &Arc<Base>) -> Result<(), Errno> {
+        self.at = Some(base.clone());
         let (identity, place, last) = {
             let state = base.state();
             let last = state
@@ -239,6 +249,13 @@ impl<D: Disk> Keeper<'_, D> {
             let last = bodies.and_then(|bodies| bodies.last().cloned());
             (state.identity, state.place.clone(), last)
         };
+        if last
+            .as_ref()
+            .is_some_and(|(until, _)| *until == self.sequence)
+        {
+            // By an attempt that failed.
+            return Ok(());
+        }
         let is_replaced = contents.replacement.is_some();
         let last = last.filter(|(until, _)| !self.snapshots.need_version(Some(*until)));
         if let Some((_, last)) = last {
@@ -288,7 +305,12 @@ impl<D: Disk> Keeper<'_, D> {
         } else {
             let saved = names::saved_pages(identity, self.sequence);
             let disk = &self.core.disk;
-            let file = disk.create(&self.core.control.limbo, &saved, 0o600)?;
+            // An attempt that failed may have left one.
+            let (limbo, access) = (&self.core.control.limbo, Access::ReadWrite);
+            let file = match disk.create(limbo, &saved, 0o600) {
+                Err(Errno::EXIST) => disk.open(limbo, &saved, access)?,
+                created => created?,
+            };
             let source = self.core.open_logged(&place, identity, Access::Read)?;
             let none = RangeSet::default();
             OldBody::Pages {

@@ -28,6 +28,7 @@ mod inspect;
 mod keep;
 mod locks;
 mod log;
+mod look;
 mod merge;
 mod mount_point;
 mod names;
@@ -46,6 +47,7 @@ mod rights;
 mod rules;
 mod snapshot;
 mod snapshot_object;
+mod stalled;
 mod store;
 mod transaction;
 mod validate;
@@ -60,7 +62,7 @@ pub use check::CheckReport;
 pub use commit::Committed;
 pub use error::{
     BeginError, ChangedBy, CommitError, Conflict, ConflictKind, FreezeError, SavepointError,
-    StoreError,
+    Stalled, StoreError,
 };
 pub use ids::{NodeId, Sequence, TransactionId};
 pub use inspect::{Damage, Inspection, TornTail};

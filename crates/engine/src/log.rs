@@ -107,6 +107,11 @@ impl<D: Disk> Log<D> {
         self.file.clone()
     }
 
+    /// The last sequence that a completed flush covers.
+    pub fn durable(&self) -> u64 {
+        self.durable
+    }
+
     /// All up to this sequence was in the file when a successful flush began.
     pub fn note_durable(&mut self, last: u64) {
         self.durable = self.durable.max(last);

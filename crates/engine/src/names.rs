@@ -15,6 +15,10 @@ pub(crate) const RESERVE: &str = "reserve";
 pub(crate) const APPLIED: &str = "applied";
 pub(crate) const STAGE: &str = "stage";
 pub(crate) const LIMBO: &str = "limbo";
+/// A directory that is never empty, so that nothing can be renamed onto it:
+/// feasibility checks try that.
+pub(crate) const OCCUPIED: &str = "occupied";
+pub(crate) const OCCUPANT: &str = "occupant";
 /// In a transaction's staging directory: the layer that an overlay writes to,
 /// and the directory it works in.
 pub(crate) const UPPER: &str = "upper";

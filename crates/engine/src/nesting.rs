@@ -87,6 +87,7 @@ impl<D: Disk> Store<D> {
         drop((guard, outer_guard));
         self.ended(transaction.id());
         Ok(Committed {
+            stalled: None,
             sequence: None,
             changes,
             outdated: outdated.unwrap_or_default(),

@@ -4,27 +4,29 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 
-use atomdir_disk::{Disk, Identity, Kind, Name};
+use atomdir_disk::{Disk, Errno, Kind, Name};
 
-use crate::apply::{Apply, ApplyError, Desired};
+use crate::apply::{Apply, ApplyError, Desired, MOUNTED, Writers};
 use crate::base::{Base, OwnStamp, Place, Stamp};
 use crate::commit::CommitState;
 use crate::core::Core;
-use crate::error::StoreError;
+use crate::error::{Stalled, StoreError};
 use crate::group::Pending;
 use crate::ids::{Sequence, TransactionId};
 use crate::keep::{Keeper, Snapshots};
 use crate::lock;
 use crate::names;
 use crate::progress::Meter;
+use crate::stalled::{Attempt, correct_places};
 use crate::store::Store;
 use crate::write_set::{Object, WriteSet};
 
 impl<D: Disk> Store<D> {
+    /// `StoreError::Stalled`: it is to be tried again.
     pub(crate) fn publish(
         &self,
         state: &mut CommitState<D>,
-        pending: &Pending,
+        pending: &mut Pending<D>,
         meter: &mut Meter<'_>,
     ) -> Result<(), StoreError> {
         let core = &*self.0.core;
@@ -33,29 +35,22 @@ impl<D: Disk> Store<D> {
             .write()
             .unwrap_or_else(PoisonError::into_inner);
         let sequence = Sequence(pending.record.sequence);
-        let snapshots = Snapshots(self.open_snapshots());
-        let keeps_old = !snapshots.0.is_empty();
-        let mut unseen = HashSet::new();
-        if keeps_old {
-            let mut keeper = Keeper {
-                core,
-                sequence,
-                snapshots: &snapshots,
-                unseen: &mut unseen,
-            };
-            let kept = keeper.keep(&pending.set);
-            let kept = kept.map_err(|errno| {
-                self.poison(format!(
-                    "the old state could not be kept for open snapshots: {errno}"
-                ))
-            })?;
-            let mut retained = lock(&self.0.retained);
-            retained.extend(kept.into_iter().map(|base| (base.serial, base)));
-        }
+        let mut attempt = match pending.attempt.take() {
+            Some(attempt) => attempt,
+            None => self.keep(pending)?,
+        };
         let desired = Desired::of(std::slice::from_ref(&pending.record), false);
-        let limbo = keeps_old.then_some(&unseen);
-        self.apply(state, &desired, limbo, sequence, meter)?;
+        attempt.restore_places();
+        let applied = self.apply(state, &desired, &mut attempt, &pending.writers, meter);
+        if let Err(error) = applied {
+            if error.is_obstacle() {
+                correct_places(core, &pending.set, &mut attempt);
+                pending.attempt = Some(attempt);
+            }
+            return Err(self.refuse_more(sequence, error));
+        }
         state.applied.extend(desired.files());
+        let keeps_old = attempt.keeps_but.is_some();
         remember_places(core, &pending.set, keeps_old.then_some(sequence));
         core.control.applied.advance(&core.disk, sequence);
         let transaction = TransactionId(pending.record.transaction);
@@ -68,35 +63,78 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
+    /// Keeps what the commit replaces, as far as open snapshots show it.
+    fn keep(&self, pending: &Pending<D>) -> Result<Attempt, StoreError> {
+        let sequence = Sequence(pending.record.sequence);
+        let snapshots = Snapshots(self.open_snapshots());
+        let mut unseen = HashSet::new();
+        let keeps_old = !snapshots.0.is_empty();
+        if keeps_old {
+            let mut keeper = Keeper {
+                core: &self.0.core,
+                sequence,
+                snapshots: &snapshots,
+                unseen: &mut unseen,
+                at: None,
+            };
+            let kept = keeper.keep(&pending.set).map_err(|errno| {
+                let path = keeper.at.as_ref().and_then(|base| base.path());
+                self.refuse_more(sequence, unkept(path, errno))
+            })?;
+            let mut retained = lock(&self.0.retained);
+            retained.extend(kept.into_iter().map(|base| (base.serial, base)));
+        }
+        Ok(Attempt::new(keeps_old.then_some(unseen)))
+    }
+
+    /// The store is stalled by what can go away, and poisoned by all else.
+    fn refuse_more(&self, sequence: Sequence, error: ApplyError) -> StoreError {
+        let is_obstacle = error.is_obstacle();
+        let ApplyError { path, reason, .. } = error;
+        if is_obstacle {
+            return StoreError::Stalled(Stalled {
+                sequence,
+                path,
+                reason,
+            });
+        }
+        self.poison(format!(
+            "commit {sequence} could not be applied to '{path}': {reason}"
+        ));
+        StoreError::Apply {
+            sequence,
+            path,
+            reason,
+        }
+    }
+
     fn apply(
         &self,
         state: &CommitState<D>,
         desired: &Desired,
-        keeps_but: Option<&HashSet<Identity>>,
-        sequence: Sequence,
+        attempt: &mut Attempt,
+        writers: &Writers<D>,
         meter: &mut Meter<'_>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), ApplyError> {
         let core = &*self.0.core;
-        let applied = state.with_reserve(core, || {
-            let mut apply = Apply::new(core, desired, &state.applied, keeps_but);
+        let Attempt {
+            keeps_but,
+            progress,
+            ..
+        } = attempt;
+        state.with_reserve(core, || {
+            let earlier = &state.applied;
+            let mut apply = Apply::new(core, desired, earlier, keeps_but.as_ref(), writers);
+            apply.resume(std::mem::take(progress));
             let result = apply.run(meter);
+            *progress = apply.into_progress();
             let mut linked = lock(&self.0.linked_in_limbo);
-            linked.append(&mut apply.linked_in_limbo);
+            linked.append(&mut progress.linked_in_limbo);
             if desired.has_limbo_spots() {
                 linked.clear();
             }
             drop(linked);
             result
-        });
-        applied.map_err(|ApplyError { path, reason, .. }| {
-            self.poison(format!(
-                "commit {sequence} could not be applied to '{path}': {reason}"
-            ));
-            StoreError::Apply {
-                sequence,
-                path,
-                reason,
-            }
         })
     }
 
@@ -110,6 +148,17 @@ impl<D: Disk> Store<D> {
         snapshots.sort();
         snapshots
     }
+}
+
+/// The old state of an object cannot be kept for open snapshots.
+fn unkept(path: Option<Vec<u8>>, errno: Errno) -> ApplyError {
+    let path = path.unwrap_or_else(|| b".atomdir/limbo".to_vec());
+    let path = String::from_utf8_lossy(&path).into_owned();
+    let reason = match errno {
+        Errno::XDEV => MOUNTED.to_owned(),
+        errno => format!("its old state cannot be kept for open snapshots: {errno}"),
+    };
+    ApplyError::new(path, reason, errno)
 }
 
 /// After the base has changed: where its objects are now, and what they look like
@@ -178,7 +227,7 @@ fn lost_name<D: Disk>(core: &Core<D>, base: &Base, directory: &Arc<Base>, name: 
 }
 
 /// The base object of a new directory that something old was moved into.
-fn created_directory<D: Disk>(
+pub(crate) fn created_directory<D: Disk>(
     core: &Core<D>,
     set: &WriteSet,
     index: usize,

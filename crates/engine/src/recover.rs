@@ -11,7 +11,7 @@ use atomdir_format::record::CommitRecord;
 use atomdir_format::summary::SummaryRecord;
 
 use crate::applied_mark::AppliedFile;
-use crate::apply::{Apply, ApplyError, Desired};
+use crate::apply::{Apply, ApplyError, Desired, Writers};
 use crate::commit::CommitState;
 use crate::control::{self, Control};
 use crate::core::Core;
@@ -211,16 +211,24 @@ fn redo<D: Disk>(
         let applied = core.control.applied.read(&core.disk);
         let applied = applied.map_err(failed("read the applied mark"))?;
         let is_applied = |record: &CommitRecord| applied >= Some(Sequence(record.sequence));
+        let all = Desired::of(tail, true);
         let (done, left) = tail.split_at_mut(tail.partition_point(is_applied));
         // Under the mounting of the mark nothing was lost.
         let remakes = applied.is_none();
         let earlier: HashSet<Identity> = Desired::of(done, remakes).files().collect();
+        let writers = Writers::<D>::new();
         let applied = state.with_reserve(core, || {
+            if !remakes {
+                // The kernel may have failed to write what is in its cache.
+                let unfinished = Desired::of(left, false).updated().collect();
+                let mut again = Apply::new(core, &all, &earlier, None, &writers);
+                again.write_again(&unfinished)?;
+            }
             let mut desired = Desired::of(left, remakes);
             if remakes && remake(core, left, &desired)? {
                 desired = Desired::of(left, remakes);
             }
-            let mut apply = Apply::new(core, &desired, &earlier, None);
+            let mut apply = Apply::new(core, &desired, &earlier, None, &writers);
             apply.replays = true;
             apply.run(&mut Meter::new(&mut |_| {}))?;
             if apply.objects_missing > 0 {

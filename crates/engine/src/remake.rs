@@ -24,8 +24,8 @@ pub(crate) fn remake<D: Disk>(
     records: &mut [CommitRecord],
     desired: &Desired,
 ) -> Result<bool, ApplyError> {
-    let earlier = Default::default();
-    let mut apply = Apply::new(core, desired, &earlier, None);
+    let (earlier, writers) = Default::default();
+    let mut apply = Apply::new(core, desired, &earlier, None, &writers);
     let mut remade = Remade::new();
     // Above all that the view gave out.
     let mut slot = u64::MAX;
@@ -37,10 +37,10 @@ pub(crate) fn remake<D: Disk>(
             }
             let transaction = TransactionId(record.transaction);
             let new = make(core, transaction, &names::slot(slot), made.node.as_ref());
-            let new = new.map_err(|errno| ApplyError {
-                path: format!("stage/{transaction}/{slot}"),
-                reason: format!("it cannot be made again: {errno}"),
-                errno: Some(errno),
+            let new = new.map_err(|errno| {
+                let path = format!("stage/{transaction}/{slot}");
+                let reason = format!("it cannot be made again: {errno}");
+                ApplyError::new(path, reason, errno)
             })?;
             remade.insert(identity, (new, Locator::Staged { slot }));
             slot -= 1;

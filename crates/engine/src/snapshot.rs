@@ -190,7 +190,14 @@ impl<D: Disk> Snapshot<'_, D> {
             Err(Errno::STALE) => {
                 self.core.wait_for_apply();
                 let (place, identity) = body();
-                act(&place, identity)
+                match act(&place, identity) {
+                    // The commit that will move it aside is stalled.
+                    Err(Errno::STALE) => {
+                        let place = base.state().place.clone();
+                        act(&place, identity)
+                    }
+                    result => result,
+                }
             }
             result => result,
         }

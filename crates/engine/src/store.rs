@@ -13,7 +13,7 @@ use crate::base::Base;
 use crate::commit::CommitState;
 use crate::control;
 use crate::core::Core;
-use crate::error::{BeginError, StoreError};
+use crate::error::{BeginError, Stalled, StoreError};
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
 use crate::names;
@@ -30,7 +30,7 @@ impl<D: Disk> Clone for Store<D> {
 }
 
 /// Locks are taken in the order: a transaction's view before that of one nested
-/// in it, `commit`, `core.applying`, `locks`, `open`, `retained`, a base object.
+/// in it, `commit`, `core.applying`, `locks`, `open`, `retained`, `stalled`, a base object.
 pub(crate) struct Inner<D: Disk> {
     pub core: Arc<Core<D>>,
     /// Serializes commits and checkpoints.
@@ -41,8 +41,10 @@ pub(crate) struct Inner<D: Disk> {
     /// Base objects with a history that an open snapshot may need, by serial.
     pub retained: Mutex<HashMap<u64, Arc<Base>>>,
     pub poisoned: Mutex<Option<String>>,
-    /// A lazy commit waits to be brought into the base.
+    /// A lazy commit, or one that is stalled, waits to be brought into the base.
     pub has_pending: AtomicBool,
+    /// What the first commit of the queue met when it was last tried.
+    pub stalled: Mutex<Option<Stalled>>,
     /// Names in limbo of files that have other names: they go with the last
     /// open snapshot, as they show in the files' link counts.
     pub linked_in_limbo: Mutex<Vec<Name>>,
@@ -85,6 +87,8 @@ pub struct StoreStatus {
     pub retained_objects: usize,
     /// Why changes are refused, if they are.
     pub poisoned: Option<String>,
+    /// The commit that cannot be applied yet, and why.
+    pub stalled: Option<Stalled>,
 }
 
 /// Transaction ids are reserved in the header so many at a time.
@@ -133,6 +137,7 @@ impl<D: Disk> Store<D> {
             retained: Mutex::new(HashMap::new()),
             poisoned: Mutex::new(None),
             has_pending: AtomicBool::new(false),
+            stalled: Mutex::new(None),
             linked_in_limbo: Mutex::new(Vec::new()),
         };
         Ok((Store(Arc::new(inner)), report))
@@ -140,7 +145,7 @@ impl<D: Disk> Store<D> {
 
     pub fn begin(&self, options: BeginOptions) -> Result<Arc<Transaction<D>>, BeginError> {
         self.refuse_if_poisoned()?;
-        // A snapshot is the base plus nothing: lazy commits must be in it.
+        // A snapshot is the base plus nothing: lazy and stalled commits must be in it.
         self.settle_lazy()?;
         self.reserve_ids()?;
         let not_applying = self
@@ -348,6 +353,7 @@ impl<D: Disk> Store<D> {
             open_transactions: lock(&self.0.open).by_id.len(),
             retained_objects: lock(&self.0.retained).len(),
             poisoned: lock(&self.0.poisoned).clone(),
+            stalled: lock(&self.0.stalled).clone(),
         }
     }
 }

@@ -111,6 +111,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         Reply::Done(Answer::Committed(Committed {
             sequence: Some(Sequence(4)),
             changes: 2,
+            stalled: Some("a mount".to_owned()),
         })),
         Reply::Failed(Failure::new(FailureKind::Conflict, "no").with_hint("again")),
     ];

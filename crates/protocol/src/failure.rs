@@ -46,6 +46,8 @@ pub enum FailureKind {
     /// A write failed earlier; the store must be recovered first.
     Poisoned,
     Io,
+    /// An earlier commit cannot be applied yet; the store goes on by itself.
+    Stalled,
     /// The service ends and takes no more requests.
     Ending,
     AlreadyRunning,
@@ -88,7 +90,7 @@ impl FailureKind {
             FailureKind::NoSuchTransaction
             | FailureKind::NoSuchCommit
             | FailureKind::NoSuchSavepoint => ExitCode::NotFound,
-            FailureKind::Conflict | FailureKind::Busy => ExitCode::Conflict,
+            FailureKind::Conflict | FailureKind::Busy | FailureKind::Stalled => ExitCode::Conflict,
             FailureKind::NotPermitted => ExitCode::NotPermitted,
             FailureKind::NoViews => ExitCode::Configuration,
             FailureKind::TooMany | FailureKind::Ending | FailureKind::AlreadyRunning => {

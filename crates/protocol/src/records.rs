@@ -193,12 +193,14 @@ pub struct Layers {
     pub user_marks: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Committed {
     /// `None`: the transaction had changed nothing, or its changes are now
     /// those of the one it was nested in.
     pub sequence: Option<Sequence>,
     pub changes: u64,
+    /// The commit is durable, and why the base does not show it yet.
+    pub stalled: Option<String>,
 }
 
 /// How far a commit is.
@@ -311,6 +313,8 @@ pub struct ServiceStatus {
     pub log_bytes: u64,
     /// Why the store takes no more commits until it is recovered.
     pub poisoned: Option<String>,
+    /// Which commit waits to be applied to the base, and why.
+    pub stalled: Option<String>,
     /// What the service found when it opened the store.
     pub recovery: RecoveryReport,
 }

@@ -131,6 +131,7 @@ fn service_status() -> ServiceStatus {
         sequence: SEQUENCE,
         log_bytes: 9,
         poisoned: Some("a sync failed".to_owned()),
+        stalled: None,
         recovery: RecoveryReport::default(),
     }
 }
@@ -181,6 +182,7 @@ fn replies() -> Vec<Reply> {
         Reply::Done(Answer::Committed(Committed {
             sequence: None,
             changes: 0,
+            stalled: None,
         })),
         Reply::Done(Answer::SnapshotObject(None)),
         Reply::Done(Answer::Service(Box::new(service_status()))),

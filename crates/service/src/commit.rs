@@ -62,6 +62,7 @@ pub(crate) fn commit(
             return Ok(Answer::Committed(Committed {
                 sequence: committed.sequence.map(|sequence| Sequence(sequence.0)),
                 changes: committed.changes,
+                stalled: committed.stalled.map(|stalled| stalled.to_string()),
             }));
         }
         Attempt::Done(Err(error)) => error,

@@ -143,6 +143,7 @@ pub(crate) fn recovery(report: &engine::RecoveryReport) -> RecoveryReport {
 pub(crate) fn store_failure(error: &engine::StoreError) -> Failure {
     let kind = match error {
         engine::StoreError::Poisoned { .. } => FailureKind::Poisoned,
+        engine::StoreError::Stalled(_) => FailureKind::Stalled,
         _ => FailureKind::Io,
     };
     Failure::new(kind, error.to_string())

@@ -478,6 +478,7 @@ fn service_status(service: &Service) -> ServiceStatus {
         sequence: Sequence(status.sequence.0),
         log_bytes: status.log_bytes,
         poisoned: status.poisoned,
+        stalled: status.stalled.map(|stalled| stalled.to_string()),
         recovery: service.recovery,
     }
 }

@@ -14,12 +14,12 @@ use crate::operation::{Operation, Target};
 use crate::tree::Tree;
 use crate::workload::{Driver, Expected, SimStore, Step, Workload, begin, open};
 
-type Outcome<T> = Result<T, String>;
+pub(crate) type Outcome<T> = Result<T, String>;
 
 /// The tree before the disturbed commit and, where its view could be read, after.
-struct Sides {
-    before: Expected,
-    after: Expected,
+pub(crate) struct Sides {
+    pub before: Expected,
+    pub after: Expected,
 }
 
 /// Disturbs the last commit of the workload: `fault` is told the number of the
@@ -64,7 +64,13 @@ pub fn disturb_commit(
         check_message(&error.to_string(), fault(0), &sides)?;
     }
     match committed {
-        Ok(_) => {
+        Ok(committed) => {
+            if committed.stalled.is_some() {
+                crash_and_expect(&disk, &[&sides.after], "a crash of the stalled store")?;
+                store
+                    .sync()
+                    .map_err(|error| format!("applied again: {error}"))?;
+            }
             expect(&disk, &[&sides.after], "after the commit")?;
             crash_and_expect(&disk, &[&sides.after], "a crash after the commit")?;
         }
@@ -133,12 +139,15 @@ pub fn disturb_recovery(
     Ok(struck)
 }
 
-fn try_all(target: &impl Target, operations: &[Operation]) -> Result<(), Errno> {
+pub(crate) fn try_all(target: &impl Target, operations: &[Operation]) -> Result<(), Errno> {
     let mut numbered = (0..).zip(operations);
     numbered.try_for_each(|(number, operation)| target.act(operation, number))
 }
 
-fn sides(driver: &Driver, transaction: &atomdir_engine::Transaction<SimDisk>) -> Outcome<Sides> {
+pub(crate) fn sides(
+    driver: &Driver,
+    transaction: &atomdir_engine::Transaction<SimDisk>,
+) -> Outcome<Sides> {
     let before = driver.expected.last().ok_or("nothing is expected")?.clone();
     let tree = driver.disk.undisturbed(|| Tree::of_view(transaction));
     let after = Expected {
@@ -150,7 +159,7 @@ fn sides(driver: &Driver, transaction: &atomdir_engine::Transaction<SimDisk>) ->
     Ok(Sides { before, after })
 }
 
-fn expect(disk: &SimDisk, allowed: &[&Expected], when: &str) -> Outcome<()> {
+pub(crate) fn expect(disk: &SimDisk, allowed: &[&Expected], when: &str) -> Outcome<()> {
     let image = disk.image();
     let differences = allowed.iter().map(|expected| expected.difference(&image));
     let differences: Vec<Option<String>> = differences.collect();
@@ -162,7 +171,7 @@ fn expect(disk: &SimDisk, allowed: &[&Expected], when: &str) -> Outcome<()> {
 }
 
 /// A crash that keeps all, and one that keeps nothing, of what was not flushed.
-fn crash_and_expect(disk: &SimDisk, allowed: &[&Expected], when: &str) -> Outcome<()> {
+pub(crate) fn crash_and_expect(disk: &SimDisk, allowed: &[&Expected], when: &str) -> Outcome<()> {
     for keeps_all in [false, true] {
         let crashed = SimDisk::boot(disk.crash(keeps_all), Ordering::Least);
         open(&crashed).map_err(|error| format!("{when} ({keeps_all}): {error}"))?;

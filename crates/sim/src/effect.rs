@@ -4,6 +4,7 @@
 //! covers it; a crash keeps any of the pending effects, in the order of the
 //! calls, that the contract of [`atomdir_disk::Disk`] allows.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use atomdir_disk::{Name, Owner, Times, Timestamp};
@@ -281,6 +282,30 @@ impl Volatile {
     pub fn lose_contents(&mut self, number: Number) {
         self.pending
             .retain(|effect| effect.object() != Some(number) || effect.is_metadata());
+    }
+
+    /// The objects whose contents the disk does not have yet.
+    pub fn unwritten(&self) -> BTreeSet<Number> {
+        let pending = self.pending.iter();
+        let contents = pending.filter(|effect| matches!(effect.what, What::Data(..)));
+        contents.filter_map(|effect| effect.object()).collect()
+    }
+
+    /// Programs read of an object what the disk has.
+    pub fn evict(&self, live: &mut Image, number: Number) {
+        let Some(Body::File(on_disk)) = self.durable.get(number).map(|inode| &inode.body) else {
+            return;
+        };
+        let on_disk = on_disk.clone();
+        if let Some(Inode {
+            body: Body::File(contents),
+            ..
+        }) = live.get_mut(number)
+        {
+            let length = contents.length;
+            *contents = on_disk;
+            contents.set_length(length);
+        }
     }
 
     /// An object of which neither the disk nor a pending effect knows.

@@ -9,6 +9,7 @@ use atomdir_engine::Durability;
 use crate::choice::{Bounds, choices};
 use crate::disk::SimDisk;
 use crate::effect::{Keep, Ordering, Volatile};
+use crate::fault::AfterFailedSync;
 use crate::image::Image;
 use crate::operation::{Node, Operation};
 use crate::trace::{Event, Trace};
@@ -67,6 +68,66 @@ pub const KILLED: usize = usize::MAX;
 /// follows: what that reads need not be on the disk yet. [`Plan::deeper_one_in`] says how many.
 pub fn explore_kills(trace: &Trace, expected: &[Expected], plan: &Plan) -> Explored {
     let mut explored = Explored::default();
+    each_kill(trace, plan, |position, live, disk, allowed| {
+        explored.killed(position, (live, disk), allowed, expected, plan);
+        explored.failure.is_none()
+    });
+    explored
+}
+
+/// Kills the program likewise, after the kernel has failed to write one object's
+/// contents to the disk and has reported that to another program. They can still be
+/// read from memory, or else what the disk has is read. Once the program has
+/// recovered, the machine stops.
+pub fn explore_lost_writes(
+    trace: &Trace,
+    expected: &[Expected],
+    plan: &Plan,
+    after: AfterFailedSync,
+) -> Explored {
+    let mut explored = Explored::default();
+    each_kill(trace, plan, |position, live, disk, allowed| {
+        disk.unwritten().into_iter().all(|number| {
+            let (mut live, mut disk) = (live.clone(), disk.clone());
+            disk.lose_contents(number);
+            if after == AfterFailedSync::Durable {
+                disk.evict(&mut live, number);
+            }
+            let reason = lost_write((live, disk), allowed, expected).err();
+            let path = vec![(position, KILLED)];
+            explored.failure = reason.map(|reason| Failure { path, reason });
+            explored.points += 1;
+            explored.states += 1;
+            explored.failure.is_none()
+        })
+    });
+    explored
+}
+
+/// The program is started again, and the machine stops once that has recovered.
+fn lost_write(
+    (mut live, disk): (Image, Volatile),
+    allowed: &[usize],
+    expected: &[Expected],
+) -> Result<(), String> {
+    let ordering = disk.ordering;
+    live.settle();
+    let restarted = SimDisk::restart(live, disk);
+    recover(&restarted, allowed, expected, false)?;
+    let crashed = SimDisk::boot(restarted.crash(false), ordering);
+    let found = recover(&crashed, allowed, expected, false);
+    found
+        .map(drop)
+        .map_err(|reason| format!("after a crash: {reason}"))
+}
+
+/// Goes on as long as `each` is true: it is given what programs see and what the disk
+/// has.
+fn each_kill(
+    trace: &Trace,
+    plan: &Plan,
+    mut each: impl FnMut(usize, &Image, &Volatile, &[usize]) -> bool,
+) {
     let mut disk = trace.start.clone();
     let mut live = disk.durable.clone();
     let mut allowed: Arc<[usize]> = Arc::new([]);
@@ -92,25 +153,35 @@ pub fn explore_kills(trace: &Trace, expected: &[Expected], plan: &Plan) -> Explo
         if allowed.is_empty() || wanted.is_some_and(|wanted| *wanted != (position, KILLED)) {
             continue;
         }
-        explored.points += 1;
+        if !each(position, &live, &disk, &allowed) {
+            break;
+        }
+    }
+}
+
+impl Explored {
+    /// The program has died, and is started again.
+    fn killed(
+        &mut self,
+        position: usize,
+        (live, disk): (&Image, &Volatile),
+        allowed: &[usize],
+        expected: &[Expected],
+        plan: &Plan,
+    ) {
+        self.points += 1;
         let mut seen = live.clone();
         seen.settle();
         let restarted = SimDisk::restart(seen, disk.clone());
         restarted.skip_sync(plan.skipped);
         let mut path = vec![(position, KILLED)];
-        match recover(&restarted, &allowed, expected, true) {
-            Ok(Some((trace, expected))) => explored.level(&trace, &expected, plan, &mut path),
+        match recover(&restarted, allowed, expected, true) {
+            Ok(Some((trace, expected))) => self.level(&trace, &expected, plan, &mut path),
             Ok(None) => {}
-            Err(reason) => explored.failure = Some(Failure { path, reason }),
-        }
-        if explored.failure.is_some() {
-            break;
+            Err(reason) => self.failure = Some(Failure { path, reason }),
         }
     }
-    explored
-}
 
-impl Explored {
     fn level(
         &mut self,
         trace: &Trace,

@@ -17,6 +17,7 @@ mod fault;
 mod group;
 mod hash;
 mod image;
+mod obstruct;
 mod operation;
 mod overlay;
 mod random;
@@ -32,10 +33,13 @@ pub use damage::{AtRest, damage_each_byte};
 pub use disk::{Handle, SimDisk};
 pub use disturb::{Death, disturb_commit, disturb_recovery};
 pub use effect::Ordering;
-pub use explore::{Explored, Failure, KILLED, Plan, explore, explore_kills, explore_making};
+pub use explore::{
+    Explored, Failure, KILLED, Plan, explore, explore_kills, explore_lost_writes, explore_making,
+};
 pub use fault::{AfterFailedSync, Fault};
 pub use group::Moment;
 pub use image::Image;
+pub use obstruct::{Obstructed, obstruct_commit};
 pub use operation::{Node, Operation};
 pub use trace::Trace;
 pub use transactions::{Act, Read, Reader};

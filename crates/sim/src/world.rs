@@ -265,25 +265,8 @@ impl World {
             self.record(Event::LostContents(number));
             self.disk.lose_contents(number);
             if self.after_failed_sync == AfterFailedSync::Durable {
-                self.evict(number);
+                self.disk.evict(&mut self.live, number);
             }
-        }
-    }
-
-    fn evict(&mut self, number: Number) {
-        let Some(Body::File(on_disk)) = self.disk.durable.get(number).map(|inode| &inode.body)
-        else {
-            return;
-        };
-        let on_disk = on_disk.clone();
-        if let Some(Inode {
-            body: Body::File(contents),
-            ..
-        }) = self.live.get_mut(number)
-        {
-            let length = contents.length;
-            *contents = on_disk;
-            contents.set_length(length);
         }
     }
 }

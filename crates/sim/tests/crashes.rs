@@ -10,7 +10,8 @@ mod support;
 use std::panic;
 
 use atomdir_sim::{
-    Expected, Explored, Ordering, Plan, Trace, Workload, explore, explore_kills, workloads,
+    AfterFailedSync, Expected, Explored, Ordering, Plan, Trace, Workload, explore, explore_kills,
+    explore_lost_writes, workloads,
 };
 use atomdir_testing::pick;
 use support::{State, in_parallel, kill_plan, plan, seeds};
@@ -82,6 +83,27 @@ fn a_machine_that_dies_after_the_program_leaves_a_prefix() {
         ..kill_plan(None)
     };
     check_all(&all, explore_kills, &fewer, pick(15_000, 100_000));
+}
+
+fn lost_writes(trace: &Trace, expected: &[Expected], plan: &Plan) -> Explored {
+    explore_lost_writes(trace, expected, plan, AfterFailedSync::Written)
+}
+
+fn lost_writes_read_from_the_disk(trace: &Trace, expected: &[Expected], plan: &Plan) -> Explored {
+    explore_lost_writes(trace, expected, plan, AfterFailedSync::Durable)
+}
+
+/// The kernel reports a failed write once: to whoever syncs next.
+#[test]
+fn contents_that_the_kernel_failed_to_write_are_written_again_by_recovery() {
+    let mut all = workloads::kinds();
+    all.extend(workloads::sequences());
+    let each = Plan {
+        deeper_one_in: vec![1],
+        ..kill_plan(None)
+    };
+    check_all(&all, lost_writes, &each, 10_000);
+    check_all(&all, lost_writes_read_from_the_disk, &each, 10_000);
 }
 
 #[test]

@@ -8,8 +8,8 @@ mod support;
 
 use atomdir_disk::Errno;
 use atomdir_sim::{
-    AfterFailedSync, Death, Fault, Step, Workload, damage_each_byte, disturb_commit,
-    disturb_recovery, workloads,
+    AfterFailedSync, Death, Fault, Obstructed, Step, Workload, damage_each_byte, disturb_commit,
+    disturb_recovery, obstruct_commit, workloads,
 };
 use support::in_parallel;
 
@@ -96,6 +96,30 @@ fn restart(
 fn an_error_at_any_call_of_a_commit() {
     strike_every_call(commit, error_at_one_call, AfterFailedSync::Written);
     strike_every_call(commit, error_at_one_call, AfterFailedSync::Durable);
+}
+
+/// Something in the base is in the way of any one call that applies a commit.
+#[test]
+fn an_obstacle_at_any_call_of_a_commit() {
+    let all = workloads::kinds().into_iter().chain(workloads::sequences());
+    let all: Vec<Workload> = all
+        .filter(|workload| matches!(workload.steps.last(), Some(Step::Commit(_))))
+        .collect();
+    let stalled = in_parallel(&all, |workload| {
+        let mut stalled = 0;
+        for number in 0.. {
+            match obstruct_commit(workload, number) {
+                Ok(Obstructed::NotMet) => break,
+                Ok(Obstructed::Elsewhere) => {}
+                Ok(Obstructed::Stalled) => stalled += 1,
+                Err(reason) => panic!("{}: call {number}: {reason}", workload.name),
+            }
+        }
+        stalled
+    });
+    let stalled: u64 = stalled.iter().sum();
+    println!("{stalled} times stalled in {} workloads", all.len());
+    assert!(stalled > 500);
 }
 
 #[test]

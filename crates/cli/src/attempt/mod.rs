@@ -133,12 +133,12 @@ pub fn conclude(
             Outcome::Kept
         }
     };
-    tell(context, transaction.id, ended, outcome);
+    tell(context, transaction.id, ended, &outcome);
     Ok(outcome)
 }
 
 /// A commit is what was to be expected; the rest should not go unnoticed.
-fn tell(context: &Context, transaction: TransactionId, ended: Ended, outcome: Outcome) {
+fn tell(context: &Context, transaction: TransactionId, ended: Ended, outcome: &Outcome) {
     let how = match ended {
         Ended::Exited(code) => format!("the command exited with {code}"),
         Ended::Killed { signal } => format!("the command was killed by signal {signal}"),
@@ -187,13 +187,20 @@ pub fn commit(
     others: Others,
 ) -> Result<Committed, Error> {
     let mut line = context.output.progress("committing");
-    connection
+    let committed = connection
         .commit_with(transaction, others, &mut |progress| line.update(progress))
         .map_err(|source| Error::Commit {
             transaction,
             source,
             open: true,
-        })
+        })?;
+    drop(line);
+    if let (Some(sequence), Some(stalled)) = (committed.sequence, &committed.stalled) {
+        context.output.note(format_args!(
+            "commit {sequence} is durable, but nothing shows it until {stalled}"
+        ));
+    }
+    Ok(committed)
 }
 
 /// Detaches from a transaction now: who commits it next must not find us in it.

@@ -7,7 +7,7 @@ use atomdir::{Committed, TransactionId};
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Committed(Committed),
     Aborted,
@@ -25,7 +25,7 @@ pub struct Finished<'a> {
 impl fmt::Display for Finished<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let id = Number(self.transaction.map(|transaction| transaction.0));
-        match self.result {
+        match &self.result {
             Ok(Outcome::Committed(committed)) => {
                 let sequence = Number(committed.sequence.map(|sequence| sequence.0));
                 write!(formatter, "committed {sequence}")
@@ -59,6 +59,9 @@ struct FinishedJson<'a> {
     commit: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     changes_count: Option<u64>,
+    /// Why the base does not show a durable commit yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stalled: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'a str>,
     /// After a commit that failed.
@@ -70,8 +73,8 @@ struct FinishedJson<'a> {
 
 impl Serialize for Finished<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let explained = self.result.err().map(Error::explain);
-        let committed = match self.result {
+        let explained = self.result.as_ref().err().map(|error| error.explain());
+        let committed = match &self.result {
             Ok(Outcome::Committed(committed)) => Some(committed),
             _ => None,
         };
@@ -83,10 +86,11 @@ impl Serialize for Finished<'_> {
                 .and_then(|committed| committed.sequence)
                 .map(|sequence| sequence.0),
             changes_count: committed.map(|committed| committed.changes),
-            open: match self.result {
+            open: match &self.result {
                 Err(Error::Commit { open, .. }) => Some(*open),
                 _ => None,
             },
+            stalled: committed.and_then(|committed| committed.stalled.as_deref()),
             message: explained.as_ref().map(|explained| &*explained.message),
             conflicts: match &explained {
                 Some(explained) => json::conflicts(&explained.conflicts),
@@ -99,7 +103,7 @@ impl Serialize for Finished<'_> {
 
 impl Finished<'_> {
     fn word(&self) -> &'static str {
-        match self.result {
+        match &self.result {
             Ok(Outcome::Committed(_)) => "committed",
             Ok(Outcome::Aborted) => "aborted",
             Ok(Outcome::Kept) => "kept",

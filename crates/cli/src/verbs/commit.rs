@@ -48,7 +48,7 @@ impl Serialize for Done {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         Finished {
             transaction: Some(self.transaction),
-            result: Ok(Outcome::Committed(self.committed)),
+            result: Ok(Outcome::Committed(self.committed.clone())),
             exit_code: SUCCESS,
         }
         .serialize(serializer)

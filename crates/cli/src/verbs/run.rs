@@ -78,7 +78,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
             Ok((ended, _)) => ended.exit_code(),
             Err(error) => error.explain().exit_code,
         },
-        result: result.as_ref().map(|(_, outcome)| *outcome),
+        result: result.as_ref().map(|(_, outcome)| outcome.clone()),
     };
     let told = tell(&finished, status.as_ref(), context);
     let exit_code = finished.exit_code;

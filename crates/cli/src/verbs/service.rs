@@ -138,6 +138,12 @@ impl Show for Status {
         )?;
         writeln!(painter, "last commit   {}", status.sequence)?;
         writeln!(painter, "log           {} bytes", status.log_bytes)?;
+        if let Some(stalled) = &status.stalled {
+            writeln!(
+                painter,
+                "stalled       nothing can begin or be committed until {stalled}"
+            )?;
+        }
         match &status.poisoned {
             Some(reason) => writeln!(
                 painter,
@@ -176,6 +182,7 @@ struct StatusJson<'a> {
     last_commit: u64,
     log_bytes: u64,
     poisoned: Option<&'a str>,
+    stalled: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -217,6 +224,7 @@ impl Serialize for Status {
             last_commit: status.sequence.0,
             log_bytes: status.log_bytes,
             poisoned: status.poisoned.as_deref(),
+            stalled: status.stalled.as_deref(),
         }
         .serialize(serializer)
     }

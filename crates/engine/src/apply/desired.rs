@@ -150,6 +150,10 @@ impl Desired {
         self.updated.contains(&identity)
     }
 
+    pub fn updated(&self) -> impl Iterator<Item = Identity> + '_ {
+        self.updated.iter().copied()
+    }
+
     /// The files that recovery would have to find if it were to start over.
     pub fn files(&self) -> impl Iterator<Item = Identity> + '_ {
         // A new file with one name is lost with it, if it was flushed.

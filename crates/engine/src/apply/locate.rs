@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Disk, Errno, Identity};
+use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name};
 
 use super::desired::Spot;
-use super::{Apply, ApplyError, Outcome, Parent, Place};
+use super::{Apply, ApplyError, MOUNTED, Outcome, Parent, Place};
 use crate::handles::HandleKey;
 use crate::names;
 
@@ -98,7 +98,11 @@ impl<D: Disk> Apply<'_, D> {
                     continue;
                 };
                 if let Some((identity, _)) = self.occupant(&parent, &place.name)? {
-                    self.extra_spots.entry(identity).or_default().push(place);
+                    self.progress
+                        .extra_spots
+                        .entry(identity)
+                        .or_default()
+                        .push(place);
                 }
             }
             places = unreachable;
@@ -142,7 +146,14 @@ impl<D: Disk> Apply<'_, D> {
             name: name.clone(),
         });
         let mut places: Vec<Place> = homes.collect();
-        places.extend(self.extra_spots.get(&object).into_iter().flatten().cloned());
+        places.extend(
+            self.progress
+                .extra_spots
+                .get(&object)
+                .into_iter()
+                .flatten()
+                .cloned(),
+        );
         places.push(Place::in_limbo(names::limbo(object)));
         places
     }
@@ -150,7 +161,7 @@ impl<D: Disk> Apply<'_, D> {
     pub(super) fn is_at(&mut self, object: Identity, place: &Place) -> Outcome<bool> {
         let parent = self.parent(place.parent).map_err(|errno| {
             self.failure(
-                &place.told(),
+                &self.path_of(place),
                 "the directory above it cannot be opened",
                 Some(errno),
             )
@@ -160,7 +171,7 @@ impl<D: Disk> Apply<'_, D> {
         };
         let occupant = self.occupant(&parent, &place.name);
         let occupant = occupant.map_err(|error| ApplyError {
-            path: String::from_utf8_lossy(&place.told()).into_owned(),
+            path: String::from_utf8_lossy(&self.path_of(place)).into_owned(),
             ..error
         })?;
         Ok(occupant.is_some_and(|(identity, _)| identity == object))
@@ -230,6 +241,52 @@ impl<D: Disk> Apply<'_, D> {
         Ok(Some(handle))
     }
 
+    pub(super) fn occupant_of(
+        &mut self,
+        directory: Identity,
+        handle: &Arc<D::Handle>,
+        name: &Name,
+    ) -> Outcome<Option<(Identity, Kind)>> {
+        let occupant = self.occupant(handle, name);
+        occupant.map_err(|error| {
+            let path = self.core.path_in(directory, name);
+            let path = String::from_utf8_lossy(&path).into_owned();
+            ApplyError { path, ..error }
+        })
+    }
+
+    pub(super) fn occupant(
+        &mut self,
+        directory: &Arc<D::Handle>,
+        name: &Name,
+    ) -> Outcome<Option<(Identity, Kind)>> {
+        let mut stat = self.core.disk.stat_at(directory, name);
+        if stat == Err(Errno::ACCESS) && self.open_up_handle(directory.clone()).is_ok() {
+            stat = self.core.disk.stat_at(directory, name);
+        }
+        match stat {
+            Ok(stat) if stat.mount_point => {
+                Err(self.failure(name.as_bytes(), MOUNTED, Some(Errno::BUSY)))
+            }
+            Ok(stat) => Ok(Some((stat.identity, stat.kind))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(self.failure(name.as_bytes(), "it cannot be read", Some(errno))),
+        }
+    }
+
+    /// The place's path, for messages.
+    pub(super) fn path_of(&self, place: &Place) -> Vec<u8> {
+        let name = place.name.as_bytes();
+        match place.parent {
+            Parent::Directory(directory) => self.core.path_in(directory, &place.name),
+            Parent::Stage(transaction) => {
+                let above = format!(".atomdir/stage/{transaction}/");
+                [above.as_bytes(), name].concat()
+            }
+            Parent::Limbo => [b".atomdir/limbo/", name].concat(),
+        }
+    }
+
     pub(super) fn open(&mut self, place: &Place, access: Access) -> Outcome<Option<D::Handle>> {
         let opened = self.permitted(&[place], |this| match this.parent(place.parent)? {
             Some(parent) => {
@@ -240,7 +297,7 @@ impl<D: Disk> Apply<'_, D> {
             None => Ok(None),
         });
         opened.map_err(|errno| -> ApplyError {
-            self.failure(&place.told(), "it cannot be opened", Some(errno))
+            self.failure(&self.path_of(place), "it cannot be opened", Some(errno))
         })
     }
 }

@@ -15,9 +15,14 @@
 //! 6. A file may have names that no record speaks of. What the log's tail says
 //!    of it is done, and durable, before it loses a name and gets none: where
 //!    recovery then finds it by no name it knows, nothing is left to be done.
+//! 7. A later attempt of the same process does not repeat what an earlier one has
+//!    done ([`Progress`]): outside writers may have changed it since.
 
+mod again;
 mod desired;
+mod error;
 mod locate;
+mod progress;
 mod rights;
 mod updates;
 
@@ -27,22 +32,17 @@ use std::sync::Arc;
 use atomdir_disk::{Disk, Errno, Identity, Kind, Name, RenameMode};
 
 pub(crate) use desired::Desired;
+pub(crate) use error::ApplyError;
+pub(crate) use progress::Progress;
 
 use crate::core::Core;
 use crate::ids::TransactionId;
 use crate::names;
 use crate::progress::Meter;
 
-/// What went wrong, and with which name.
-#[derive(Debug)]
-pub(crate) struct ApplyError {
-    pub path: String,
-    pub reason: String,
-    pub errno: Option<Errno>,
-}
-
 type Outcome<T> = Result<T, ApplyError>;
 
+pub(crate) const MOUNTED: &str = "a file system is mounted on it";
 const CANNOT_BE_SET: &str = "its attributes cannot be set";
 
 pub(crate) struct Apply<'a, D: Disk> {
@@ -57,20 +57,21 @@ pub(crate) struct Apply<'a, D: Disk> {
     pub replays: bool,
     /// So many were taken away by outside writers.
     pub objects_missing: u64,
-    /// Places found out while applying, besides those desired knows of.
-    extra_spots: HashMap<Identity, Vec<Place>>,
+    progress: Progress,
     directories: HashMap<Identity, Arc<D::Handle>>,
     stages: HashMap<TransactionId, Option<Arc<D::Handle>>>,
     looking_for: HashSet<Identity>,
     is_surveyed: bool,
     is_durable: bool,
-    /// Files in the place of others that came into theirs.
-    exchanged: Vec<(Identity, Place)>,
+    flush_failed: bool,
     /// Directories opened up, and the modes they shall have.
     opened_up: HashMap<Identity, (Arc<D::Handle>, u32)>,
-    /// Names in limbo of files that may have other names in the base.
-    pub linked_in_limbo: Vec<Name>,
+    /// Files that were opened for writing before the record was logged.
+    writers: &'a Writers<D>,
 }
+
+/// Handles of files that are changed in place, by identity.
+pub(crate) type Writers<D> = HashMap<Identity, <D as Disk>::Handle>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
@@ -84,16 +85,6 @@ impl Place {
             parent: Parent::Limbo,
             name,
         }
-    }
-
-    /// For people: of an object in the base only its name.
-    fn told(&self) -> Vec<u8> {
-        let parent = match self.parent {
-            Parent::Directory(_) => return self.name.as_bytes().to_vec(),
-            Parent::Stage(transaction) => format!(".atomdir/stage/{transaction}/"),
-            Parent::Limbo => ".atomdir/limbo/".to_owned(),
-        };
-        [parent.as_bytes(), self.name.as_bytes()].concat()
     }
 }
 
@@ -117,33 +108,60 @@ impl<'a, D: Disk> Apply<'a, D> {
         desired: &'a Desired,
         earlier: &'a HashSet<Identity>,
         keeps_but: Option<&'a HashSet<Identity>>,
+        writers: &'a Writers<D>,
     ) -> Self {
         Apply {
             core,
             desired,
             earlier,
             keeps_but,
+            writers,
             replays: false,
             objects_missing: 0,
-            extra_spots: HashMap::new(),
+            progress: Progress::default(),
             directories: HashMap::new(),
             stages: HashMap::new(),
             looking_for: HashSet::new(),
             is_surveyed: false,
             is_durable: false,
-            exchanged: Vec::new(),
+            flush_failed: false,
             opened_up: HashMap::new(),
-            linked_in_limbo: Vec::new(),
         }
     }
 
+    /// Goes on where an earlier attempt has stopped.
+    pub fn resume(&mut self, progress: Progress) {
+        self.replays |= progress.has_begun;
+        self.progress = progress;
+    }
+
+    /// How far it has come.
+    pub fn into_progress(self) -> Progress {
+        self.progress
+    }
+
     pub fn run(&mut self, meter: &mut Meter<'_>) -> Outcome<()> {
+        self.progress.has_begun = true;
+        let applied = self.run_steps(meter);
+        let closed = self.close_up();
+        let closed = closed.map_err(|errno| {
+            self.failure(b"a directory that was moved", CANNOT_BE_SET, Some(errno))
+        });
+        applied.and(closed)
+    }
+
+    fn run_steps(&mut self, meter: &mut Meter<'_>) -> Outcome<()> {
         let entries = &self.desired.entries;
         meter.expect(entries.len());
+        let buried = self.bury_displaced();
+        buried.map_err(|errno| {
+            self.failure(b".atomdir/limbo", "nothing can be moved there", Some(errno))
+        })?;
         self.update_leaving()?;
         let attached = entries
             .iter()
-            .filter_map(|(key, wanted)| Some((key, wanted.after?)));
+            .filter_map(|(key, wanted)| Some((key, wanted.after?)))
+            .filter(|(key, _)| !self.progress.entries.contains(*key));
         let mut pending: Vec<_> = attached.collect();
         while !pending.is_empty() {
             let mut blocked = Vec::new();
@@ -151,7 +169,10 @@ impl<'a, D: Disk> Apply<'a, D> {
             for (key, object) in pending {
                 match self.attach(key.0, &key.1, object)? {
                     Step::Blocked => blocked.push((key, object)),
-                    Step::Done => meter.step(),
+                    Step::Done => {
+                        self.progress.entries.insert(key.clone());
+                        meter.step();
+                    }
                 }
             }
             if blocked.len() == before {
@@ -160,17 +181,14 @@ impl<'a, D: Disk> Apply<'a, D> {
             pending = blocked;
         }
         self.drop_exchanged()?;
-        for ((directory, name), wanted) in entries {
-            if wanted.after.is_none() {
-                self.detach(*directory, name)?;
+        for (key, wanted) in entries {
+            if wanted.after.is_none() && !self.progress.entries.contains(key) {
+                self.detach(key.0, &key.1)?;
+                self.progress.entries.insert(key.clone());
                 meter.step();
             }
         }
-        self.update_staying()?;
-        let closed = self.close_up();
-        closed.map_err(|errno| {
-            self.failure(b"a directory that was moved", CANNOT_BE_SET, Some(errno))
-        })
+        self.update_staying()
     }
 
     /// Makes `name` in the directory name the object.
@@ -179,7 +197,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             let missing = self.missing(directory, name, "the directory it belongs in");
             return missing.map(|()| Step::Done);
         };
-        let occupant = self.occupant(&handle, name)?;
+        let occupant = self.occupant_of(directory, &handle, name)?;
         if occupant.is_some_and(|(identity, _)| identity == object) {
             return Ok(Step::Done);
         }
@@ -198,9 +216,11 @@ impl<'a, D: Disk> Apply<'a, D> {
         match result {
             Ok(()) => Ok(Step::Done),
             Err(Errno::INVAL) => Ok(Step::Blocked),
-            Err(errno) => {
-                Err(self.failure(name.as_bytes(), "it cannot be put in place", Some(errno)))
-            }
+            Err(errno) => Err(self.failure(
+                &self.path_of(&here),
+                "it cannot be put in place",
+                Some(errno),
+            )),
         }
     }
 
@@ -240,27 +260,39 @@ impl<'a, D: Disk> Apply<'a, D> {
             source
         };
         self.rename(&source, to, RenameMode::Exchange)?;
-        self.extra_spots
+        self.progress
+            .extra_spots
             .entry(old)
             .or_default()
             .push(source.clone());
         if !is_wanted || !self.desired.knows(old) {
-            self.bury(old, old_kind, &source)?;
+            self.progress.displaced = Some((old, old_kind, source));
+            self.bury_displaced()?;
         } else if !directories && !matches!(source.parent, Parent::Directory(_)) {
-            self.exchanged.push((old, source));
+            self.progress.exchanged.push((old, source));
+        }
+        Ok(())
+    }
+
+    /// What an exchange has put where it must not stay.
+    fn bury_displaced(&mut self) -> Result<(), Errno> {
+        if let Some((object, kind, place)) = self.progress.displaced.clone() {
+            self.bury(object, kind, &place)?;
+            self.progress.displaced = None;
         }
         Ok(())
     }
 
     /// A file that had all its names may have been exchanged out of another one.
     fn drop_exchanged(&mut self) -> Outcome<()> {
-        for (file, place) in std::mem::take(&mut self.exchanged) {
+        while let Some((file, place)) = self.progress.exchanged.last().cloned() {
             if self.is_at(file, &place)? {
                 let dropped = self.bury(file, Kind::File, &place);
                 dropped.map_err(|errno| {
-                    self.failure(&place.told(), "it cannot be removed", Some(errno))
+                    self.failure(&self.path_of(&place), "it cannot be removed", Some(errno))
                 })?;
             }
+            self.progress.exchanged.pop();
         }
         Ok(())
     }
@@ -302,7 +334,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         let Some(handle) = self.directory(directory)? else {
             return Ok(());
         };
-        let Some((old, kind)) = self.occupant(&handle, name)? else {
+        let Some((old, kind)) = self.occupant_of(directory, &handle, name)? else {
             return Ok(());
         };
         if !self.desired.knows(old) {
@@ -313,7 +345,9 @@ impl<'a, D: Disk> Apply<'a, D> {
             name: name.clone(),
         };
         let buried = self.bury(old, kind, &here);
-        buried.map_err(|errno| self.failure(name.as_bytes(), "it cannot be removed", Some(errno)))
+        buried.map_err(|errno| {
+            self.failure(&self.path_of(&here), "it cannot be removed", Some(errno))
+        })
     }
 
     /// Takes a name away from an object that needs it no more.
@@ -350,7 +384,7 @@ impl<'a, D: Disk> Apply<'a, D> {
     fn note_link_in_limbo(&mut self, name: Name) {
         let stat = self.core.disk.stat_at(&self.core.control.limbo, &name);
         if stat.is_ok_and(|stat| stat.links > 1) {
-            self.linked_in_limbo.push(name);
+            self.progress.linked_in_limbo.push(name);
         }
     }
 
@@ -368,7 +402,9 @@ impl<'a, D: Disk> Apply<'a, D> {
         }
         let parent = self.parent(from.parent)?.ok_or(Errno::NOENT)?;
         if self.core.disk.stat_at(&parent, &from.name)?.links > 1 {
-            self.core.disk.sync_file_system(&self.core.root)?;
+            let flushed = self.core.disk.sync_file_system(&self.core.root);
+            self.flush_failed |= flushed.is_err();
+            flushed?;
             self.is_durable = true;
         }
         Ok(())
@@ -378,13 +414,24 @@ impl<'a, D: Disk> Apply<'a, D> {
     fn set_aside(&mut self, object: Identity) -> Outcome<()> {
         let limbo = Place::in_limbo(names::limbo(object));
         let source = self.source(object)?.map(|(source, _)| source);
-        let stuck =
-            |this: &Self| this.failure(&limbo.told(), "directories cannot be untangled", None);
+        let stuck = |this: &Self| {
+            this.failure(
+                &this.path_of(&limbo),
+                "directories cannot be untangled",
+                None,
+            )
+        };
         let source = source
             .filter(|source| *source != limbo)
             .ok_or_else(|| stuck(self))?;
         let moved = self.rename(&source, &limbo, RenameMode::NoReplace);
-        moved.map_err(|errno| self.failure(&source.told(), "it cannot be set aside", Some(errno)))
+        moved.map_err(|errno| {
+            self.failure(
+                &self.path_of(&source),
+                "it cannot be set aside",
+                Some(errno),
+            )
+        })
     }
 
     fn rename(&mut self, from: &Place, to: &Place, mode: RenameMode) -> Result<(), Errno> {
@@ -405,22 +452,6 @@ impl<'a, D: Disk> Apply<'a, D> {
         })
     }
 
-    fn occupant(
-        &mut self,
-        directory: &Arc<D::Handle>,
-        name: &Name,
-    ) -> Outcome<Option<(Identity, Kind)>> {
-        let mut stat = self.core.disk.stat_at(directory, name);
-        if stat == Err(Errno::ACCESS) && self.open_up_handle(directory.clone()).is_ok() {
-            stat = self.core.disk.stat_at(directory, name);
-        }
-        match stat {
-            Ok(stat) => Ok(Some((stat.identity, stat.kind))),
-            Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(self.failure(name.as_bytes(), "it cannot be read", Some(errno))),
-        }
-    }
-
     /// The fifth invariant.
     fn missing(&mut self, object: Identity, name: &Name, what: &str) -> Outcome<()> {
         if self.desired.may_be_gone(object) {
@@ -435,6 +466,11 @@ impl<'a, D: Disk> Apply<'a, D> {
 
     fn failure(&self, name: &[u8], reason: &str, errno: Option<Errno>) -> ApplyError {
         let path = String::from_utf8_lossy(name).into_owned();
+        let reason = if self.flush_failed {
+            "flushing the base failed"
+        } else {
+            reason
+        };
         let reason = match errno {
             Some(errno) => format!("{reason}: {errno}"),
             None => reason.to_owned(),
@@ -443,6 +479,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             path,
             reason,
             errno,
+            flush_failed: self.flush_failed,
         }
     }
 }

@@ -23,9 +23,12 @@ impl<D: Disk> Apply<'_, D> {
 
     fn run_updates(&mut self, leaving: bool) -> Outcome<()> {
         let desired = self.desired;
-        for wanted in &desired.updates {
-            if desired.is_leaving(wanted.object) == leaving {
+        for (number, wanted) in desired.updates.iter().enumerate() {
+            if desired.is_leaving(wanted.object) == leaving
+                && !self.progress.updates.contains(&number)
+            {
                 self.update(wanted)?;
+                self.progress.updates.insert(number);
             }
         }
         Ok(())
@@ -41,7 +44,8 @@ impl<D: Disk> Apply<'_, D> {
         let identity = *identity;
         if identity == self.core.root_base.identity() {
             let root = self.core.root.clone();
-            return self.set(&root, b".", Kind::Directory, update);
+            let set = self.try_set(&root, Kind::Directory, update);
+            return set.map_err(|errno| self.failure(b".", CANNOT_BE_SET, Some(errno)));
         }
         let Some(place) = self.find(identity)? else {
             let name = names::limbo(identity);
@@ -52,27 +56,32 @@ impl<D: Disk> Apply<'_, D> {
         } else {
             Access::Path
         };
-        let Some(handle) = self.open(&place, access)? else {
-            return Ok(());
+        let writers = self.writers;
+        let opened;
+        let handle = match writers.get(&identity) {
+            Some(handle) => handle,
+            None => {
+                opened = self.open(&place, access)?;
+                match &opened {
+                    Some(handle) => handle,
+                    None => return Ok(()),
+                }
+            }
         };
         if let Some(content) = &update.content {
-            self.write_content(&handle, &place, *transaction, content)?;
+            self.write_content(handle, &place, *transaction, content)?;
         }
         if let Some(mode) = update.attributes.mode {
             self.note_mode(identity, mode);
         }
         if *is_whole {
-            let cleared = remove_other_xattrs(&self.core.disk, &handle, &update.xattrs);
-            let name = place.name.as_bytes();
-            cleared.map_err(|errno| self.failure(name, CANNOT_BE_SET, Some(errno)))?;
+            let cleared = remove_other_xattrs(&self.core.disk, handle, &update.xattrs);
+            cleared
+                .map_err(|errno| self.failure(&self.path_of(&place), CANNOT_BE_SET, Some(errno)))?;
         }
         let kind = self.desired.kind(identity).unwrap_or(Kind::File);
-        self.set(&handle, place.name.as_bytes(), kind, update)
-    }
-
-    fn set(&self, handle: &D::Handle, name: &[u8], kind: Kind, update: &Update) -> Outcome<()> {
         self.try_set(handle, kind, update)
-            .map_err(|errno| self.failure(name, CANNOT_BE_SET, Some(errno)))
+            .map_err(|errno| self.failure(&self.path_of(&place), CANNOT_BE_SET, Some(errno)))
     }
 
     fn try_set(&self, handle: &D::Handle, kind: Kind, update: &Update) -> Result<(), Errno> {
@@ -119,7 +128,7 @@ impl<D: Disk> Apply<'_, D> {
         Ok(())
     }
 
-    fn write_content(
+    pub(super) fn write_content(
         &mut self,
         file: &D::Handle,
         place: &Place,
@@ -138,7 +147,7 @@ impl<D: Disk> Apply<'_, D> {
                 };
                 let Some(source) = self.open(&staged, Access::Read)? else {
                     return Err(self.failure(
-                        &staged.told(),
+                        &self.path_of(&staged),
                         "the staged contents are missing",
                         None,
                     ));
@@ -149,7 +158,11 @@ impl<D: Disk> Apply<'_, D> {
             }
         };
         written.map_err(|errno| {
-            self.failure(&place.told(), "its contents cannot be written", Some(errno))
+            self.failure(
+                &self.path_of(place),
+                "its contents cannot be written",
+                Some(errno),
+            )
         })
     }
 }

@@ -119,9 +119,8 @@ impl<D: Disk> Preparation<'_, '_, D> {
         if own.attributes.links == 0 {
             return Ok(());
         }
-        let has_entries = node
-            .directory_delta()
-            .is_some_and(|delta| !delta.entries.is_empty());
+        // Also of entries that have come and gone: their names are not written.
+        let has_entries = node.directory_delta().is_some_and(|delta| delta.is_touched);
         let is_implied = !node.is_modified();
         if is_implied && !has_entries {
             return Ok(());

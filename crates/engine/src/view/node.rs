@@ -104,6 +104,9 @@ pub(crate) struct Contents {
 #[derive(Clone, Default)]
 pub(crate) struct DirectoryDelta {
     pub entries: BTreeMap<Name, EntryDelta>,
+    /// Entries have come or gone, perhaps only both: the directory's modification
+    /// time is the transaction's.
+    pub is_touched: bool,
     /// The directory was removed; its entries are kept for validation.
     pub removed: bool,
     /// The default ACL that new entries inherit, once it was asked for.

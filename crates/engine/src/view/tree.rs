@@ -327,6 +327,7 @@ impl<D: Disk> View<D> {
         own.attributes.modified = time;
         own.attributes.changed = time;
         let delta = self.delta_mut(parent)?;
+        delta.is_touched = true;
         let entry = delta
             .entries
             .entry(name.clone())

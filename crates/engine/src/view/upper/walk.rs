@@ -402,12 +402,25 @@ impl<D: Disk> Reading<'_, D> {
         Ok(())
     }
 
+    /// Whether entries have come and gone in a directory of the base.
+    fn had_entries(&self, id: NodeId, stat: &Stat) -> Result<bool> {
+        let Some(base) = &self.new.node(id)?.base else {
+            return Ok(false);
+        };
+        let before = self.new.snapshot_stat(base)?.attributes.times.modified;
+        let now = stat.attributes.times.modified;
+        Ok(now != before && now >= self.began)
+    }
+
     /// Entering names has made the directory's times new: they are the layer's.
     fn take_directory_times(&mut self, id: NodeId, stat: &Stat) -> Result<()> {
         let is_new = self.is_new(id)?;
         let is_as_it_was = !self.moves.is_touched(id);
         if self.new.node(id)?.own().is_none() {
-            return Ok(());
+            if !self.had_entries(id, stat)? {
+                return Ok(());
+            }
+            self.new.delta_mut(id)?.is_touched = true;
         }
         let own = self.new.own_in_place(id)?;
         if is_new && is_as_it_was {

@@ -1,0 +1,150 @@
+//! Contents that were applied by a process that has died, written once more.
+//!
+//! The kernel may have failed to write such contents to the disk. It then calls
+//! the pages clean and reports the error once, perhaps to another program's sync. A
+//! later flush succeeds without them. So recovery makes the pages dirty again before
+//! its own flush, and the log stays until that has succeeded.
+//!
+//! What outside writers have changed since must stay. A file whose modification time
+//! is the one that the commit has set is as the commit left it, and takes all of its
+//! contents from the log: the pages may have been dropped from memory, and the disk
+//! read instead. Of any other file, those pages are written that equal the log's.
+
+use std::collections::{HashMap, HashSet};
+
+use atomdir_disk::{Access, Disk, Errno, Extent, Identity, Stat};
+use atomdir_format::record::{ContentChange, Run, Source};
+
+use super::{Apply, Outcome, Parent, Place};
+use crate::ids::TransactionId;
+use crate::names;
+use crate::snapshot::PAGE;
+
+/// The kernel removes it when the file is written.
+const CAPABILITY: &[u8] = b"security.capability";
+
+impl<D: Disk> Apply<'_, D> {
+    /// `unfinished`: files that a commit was just changing when the process died.
+    pub fn write_again(&mut self, unfinished: &HashSet<Identity>) -> Outcome<()> {
+        let desired = self.desired;
+        let mut modified = HashMap::new();
+        for wanted in &desired.updates {
+            if let Some(time) = wanted.update.attributes.modified {
+                modified.insert(wanted.object, time);
+            }
+        }
+        for wanted in &desired.updates {
+            let Some(content) = &wanted.update.content else {
+                continue;
+            };
+            let Some((place, file)) = self.find_writable(wanted.object)? else {
+                continue;
+            };
+            let failed = |this: &Self, errno| {
+                let path = this.path_of(&place);
+                this.failure(&path, "its contents cannot be written again", Some(errno))
+            };
+            let disk = &self.core.disk;
+            let before = disk.stat(&file).map_err(|errno| failed(self, errno))?;
+            let capability = disk.xattr(&file, CAPABILITY).ok();
+            let is_ours = unfinished.contains(&wanted.object)
+                || modified.get(&wanted.object) == Some(&before.attributes.times.modified);
+            if is_ours {
+                self.write_content(&file, &place, wanted.transaction, content)?;
+            } else {
+                let written = self.write_equal(&file, wanted.transaction, content);
+                written.map_err(|errno| failed(self, errno))?;
+            }
+            let restored = restore(&self.core.disk, &file, &before, capability.as_deref());
+            restored.map_err(|errno| failed(self, errno))?;
+        }
+        self.close_up()
+            .map_err(|errno| self.failure(b".", super::CANNOT_BE_SET, Some(errno)))
+    }
+
+    /// `None` if an outside writer has taken it away, locked it, or runs it.
+    fn find_writable(&mut self, object: Identity) -> Outcome<Option<(Place, D::Handle)>> {
+        let Some(place) = self.find(object)? else {
+            return Ok(None);
+        };
+        match self.open(&place, Access::ReadWrite) {
+            Ok(file) => Ok(file.map(|file| (place, file))),
+            Err(error) if matches!(error.errno, Some(Errno::TXTBSY | Errno::PERM)) => {
+                tracing::warn!(path = error.path, "not written again: {}", error.reason);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the pages that are as the commit has left them.
+    fn write_equal(
+        &mut self,
+        file: &D::Handle,
+        transaction: TransactionId,
+        content: &ContentChange,
+    ) -> Result<(), Errno> {
+        let staged = match &content.source {
+            Source::Carried { .. } => None,
+            Source::Staged { slot } => {
+                let stage = self.parent(Parent::Stage(transaction))?;
+                let stage = stage.ok_or(Errno::NOENT)?;
+                let slot = names::slot(*slot);
+                Some(self.core.disk.open(&stage, &slot, Access::Read)?)
+            }
+        };
+        let disk = &self.core.disk;
+        let (mut present, mut logged) = (vec![0; PAGE as usize], vec![0; PAGE as usize]);
+        for Extent { offset, length } in &content.extents {
+            let (mut at, end) = (*offset, offset.saturating_add(*length));
+            while at < end
+                && let Some(data) = disk.next_data(file, at)?
+                && data.offset < end
+            {
+                at = data.offset;
+                let stop = ((at / PAGE + 1) * PAGE).min(end);
+                let count = disk.read_at(file, &mut present[..(stop - at) as usize], at)?;
+                let (present, logged) = (&present[..count], &mut logged[..count]);
+                logged.fill(0);
+                match (&staged, &content.source) {
+                    (Some(staged), _) => _ = disk.read_at(staged, logged, at)?,
+                    (None, Source::Carried { runs }) => copy_runs(runs, at, logged),
+                    (None, Source::Staged { .. }) => {}
+                }
+                if present == logged {
+                    disk.write_at(file, present, at)?;
+                }
+                at = stop;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn copy_runs(runs: &[Run], at: u64, buffer: &mut [u8]) {
+    let end = at + buffer.len() as u64;
+    for run in runs {
+        let start = run.offset.max(at);
+        let stop = (run.offset + run.bytes.len() as u64).min(end);
+        if start < stop {
+            let from = &run.bytes[(start - run.offset) as usize..(stop - run.offset) as usize];
+            buffer[(start - at) as usize..(stop - at) as usize].copy_from_slice(from);
+        }
+    }
+}
+
+/// Gives the file the attributes that writing it has taken.
+fn restore<D: Disk>(
+    disk: &D,
+    file: &D::Handle,
+    before: &Stat,
+    capability: Option<&[u8]>,
+) -> Result<(), Errno> {
+    if disk.stat(file)?.attributes.mode != before.attributes.mode {
+        disk.set_mode(file, before.attributes.mode)?;
+    }
+    if let Some(capability) = capability {
+        disk.set_xattr(file, CAPABILITY, capability)?;
+    }
+    disk.set_times(file, before.attributes.times)
+}

@@ -1,0 +1,39 @@
+//! What keeps a commit from being applied.
+
+use atomdir_disk::Errno;
+
+/// What went wrong, and with which name.
+#[derive(Debug)]
+pub(crate) struct ApplyError {
+    pub path: String,
+    pub reason: String,
+    pub errno: Option<Errno>,
+    /// A flush failed: what was written may be lost.
+    pub flush_failed: bool,
+}
+
+impl ApplyError {
+    pub fn new(path: String, reason: String, errno: Errno) -> ApplyError {
+        ApplyError {
+            path,
+            reason,
+            errno: Some(errno),
+            flush_failed: false,
+        }
+    }
+
+    /// Whether something in the base is in the way that can go away. The other
+    /// errors are the disk's or ours, and only a recovery can tell what is left.
+    pub fn is_obstacle(&self) -> bool {
+        let of_the_disk = [
+            Errno::IO,
+            Errno::ROFS,
+            Errno::UCLEAN,
+            Errno::BADMSG,
+            Errno::NXIO,
+            Errno::NODEV,
+        ];
+        let errno = self.errno.filter(|errno| !of_the_disk.contains(errno));
+        !self.flush_failed && errno.is_some()
+    }
+}

@@ -1,0 +1,241 @@
+//! Between the check of a commit and its apply something gets in the way. A lazy
+//! commit leaves as much time as one likes there.
+#![cfg(test)]
+
+mod support;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use atomdir_disk::{Disk, Errno, RenameMode};
+use atomdir_engine::{
+    BeginError, BeginOptions, CommitError, Durability, NewNode, NodeId, Store, StoreError,
+    Transaction,
+};
+use atomdir_testing::skip;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use support::failing::FailingDisk;
+use support::model::CALLER;
+use support::{Scratch, begin, create, open, open_with, options};
+
+const ROOT: NodeId = NodeId::ROOT;
+
+fn lazily<D: Disk>(store: &Store<D>, change: impl FnOnce(&Transaction<D>)) {
+    let options = BeginOptions {
+        durability: Durability::Lazy,
+        ..options()
+    };
+    let transaction = store.begin(options).expect("a transaction begins");
+    change(&transaction);
+    store.commit(&transaction).expect("nobody is in the way");
+}
+
+fn node<D: Disk>(view: &Transaction<D>, path: &str) -> NodeId {
+    let found = view.resolve(path.as_bytes()).expect("the view resolves");
+    found.expect("it is there")
+}
+
+fn contents<D: Disk>(view: &Transaction<D>, path: &str) -> Vec<u8> {
+    let mut buffer = [0; 64];
+    let count = view.read(node(view, path), 0, &mut buffer, CALLER);
+    buffer[..count.expect("it is read")].to_vec()
+}
+
+/// A file system that is mounted as long as this lives; `None` if we may not.
+struct Mount<'a>(&'a Path);
+
+impl<'a> Mount<'a> {
+    fn on(point: &'a Path) -> Option<Mount<'a>> {
+        match mount("none", point, "tmpfs", MountFlags::empty(), None) {
+            Ok(()) => Some(Mount(point)),
+            Err(Errno::PERM) => None,
+            Err(errno) => panic!("nothing can be mounted: {errno}"),
+        }
+    }
+}
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        unmount(self.0, UnmountFlags::DETACH).expect("it is mounted");
+    }
+}
+
+fn assert_stalled<T>(result: Result<T, StoreError>, path: &str) {
+    match result.err() {
+        Some(StoreError::Stalled(stalled)) => {
+            assert_eq!(stalled.path, path);
+            assert!(stalled.reason.contains("mounted"), "{stalled}");
+        }
+        other => panic!("the store is not stalled: {other:?}"),
+    }
+}
+
+/// `change` is committed, and then a file system mounted on `d`, that the commit
+/// moves or removes; `done` is true of the base once the commit is applied.
+fn mounted_meanwhile(change: fn(&Transaction<atomdir_disk::LinuxDisk>), done: fn(&Path) -> bool) {
+    let scratch = Scratch::new();
+    let point = scratch.0.join("d");
+    fs::create_dir(&point).expect("the name is free");
+    fs::write(point.join("inside"), "old").expect("it is written");
+    fs::write(scratch.0.join("beside"), "old").expect("it is written");
+    create(&scratch.0);
+    let store = open(&scratch.0);
+    let older = begin(&store);
+    let late = begin(&store);
+    let made = late.write(node(&late, "beside"), 0, b"late", false);
+    made.expect("it is written");
+    lazily(&store, |transaction| {
+        change(transaction);
+        let beside = node(transaction, "beside");
+        let written = transaction.write(beside, 0, b"new", false);
+        written.expect("it is written");
+    });
+    let Some(mounted) = Mount::on(&point) else {
+        return skip("mounted_meanwhile", "only root can mount file systems");
+    };
+    assert_stalled(store.sync(), "d");
+    let status = store.status();
+    assert_eq!((status.poisoned, status.stalled.is_some()), (None, true));
+    match store.begin(options()) {
+        Err(BeginError::Store(error)) => assert_stalled::<()>(Err(error), "d"),
+        other => panic!("a transaction begins: {:?}", other.map(|begun| begun.id())),
+    }
+    match store.commit(&late) {
+        Err(CommitError::Store(error)) => assert_stalled::<()>(Err(error), "d"),
+        other => panic!("it is committed: {other:?}"),
+    }
+    assert!(late.is_open());
+    assert_eq!(contents(&older, "beside"), b"old");
+    assert_stalled(store.checkpoint(), "d");
+    drop(mounted);
+    assert_eq!(contents(&older, "d/inside"), b"old");
+    store.abort(&begin(&store));
+    assert_eq!(store.status().stalled, None);
+    assert!(done(&scratch.0));
+    let beside = fs::read(scratch.0.join("beside")).expect("it is read");
+    assert_eq!(beside, b"new");
+    assert_eq!(contents(&older, "d/inside"), b"old");
+    let late = store.commit(&late);
+    assert!(matches!(late, Err(CommitError::Conflict(_))), "{late:?}");
+}
+
+#[test]
+fn a_mount_on_a_directory_that_is_renamed_stalls_the_store_until_it_goes() {
+    mounted_meanwhile(
+        |transaction| {
+            let renamed = transaction.rename(ROOT, b"d", ROOT, b"e", RenameMode::NoReplace);
+            renamed.expect("the name is free");
+        },
+        |root| root.join("e/inside").exists() && !root.join("d").exists(),
+    );
+}
+
+#[test]
+fn a_mount_on_a_directory_that_is_removed_stalls_the_store_until_it_goes() {
+    mounted_meanwhile(
+        |transaction| {
+            let directory = node(transaction, "d");
+            let removed = transaction.unlink(directory, b"inside");
+            removed.expect("it is there");
+            let removed = transaction.remove_directory(ROOT, b"d");
+            removed.expect("it is empty");
+        },
+        |root| !root.join("d").exists(),
+    );
+}
+
+/// What was applied before the obstacle was met is not applied again.
+#[test]
+fn outside_changes_while_the_store_is_stalled_stay() {
+    let scratch = Scratch::new();
+    let point = scratch.0.join("d");
+    fs::create_dir(&point).expect("the name is free");
+    create(&scratch.0);
+    let store = open(&scratch.0);
+    lazily(&store, |transaction| {
+        let made = transaction.create(ROOT, b"a", NewNode::File, 0o644, 0, CALLER);
+        made.expect("the name is free");
+        let renamed = transaction.rename(ROOT, b"d", ROOT, b"z", RenameMode::NoReplace);
+        renamed.expect("the name is free");
+    });
+    let Some(mounted) = Mount::on(&point) else {
+        return skip("stalled", "only root can mount file systems");
+    };
+    assert_stalled(store.sync(), "d");
+    let made = scratch.0.join("a");
+    assert!(made.exists(), "it is applied first");
+    fs::remove_file(&made).expect("it is there");
+    drop(mounted);
+    store.sync().expect("nothing is in the way");
+    assert!(!made.exists() && scratch.0.join("z").exists());
+}
+
+/// The kernel lets nobody write a program that runs, nor start one that is open
+/// for writing.
+#[test]
+fn a_program_cannot_be_started_between_the_check_of_a_commit_and_its_apply() {
+    let scratch = Scratch::new();
+    let program = scratch.0.join("program");
+    fs::copy("/bin/sh", &program).expect("there is a shell");
+    // It is changed in place, as it has several names.
+    fs::hard_link(&program, scratch.0.join("same")).expect("the name is free");
+    create(&scratch.0);
+    let store = open(&scratch.0);
+    let length = fs::metadata(&program).expect("it is there").len();
+    lazily(&store, |transaction| {
+        let program = node(transaction, "program");
+        let written = transaction.write(program, length, b"more", false);
+        written.expect("it is written");
+    });
+    let started = Command::new(&program).arg("-c").arg("read line").spawn();
+    let refused = started
+        .map(|mut child| child.kill())
+        .map_err(|error| error.raw_os_error());
+    assert!(matches!(refused, Err(Some(26))), "{refused:?}");
+    store.sync().expect("nothing is in the way");
+    assert_eq!(
+        fs::metadata(&program).expect("it is there").len(),
+        length + 4
+    );
+    let status = Command::new(&program).arg("-c").arg("true").status();
+    assert!(status.expect("it starts").success());
+}
+
+/// A handle that is open keeps the right to write.
+#[test]
+fn permissions_taken_away_before_the_apply_do_not_matter() {
+    let scratch = Scratch::new();
+    let file = scratch.0.join("file");
+    fs::write(&file, "old").expect("it is written");
+    fs::hard_link(&file, scratch.0.join("same")).expect("the name is free");
+    create(&scratch.0);
+    let store = open(&scratch.0);
+    lazily(&store, |transaction| {
+        let written = transaction.write(node(transaction, "file"), 0, b"new", false);
+        written.expect("it is written");
+    });
+    fs::set_permissions(&file, Permissions::from_mode(0o000)).expect("it is ours");
+    store.sync().expect("nothing is in the way");
+    let mode = fs::metadata(&file).expect("it is there").permissions();
+    assert_eq!(mode.mode() & 0o777, 0);
+    fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("it is ours");
+    assert_eq!(fs::read(&file).expect("it is read"), b"new");
+}
+
+/// An outside writer may put anything there at that moment.
+#[test]
+fn checks_of_a_commit_remove_nothing_from_the_base() {
+    let scratch = Scratch::new();
+    fs::write(scratch.0.join("file"), "old").expect("it is written");
+    create(&scratch.0);
+    let disk = FailingDisk::new(Errno::IO, true);
+    let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
+    let transaction = begin(&store);
+    transaction.unlink(ROOT, b"file").expect("it is there");
+    disk.take_changes();
+    store.commit(&transaction).expect("nobody is in the way");
+    let changes = disk.take_changes();
+    assert!(!changes.contains(&"remove_directory"), "{changes:?}");
+}

@@ -1,0 +1,109 @@
+//! Obstacles: something in the base is in the way of a commit that is durable.
+//!
+//! The commit must say so, open views must go on as if nothing had happened, no
+//! transaction may begin, and once the obstacle is gone the store must go on by
+//! itself. A crash at any time leads to the same base.
+
+use std::sync::Arc;
+
+use atomdir_disk::Errno;
+use atomdir_engine::{CommitError, Durability, StoreError, Transaction};
+
+use crate::disk::SimDisk;
+use crate::disturb::{Outcome, crash_and_expect, expect, sides, try_all};
+use crate::effect::Ordering;
+use crate::fault::{AfterFailedSync, Fault};
+use crate::tree::Tree;
+use crate::workload::{Expected, SimStore, Step, Workload, begin};
+
+/// What came of the obstacle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Obstructed {
+    /// The commit was over before that call.
+    NotMet,
+    /// It was met by something else than the apply of the commit.
+    Elsewhere,
+    Stalled,
+}
+
+/// The call of this number, counted from the begin of the workload's last commit,
+/// fails as if a file system were mounted on a name.
+pub fn obstruct_commit(workload: &Workload, number: u64) -> Outcome<Obstructed> {
+    let Some((Step::Commit(operations), earlier)) = workload.steps.split_last() else {
+        return Err("the last step is no commit".to_owned());
+    };
+    let mut driver = workload.driver(Ordering::Least, None);
+    driver.open();
+    for (number, step) in earlier.iter().enumerate() {
+        driver.step(step, 1 + number as u64);
+    }
+    let (store, disk) = (driver.store(), driver.disk.clone());
+    // One has looked at everything before the commit, and one at nothing.
+    let known = begin(&store, Durability::Durable)?;
+    let unknown = begin(&store, Durability::Durable)?;
+    let before = driver.expected.last().ok_or("nothing is expected")?.clone();
+    shows(&known, &before, "before the commit")?;
+    let transaction = begin(&store, Durability::Durable)?;
+    try_all(&*transaction, operations).map_err(|errno| format!("staged: {errno}"))?;
+    let sides = sides(&driver, &transaction)?;
+    let fault = Fault::Fails {
+        call: disk.calls() + number,
+        errno: Errno::BUSY,
+    };
+    disk.set_faults(vec![fault], AfterFailedSync::Written);
+    let committed = store.commit(&transaction);
+    let struck = disk.has_struck();
+    disk.set_faults(Vec::new(), AfterFailedSync::Written);
+    let stalled = match committed {
+        Ok(committed) => committed.stalled,
+        Err(CommitError::Store(StoreError::Poisoned { reason })) if reason.contains("flushing") => {
+            return Ok(Obstructed::Elsewhere);
+        }
+        Err(CommitError::Store(error)) => return Err(format!("the commit failed: {error}")),
+        Err(_) => return Ok(Obstructed::Elsewhere),
+    };
+    if stalled.is_none() {
+        expect(&disk, &[&sides.after], "after the commit")?;
+        return Ok(if struck {
+            Obstructed::Elsewhere
+        } else {
+            Obstructed::NotMet
+        });
+    }
+    if store.status().stalled != stalled || store.status().poisoned.is_some() {
+        return Err(format!("the status is {:?}", store.status()));
+    }
+    let views = [&known, &unknown];
+    for view in views {
+        shows(view, &before, "while the commit is stalled")?;
+    }
+    crash_and_expect(&disk, &[&sides.after], "a crash while it is stalled")?;
+    goes_on(&store)?;
+    expect(&disk, &[&sides.after], "once the obstacle is gone")?;
+    for view in views {
+        shows(view, &before, "once the obstacle is gone")?;
+        store.abort(view);
+    }
+    crash_and_expect(&disk, &[&sides.after], "a crash after that")?;
+    Ok(Obstructed::Stalled)
+}
+
+fn goes_on(store: &SimStore) -> Outcome<()> {
+    let next = begin(store, Durability::Durable)?;
+    store.abort(&next);
+    match store.status().stalled {
+        Some(stalled) => Err(format!("the status still has: {stalled}")),
+        None => Ok(()),
+    }
+}
+
+fn shows(view: &Arc<Transaction<SimDisk>>, expected: &Expected, when: &str) -> Outcome<()> {
+    let tree = Tree::of_view(view).map_err(|errno| format!("an open view {when}: {errno}"))?;
+    match tree == expected.tree {
+        true => Ok(()),
+        false => Err(format!(
+            "an open view {when}:\n{}",
+            tree.difference(&expected.tree)
+        )),
+    }
+}
