@@ -239,3 +239,36 @@ fn checks_of_a_commit_remove_nothing_from_the_base() {
     let changes = disk.take_changes();
     assert!(!changes.contains(&"remove_directory"), "{changes:?}");
 }
+
+/// A container's root is an overlay. The kernel renames no directory of a lower layer.
+#[test]
+fn a_lower_directory_of_an_overlay_is_refused_before_the_commit_is_logged() {
+    let layers = Scratch::new();
+    let layer = |name: &str| layers.0.join(name);
+    for name in ["lower/d", "upper", "work", "merged"] {
+        fs::create_dir_all(layer(name)).expect("the name is free");
+    }
+    let options = format!(
+        "lowerdir={0}/lower,upperdir={0}/upper,workdir={0}/work",
+        layers.0.display()
+    );
+    let options = std::ffi::CString::new(options).expect("a path has no zero byte");
+    let merged = layer("merged");
+    let mounted = mount("none", &merged, "overlay", MountFlags::empty(), &*options);
+    if mounted.is_err() {
+        return skip("overlay", "no overlay can be mounted here");
+    }
+    let mounted = Mount(&merged);
+    fs::create_dir(merged.join(".atomdir")).expect("the name is free");
+    create(&merged);
+    let store = open(&merged);
+    let transaction = begin(&store);
+    let renamed = transaction.rename(ROOT, b"d", ROOT, b"e", RenameMode::NoReplace);
+    renamed.expect("the name is free");
+    let refused = store
+        .commit(&transaction)
+        .expect_err("it cannot be renamed");
+    assert!(refused.to_string().contains("overlay"), "{refused}");
+    assert!(transaction.is_open() && store.status().poisoned.is_none());
+    drop((transaction, store, mounted));
+}
