@@ -147,7 +147,9 @@ fn direct_writes_in_a_view_are_seen_when_they_are_done() {
         scope.spawn(|| {
             let file = File::open(&path).unwrap();
             while !is_over.load(Ordering::Relaxed) {
-                (0..PAGES).for_each(|page| drop(read(&file, page * PAGE)));
+                for page in 0..PAGES {
+                    let _ = read(&file, page * PAGE);
+                }
             }
         });
         for round in 1..=ROUNDS {
