@@ -19,11 +19,13 @@ pub const OVERLAY_SOURCE: &str = "atomdir";
 const READ_LENGTH: usize = 1 << 16;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mount {
+pub struct Mount {
     pub(crate) id: u64,
+    /// `MAJOR:MINOR` of the file system.
+    pub device: String,
     /// What of the file system is mounted.
-    pub(crate) root: PathBuf,
-    pub(crate) point: PathBuf,
+    pub root: PathBuf,
+    pub point: PathBuf,
     pub(crate) source: PathBuf,
     kind: Vec<u8>,
     /// The user who mounted it, of a FUSE file system.
@@ -88,7 +90,8 @@ pub(crate) fn any_below(directory: &Path) -> bool {
     })
 }
 
-pub(crate) fn list() -> Result<Vec<Mount>, Errno> {
+/// All that is mounted in this mount namespace.
+pub fn list() -> Result<Vec<Mount>, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let file = open(c"/proc/thread-self/mountinfo", flags, Mode::empty())?;
     let mut text = Vec::new();
@@ -99,14 +102,17 @@ pub(crate) fn list() -> Result<Vec<Mount>, Errno> {
             count => text.extend_from_slice(&buffer[..count]),
         }
     }
-    Ok(text
-        .split(|byte| *byte == b'\n')
-        .filter_map(parse)
-        .collect())
+    Ok(parse(&text))
+}
+
+/// Of a text in the form of `/proc/self/mountinfo`.
+pub fn parse(text: &[u8]) -> Vec<Mount> {
+    let lines = text.split(|byte| *byte == b'\n');
+    lines.filter_map(parse_line).collect()
 }
 
 /// `ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [TAGS] - TYPE SOURCE OPTIONS`
-fn parse(line: &[u8]) -> Option<Mount> {
+fn parse_line(line: &[u8]) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     let separator = fields.iter().position(|field| *field == b"-")?;
     let options = fields.get(separator + 3).copied().unwrap_or_default();
@@ -114,6 +120,7 @@ fn parse(line: &[u8]) -> Option<Mount> {
     let user = options.find_map(|option| option.strip_prefix(b"user_id="));
     Some(Mount {
         id: std::str::from_utf8(fields.first()?).ok()?.parse().ok()?,
+        device: String::from_utf8_lossy(fields.get(2)?).into_owned(),
         root: unescape(fields.get(3)?),
         point: unescape(fields.get(4)?),
         kind: fields.get(separator + 1)?.to_vec(),
@@ -146,13 +153,13 @@ mod tests {
     #[test]
     fn a_line_of_the_list_is_read_with_its_escapes() {
         let line = b"36 35 0:98 /7 /mnt/a\\040b rw,noatime master:1 - fuse.atomdir /srv/x\\134y rw";
-        let mount = parse(line).expect("a whole line");
-        assert_eq!(mount.id, 36);
+        let mount = parse_line(line).expect("a whole line");
+        assert_eq!((mount.id, &*mount.device), (36, "0:98"));
         assert_eq!(mount.root, Path::new("/7"));
         assert_eq!(mount.point, Path::new("/mnt/a b"));
         assert_eq!(mount.source, Path::new("/srv/x\\y"));
         assert!(mount.claims_to_be_view());
-        assert_eq!(parse(b""), None);
-        assert_eq!(parse(b"36 35 0:98 /7"), None);
+        assert_eq!(parse_line(b""), None);
+        assert_eq!(parse_line(b"36 35 0:98 /7"), None);
     }
 }

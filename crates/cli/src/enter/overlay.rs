@@ -2,7 +2,8 @@
 //! upper layer in the transaction's staging directory.
 
 use super::namespace;
-use atomdir::{Layers, OVERLAY_SOURCE, OpenLayers, ViewRootError};
+use atomdir::mounts::OVERLAY_SOURCE;
+use atomdir::{Layers, OpenLayers, ViewRootError};
 use rustix::fs::{AtFlags, Mode, fstatfs};
 use rustix::io::Errno;
 use rustix::mount::{

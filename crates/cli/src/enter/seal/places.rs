@@ -7,10 +7,10 @@
 
 use super::Sealing;
 use crate::enter::c_path;
+use atomdir::mounts::{self, Mount};
 use rustix::fs::{AtFlags, CWD, FileType, Stat, statat};
-use std::ffi::{CString, OsString};
+use std::ffi::CString;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// What is mounted over a place.
@@ -28,18 +28,9 @@ pub(super) enum Cover {
     File(CString),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Mount {
-    device: String,
-    /// Which directory of the file system it shows.
-    root: PathBuf,
-    /// Where.
-    point: PathBuf,
-}
-
 /// `base`: where the view is bound, without symbolic links.
 pub(super) fn covers(base: &Path, sealing: &Sealing) -> io::Result<Vec<Cover>> {
-    let mounts = parse(&crate::files::read_at(CWD, "/proc/self/mountinfo")?);
+    let mounts = mounts::list()?;
     let mut covers = Vec::new();
     for (target, original) in shown(&mounts, base) {
         // The view hides what is mounted below the store, unless it is the root: then
@@ -139,54 +130,12 @@ fn is_directory(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::Directory
 }
 
-/// `ID PARENT MAJOR:MINOR ROOT POINT OPTIONS ...`
-fn parse(table: &[u8]) -> Vec<Mount> {
-    let lines = table.split(|byte| *byte == b'\n');
-    lines
-        .filter_map(|line| {
-            let mut fields = line.split(|byte| *byte == b' ').skip(2);
-            Some(Mount {
-                device: String::from_utf8_lossy(fields.next()?).into_owned(),
-                root: unescape(fields.next()?),
-                point: unescape(fields.next()?),
-            })
-        })
-        .collect()
-}
-
-/// The kernel writes blank, tab, newline and backslash in octal.
-fn unescape(field: &[u8]) -> PathBuf {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((first, after)) = rest.split_first() {
-        match (first, after) {
-            (
-                b'\\',
-                [
-                    a @ b'0'..=b'3',
-                    b @ b'0'..=b'7',
-                    c @ b'0'..=b'7',
-                    later @ ..,
-                ],
-            ) => {
-                bytes.push(((a - b'0') << 6) | ((b - b'0') << 3) | (c - b'0'));
-                rest = later;
-            }
-            _ => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    OsString::from_vec(bytes).into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn places(table: &str, directory: &str) -> Vec<(String, String)> {
-        let mounts = parse(table.as_bytes());
+        let mounts = mounts::parse(table.as_bytes());
         let text = |path: PathBuf| path.to_string_lossy().into_owned();
         shown(&mounts, Path::new(directory))
             .map(|(target, original)| (text(target), text(original)))
@@ -216,7 +165,8 @@ mod tests {
 
     #[test]
     fn a_store_that_is_mounted_itself_is_found_at_its_other_place() {
-        let table = "27 1 254:0 / / rw\n40 27 254:0 /data/site /srv/site rw\n";
+        let table =
+            "27 1 254:0 / / rw - ext4 x rw\n40 27 254:0 /data/site /srv/site rw - ext4 x rw\n";
         let found = places(table, "/srv/site");
         assert_eq!(found, [("/data/site".to_owned(), "/srv/site".to_owned())]);
     }
