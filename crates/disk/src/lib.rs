@@ -29,12 +29,14 @@
 //! 6. A failed sync may have lost anything it was asked to keep; calling it
 //!    again proves nothing.
 
+mod charge;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 mod linux;
 mod name;
 mod types;
 
+pub use charge::Charge;
 pub use linux::LinuxDisk;
 pub use name::{Name, NameError};
 pub use rustix::io::Errno;
@@ -64,6 +66,13 @@ pub trait Disk: Send + Sync + 'static {
         access: Access,
     ) -> Result<Self::Handle> {
         self.open(directory, name, access)
+    }
+    /// Until the result is dropped, what this thread creates belongs to the user, and
+    /// what it writes is bound by the quota of the file's owner and by what the file
+    /// system reserves for others, as if the user wrote it. What the thread may reach
+    /// stays the same. `EPERM` without root's rights. A disk without users does nothing.
+    fn charge(&self, _user: u32) -> Result<Charge> {
+        Ok(Charge::none())
     }
     /// Creates a regular file that must not exist (`EEXIST`), for reading and
     /// writing. Here and in `make` the mode ends exactly as asked, as far as

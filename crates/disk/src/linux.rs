@@ -2,6 +2,7 @@
 
 mod ahead;
 mod attributes;
+mod charge;
 mod contents;
 mod listing;
 mod mounting;
@@ -17,8 +18,8 @@ use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, RenameFlags, StatVfsMo
 use rustix::io::retry_on_intr;
 
 use crate::{
-    Access, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, Mounting, Name, NewNode, Owner,
-    RenameMode, Result, Stat, Times,
+    Access, Charge, DirectoryEntry, Disk, Errno, Extent, FileSystemStatus, Mounting, Name, NewNode,
+    Owner, RenameMode, Result, Stat, Times,
 };
 
 /// The file systems of the machine.
@@ -60,6 +61,10 @@ impl Disk for LinuxDisk {
 
     fn open_waiting(&self, directory: &OwnedFd, name: &Name, access: Access) -> Result<OwnedFd> {
         self.opener.open_waiting(directory, name, access)
+    }
+
+    fn charge(&self, user: u32) -> Result<Charge> {
+        Ok(Charge::new(charge::Charged::begin(user)?))
     }
 
     fn create(&self, directory: &OwnedFd, name: &Name, mode: u32) -> Result<OwnedFd> {

@@ -119,7 +119,8 @@ impl<D: Disk> Store<D> {
         }
         view.release_savepoints();
         view.write_ahead();
-        let mut set = prepare(view, &mut meter).map_err(|error| self.heed_flush(error))?;
+        let mut set = at_its_expense(transaction, || prepare(view, &mut meter))
+            .map_err(|error| self.heed_flush(error))?;
         let changes = set.summary.len() as u64;
         if set.is_empty() {
             if view.reads.is_some() {
@@ -149,7 +150,8 @@ impl<D: Disk> Store<D> {
             present::check_commit(&self.0.core, &set, user)?;
         }
         feasible::check(&self.0.core, &set)?;
-        merge::refresh_replacements(view, &mut set).map_err(|error| self.heed_flush(error))?;
+        at_its_expense(transaction, || merge::refresh_replacements(view, &mut set))
+            .map_err(|error| self.heed_flush(error))?;
         if set.rides {
             carry(view, &mut set).map_err(|errno| CommitError::io("stage", b"", errno))?;
         }
@@ -282,6 +284,17 @@ impl<D: Disk> Store<D> {
         }
         Ok(())
     }
+}
+
+/// What is staged counts as its owner's. The log, the reserve and the base do not: once a
+/// commit is in the log it must succeed.
+fn at_its_expense<D: Disk, T>(
+    transaction: &Transaction<D>,
+    stage: impl FnOnce() -> Result<T, CommitError>,
+) -> Result<T, CommitError> {
+    let charge = transaction.charge();
+    let _charge = charge.map_err(|errno| CommitError::io("stage", b"", errno))?;
+    stage()
 }
 
 /// The reserve always holds so much, for what apply itself may need.

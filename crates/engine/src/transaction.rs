@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use atomdir_disk::{Disk, Errno, FileSystemStatus, RenameMode, Result, Timestamp};
+use atomdir_disk::{Charge, Disk, Errno, FileSystemStatus, RenameMode, Result, Timestamp};
 use atomdir_format::record::SummaryLine;
 
 use crate::budget::{Budget, Share};
@@ -155,6 +155,25 @@ impl<D: Disk> Transaction<D> {
         })
     }
 
+    /// As `with_changes`, for what may stage contents.
+    fn with_contents<T>(&self, act: impl FnOnce(&mut View<D>) -> Result<T>) -> Result<T> {
+        self.with_changes(|view| {
+            let _charge = self.charge()?;
+            act(view)
+        })
+    }
+
+    /// What this thread stages until the result is dropped counts as the owner's, and no
+    /// right of root's helps it to more space. Where this process is not root, it is the
+    /// owner already.
+    pub(crate) fn charge(&self) -> Result<Charge> {
+        let privileges = &self.core.options.privileges;
+        match privileges.all && self.owner() != privileges.user {
+            true => self.core.disk.charge(self.owner()),
+            false => Ok(Charge::none()),
+        }
+    }
+
     /// What it changes counts towards this budget; to be said before it changes
     /// anything. Once all is used up, whatever would change something fails with
     /// `EDQUOT`.
@@ -262,6 +281,8 @@ impl<D: Disk> Transaction<D> {
     ) -> Result<NodeAttributes> {
         self.with_changes(|view| {
             self.announce(view, |view| view.sets_attributes(node, &change))?;
+            let charge = change.length.map(|_| self.charge());
+            let _charge = charge.transpose()?;
             view.set_attributes(node, change)
         })
     }
@@ -369,7 +390,7 @@ impl<D: Disk> Transaction<D> {
     /// True if the write took away set-id bits or capabilities.
     pub fn write(&self, node: NodeId, offset: u64, data: &[u8], kill_set_id: bool) -> Result<bool> {
         let end = offset.saturating_add(data.len() as u64);
-        self.with_changes(|view| {
+        self.with_contents(|view| {
             self.announce(view, |view| view.writes_contents(node, offset, end))?;
             view.write(node, offset, data, kill_set_id)
         })
@@ -378,7 +399,7 @@ impl<D: Disk> Transaction<D> {
     /// `mode` as in fallocate(2).
     pub fn allocate(&self, node: NodeId, mode: u32, offset: u64, length: u64) -> Result<()> {
         let end = offset.saturating_add(length);
-        self.with_changes(|view| {
+        self.with_contents(|view| {
             self.announce(view, |view| view.writes_contents(node, offset, end))?;
             view.allocate(node, mode, offset, length)
         })

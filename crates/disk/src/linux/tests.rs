@@ -12,7 +12,7 @@ use std::sync::Once;
 use rustix::fs::Mode;
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::process::{Gid, Uid};
-use rustix::thread::UnshareFlags;
+use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 
 use super::{LinuxDisk, ahead, open::Opener};
 use crate::contract::{self, Abilities};
@@ -93,6 +93,55 @@ fn keeps_the_contract_on_tmpfs_without_openat2() {
         large_directory_entries: 1000,
     };
     contract::check(&without_openat2(), &scratch.directory, abilities);
+}
+
+#[test]
+fn keeps_the_contract_at_a_users_expense() {
+    if !is_root() {
+        return; // nobody else can act at another's expense
+    }
+    let scratch = Scratch::new(&std::env::temp_dir(), "expense");
+    let disk = LinuxDisk::new();
+    let owner_of = |file: &str| {
+        disk.create(&scratch.directory, &name(file), 0o600).unwrap();
+        let stat = disk.stat_at(&scratch.directory, &name(file)).unwrap();
+        stat.attributes.owner.user
+    };
+    let before = rustix::thread::capabilities(None).unwrap();
+    disk.set_mode(&scratch.directory, 0o700).unwrap();
+    // Nobody has this number, which is no number for the kernel.
+    assert!(disk.charge(u32::MAX).is_err());
+    let charge = disk.charge(ORDINARY_USER).unwrap();
+    assert_eq!(owner_of("charged"), ORDINARY_USER);
+    std::thread::scope(|scope| {
+        let of_this_thread = scope.spawn(|| rustix::thread::capabilities(None).unwrap());
+        // It has what the thread has that started it.
+        let rights = of_this_thread.join().unwrap();
+        assert_eq!(rights, super::charge::bounded(before));
+    });
+    let abilities = Abilities {
+        privileged: true,
+        user_xattrs: true,
+        large_directory_entries: 1000,
+    };
+    disk.unlink(&scratch.directory, &name("charged")).unwrap();
+    contract::check(&disk, &scratch.directory, abilities);
+    drop(charge);
+    assert_eq!(owner_of("mine"), 0);
+    assert_eq!(rustix::thread::capabilities(None).unwrap(), before);
+}
+
+#[test]
+fn at_a_users_expense_nothing_is_above_quotas() {
+    let all = CapabilitySets {
+        effective: CapabilitySet::all(),
+        permitted: CapabilitySet::all(),
+        inheritable: CapabilitySet::empty(),
+    };
+    let bounded = super::charge::bounded(all);
+    let given_up = all.effective.difference(bounded.effective);
+    assert_eq!(given_up, CapabilitySet::SYS_RESOURCE);
+    assert_eq!(bounded.permitted, all.permitted);
 }
 
 #[test]
