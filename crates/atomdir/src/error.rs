@@ -160,6 +160,8 @@ pub enum InitError {
     ControlUnfit { control: PathBuf, reason: String },
     #[error("'{path}' is on a file system that is mounted read-only")]
     ReadOnly { path: PathBuf },
+    #[error("'{path}' is on a file system that cannot hold a store: {reason}")]
+    Unsuitable { path: PathBuf, reason: String },
     #[error("no permission to make '{path}' a store")]
     NotPermitted { path: PathBuf },
     #[error("cannot make '{path}' a store: {operation}: {errno}")]
@@ -191,6 +193,10 @@ impl Explain for InitError {
                 "run it as the owner of {} or as root",
                 path.display()
             )),
+            InitError::Unsuitable { .. } => Some(
+                "make the store on ext4, xfs, btrfs or tmpfs; in a container, on a volume or a bind mount of such a file system"
+                    .to_owned(),
+            ),
             InitError::ReadOnly { .. } => Some("mount it read-write first".to_owned()),
             InitError::Untrusted { .. } => {
                 Some("make it a store as the owner of that directory, or with --trust".to_owned())

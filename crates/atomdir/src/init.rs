@@ -53,7 +53,12 @@ pub fn init_with(
             control::make(&root, control, trust)?
         }
     };
-    format(&root, &handle)?;
+    if let Err(error) = format(&root, &handle) {
+        if created && matches!(error, InitError::Unsuitable { .. }) {
+            control::unmake(&root, control);
+        }
+        return Err(error);
+    }
     ignore::write(&handle).map_err(root.failed("writing .gitignore"))?;
     fsync(&root.handle).map_err(root.failed("making it durable"))?;
     Ok(InitOutcome {
@@ -76,6 +81,10 @@ fn format(root: &Root, control: &OwnedFd) -> Result<(), InitError> {
     getrandom(&mut id, GetRandomFlags::empty()).map_err(root.failed("choosing its id"))?;
     Store::create(&LinuxDisk::new(), control, id).map_err(|error| match error {
         StoreError::Control { errno, step } => root.failed(step)(errno),
+        StoreError::Unsuitable { reason } => InitError::Unsuitable {
+            path: root.path.clone(),
+            reason,
+        },
         StoreError::ReadOnly => root.failed("formatting it")(Errno::ROFS),
         error => root.bad_control(&error),
     })

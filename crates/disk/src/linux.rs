@@ -22,6 +22,9 @@ use crate::{
     Owner, RenameMode, Result, Stat, Times,
 };
 
+/// Linux's `include/uapi/linux/magic.h`
+const OVERLAYFS_SUPER_MAGIC: rustix::fs::FsWord = 0x794c_7630;
+
 /// The file systems of the machine.
 ///
 /// Needs `/proc` mounted: the kernel reaches the mode and the extended
@@ -204,6 +207,7 @@ impl Disk for LinuxDisk {
 
     fn status(&self, object: &OwnedFd) -> Result<FileSystemStatus> {
         let status = retry_on_intr(|| rustix::fs::fstatvfs(object))?;
+        let kind = retry_on_intr(|| rustix::fs::fstatfs(object))?.f_type;
         Ok(FileSystemStatus {
             block_size: status.f_frsize,
             blocks: status.f_blocks,
@@ -213,6 +217,7 @@ impl Disk for LinuxDisk {
             files_free: status.f_ffree,
             name_length_max: u32::try_from(status.f_namemax).unwrap_or(u32::MAX),
             read_only: status.f_flag.contains(StatVfsMountFlags::RDONLY),
+            layered: kind == OVERLAYFS_SUPER_MAGIC,
         })
     }
 

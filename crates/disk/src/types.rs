@@ -145,6 +145,9 @@ pub struct FileSystemStatus {
     pub files_free: u64,
     pub name_length_max: u32,
     pub read_only: bool,
+    /// An overlay. An object of a lower layer becomes another one when it is first
+    /// changed: its birth time changes, and perhaps its inode and its hard links.
+    pub layered: bool,
 }
 
 /// From one boot and one mount to the other end of them. Where it is the same,

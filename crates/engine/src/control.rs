@@ -9,6 +9,7 @@ use crate::applied_mark::AppliedFile;
 use crate::core::ControlHandles;
 use crate::error::StoreError;
 use crate::names;
+use crate::trial;
 
 const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_DIRECTORY: u32 = 0o700;
@@ -24,7 +25,7 @@ pub(crate) struct Control<D: Disk> {
     pub header: StoreHeader,
 }
 
-fn failed(step: &'static str) -> impl Fn(Errno) -> StoreError {
+pub(crate) fn failed(step: &'static str) -> impl Fn(Errno) -> StoreError {
     move |errno| match errno {
         Errno::ROFS => StoreError::ReadOnly,
         _ => StoreError::Control { step, errno },
@@ -32,7 +33,7 @@ fn failed(step: &'static str) -> impl Fn(Errno) -> StoreError {
 }
 
 /// Makes an empty directory the control directory of a store; does nothing if
-/// it is one already. The header comes last: with it the store exists.
+/// it is one already. Refuses file systems that cannot hold a store. The header comes last: with it the store exists.
 pub(crate) fn create<D: Disk>(
     disk: &D,
     control: &D::Handle,
@@ -41,6 +42,7 @@ pub(crate) fn create<D: Disk>(
     if exists(disk, control, names::HEADER).map_err(failed("look for the header"))? {
         return Ok(());
     }
+    trial::run(disk, control)?;
     for name in [
         names::LOG,
         names::HISTORY,

@@ -44,6 +44,8 @@ pub enum StoreError {
     },
     #[error("nothing can begin or be committed until {0}")]
     Stalled(Stalled),
+    #[error("the file system cannot hold a store: {reason}")]
+    Unsuitable { reason: String },
     #[error("the store's directory was removed, so nothing can be committed to it")]
     Removed,
     #[error("the file system has the store mounted read-only")]

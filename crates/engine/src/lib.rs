@@ -50,6 +50,7 @@ mod snapshot_object;
 mod stalled;
 mod store;
 mod transaction;
+mod trial;
 mod validate;
 mod view;
 mod view_slot;

@@ -13,6 +13,8 @@ pub(crate) const LOCK: &str = "lock";
 pub(crate) const CLOCK: &str = "clock";
 pub(crate) const RESERVE: &str = "reserve";
 pub(crate) const APPLIED: &str = "applied";
+/// While a store is made: where the file system is tried.
+pub(crate) const TRIAL: &str = "trial";
 pub(crate) const STAGE: &str = "stage";
 pub(crate) const LIMBO: &str = "limbo";
 /// A directory that is never empty, so that nothing can be renamed onto it:

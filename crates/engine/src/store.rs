@@ -20,6 +20,7 @@ use crate::names;
 use crate::options::{BeginOptions, Conflicts, Options};
 use crate::recover::{self, RecoveryReport};
 use crate::transaction::Transaction;
+use crate::trial;
 
 pub struct Store<D: Disk>(pub(crate) Arc<Inner<D>>);
 
@@ -118,6 +119,7 @@ impl<D: Disk> Store<D> {
         if status.read_only {
             return Err(StoreError::ReadOnly);
         }
+        trial::refuse_layered(&status)?;
         let opened = control::open(&disk, control, Access::ReadWrite)?;
         let (core, state, report) = recover::recover(disk, root, opened, hidden, options)?;
         let sequence = state.sequence();

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use atomdir_disk::{Disk, Errno, RenameMode};
+use atomdir_disk::{Disk, Errno, LinuxDisk, RenameMode};
 use atomdir_engine::{
     BeginError, BeginOptions, CommitError, Durability, NewNode, NodeId, Store, StoreError,
     Transaction,
@@ -18,7 +18,7 @@ use atomdir_testing::skip;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use support::failing::FailingDisk;
 use support::model::CALLER;
-use support::{Scratch, begin, create, open, open_with, options};
+use support::{Scratch, begin, create, create_with, open, open_with, options};
 
 const ROOT: NodeId = NodeId::ROOT;
 
@@ -240,7 +240,8 @@ fn checks_of_a_commit_remove_nothing_from_the_base() {
     assert!(!changes.contains(&"remove_directory"), "{changes:?}");
 }
 
-/// A container's root is an overlay. The kernel renames no directory of a lower layer.
+/// The kernel renames no directory of a lower layer. A store there is refused, but other
+/// file systems may refuse renames, too: of project quotas, for example.
 #[test]
 fn a_lower_directory_of_an_overlay_is_refused_before_the_commit_is_logged() {
     let layers = Scratch::new();
@@ -260,8 +261,14 @@ fn a_lower_directory_of_an_overlay_is_refused_before_the_commit_is_logged() {
     }
     let mounted = Mount(&merged);
     fs::create_dir(merged.join(".atomdir")).expect("the name is free");
-    create(&merged);
-    let store = open(&merged);
+    let blind = FailingDisk::new(Errno::IO, true);
+    create_with(&blind, &merged);
+    let opened = open_with(LinuxDisk::new(), &merged).err();
+    assert!(
+        matches!(opened, Some(StoreError::Unsuitable { .. })),
+        "{opened:?}"
+    );
+    let store = open_with(blind, &merged).expect("the store opens");
     let transaction = begin(&store);
     let renamed = transaction.rename(ROOT, b"d", ROOT, b"e", RenameMode::NoReplace);
     renamed.expect("the name is free");

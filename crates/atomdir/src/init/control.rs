@@ -76,6 +76,15 @@ pub(super) fn make(root: &Root, wanted: Option<&Path>, trust: Trust) -> Result<O
     Ok(handle)
 }
 
+/// Removes what [`make`] has made, if nothing else is in it.
+pub(super) fn unmake(root: &Root, wanted: Option<&Path>) {
+    // What stays is an empty directory; the error that is being reported says more.
+    let _ = match wanted {
+        None => unlinkat(&root.handle, CONTROL_NAME, AtFlags::REMOVEDIR),
+        Some(_) => unlinkat(&root.handle, CONTROL_NAME, AtFlags::empty()),
+    };
+}
+
 /// Without symbolic links; only the last name may be of nothing.
 fn resolve(wanted: &Path) -> Result<PathBuf, InitError> {
     let failed = |error: std::io::Error| {

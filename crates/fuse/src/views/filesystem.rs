@@ -333,6 +333,7 @@ impl<D: Disk> Filesystem for Views<D> {
                 files_free: 0,
                 name_length_max: Name::LENGTH_MAX as u32,
                 read_only: false,
+                layered: false,
             }),
         }
     }

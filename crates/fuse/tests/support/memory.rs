@@ -456,6 +456,7 @@ impl Filesystem for Memory {
             files_free: 50,
             name_length_max: 255,
             read_only: false,
+            layered: false,
         })
     }
 }

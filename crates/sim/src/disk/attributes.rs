@@ -21,6 +21,7 @@ pub(super) const STATUS: FileSystemStatus = FileSystemStatus {
     files_free: FILES,
     name_length_max: 255,
     read_only: false,
+    layered: false,
 };
 
 pub(super) fn stat(world: &World, number: Number) -> Result<Stat> {

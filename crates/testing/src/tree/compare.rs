@@ -19,8 +19,7 @@ pub enum Times {
     /// For two runs of one scenario, each with its own beginning. A time from
     /// before the left run was set or left alone on purpose, and must be the
     /// same right; any other is the time of a change, and must not lie before
-    /// the right run began. But a directory in which everything that came also
-    /// went may have its old time or a new one.
+    /// the right run began.
     Since {
         left: Moment,
         right: Moment,
@@ -249,7 +248,7 @@ fn compare_times(times: Times, left: &Entry, right: &Entry, found: &mut Vec<Stri
         Times::Since {
             right: right_start, ..
         } => {
-            if right.modified < right_start && left.kind != Kind::Directory {
+            if right.modified < right_start {
                 found.push(format!(
                     "modification time {} right is from before the run ({right_start}), yet the run changed it",
                     right.modified

@@ -416,11 +416,10 @@ impl<D: Disk> Reading<'_, D> {
     fn take_directory_times(&mut self, id: NodeId, stat: &Stat) -> Result<()> {
         let is_new = self.is_new(id)?;
         let is_as_it_was = !self.moves.is_touched(id);
-        if self.new.node(id)?.own().is_none() {
-            if !self.had_entries(id, stat)? {
-                return Ok(());
-            }
+        if self.had_entries(id, stat)? {
             self.new.delta_mut(id)?.is_touched = true;
+        } else if self.new.node(id)?.own().is_none() {
+            return Ok(());
         }
         let own = self.new.own_in_place(id)?;
         if is_new && is_as_it_was {

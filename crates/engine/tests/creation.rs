@@ -1,0 +1,107 @@
+//! Making a store: what the file system cannot do is found then.
+#![cfg(test)]
+
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+
+use atomdir_disk::Errno;
+use atomdir_engine::{Store, StoreError};
+use support::failing::FailingDisk;
+use support::{Scratch, create, open};
+
+struct Maker {
+    scratch: Scratch,
+    disk: FailingDisk,
+}
+
+impl Maker {
+    fn new(error: Errno) -> Maker {
+        let (scratch, disk) = (Scratch::new(), FailingDisk::new(error, false));
+        Maker { scratch, disk }
+    }
+
+    fn control(&self) -> PathBuf {
+        self.scratch.0.join(".atomdir")
+    }
+
+    fn make(&self) -> Result<(), StoreError> {
+        let control = atomdir_disk::LinuxDisk::open_root(&self.control());
+        Store::create(&self.disk, &control.expect("it opens"), [7; 16])
+    }
+
+    fn is_empty(&self) -> bool {
+        let mut entries = fs::read_dir(self.control()).expect("it is listed");
+        entries.next().is_none()
+    }
+
+    fn assert_can_be_made(&self) {
+        create(&self.scratch.0);
+        drop(open(&self.scratch.0));
+        assert!(!self.control().join("trial").exists());
+    }
+}
+
+/// The calls of a trial that change something, in their order.
+fn calls() -> Vec<&'static str> {
+    let maker = Maker::new(Errno::IO);
+    maker.make().expect("a file system for tests can hold one");
+    let calls = maker.disk.take_changes();
+    let end = calls.iter().rposition(|call| *call == "remove_directory");
+    calls[..end.expect("the trial ends") + 1].to_vec()
+}
+
+/// The errors of file systems that have no links, no exchange, or the like.
+#[test]
+fn a_file_system_that_lacks_a_call_is_refused_and_left_as_it_was() {
+    for (number, call) in calls().into_iter().enumerate() {
+        let maker = Maker::new(Errno::INVAL);
+        maker.disk.fail_after(number as i64);
+        let refused = maker.make().expect_err(call);
+        if call == "link" || call == "rename" {
+            let message = refused.to_string();
+            assert!(message.contains("cannot hold a store: it"), "{message}");
+            assert!(maker.is_empty(), "{call}: {refused}");
+        }
+        maker.assert_can_be_made();
+    }
+}
+
+/// A trial that was interrupted is in nobody's way.
+#[test]
+fn a_process_that_dies_during_the_trial_leaves_no_obstacle() {
+    for (number, call) in calls().into_iter().enumerate() {
+        let maker = Maker {
+            disk: FailingDisk::new(Errno::IO, true),
+            ..Maker::new(Errno::IO)
+        };
+        maker.disk.fail_after(number as i64);
+        maker.make().expect_err(call);
+        maker.assert_can_be_made();
+    }
+}
+
+/// As where inode numbers are made up anew whenever a name is looked up.
+#[test]
+fn a_file_system_whose_objects_do_not_stay_themselves_is_refused() {
+    let calls = calls();
+    let first_of = |wanted| calls.iter().position(|call| *call == wanted);
+    for (call, name) in [("rename", "first"), ("write_at", "link")] {
+        let maker = Maker::new(Errno::IO);
+        let path = maker.control().join("trial").join(name);
+        let before = first_of(call).expect("the trial does it");
+        maker.disk.intrude_before(before, move || {
+            let (other, is_directory) = (path.with_extension("other"), path.is_dir());
+            if is_directory {
+                fs::create_dir(&other).expect("the name is free");
+            } else {
+                fs::write(&other, "").expect("the name is free");
+            }
+            fs::rename(&other, &path).expect("it is replaced");
+        });
+        let refused = maker.make().expect_err(call).to_string();
+        assert!(refused.contains("do not stay"), "{refused}");
+        assert!(!maker.disk.awaits_intruder() && maker.is_empty());
+    }
+}
