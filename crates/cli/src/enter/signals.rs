@@ -103,6 +103,9 @@ impl HeldSignals {
             ];
             match poll(&mut descriptors, wait.as_ref()) {
                 Ok(0) => return Ok(Received::TimedOut),
+                // A terminal that was closed before the command ended counts, although
+                // both are noticed at once.
+                Ok(_) if !descriptors[0].revents().is_empty() => {}
                 Ok(_) if !descriptors[1].revents().is_empty() => return Ok(Received::Ended),
                 Ok(_) if !descriptors[2].revents().is_empty() => return Ok(Received::Cut),
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
