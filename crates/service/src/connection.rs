@@ -40,8 +40,11 @@ pub(crate) fn serve(
     service: Arc<Service>,
     connections: &Connections,
     id: ConnectionId,
-    connection: Connection,
+    mut connection: Connection,
 ) {
+    // It counts until it is closed: that may take as long as the peer likes.
+    let _counted = Counted { connections, id };
+    let connection = &mut connection;
     let served = Served {
         service: Some(service),
         connections,
@@ -51,16 +54,27 @@ pub(crate) fn serve(
     served.run();
 }
 
+struct Counted<'a> {
+    connections: &'a Connections,
+    id: ConnectionId,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.connections.remove(self.id);
+    }
+}
+
 struct Served<'a> {
     /// Taken by drop only.
     service: Option<Arc<Service>>,
     connections: &'a Connections,
     id: ConnectionId,
-    connection: Connection,
+    connection: &'a mut Connection,
 }
 
 impl Served<'_> {
-    fn run(mut self) {
+    fn run(self) {
         let Some(service) = self.service.clone() else {
             return;
         };
@@ -70,7 +84,7 @@ impl Served<'_> {
         while self.is_wanted(&service)
             && let Ok(Some(request)) = next_request(&self.connection.stream)
         {
-            if answer(&service, &mut self.connection, request).is_err() {
+            if answer(&service, self.connection, request).is_err() {
                 return;
             }
         }
@@ -97,7 +111,7 @@ impl Drop for Served<'_> {
             service.release_all(self.id);
         }
         // The service ends when no connection is left, and wants the store then.
-        self.connections.remove(self.id);
+        drop(self.connections.take_stream(self.id));
     }
 }
 

@@ -19,7 +19,8 @@ pub(crate) struct Connections {
 #[derive(Default)]
 struct Open {
     next: u64,
-    streams: HashMap<u64, (u32, Stream)>,
+    /// No stream: it is being closed.
+    streams: HashMap<u64, (u32, Option<Stream>)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,8 +56,14 @@ impl Connections {
         }
         let id = open.next;
         open.next += 1;
-        open.streams.insert(id, (user, stream.clone()));
+        open.streams.insert(id, (user, Some(stream.clone())));
         Some(ConnectionId(id))
+    }
+
+    /// Gives back the stream that was kept for a connection, which still counts.
+    pub(crate) fn take_stream(&self, id: ConnectionId) -> Option<Stream> {
+        let mut open = self.lock();
+        open.streams.get_mut(&id.0)?.1.take()
     }
 
     pub(crate) fn remove(&self, id: ConnectionId) {
@@ -74,11 +81,21 @@ impl Connections {
     /// Returns when none is left. When one has not ended for so long, `give_up` lets
     /// those go who wait for something that other programs may keep for ever.
     pub(crate) fn close_all(&self, patience: Duration, give_up: impl Fn()) {
-        for (_, stream) in self.lock().streams.values() {
+        for stream in self
+            .lock()
+            .streams
+            .values()
+            .filter_map(|(_, one)| one.as_ref())
+        {
             stream.close_for_reading();
         }
         while !self.is_empty_within(patience) {
-            for (_, stream) in self.lock().streams.values() {
+            for stream in self
+                .lock()
+                .streams
+                .values()
+                .filter_map(|(_, one)| one.as_ref())
+            {
                 stream.close_if_sending();
             }
             give_up();

@@ -3,6 +3,7 @@
 //! serves clients over `.atomdir/socket`; the engine does the rest.
 
 mod access;
+mod closing;
 mod commit;
 mod connection;
 mod connections;

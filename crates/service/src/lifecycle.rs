@@ -3,6 +3,7 @@
 //! when idle or told to: the same backwards, leaving nothing behind.
 
 use crate::access::Access;
+use crate::closing::Closing;
 use crate::connection::{self, Connection};
 use crate::connections::Connections;
 use crate::detach::{self, Starter};
@@ -112,6 +113,7 @@ struct Running {
     inner: Option<InnerSocket>,
     signals: EndSignals,
     maintainer: JoinHandle<()>,
+    closing: Closing,
 }
 
 impl Running {
@@ -163,6 +165,7 @@ impl Running {
             .map_err(serve("making the socket"))?;
         let maintainer = spawn_maintenance(&service).map_err(serve("starting a thread"))?;
         spawn_expiry(&service).map_err(serve("starting a thread"))?;
+        let closing = Closing::start().map_err(serve("starting a thread"))?;
         drop(start_lock);
         Ok(Running {
             directories,
@@ -171,6 +174,7 @@ impl Running {
             inner,
             signals,
             maintainer,
+            closing,
         })
     }
 
@@ -247,7 +251,12 @@ impl Running {
     fn accept_all_at(&self, listener: &Listener, reach: Reach) {
         loop {
             match listener.accept() {
-                Ok(Some(stream)) => self.admit(stream, reach),
+                Ok(Some(stream)) => {
+                    if let Some((refused, verdict)) = self.admit(stream, reach) {
+                        connection::turn_away(&refused, verdict);
+                        self.closing.close(refused);
+                    }
+                }
                 Ok(None) => return,
                 Err(errno) => {
                     tracing::warn!("cannot accept a connection: {errno}");
@@ -258,31 +267,32 @@ impl Running {
         }
     }
 
-    fn admit(&self, stream: Stream, reach: Reach) {
-        let Ok(peer) = Peer::of(&stream) else {
-            return;
+    /// Returns the stream if it is not served, and why.
+    fn admit(&self, stream: Stream, reach: Reach) -> Option<(Stream, Verdict)> {
+        let allowed = Peer::of(&stream).ok();
+        let allowed = allowed.filter(|peer| self.service.access.is_allowed(peer));
+        let Some(peer) = allowed else {
+            return Some((stream, Verdict::NotAllowed));
         };
-        let peer = Peer { reach, ..peer };
-        if !self.service.access.is_allowed(&peer) {
-            return connection::turn_away(&stream, Verdict::NotAllowed);
-        }
         let connections = self.service.connections.clone();
         let Some(id) = connections.admit(peer.user, &stream) else {
-            return connection::turn_away(&stream, Verdict::TooManyConnections);
+            return Some((stream, Verdict::TooManyConnections));
         };
         let service = self.service.clone();
         let accepted = Connection {
-            stream: stream.clone(),
-            peer,
+            stream,
+            peer: Peer { reach, ..peer },
             id,
             first_begun: None,
         };
         let thread = std::thread::Builder::new().name("connection".to_owned());
         let spawned = thread.spawn(move || connection::serve(service, &connections, id, accepted));
-        if spawned.is_err() {
-            connection::turn_away(&stream, Verdict::TooManyConnections);
-            self.service.connections.remove(id);
+        if spawned.is_ok() {
+            return None;
         }
+        let refused = self.service.connections.take_stream(id);
+        self.service.connections.remove(id);
+        refused.map(|stream| (stream, Verdict::TooManyConnections))
     }
 
     /// The lock, if it could be had, is held until the process ends: a starter
@@ -295,6 +305,7 @@ impl Running {
         for listener in self.listeners() {
             while let Ok(Some(stream)) = listener.accept() {
                 connection::turn_away(&stream, Verdict::Ending);
+                self.closing.close(stream);
             }
         }
         drop((self.listener, self.inner));

@@ -40,6 +40,7 @@ impl Listener {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         // By descriptor: a socket's address holds no more than 107 bytes.
         let path = format!("/proc/self/fd/{}/{name}", directory.as_raw_fd());
+        refuse_descriptors(&socket);
         bind(&socket, &SocketAddrUnix::new(path.as_str())?)?;
         let mode = if open_to_all { 0o666 } else { 0o600 };
         chmodat(directory, name, Mode::from_raw_mode(mode), AtFlags::empty())?;
@@ -62,6 +63,25 @@ impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// The connections of this listener take no descriptors from their peers. A descriptor
+/// that is never received is closed with its connection, and that can wait for as long
+/// as the peer likes: see [`crate::closing`], which does for kernels before Linux 6.16.
+fn refuse_descriptors(listener: &OwnedFd) {
+    /// Of `asm-generic/socket.h`.
+    const SO_PASSRIGHTS: libc::c_int = 83;
+    let off: libc::c_int = 0;
+    // SAFETY: the option's value is a number. Older kernels do not know the option.
+    let _ = unsafe {
+        libc::setsockopt(
+            listener.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const off).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
 }
 
 /// Of a service that was killed: nobody listens.

@@ -1,10 +1,18 @@
 //! Peers that send anything, or nothing, or do not read: each is told or
 //! dropped, and others do not notice.
 
-use crate::support::{NEVER_IDLE, TestStore, as_user, detached, greeted, is_root, settled};
+use crate::support::{
+    NEVER_IDLE, TestStore, as_user, detached, greeted, is_root, process_of, settled,
+};
 use atomdir::{ConnectError, Connection, FailureKind, LockMode, LockOptions, LockScope};
 use atomdir_protocol::{LockRequest, Reply, Request, frame, handshake};
-use std::io::{Read, Write};
+use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::{Signal, kill_process};
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -84,6 +92,57 @@ fn one_that_never_reads_stalls_only_itself() {
     innocent.commit(transaction.id, &mut |_| {}).unwrap();
     // It ends without waiting for the deaf one to hear.
     innocent.stop().unwrap();
+}
+
+/// A connection whose close waits until the other end, which is returned as well, has
+/// read what was sent: for ever.
+fn lingering() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (deaf, _) = listener.accept().unwrap();
+    set_socket_linger(&socket, Some(Duration::from_secs(1_000_000))).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    while socket.write(&[0; 1 << 16]).is_ok() {}
+    (socket, deaf)
+}
+
+/// A descriptor that was sent along is closed with the connection that it came by. Its
+/// owner decides how long that takes.
+#[test]
+fn descriptors_that_a_stranger_sends_hold_up_nobody() {
+    if !is_root() {
+        return;
+    }
+    let store = TestStore::new(NEVER_IDLE);
+    let (process, _) = process_of(&mut store.connect());
+    // So that all has been sent before the service looks.
+    kill_process(process, Signal::STOP).unwrap();
+    let state = format!("/proc/{process}/stat");
+    while !std::fs::read_to_string(&state).unwrap().contains(") T ") {
+        std::thread::yield_now();
+    }
+    let stranger = as_user(64_002, || store.raw_socket());
+    let (socket, _deaf) = lingering();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let sockets = [socket.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&sockets)));
+    let message = [IoSlice::new(b"atomdir?")];
+    let sent = sendmsg(&stranger, &message, &mut control, SendFlags::empty());
+    if sent.is_err() {
+        // Refused, as Linux does from 6.16 on: then it is ours to close.
+        set_socket_linger(&socket, None).unwrap();
+    }
+    drop(socket);
+    kill_process(process, Signal::CONT).unwrap();
+    // Turned away, as everything that connects later is answered.
+    let mut verdict = [0; handshake::LENGTH];
+    (&stranger).read_exact(&mut verdict).unwrap();
+    store
+        .connect_if_running()
+        .unwrap()
+        .service_status()
+        .unwrap();
 }
 
 /// Opens connections until one is refused.
