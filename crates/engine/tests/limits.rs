@@ -4,11 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use atomdir_disk::{Errno, LinuxDisk};
-use atomdir_engine::{Budget, Caller, NewNode, NodeId, Transaction};
+use atomdir_engine::{Budget, Caller, NewNode, NodeId, SetAttributes, Transaction};
 
 mod support;
 
-use support::{Scratch, begin, create, open};
+use support::failing::FailingDisk;
+use support::{Scratch, begin, create, open, open_with};
 
 const CALLER: Caller = Caller { user: 0, group: 0 };
 
@@ -84,4 +85,47 @@ fn transactions_that_share_a_budget_change_no_more_than_it_allows() {
     assert!(store.abort(&two));
     drop(two);
     assert_eq!(budget.changed_objects(), 0);
+}
+
+#[test]
+fn nothing_of_a_write_that_failed_shows_later() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    std::fs::write(scratch.0.join("old"), [b'o'; 10_000]).expect("it is written");
+    let disk = FailingDisk::new(Errno::NOSPC, false);
+    let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
+    let transaction = begin(&store);
+    let what = NewNode::File;
+    let new = transaction.create(NodeId::ROOT, b"new", what, 0o644, 0, CALLER);
+    let new = new.expect("it is made").node;
+    let old = transaction.lookup(NodeId::ROOT, b"old");
+    let old = old.expect("it is there").node;
+    for (file, length, offset) in [(new, 1, 1), (old, 40_000, 12_288)] {
+        let write = |offset, data: &[u8]| transaction.write(file, offset, data, false);
+        let set_length = |length| {
+            let change = SetAttributes {
+                length: Some(length),
+                ..SetAttributes::default()
+            };
+            let set = transaction.set_attributes(file, change, CALLER);
+            set.expect("it gets this length");
+        };
+        write(0, b"y").expect("it is written");
+        set_length(length);
+        disk.fail_after(0);
+        assert_eq!(write(offset, &[b'x'; 40_960]), Err(Errno::NOSPC));
+        assert!(disk.has_failed());
+        set_length(100_000);
+        // Now the whole page is staged.
+        write(offset + 100, b"y").expect("there is space again");
+        let mut contents = vec![0; 100_000];
+        let read = transaction.read(file, 0, &mut contents, CALLER);
+        assert_eq!(read, Ok(100_000));
+        assert_eq!(contents.iter().filter(|byte| **byte == b'x').count(), 0);
+        assert_eq!(contents.iter().filter(|byte| **byte == b'y').count(), 2);
+    }
+    store.commit(&transaction).expect("it commits");
+    let landed = std::fs::read(scratch.0.join("old")).expect("it is there");
+    assert_eq!(landed.iter().filter(|byte| **byte == b'o').count(), 9_999);
+    assert!(!landed.contains(&b'x'));
 }

@@ -193,10 +193,46 @@ impl<D: Disk> View<D> {
         }
         self.fill_edges(id, offset, end)?;
         let file = self.staged_file_to_change(id, u64::MAX)?;
-        self.core.disk.write_at(&file, data, offset)?;
+        if let Err(errno) = self.core.disk.write_at(&file, data, offset) {
+            self.clear_failed_write(id, &file, offset, end)?;
+            return Err(errno);
+        }
         self.own_pages(id, offset, end)?;
         self.wrote(id, end)?;
         Ok(is_killed)
+    }
+
+    /// The staged file may have taken a part of what it had no space for. Of that,
+    /// nothing may show that is past the end of the file, or in a hole: it would be
+    /// there when the file grows or another part of the page is written.
+    fn clear_failed_write(
+        &mut self,
+        id: NodeId,
+        file: &D::Handle,
+        offset: u64,
+        end: u64,
+    ) -> Result<()> {
+        let length = self.file_length(id)?;
+        if self.core.disk.stat(file)?.length > length {
+            self.core.disk.set_length(file, length)?;
+        }
+        let contents = self.node(id)?.contents();
+        // Of a file that is all staged, the part is within what the program wrote.
+        let Some(contents) = contents.filter(|contents| contents.base_limit > 0) else {
+            return Ok(());
+        };
+        let pages = contents.pages.clone();
+        let (mut page, end) = (offset / PAGE, end.min(length).div_ceil(PAGE));
+        while page < end {
+            let (is_own, until) = pages.run_at(page);
+            let until = until.min(end);
+            if !is_own {
+                let (start, count) = (page * PAGE, (until - page) * PAGE);
+                self.core.disk.punch_hole(file, start, count)?;
+            }
+            page = until;
+        }
+        Ok(())
     }
 
     /// Fills from the base those pages of a range that will not be overwritten
