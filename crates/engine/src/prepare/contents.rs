@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Stat};
+use atomdir_disk::{Access, Disk, Errno, Stat};
 
 use super::{Outcome, Preparation, failed};
 use crate::base::{Base, Place};
@@ -44,7 +44,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
         let file = self.view.staged_file(id).map_err(staging)?;
         let mut replacement = None;
         if let Some(original) = original
-            && prefers_new
+            && (prefers_new || self.is_executed(&base))
             && self.can_replace(id, &original).map_err(staging)?
         {
             let at = self.view.at;
@@ -77,6 +77,21 @@ impl<D: Disk> Preparation<'_, '_, D> {
             replacement,
             carried: None,
         })
+    }
+
+    /// Whether the kernel lets nobody change the file in place, as a program runs from
+    /// it. If one is started later than this, `look` refuses the commit.
+    fn is_executed(&self, base: &Base) -> bool {
+        let (identity, place) = {
+            let state = base.state();
+            (state.identity, state.place.clone())
+        };
+        let opened = self
+            .view
+            .core
+            .open_at(&place, identity, Access::ReadWrite)
+            .map(drop);
+        opened == Err(Errno::TXTBSY)
     }
 
     /// Whether a new inode can stand for the file without anyone noticing.
