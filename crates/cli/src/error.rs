@@ -229,6 +229,14 @@ fn explain_enter(error: &EnterError) -> (u8, Option<String>) {
                     .to_owned(),
             ),
         ),
+        EnterError::Unseen { .. } => (
+            ExitCode::Configuration.code(),
+            Some(
+                "a directory above it is closed to you, and the command could open it: give \
+                 yourself search permission there, or unmount it"
+                    .to_owned(),
+            ),
+        ),
         EnterError::Seal { .. } => (
             ExitCode::Configuration.code(),
             Some(

@@ -4,10 +4,11 @@
 //! or the service, or changes anything after its changes were shown.
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 use std::process::Command;
 
-use atomdir_testing::exit_code::{NO_SUCH, NOT_PERMITTED, USAGE};
+use atomdir_testing::exit_code::{CONFIGURATION, NO_SUCH, NOT_PERMITTED, USAGE};
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
     Fixture, Outcome, binary, capture_output, for_each_owner, shell, tools_present, unmount,
@@ -247,6 +248,41 @@ fn a_sealed_command_finds_the_base_at_no_other_mount() {
             assert_eq!(read(one.base.join(file)), "old\n");
         }
         drop((above, whole, part, single, control));
+    });
+}
+
+/// A command leaves a directory closed outside of the store, for a later one to open.
+#[test]
+fn a_sealed_command_finds_the_base_at_no_mount_that_an_earlier_one_has_closed() {
+    let prepare = "mkdir -p dir; echo old > dir/file";
+    for_each_view("sealed-closed", prepare, |one, view| {
+        let scratch = one.scratch.path().display();
+        let base = one.base.display();
+        let own = one.scratch.join("own");
+        fs::create_dir(&own).expect("made");
+        let owner = fs::metadata(&one.base).expect("there").uid();
+        chown(&own, Some(owner), None).expect("given away");
+        let whole = mount_at(one, "own/whole", &one.base);
+        let part = mount_at(one, "own/part", &one.base.join("dir"));
+        let single = mount_at(one, "own/single", &one.base.join("dir/file"));
+        dry_run(one, view, &format!("chmod 0 {scratch}/own {base}/dir")).expect(0);
+        let text = format!(
+            "
+            chmod 755 {scratch}/own
+            cd {scratch}/own
+            for file in whole/dir/file part/file single; do
+                echo through > $file || true
+            done
+            "
+        );
+        let outcome = dry_run(one, view, &text);
+        assert_eq!(read(one.base.join("dir/file")), "old\n");
+        // Root looks into what is closed.
+        if owner != 0 {
+            let said = outcome.expect(CONFIGURATION).error_text();
+            assert!(said.contains("may be another way to it"), "{said}");
+        }
+        drop((whole, part, single));
     });
 }
 

@@ -1,7 +1,7 @@
 //! Between fork and exec: into the view, and word of what failed on the way.
 
 use super::namespace::{Namespace, Sealed};
-use super::seal::{self, Seal};
+use super::seal::{self, Seal, Unseen};
 use super::signals::HeldSignals;
 use super::{EnterError, Place, SetUpFailure, Step, Tree, c_path};
 use rustix::io::{Errno, retry_on_intr};
@@ -36,7 +36,7 @@ impl Launch<'_> {
     pub(super) fn spawn(&self, signals: &HeldSignals, apart: Apart) -> Result<Child, EnterError> {
         let entry = self
             .prepare(apart)
-            .map_err(|source| self.cannot_start(source))?;
+            .map_err(|source| self.cannot_prepare(source))?;
         let (reader, writer) =
             pipe_with(PipeFlags::CLOEXEC).map_err(|errno| self.cannot_start(errno.into()))?;
         let mut command = Command::new(&self.command[0]);
@@ -99,6 +99,17 @@ impl Launch<'_> {
             processes: apart == Apart::MountsAndProcesses,
             directory: c_path(&directory)?,
         })
+    }
+
+    fn cannot_prepare(&self, source: io::Error) -> EnterError {
+        match source.downcast() {
+            Ok(Unseen { place, errno }) => EnterError::Unseen {
+                base: self.place.base.clone(),
+                place,
+                errno,
+            },
+            Err(source) => self.cannot_start(source),
+        }
     }
 
     pub(super) fn cannot_start(&self, source: io::Error) -> EnterError {

@@ -147,6 +147,15 @@ pub enum EnterError {
         base: PathBuf,
         failure: SetUpFailure,
     },
+    #[error(
+        "cannot seal the command off from '{base}': '{place}' may be another way to it, but cannot \
+         be looked at: {errno}"
+    )]
+    Unseen {
+        base: PathBuf,
+        place: PathBuf,
+        errno: Errno,
+    },
     #[error("cannot run '{program}': no such program")]
     NoSuchProgram { program: PathBuf },
     #[error("cannot run '{program}': {source}")]

@@ -29,6 +29,7 @@ mod terminal;
 
 pub(super) use capabilities::give_up as give_up_capabilities;
 pub(super) use descriptors::withhold as withhold_descriptors;
+pub(super) use places::Unseen;
 pub(super) use processes::supervise;
 pub(super) use terminal::Foreground;
 

@@ -9,6 +9,8 @@ use super::Sealing;
 use crate::enter::c_path;
 use atomdir::mounts::{self, Mount};
 use rustix::fs::{AtFlags, CWD, FileType, Stat, statat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
 use std::ffi::CString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,6 +30,14 @@ pub(super) enum Cover {
     File(CString),
 }
 
+/// A place that may show the store.
+#[derive(Debug, thiserror::Error)]
+#[error("'{place}' cannot be looked at: {errno}")]
+pub(in crate::enter) struct Unseen {
+    pub(in crate::enter) place: PathBuf,
+    pub(in crate::enter) errno: Errno,
+}
+
 /// `base`: where the view is bound, without symbolic links.
 pub(super) fn covers(base: &Path, sealing: &Sealing) -> io::Result<Vec<Cover>> {
     let mounts = mounts::list()?;
@@ -36,7 +46,7 @@ pub(super) fn covers(base: &Path, sealing: &Sealing) -> io::Result<Vec<Cover>> {
         // The view hides what is mounted below the store, unless it is the root: then
         // other mounts are bound into it.
         let is_hidden = base != Path::new("/") && target.starts_with(base);
-        if is_hidden || target == Path::new("/") || !is_same(&target, &original) {
+        if is_hidden || target == Path::new("/") || !is_same(&target, &original)? {
             continue;
         }
         // A view never shows the control directory.
@@ -50,7 +60,7 @@ pub(super) fn covers(base: &Path, sealing: &Sealing) -> io::Result<Vec<Cover>> {
     if let Some(control) = &sealing.control {
         let itself = (control.clone(), control.clone());
         for (target, original) in shown(&mounts, control).chain([itself]) {
-            if !target.starts_with(base) && is_same(&target, &original) {
+            if !target.starts_with(base) && is_same(&target, &original)? {
                 covers.push(empty(&target)?);
             }
         }
@@ -118,12 +128,26 @@ fn lstat(path: &Path) -> rustix::io::Result<Stat> {
     statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
 }
 
-/// What cannot be reached from here, the command cannot reach either.
-fn is_same(a: &Path, b: &Path) -> bool {
-    match (lstat(a), lstat(b)) {
-        (Ok(a), Ok(b)) => (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino),
-        _ => false,
-    }
+/// What others have closed to us, the command cannot reach either. But it could open a
+/// directory of its own user's, which an earlier command may have closed: then there is
+/// no seal.
+fn is_same(target: &Path, original: &Path) -> io::Result<bool> {
+    let errno = match (lstat(target), lstat(original)) {
+        (Ok(a), Ok(b)) => return Ok((a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)),
+        (Err(Errno::NOENT | Errno::NOTDIR), _) | (_, Err(Errno::NOENT | Errno::NOTDIR)) => {
+            return Ok(false);
+        }
+        (Err(Errno::ACCESS), _) if is_closed_by_others(target) => return Ok(false),
+        (Err(errno), _) | (_, Err(errno)) => errno,
+    };
+    let place = target.to_owned();
+    Err(io::Error::other(Unseen { place, errno }))
+}
+
+/// Whether the first directory on the way that may not be searched is somebody else's.
+fn is_closed_by_others(path: &Path) -> bool {
+    let seen = path.ancestors().find_map(|above| lstat(above).ok());
+    seen.is_some_and(|closed| closed.st_uid != geteuid().as_raw())
 }
 
 fn is_directory(stat: &Stat) -> bool {
