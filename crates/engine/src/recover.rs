@@ -210,20 +210,17 @@ fn redo<D: Disk>(
             .map_err(failed("flush the log"))?;
         let applied = core.control.applied.read(&core.disk);
         let applied = applied.map_err(failed("read the applied mark"))?;
+        let applied = match applied {
+            Some(applied) => write_again(core, tail, applied)?,
+            None => None,
+        };
         let is_applied = |record: &CommitRecord| applied >= Some(Sequence(record.sequence));
-        let all = Desired::of(tail, true);
         let (done, left) = tail.split_at_mut(tail.partition_point(is_applied));
         // Under the mounting of the mark nothing was lost.
         let remakes = applied.is_none();
         let earlier: HashSet<Identity> = Desired::of(done, remakes).files().collect();
         let writers = Writers::<D>::new();
         let applied = state.with_reserve(core, || {
-            if !remakes {
-                // The kernel may have failed to write what is in its cache.
-                let unfinished = Desired::of(left, false).updated().collect();
-                let mut again = Apply::new(core, &all, &earlier, None, &writers);
-                again.write_again(&unfinished)?;
-            }
             let mut desired = Desired::of(left, remakes);
             if remakes && remake(core, left, &desired)? {
                 desired = Desired::of(left, remakes);
@@ -251,6 +248,32 @@ fn redo<D: Disk>(
     }
     state.header.clean = false;
     control::write_header(&core.disk, &core.control.directory, &state.header)
+}
+
+/// Writes contents again that the kernel may have failed to write (`apply::again`).
+/// `None`: the mark is gone, and the whole tail is to be applied.
+///
+/// Meanwhile files are in an older state. There is no mark then, lest a recovery that
+/// follows on our death take that for an outside writer's change.
+fn write_again<D: Disk>(
+    core: &Core<D>,
+    tail: &[CommitRecord],
+    applied: Sequence,
+) -> Result<Option<Sequence>, StoreError> {
+    let mark = &core.control.applied;
+    let (done, left) = tail.split_at(tail.partition_point(|of| of.sequence <= applied.0));
+    let earlier = Desired::of(done, false).files().collect();
+    let unfinished = Desired::of(left, false).updated().collect();
+    let (all, writers) = (Desired::of(tail, true), Writers::<D>::new());
+    let mut again = Apply::new(core, &all, &earlier, None, &writers);
+    mark.clear(&core.disk)
+        .map_err(failed("clear the applied mark"))?;
+    if let Err(ApplyError { path, reason, .. }) = again.write_again(&unfinished) {
+        tracing::warn!(path, "not written again: {reason}");
+        return Ok(None);
+    }
+    mark.advance(&core.disk, applied);
+    Ok(Some(applied))
 }
 
 fn clean_up<D: Disk>(core: &Core<D>, state: &CommitState<D>) -> Result<(), StoreError> {

@@ -9,6 +9,9 @@
 //! is the one that the commit has set is as the commit left it, and takes all of its
 //! contents from the log: the pages may have been dropped from memory, and the disk
 //! read instead. Of any other file, those pages are written that equal the log's.
+//!
+//! While this is under way there must be no applied mark: a file may be shorter for a
+//! moment, or have older contents, and its modification time is that of the writing.
 
 use std::collections::{HashMap, HashSet};
 
