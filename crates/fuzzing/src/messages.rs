@@ -53,14 +53,14 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
             paths: vec![path(); 3],
             wait_ms: None,
         }),
+        Request::Unlock {
+            transaction,
+            paths: Some(vec![path()]),
+        },
         Request::EndAfter {
             transaction,
             age_ms: u64::MAX,
             ending: Ending::Locks(vec![path()]),
-        },
-        Request::Unlock {
-            transaction,
-            paths: Some(vec![path()]),
         },
         Request::List,
         Request::Log {

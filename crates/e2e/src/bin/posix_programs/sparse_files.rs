@@ -73,9 +73,9 @@ fn punched() -> Outcome {
     ] {
         expected[start as usize..end as usize].fill(0);
     }
-    same("contents are right", fs::read("dense")? == expected, true)?;
+    // Before the file is read: in a view, a hole that was read counts as data.
     println!("dense: data in {:?}", regions(&file)?);
-    Ok(())
+    same("contents are right", fs::read("dense")? == expected, true)
 }
 
 fn filled() -> Outcome {
