@@ -4,14 +4,13 @@
 //! or the service, or changes anything after its changes were shown.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 use std::process::Command;
 
-use atomdir_testing::exit_code::{CONFIGURATION, NO_SUCH, NOT_PERMITTED, USAGE};
+use atomdir_testing::exit_code::{NO_SUCH, NOT_PERMITTED, USAGE};
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
-    Fixture, Outcome, binary, capture_output, for_each_owner, shell, tools_present, unmount,
+    Fixture, Outcome, binary, capture_output, for_each_owner, shell, tools_present,
 };
 
 fn script(text: &str) -> String {
@@ -190,99 +189,6 @@ fn a_sealed_command_sees_no_process_outside() {
         );
         dry_run(one, view, &text).expect(0);
         assert_eq!(read(one.base.join("file")), "old\n");
-    });
-}
-
-/// Undoes a mount when the test ends, however it ends.
-struct Mounted(std::path::PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        unmount(&self.0);
-    }
-}
-
-fn mount_at(one: &Fixture, name: &str, source: &Path) -> Mounted {
-    let place = one.scratch.join(name);
-    match source.is_dir() {
-        true => fs::create_dir(&place).expect("made"),
-        false => fs::write(&place, "").expect("made"),
-    }
-    rustix::mount::mount_bind(source, &place).expect("bound");
-    Mounted(place)
-}
-
-#[test]
-fn a_sealed_command_finds_the_base_at_no_other_mount() {
-    let prepare = "mkdir -p dir/sub; echo old > dir/sub/file; echo old > file";
-    for_each_view("sealed-mounts", prepare, |one, view| {
-        let above = mount_at(one, "above", one.scratch.path());
-        let whole = mount_at(one, "the whole", &one.base);
-        let part = mount_at(one, "part", &one.base.join("dir/sub"));
-        let single = mount_at(one, "single", &one.base.join("file"));
-        let control = mount_at(one, "control", &one.base.join(".atomdir"));
-        let text = format!(
-            r#"
-            cd {scratch}
-            for file in above/base/file "the whole/file" single; do
-                echo through > "$file" || true
-                test "$(cat "$file")" = "$(cat {base}/file)"
-            done
-            echo through > part/file || true
-            for directory in above/base "the whole" control; do
-                ls -a "$directory" | grep -q -e atomdir -e socket -e stage && exit 9 || true
-            done
-            test -z "$(ls -A control)"
-            umount part 2> /dev/null && exit 9 || true
-            umount {base} 2> /dev/null && exit 9 || true
-            unshare -Urm umount {base} 2> /dev/null && exit 9 || true
-            mkdir -p {base}/seen
-            unshare -Urm mount --bind {scratch} {base}/seen 2> /dev/null && exit 9 || true
-            rmdir {base}/seen
-            "#,
-            scratch = one.scratch.path().display(),
-            base = one.base.display(),
-        );
-        dry_run(one, view, &text).expect(0);
-        for file in ["file", "dir/sub/file"] {
-            assert_eq!(read(one.base.join(file)), "old\n");
-        }
-        drop((above, whole, part, single, control));
-    });
-}
-
-/// A command leaves a directory closed outside of the store, for a later one to open.
-#[test]
-fn a_sealed_command_finds_the_base_at_no_mount_that_an_earlier_one_has_closed() {
-    let prepare = "mkdir -p dir; echo old > dir/file";
-    for_each_view("sealed-closed", prepare, |one, view| {
-        let scratch = one.scratch.path().display();
-        let base = one.base.display();
-        let own = one.scratch.join("own");
-        fs::create_dir(&own).expect("made");
-        let owner = fs::metadata(&one.base).expect("there").uid();
-        chown(&own, Some(owner), None).expect("given away");
-        let whole = mount_at(one, "own/whole", &one.base);
-        let part = mount_at(one, "own/part", &one.base.join("dir"));
-        let single = mount_at(one, "own/single", &one.base.join("dir/file"));
-        dry_run(one, view, &format!("chmod 0 {scratch}/own {base}/dir")).expect(0);
-        let text = format!(
-            "
-            chmod 755 {scratch}/own
-            cd {scratch}/own
-            for file in whole/dir/file part/file single; do
-                echo through > $file || true
-            done
-            "
-        );
-        let outcome = dry_run(one, view, &text);
-        assert_eq!(read(one.base.join("dir/file")), "old\n");
-        // Root looks into what is closed.
-        if owner != 0 {
-            let said = outcome.expect(CONFIGURATION).error_text();
-            assert!(said.contains("may be another way to it"), "{said}");
-        }
-        drop((whole, part, single));
     });
 }
 

@@ -304,6 +304,9 @@ impl<D: Disk> Transaction<D> {
             // Group, mode and access control list may come from the directory.
             view.note_attributes(parent)?;
             self.announce(view, |view| view.writes_entry(parent, name))?;
+            if let NewNode::Symlink(target) = &what {
+                self.share.add_bytes(target.len());
+            }
             view.create(parent, name, what, mode, umask, caller)
         })
     }
@@ -453,6 +456,7 @@ impl<D: Disk> Transaction<D> {
     ) -> Result<()> {
         self.with_changes(|view| {
             self.announce(view, |view| view.writes_attributes(node))?;
+            self.share.add_bytes(name.len() + value.len());
             view.set_xattr(node, name, value, flags, kill_set_group_id)
         })
     }

@@ -129,3 +129,38 @@ fn nothing_of_a_write_that_failed_shows_later() {
     assert_eq!(landed.iter().filter(|byte| **byte == b'o').count(), 9_999);
     assert!(!landed.contains(&b'x'));
 }
+
+#[test]
+fn attributes_and_link_targets_count_towards_a_budget() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let store = open(&scratch.0);
+    let budget = Arc::new(Budget::new(100));
+    let limited = || {
+        let transaction = begin(&store);
+        transaction.set_budget(budget.clone());
+        transaction
+    };
+    let one = limited();
+    let made = one
+        .create(NodeId::ROOT, b"file", NewNode::File, 0o644, 0, CALLER)
+        .expect("it is made");
+    let set = |number: usize| {
+        let name = format!("user.{number}");
+        one.set_xattr(made.node, name.as_bytes(), &[b'x'; 10 << 10], 0, false)
+    };
+    let failed = (0..100).find_map(|number| Some((number, set(number).err()?)));
+    assert_eq!(failed, Some((10, Errno::DQUOT)));
+    assert!(store.abort(&one));
+    drop(one);
+    assert_eq!(budget.changed_objects(), 0);
+    let two = limited();
+    let link = |number: usize| {
+        let (name, target) = (number.to_string(), NewNode::Symlink(vec![b'x'; 4000]));
+        two.create(NodeId::ROOT, name.as_bytes(), target, 0o777, 0, CALLER)
+            .map(drop)
+    };
+    let failed = (0..100).find_map(|number| Some((number, link(number).err()?)));
+    assert_eq!(failed, Some((21, Errno::DQUOT)));
+    assert!(store.abort(&two));
+}

@@ -3,8 +3,8 @@
 //! Root and the user the service runs as, who owns the store, are not bound by these:
 //! they could end the service as well.
 //!
-//! There is none for bytes: what a user stages is bound by the file system, as what
-//! they write outside is.
+//! There is none for bytes of contents: what a user stages is bound by the file system,
+//! as what they write outside is.
 
 use atomdir_engine::Budget;
 use atomdir_protocol::Limits;
