@@ -1,15 +1,17 @@
-//! The service is killed at random instants; after recovery the base holds a
-//! whole prefix of the commits, and every durable one that had returned.
+//! The service is killed before a commit is in the log, while the commit is applied,
+//! and at random moments; after recovery the base holds a whole prefix of the commits,
+//! and every durable one that had returned.
 
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use atomdir_testing::exit_code::NO_SUCH;
 use atomdir_testing::tree::{CompareOptions, Tree, assert_equal, compare};
-use atomdir_testing::{Fixture, Random, Scratch, look, pick};
+use atomdir_testing::{Fixture, Random, Scratch, Store, look, pick};
 
 const FILES: u64 = 24;
 
@@ -30,7 +32,8 @@ fn make_generation(root: &Path, number: u64) -> io::Result<()> {
         .create(true)
         .truncate(false)
         .open(root.join("pages"))?;
-    pages.set_len(1 << 20)?;
+    // Longer than what a commit replaces rather than changes in place.
+    pages.set_len(4 << 20)?;
     for page in 0..4 {
         pages.write_all_at(text.as_bytes(), (number * 7 + page * 64) % 256 * 4096)?;
     }
@@ -88,6 +91,26 @@ fn options() -> CompareOptions {
     CompareOptions::alike()
 }
 
+/// When the service is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    Never,
+    /// The commit waits for a file on which the test holds a lease: the service does
+    /// not wait for one any more when the commit is in the log.
+    BeforeTheLog,
+    /// The base shows some of the commit, so the commit is in the log.
+    WhileApplied,
+    /// After so many looks at the base, which may be before or after.
+    Anywhere,
+}
+
+const MOMENTS: [Moment; 4] = [
+    Moment::Never,
+    Moment::BeforeTheLog,
+    Moment::WhileApplied,
+    Moment::Anywhere,
+];
+
 #[test]
 fn killed_during_commits() {
     let mut random = Random::for_test("killed_during_commits");
@@ -96,60 +119,66 @@ fn killed_during_commits() {
     let mut expected = Expected::new();
     // Commits applied, commits that must survive.
     let (mut done, mut durable) = (0, 0);
-    let mut killed_between = [0; 2];
-    // What a commit takes, so that the instants lie within it.
-    let mut commit_time = Duration::from_millis(20);
-    for round in 0..pick(30, 200) {
+    // During a commit that nobody disturbs.
+    let mut looks = 100;
+    for round in 0..pick(32, 200) {
+        let moment = MOMENTS[round % MOMENTS.len()];
+        if moment == Moment::BeforeTheLog {
+            // A service that has the file open for writing makes a lease impossible.
+            store.call(["service", "stop"]).expect(0);
+            durable = done;
+        }
         let lazy = random.chance(3);
         let view = store.begin_with(&["--durability", if lazy { "lazy" } else { "durable" }]);
         make_generation(&view.path, done as u64).expect("the view takes it");
-        let started = Instant::now();
-        let mut commit = store
-            .command(["commit", &view.id])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("started");
-        let spared = random.chance(4);
-        if !spared {
-            std::thread::sleep(commit_time.mul_f64(random.below(1300) as f64 / 1000.0));
+        let lease = (moment == Moment::BeforeTheLog && done > 0).then(|| Lease::on(&fixture));
+        let mut commit = start(store, &["commit", &view.id]);
+        match (moment, &lease) {
+            (Moment::Never, _) => looks = look_while(&mut commit, usize::MAX, &fixture),
+            (_, Some(lease)) => lease.wait_until_in_the_way(&mut commit),
+            (Moment::WhileApplied, _) => wait_until_shown(&fixture, done, &mut random, &mut commit),
+            _ => drop(look_while(
+                &mut commit,
+                random.below(looks * 5 / 4 + 1),
+                &fixture,
+            )),
+        }
+        if moment != Moment::Never {
             store.kill_service();
         }
+        drop(lease);
         let returned = commit.wait().expect("it ends").success();
-        if spared {
-            assert!(
-                returned,
-                "round {round}: a commit that nobody disturbed failed"
-            );
-            commit_time = (commit_time * 3 + started.elapsed()) / 4;
-        }
         let last = done + 1;
         if returned && !lazy {
             durable = last;
         }
-        if spared {
+        if moment == Moment::Never {
+            assert!(
+                returned,
+                "round {round}: a commit that nobody disturbed failed"
+            );
             done = last;
             continue;
         }
         if random.chance(5) {
-            kill_recovery(&fixture, &mut random, commit_time);
+            kill_recovery(&fixture, &mut random, looks);
         }
         store.call(["recover"]).expect(0);
         let found = fixture.look();
+        let before = done;
         done = (durable..=last)
             .rev()
             .find(|number| compare(expected.tree(*number), &found, &options()).is_empty())
             .unwrap_or_else(|| explain(&mut expected, &found, durable, last, round));
+        match moment {
+            Moment::BeforeTheLog if before > 0 => assert_eq!(done, before, "round {round}"),
+            Moment::WhileApplied => assert_eq!(done, last, "round {round}"),
+            _ => {}
+        }
         // A recovered commit stays: it was synced along with the rest.
         durable = done;
-        killed_between[usize::from(done == last)] += 1;
         store.call(["check"]).expect(0);
     }
-    println!(
-        "killed before the commit took hold: {}, after: {}",
-        killed_between[0], killed_between[1]
-    );
     store.assert_at_rest();
     assert_equal(
         "expected (left), at the end (right)",
@@ -159,17 +188,78 @@ fn killed_during_commits() {
     );
 }
 
+fn start(store: &Store, arguments: &[&str]) -> Child {
+    let mut command = store.command(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(Stdio::null()).spawn().expect("started")
+}
+
+/// Looks at the base so often, or until the command ends; returns how often.
+fn look_while(command: &mut Child, times: usize, fixture: &Fixture) -> usize {
+    let goes_on = |_: &usize| command.try_wait().expect("asked").is_none();
+    let looks = (0..times).take_while(goes_on);
+    looks
+        .inspect(|_| drop(fs::metadata(fixture.base.join("file0"))))
+        .count()
+}
+
+/// Until one of the changes that generation `number` makes shows in the base.
+fn wait_until_shown(fixture: &Fixture, number: usize, random: &mut Random, commit: &mut Child) {
+    let base = &fixture.base;
+    let made = base.join(format!("dir{number}"));
+    let rewritten = base.join(format!("file{}", 4 + random.below(FILES as usize - 4)));
+    let first_line = format!("generation {number}\n");
+    let is_shown = || match random.below(2) {
+        0 => made.exists(),
+        _ => fs::read(&rewritten).is_ok_and(|text| text.starts_with(first_line.as_bytes())),
+    };
+    wait_for(is_shown, commit);
+}
+
+/// Until something has happened, unless the command fails before.
+fn wait_for(mut has_happened: impl FnMut() -> bool, command: &mut Child) {
+    while !has_happened() {
+        let ended = command.try_wait().expect("asked");
+        assert!(ended.is_none_or(|status| status.success()), "it failed");
+        std::thread::yield_now();
+    }
+}
+
+/// A lease on a file that every commit changes.
+struct Lease(fs::File);
+
+impl Lease {
+    /// Of `asm-generic/fcntl.h`: which signal asks for the lease.
+    const F_SETSIG: libc::c_int = 10;
+
+    fn on(fixture: &Fixture) -> Lease {
+        let file = fs::File::open(fixture.base.join("pages")).expect("every generation has it");
+        let lease = Lease(file);
+        // This one does no harm.
+        lease.control(Self::F_SETSIG, libc::SIGURG);
+        lease.control(libc::F_SETLEASE, libc::F_RDLCK);
+        lease
+    }
+
+    fn wait_until_in_the_way(&self, commit: &mut Child) {
+        wait_for(
+            || self.control(libc::F_GETLEASE, 0) != libc::F_RDLCK,
+            commit,
+        );
+    }
+
+    fn control(&self, command: libc::c_int, argument: libc::c_int) -> libc::c_int {
+        // SAFETY: the file is open, and these commands take numbers.
+        let result = unsafe { libc::fcntl(self.0.as_raw_fd(), command, argument) };
+        assert!(result >= 0, "{}", io::Error::last_os_error());
+        result
+    }
+}
+
 /// Recovery may be killed as well, and done again.
-fn kill_recovery(fixture: &Fixture, random: &mut Random, commit_time: Duration) {
-    let mut recovery = fixture
-        .store
-        .command(["recover"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("started");
-    std::thread::sleep(commit_time.mul_f64(random.below(1000) as f64 / 1000.0));
+fn kill_recovery(fixture: &Fixture, random: &mut Random, looks: usize) {
+    let mut recovery = start(&fixture.store, &["recover"]);
+    look_while(&mut recovery, random.below(looks + 1), fixture);
     fixture.store.kill_service();
     recovery.wait().expect("it ends");
 }

@@ -341,6 +341,7 @@ impl<D: Disk> Store<D> {
             tracing::error!(%error, "the applied mark cannot be cleared");
         }
         let reason = lock(&self.0.poisoned).get_or_insert(reason).clone();
+        core.locks.store_is_poisoned();
         StoreError::Poisoned { reason }
     }
 

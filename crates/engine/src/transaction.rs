@@ -83,6 +83,13 @@ impl<D: Disk> Transaction<D> {
         }
     }
 
+    /// Calls this whenever a commit of the transaction has ended, however it ended:
+    /// what was answered with `ERESTART` meanwhile can be asked again. It must neither
+    /// wait nor call the store.
+    pub fn on_commit_end(&self, listener: impl Fn() + Send + Sync + 'static) {
+        self.view.on_return(Arc::new(listener));
+    }
+
     pub fn id(&self) -> TransactionId {
         self.id
     }

@@ -1,9 +1,10 @@
 //! A transaction's view behind a lock that a commit does not hold: it takes the
 //! view out. So who must not wait, as the workers that serve the views of all
-//! transactions must not, learns that it is being committed.
+//! transactions must not, learns that it is being committed, and is called when it is
+//! not any more.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use atomdir_disk::{Disk, Errno};
 
@@ -14,7 +15,11 @@ use crate::view::View;
 pub(crate) struct ViewSlot<D: Disk> {
     slot: Mutex<Slot<D>>,
     returned: Condvar,
+    /// Called when a commit has put the view back.
+    listeners: Mutex<Vec<Listener>>,
 }
+
+type Listener = Arc<dyn Fn() + Send + Sync>;
 
 /// What the view is while no commit has it: `None` once the transaction ended.
 pub(crate) struct Slot<D: Disk> {
@@ -48,6 +53,7 @@ impl<D: Disk> ViewSlot<D> {
         ViewSlot {
             slot: Mutex::new(slot),
             returned: Condvar::new(),
+            listeners: Mutex::default(),
         }
     }
 
@@ -61,7 +67,11 @@ impl<D: Disk> ViewSlot<D> {
         slot
     }
 
-    /// `ERESTART` while it is being committed.
+    pub fn on_return(&self, listener: Listener) {
+        lock(&self.listeners).push(listener);
+    }
+
+    /// `ERESTART` while it is being committed. The listeners are called after that.
     pub fn try_lock(&self) -> Result<MutexGuard<'_, Slot<D>>, Errno> {
         let slot = lock(&self.slot);
         match slot.is_committing {
@@ -106,6 +116,9 @@ impl<D: Disk> Drop for Committing<'_, D> {
         }
         slot.view = self.view.take();
         slot.is_committing = false;
+        drop(slot);
         self.slot.returned.notify_all();
+        let listeners = lock(&self.slot.listeners).clone();
+        listeners.iter().for_each(|listener| listener());
     }
 }

@@ -4,9 +4,8 @@ mod support;
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
 
 use atomdir_disk::{Errno, LinuxDisk, RenameMode};
 use atomdir_engine::{
@@ -177,6 +176,42 @@ fn commits_that_meet_do_not_overtake_each_other() {
     }
 }
 
+#[test]
+fn the_end_of_a_commit_is_announced_to_those_refused_meanwhile() {
+    let scratch = Scratch::new();
+    let (disk, store) = store_with_files(&scratch);
+    let (first, second) = commits_that_meet(&store);
+    let (announce, announced) = mpsc::channel();
+    second.on_commit_end(move || announce.send(()).expect("the test waits"));
+    let refused = || second.lookup(NodeId::ROOT, b"b").err() == Some(Errno::RESTART);
+    let mut committing = None;
+    let ends = commit_together(&disk, &store, &[first], || {
+        let (store, second) = (store.clone(), Arc::clone(&second));
+        committing = Some(thread::spawn(move || store.commit(&second).map(drop)));
+        while !refused() {
+            thread::yield_now();
+        }
+        assert!(announced.try_recv().is_err());
+    });
+    assert!(ends[0].is_ok());
+    announced.recv().expect("the transaction is there");
+    assert!(!refused());
+    let committed = committing.expect("it was released").join();
+    drop(committed.expect("no panic"));
+}
+
+/// Two transactions; the commit of the second waits until the first is in the base.
+fn commits_that_meet(store: &TestStore) -> (TestTransaction, TestTransaction) {
+    let (first, second) = (begin(store), begin(store));
+    for (transaction, name) in [(&first, "a"), (&second, "b")] {
+        let file = transaction.lookup(NodeId::ROOT, b"file0");
+        let file = file.expect("it is there").node;
+        let linked = transaction.link(file, NodeId::ROOT, name.as_bytes());
+        linked.expect("the name is free");
+    }
+    (first, second)
+}
+
 /// Threads count in shared files, beneath directories that others rename.
 #[test]
 fn no_count_is_lost_among_commits_in_groups() {
@@ -275,14 +310,7 @@ fn a_serializable_commit_sees_those_that_wait() {
 fn an_early_begin_beside_commits_that_meet() {
     let scratch = Scratch::new();
     let (disk, store) = store_with_files(&scratch);
-    let (first, second) = (begin(&store), begin(&store));
-    for (transaction, name) in [(&first, "a"), (&second, "b")] {
-        let file = transaction
-            .lookup(NodeId::ROOT, b"file0")
-            .expect("it is there");
-        let linked = transaction.link(file.node, NodeId::ROOT, name.as_bytes());
-        linked.expect("the name is free");
-    }
+    let (first, second) = commits_that_meet(&store);
     let early = BeginOptions {
         owner: 0,
         isolation: Isolation::Snapshot,
@@ -294,12 +322,17 @@ fn an_early_begin_beside_commits_that_meet() {
     let (mut committing, mut beginning) = (None, None);
     let (one, other) = (store.clone(), store.clone());
     let ends = commit_together(&disk, &store, &[first], || {
-        // Nothing tells when each has got to where it waits.
-        let wait = || thread::sleep(Duration::from_millis(100));
+        let looks = Arc::clone(&second);
         committing = Some(thread::spawn(move || one.commit(&second).map(drop)));
-        wait();
+        // It has its view, which whoever begins early asks for.
+        while looks.lookup(NodeId::ROOT, b"b").err() != Some(Errno::RESTART) {
+            thread::yield_now();
+        }
+        let open = store.status().open_transactions;
         beginning = Some(thread::spawn(move || other.begin(early)));
-        wait();
+        while store.status().open_transactions == open {
+            thread::yield_now();
+        }
     });
     ends.into_iter()
         .for_each(|end| end.expect("nobody is in the way"));

@@ -106,7 +106,8 @@ pub enum Seek {
 /// NUL and have 1 to 255 bytes. Methods without a default are needed by every
 /// file system.
 ///
-/// `ERESTART` from any of these: it cannot be said yet; the request is tried again.
+/// `ERESTART` from any of these: it cannot be said yet; the request is tried again
+/// after the next [`Notifier::retry`].
 pub trait Filesystem: Send + Sync + 'static {
     /// A connection begins: nothing the kernel knew before counts any more.
     fn mounted(&self, _notifier: Notifier) {}

@@ -47,6 +47,14 @@ impl Notifier {
         }
     }
 
+    /// Requests that the file system answered with `ERESTART` are tried again. This
+    /// may be called from anywhere and with any lock held.
+    pub fn retry(&self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.waiting.retry();
+        }
+    }
+
     /// The name may lead elsewhere now, or nowhere.
     pub fn invalidate_entry(&self, parent: u64, name: &[u8]) -> Result<(), Errno> {
         self.listings.changed(parent);

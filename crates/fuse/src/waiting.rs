@@ -2,6 +2,18 @@
 //! committed, and those that need a file on which another process holds a lease.
 //! There are few workers and they serve all views of the mount, so none of them
 //! waits.
+//!
+//! One thread tries them. It sleeps until something may have changed: a request was
+//! deferred, or the file system says that what it could not answer it may answer now
+//! ([`Notifier::retry`](crate::Notifier::retry)), or the session ends. No wake-up is
+//! lost, by two rules:
+//! 1. A request that was just deferred is tried once more at once. What it waits for
+//!    may have come between its refusal and its arrival here.
+//! 2. `is_due` is cleared before the requests are tried, so what happens meanwhile
+//!    makes them due again.
+//!
+//! The kernel announces the end of a lease only to an open that blocks. So while a
+//! request waits for a lease, and only then, all are also tried at intervals.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,8 +23,8 @@ use crate::transport::Addressee;
 use crate::wire;
 use crate::worker::Worker;
 
-/// Between two tries.
-const PAUSE: Duration = Duration::from_millis(5);
+/// Between two tries, while a request waits for a lease.
+const LEASE_PAUSE: Duration = Duration::from_millis(5);
 /// The kernel ends a lease after 45 seconds, if nobody has changed that. Somebody
 /// who takes it again at once cannot make a request wait longer than this.
 const LEASE_TIME_MAX: Duration = Duration::from_secs(60);
@@ -28,6 +40,8 @@ pub struct Waiting {
 #[derive(Default)]
 struct State {
     requests: Vec<Deferred>,
+    /// Something has changed since they were last tried.
+    is_due: bool,
     /// They are being tried: `requests` has only those that came since.
     is_trying: bool,
     /// How often all were tried.
@@ -91,24 +105,46 @@ impl Deferred {
 }
 
 impl Waiting {
+    /// A request that no worker could serve.
     pub fn defer(&self, request: Deferred) {
         let mut state = self.lock();
         if !state.is_over {
             state.requests.push(request);
-            self.changed.notify_all();
+            self.make_due(&mut state);
         }
     }
 
-    /// Tries what waits, again and again, until [`end`](Self::end).
+    /// A request that could not be served when it was tried again.
+    pub fn put_back(&self, request: Deferred) {
+        let mut state = self.lock();
+        if !state.is_over {
+            state.requests.push(request);
+        }
+    }
+
+    /// What waits may be served now.
+    pub fn retry(&self) {
+        let mut state = self.lock();
+        if state.is_trying || !state.requests.is_empty() {
+            self.make_due(&mut state);
+        }
+    }
+
+    fn make_due(&self, state: &mut State) {
+        state.is_due = true;
+        self.changed.notify_all();
+    }
+
+    /// Tries what waits whenever it is due, until [`end`](Self::end).
     pub fn run<F: Filesystem>(&self, mut worker: Worker<F>) {
         let mut state = self.lock();
         while !state.is_over {
-            if state.requests.is_empty() {
-                let woken = self.changed.wait(state);
-                state = woken.unwrap_or_else(PoisonError::into_inner);
+            if !state.is_due {
+                state = self.sleep(state);
                 continue;
             }
             let requests = std::mem::take(&mut state.requests);
+            state.is_due = false;
             state.is_trying = true;
             drop(state);
             for request in requests {
@@ -118,10 +154,20 @@ impl Waiting {
             state.is_trying = false;
             state.tries += 1;
             self.changed.notify_all();
-            let paused = self.changed.wait_timeout(state, PAUSE);
-            state = paused.unwrap_or_else(PoisonError::into_inner).0;
         }
         state.requests.clear();
+    }
+
+    /// Until something changes; a pause is over soon if a request waits for a lease.
+    fn sleep<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        if !state.requests.iter().any(|one| one.lease_ends.is_some()) {
+            let woken = self.changed.wait(state);
+            return woken.unwrap_or_else(PoisonError::into_inner);
+        }
+        let woken = self.changed.wait_timeout(state, LEASE_PAUSE);
+        let (mut state, waited) = woken.unwrap_or_else(PoisonError::into_inner);
+        state.is_due |= waited.timed_out();
+        state
     }
 
     /// Returns when all that waits now has been tried since the call: whether every
@@ -129,6 +175,9 @@ impl Waiting {
     pub fn try_all(&self) -> bool {
         let mut state = self.lock();
         let enough = state.tries + 1 + u64::from(state.is_trying);
+        if state.is_trying || !state.requests.is_empty() {
+            self.make_due(&mut state);
+        }
         while (state.is_trying || !state.requests.is_empty())
             && state.tries < enough
             && !state.is_over

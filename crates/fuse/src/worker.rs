@@ -83,7 +83,7 @@ impl<F: Filesystem> Worker<F> {
                 self.take_back(answer, delivered);
             }
             Served::Later(obstacle) => match request.again(obstacle) {
-                Ok(request) => self.shared.waiting.defer(request),
+                Ok(request) => self.shared.waiting.put_back(request),
                 Err(expired) => {
                     let _ = expired.addressee.answer(expired.unique, Err(Errno::AGAIN));
                 }

@@ -4,7 +4,6 @@
 
 mod support;
 
-use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -111,18 +110,14 @@ fn a_direct_write_that_is_done_is_seen() {
     let path = mounted.join("f");
     fs::write(&path, [b'o'; 2 * PAGE]).unwrap();
     let (direct, buffered) = (Writer::new(&path), File::open(&path).unwrap());
-    let put_off = || mounted.filesystem.put_off.lock().unwrap();
-    *put_off() = Some((b'n', BTreeSet::new()));
+    mounted.filesystem.put_off.begin(b'n');
     thread::scope(|scope| {
         let writer = scope.spawn(|| direct.write(&Page([b'n'; PAGE]), PAGE));
-        while put_off()
-            .as_ref()
-            .is_some_and(|(_, nodes)| nodes.is_empty())
-        {
+        while mounted.filesystem.put_off.files() == 0 {
             thread::yield_now();
         }
         assert!(read(&buffered, PAGE).0 == [b'o'; PAGE]);
-        *put_off() = None;
+        mounted.filesystem.put_off.resume();
         writer.join().unwrap();
     });
     assert!(

@@ -4,7 +4,6 @@
 
 mod support;
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
 use std::thread;
@@ -14,26 +13,25 @@ use support::memory::Memory;
 /// More than there are workers.
 const WRITERS: usize = 8;
 
-/// Writes are put off until this goes: also when a test fails, which would
-/// else wait for its writers for ever.
+/// Writes are put off until this goes, also when a test fails: otherwise the test
+/// would wait for its writers for ever.
 struct PutsOff(Arc<Memory>);
 
 impl PutsOff {
     fn begin(filesystem: &Arc<Memory>) -> PutsOff {
-        *filesystem.put_off.lock().unwrap() = Some((b'w', BTreeSet::new()));
+        filesystem.put_off.begin(b'w');
         PutsOff(Arc::clone(filesystem))
     }
 
     /// To how many files.
     fn count(&self) -> usize {
-        let put_off = self.0.put_off.lock().unwrap();
-        put_off.as_ref().map_or(0, |(_, nodes)| nodes.len())
+        self.0.put_off.files()
     }
 }
 
 impl Drop for PutsOff {
     fn drop(&mut self) {
-        *self.0.put_off.lock().unwrap() = None;
+        self.0.put_off.resume();
     }
 }
 
@@ -65,6 +63,57 @@ fn what_waits_does_not_hold_up_others() {
         for number in 0..WRITERS {
             let name = format!("file{number}");
             assert_eq!(mounted.filesystem.contents(&name), b"waits");
+        }
+    });
+}
+
+/// No wake-up is lost, whether it comes before the request waits or after.
+#[test]
+fn what_waits_goes_on_when_the_file_system_says_so() {
+    let Some(mounted) = support::mount() else {
+        return;
+    };
+    for round in 0..200 {
+        let path = mounted.join(&format!("file{round}"));
+        let puts_off = PutsOff::begin(&mounted.filesystem);
+        let writer = thread::spawn(move || fs::write(path, "waits"));
+        while puts_off.count() == 0 {
+            assert!(!writer.is_finished(), "the writer does not wait");
+            thread::yield_now();
+        }
+        if round % 2 == 1 {
+            // By now it has been tried again and waits.
+            mounted.session().settle().unwrap();
+        }
+        drop(puts_off);
+        writer.join().unwrap().unwrap();
+    }
+}
+
+#[test]
+fn what_waits_is_not_tried_while_nothing_happens() {
+    let Some(mounted) = support::mount() else {
+        return;
+    };
+    let path = |number: usize| mounted.join(&format!("file{number}"));
+    thread::scope(|scope| {
+        let puts_off = PutsOff::begin(&mounted.filesystem);
+        for number in 0..WRITERS {
+            scope.spawn(move || fs::write(path(number), "waits").unwrap());
+        }
+        while puts_off.count() < WRITERS {
+            thread::yield_now();
+        }
+        // When this returns, all wait and none is being tried.
+        mounted.session().settle().unwrap();
+        let before = mounted.filesystem.put_off.tries();
+        for number in 0..1000 {
+            fs::write(mounted.join("other"), number.to_string()).unwrap();
+        }
+        assert_eq!(mounted.filesystem.put_off.tries(), before);
+        mounted.filesystem.put_off.retry();
+        while mounted.filesystem.put_off.tries() < before + WRITERS as u64 {
+            thread::yield_now();
         }
     });
 }

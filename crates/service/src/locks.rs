@@ -1,7 +1,14 @@
 //! Locks: asked for as the peer, waited for as long as the peer is there.
+//!
+//! A request that waits polls a latch, which the engine sets when the request may
+//! succeed, together with the peer's socket. So it wakes when there is something to
+//! do, when the peer goes or the service closes the connection, and when its time is
+//! over, and not before. The latch stays set until the request looks again: what
+//! happens while it does not poll wakes it afterwards.
 
 use crate::connection::Connection;
 use crate::convert;
+use crate::latch::Latch;
 use crate::permissions::no_such_transaction;
 use crate::replies::{Unanswered, conflict_length, send_parts};
 use crate::service::Service;
@@ -12,10 +19,8 @@ use atomdir_protocol::{
     LockStatus, Reply, TransactionId,
 };
 use rustix::io::Errno;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// How long a client that has gone may still be waited for.
-const PAUSE: Duration = Duration::from_millis(50);
 
 pub(crate) fn lock(
     service: &Service,
@@ -27,9 +32,16 @@ pub(crate) fn lock(
     let deadline = request
         .wait_ms
         .and_then(|wait| Instant::now().checked_add(Duration::from_millis(wait)));
-    let mut goes_on = || {
-        let in_time = deadline.is_none_or(|deadline| Instant::now() < deadline);
-        in_time && !connection.stream.is_hung_up()
+    let latch = Latch::new().map_err(|errno| {
+        let message = format!("cannot wait for locks: {errno}");
+        Failure::new(FailureKind::Io, message)
+    })?;
+    let latch = Arc::new(latch);
+    let woken = latch.clone();
+    let mut wait = || {
+        let is_woken = connection.stream.wait_beside(&latch, deadline);
+        latch.clear();
+        is_woken
     };
     let wanted = engine::LockRequest {
         mode: mode_to_engine(request.mode),
@@ -41,8 +53,8 @@ pub(crate) fn lock(
         groups: peer.groups.clone(),
     };
     let mut patience = engine::Patience {
-        pause: PAUSE,
-        goes_on: &mut goes_on,
+        wake: Arc::new(move || woken.set()),
+        wait: &mut wait,
     };
     let locked = service
         .store

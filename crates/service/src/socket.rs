@@ -1,6 +1,7 @@
 //! The service's socket, and frames over one connection of it. A peer may
 //! send anything, or nothing, or never read: it harms its own thread only.
 
+use crate::latch::Latch;
 use atomdir_protocol::frame::{self, FrameError, HEADER_LENGTH, REQUEST_LENGTH_MAX};
 use atomdir_protocol::{Reply, Request, handshake};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -256,6 +257,27 @@ impl Stream {
         self.is_now(PollFlags::RDHUP | PollFlags::HUP)
     }
 
+    /// Waits until the latch is set: `false` if the peer or this side closes before,
+    /// or the time comes.
+    pub(crate) fn wait_beside(&self, latch: &Latch, deadline: Option<Instant>) -> bool {
+        let gone = PollFlags::RDHUP | PollFlags::HUP;
+        loop {
+            let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
+            // A time too long for the kernel is as good as none.
+            let left = left.and_then(|left| Timespec::try_from(left).ok());
+            let mut polled = [
+                PollFd::new(&*self.socket, gone),
+                PollFd::new(latch, PollFlags::IN),
+            ];
+            match poll(&mut polled, left.as_ref()) {
+                Err(Errno::INTR) => {}
+                Err(_) | Ok(0) => return false,
+                // Without interest in input, all else that a socket reports is its end.
+                Ok(_) => return polled[0].revents().is_empty(),
+            }
+        }
+    }
+
     fn is_now(&self, what: PollFlags) -> bool {
         let mut polled = [PollFd::new(&*self.socket, what)];
         let at_once = Timespec::default();
@@ -318,6 +340,38 @@ mod tests {
         let (stream, peer) = pair();
         drop(peer);
         assert!(stream.is_ready_within(Duration::MAX));
+    }
+
+    #[test]
+    fn a_wait_ends_with_the_latch_the_peer_the_connection_or_the_time() {
+        let (stream, peer) = pair();
+        let latch = Latch::new().unwrap();
+        // It is over before it begins.
+        assert!(!stream.wait_beside(&latch, Some(Instant::now())));
+        let set_meanwhile = || {
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| stream.wait_beside(&latch, None));
+                latch.set();
+                waiting.join().unwrap()
+            })
+        };
+        assert!(set_meanwhile());
+        // What was set before counts as well; what the peer says more does not.
+        rustix::io::write(&peer, b"more").unwrap();
+        assert!(stream.wait_beside(&latch, None));
+        latch.clear();
+        assert!(!stream.wait_beside(&latch, Some(Instant::now())));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| stream.wait_beside(&latch, None));
+            drop(peer);
+            assert!(!waiting.join().unwrap());
+        });
+        let (stream, _peer) = pair();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| stream.wait_beside(&latch, None));
+            stream.close_for_reading();
+            assert!(!waiting.join().unwrap());
+        });
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use atomdir_engine::{
     CommitError, Committed, Credentials, Durability, Isolation, LockMode, LockRequest, LockScope,
@@ -200,8 +199,8 @@ impl Driver {
             groups: vec![0],
         };
         let mut patience = Patience {
-            pause: Duration::ZERO,
-            goes_on: &mut || false,
+            wake: Arc::new(|| ()),
+            wait: &mut || false,
         };
         let locked = store.lock(&open, &request, &root, &mut patience);
         locked.expect("nobody else holds it");

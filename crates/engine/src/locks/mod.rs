@@ -13,6 +13,9 @@
 //! A lock is granted under the commit lock, when every commit before it is in
 //! the base, and only if nothing it covers has changed since the snapshot: its
 //! holder works on what others see, and nobody's commit can come between.
+//!
+//! A request that must wait looks again only when something has changed (`waiters`):
+//! when a lock ends, a request comes or goes, or the store is poisoned.
 
 mod changes;
 mod reach;
@@ -21,15 +24,16 @@ mod table;
 mod target;
 #[cfg(test)]
 mod tests;
+mod waiters;
 
 use atomdir_disk::{Disk, Errno};
-use core::time::Duration;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 pub use table::{LockMode, Waits};
 pub(crate) use target::{Extent, Target};
 
 use self::table::{Asker, Lock, LockTable, Progress, Ticket};
+use self::waiters::Waiters;
 use crate::commit::CommitState;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind, StoreError};
 use crate::ids::{Sequence, TransactionId};
@@ -90,17 +94,20 @@ pub enum LockError {
     Store(#[from] StoreError),
 }
 
-/// How long a request may wait is its caller's to say, who has a clock.
+/// How a request waits. Its caller does that, and knows who may give up and when.
 pub struct Patience<'a> {
-    /// After so long without a change, `goes_on` is asked.
-    pub pause: Duration,
-    pub goes_on: &'a mut dyn FnMut() -> bool,
+    /// Called by any thread, with locks held, when the request may succeed now. It
+    /// must neither wait nor call the store.
+    pub wake: Arc<dyn Fn() + Send + Sync>,
+    /// Returns `true` once `wake` has been called since `wait` last returned, or
+    /// `false` to give up.
+    pub wait: &'a mut dyn FnMut() -> bool,
 }
 
 #[derive(Default)]
 pub(crate) struct Locks {
     table: Mutex<LockTable>,
-    changed: Condvar,
+    waiters: Waiters,
 }
 
 impl Locks {
@@ -118,8 +125,13 @@ impl Locks {
         let mut table = self.table();
         if !table.is_empty() {
             table.release_all(transaction);
-            self.changed.notify_all();
+            self.waiters.wake_all();
         }
+    }
+
+    /// Nobody gets a lock any more: those who wait are to learn why.
+    pub fn store_is_poisoned(&self) {
+        self.waiters.wake_all();
     }
 }
 
@@ -151,34 +163,38 @@ impl<D: Disk> Store<D> {
             };
             let ticket = table.ask(asker, wanted.clone());
             // Someone may now pass a request that came before.
-            locks.changed.notify_all();
+            locks.waiters.wake_all();
             ticket
         };
+        // What changes from here on wakes it, and before each wait it looks once.
+        let _waiter = locks.waiters.add(&patience.wake);
         loop {
-            let settled = self.lock_settled();
+            let sound = self.refuse_if_poisoned();
+            let settled = sound.and_then(|()| self.lock_settled());
             let mut table = locks.table();
             if settled.is_err() {
                 // Nobody else is to wait for a request that nobody makes any more.
                 table.withdraw(ticket);
-                locks.changed.notify_all();
+                locks.waiters.wake_all();
             }
             let state = settled?;
             match table.progress(ticket) {
                 Progress::Granted => {
+                    // Others may have been overtaken, and wait for this one now.
+                    locks.waiters.wake_all();
                     drop(table);
                     return self.confirm(transaction, &wanted, &state);
                 }
                 Progress::Ended => return Err(LockError::Ended),
                 Progress::Deadlock(cycle) => {
-                    locks.changed.notify_all();
+                    locks.waiters.wake_all();
                     return Err(LockError::Deadlock(cycle));
                 }
                 Progress::Waiting => {}
             }
             drop(state);
-            let waited = locks.changed.wait_timeout(table, patience.pause);
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
-            if !(patience.goes_on)() {
+            drop(table);
+            if !(patience.wait)() {
                 return self.give_up(ticket);
             }
         }
@@ -188,7 +204,7 @@ impl<D: Disk> Store<D> {
         let mut table = self.0.core.locks.table();
         let waits = table.waits_for(ticket);
         table.withdraw(ticket);
-        self.0.core.locks.changed.notify_all();
+        self.0.core.locks.waiters.wake_all();
         Err(LockError::Held(waits))
     }
 
@@ -212,7 +228,7 @@ impl<D: Disk> Store<D> {
                 .iter()
                 .any(|lock| lock.path == held.path && lock.target.extent == held.target.extent)
         });
-        self.0.core.locks.changed.notify_all();
+        self.0.core.locks.waiters.wake_all();
         let conflicts = changed.into_iter().map(|(path, by)| Conflict {
             path,
             what: ConflictKind::ChangedBeforeLock,
@@ -251,7 +267,7 @@ impl<D: Disk> Store<D> {
         let released = table.release(transaction.outermost().id(), |lock| {
             paths.is_none_or(|paths| paths.contains(&lock.path))
         });
-        self.0.core.locks.changed.notify_all();
+        self.0.core.locks.waiters.wake_all();
         released
     }
 

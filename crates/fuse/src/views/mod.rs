@@ -26,7 +26,7 @@ pub struct Views<D: Disk = LinuxDisk> {
     /// What each view's root is called.
     name: Vec<u8>,
     slots: Slots<D>,
-    notifier: Mutex<Option<Notifier>>,
+    notifier: Arc<Mutex<Option<Notifier>>>,
 }
 
 impl<D: Disk> Views<D> {
@@ -35,13 +35,18 @@ impl<D: Disk> Views<D> {
         Views {
             name: name.to_vec(),
             slots: Slots::new(),
-            notifier: Mutex::new(None),
+            notifier: Arc::default(),
         }
     }
 
     /// Makes a transaction's view appear.
     pub fn add(&self, transaction: Arc<Transaction<D>>) {
         let id = transaction.id();
+        let notifier = Arc::clone(&self.notifier);
+        transaction.on_commit_end(move || {
+            let notifier = notifier.lock().unwrap_or_else(PoisonError::into_inner);
+            notifier.iter().for_each(Notifier::retry);
+        });
         if !self.slots.add(transaction) {
             tracing::error!(%id, "no room for another view; end programs in views that are over");
         }

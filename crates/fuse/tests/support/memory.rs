@@ -1,22 +1,23 @@
 //! A small file system in memory.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use atomdir_disk::{Errno, FileSystemStatus, Kind, Name, Owner, RenameMode, Timestamp};
 use atomdir_fuse::{
-    Entry, Filesystem, ListEntry, NewNode, NodeAttributes, ROOT_NODE, Request, Result, Seek,
-    SetAttributes, SetTime, Validity,
+    Entry, Filesystem, ListEntry, NewNode, NodeAttributes, Notifier, ROOT_NODE, Request, Result,
+    Seek, SetAttributes, SetTime, Validity,
 };
+
+use super::put_off::PutOff;
 
 pub struct Memory {
     state: Mutex<State>,
     /// How long each write takes.
     pub write_milliseconds: AtomicU64,
-    /// Writes of this byte are put off, these nodes' so far.
-    pub put_off: Mutex<Option<(u8, BTreeSet<u64>)>>,
+    pub put_off: PutOff,
 }
 
 struct State {
@@ -136,7 +137,7 @@ impl Memory {
         Memory {
             state: Mutex::new(state),
             write_milliseconds: AtomicU64::new(0),
-            put_off: Mutex::new(None),
+            put_off: PutOff::default(),
         }
     }
 
@@ -171,6 +172,10 @@ impl Memory {
 }
 
 impl Filesystem for Memory {
+    fn mounted(&self, notifier: Notifier) {
+        self.put_off.mounted(notifier);
+    }
+
     fn lookup(&self, _: &Request, parent: u64, name: &[u8]) -> Result<Option<Entry>> {
         assert!(name != b"panic", "asked for");
         let mut state = self.state();
@@ -352,10 +357,7 @@ impl Filesystem for Memory {
     ) -> Result<()> {
         let delay = self.write_milliseconds.load(Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(delay));
-        if let Some((byte, nodes)) = &mut *self.put_off.lock().unwrap()
-            && data.contains(byte)
-        {
-            nodes.insert(node);
+        if self.put_off.applies_to(node, data) {
             return Err(Errno::RESTART);
         }
         let mut state = self.state();

@@ -3,6 +3,7 @@
 
 pub mod memory;
 mod ordinary_user;
+mod put_off;
 pub mod store;
 
 pub use ordinary_user::run_as_ordinary_user;

@@ -1,0 +1,129 @@
+//! Requests for locks wait until something changes, and look only then.
+#![cfg(test)]
+
+mod support;
+
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use atomdir_disk::Errno;
+use atomdir_engine::{
+    Credentials, LockError, LockMode, LockRequest, LockScope, NewNode, NodeId, Patience, Store,
+    Transaction,
+};
+use support::failing::FailingDisk;
+use support::model::CALLER;
+use support::{Scratch, begin, create, open_with};
+
+const WAITERS: usize = 8;
+
+type TestStore = Store<FailingDisk>;
+
+/// Locks the file; says how often the request waited.
+fn lock(
+    store: &TestStore,
+    transaction: &Transaction<FailingDisk>,
+    mut waits: impl FnMut() -> bool,
+) -> Result<usize, LockError> {
+    let request = LockRequest {
+        mode: LockMode::Exclusive,
+        scope: LockScope::Object,
+        paths: vec![b"file".to_vec()],
+    };
+    let root = Credentials {
+        user: 0,
+        groups: vec![0],
+    };
+    let (wake, woken) = mpsc::channel();
+    let mut waited = 0;
+    let mut patience = Patience {
+        // A request that has ended is not woken any more, so this is received.
+        wake: Arc::new(move || wake.send(()).expect("the request goes on")),
+        wait: &mut || {
+            waited += 1;
+            waits() && woken.recv().is_ok()
+        },
+    };
+    store.lock(transaction, &request, &root, &mut patience)?;
+    Ok(waited)
+}
+
+fn store(scratch: &Scratch) -> (FailingDisk, TestStore) {
+    create(&scratch.0);
+    fs::write(scratch.0.join("file"), "old").expect("a fresh directory takes a file");
+    let disk = FailingDisk::new(Errno::IO, true);
+    let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
+    (disk, store)
+}
+
+#[test]
+fn each_of_many_that_wait_gets_the_lock() {
+    let scratch = Scratch::new();
+    let (_, store) = store(&scratch);
+    let holder = begin(&store);
+    assert_eq!(lock(&store, &holder, || false).expect("it is free"), 0);
+    let waiting = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..WAITERS {
+            let (store, waiting) = (&store, &waiting);
+            scope.spawn(move || {
+                let next = begin(store);
+                let mut is_first = true;
+                let waits = || {
+                    waiting.fetch_add(usize::from(is_first), Ordering::SeqCst);
+                    is_first = false;
+                    true
+                };
+                lock(store, &next, waits).expect("its turn comes");
+                assert!(store.abort(&next));
+            });
+        }
+        while waiting.load(Ordering::SeqCst) < WAITERS {
+            thread::yield_now();
+        }
+        assert!(store.abort(&holder));
+    });
+}
+
+#[test]
+fn a_request_that_gives_up_leaves_the_lock_to_others() {
+    let scratch = Scratch::new();
+    let (_, store) = store(&scratch);
+    let (holder, gives_up, next) = (begin(&store), begin(&store), begin(&store));
+    lock(&store, &holder, || false).expect("it is free");
+    let held = lock(&store, &gives_up, || false);
+    assert!(matches!(held, Err(LockError::Held(_))), "{held:?}");
+    assert!(store.abort(&holder));
+    assert_eq!(lock(&store, &next, || false).expect("it is free"), 0);
+}
+
+#[test]
+fn a_poisoned_store_lets_nobody_wait() {
+    let scratch = Scratch::new();
+    let (disk, store) = store(&scratch);
+    let (holder, waiter, writer) = (begin(&store), begin(&store), begin(&store));
+    lock(&store, &holder, || false).expect("it is free");
+    let made = writer.create(NodeId::ROOT, b"new", NewNode::Directory, 0o755, 0, CALLER);
+    made.expect("the name is free");
+    let (tell, waits) = mpsc::channel();
+    thread::scope(|scope| {
+        let store = &store;
+        let waiting = scope.spawn(move || lock(store, &waiter, || tell.send(()).is_ok()));
+        waits.recv().expect("it waits");
+        // The log's flush fails.
+        let held = disk.flushes.lock().expect("no test panics with it");
+        let before = store.status().sequence;
+        let committing = scope.spawn(|| store.commit(&writer).map(drop));
+        while store.status().sequence == before {
+            thread::yield_now();
+        }
+        disk.fail_after(0);
+        drop(held);
+        committing.join().expect("no panic").expect_err("it fails");
+        drop(waits);
+        let refused = waiting.join().expect("no panic");
+        assert!(matches!(refused, Err(LockError::Store(_))), "{refused:?}");
+    });
+}
