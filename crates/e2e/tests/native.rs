@@ -4,7 +4,6 @@
 #![cfg(test)]
 
 use std::fs;
-use std::time::Duration;
 
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
@@ -171,12 +170,22 @@ fn nothing_is_written_to_the_base_by_what_is_left_running() {
         return;
     }
     let fixture = Fixture::new("native-left", "mkdir d; echo old > d/file");
-    let script = "exec 3>> d/file; echo new >&3
+    let left = fixture.scratch.join("left");
+    let script = format!(
+        "exec 3>> d/file; echo new >&3
         (trap '' TERM; while :; do echo late >&3; sleep 0.01; done) > /dev/null 2>&1 &
-        (while :; do touch d/late; sleep 0.01; done) > /dev/null 2>&1 & sleep 0.1; rm -f d/late";
-    native(&fixture.store, script);
+        echo $! >> {0}
+        (while :; do touch d/late; sleep 0.01; done) > /dev/null 2>&1 &
+        echo $! >> {0}
+        until [ -e d/late ] && grep -q late d/file; do sleep 0.01; done; rm -f d/late",
+        left.display()
+    );
+    native(&fixture.store, &script);
     let committed = fixture.look();
-    std::thread::sleep(Duration::from_millis(100));
+    // Until they have ended they may still try.
+    let left = fs::read_to_string(&left).expect("the script has started them");
+    assert_eq!(left.lines().count(), 2);
+    left.lines().for_each(wait_until_ended);
     assert_equal(
         "the base at the commit (left) and later (right)",
         &committed,
@@ -184,6 +193,14 @@ fn nothing_is_written_to_the_base_by_what_is_left_running() {
         &CompareOptions::untouched(),
     );
     fixture.store.assert_at_rest();
+}
+
+/// A process by its number, which may still have to be waited for by its parent.
+fn wait_until_ended(process: &str) {
+    let stat = format!("/proc/{process}/stat");
+    while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+        std::thread::yield_now();
+    }
 }
 
 fn run_and_meanwhile(

@@ -10,8 +10,7 @@ use rustix::process::{Signal, kill_process};
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 #[test]
 fn it_starts_on_first_use_and_stops_without_a_trace() {
@@ -280,6 +279,7 @@ fn what_killed_services_left_is_taken_away() {
 /// directories in which files were read.
 #[test]
 fn a_service_that_is_killed_while_views_come_and_go_dies() {
+    const ROUNDS: usize = 5;
     for _ in 0..pick(10, 100) {
         let store = TestStore::new(NEVER_IDLE);
         let mut connection = store.connect();
@@ -294,35 +294,45 @@ fn a_service_that_is_killed_while_views_come_and_go_dies() {
         let (number, process) = process_of(&mut connection);
         let is_over = AtomicBool::new(false);
         let goes_on = || !is_over.load(Ordering::Relaxed);
+        // How often each of those who disturb it has done so.
+        let rounds: [AtomicUsize; 9] = Default::default();
+        let count = |disturber: usize| rounds[disturber].fetch_add(1, Ordering::Relaxed);
         std::thread::scope(|scope| {
             for looking in 0..4 {
-                let (mount, goes_on) = (&mount, &goes_on);
+                let (mount, goes_on, count) = (&mount, &goes_on, &count);
                 scope.spawn(move || {
                     for name in 0.. {
                         let _ = std::fs::metadata(mount.join(format!("{looking}-{name}")));
+                        count(looking);
                         if !goes_on() {
                             break;
                         }
                     }
                 });
             }
-            for _ in 0..4 {
+            for beginning in 4..8 {
                 let mut connection = store.connect_if_running().unwrap();
-                let goes_on = &goes_on;
+                let (goes_on, count) = (&goes_on, &count);
                 scope.spawn(move || {
-                    while goes_on()
-                        && let Ok(begun) = connection.begin(&Default::default())
-                    {
-                        let _ = connection.abort(begun.id);
+                    // Until the service is killed.
+                    while goes_on() {
+                        if let Ok(begun) = connection.begin(&Default::default()) {
+                            let _ = connection.abort(begun.id);
+                        }
+                        count(beginning);
                     }
                 });
             }
             scope.spawn(|| {
                 while goes_on() {
                     (0..100).for_each(|number| read_anew(&file(number)));
+                    count(8);
                 }
             });
-            std::thread::sleep(Duration::from_millis(100));
+            let is_enough = |done: &AtomicUsize| done.load(Ordering::Relaxed) >= ROUNDS;
+            while !rounds.iter().all(is_enough) {
+                std::thread::yield_now();
+            }
             kill_process(number, Signal::KILL).unwrap();
             wait_for_end(&process);
             is_over.store(true, Ordering::Relaxed);
