@@ -75,6 +75,14 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
         Request::Check,
         Request::ServiceStatus,
         Request::Stop,
+        Request::Enter {
+            transaction,
+            secret: vec![7; 16],
+        },
+        Request::Freeze {
+            transaction,
+            force: true,
+        },
     ];
     requests.iter().map(payload).collect()
 }
