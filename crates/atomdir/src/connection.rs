@@ -4,6 +4,7 @@ use crate::accounts::describe_user;
 use crate::process::ServiceProcess;
 use crate::start::start;
 use crate::transport::{receive_exact, send_all};
+use crate::trust::{OVERFLOW_USER, is_root_mapped};
 use crate::{ConnectError, Current, RequestError, StartService, StoreLocation};
 use atomdir_protocol::handshake::{self, HandshakeError, Verdict};
 use atomdir_protocol::{
@@ -92,12 +93,13 @@ impl Connection {
         self.started
     }
 
-    /// From within a view, where the control directory cannot be seen. Who it is
-    /// that listens is taken from the environment on trust, as the program is.
+    /// From within a view, where the control directory cannot be seen. The environment
+    /// says where the service listens, and somebody else may have set the environment:
+    /// the service must be the caller's own or root's.
     pub fn open_within(current: &Current) -> Result<Connection, ConnectError> {
         let store = &current.store;
         let attempt = match SocketAddrUnix::new(&current.socket) {
-            Ok(address) => attempt_at(store, &address, None)?,
+            Ok(address) => attempt_at(store, &address, own_or_roots())?,
             Err(_) => Attempt::NoService,
         };
         match attempt {
@@ -240,14 +242,24 @@ fn attempt(store: &StoreLocation) -> Result<Attempt, ConnectError> {
     // By descriptor: a socket's address holds no more than 107 bytes.
     let path = format!("/proc/self/fd/{}/socket", control.as_raw_fd());
     let address = SocketAddrUnix::new(path.as_str()).map_err(io("naming the socket"))?;
-    attempt_at(&store.root, &address, Some(store.owner))
+    attempt_at(&store.root, &address, vec![store.owner, 0])
 }
 
-/// `owner`: of the store, if that is known.
+/// The users whose services a program in a view may have.
+fn own_or_roots() -> Vec<u32> {
+    let mut users = vec![rustix::process::geteuid().as_raw(), 0];
+    // The kernel shows root so in a user namespace that does not map it.
+    if !is_root_mapped() {
+        users.push(OVERFLOW_USER);
+    }
+    users
+}
+
+/// `listeners`: the users as whom the service may run.
 fn attempt_at(
     store: &Path,
     address: &SocketAddrUnix,
-    owner: Option<u32>,
+    listeners: Vec<u32>,
 ) -> Result<Attempt, ConnectError> {
     let io = |operation| {
         move |errno| ConnectError::Io {
@@ -279,8 +291,7 @@ fn attempt_at(
     let credentials =
         rustix::net::sockopt::socket_peercred(&socket).map_err(io("asking who listens"))?;
     let user = credentials.uid.as_raw();
-    // The one who listens must be the store's owner, or root.
-    if owner.is_some_and(|owner| user != owner && user != 0) {
+    if !listeners.contains(&user) {
         return Err(ConnectError::Impostor {
             store: store.to_owned(),
             user,

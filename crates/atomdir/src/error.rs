@@ -221,7 +221,7 @@ pub enum ConnectError {
     #[error("the service of the store '{store}' takes no connections from this user")]
     NotPermitted { store: PathBuf },
     #[error(
-        "what listens for the store '{store}' runs as {}, who does not own the store",
+        "what listens for the store '{store}' runs as {}, who is neither root nor the owner",
         describe_user(*user)
     )]
     Impostor { store: PathBuf, user: u32 },

@@ -186,7 +186,7 @@ fn control_elsewhere(root: &Owned, handle: &OwnedFd, listed: bool) -> Result<Con
     let (pointer, file) = Pointer::read(handle, CONTROL_NAME).map_err(io)?;
     let written_by = Owned::new(&path, &file);
     if !listed
-        && let Err(reason) = written_by.check_owner()
+        && let Err(reason) = written_by.check_closed()
         && !configuration::lists(&root.path)
     {
         return Err(FindError::untrusted(&root.path, reason));

@@ -21,6 +21,9 @@ use rustix::fs::{CWD, Mode, OFlags, Stat, openat};
 use rustix::process::geteuid;
 use std::path::{Path, PathBuf};
 
+/// As whom the kernel shows users that the user namespace does not map.
+pub(crate) const OVERFLOW_USER: u32 = 65_534;
+
 /// Which stores are obeyed besides the caller's own and root's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Trust {
@@ -103,7 +106,6 @@ impl Owned {
     /// The kernel shows users that the user namespace does not know as this one, which
     /// some systems also call nobody. Where root is mapped there is nobody to mistake.
     fn is_of_unmapped_user(&self) -> bool {
-        const OVERFLOW_USER: u32 = 65_534;
         self.user == OVERFLOW_USER && !is_root_mapped()
     }
 }
@@ -119,13 +121,16 @@ fn is_private_group(group: u32, user: u32) -> bool {
         && group.members.iter().all(|member| *member == account.name)
 }
 
-fn is_root_mapped() -> bool {
+pub(crate) fn is_root_mapped() -> bool {
     // Each line is: first id inside, first id outside, count.
     let mut buffer = [0; 4096];
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let length = openat(CWD, "/proc/self/uid_map", flags, Mode::empty())
-        .and_then(|map| rustix::io::read(&map, &mut buffer))
-        .unwrap_or(0);
+    let read = openat(CWD, "/proc/self/uid_map", flags, Mode::empty())
+        .and_then(|map| rustix::io::read(&map, &mut buffer));
+    // Nobody is taken for root without proof.
+    let Ok(length) = read else {
+        return true;
+    };
     String::from_utf8_lossy(&buffer[..length])
         .lines()
         .any(|line| line.split_whitespace().next() == Some("0"))

@@ -7,6 +7,7 @@
 //! mount namespace by the user that the service runs as.
 
 use crate::mounts;
+use crate::trust::OVERFLOW_USER;
 use atomdir_protocol::ExitCode;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, fstat, fstatfs, openat, statx};
 use rustix::io::Errno;
@@ -15,7 +16,6 @@ use std::path::{Path, PathBuf};
 
 const FUSE_MAGIC: i64 = 0x6573_5546;
 /// As user namespaces show users that they do not map.
-const OVERFLOW_USER: u32 = 65_534;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -7,13 +7,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::chown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread::JoinHandle;
 
 use atomdir_protocol::handshake::{self, Verdict};
 use atomdir_protocol::{Answer, Begun, Layers, Reply, Request, TransactionId, frame};
 use atomdir_testing::exit_code::{INTERNAL, NOT_PERMITTED};
 use atomdir_testing::tree::{CompareOptions, assert_equal};
-use atomdir_testing::{Outcome, Scratch, User, atomdir_in, look, shell};
+use atomdir_testing::{Outcome, Scratch, User, atomdir_in, binary, capture_output, look, shell};
 use rustix::io::IoSlice;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::Uid;
@@ -234,5 +235,29 @@ fn whoever_listens_must_be_the_owner_or_root() {
     scene
         .run_in(&scene.evil, &[])
         .expect(NOT_PERMITTED)
-        .says(&["games", "does not own the store"]);
+        .says(&["games", "neither root nor the owner"]);
+}
+
+/// A stranger has set root's environment, as `sudo -E` lets them.
+#[test]
+fn an_environment_leads_root_to_no_service_of_a_strangers() {
+    let scene = scene("environment");
+    let lie = Lie {
+        view_path: scene.precious.clone(),
+        brought: Some(scene.precious.clone()),
+        layers: None,
+    };
+    let _service = FakeService::start(&scene.stranger, &scene.evil, lie);
+    let mut command = Command::new(binary());
+    scene.root.dress(&mut command);
+    command
+        .current_dir(&scene.precious)
+        .env("ATOMDIR_TX", "1")
+        .env("ATOMDIR_STORE", &scene.precious)
+        .env("ATOMDIR_SOCKET", scene.evil.join(".atomdir/socket"))
+        .env("ATOMDIR_SECRET", "00")
+        .args(["run", "--", "true"]);
+    capture_output(&mut command)
+        .expect(NOT_PERMITTED)
+        .says(&["games", "neither root nor the owner"]);
 }
