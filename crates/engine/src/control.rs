@@ -159,21 +159,16 @@ pub(crate) fn open<D: Disk>(
 }
 
 /// Makes directories again that somebody has taken away while they were empty, as
-/// `git stash --all` does. A log that is empty needs nothing that was in them.
+/// `git stash --all` does. A log that is empty needs nothing that was in them. They are
+/// durable before anything is logged: recovery ends with [`write_header`], which flushes
+/// the control directory.
 fn mend<D: Disk>(disk: &D, control: &D::Handle) -> Result<(), StoreError> {
-    let mut mended = false;
     for name in [names::STAGE, names::LIMBO] {
         if !exists(disk, control, name).map_err(failed("look for directories"))? {
             let (name, mode) = (names::fixed(name), PRIVATE_DIRECTORY);
             let made = disk.make(control, &name, &NewNode::Directory, mode);
             made.map_err(failed("create directories"))?;
-            mended = true;
         }
-    }
-    // Before the log refers to what is in them.
-    if mended {
-        disk.sync_directory(control)
-            .map_err(failed("flush the directory"))?;
     }
     Ok(())
 }
