@@ -8,8 +8,9 @@
 //! 2. It counts only under the mounting it was written under: then the page
 //!    cache still has everything that was applied, but for contents that the kernel
 //!    failed to write. Recovery writes contents again (`apply::again`).
-//! 3. It goes while recovery writes contents again, and before the base is flushed, since a flush that fails may lose what
-//!    was applied; and whenever the store is poisoned.
+//! 3. It is cleared while recovery writes contents again (`apply::again`), before the
+//!    base is flushed, since a flush that fails may lose what was applied, and whenever
+//!    the store is poisoned.
 
 use atomdir_disk::{Disk, Errno, Mounting};
 use atomdir_format::applied::{self, AppliedMark};

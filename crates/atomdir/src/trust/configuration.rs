@@ -65,7 +65,15 @@ fn is_own(directory: &Path) -> bool {
 /// `None`: somebody else may have written it.
 fn read(directory: &Path) -> Result<Option<Vec<u8>>, Errno> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = openat(CWD, directory.join(NAME), flags, Mode::empty())?;
+    let path = directory.join(NAME);
+    if let Some(holder) = path.parent()
+        && Owned::new(holder, &rustix::fs::stat(holder)?)
+            .check_closed()
+            .is_err()
+    {
+        return Ok(None);
+    }
+    let file = openat(CWD, path, flags, Mode::empty())?;
     let stat = fstat(&file)?;
     let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     if !is_file || Owned::new(directory, &stat).check_closed().is_err() {

@@ -125,7 +125,9 @@ fn only_the_callers_own_configuration_lists_a_store() {
     give(&file, &root);
     shell(&directory, "chmod 666 config");
     list().expect(NOT_PERMITTED);
-    shell(&directory, "chmod 644 config");
+    shell(&directory, "chmod 644 config; chmod 777 .");
+    list().expect(NOT_PERMITTED);
+    shell(&directory, "chmod 755 .");
     list().expect(NO_SUCH);
     // As with `sudo -E`: HOME is the stranger's.
     give(root.home(), &stranger);
