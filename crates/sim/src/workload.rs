@@ -63,9 +63,6 @@ pub enum Step {
     EndSnapshots,
     /// The store is closed in order and opened again.
     Reopen,
-    /// The same; meanwhile somebody removes the empty directories of its control
-    /// directory, as git does with directories that it cannot store.
-    LoseDirectories,
 }
 
 /// What the base holds after a commit.
@@ -300,20 +297,6 @@ impl Driver {
                 self.store().close().expect("an undisturbed store closes");
                 self.all_is_durable();
                 self.store = None;
-                self.open();
-            }
-            Step::LoseDirectories => {
-                self.step(&Step::EndSnapshots, salt);
-                self.store().close().expect("an undisturbed store closes");
-                self.all_is_durable();
-                self.store = None;
-                let control = self.disk.directory_at(".atomdir");
-                let control = control.expect("the control directory is there");
-                for name in ["stage", "limbo"] {
-                    let name = Name::new(name.as_bytes()).expect("a constant is a valid name");
-                    let removed = self.disk.remove_directory(&control, &name);
-                    removed.expect("it is empty");
-                }
                 self.open();
             }
         }
