@@ -21,12 +21,6 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path.as_ref()).expect("it can be read")
 }
 
-/// Exact views, and where the owner can have them native ones.
-fn for_each_view(test: &str, prepare: &str, check: impl Fn(&Fixture, &str)) {
-    Fixture::for_each_owner(test, prepare, |one| check(one, "exact"));
-    Fixture::for_each_owner(test, prepare, |one| check(one, "native"));
-}
-
 fn dry_run(one: &Fixture, view: &str, text: &str) -> Outcome {
     one.store
         .run_with(&["--dry-run", "--view", view], &script(text))
@@ -34,7 +28,7 @@ fn dry_run(one: &Fixture, view: &str, text: &str) -> Outcome {
 
 #[test]
 fn a_command_whose_changes_will_be_shown_does_not_commit_itself() {
-    for_each_view("sealed-commit", "echo old > file", |one, view| {
+    Fixture::for_each_view("sealed-commit", "echo old > file", |one, view| {
         let other = one.store.begin();
         let id = &other.id;
         let text = format!(
@@ -105,7 +99,7 @@ fn nothing_that_a_sealed_command_started_goes_on_after_it() {
     if !tools_present(test, &["python3"]) {
         return;
     }
-    for_each_view(
+    Fixture::for_each_view(
         "sealed-after",
         "echo old > file; echo old > mapped",
         |one, view| {
@@ -167,7 +161,7 @@ fn living_with(one: &Fixture) -> Vec<String> {
 
 #[test]
 fn a_sealed_command_sees_no_process_outside() {
-    for_each_view("sealed-processes", "echo old > file", |one, view| {
+    Fixture::for_each_view("sealed-processes", "echo old > file", |one, view| {
         let outer = std::process::id();
         let base = one.base.display();
         let text = format!(
@@ -194,7 +188,7 @@ fn a_sealed_command_sees_no_process_outside() {
 
 #[test]
 fn a_sealed_command_inherits_no_way_to_the_base() {
-    for_each_view(
+    Fixture::for_each_view(
         "sealed-descriptors",
         "echo old > file; mkdir dir",
         |one, view| {
@@ -258,7 +252,7 @@ fn a_control_directory_elsewhere_is_hidden_from_a_sealed_command() {
 
 #[test]
 fn a_confined_command_writes_in_the_view_and_in_named_places_only() {
-    for_each_view("sealed-confine", "echo old > file", |one, view| {
+    Fixture::for_each_view("sealed-confine", "echo old > file", |one, view| {
         let user = one.store.user();
         let open = one.scratch.join("open");
         fs::create_dir(&open).expect("made");
@@ -291,7 +285,7 @@ fn a_confined_command_writes_in_the_view_and_in_named_places_only() {
 
 #[test]
 fn exit_codes_signals_and_time_limits_are_those_of_other_runs() {
-    for_each_view("sealed-ends", "", |one, view| {
+    Fixture::for_each_view("sealed-ends", "", |one, view| {
         let run = |options: &[&str], text: &str| {
             let view = ["--view", view, "--sealed"];
             let options: Vec<&str> = view.iter().chain(options).copied().collect();
@@ -356,7 +350,7 @@ fn signals_are_passed_on_to_a_sealed_command() {
 #[test]
 fn rights_that_a_command_hands_out_are_shown() {
     let prepare = "for name in old user group plain; do echo x > $name; chmod 755 $name; done; chmod 4755 old";
-    for_each_view("sealed-rights", prepare, |one, view| {
+    Fixture::for_each_view("sealed-rights", prepare, |one, view| {
         let is_root = one.store.user().is_root();
         let special = match is_root {
             true => "mknod block b 7 99; mknod character c 1 3; setcap cap_net_raw+ep plain",

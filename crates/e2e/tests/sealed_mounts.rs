@@ -13,12 +13,6 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path.as_ref()).expect("it can be read")
 }
 
-/// Exact views, and where the owner can have them native ones.
-fn for_each_view(test: &str, prepare: &str, check: impl Fn(&Fixture, &str)) {
-    Fixture::for_each_owner(test, prepare, |one| check(one, "exact"));
-    Fixture::for_each_owner(test, prepare, |one| check(one, "native"));
-}
-
 fn dry_run(one: &Fixture, view: &str, text: &str) -> Outcome {
     one.store.run_with(&["--dry-run", "--view", view], text)
 }
@@ -45,7 +39,7 @@ fn mount_at(one: &Fixture, name: &str, source: &Path) -> Mounted {
 #[test]
 fn a_sealed_command_finds_the_base_at_no_other_mount() {
     let prepare = "mkdir -p dir/sub; echo old > dir/sub/file; echo old > file";
-    for_each_view("sealed-mounts", prepare, |one, view| {
+    Fixture::for_each_view("sealed-mounts", prepare, |one, view| {
         let above = mount_at(one, "above", one.scratch.path());
         let whole = mount_at(one, "the whole", &one.base);
         let part = mount_at(one, "part", &one.base.join("dir/sub"));
@@ -85,7 +79,7 @@ fn a_sealed_command_finds_the_base_at_no_other_mount() {
 #[test]
 fn a_sealed_command_finds_the_base_at_no_mount_that_an_earlier_one_has_closed() {
     let prepare = "mkdir -p dir; echo old > dir/file";
-    for_each_view("sealed-closed", prepare, |one, view| {
+    Fixture::for_each_view("sealed-closed", prepare, |one, view| {
         let scratch = one.scratch.path().display();
         let base = one.base.display();
         let own = one.scratch.join("own");

@@ -4,7 +4,6 @@ use crate::connection::Connection;
 use crate::leases::{self, Attempt};
 use crate::permissions::no_such_transaction;
 use crate::replies::{Unanswered, conflict_length, send_one, send_parts};
-use crate::requests::require_exact;
 use crate::service::Service;
 use crate::views::Arrived;
 use crate::{convert, sharing};
@@ -20,10 +19,7 @@ pub(crate) fn commit(
     id: TransactionId,
     force: bool,
 ) -> Result<Answer, Unanswered> {
-    let (transactions, peer) = (&service.transactions, &connection.peer);
-    let one = transactions.control(id, peer, connection.id)?;
-    require_exact(&one)?;
-    sharing::clear_the_way(service, &one, connection, force)?;
+    let one = sharing::claim(service, connection, id, force)?;
     // A client that does not listen is found out when the answer is sent: others
     // wait for this commit, and it must not wait for the client.
     let stream = &connection.stream;

@@ -9,7 +9,6 @@
 use crate::connection::Connection;
 use crate::permissions::no_such_transaction;
 use crate::replies::Unanswered;
-use crate::requests::require_exact;
 use crate::service::Service;
 use crate::sharing;
 use atomdir_engine::FreezeError;
@@ -21,10 +20,7 @@ pub(crate) fn freeze(
     id: TransactionId,
     force: bool,
 ) -> Result<Answer, Unanswered> {
-    let (transactions, peer) = (&service.transactions, &connection.peer);
-    let one = transactions.control(id, peer, connection.id)?;
-    require_exact(&one)?;
-    sharing::clear_the_way(service, &one, connection, force)?;
+    let one = sharing::claim(service, connection, id, force)?;
     service.views.write_back(&one.transaction)?;
     one.transaction.freeze().map_err(|error| match error {
         FreezeError::Ended => no_such_transaction(id),

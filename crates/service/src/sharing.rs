@@ -3,6 +3,7 @@
 use crate::connection::Connection;
 use crate::permissions::Reach;
 use crate::replies::Unanswered;
+use crate::requests::require_exact;
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
 use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId};
@@ -22,12 +23,26 @@ pub(crate) fn detach(
     Ok(Answer::Aborted(service.abort(unheld)))
 }
 
-/// Before a commit: nothing nested is left, and nobody else is in it. With
-/// `force` what is nested is aborted, and others lose their view.
+/// A transaction that the connection may commit, or freeze to be committed: nothing
+/// nested is left, and nobody else is in it.
+pub(crate) fn claim(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+    force: bool,
+) -> Result<OpenTransaction, Failure> {
+    let (transactions, peer) = (&service.transactions, &connection.peer);
+    let one = transactions.control(id, peer, connection.id)?;
+    require_exact(&one)?;
+    clear_the_way(service, &one, connection, force)?;
+    Ok(one)
+}
+
+/// With `force` what is nested is aborted, and others lose their view.
 ///
 /// A command cannot force the end of the transaction that it runs in: whoever
 /// started the command waits for its exit code, and decides.
-pub(crate) fn clear_the_way(
+fn clear_the_way(
     service: &Service,
     one: &OpenTransaction,
     connection: &Connection,

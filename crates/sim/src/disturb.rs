@@ -22,13 +22,9 @@ pub(crate) struct Sides {
     pub after: Expected,
 }
 
-/// Disturbs the last commit of the workload: `fault` is told the number of the
-/// first call that may be struck.
-pub fn disturb_commit(
-    workload: &Workload,
-    fault: &dyn Fn(u64) -> Fault,
-    after_failed_sync: AfterFailedSync,
-) -> Outcome<bool> {
+/// All steps but the last, which must be a commit, have been done. With what that
+/// commit does.
+pub(crate) fn up_to_last_commit(workload: &Workload) -> Outcome<(Driver, &[Operation])> {
     let Some((Step::Commit(operations), earlier)) = workload.steps.split_last() else {
         return Err("the last step is no commit".to_owned());
     };
@@ -37,6 +33,17 @@ pub fn disturb_commit(
     for (number, step) in earlier.iter().enumerate() {
         driver.step(step, 1 + number as u64);
     }
+    Ok((driver, operations))
+}
+
+/// Disturbs the last commit of the workload: `fault` is told the number of the
+/// first call that may be struck.
+pub fn disturb_commit(
+    workload: &Workload,
+    fault: &dyn Fn(u64) -> Fault,
+    after_failed_sync: AfterFailedSync,
+) -> Outcome<bool> {
+    let (driver, operations) = up_to_last_commit(workload)?;
     let (store, disk) = (driver.store(), driver.disk.clone());
     let transaction = begin(&store, Durability::Durable)?;
     disk.set_faults(vec![fault(disk.calls())], after_failed_sync);

@@ -10,11 +10,10 @@ use atomdir_disk::Errno;
 use atomdir_engine::{CommitError, Durability, StoreError, Transaction};
 
 use crate::disk::SimDisk;
-use crate::disturb::{Outcome, crash_and_expect, expect, sides, try_all};
-use crate::effect::Ordering;
+use crate::disturb::{Outcome, crash_and_expect, expect, sides, try_all, up_to_last_commit};
 use crate::fault::{AfterFailedSync, Fault};
 use crate::tree::Tree;
-use crate::workload::{Expected, SimStore, Step, Workload, begin};
+use crate::workload::{Expected, SimStore, Workload, begin};
 
 /// What came of the obstacle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,14 +28,7 @@ pub enum Obstructed {
 /// The call of this number, counted from the begin of the workload's last commit,
 /// fails as if a file system were mounted on a name.
 pub fn obstruct_commit(workload: &Workload, number: u64) -> Outcome<Obstructed> {
-    let Some((Step::Commit(operations), earlier)) = workload.steps.split_last() else {
-        return Err("the last step is no commit".to_owned());
-    };
-    let mut driver = workload.driver(Ordering::Least, None);
-    driver.open();
-    for (number, step) in earlier.iter().enumerate() {
-        driver.step(step, 1 + number as u64);
-    }
+    let (driver, operations) = up_to_last_commit(workload)?;
     let (store, disk) = (driver.store(), driver.disk.clone());
     // One has looked at everything before the commit, and one at nothing.
     let known = begin(&store, Durability::Durable)?;

@@ -69,6 +69,14 @@ impl Fixture {
         });
     }
 
+    /// The same in exact views, and then in native ones.
+    #[track_caller]
+    pub fn for_each_view(test: &str, prepare: &str, check: impl Fn(&Fixture, &str)) {
+        for view in ["exact", "native"] {
+            Self::for_each_owner(test, prepare, |fixture| check(fixture, view));
+        }
+    }
+
     /// Runs `first` in a transaction, then `meanwhile` outside it, and then ends
     /// the transaction.
     #[track_caller]
