@@ -99,10 +99,7 @@ impl ViewMount {
             act(session);
             return Ok(session.clone());
         }
-        if self.is_over.load(Ordering::Acquire) {
-            let message = "the service is ending, and its views have gone";
-            return Err(Failure::new(FailureKind::NoViews, message));
-        }
+        self.refuse_if_over()?;
         if let Some(ended) = mounted.take() {
             end(&ended);
             self.lock_whole().clear();
@@ -157,7 +154,11 @@ impl ViewMount {
         match session.settle() {
             // Another mount may have taken its place meanwhile.
             Ok(()) if self.lock_whole().contains(&id) => Ok(Arrived::All),
-            Ok(()) | Err(Errno::NOTCONN | Errno::CONNABORTED) => Ok(Arrived::PerhapsNotAll),
+            Ok(()) | Err(Errno::NOTCONN | Errno::CONNABORTED) => {
+                // Then it was this service that gave up.
+                self.refuse_if_over()?;
+                Ok(Arrived::PerhapsNotAll)
+            }
             Err(Errno::AGAIN) => Ok(Arrived::NotAllYet),
             Err(errno) => Err(view_failure(
                 &format!("gather what was written in transaction {id}"),
@@ -211,6 +212,16 @@ impl ViewMount {
                 tracing::error!("{error}");
             }
             mountpoint::remove(&self.place);
+        }
+    }
+
+    fn refuse_if_over(&self) -> Result<(), Failure> {
+        match self.is_over.load(Ordering::Acquire) {
+            true => Err(Failure::new(
+                FailureKind::Ending,
+                "the service is ending, and its views have gone",
+            )),
+            false => Ok(()),
         }
     }
 

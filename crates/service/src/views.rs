@@ -139,7 +139,12 @@ impl Views {
             return Ok(Arrived::All);
         }
         let id = TransactionId(transaction.id().0);
-        self.exact(transaction.owner()).write_back(id)
+        match self.exact(transaction.owner()).write_back(id)? {
+            // It was committed or aborted meanwhile, so its view has gone with it, not with
+            // the mount. Nothing is missing: what the caller does next says that it ended.
+            Arrived::PerhapsNotAll if !transaction.is_open() => Ok(Arrived::All),
+            arrived => Ok(arrived),
+        }
     }
 
     /// What was changed behind the kernel's back in a view of this user.

@@ -1,28 +1,33 @@
 //! Users who make others wait, by what they may do outside as well: each holds up
 //! only those who need the very thing.
 
-use crate::support::{NEVER_IDLE, TestStore, as_user, detached, is_root, process_of, wait_for_end};
-use atomdir::BeginOptions;
+use crate::support::{
+    NEVER_IDLE, TestStore, as_user, detached, is_root, process_of, users_can_mount, wait_for_end,
+};
+use atomdir::{BeginOptions, CommitError, Connection, FailureKind, Transaction, View};
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::{FileExt, chown};
+use std::os::unix::fs::{FileExt, MetadataExt, chown};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread::Scope;
 
 const STRANGER: u32 = 64_002;
+/// fusermount3 serves only users that have a name.
+const NOBODY: u32 = 65_534;
 const LEASED: &str = "leased";
 /// Of `asm-generic/fcntl.h`: which signal asks for the lease.
 const F_SETSIG: libc::c_int = 10;
 /// More than any mount has threads.
 const READERS: usize = 20;
 
-/// A lease of the stranger's on a file of theirs, given back when `until` says so.
+/// A lease of its owner's on the file, given back when `until` says so.
 /// Answers on `held` once it is there, and again once somebody wants it back.
 fn hold_lease(store: &TestStore, held: mpsc::Sender<()>, until: mpsc::Receiver<()>) {
     let path = store.location.root.join(LEASED);
-    as_user(STRANGER, move || {
+    let owner = std::fs::metadata(&path).unwrap().uid();
+    as_user(owner, move || {
         let file = File::options().read(true).write(true).open(path).unwrap();
         let control = |command, argument: libc::c_int| {
             // SAFETY: the file is open, and the commands take numbers.
@@ -45,11 +50,14 @@ fn hold_lease(store: &TestStore, held: mpsc::Sender<()>, until: mpsc::Receiver<(
 
 /// A file with a lease on it, in a store of root's.
 fn leased() -> TestStore {
-    let store = TestStore::shared_with(&[STRANGER], NEVER_IDLE);
+    leased_in(TestStore::shared_with(&[STRANGER], NEVER_IDLE), STRANGER)
+}
+
+fn leased_in(store: TestStore, owner: u32) -> TestStore {
     let path = store.location.root.join(LEASED);
     // Longer than what is replaced rather than changed in place.
     std::fs::write(&path, vec![b'o'; 2 << 20]).unwrap();
-    chown(path, Some(STRANGER), Some(STRANGER)).unwrap();
+    chown(path, Some(owner), Some(owner)).unwrap();
     store
 }
 
@@ -131,6 +139,74 @@ fn a_lease_on_a_file_holds_up_only_commits_that_need_it() {
     });
     let committed = std::fs::read(store.location.root.join(LEASED)).unwrap();
     assert_eq!((committed[0], committed[4096]), (b'n', b'o'));
+}
+
+/// As it is once the command in it has ended.
+fn begin_native(connection: &mut Connection) -> Transaction {
+    let view = View::Native;
+    let options = BeginOptions {
+        view,
+        ..BeginOptions::default()
+    };
+    let id = connection.begin(&options).unwrap().id;
+    let transaction = connection.take_over(id).unwrap();
+    connection.keep(id).unwrap();
+    transaction
+}
+
+/// The commit waits for a lease, so the abort certainly comes in between.
+fn abort_during_commit(store: &TestStore, user: u32, view: View) {
+    let mut aborting = as_user(user, || store.connect());
+    let transaction = match view {
+        View::Exact => aborting.begin(&detached()).unwrap(),
+        View::Native => begin_native(&mut aborting),
+    };
+    std::thread::scope(|scope| {
+        let (give_back, until) = mpsc::channel();
+        let (held, is_held) = mpsc::channel();
+        scope.spawn(move || hold_lease(store, held, until));
+        is_held.recv().unwrap();
+        let path = transaction.view_path.join(LEASED);
+        as_user(user, || {
+            let file = File::options().write(true).open(path).unwrap();
+            file.write_all_at(&[b'n'; 4096], 0).unwrap();
+        });
+        let id = transaction.id;
+        let commit = scope.spawn(move || {
+            let mut connection = as_user(user, || store.connect());
+            connection.commit(id, &mut |_| {})
+        });
+        is_held.recv().unwrap();
+        aborting.abort(id).unwrap();
+        let committed = commit.join().unwrap();
+        give_back.send(()).unwrap();
+        let error = committed.expect_err("it was aborted before its commit was in the log");
+        let CommitError::Request(request) = &error else {
+            panic!("{error}");
+        };
+        assert_eq!(
+            request.kind(),
+            Some(FailureKind::NoSuchTransaction),
+            "{error}"
+        );
+    });
+    let found = std::fs::read(store.location.root.join(LEASED)).unwrap();
+    assert_eq!(found[0], b'o');
+}
+
+#[test]
+fn commit_says_that_transaction_was_aborted_meanwhile() {
+    if !is_root() {
+        return;
+    }
+    let store = leased();
+    for (user, view) in [(0, View::Exact), (0, View::Native), (STRANGER, View::Exact)] {
+        abort_during_commit(&store, user, view);
+    }
+    if users_can_mount() {
+        let store = leased_in(TestStore::of_user(NOBODY, NEVER_IDLE), NOBODY);
+        abort_during_commit(&store, NOBODY, View::Exact);
+    }
 }
 
 /// A page of memory in which whatever the kernel writes waits until it is released.
