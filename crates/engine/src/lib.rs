@@ -7,75 +7,47 @@
 #[cfg(test)]
 extern crate self as atomdir_engine;
 
-mod applied_mark;
 mod apply;
 mod base;
-mod budget;
-mod carry;
-mod check;
-mod checkpoint;
 mod commit;
 mod control;
-mod core;
 mod early;
 mod error;
-mod feasible;
-mod group;
-mod handles;
-mod history;
 mod ids;
-mod inspect;
-mod keep;
 mod locks;
 mod log;
-mod look;
-mod merge;
-mod mount_point;
 mod names;
-mod nesting;
 mod options;
-mod prepare;
-mod present;
 mod progress;
-mod publish;
 mod ranges;
-mod read_set;
-mod record_builder;
-mod recover;
-mod remake;
-mod rights;
+mod recovery;
+mod requests;
 mod rules;
-mod snapshot;
-mod snapshot_object;
-mod stalled;
 mod store;
 mod transaction;
-mod trial;
-mod validate;
 mod view;
-mod view_slot;
 mod write_set;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use budget::Budget;
-pub use check::CheckReport;
 pub use commit::Committed;
 pub use error::{
     BeginError, ChangedBy, CommitError, Conflict, ConflictKind, FreezeError, SavepointError,
     Stalled, StoreError,
 };
 pub use ids::{NodeId, Sequence, TransactionId};
-pub use inspect::{Damage, Inspection, TornTail};
 pub use locks::{LockError, LockMode, LockRequest, LockScope, LockStatus, Patience, Waits};
 pub use options::{
     BeginOptions, CARRIED_BYTES_MAX, Clock, Conflicts, Durability, Isolation, Options, Privileges,
 };
 pub use progress::Progress;
-pub use recover::RecoveryReport;
-pub use snapshot_object::SnapshotObject;
+pub use recovery::RecoveryReport;
+pub use recovery::check::CheckReport;
+pub use recovery::inspect::{Damage, Inspection, TornTail};
 pub use store::{CommitSummary, Store, StoreStatus};
 pub use transaction::Transaction;
+pub use transaction::budget::Budget;
+pub use transaction::snapshot_object::SnapshotObject;
 pub use view::{
     Caller, Credentials, Entry, ListEntry, Marking, NewNode, NodeAttributes, Outdated,
     SetAttributes, SetTime,

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use atomdir_disk::{Disk, Errno, Identity, Kind, Name, Owner};
 use atomdir_format::record::{AttributesChange, Run, SummaryLine};
 
+use crate::base::core::Core;
+use crate::base::snapshot::Snapshot;
 use crate::base::{Base, Stamp, Xattrs};
-use crate::carry::Carried;
-use crate::core::Core;
+use crate::commit::carry::Carried;
 use crate::ids::{NodeId, Sequence};
 use crate::ranges::RangeSet;
-use crate::snapshot::Snapshot;
 
 #[derive(Default)]
 pub(crate) struct WriteSet {

@@ -19,9 +19,9 @@ use atomdir_disk::{Access, Disk, Errno, Extent, Identity, Stat};
 use atomdir_format::record::{ContentChange, Run, Source};
 
 use super::{Apply, Outcome, Parent, Place};
+use crate::base::snapshot::PAGE;
 use crate::ids::TransactionId;
 use crate::names;
-use crate::snapshot::PAGE;
 
 /// The kernel removes it when the file is written.
 const CAPABILITY: &[u8] = b"security.capability";

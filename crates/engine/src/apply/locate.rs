@@ -6,7 +6,7 @@ use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name};
 
 use super::desired::Spot;
 use super::{Apply, ApplyError, MOUNTED, Outcome, Parent, Place};
-use crate::handles::HandleKey;
+use crate::base::handles::HandleKey;
 use crate::names;
 
 impl<D: Disk> Apply<'_, D> {

@@ -35,7 +35,7 @@ pub(crate) use desired::Desired;
 pub(crate) use error::ApplyError;
 pub(crate) use progress::Progress;
 
-use crate::core::Core;
+use crate::base::core::Core;
 use crate::ids::TransactionId;
 use crate::names;
 use crate::progress::Meter;

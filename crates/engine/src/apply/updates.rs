@@ -5,9 +5,9 @@ use atomdir_format::record::{AttributesChange, ContentChange, Run, Source, Updat
 
 use super::desired::WantedUpdate;
 use super::{Apply, CANNOT_BE_SET, Outcome, Parent, Place};
+use crate::base::rights::with_rights;
 use crate::ids::TransactionId;
 use crate::names;
-use crate::rights::with_rights;
 
 const COPY_CHUNK: u64 = 1 << 30;
 

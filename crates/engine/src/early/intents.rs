@@ -3,9 +3,9 @@
 
 use atomdir_disk::{Disk, Name, Result};
 
+use crate::base::snapshot::PAGE;
 use crate::ids::NodeId;
 use crate::locks::{Extent, Target};
-use crate::snapshot::PAGE;
 use crate::view::node::{Node, OwnBody};
 use crate::view::{SetAttributes, View};
 

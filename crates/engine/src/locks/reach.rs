@@ -10,9 +10,9 @@ use std::sync::Arc;
 use atomdir_disk::Disk;
 
 use super::table::LockMode;
+use crate::base::core::Core;
+use crate::base::present;
 use crate::base::{Base, above};
-use crate::core::Core;
-use crate::present;
 use crate::view::{Credentials, Permission};
 
 /// Whether a lock covers an object below the one it is on.

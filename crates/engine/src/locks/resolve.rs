@@ -6,8 +6,8 @@ use super::reach::Reach;
 use super::table::{Lock, LockMode};
 use super::target::{Extent, Target};
 use super::{LockError, LockRequest, LockScope};
+use crate::base::snapshot::PAGE;
 use crate::ids::NodeId;
-use crate::snapshot::PAGE;
 use crate::view::{Credentials, Permission, View};
 
 pub(crate) fn locks<D: Disk>(

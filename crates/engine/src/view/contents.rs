@@ -7,10 +7,10 @@ use atomdir_disk::{Disk, Errno, Extent, Kind, Result};
 use super::View;
 use super::node::{Contents, OwnBody};
 use crate::base::Base;
-use crate::core::Core;
+use crate::base::core::Core;
+use crate::base::snapshot::{PAGE, Snapshot};
 use crate::ids::{NodeId, Sequence};
 use crate::ranges::RangeSet;
-use crate::snapshot::{PAGE, Snapshot};
 
 const LENGTH_MAX: u64 = i64::MAX as u64;
 const KEEP_SIZE: u32 = 0x01;

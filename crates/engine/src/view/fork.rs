@@ -29,7 +29,7 @@ use super::node::{DirectoryDelta, Node, Staged, StagedParent};
 use super::nodes::Nodes;
 use crate::ids::{NodeId, TransactionId};
 use crate::names;
-use crate::read_set::ReadSet;
+use crate::view::read_set::ReadSet;
 
 /// The numbers that all views over one staging directory give.
 pub(crate) struct Numbers {

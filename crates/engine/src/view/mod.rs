@@ -12,6 +12,7 @@ mod fork;
 mod namespace;
 pub(crate) mod node;
 mod nodes;
+pub(crate) mod read_set;
 mod reads;
 mod sparse;
 mod staging;
@@ -35,11 +36,11 @@ pub use types::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes
 pub use upper::Marking;
 
 use crate::base::Base;
-use crate::core::Core;
+use crate::base::core::Core;
+use crate::base::present;
+use crate::base::snapshot::Snapshot;
 use crate::ids::{NodeId, Sequence, TransactionId};
-use crate::present;
-use crate::read_set::ReadSet;
-use crate::snapshot::Snapshot;
+use crate::view::read_set::ReadSet;
 
 pub(crate) struct View<D: Disk> {
     pub core: Arc<Core<D>>,
@@ -68,7 +69,7 @@ pub(crate) struct View<D: Disk> {
     /// Nothing can be changed in it: every call that would fails with `EROFS`.
     pub frozen: bool,
     /// Whose rights on the present base every look at it and the commit take, where the
-    /// service has others (`present.rs`).
+    /// service has others (`base/present.rs`).
     pub restricted_to: Option<Credentials>,
     next_inode: u64,
 }

@@ -6,9 +6,9 @@ use atomdir_disk::{Disk, Errno, Kind, Result};
 
 use super::View;
 use crate::base::Base;
+use crate::base::snapshot::PAGE;
 use crate::ids::NodeId;
-use crate::read_set::{Permissions, ReadSet};
-use crate::snapshot::PAGE;
+use crate::view::read_set::{Permissions, ReadSet};
 
 impl<D: Disk> View<D> {
     pub fn note_attributes(&mut self, id: NodeId) -> Result<()> {

@@ -13,9 +13,9 @@ use std::collections::HashMap;
 use atomdir_disk::{Disk, Errno, Result};
 
 use super::View;
+use crate::base::snapshot::PAGE;
 use crate::ids::NodeId;
 use crate::ranges::RangeSet;
-use crate::snapshot::PAGE;
 
 /// A file with more runs of such pages counts as read from the first to the last.
 const RUNS_MAX: usize = 256;

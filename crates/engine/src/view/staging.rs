@@ -7,10 +7,10 @@ use atomdir_disk::{Access, Disk, Errno, Kind, Name, NewNode, Result};
 use super::View;
 use super::node::{Dress, Own, Staged, StagedParent};
 use super::xattrs::set_all;
-use crate::handles::HandleKey;
+use crate::base::handles::HandleKey;
+use crate::base::rights::{open_closed, with_rights};
 use crate::ids::NodeId;
 use crate::names;
-use crate::rights::{open_closed, with_rights};
 
 const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_DIRECTORY: u32 = 0o700;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use atomdir_disk::{Disk, Result};
 
 use crate::base::Base;
+use crate::base::snapshot::PAGE;
 use crate::ids::NodeId;
-use crate::snapshot::PAGE;
 use crate::view::View;
 
 const CHUNK: usize = 1 << 20;

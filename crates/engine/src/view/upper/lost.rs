@@ -8,8 +8,8 @@ use atomdir_disk::{Disk, Kind, Name, Result};
 
 use super::Reading;
 use crate::base::Base;
+use crate::base::snapshot::Found;
 use crate::ids::NodeId;
-use crate::snapshot::Found;
 
 /// An entry that the base does not have.
 struct Gained {

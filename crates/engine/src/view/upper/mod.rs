@@ -35,10 +35,10 @@ use atomdir_disk::{Access, Disk, Errno, Identity, Name, NewNode, Result, Stat, T
 
 use super::View;
 use super::node::Node;
-use crate::handles::HandleKey;
+use crate::base::handles::HandleKey;
+use crate::commit::prepare::dress;
 use crate::ids::NodeId;
 use crate::names;
-use crate::prepare::dress;
 pub use marks::Marking;
 use marks::Marks;
 use moves::Moves;

@@ -7,9 +7,9 @@ use atomdir_disk::{Disk, Errno, Name, RenameMode, Result};
 
 use super::{InLayer, holes, open_in_layer};
 use crate::base::Base;
-use crate::handles::HandleKey;
+use crate::base::handles::HandleKey;
+use crate::base::rights::with_rights;
 use crate::ids::NodeId;
-use crate::rights::with_rights;
 use crate::view::View;
 use crate::view::node::StagedParent;
 

@@ -6,11 +6,11 @@ use atomdir_disk::{Access, Disk, Errno, Kind, Name, Result, Stat, Timestamp};
 
 use super::marks::{Marking, Marks, Origin};
 use super::{InLayer, Reading};
+use crate::base::rights::{open_closed, opened_mode, with_rights};
+use crate::base::snapshot::Found;
 use crate::base::{Base, Xattrs};
 use crate::ids::NodeId;
 use crate::names;
-use crate::rights::{open_closed, opened_mode, with_rights};
-use crate::snapshot::Found;
 use crate::view::node::{
     Contents, DirectoryDelta, Dress, Own, OwnBody, Staged, StagedParent, Touched, attributes_of,
 };

@@ -1,0 +1,345 @@
+//! What snapshots, transactions and commits share: the file system, the
+//! control directory, the base objects known, and the way from one to another.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+
+use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, NewNode, Result, Stat};
+
+use crate::base::handles::{HandleCache, HandleKey};
+use crate::base::mount_point::is_mount_point;
+use crate::base::{Base, Place, above};
+use crate::control;
+use crate::control::applied_mark::AppliedFile;
+use crate::early::Writers;
+use crate::ids::TransactionId;
+use crate::lock;
+use crate::locks::Locks;
+use crate::names;
+use crate::options::Options;
+
+pub(crate) struct Core<D: Disk> {
+    pub disk: D,
+    pub root: Arc<D::Handle>,
+    pub control: ControlHandles<D>,
+    /// The control directory's name when it lies in the root directory.
+    pub hidden: Option<Name>,
+    pub device: u64,
+    pub handles: HandleCache<D>,
+    pub root_base: Arc<Base>,
+    pub options: Options,
+    /// What transactions have locked.
+    pub locks: Locks,
+    /// What open transactions have written, while one wants to know early.
+    pub writers: Writers,
+    /// Held for writing while a commit changes the base. A reader that met a
+    /// half-moved object waits for it and looks again.
+    pub applying: RwLock<()>,
+    /// Made when it is first needed: see [`Core::occupied`].
+    occupied: OnceLock<Name>,
+    index: Mutex<HashMap<Identity, Weak<Base>>>,
+    serials: AtomicU64,
+}
+
+pub(crate) struct ControlHandles<D: Disk> {
+    pub directory: Arc<D::Handle>,
+    pub stage: Arc<D::Handle>,
+    pub limbo: Arc<D::Handle>,
+    pub clock: Arc<D::Handle>,
+    pub applied: AppliedFile<D>,
+}
+
+impl<D: Disk> Core<D> {
+    pub fn new(
+        disk: D,
+        root: D::Handle,
+        control: ControlHandles<D>,
+        hidden: Option<Name>,
+        options: Options,
+    ) -> Result<Core<D>> {
+        let stat = disk.stat(&root)?;
+        let root_base = Base::new(0, Kind::Directory, stat.identity, Place::Root);
+        let index = HashMap::from([(stat.identity, Arc::downgrade(&root_base))]);
+        Ok(Core {
+            root: Arc::new(root),
+            device: stat.device,
+            handles: HandleCache::new(options.handles_max),
+            occupied: OnceLock::new(),
+            index: Mutex::new(index),
+            serials: AtomicU64::new(1),
+            disk,
+            control,
+            hidden,
+            root_base,
+            options,
+            locks: Locks::default(),
+            writers: Writers::default(),
+            applying: RwLock::new(()),
+        })
+    }
+
+    /// Makes all that was applied durable. A flush that fails may have lost it.
+    #[track_caller]
+    pub fn flush_base(&self) -> Result<()> {
+        self.control.applied.clear(&self.disk)?;
+        self.disk.sync_file_system(&self.root)
+    }
+
+    /// The name of a directory in the control directory that is never empty.
+    pub fn occupied(&self) -> Result<&Name> {
+        if let Some(name) = self.occupied.get() {
+            return Ok(name);
+        }
+        let (disk, control) = (&self.disk, &self.control.directory);
+        let make = |above: &D::Handle, name: &Name| {
+            let made = disk.make(above, name, &NewNode::Directory, 0o700);
+            // An earlier attempt may have failed half-way.
+            made.or_else(|errno| {
+                if errno == Errno::EXIST {
+                    Ok(())
+                } else {
+                    Err(errno)
+                }
+            })
+        };
+        let name = names::fixed(names::OCCUPIED);
+        make(control, &name)?;
+        let directory = disk.open(control, &name, Access::Directory)?;
+        make(&directory, &names::fixed(names::OCCUPANT))?;
+        Ok(self.occupied.get_or_init(|| name))
+    }
+
+    /// Removes what a transaction has staged, which nobody needs any more.
+    pub fn drop_stage(&self, transaction: TransactionId) {
+        let name = names::transaction(transaction);
+        if let Err(error) = control::remove_tree(&self.disk, &self.control.stage, &name) {
+            tracing::warn!(%error, %transaction, "staged files are left until the next start");
+        }
+    }
+
+    /// The control directory is never part of a snapshot.
+    pub fn is_hidden(&self, directory: &Base, name: &Name) -> bool {
+        directory.serial == 0 && self.hidden.as_ref() == Some(name)
+    }
+
+    /// Waits for a commit that is being applied.
+    pub fn wait_for_apply(&self) {
+        drop(self.applying.read().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The base object of this identity; where it was found is remembered if
+    /// it was not known, or is no longer where it was known to be.
+    pub fn intern(&self, stat: &Stat, parent: &Arc<Base>, name: &Name) -> Arc<Base> {
+        let known = lock(&self.index)
+            .get(&stat.identity)
+            .and_then(Weak::upgrade);
+        if let Some(base) = known
+            && base.kind == stat.kind
+        {
+            self.correct_place(&base, parent, name);
+            return base;
+        }
+        let serial = self.serials.fetch_add(1, Ordering::Relaxed);
+        let here = Place::Entry {
+            parent: parent.clone(),
+            name: name.clone(),
+        };
+        let fresh = Base::new(serial, stat.kind, stat.identity, here);
+        let mut index = lock(&self.index);
+        // Another thread may have been faster.
+        if let Some(base) = index.get(&stat.identity).and_then(Weak::upgrade)
+            && base.kind == stat.kind
+        {
+            return base;
+        }
+        if index.len() == index.capacity() {
+            // Before it grows, the dead go; room for as many again as are alive
+            // keeps this rare.
+            index.retain(|_, base| base.strong_count() > 0);
+            let alive = index.len();
+            index.reserve(alive);
+        }
+        index.insert(stat.identity, Arc::downgrade(&fresh));
+        fresh
+    }
+
+    /// An outside writer may have moved the object since it was first seen,
+    /// or a commit taken away the name it was known by.
+    fn correct_place(&self, base: &Arc<Base>, parent: &Arc<Base>, name: &Name) {
+        let (identity, place) = {
+            let state = base.state();
+            (state.identity, state.place.clone())
+        };
+        let is_there = match &place {
+            Place::Root => true,
+            Place::Entry { .. } => {
+                place.is_entry(parent, name) || self.stat_place(&place, identity).is_ok()
+            }
+            Place::Limbo(_) | Place::Held => false,
+        };
+        if !is_there {
+            self.set_place(base, parent, name);
+        }
+    }
+
+    /// Remembers that the object is there now. Not if the directory is known to
+    /// be beneath the object: an outside writer has moved it away from there,
+    /// and until it is found again the object is nowhere.
+    pub fn set_place(&self, base: &Arc<Base>, parent: &Arc<Base>, name: &Name) {
+        // Two at once could each put one beneath the other.
+        let _one_at_a_time = lock(&self.index);
+        let mut to_the_root = std::iter::once(parent.clone()).chain(above(parent));
+        if !to_the_root.any(|directory| Arc::ptr_eq(&directory, base)) {
+            base.state().place = Place::Entry {
+                parent: parent.clone(),
+                name: name.clone(),
+            };
+        }
+    }
+
+    /// A name's path, for messages; the name alone if the directory is not known.
+    pub fn path_in(&self, directory: Identity, name: &Name) -> Vec<u8> {
+        let known = lock(&self.index).get(&directory).and_then(Weak::upgrade);
+        match known.and_then(|directory| directory.path()) {
+            Some(above) if !above.is_empty() => [&above, name.as_bytes()].join(&b'/'),
+            _ => name.as_bytes().to_vec(),
+        }
+    }
+
+    /// A commit gave the object a new inode.
+    pub fn reindex(&self, base: &Arc<Base>, old: Identity, new: Identity) {
+        let mut index = lock(&self.index);
+        index.remove(&old);
+        index.insert(new, Arc::downgrade(base));
+    }
+
+    /// The directory of the base that this is now, wherever it has gone.
+    pub fn directory(&self, base: &Arc<Base>) -> Result<Arc<D::Handle>> {
+        let (identity, place) = {
+            let state = base.state();
+            (state.identity, state.place.clone())
+        };
+        if let Place::Root = place {
+            return Ok(self.root.clone());
+        }
+        let key = HandleKey::Directory(identity);
+        if let Some(handle) = self.handles.get(key) {
+            return Ok(handle);
+        }
+        let handle = Arc::new(self.open_at(&place, identity, Access::Directory)?);
+        self.handles.insert(key, handle.clone());
+        Ok(handle)
+    }
+
+    /// A regular file's contents, for reading.
+    pub fn contents(&self, identity: Identity, place: &Place) -> Result<Arc<D::Handle>> {
+        // What is held has no name in limbo, whatever the place was meant to be.
+        if let Place::Held | Place::Limbo(_) = place
+            && let Some(handle) = self.handles.held(identity)
+        {
+            return Ok(handle);
+        }
+        let key = HandleKey::Contents(identity);
+        if let Some(handle) = self.handles.get(key) {
+            return Ok(handle);
+        }
+        let handle = Arc::new(self.open_at(place, identity, Access::Read)?);
+        self.handles.insert(key, handle.clone());
+        Ok(handle)
+    }
+
+    /// Opens what is at a place, if it is what it should be; `ESTALE` if not, `EAGAIN`
+    /// while another process has a lease on it.
+    pub fn open_at(&self, place: &Place, identity: Identity, access: Access) -> Result<D::Handle> {
+        self.open_by(place, identity, |directory, name| {
+            self.disk.open(directory, name, access)
+        })
+    }
+
+    /// As [`Core::open_at`], once the commit that needs the file is in the log. Who
+    /// could refuse the lease then would poison the store; the kernel ends it in time.
+    pub fn open_logged(
+        &self,
+        place: &Place,
+        identity: Identity,
+        access: Access,
+    ) -> Result<D::Handle> {
+        self.open_by(place, identity, |directory, name| {
+            self.disk.open_waiting(directory, name, access)
+        })
+    }
+
+    fn open_by(
+        &self,
+        place: &Place,
+        identity: Identity,
+        open: impl FnOnce(&D::Handle, &Name) -> Result<D::Handle>,
+    ) -> Result<D::Handle> {
+        if is_mount_point(identity) {
+            return Err(Errno::ROFS);
+        }
+        let handle = match place {
+            // The root's own handle serves every access a directory allows.
+            Place::Root => return Err(Errno::INVAL),
+            Place::Held => return Err(Errno::STALE),
+            Place::Entry { parent, name } => open(&*self.directory(parent)?, name),
+            Place::Limbo(name) => open(&self.control.limbo, name),
+        };
+        let handle = handle.map_err(gone_is_stale)?;
+        if self.disk.stat(&handle)?.identity != identity {
+            return Err(Errno::STALE);
+        }
+        Ok(handle)
+    }
+
+    /// Does something with the object itself, opened for attributes only.
+    pub fn with_object<T>(
+        &self,
+        place: &Place,
+        identity: Identity,
+        act: impl FnOnce(&D::Handle) -> Result<T>,
+    ) -> Result<T> {
+        match place {
+            Place::Root => act(&self.root),
+            Place::Held => act(&*self.handles.held(identity).ok_or(Errno::STALE)?),
+            _ => act(&self.open_at(place, identity, Access::Path)?),
+        }
+    }
+
+    pub fn stat_place(&self, place: &Place, identity: Identity) -> Result<Stat> {
+        let stat = match place {
+            Place::Root => return self.disk.stat(&self.root),
+            Place::Held => {
+                let handle = self.handles.held(identity).ok_or(Errno::STALE)?;
+                return self.disk.stat(&handle);
+            }
+            Place::Entry { parent, name } => {
+                let parent = self.directory(parent)?;
+                self.stat_entry(&parent, name)
+            }
+            Place::Limbo(name) => self.disk.stat_at(&self.control.limbo, name),
+        };
+        let stat = stat.map_err(gone_is_stale)?;
+        if stat.identity != identity {
+            return Err(Errno::STALE);
+        }
+        Ok(stat)
+    }
+
+    /// What the object looks like in the base now.
+    pub fn stat_now(&self, base: &Base) -> Result<Stat> {
+        let (identity, place) = {
+            let state = base.state();
+            (state.identity, state.place.clone())
+        };
+        self.stat_place(&place, identity)
+    }
+}
+
+fn gone_is_stale(error: Errno) -> Errno {
+    match error {
+        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO => Errno::STALE,
+        other => other,
+    }
+}

@@ -1,0 +1,284 @@
+//! Objects of the base, as far as anyone has looked at them.
+//!
+//! A [`Base`] is one logical object: it stays itself when a commit moves it or
+//! replaces its inode. What older snapshots still need of it after a commit,
+//! and what a validation must know of who changed it, is its [`History`].
+//!
+//! Invariants
+//! 1. A version "until N" is installed before commit N changes the base, and
+//!    stays as long as a snapshot older than N is open. So a reader that first
+//!    looks at the base and then at the history never mixes two commits.
+//! 2. `place` and `identity` are those of the newest published commit.
+//! 3. A base object keeps its parent alive, never its children.
+
+pub(crate) mod core;
+pub(crate) mod handles;
+pub(crate) mod mount_point;
+pub(crate) mod present;
+pub(crate) mod rights;
+pub(crate) mod snapshot;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use atomdir_disk::{Identity, Kind, Name, Stat, Timestamp};
+
+use crate::ids::Sequence;
+use crate::lock;
+use crate::ranges::RangeSet;
+
+pub(crate) struct Base {
+    pub serial: u64,
+    pub kind: Kind,
+    state: Mutex<BaseState>,
+}
+
+pub(crate) struct BaseState {
+    pub identity: Identity,
+    pub place: Place,
+    pub history: Option<Box<History>>,
+}
+
+/// Where an object can be found.
+#[derive(Clone)]
+pub(crate) enum Place {
+    Root,
+    Entry {
+        parent: Arc<Base>,
+        name: Name,
+    },
+    /// Moved aside for older snapshots.
+    Limbo(Name),
+    /// A file that has lost the name it was known by, and has others: older
+    /// snapshots reach it by a handle that is kept open.
+    Held,
+}
+
+/// Extended attributes, by name.
+pub(crate) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+#[derive(Default)]
+pub(crate) struct History {
+    /// Versions are in ascending order of the sequence they end at.
+    pub attributes: Vec<(Sequence, Arc<OldAttributes>)>,
+    pub bodies: Vec<(Sequence, Arc<OldBody>)>,
+    pub names: HashMap<Name, NameVersions>,
+    /// Of a symbolic link without the name it was known by.
+    pub target: Option<Vec<u8>>,
+    pub changed: Changed,
+}
+
+/// What an entry named until each of these commits.
+pub(crate) type NameVersions = Vec<(Sequence, Option<Arc<Base>>)>;
+
+pub(crate) struct OldAttributes {
+    pub stat: Stat,
+    pub xattrs: Xattrs,
+}
+
+/// What an older snapshot reads in place of the file's present contents.
+pub(crate) enum OldBody {
+    /// The whole file, moved to this name in limbo.
+    Moved { identity: Identity, limbo: Name },
+    /// Pages saved in this limbo file at their own offsets, over whatever the
+    /// next version has.
+    Pages {
+        saved: Name,
+        pages: RangeSet,
+        length: u64,
+    },
+}
+
+/// Which parts were changed, last by whom: what validation asks.
+#[derive(Default)]
+pub(crate) struct Changed {
+    pub names: HashMap<Name, Sequence>,
+    pub attributes: Option<Sequence>,
+    pub length: Option<Sequence>,
+    /// Page numbers; later sequences last.
+    pub pages: Vec<(Sequence, RangeSet)>,
+    pub removed: Option<Sequence>,
+    /// It lost the name it was known by.
+    pub unnamed: Option<Sequence>,
+    /// It got a name or lost one, which shows in a file's link count.
+    pub links: Option<Sequence>,
+    /// The change time of the last change that no commit of ours made.
+    pub outside: Option<Timestamp>,
+    /// What the store's own last change of the object left behind.
+    pub own_stamp: Option<OwnStamp>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OwnStamp {
+    pub stamp: Stamp,
+    pub left_by: Sequence,
+}
+
+/// What tells that a file was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    identity: Identity,
+    length: u64,
+    modified: Timestamp,
+    changed: Timestamp,
+}
+
+impl Stamp {
+    pub fn of(stat: &Stat) -> Stamp {
+        Stamp {
+            identity: stat.identity,
+            length: stat.length,
+            modified: stat.attributes.times.modified,
+            changed: stat.changed,
+        }
+    }
+
+    pub fn changed(&self) -> Timestamp {
+        self.changed
+    }
+}
+
+impl Base {
+    pub fn new(serial: u64, kind: Kind, identity: Identity, place: Place) -> Arc<Base> {
+        let state = BaseState {
+            identity,
+            place,
+            history: None,
+        };
+        Arc::new(Base {
+            serial,
+            kind,
+            state: Mutex::new(state),
+        })
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, BaseState> {
+        lock(&self.state)
+    }
+
+    pub fn identity(&self) -> Identity {
+        self.state().identity
+    }
+
+    /// Where the object is in the base now, relative to the root; `None` when
+    /// it, or a directory above it, is there no more.
+    pub fn path(&self) -> Option<Vec<u8>> {
+        let mut names: Vec<Name> = Vec::new();
+        let mut place = self.state().place.clone();
+        loop {
+            let (parent, name) = match place {
+                Place::Root => break,
+                Place::Limbo(_) | Place::Held => return None,
+                Place::Entry { parent, name } => (parent, name),
+            };
+            names.push(name);
+            place = parent.state().place.clone();
+        }
+        let parts: Vec<&[u8]> = names.iter().rev().map(Name::as_bytes).collect();
+        Some(parts.join(&b'/'))
+    }
+}
+
+/// The directories above an object, nearest first.
+pub(crate) fn above(base: &Arc<Base>) -> impl Iterator<Item = Arc<Base>> + use<> {
+    let parent = |base: &Arc<Base>| match &base.state().place {
+        Place::Entry { parent, .. } => Some(parent.clone()),
+        Place::Root | Place::Limbo(_) | Place::Held => None,
+    };
+    std::iter::successors(parent(base), parent)
+}
+
+impl Place {
+    pub fn is_entry(&self, directory: &Arc<Base>, of: &Name) -> bool {
+        matches!(self, Place::Entry { parent, name } if Arc::ptr_eq(parent, directory) && name == of)
+    }
+}
+
+impl BaseState {
+    pub fn history_mut(&mut self) -> &mut History {
+        self.history.get_or_insert_default()
+    }
+
+    pub fn changed(&self) -> Option<&Changed> {
+        self.history.as_ref().map(|history| &history.changed)
+    }
+}
+
+/// The version that a snapshot at `at` sees, if the present one is too new.
+pub(crate) fn version_at<T>(versions: &[(Sequence, T)], at: Sequence) -> Option<&T> {
+    versions
+        .iter()
+        .find(|(until, _)| *until > at)
+        .map(|(_, version)| version)
+}
+
+impl History {
+    /// Drops what no snapshot at or after `oldest` needs; true if nothing is left.
+    pub fn prune(&mut self, oldest: Sequence, oldest_begin: Option<Timestamp>) -> bool {
+        self.attributes.retain(|(until, _)| *until > oldest);
+        self.bodies.retain(|(until, _)| *until > oldest);
+        self.names.retain(|_, versions| {
+            versions.retain(|(until, _)| *until > oldest);
+            !versions.is_empty()
+        });
+        self.changed.prune(oldest, oldest_begin);
+        self.target.take_if(|_| self.changed.unnamed.is_none());
+        self.attributes.is_empty()
+            && self.bodies.is_empty()
+            && self.names.is_empty()
+            && self.changed.is_empty()
+    }
+}
+
+impl Changed {
+    fn prune(&mut self, oldest: Sequence, oldest_begin: Option<Timestamp>) {
+        self.names.retain(|_, changed| *changed > oldest);
+        self.attributes = self.attributes.filter(|changed| *changed > oldest);
+        self.length = self.length.filter(|changed| *changed > oldest);
+        self.removed = self.removed.filter(|changed| *changed > oldest);
+        self.unnamed = self.unnamed.filter(|changed| *changed > oldest);
+        self.links = self.links.filter(|changed| *changed > oldest);
+        self.pages.retain(|(changed, _)| *changed > oldest);
+        self.outside = self
+            .outside
+            .filter(|at| oldest_begin.is_some_and(|begin| *at >= begin));
+        let of_interest =
+            |own: &OwnStamp| oldest_begin.is_some_and(|begin| own.stamp.changed() >= begin);
+        self.own_stamp = self.own_stamp.filter(of_interest);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.names.is_empty()
+            && self.attributes.is_none()
+            && self.length.is_none()
+            && self.removed.is_none()
+            && self.unnamed.is_none()
+            && self.links.is_none()
+            && self.pages.is_empty()
+            && self.outside.is_none()
+            && self.own_stamp.is_none()
+    }
+
+    pub fn note_outside(&mut self, at: Timestamp) {
+        self.outside = self.outside.max(Some(at));
+    }
+
+    /// The newest commit that wrote any of the pages.
+    pub fn pages_changed(&self, start: u64, end: u64) -> Option<Sequence> {
+        let hit = |(_, pages): &&(Sequence, RangeSet)| pages.overlaps(start, end);
+        self.pages
+            .iter()
+            .rev()
+            .find(hit)
+            .map(|(changed, _)| *changed)
+    }
+
+    /// The newest commit that wrote anything of the object itself.
+    pub fn anything(&self) -> Option<Sequence> {
+        let pages = self.pages.last().map(|(changed, _)| *changed);
+        self.attributes
+            .max(self.length)
+            .max(self.removed)
+            .max(pages)
+    }
+}

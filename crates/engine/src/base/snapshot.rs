@@ -1,0 +1,355 @@
+//! The base as it was at one point of the commit order.
+//!
+//! Every read first looks at the base and then at the history of what it
+//! found there: see the invariants of [`crate::base`].
+
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Errno, Extent, Identity, Kind, Name, Result, Stat};
+
+use crate::base::core::Core;
+use crate::base::{Base, OldBody, Place, Xattrs, version_at};
+use crate::ids::Sequence;
+
+#[derive(Clone, Copy)]
+pub(crate) struct Snapshot<'a, D: Disk> {
+    pub core: &'a Core<D>,
+    pub at: Sequence,
+}
+
+pub(crate) struct Found {
+    pub base: Arc<Base>,
+    pub stat: Stat,
+}
+
+pub(crate) const PAGE: u64 = 4096;
+
+impl<D: Disk> Snapshot<'_, D> {
+    pub fn lookup(&self, directory: &Arc<Base>, name: &Name) -> Result<Option<Found>> {
+        if self.core.is_hidden(directory, name) || directory.is_mount_point() {
+            return Ok(None);
+        }
+        match self.try_lookup(directory, name) {
+            // A commit may be moving the directory.
+            Err(Errno::STALE) => {
+                self.core.wait_for_apply();
+                self.try_lookup(directory, name)
+            }
+            result => result,
+        }
+    }
+
+    fn try_lookup(&self, directory: &Arc<Base>, name: &Name) -> Result<Option<Found>> {
+        let present = self
+            .core
+            .directory(directory)
+            .and_then(|handle| self.core.stat_entry(&handle, name));
+        let old = {
+            let state = directory.state();
+            let versions = state
+                .history
+                .as_ref()
+                .and_then(|history| history.names.get(name));
+            versions
+                .and_then(|versions| version_at(versions, self.at))
+                .cloned()
+        };
+        match old {
+            Some(None) => return Ok(None),
+            Some(Some(base)) => {
+                let stat = self.stat(&base)?;
+                return Ok(Some(Found { base, stat }));
+            }
+            None => {}
+        }
+        let stat = match present {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let base = self.core.intern(&stat, directory, name);
+        let stat = self.old_stat(&base).unwrap_or(stat);
+        Ok(Some(Found { base, stat }))
+    }
+
+    fn old_stat(&self, base: &Base) -> Option<Stat> {
+        let state = base.state();
+        let versions = &state.history.as_ref()?.attributes;
+        version_at(versions, self.at).map(|old| old.stat)
+    }
+
+    /// What is at a path, no symbolic link followed.
+    pub fn resolve(&self, path: &[u8]) -> Result<Option<(Arc<Base>, Stat)>> {
+        let mut base = self.core.root_base.clone();
+        let mut stat = self.stat(&base)?;
+        for part in path
+            .split(|byte| *byte == b'/')
+            .filter(|part| !part.is_empty())
+        {
+            let name = Name::new(part).map_err(|_| Errno::INVAL)?;
+            if base.kind != Kind::Directory {
+                return Ok(None);
+            }
+            let Some(found) = self.lookup(&base, &name)? else {
+                return Ok(None);
+            };
+            (base, stat) = (found.base, found.stat);
+        }
+        Ok(Some((base, stat)))
+    }
+
+    pub fn stat(&self, base: &Arc<Base>) -> Result<Stat> {
+        let present = self.core.stat_now(base);
+        let mut stat = match self.old_stat(base) {
+            Some(stat) => stat,
+            None => present.or_else(|_| {
+                self.core.wait_for_apply();
+                self.old_stat(base)
+                    .map_or_else(|| self.core.stat_now(base), Ok)
+            })?,
+        };
+        // The hidden directory's own `..`, where the file system counts those.
+        if base.serial == 0 && self.core.hidden.is_some() && stat.links > 2 {
+            stat.links -= 1;
+        }
+        Ok(stat)
+    }
+
+    /// Every entry, in no particular order.
+    pub fn list(&self, directory: &Arc<Base>) -> Result<Vec<(Name, u64, Kind)>> {
+        if directory.is_mount_point() {
+            return Ok(Vec::new());
+        }
+        let handle = self.core.directory(directory).or_else(|_| {
+            self.core.wait_for_apply();
+            self.core.directory(directory)
+        })?;
+        let present = self.core.disk.list(&handle)?;
+        let mut entries = Vec::with_capacity(present.len());
+        let mut old: Vec<(Name, Arc<Base>)> = Vec::new();
+        {
+            let state = directory.state();
+            let names = state.history.as_ref().map(|history| &history.names);
+            let version = |name: &Name| version_at(names?.get(name)?, self.at);
+            for entry in present {
+                if version(&entry.name).is_some() || self.core.is_hidden(directory, &entry.name) {
+                    continue;
+                }
+                entries.push((entry.name, entry.inode, entry.kind));
+            }
+            for name in names.into_iter().flat_map(|names| names.keys()) {
+                if let Some(Some(base)) = version(name) {
+                    old.push((name.clone(), base.clone()));
+                }
+            }
+        }
+        let mut listing = Vec::with_capacity(entries.len() + old.len());
+        for (name, inode, kind) in entries {
+            let kind = match kind {
+                Some(kind) => kind,
+                None => match self.core.stat_entry(&handle, &name) {
+                    Ok(stat) => stat.kind,
+                    Err(Errno::NOENT) => continue,
+                    Err(error) => return Err(error),
+                },
+            };
+            listing.push((name, inode, kind));
+        }
+        for (name, base) in old {
+            let inode = self.stat(&base)?.identity.inode;
+            listing.push((name, inode, base.kind));
+        }
+        Ok(listing)
+    }
+
+    /// Runs `act` on the object whose attributes and link target the snapshot
+    /// sees: the present one, or the one moved aside.
+    fn with_body<T>(
+        &self,
+        base: &Arc<Base>,
+        mut act: impl FnMut(&Place, Identity) -> Result<T>,
+    ) -> Result<T> {
+        let body = || {
+            let state = base.state();
+            let bodies = state.history.as_ref().map(|history| &history.bodies);
+            let mut newer = bodies
+                .into_iter()
+                .flatten()
+                .filter(|(until, _)| *until > self.at);
+            let moved = newer.find_map(|(_, body)| match &**body {
+                OldBody::Moved { identity, limbo } => {
+                    Some((Place::Limbo(limbo.clone()), *identity))
+                }
+                OldBody::Pages { .. } => None,
+            });
+            moved.unwrap_or_else(|| (state.place.clone(), state.identity))
+        };
+        let (place, identity) = body();
+        match act(&place, identity) {
+            // A commit may be moving it.
+            Err(Errno::STALE) => {
+                self.core.wait_for_apply();
+                let (place, identity) = body();
+                match act(&place, identity) {
+                    // The commit that will move it aside is stalled.
+                    Err(Errno::STALE) => {
+                        let place = base.state().place.clone();
+                        act(&place, identity)
+                    }
+                    result => result,
+                }
+            }
+            result => result,
+        }
+    }
+
+    pub fn read_link(&self, base: &Arc<Base>) -> Result<Vec<u8>> {
+        self.with_body(base, |place, _| match place {
+            Place::Entry { parent, name } => {
+                let parent = self.core.directory(parent)?;
+                self.core.disk.read_link(&parent, name)
+            }
+            Place::Limbo(name) => self.core.disk.read_link(&self.core.control.limbo, name),
+            Place::Held => {
+                let state = base.state();
+                let target = state
+                    .history
+                    .as_ref()
+                    .and_then(|known| known.target.clone());
+                target.ok_or(Errno::STALE)
+            }
+            Place::Root => Err(Errno::INVAL),
+        })
+    }
+
+    pub fn xattrs(&self, base: &Arc<Base>) -> Result<Xattrs> {
+        if base.is_mount_point() {
+            return Ok(Xattrs::new());
+        }
+        let present = self.with_body(base, |place, identity| {
+            self.core.with_object(place, identity, |handle| {
+                read_xattrs(&self.core.disk, handle)
+            })
+        });
+        match self.old_xattrs(base) {
+            Some(old) => Ok(old),
+            None => present,
+        }
+    }
+
+    pub fn xattr(&self, base: &Arc<Base>, name: &[u8]) -> Result<Vec<u8>> {
+        if base.is_mount_point() {
+            return Err(Errno::NODATA);
+        }
+        let present = self.with_body(base, |place, identity| {
+            self.core
+                .with_object(place, identity, |handle| self.core.disk.xattr(handle, name))
+        });
+        match self.old_xattrs(base) {
+            Some(old) => {
+                let found = old.into_iter().find(|(of, _)| of == name);
+                found.map(|(_, value)| value).ok_or(Errno::NODATA)
+            }
+            None => present,
+        }
+    }
+
+    fn old_xattrs(&self, base: &Base) -> Option<Xattrs> {
+        let state = base.state();
+        let versions = &state.history.as_ref()?.attributes;
+        version_at(versions, self.at).map(|old| old.xattrs.clone())
+    }
+
+    /// Fills the buffer from the file's contents; zeros past their end.
+    pub fn read(&self, base: &Arc<Base>, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let count = self.with_body(base, |place, identity| {
+            let handle = self.core.contents(identity, place)?;
+            self.core.disk.read_at(&handle, buffer, offset)
+        })?;
+        buffer[count..].fill(0);
+        self.restore_pages(base, offset, buffer)
+    }
+
+    /// Puts the pages saved from commits newer than the snapshot over what was
+    /// read; the oldest version of a page wins.
+    fn restore_pages(&self, base: &Arc<Base>, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let versions: Vec<Arc<OldBody>> = {
+            let state = base.state();
+            let Some(history) = &state.history else {
+                return Ok(());
+            };
+            let newer = history.bodies.iter().filter(|(until, _)| *until > self.at);
+            let is_pages = |body: &&Arc<OldBody>| matches!(***body, OldBody::Pages { .. });
+            newer
+                .map(|(_, body)| body)
+                .take_while(is_pages)
+                .cloned()
+                .collect()
+        };
+        let end = offset + buffer.len() as u64;
+        for version in versions.iter().rev() {
+            let OldBody::Pages {
+                saved,
+                pages,
+                length,
+            } = &**version
+            else {
+                continue;
+            };
+            let handle =
+                self.core
+                    .disk
+                    .open(&self.core.control.limbo, saved, atomdir_disk::Access::Read)?;
+            for (start_page, end_page) in pages.iter() {
+                let start = (start_page * PAGE).max(offset);
+                let stop = end_page.saturating_mul(PAGE).min(end);
+                if start < stop {
+                    let part = &mut buffer[(start - offset) as usize..(stop - offset) as usize];
+                    let count = self.core.disk.read_at(&handle, part, start)?;
+                    part[count..].fill(0);
+                }
+            }
+            let valid = length.saturating_sub(offset).min(buffer.len() as u64) as usize;
+            buffer[valid..].fill(0);
+        }
+        Ok(())
+    }
+
+    /// Whether older contents of the file are kept.
+    pub fn has_versions(&self, base: &Base) -> bool {
+        let state = base.state();
+        let history = state.history.as_ref();
+        history.is_some_and(|history| !history.bodies.is_empty())
+    }
+
+    /// The next run of data at or after `offset` in the present file; used to
+    /// keep holes, so a run too many does no harm.
+    pub fn next_data(&self, base: &Arc<Base>, offset: u64) -> Result<Option<Extent>> {
+        if self.has_versions(base) {
+            return Ok(Some(Extent {
+                offset,
+                length: u64::MAX - offset,
+            }));
+        }
+        self.with_body(base, |place, identity| {
+            let handle = self.core.contents(identity, place)?;
+            self.core.disk.next_data(&handle, offset)
+        })
+    }
+}
+
+pub(crate) fn read_xattrs<D: Disk>(disk: &D, handle: &D::Handle) -> Result<Xattrs> {
+    let names = match disk.xattr_names(handle) {
+        Err(Errno::OPNOTSUPP) => Vec::new(),
+        names => names?,
+    };
+    let mut xattrs = Vec::with_capacity(names.len());
+    for name in names {
+        match disk.xattr(handle, &name) {
+            Ok(value) => xattrs.push((name, value)),
+            Err(Errno::NODATA) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(xattrs)
+}

@@ -1,0 +1,152 @@
+//! Small commits carry what they create and write in the log's record itself:
+//! one flush of the log then makes everything durable, where the staged files,
+//! their directory and the log would each need one.
+//!
+//! The staged objects are what is moved into the base, as ever; only they are
+//! not flushed. Where a crash has lost them, recovery makes them again from the
+//! record, and gives those that it finds their contents and attributes.
+//!
+//! Invariants
+//! 1. A record carries all of what the commit has staged, or none of it.
+//! 2. It never carries a directory: what was moved into one that is made again
+//!    would be lost if a recovery died after moving it.
+
+use atomdir_disk::{Disk, Errno, Extent, Kind, NewNode, Stat};
+use atomdir_format::record::Run;
+
+use crate::base::Xattrs;
+use crate::base::snapshot::{PAGE, read_xattrs};
+use crate::ids::NodeId;
+use crate::view::View;
+use crate::write_set::{ContentsWrite, WriteSet};
+
+/// More objects are flushed together sooner than one by one.
+const OBJECTS_MAX: usize = 64;
+
+/// A new object as it is staged.
+pub(crate) struct Carried {
+    /// `None`: a regular file.
+    pub node: Option<NewNode>,
+    pub stat: Stat,
+    pub xattrs: Xattrs,
+    pub runs: Vec<Run>,
+}
+
+/// Whether the record is to carry all that the write set has staged.
+pub(crate) fn is_small<D: Disk>(view: &mut View<D>, set: &WriteSet) -> Result<bool, Errno> {
+    let mut room = view.core.options.carried_bytes_max;
+    if set.created.len() > OBJECTS_MAX {
+        return Ok(false);
+    }
+    for created in &set.created {
+        let bytes = match created.kind {
+            Kind::Directory => return Ok(false),
+            Kind::File => view.attributes(created.node)?.length,
+            _ => 0,
+        };
+        let Some(left) = room.checked_sub(bytes) else {
+            return Ok(false);
+        };
+        room = left;
+    }
+    let in_place = set.objects.iter().filter_map(|object| {
+        let contents = object.contents.as_ref()?;
+        contents.replacement.is_none().then_some(contents)
+    });
+    let pages: u64 = in_place.map(|contents| contents.pages.total()).sum();
+    Ok(pages.saturating_mul(PAGE) <= room)
+}
+
+/// Takes into the write set what the record is to carry.
+pub(crate) fn carry<D: Disk>(view: &mut View<D>, set: &mut WriteSet) -> Result<(), Errno> {
+    for created in &mut set.created {
+        let carried = match created.kind {
+            Kind::File => carry_file(view, created.node)?,
+            _ => carry_other(view, created.node)?,
+        };
+        created.carried = Some(carried);
+    }
+    for object in &mut set.objects {
+        let contents = object.contents.as_mut();
+        if let Some(contents) = contents.filter(|contents| contents.replacement.is_none()) {
+            contents.carried = Some(carry_pages(view, object.node, contents)?);
+        }
+    }
+    Ok(())
+}
+
+fn carry_file<D: Disk>(view: &mut View<D>, id: NodeId) -> Result<Carried, Errno> {
+    let file = view.staged_file(id)?;
+    let disk = &view.core.disk;
+    let stat = disk.stat(&file)?;
+    let whole = Extent {
+        offset: 0,
+        length: stat.length,
+    };
+    let runs = read_runs(disk, &file, whole)?;
+    // Reading it may have changed the time that the transaction shows.
+    disk.set_times(&file, stat.attributes.times)?;
+    Ok(Carried {
+        node: None,
+        stat,
+        xattrs: read_xattrs(disk, &file)?,
+        runs,
+    })
+}
+
+fn carry_other<D: Disk>(view: &mut View<D>, id: NodeId) -> Result<Carried, Errno> {
+    let staged = view.staged(id)?.ok_or(Errno::STALE)?;
+    let parent = view.staged_parent(staged.parent)?;
+    let object = view.open_staged(&staged)?;
+    let disk = &view.core.disk;
+    let stat = disk.stat(&object)?;
+    let node = match stat.kind {
+        Kind::Symlink => NewNode::Symlink(disk.read_link(&parent, &staged.name)?),
+        kind => NewNode::special(kind, stat.device_number).ok_or(Errno::STALE)?,
+    };
+    Ok(Carried {
+        node: Some(node),
+        stat,
+        xattrs: read_xattrs(disk, &object)?,
+        runs: Vec::new(),
+    })
+}
+
+fn carry_pages<D: Disk>(
+    view: &mut View<D>,
+    id: NodeId,
+    contents: &ContentsWrite,
+) -> Result<Vec<Run>, Errno> {
+    let file = view.staged_file(id)?;
+    let mut runs = Vec::new();
+    for (start, end) in contents.pages.iter() {
+        let pages = Extent {
+            offset: start * PAGE,
+            length: end.saturating_mul(PAGE) - start * PAGE,
+        };
+        runs.append(&mut read_runs(&view.core.disk, &file, pages)?);
+    }
+    Ok(runs)
+}
+
+/// What an extent of the file holds, but for holes.
+fn read_runs<D: Disk>(disk: &D, file: &D::Handle, extent: Extent) -> Result<Vec<Run>, Errno> {
+    let end = extent.offset.saturating_add(extent.length);
+    let mut runs = Vec::new();
+    let mut at = extent.offset;
+    while at < end
+        && let Some(data) = disk.next_data(file, at)?
+        && data.offset < end
+    {
+        let stop = data.offset.saturating_add(data.length).min(end);
+        let mut bytes = vec![0; (stop - data.offset) as usize];
+        let count = disk.read_at(file, &mut bytes, data.offset)?;
+        bytes.truncate(count);
+        runs.push(Run {
+            offset: data.offset,
+            bytes,
+        });
+        at = stop;
+    }
+    Ok(runs)
+}

@@ -1,0 +1,146 @@
+//! Checkpoint: once the base is durable, the log and what it refers to go.
+
+use std::sync::PoisonError;
+
+use atomdir_disk::{Disk, Errno, Timestamp};
+use atomdir_format::record::CommitRecord;
+use atomdir_format::summary::SummaryRecord;
+
+use crate::base::core::Core;
+use crate::commit::CommitState;
+use crate::control;
+use crate::error::StoreError;
+use crate::lock;
+use crate::log::history::HISTORY_BYTES_MAX;
+use crate::names;
+use crate::store::Store;
+
+/// A lazy commit waits no longer than this to become durable.
+const LAZY_MS_MAX: i128 = 100;
+/// A log of this length is checkpointed at the next occasion,
+const LOG_BYTES_MAX: u64 = 64 << 20;
+/// or of so many commits: each takes some memory, and perhaps a directory,
+const LOG_COMMITS_MAX: u64 = 16 << 10;
+/// and any log once no commit has come for this long.
+const QUIET_MS: i128 = 3_000;
+
+impl<D: Disk> Store<D> {
+    /// To be called every 50 ms or so while there is something to maintain.
+    pub fn maintain(&self) -> Result<(), StoreError> {
+        let (is_due, is_lazy_due) = {
+            let state = lock(&self.0.commit);
+            let Some(last) = state.last_commit else {
+                return Ok(());
+            };
+            let age_ms = milliseconds_between(last, self.0.core.options.clock.now());
+            let commits = state.newest.0 - state.header.last_sequence;
+            let is_long = state.log_bytes() > LOG_BYTES_MAX || commits > LOG_COMMITS_MAX;
+            (
+                is_long || !(0..QUIET_MS).contains(&age_ms),
+                !state.queue.commits.is_empty() && !(0..LAZY_MS_MAX).contains(&age_ms),
+            )
+        };
+        if is_due {
+            self.checkpoint()
+        } else if is_lazy_due {
+            self.sync()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether there is anything to maintain.
+    pub fn needs_maintenance(&self) -> bool {
+        lock(&self.0.commit).last_commit.is_some()
+    }
+
+    pub fn checkpoint(&self) -> Result<(), StoreError> {
+        let mut state = self.lock_settled()?;
+        self.checkpoint_locked(&mut state)
+    }
+
+    /// Ends the store in order. Open transactions must have been aborted.
+    pub fn close(&self) -> Result<(), StoreError> {
+        let mut state = self.lock_settled()?;
+        self.checkpoint_locked(&mut state)?;
+        state.header.clean = true;
+        control::write_header(
+            &self.0.core.disk,
+            &self.0.core.control.directory,
+            &state.header,
+        )
+    }
+
+    fn checkpoint_locked(&self, state: &mut CommitState<D>) -> Result<(), StoreError> {
+        self.refuse_if_poisoned()?;
+        let core = &*self.0.core;
+        if state.log_bytes() > 0 {
+            core.flush_base()
+                .map_err(|errno| self.poison(format!("flushing the base failed: {errno}")))?;
+            state.retire_log(core)?;
+            state.shorten_history(core, HISTORY_BYTES_MAX)?;
+        }
+        state.last_commit = None;
+        for id in std::mem::take(&mut state.stages) {
+            let name = names::transaction(id);
+            let removed = control::remove_tree(&core.disk, &core.control.stage, &name);
+            removed.map_err(failed("remove staged files"))?;
+        }
+        // None may begin meanwhile: taking links away shows in change times.
+        let _not_beginning = core
+            .applying
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        if self.oldest_snapshot().is_none() {
+            let purged = control::purge(&core.disk, &core.control.limbo, |_| false);
+            purged.map_err(failed("empty limbo"))?;
+            core.handles.forget_base();
+        }
+        state
+            .empty_reserve(core)
+            .map_err(failed("release reserved space"))
+    }
+}
+
+impl<D: Disk> CommitState<D> {
+    /// Everything in the log is durably in the base.
+    pub fn retire_log(&mut self, core: &Core<D>) -> Result<(), StoreError> {
+        let before = (self.history.length(), self.newest_summary);
+        self.log.for_each(&core.disk, |record: CommitRecord| {
+            // A checkpoint or a recovery that was cut short may have been here.
+            if record.sequence > self.header.last_sequence.max(self.newest_summary) {
+                let summary = SummaryRecord::from(record);
+                self.history
+                    .append(&core.disk, &summary)
+                    .map_err(failed("write the history"))?;
+                self.newest_summary = summary.sequence;
+            }
+            Ok(())
+        })?;
+        let newest = self.newest.0;
+        if let Err(errno) = self.history.flush(&core.disk, newest) {
+            // Another flush might succeed without writing what this one lost.
+            let cut = self.history.cut(&core.disk, before.0);
+            cut.map_err(failed("cut the history"))?;
+            self.newest_summary = before.1;
+            return Err(failed("flush the history")(errno));
+        }
+        self.header.last_sequence = newest;
+        self.applied.clear();
+        self.header.clean = false;
+        control::write_header(&core.disk, &core.control.directory, &self.header)?;
+        self.log
+            .drop_all(&core.disk)
+            .map_err(failed("empty the log"))
+    }
+}
+
+fn failed(step: &'static str) -> impl Fn(Errno) -> StoreError {
+    move |errno| StoreError::Control { step, errno }
+}
+
+fn milliseconds_between(from: Timestamp, to: Timestamp) -> i128 {
+    let nanoseconds =
+        |time: Timestamp| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
+    (nanoseconds(to) - nanoseconds(from)) / 1_000_000
+}

@@ -1,0 +1,145 @@
+//! What the file system would refuse when a commit is applied is found out
+//! while there is still a way back.
+//!
+//! Most errors cannot happen, as the same was done in the staging directory.
+//! What remains: objects that are locked (chattr +i and +a, mount points, swap
+//! files), names that may not be removed or renamed, and extended attributes that
+//! do not fit, which is tried on a stand-in.
+//!
+//! Invariant: no check changes the base, whatever an outside writer puts there at
+//! that moment. The kernel is asked about a name by a rename that cannot succeed.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use atomdir_disk::{Access, Disk, Errno, Kind, Name, NewNode, RenameMode};
+
+use crate::base::core::Core;
+use crate::base::{Base, Place, Xattrs};
+use crate::control;
+use crate::error::CommitError;
+use crate::names;
+use crate::write_set::{Object, ObjectWrite, WriteSet};
+
+type Outcome<T> = Result<T, CommitError>;
+
+const REMOVE: &str = "remove, rename or replace locked";
+const MOVE_OFF: &str = "remove or rename (its file system does not let it be renamed: it is a lower directory of an overlay, or project quotas differ)";
+
+pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
+    let mut directories = HashSet::new();
+    for entry in &set.entries {
+        if let Object::Base(directory) = &entry.directory {
+            if directories.insert(directory.serial) {
+                check_unlocked(
+                    core,
+                    directory,
+                    "change an entry of a locked directory:",
+                    &entry.path,
+                )?;
+            }
+            if let Some(before) = &entry.before {
+                check_unlocked(core, before, REMOVE, &entry.path)?;
+                check_removable(core, (directory, &entry.name), &entry.path)?;
+            }
+        }
+        if let Some(Object::Base(after)) = &entry.after {
+            let path = after.path().unwrap_or_default();
+            check_unlocked(core, after, "rename or link locked", &path)?;
+        }
+    }
+    for base in set.dying.values() {
+        check_unlocked(
+            core,
+            base,
+            "remove locked",
+            &base.path().unwrap_or_default(),
+        )?;
+    }
+    for object in &set.objects {
+        check_unlocked(core, &object.base, "change locked", &object.path)?;
+        let is_new = object
+            .contents
+            .as_ref()
+            .is_some_and(|contents| contents.replacement.is_some());
+        if is_new && let Place::Entry { parent, name } = object.base.state().place.clone() {
+            check_removable(core, (&parent, &name), &object.path)?;
+        }
+        if !object.xattrs.is_empty() && !is_new {
+            rehearse_xattrs(core, object).map_err(|errno| {
+                CommitError::io("set the extended attributes of", &object.path, errno)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn check_unlocked<D: Disk>(
+    core: &Core<D>,
+    base: &Base,
+    step: &'static str,
+    path: &[u8],
+) -> Outcome<()> {
+    match core.stat_now(base) {
+        Ok(stat) if stat.immutable => Err(CommitError::io(step, path, Errno::PERM)),
+        // The root may be a mount point; nothing moves it.
+        Ok(stat) if stat.mount_point && base.serial != 0 => {
+            Err(CommitError::io(step, path, Errno::BUSY))
+        }
+        // What is missing was for validation to find.
+        _ => Ok(()),
+    }
+}
+
+/// Asks the kernel to rename the object onto a directory that is not empty. It
+/// checks whether the object may leave its place before it looks at the target,
+/// which neither a file nor a directory can replace.
+fn check_removable<D: Disk>(
+    core: &Core<D>,
+    (directory, name): (&Arc<Base>, &Name),
+    path: &[u8],
+) -> Outcome<()> {
+    let occupied = core
+        .occupied()
+        .map_err(|errno| CommitError::io("make", b".atomdir/occupied", errno))?;
+    let target = (&*core.control.directory, occupied);
+    let moved = core.directory(directory).and_then(|handle| {
+        core.disk
+            .rename((&handle, name), target, RenameMode::Replace)
+    });
+    match moved {
+        Err(errno @ (Errno::PERM | Errno::TXTBSY | Errno::BUSY)) => {
+            Err(CommitError::io(REMOVE, path, errno))
+        }
+        Err(errno @ Errno::XDEV) => Err(CommitError::io(MOVE_OFF, path, errno)),
+        // Rights are given and taken by commits: see `apply::rights`.
+        _ => Ok(()),
+    }
+}
+
+/// Sets all extended attributes that the object will have on a stand-in.
+fn rehearse_xattrs<D: Disk>(core: &Core<D>, object: &ObjectWrite) -> Result<(), Errno> {
+    let xattrs = object.xattrs_to_be(core)?;
+    let (stage, name) = (&core.control.stage, names::fixed(names::REHEARSAL));
+    // One whose removal failed may be there.
+    control::remove_tree(&core.disk, stage, &name)?;
+    match object.base.kind {
+        Kind::File => core.disk.create(stage, &name, 0o600).map(drop)?,
+        Kind::Directory => core.disk.make(stage, &name, &NewNode::Directory, 0o700)?,
+        _ => return Ok(()),
+    }
+    let set = set_all(core, &xattrs);
+    match object.base.kind {
+        Kind::Directory => core.disk.remove_directory(stage, &name)?,
+        _ => core.disk.unlink(stage, &name)?,
+    }
+    set
+}
+
+fn set_all<D: Disk>(core: &Core<D>, xattrs: &Xattrs) -> Result<(), Errno> {
+    let name = names::fixed(names::REHEARSAL);
+    let handle = core.disk.open(&core.control.stage, &name, Access::Path)?;
+    xattrs
+        .iter()
+        .try_for_each(|(name, value)| core.disk.set_xattr(&handle, name, value))
+}

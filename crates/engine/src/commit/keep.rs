@@ -1,0 +1,372 @@
+//! What a commit replaces, as far as open snapshots show it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name};
+
+use crate::base::core::Core;
+use crate::base::snapshot::{PAGE, read_xattrs};
+use crate::base::{Base, History, OldAttributes, OldBody, Place};
+use crate::ids::Sequence;
+use crate::names;
+use crate::ranges::RangeSet;
+use crate::write_set::{ContentsWrite, Object, ObjectWrite, WriteSet};
+
+/// Of the open transactions, in ascending order.
+pub(crate) struct Snapshots(pub Vec<Sequence>);
+
+impl Snapshots {
+    /// Whether a version that ends at `sequence` would be seen by anyone, when
+    /// the one before ends at `previous`.
+    fn need_version(&self, previous: Option<Sequence>) -> bool {
+        self.0
+            .iter()
+            .any(|at| previous.is_none_or(|previous| *at >= previous))
+    }
+}
+
+/// Installs, before the base changes, what older snapshots will read instead.
+pub(crate) struct Keeper<'a, D: Disk> {
+    pub core: &'a Core<D>,
+    pub sequence: Sequence,
+    pub snapshots: &'a Snapshots,
+    /// Objects that lose their last name, and that no open snapshot shows.
+    pub unseen: &'a mut HashSet<Identity>,
+    /// What was looked at last, for messages.
+    pub at: Option<Arc<Base>>,
+}
+
+impl<D: Disk> Keeper<'_, D> {
+    pub fn keep(&mut self, set: &WriteSet) -> Result<Vec<Arc<Base>>, Errno> {
+        let mut kept: Vec<Arc<Base>> = Vec::new();
+        let mut seen: HashSet<u64> = HashSet::new();
+        let renamed: HashSet<u64> = set
+            .entries
+            .iter()
+            .filter_map(|entry| match &entry.after {
+                Some(Object::Base(base)) => Some(base.serial),
+                _ => None,
+            })
+            .collect();
+        for object in &set.objects {
+            self.keep_object(object)?;
+            kept.push(object.base.clone());
+            if let Place::Entry { parent, .. } = &object.base.state().place {
+                kept.push(parent.clone());
+            }
+        }
+        for entry in &set.entries {
+            if let Some(Object::Base(moved)) = &entry.after {
+                // A new name may mean a new link, and always a new change time.
+                self.keep_attributes(moved)?;
+                moved.state().history_mut().changed.links = Some(self.sequence);
+                kept.push(moved.clone());
+            }
+            let Object::Base(directory) = &entry.directory else {
+                continue;
+            };
+            self.keep_attributes(directory)?;
+            let is_seen = self.keep_name(directory, &entry.name, entry.before.clone());
+            self.mark_name(directory, &entry.name);
+            kept.push(directory.clone());
+            if let Some(before) = &entry.before {
+                self.keep_attributes(before)?;
+                let mut state = before.state();
+                let links = &mut state.history_mut().changed.links;
+                let had_other_names = links.replace(self.sequence).is_some();
+                if is_seen || had_other_names {
+                    seen.insert(before.serial);
+                }
+                drop(state);
+                if !set.is_dying(before) && !renamed.contains(&before.serial) {
+                    self.hold(before, directory, &entry.name);
+                }
+                kept.push(before.clone());
+            }
+        }
+        for removed in &set.removed_directories {
+            // What died in it goes to limbo with it.
+            for (name, base) in set.survivors(removed) {
+                self.keep_attributes(base)?;
+                self.keep_name(&removed.base, name, Some(base.clone()));
+                if !renamed.contains(&base.serial) {
+                    self.hold(base, &removed.base, name);
+                }
+                kept.push(base.clone());
+            }
+            kept.push(removed.base.clone());
+        }
+        for base in set.dying.values() {
+            base.state().history_mut().changed.removed = Some(self.sequence);
+            self.keep_attributes(base)?;
+            kept.push(base.clone());
+        }
+        let unseen = set.entries.iter().filter_map(|entry| entry.before.as_ref());
+        let unseen = unseen.filter(|base| {
+            base.kind != Kind::Directory && set.is_dying(base) && !seen.contains(&base.serial)
+        });
+        self.unseen.extend(unseen.map(|base| base.identity()));
+        kept.retain(|base| !set.is_dying(base) || !self.unseen.contains(&base.identity()));
+        Ok(kept)
+    }
+
+    /// A file that goes on under other names must not have one in limbo as
+    /// well, as that would show in its link count; an open handle will do.
+    fn hold(&self, base: &Arc<Base>, directory: &Arc<Base>, name: &Name) {
+        let target = match base.kind {
+            Kind::Symlink => self.read_link(directory, name).ok(),
+            _ => None,
+        };
+        let mut state = base.state();
+        let history = state.history_mut();
+        history.changed.unnamed = Some(self.sequence);
+        history.target = target;
+        let identity = state.identity;
+        drop(state);
+        let access = match base.kind {
+            Kind::File => Access::Read,
+            _ => Access::Path,
+        };
+        let here = Place::Entry {
+            parent: directory.clone(),
+            name: name.clone(),
+        };
+        if base.kind != Kind::Directory
+            && let Ok(handle) = self.core.open_at(&here, identity, access)
+        {
+            self.core.handles.hold(identity, Arc::new(handle));
+        }
+    }
+
+    fn read_link(&self, directory: &Arc<Base>, name: &Name) -> Result<Vec<u8>, Errno> {
+        let directory = self.core.directory(directory)?;
+        self.core.disk.read_link(&directory, name)
+    }
+
+    /// Whether an open snapshot shows what the name was.
+    fn keep_name(&self, directory: &Arc<Base>, name: &Name, before: Option<Arc<Base>>) -> bool {
+        let mut state = directory.state();
+        let History { names, .. } = state.history_mut();
+        let versions = names.entry(name.clone()).or_default();
+        if versions
+            .last()
+            .is_some_and(|(until, _)| *until == self.sequence)
+        {
+            // By an attempt that failed.
+            return true;
+        }
+        let is_needed = self
+            .snapshots
+            .need_version(versions.last().map(|(until, _)| *until));
+        if is_needed {
+            versions.push((self.sequence, before));
+        }
+        is_needed
+    }
+
+    fn mark_name(&self, directory: &Base, name: &Name) {
+        let mut state = directory.state();
+        state
+            .history_mut()
+            .changed
+            .names
+            .insert(name.clone(), self.sequence);
+    }
+
+    fn keep_attributes(&mut self, base: &Arc<Base>) -> Result<(), Errno> {
+        self.at = Some(base.clone());
+        let (identity, place, last) = {
+            let state = base.state();
+            let last = state
+                .history
+                .as_ref()
+                .and_then(|history| history.attributes.last());
+            (
+                state.identity,
+                state.place.clone(),
+                last.map(|(until, _)| *until),
+            )
+        };
+        if !self.snapshots.need_version(last) || last == Some(self.sequence) {
+            return Ok(());
+        }
+        let old = self.core.with_object(&place, identity, |handle| {
+            let stat = self.core.disk.stat(handle)?;
+            let xattrs = read_xattrs(&self.core.disk, handle)?;
+            Ok(OldAttributes { stat, xattrs })
+        });
+        match old {
+            Ok(old) => base
+                .state()
+                .history_mut()
+                .attributes
+                .push((self.sequence, Arc::new(old))),
+            // An outside writer has taken it away; there is nothing to keep.
+            Err(Errno::STALE) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn keep_object(&mut self, object: &ObjectWrite) -> Result<(), Errno> {
+        self.keep_attributes(&object.base)?;
+        if let Some(contents) = &object.contents {
+            self.keep_body(&object.base, contents)?;
+        }
+        let mut state = object.base.state();
+        let changed = &mut state.history_mut().changed;
+        if object.writes_attributes() {
+            changed.attributes = Some(self.sequence);
+        }
+        if let Some(contents) = &object.contents {
+            if contents.length.is_some() {
+                changed.length = Some(self.sequence);
+            }
+            let mut pages = RangeSet::default();
+            contents
+                .written()
+                .into_iter()
+                .for_each(|(start, end)| pages.insert(start, end));
+            match changed.pages.last_mut() {
+                // No open snapshot lies between the two: one entry serves.
+                Some((last, merged)) if !self.snapshots.need_version(Some(*last)) => {
+                    *last = self.sequence;
+                    pages
+                        .iter()
+                        .for_each(|(start, end)| merged.insert(start, end));
+                }
+                _ => changed.pages.push((self.sequence, pages)),
+            }
+        }
+        Ok(())
+    }
+
+    fn keep_body(&mut self, base: &Arc<Base>, contents: &ContentsWrite) -> Result<(), Errno> {
+        let (identity, place, last) = {
+            let state = base.state();
+            let bodies = state.history.as_ref().map(|history| &history.bodies);
+            let last = bodies.and_then(|bodies| bodies.last().cloned());
+            (state.identity, state.place.clone(), last)
+        };
+        if last
+            .as_ref()
+            .is_some_and(|(until, _)| *until == self.sequence)
+        {
+            // By an attempt that failed.
+            return Ok(());
+        }
+        let is_replaced = contents.replacement.is_some();
+        let last = last.filter(|(until, _)| !self.snapshots.need_version(Some(*until)));
+        if let Some((_, last)) = last {
+            // No open snapshot shows what has come since.
+            match &*last {
+                OldBody::Moved { .. } => {
+                    if is_replaced {
+                        self.unseen.insert(identity);
+                    }
+                    return Ok(());
+                }
+                OldBody::Pages { .. } if is_replaced => {}
+                OldBody::Pages {
+                    saved,
+                    pages,
+                    length,
+                } => {
+                    let file =
+                        self.core
+                            .disk
+                            .open(&self.core.control.limbo, saved, Access::ReadWrite)?;
+                    let source = self.core.open_logged(&place, identity, Access::Read)?;
+                    let pages = self.save_pages((&source, &file), contents, pages, *length)?;
+                    let more = OldBody::Pages {
+                        saved: saved.clone(),
+                        pages,
+                        length: *length,
+                    };
+                    if let Some((_, last)) = base.state().history_mut().bodies.last_mut() {
+                        *last = Arc::new(more);
+                    }
+                    return Ok(());
+                }
+            }
+        }
+        let length = self.core.stat_place(&place, identity)?.length;
+        let body = if is_replaced {
+            // Listings show the old inode; that the name was written is not so.
+            if let Place::Entry { parent, name } = &place {
+                self.keep_attributes(parent)?;
+                self.keep_name(parent, name, Some(base.clone()));
+            }
+            OldBody::Moved {
+                identity,
+                limbo: names::limbo(identity),
+            }
+        } else {
+            let saved = names::saved_pages(identity, self.sequence);
+            let disk = &self.core.disk;
+            // An attempt that failed may have left one.
+            let (limbo, access) = (&self.core.control.limbo, Access::ReadWrite);
+            let file = match disk.create(limbo, &saved, 0o600) {
+                Err(Errno::EXIST) => disk.open(limbo, &saved, access)?,
+                created => created?,
+            };
+            let source = self.core.open_logged(&place, identity, Access::Read)?;
+            let none = RangeSet::default();
+            OldBody::Pages {
+                pages: self.save_pages((&source, &file), contents, &none, length)?,
+                saved,
+                length,
+            }
+        };
+        base.state()
+            .history_mut()
+            .bodies
+            .push((self.sequence, Arc::new(body)));
+        Ok(())
+    }
+
+    /// Copies the pages that are about to be overwritten in place, but for
+    /// those that were saved before.
+    fn save_pages(
+        &self,
+        (source, file): (&D::Handle, &D::Handle),
+        contents: &ContentsWrite,
+        before: &RangeSet,
+        length: u64,
+    ) -> Result<RangeSet, Errno> {
+        let mut pages = before.clone();
+        for (start, end) in contents.written() {
+            let end = end.min(length.div_ceil(PAGE));
+            let mut page = start;
+            while page < end {
+                let (is_saved, until) = before.run_at(page);
+                let until = until.min(end);
+                if !is_saved {
+                    let stop = (until * PAGE).min(length);
+                    self.copy((source, file), page * PAGE, stop)?;
+                }
+                page = until;
+            }
+            pages.insert(start, end);
+        }
+        Ok(pages)
+    }
+
+    fn copy(
+        &self,
+        (source, file): (&D::Handle, &D::Handle),
+        mut at: u64,
+        stop: u64,
+    ) -> Result<(), Errno> {
+        while at < stop {
+            let (from, to) = ((source, at), (file, at));
+            let copied = self.core.disk.copy_range(from, to, stop - at)?;
+            if copied == 0 {
+                break;
+            }
+            at += copied;
+        }
+        Ok(())
+    }
+}

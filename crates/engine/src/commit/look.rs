@@ -1,0 +1,92 @@
+//! What the record must say of the base, looked up while there is a way back.
+
+use std::collections::{HashMap, HashSet};
+
+use atomdir_disk::{Access, Disk, Errno, Kind};
+
+use crate::apply::Writers;
+use crate::base::Place;
+use crate::base::core::Core;
+use crate::commit::merge;
+use crate::error::CommitError;
+use crate::log::record_builder::Present;
+use crate::write_set::{Object, WriteSet};
+
+/// Opens every file that will be changed in place while there is still a way back,
+/// keeps so many of them open for apply, and looks up what the record must say of
+/// the base.
+pub(crate) fn look_at_base<D: Disk>(
+    core: &Core<D>,
+    set: &WriteSet,
+    writers_max: usize,
+) -> Result<(Present, Writers<D>), CommitError> {
+    let mut writers = Writers::<D>::new();
+    let mut present = Present {
+        modes: modes_of_moved(core, set),
+        ..Default::default()
+    };
+    let timed = set
+        .objects
+        .iter()
+        .filter(|object| object.attributes.modified.is_some());
+    let timed: HashSet<u64> = timed.map(|object| object.base.serial).collect();
+    for object in &set.objects {
+        let Some(contents) = &object.contents else {
+            continue;
+        };
+        let failed = |errno| CommitError::io("write to", &object.path, errno);
+        let (identity, place) = {
+            let state = object.base.state();
+            (state.identity, state.place.clone())
+        };
+        if contents.replacement.is_none() {
+            let length = match core.open_at(&place, identity, Access::ReadWrite) {
+                // Writing nothing tells whether it can be written.
+                Ok(file) => {
+                    let written = core.disk.write_at(&file, &[], 0);
+                    let stat = written.and_then(|()| core.disk.stat(&file));
+                    if writers.len() < writers_max {
+                        writers.insert(identity, file);
+                    }
+                    stat
+                }
+                // The transaction has given its owner the right.
+                Err(Errno::ACCESS) if object.attributes.mode.is_some() => {
+                    core.stat_place(&place, identity)
+                }
+                Err(errno) => Err(errno),
+            };
+            let length = length.map_err(failed)?.length;
+            present.lengths.insert(object.base.serial, length);
+            continue;
+        }
+        merge::refuse_linked_since(core, object)?;
+        if let Place::Entry { parent, .. } = place
+            && !present.directory_times.contains_key(&parent.serial)
+            && !timed.contains(&parent.serial)
+        {
+            let modified = core
+                .stat_now(&parent)
+                .map_err(failed)?
+                .attributes
+                .times
+                .modified;
+            present.directory_times.insert(parent.serial, modified);
+        }
+    }
+    Ok((present, writers))
+}
+
+/// Of directories that apply must open up to move them: see `apply::rights`.
+fn modes_of_moved<D: Disk>(core: &Core<D>, set: &WriteSet) -> HashMap<u64, u32> {
+    if core.options.privileges.all {
+        return HashMap::new();
+    }
+    let moved = set.entries.iter().filter_map(|entry| match &entry.after {
+        Some(Object::Base(base)) if base.kind == Kind::Directory => Some(base),
+        _ => None,
+    });
+    let modes =
+        moved.filter_map(|base| Some((base.serial, core.stat_now(base).ok()?.attributes.mode)));
+    modes.filter(|(_, mode)| mode & 0o300 != 0o300).collect()
+}

@@ -1,0 +1,163 @@
+//! Fits a write set, prepared from a snapshot, to what others have committed since
+//! to other parts of the same objects. The commit lock is held, and validation has
+//! found no conflict.
+//!
+//! Invariant: a file has one inode, whatever names others have given it meanwhile.
+//! A write set may replace a file by a new inode, which was decided while the file
+//! had one name. If it has several by now, the names that this transaction does not
+//! know would keep the old inode. Who has them cannot be known, as outside writers
+//! link, too; so such a file is changed in place, as every file with several names
+//! is: its staged pages are written into the inode that all its names have.
+//!
+//! An outside writer may still link it before the record is written: that is looked
+//! for last of all, and is a conflict. A link that is made later than that, before the commit is
+//! applied, keeps the old inode: it is as if the link had been made before and the
+//! file then replaced by a rename.
+
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Errno, Kind};
+
+use crate::base::Place;
+use crate::base::core::Core;
+use crate::commit::prepare::{Fill, dress, unflushed};
+use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
+use crate::ids::Sequence;
+use crate::rules::Rule;
+use crate::view::View;
+use crate::write_set::{ContentsWrite, Object, ObjectWrite, WriteSet};
+
+/// A file with several names is best spoken of by one that stays: the one by which
+/// the transaction knows it.
+pub(crate) fn correct_places<D: Disk>(view: &View<D>, set: &WriteSet) {
+    let written = set.objects.iter().map(|object| (object.node, &object.base));
+    let linked = set.entries.iter().filter_map(|entry| match &entry.after {
+        Some(Object::Base(base)) => Some((*view.nodes.by_base.get(&base.serial)?, base)),
+        _ => None,
+    });
+    let written = written.filter(|_| Rule::CorrectPlaces.holds());
+    let linked = linked.filter(|_| Rule::CorrectPlacesOfLinked.holds());
+    for (node, base) in written.chain(linked) {
+        if base.kind == Kind::Directory {
+            continue;
+        }
+        let Some((parent, name)) = view.base_place(node) else {
+            continue;
+        };
+        let core = &view.core;
+        let present = core
+            .directory(&parent)
+            .and_then(|handle| core.disk.stat_at(&handle, &name));
+        let mut state = base.state();
+        if present.is_ok_and(|stat| stat.identity == state.identity) {
+            state.place = Place::Entry { parent, name };
+        }
+    }
+}
+
+/// The invariant.
+pub(crate) fn change_linked_in_place<D: Disk>(view: &View<D>, set: &mut WriteSet) {
+    for index in 0..set.objects.len() {
+        let object = &set.objects[index];
+        let is_replaced = object
+            .contents
+            .as_ref()
+            .is_some_and(|contents| contents.replacement.is_some());
+        // One that is missing was taken away by an outside writer just now.
+        let is_linked = is_replaced
+            && view
+                .core
+                .stat_now(&object.base)
+                .is_ok_and(|stat| stat.links > 1);
+        if is_linked && Rule::ChangeLinkedInPlace.holds() {
+            set.change_in_place(index);
+        }
+    }
+}
+
+/// The last look at a file that gets a new inode.
+pub(crate) fn refuse_linked_since<D: Disk>(
+    core: &Core<D>,
+    object: &ObjectWrite,
+) -> Result<(), CommitError> {
+    let is_linked = core.stat_now(&object.base).is_ok_and(|stat| stat.links > 1);
+    if is_linked && Rule::ChangeLinkedInPlace.holds() {
+        return Err(CommitError::Conflict(vec![Conflict {
+            path: object.path.clone(),
+            what: ConflictKind::Contents,
+            by: ChangedBy::Outside,
+        }]));
+    }
+    Ok(())
+}
+
+/// A file prepared as a whole from the snapshot must not undo what others have
+/// since committed to other parts of it.
+pub(crate) fn refresh_replacements<D: Disk>(
+    view: &mut View<D>,
+    set: &mut WriteSet,
+) -> Result<(), CommitError> {
+    for object in &set.objects {
+        let at = view.at;
+        let changed = object
+            .base
+            .state()
+            .changed()
+            .and_then(|changed| changed.anything());
+        let replaced = object.contents.as_ref();
+        let replaced = replaced.filter(|contents| contents.replacement.is_some());
+        if let Some(contents) = replaced
+            && changed.is_some_and(|changed| changed > at)
+            && Rule::RefreshReplacements.holds()
+        {
+            let file = refresh(view, object, contents)
+                .map_err(|errno| CommitError::io("stage", &object.path, errno))?;
+            if !set.rides {
+                view.core.disk.sync(&file).map_err(unflushed)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The staged file, not yet flushed.
+fn refresh<D: Disk>(
+    view: &mut View<D>,
+    object: &ObjectWrite,
+    contents: &ContentsWrite,
+) -> Result<Arc<D::Handle>, Errno> {
+    let file = view.staged_file(object.node)?;
+    let core = view.core.clone();
+    let present = core.stat_now(&object.base)?;
+    let length = contents.length.unwrap_or(present.length);
+    let keep = if contents.length.is_some() {
+        contents.keep
+    } else {
+        present.length
+    };
+    let newest = Sequence(u64::MAX);
+    Fill {
+        base: &object.base,
+        at: newest,
+        pages: &contents.pages,
+        keep,
+        length,
+    }
+    .run(&core, &file)?;
+    let change = &object.attributes;
+    let mut attributes = present.attributes;
+    attributes.mode = change.mode.unwrap_or(attributes.mode);
+    attributes.owner.user = change.user.unwrap_or(attributes.owner.user);
+    attributes.owner.group = change.group.unwrap_or(attributes.owner.group);
+    attributes.times.modified = change.modified.unwrap_or(attributes.times.modified);
+    attributes.times.accessed = change.accessed.unwrap_or(attributes.times.accessed);
+    let xattrs = object.xattrs_to_be(&core)?;
+    // It was staged with those of the snapshot.
+    for name in core.disk.xattr_names(&file)? {
+        if !xattrs.iter().any(|(wanted, _)| *wanted == name) {
+            core.disk.remove_xattr(&file, &name)?;
+        }
+    }
+    dress(&core, &file, object.base.kind, attributes, &xattrs)?;
+    Ok(file)
+}

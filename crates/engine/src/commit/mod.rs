@@ -1,0 +1,370 @@
+//! Commit: validate, log, apply.
+//!
+//! 1. `prepare` completes the new objects in the staging directory; durably, unless
+//!    they are few and small: then the record carries them (`carry`).
+//! 2. Under the lock, what the transaction overwrites is validated.
+//! 3. Still under the lock the record is appended; and flushed, with those of
+//!    others that wait, unless the commit is lazy (`group`).
+//! 4. Once the record is durable, and not before, the base is changed.
+//!
+//! Until 3 a failure leaves the transaction open and the base untouched. After it,
+//! a flush that fails poisons the store: recovery finds out whether the commit
+//! landed. Something in the base that is in the way of 4 stalls it (`stalled`).
+
+pub(crate) mod carry;
+pub(crate) mod checkpoint;
+pub(crate) mod feasible;
+pub(crate) mod group;
+pub(crate) mod keep;
+pub(crate) mod look;
+pub(crate) mod merge;
+pub(crate) mod prepare;
+pub(crate) mod publish;
+pub(crate) mod stalled;
+pub(crate) mod validate;
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::atomic::Ordering;
+
+use atomdir_disk::{Disk, Errno, Identity, Timestamp};
+use atomdir_format::header::StoreHeader;
+use atomdir_format::record::CommitRecord;
+
+use crate::apply::{ApplyError, Writers};
+use crate::base::core::Core;
+use crate::base::present;
+use crate::commit::carry::carry;
+use crate::commit::group::{Guard, Pending, Queue};
+use crate::commit::look::look_at_base;
+use crate::commit::prepare::prepare;
+use crate::commit::validate::Validation;
+use crate::control;
+use crate::error::{CommitError, Stalled, StoreError};
+use crate::ids::{Sequence, TransactionId};
+use crate::lock;
+use crate::log::Log;
+use crate::log::record_builder;
+use crate::options::Durability;
+use crate::progress::{Meter, Progress};
+use crate::rules::Rule;
+use crate::store::Store;
+use crate::transaction::Transaction;
+use crate::view::{Outdated, View};
+use crate::write_set::WriteSet;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Committed {
+    /// `None`: nothing had changed, or it became part of an outer transaction.
+    pub sequence: Option<Sequence>,
+    /// How many paths were changed.
+    pub changes: u64,
+    /// Of the outer transaction's view, by a nested one.
+    pub outdated: Vec<Outdated>,
+    /// The commit is durable, and the base will show it once this is out of the way.
+    pub stalled: Option<Stalled>,
+}
+
+/// What the commit lock guards.
+pub(crate) struct CommitState<D: Disk> {
+    pub log: Log<D>,
+    pub history: Log<D>,
+    /// The newest commit that has its summary there.
+    pub newest_summary: u64,
+    pub reserve: D::Handle,
+    /// Holds the store's lock as long as the store is open.
+    pub _lock: D::Handle,
+    pub header: StoreHeader,
+    /// The newest commit in the log.
+    pub newest: Sequence,
+    /// Commits that are not yet in the base.
+    pub queue: Queue<D>,
+    /// Ended transactions whose staging directories the log may still need.
+    pub stages: BTreeSet<TransactionId>,
+    /// Files that the log speaks of, and that recovery would have to find.
+    pub applied: HashSet<Identity>,
+    /// When the last commit was appended.
+    pub last_commit: Option<Timestamp>,
+}
+
+impl<D: Disk> Store<D> {
+    pub fn commit(&self, transaction: &Transaction<D>) -> Result<Committed, CommitError> {
+        self.commit_reporting(transaction, &mut |_| {})
+    }
+
+    /// As [`Store::commit`], telling now and then how far it is.
+    pub fn commit_reporting(
+        &self,
+        transaction: &Transaction<D>,
+        report: &mut dyn FnMut(Progress),
+    ) -> Result<Committed, CommitError> {
+        if let Some(outer) = transaction.outer() {
+            return self.commit_nested(outer, transaction);
+        }
+        let met = transaction.met();
+        if !met.is_empty() {
+            return Err(CommitError::Conflict(met));
+        }
+        let committed = self.commit_outermost(transaction, report);
+        if committed.is_err() {
+            self.0.core.writers.leave_commit(transaction.id());
+        }
+        committed
+    }
+
+    fn commit_outermost(
+        &self,
+        transaction: &Transaction<D>,
+        report: &mut dyn FnMut(Progress),
+    ) -> Result<Committed, CommitError> {
+        let mut meter = Meter::new(report);
+        let mut committing = transaction.view.take_for_commit();
+        let view = committing.view.as_mut().ok_or(CommitError::Ended)?;
+        self.refuse_if_poisoned()?;
+        self.retry_stalled()?;
+        if let Some(nested) = view.nested() {
+            return Err(CommitError::Nested { nested });
+        }
+        if self.is_removed() {
+            return Err(StoreError::Removed.into());
+        }
+        view.release_savepoints();
+        view.write_ahead();
+        let mut set = at_its_expense(transaction, || prepare(view, &mut meter))
+            .map_err(|error| self.heed_flush(error))?;
+        let changes = set.summary.len() as u64;
+        if set.is_empty() {
+            if view.reads.is_some() {
+                let state = lock(&self.0.commit);
+                self.validate(transaction, view, &state, &mut set)?;
+            }
+            // A durable commit makes all before it durable, even one of nothing.
+            if transaction.durability() == Durability::Durable {
+                self.settle_lazy()?;
+            }
+            drop(committing);
+            self.abort(transaction);
+            return Ok(Committed {
+                sequence: None,
+                changes: 0,
+                outdated: Vec::new(),
+                stalled: None,
+            });
+        }
+        let mut state = self.lock_for(view, &set)?;
+        merge::correct_places(view, &set);
+        self.validate(transaction, view, &state, &mut set)?;
+        merge::change_linked_in_place(view, &mut set);
+        self.refuse_locked(transaction, &set)?;
+        self.refuse_written(transaction, view)?;
+        if let Some(user) = &view.restricted_to {
+            present::check_commit(&self.0.core, &set, user)?;
+        }
+        feasible::check(&self.0.core, &set)?;
+        at_its_expense(transaction, || merge::refresh_replacements(view, &mut set))
+            .map_err(|error| self.heed_flush(error))?;
+        if set.rides {
+            carry(view, &mut set).map_err(|errno| CommitError::io("stage", b"", errno))?;
+        }
+        let (record, writers) = self.append(transaction, &mut state, &set)?;
+        let sequence = Sequence(record.sequence);
+        // From here on the commit has happened.
+        committing.view = None;
+        drop(committing);
+        lock(&self.0.open).by_id.remove(&transaction.id());
+        state.stages.insert(transaction.id());
+        let is_lazy = transaction.durability() == Durability::Lazy;
+        state.queue.commits.push_back(Pending {
+            record,
+            set,
+            is_lazy,
+            writers,
+            attempt: None,
+        });
+        let settled = if is_lazy {
+            self.0.has_pending.store(true, Ordering::Release);
+            drop(state);
+            Ok(None)
+        } else {
+            self.settle_commit(state, sequence, &mut meter)
+        };
+        self.ended(transaction.id());
+        Ok(Committed {
+            sequence: Some(sequence),
+            changes,
+            outdated: Vec::new(),
+            stalled: settled?,
+        })
+    }
+
+    /// The commit lock, with nothing on its way to the base that the commit
+    /// could meet.
+    fn lock_for(&self, view: &View<D>, set: &WriteSet) -> Result<Guard<'_, D>, StoreError> {
+        let state = lock(&self.0.commit);
+        let is_stalled = lock(&self.0.stalled).is_some();
+        if !is_stalled && state.queue.admits(set, view.reads.as_ref()) {
+            return Ok(state);
+        }
+        drop(state);
+        self.lock_settled()
+    }
+
+    /// A flush of staged files that failed poisons the store.
+    fn heed_flush(&self, error: CommitError) -> CommitError {
+        match error {
+            CommitError::Store(StoreError::Poisoned { reason }) => self.poison(reason).into(),
+            error => error,
+        }
+    }
+
+    fn validate(
+        &self,
+        transaction: &Transaction<D>,
+        view: &View<D>,
+        state: &CommitState<D>,
+        set: &mut WriteSet,
+    ) -> Result<(), CommitError> {
+        let core = &*self.0.core;
+        let began = transaction.began_change_time;
+        let began = (began, self.oldest_begin().unwrap_or(began));
+        let mut validation = Validation::new(core, transaction.at, began, transaction.owner());
+        validation
+            .run(set)
+            .map_err(|(path, errno)| CommitError::io("look at", &path, errno))?;
+        if let Some(reads) = &view.reads {
+            validation
+                .run_reads(reads, set.is_empty(), &|base| view.path_of_base(base))
+                .map_err(|errno| CommitError::io("validate", b"the read set", errno))?;
+        }
+        let mut conflicts = validation.conflicts;
+        if conflicts.is_empty() {
+            return Ok(());
+        }
+        state.describe(core, &mut conflicts);
+        Err(CommitError::Conflict(conflicts))
+    }
+
+    fn append(
+        &self,
+        transaction: &Transaction<D>,
+        state: &mut CommitState<D>,
+        set: &WriteSet,
+    ) -> Result<(CommitRecord, Writers<D>), CommitError> {
+        let core = &*self.0.core;
+        let held = state.queue.commits.iter();
+        let held: usize = held.map(|pending| pending.writers.len()).sum();
+        let writers_max = (core.options.handles_max / 4).saturating_sub(held);
+        let (mut present, writers) = look_at_base(core, set, writers_max)?;
+        for (directory, modified) in &mut present.directory_times {
+            if Rule::GroupDirectoryTimes.holds() {
+                *modified = state.queue.modified(*directory).unwrap_or(*modified);
+            }
+        }
+        let now = core.options.clock.now();
+        let head = CommitRecord {
+            sequence: state.newest.next().0,
+            transaction: transaction.id().0,
+            time: now,
+            user: transaction.owner(),
+            label: transaction.label().to_vec(),
+            directories: Vec::new(),
+            objects: Vec::new(),
+            entries: Vec::new(),
+            updates: Vec::new(),
+            made: Vec::new(),
+            summary: set.summary.clone(),
+        };
+        let record = record_builder::build(set, head, &present);
+        state.fill_reserve(core, set)?;
+        let appended = state.log.append(&core.disk, &record);
+        appended.map_err(|errno| CommitError::io("write", b".atomdir/log", errno))?;
+        state.newest = Sequence(record.sequence);
+        state.last_commit = Some(now);
+        Ok((record, writers))
+    }
+
+    /// Makes lazy commits durable.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        self.lock_settled().map(drop)
+    }
+
+    /// As [`Store::sync`], and nothing if no lazy commit waits.
+    pub(crate) fn settle_lazy(&self) -> Result<(), StoreError> {
+        if self.0.has_pending.load(Ordering::Acquire) {
+            self.sync()?;
+        }
+        Ok(())
+    }
+}
+
+/// What is staged counts as its owner's. The log, the reserve and the base do not: once a
+/// commit is in the log it must succeed.
+fn at_its_expense<D: Disk, T>(
+    transaction: &Transaction<D>,
+    stage: impl FnOnce() -> Result<T, CommitError>,
+) -> Result<T, CommitError> {
+    let charge = transaction.charge();
+    let _charge = charge.map_err(|errno| CommitError::io("stage", b"", errno))?;
+    stage()
+}
+
+/// The reserve always holds so much, for what apply itself may need.
+const RESERVE_MIN: u64 = 1 << 20;
+
+impl<D: Disk> CommitState<D> {
+    pub fn sequence(&self) -> Sequence {
+        self.newest
+    }
+
+    pub fn transaction_high_water(&self) -> u64 {
+        self.header.transaction_high_water
+    }
+
+    pub fn log_bytes(&self) -> u64 {
+        self.log.length()
+    }
+
+    pub fn reserve_ids(&mut self, core: &Core<D>, count: u64) -> Result<u64, StoreError> {
+        self.header.transaction_high_water += count;
+        self.header.clean = false;
+        control::write_header(&core.disk, &core.control.directory, &self.header)?;
+        Ok(self.header.transaction_high_water)
+    }
+
+    /// Sets space aside, so that a commit that was logged cannot fail for want
+    /// of it when it is applied.
+    fn fill_reserve(&self, core: &Core<D>, set: &WriteSet) -> Result<(), CommitError> {
+        let waiting = self.queue.commits.iter().map(|pending| &pending.set);
+        let pages: u64 = waiting.chain([set]).map(WriteSet::pages_in_place).sum();
+        let needed = RESERVE_MIN + pages * crate::base::snapshot::PAGE;
+        match core.disk.allocate(&self.reserve, 0, needed) {
+            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+            Err(errno) => Err(CommitError::io(
+                "reserve space in",
+                b".atomdir/reserve",
+                errno,
+            )),
+        }
+    }
+
+    /// Applies once more, with the reserved space, what had none.
+    pub fn with_reserve(
+        &self,
+        core: &Core<D>,
+        mut apply: impl FnMut() -> Result<(), ApplyError>,
+    ) -> Result<(), ApplyError> {
+        apply().or_else(|error| match error.errno {
+            Some(Errno::NOSPC | Errno::DQUOT) => {
+                let _ = self.empty_reserve(core);
+                apply()
+            }
+            _ => Err(error),
+        })
+    }
+
+    /// Gives the reserved space back to the file system.
+    pub fn empty_reserve(&self, core: &Core<D>) -> Result<(), Errno> {
+        // Blocks reserved beyond the length go only when the length changes.
+        core.disk.set_length(&self.reserve, 1)?;
+        core.disk.set_length(&self.reserve, 0)
+    }
+}

@@ -1,0 +1,268 @@
+//! New objects: made, placed and dressed in the staging directory.
+
+use std::collections::BTreeMap;
+
+use atomdir_disk::{Attributes, Disk, Errno, Identity, Kind, NewNode, Owner, Times};
+use atomdir_format::record::AttributesChange;
+
+use super::{Outcome, Preparation, attributes_change, failed};
+use crate::base::Xattrs;
+use crate::base::core::Core;
+use crate::base::rights::with_rights;
+use crate::ids::NodeId;
+use crate::names;
+use crate::view::node::{Dress, OwnBody, Staged, StagedParent, Touched};
+use crate::write_set::{Created, CreatedPlace};
+
+impl<D: Disk> Preparation<'_, '_, D> {
+    /// An earlier attempt to commit may have placed objects in new directories
+    /// where they no longer belong.
+    pub(super) fn displace(&mut self, changed: &[NodeId]) -> Outcome<()> {
+        for &id in changed {
+            let staged = self
+                .view
+                .staged(id)
+                .map_err(|errno| failed("stage", b"", errno))?;
+            let Some(Staged {
+                parent: StagedParent::Node(directory),
+                name,
+                ..
+            }) = staged
+            else {
+                continue;
+            };
+            let delta = self.delta(directory);
+            let wanted = delta.and_then(|delta| delta.entries.get(&name)?.now);
+            if wanted != Some(id) {
+                let slot = names::slot(self.view.new_slot());
+                let moved = self.view.move_staged(id, StagedParent::Slots, slot);
+                moved
+                    .and_then(|()| self.view.outdate(directory))
+                    .map_err(|errno| failed("stage", &self.path(id), errno))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the staged object of a new node, without its attributes.
+    pub(super) fn create(&mut self, id: NodeId) -> Outcome<()> {
+        let made = self.make_staged(id);
+        let identity = made.map_err(|errno| failed("stage", &self.path(id), errno))?;
+        self.register(id, identity);
+        Ok(())
+    }
+
+    pub(super) fn register(&mut self, id: NodeId, identity: Identity) {
+        let kind = self.view.node(id).map_or(Kind::File, |node| node.kind);
+        self.created.insert(id, self.set.created.len());
+        self.set.created.push(Created {
+            node: id,
+            identity,
+            kind,
+            place: CreatedPlace::Slot(0),
+            attributes: AttributesChange::default(),
+            carried: None,
+        });
+    }
+
+    fn make_staged(&mut self, id: NodeId) -> Result<Identity, Errno> {
+        let own = self.view.node(id)?.own().ok_or(Errno::STALE)?;
+        if own.dress == Dress::Complete {
+            let identity = own.staged.as_ref().and_then(|staged| staged.identity);
+            return identity.ok_or(Errno::STALE);
+        }
+        let number = own.attributes.device_number;
+        let what = match (&own.body, own.attributes.kind) {
+            (OwnBody::File(_), _) => return self.complete_file(id),
+            (OwnBody::Symlink(target), _) => NewNode::Symlink(target.clone()),
+            (OwnBody::Directory(_), _) => NewNode::Directory,
+            (_, kind) => NewNode::special(kind, number).ok_or(Errno::INVAL)?,
+        };
+        if let Some(identity) = own.staged.as_ref().and_then(|staged| staged.identity) {
+            return Ok(identity);
+        }
+        let stage = self.view.stage()?;
+        let name = names::slot(self.view.new_slot());
+        self.view.core.disk.make(&stage, &name, &what, 0o700)?;
+        let identity = self.view.core.disk.stat_at(&stage, &name)?.identity;
+        let staged = Staged {
+            parent: StagedParent::Slots,
+            name,
+            identity: Some(identity),
+        };
+        self.view.set_staged(id, staged)?;
+        Ok(identity)
+    }
+
+    /// A regular file that shows nothing of the base.
+    fn complete_file(&mut self, id: NodeId) -> Result<Identity, Errno> {
+        let file = self.view.staged_file(id)?;
+        let length = self.view.attributes(id)?.length;
+        let disk = &self.view.core.disk;
+        let stat = disk.stat(&file)?;
+        if stat.length != length {
+            disk.set_length(&file, length)?;
+        }
+        let staged = self.view.staged(id)?.ok_or(Errno::STALE)?;
+        let staged = Staged {
+            identity: Some(stat.identity),
+            ..staged
+        };
+        self.view.set_staged(id, staged)?;
+        Ok(stat.identity)
+    }
+
+    /// Puts new objects into the staged directories of new directories, so
+    /// that a whole new tree lands by one rename.
+    pub(super) fn fill_new_directory(&mut self, id: NodeId) -> Outcome<()> {
+        if !self.is_new(id) {
+            return Ok(());
+        }
+        let entries = self.entries_now(id);
+        for (name, child) in entries {
+            let staged = self.view.staged(child).ok().flatten();
+            let is_free = staged.is_some_and(|staged| staged.parent == StagedParent::Slots);
+            if self.is_new(child) && is_free {
+                let moved = self.view.move_staged(child, StagedParent::Node(id), name);
+                moved.map_err(|errno| failed("stage", &self.path(child), errno))?;
+                // The move has changed its time.
+                self.view
+                    .outdate(id)
+                    .map_err(|errno| failed("stage", &self.path(id), errno))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Places and attributes of everything new, children before the times of
+    /// the directories they are in.
+    pub(super) fn finish_created(&mut self) -> Outcome<()> {
+        let mut depths: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        self.meter.expect(self.set.created.len());
+        for index in 0..self.set.created.len() {
+            self.meter.step();
+            let id = self.set.created[index].node;
+            let finished = self.finish_one(index, id);
+            finished.map_err(|errno| failed("set the attributes of", &self.path(id), errno))?;
+            if self.set.created[index].kind == Kind::Directory {
+                let depth = self.path(id).iter().filter(|byte| **byte == b'/').count();
+                depths.entry(depth).or_default().push(index);
+            }
+        }
+        for index in depths.into_values().rev().flatten() {
+            let id = self.set.created[index].node;
+            let finished = self.set_directory_times(id);
+            finished.map_err(|errno| failed("set the times of", &self.path(id), errno))?;
+        }
+        Ok(())
+    }
+
+    fn finish_one(&mut self, index: usize, id: NodeId) -> Result<(), Errno> {
+        let staged = self.view.staged(id)?.ok_or(Errno::STALE)?;
+        let created = &mut self.set.created[index];
+        created.place = match staged.parent {
+            StagedParent::Slots => {
+                CreatedPlace::Slot(names::slot_number(&staged.name).ok_or(Errno::STALE)?)
+            }
+            StagedParent::Node(directory) => {
+                let directory = *self.created.get(&directory).ok_or(Errno::STALE)?;
+                CreatedPlace::Entry {
+                    directory,
+                    name: staged.name.clone(),
+                }
+            }
+        };
+        let own = self.view.node(id)?.own().ok_or(Errno::STALE)?;
+        let (wanted, present) = (own.attributes, own.dress);
+        if !matches!(created.kind, Kind::File | Kind::Directory) {
+            created.attributes = attributes_change(&wanted, Touched::ALL);
+            if created.kind == Kind::Symlink {
+                created.attributes.mode = None;
+            }
+        }
+        if created.kind == Kind::Directory
+            && wanted.mode & 0o300 != 0o300
+            && !self.view.core.options.privileges.all
+        {
+            // Apply must open it up to put it in place.
+            created.attributes.mode = Some(wanted.mode);
+        }
+        if present == Dress::Complete {
+            return Ok(());
+        }
+        let xattrs = self.view.all_xattrs(id)?;
+        let wanted = Attributes {
+            mode: wanted.mode,
+            owner: wanted.owner,
+            times: Times {
+                accessed: wanted.accessed,
+                modified: wanted.modified,
+            },
+        };
+        let kind = created.kind;
+        if present == Dress::Outdated {
+            self.remove_xattrs(id)?;
+        }
+        if kind == Kind::File {
+            let file = self.view.staged_file(id)?;
+            return dress(&self.view.core, &file, kind, wanted, &xattrs);
+        }
+        let handle = self.view.open_staged(&staged)?;
+        dress(&self.view.core, &handle, kind, wanted, &xattrs)
+    }
+
+    /// Those that the view has removed from an object it has taken over.
+    fn remove_xattrs(&mut self, id: NodeId) -> Result<(), Errno> {
+        let own = self.view.node(id)?.own().ok_or(Errno::STALE)?;
+        let staged = own.staged.clone().ok_or(Errno::STALE)?;
+        let removed = own.xattrs.iter().filter(|(_, value)| value.is_none());
+        let removed: Vec<Vec<u8>> = removed.map(|(name, _)| name.clone()).collect();
+        let object = self.view.open_staged(&staged)?;
+        let disk = &self.view.core.disk;
+        for name in removed {
+            match with_rights(disk, &[&object], || disk.remove_xattr(&object, &name)) {
+                Ok(()) | Err(Errno::NODATA) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn set_directory_times(&mut self, id: NodeId) -> Result<(), Errno> {
+        let own = self.view.node(id)?.own();
+        if own.is_some_and(|own| own.dress == Dress::Complete) {
+            return Ok(());
+        }
+        let wanted = self.view.attributes(id)?;
+        let handle = self.view.staged_parent(StagedParent::Node(id))?;
+        let times = Times {
+            accessed: wanted.accessed,
+            modified: wanted.modified,
+        };
+        self.view.core.disk.set_times(&handle, times)
+    }
+}
+
+/// Gives a staged object its owner, extended attributes, mode and times, in
+/// the order in which none undoes another.
+pub(crate) fn dress<D: Disk>(
+    core: &Core<D>,
+    handle: &D::Handle,
+    kind: Kind,
+    wanted: Attributes,
+    xattrs: &Xattrs,
+) -> Result<(), Errno> {
+    let disk = &core.disk;
+    let present = disk.stat(handle)?.attributes;
+    let Owner { user, group } = wanted.owner;
+    if (present.owner.user, present.owner.group) != (user, group) {
+        disk.set_owner(handle, wanted.owner)?;
+    }
+    for (name, value) in xattrs {
+        with_rights(disk, &[handle], || disk.set_xattr(handle, name, value))?;
+    }
+    if kind != Kind::Symlink {
+        disk.set_mode(handle, wanted.mode)?;
+    }
+    disk.set_times(handle, wanted.times)
+}

@@ -1,0 +1,323 @@
+//! Turns a view into a write set: completes its new objects in the staging
+//! directory and makes them durable. Nothing outside that directory changes.
+
+mod contents;
+mod created;
+
+use std::collections::HashMap;
+
+use atomdir_disk::{Disk, Errno, Kind, Name, Timestamp};
+use atomdir_format::record::AttributesChange;
+
+pub(crate) use contents::Fill;
+pub(crate) use created::dress;
+
+use crate::commit::carry;
+use crate::error::{CommitError, StoreError};
+use crate::ids::NodeId;
+use crate::progress::Meter;
+use crate::view::node::{DirectoryDelta, StagedParent, Touched};
+use crate::view::{LINKS_MAX, NodeAttributes, View};
+use crate::write_set::{EntryWrite, Object, ObjectWrite, RemovedDirectory, WriteSet};
+
+type Outcome<T> = Result<T, CommitError>;
+
+/// Up to so many staged files are synced one by one; more by one syncfs.
+const SYNC_EACH_MAX: usize = 16;
+pub(crate) fn prepare<D: Disk>(view: &mut View<D>, meter: &mut Meter<'_>) -> Outcome<WriteSet> {
+    let mut preparation = Preparation {
+        view,
+        set: WriteSet::default(),
+        created: HashMap::new(),
+        meter,
+    };
+    preparation.run()?;
+    Ok(preparation.set)
+}
+
+struct Preparation<'a, 'r, D: Disk> {
+    view: &'a mut View<D>,
+    meter: &'a mut Meter<'r>,
+    set: WriteSet,
+    /// New nodes and nodes whose file is replaced, as indices of `set.created`.
+    created: HashMap<NodeId, usize>,
+}
+
+impl<D: Disk> Preparation<'_, '_, D> {
+    fn run(&mut self) -> Outcome<()> {
+        let changed: Vec<NodeId> = self.view.changed_nodes().collect();
+        let summary = self
+            .view
+            .changes()
+            .map_err(|errno| failed("list changes of", b"", errno))?;
+        self.set.summary = summary;
+        self.meter.expect(changed.len());
+        self.displace(&changed)?;
+        for &id in &changed {
+            self.refuse_too_many_names(id)?;
+            if self.is_new(id) {
+                self.create(id)?;
+            }
+            self.meter.step();
+        }
+        for &id in &changed {
+            self.fill_new_directory(id)?;
+        }
+        for &id in &changed {
+            self.write_object(id)?;
+        }
+        for &id in &changed {
+            self.write_entries(id)?;
+        }
+        self.finish_created()?;
+        self.set.dying = self.view.nodes.dying.clone();
+        self.make_durable()
+    }
+
+    /// Overlayfs counts a file's names itself, and knows no limit.
+    fn refuse_too_many_names(&self, id: NodeId) -> Outcome<()> {
+        let own = self.view.node(id).ok().and_then(|node| node.own());
+        let file = own.filter(|own| own.attributes.kind != Kind::Directory);
+        if file.is_some_and(|own| own.attributes.links > LINKS_MAX) {
+            return Err(failed("stage", &self.path(id), Errno::MLINK));
+        }
+        Ok(())
+    }
+
+    fn path(&self, id: NodeId) -> Vec<u8> {
+        self.view.path(id)
+    }
+
+    fn is_alive(&self, id: NodeId) -> bool {
+        let own = self.view.node(id).ok().and_then(|node| node.own());
+        own.is_some_and(|own| own.attributes.links > 0)
+    }
+
+    fn is_new(&self, id: NodeId) -> bool {
+        self.is_alive(id) && self.view.node(id).is_ok_and(|node| node.base.is_none())
+    }
+
+    fn delta(&self, id: NodeId) -> Option<&DirectoryDelta> {
+        self.view.node(id).ok()?.directory_delta()
+    }
+
+    fn entries_now(&self, id: NodeId) -> Vec<(Name, NodeId)> {
+        let entries = self.delta(id).into_iter().flat_map(|delta| &delta.entries);
+        entries
+            .filter_map(|(name, entry)| Some((name.clone(), entry.now?)))
+            .collect()
+    }
+
+    /// What changes in an object of the base that stays itself.
+    fn write_object(&mut self, id: NodeId) -> Outcome<()> {
+        let Ok(node) = self.view.node(id) else {
+            return Ok(());
+        };
+        let (Some(base), Some(own)) = (node.base.clone(), node.own()) else {
+            return Ok(());
+        };
+        if own.attributes.links == 0 {
+            return Ok(());
+        }
+        // Also of entries that have come and gone: their names are not written.
+        let has_entries = node.directory_delta().is_some_and(|delta| delta.is_touched);
+        let is_implied = !node.is_modified();
+        if is_implied && !has_entries {
+            return Ok(());
+        }
+        let mut attributes = attributes_change(&own.attributes, own.touched);
+        let mode = own.attributes.mode;
+        let needed = if node.kind == Kind::Directory {
+            0o300
+        } else {
+            0o600
+        };
+        let is_closed = mode & needed != needed && node.kind != Kind::Symlink;
+        // Apply may have to open it up; after a crash only the record tells its mode.
+        let notes_mode = is_closed && !self.view.core.options.privileges.all;
+        if notes_mode {
+            attributes.mode = Some(mode);
+        }
+        let is_implied = is_implied && !notes_mode;
+        if has_entries {
+            attributes.modified = Some(own.attributes.modified);
+        }
+        let xattrs = own
+            .xattrs
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        let (stamp, told) = (own.stamp, node.told);
+        let path = self.path(id);
+        let contents = match self.view.node(id).ok().and_then(|node| node.contents()) {
+            Some(_) => Some(self.write_contents(id, &path)?),
+            None => None,
+        };
+        self.set.objects.push(ObjectWrite {
+            node: id,
+            base,
+            stamp,
+            told,
+            path,
+            attributes,
+            is_implied,
+            xattrs,
+            contents,
+        });
+        Ok(())
+    }
+
+    fn write_entries(&mut self, id: NodeId) -> Outcome<()> {
+        let Some(delta) = self.delta(id) else {
+            return Ok(());
+        };
+        let base = self.view.node(id).ok().and_then(|node| node.base.clone());
+        if delta.removed {
+            if let Some(base) = base {
+                let entries = delta.entries.iter();
+                let names = entries
+                    .filter_map(|(name, entry)| Some((name.clone(), entry.before.clone()?)))
+                    .collect();
+                let path = self.path(id);
+                self.set
+                    .removed_directories
+                    .push(RemovedDirectory { base, names, path });
+            }
+            return Ok(());
+        }
+        let directory = match (base, self.created.get(&id)) {
+            (Some(base), _) => Object::Base(base),
+            (None, Some(index)) => Object::Created(*index),
+            (None, None) => return Ok(()),
+        };
+        let deltas: Vec<_> = delta
+            .entries
+            .iter()
+            .map(|(name, entry)| (name.clone(), entry.before.clone(), entry.now))
+            .collect();
+        for (name, before, now) in deltas {
+            if let (Some(now), Object::Created(_)) = (now, &directory)
+                && self.is_placed(now, id, &name)
+            {
+                continue;
+            }
+            if let Object::Created(index) = directory {
+                // The entry comes only when the commit is applied.
+                self.set.created[index].attributes.modified = self.modified(id);
+            }
+            let after = match now {
+                Some(now) => Some(self.object(now)?),
+                None => None,
+            };
+            let path = self.view.path_of_entry(id, &name);
+            let directory = directory.clone();
+            self.set.entries.push(EntryWrite {
+                directory,
+                name,
+                before,
+                after,
+                path,
+            });
+        }
+        Ok(())
+    }
+
+    fn modified(&self, id: NodeId) -> Option<Timestamp> {
+        let own = self.view.node(id).ok()?.own()?;
+        Some(own.attributes.modified)
+    }
+
+    fn is_placed(&self, id: NodeId, directory: NodeId, name: &Name) -> bool {
+        let staged = self.view.staged(id).ok().flatten();
+        let here = StagedParent::Node(directory);
+        self.is_new(id)
+            && staged.is_some_and(|staged| staged.parent == here && staged.name == *name)
+    }
+
+    fn object(&self, id: NodeId) -> Outcome<Object> {
+        if let Some(index) = self.created.get(&id) {
+            return Ok(Object::Created(*index));
+        }
+        let base = self.view.node(id).ok().and_then(|node| node.base.clone());
+        base.map(Object::Base)
+            .ok_or_else(|| failed("stage", &self.path(id), Errno::STALE))
+    }
+
+    /// Everything the record will refer to must survive a crash before it, but
+    /// for what it carries.
+    fn make_durable(&mut self) -> Outcome<()> {
+        if !self.view.has_stage() {
+            return Ok(());
+        }
+        let in_place = self.set.objects.iter().filter_map(|object| {
+            let contents = object.contents.as_ref()?;
+            contents.replacement.is_none().then_some(object.node)
+        });
+        let created = self.set.created.iter();
+        let files: Vec<NodeId> = created
+            .clone()
+            .filter(|created| created.kind == Kind::File)
+            .map(|created| created.node)
+            .chain(in_place)
+            .collect();
+        let directories: Vec<NodeId> = created
+            .filter(|created| created.kind == Kind::Directory)
+            .map(|created| created.node)
+            .collect();
+        if files.is_empty() && self.set.created.is_empty() {
+            return Ok(());
+        }
+        self.set.rides = carry::is_small(self.view, &self.set).map_err(unopened)?;
+        if self.set.rides {
+            return Ok(());
+        }
+        if files.len() + directories.len() <= SYNC_EACH_MAX {
+            return self.sync_each(&files, &directories);
+        }
+        let stage = self.view.stage().map_err(unopened)?;
+        let synced = self.view.core.disk.sync_file_system(&stage);
+        synced.map_err(unflushed)
+    }
+
+    fn sync_each(&mut self, files: &[NodeId], directories: &[NodeId]) -> Outcome<()> {
+        let core = self.view.core.clone();
+        for &id in files {
+            let file = self.view.staged_file(id).map_err(unopened)?;
+            core.disk.sync(&file).map_err(unflushed)?;
+        }
+        for &id in directories {
+            let directory = self.view.staged_parent(StagedParent::Node(id));
+            let directory = directory.map_err(unopened)?;
+            core.disk.sync_directory(&directory).map_err(unflushed)?;
+        }
+        let stage = self.view.stage().map_err(unopened)?;
+        core.disk.sync_directory(&stage).map_err(unflushed)?;
+        let synced = core.disk.sync_directory(&core.control.stage);
+        synced.map_err(unflushed)
+    }
+}
+
+fn unopened(errno: Errno) -> CommitError {
+    failed("open the staged files of", b"", errno)
+}
+
+/// What was to be flushed may be lost, and the next flush would not tell: the
+/// store must take no more commits.
+pub(crate) fn unflushed(errno: Errno) -> CommitError {
+    let reason = format!("flushing the staged files failed: {errno}");
+    CommitError::Store(StoreError::Poisoned { reason })
+}
+
+fn failed(step: &'static str, path: &[u8], errno: Errno) -> CommitError {
+    CommitError::io(step, path, errno)
+}
+
+fn attributes_change(attributes: &NodeAttributes, touched: Touched) -> AttributesChange {
+    AttributesChange {
+        mode: touched.mode.then_some(attributes.mode),
+        user: touched.owner.then_some(attributes.owner.user),
+        group: touched.owner.then_some(attributes.owner.group),
+        accessed: touched.accessed.then_some(attributes.accessed),
+        modified: touched.modified.then_some(attributes.modified),
+    }
+}

@@ -1,0 +1,284 @@
+//! Brings a logged commit into the base, keeping for older snapshots what it
+//! replaces.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, PoisonError};
+
+use atomdir_disk::{Disk, Errno, Kind, Name};
+
+use crate::apply::{Apply, ApplyError, Desired, MOUNTED, Writers};
+use crate::base::core::Core;
+use crate::base::{Base, OwnStamp, Place, Stamp};
+use crate::commit::CommitState;
+use crate::commit::group::Pending;
+use crate::commit::keep::{Keeper, Snapshots};
+use crate::commit::stalled::{Attempt, correct_places};
+use crate::error::{Stalled, StoreError};
+use crate::ids::{Sequence, TransactionId};
+use crate::lock;
+use crate::names;
+use crate::progress::Meter;
+use crate::store::Store;
+use crate::write_set::{Object, WriteSet};
+
+impl<D: Disk> Store<D> {
+    /// `StoreError::Stalled`: it is to be tried again.
+    pub(crate) fn publish(
+        &self,
+        state: &mut CommitState<D>,
+        pending: &mut Pending<D>,
+        meter: &mut Meter<'_>,
+    ) -> Result<(), StoreError> {
+        let core = &*self.0.core;
+        let _applying = core
+            .applying
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let sequence = Sequence(pending.record.sequence);
+        let mut attempt = match pending.attempt.take() {
+            Some(attempt) => attempt,
+            None => self.keep(pending)?,
+        };
+        let desired = Desired::of(std::slice::from_ref(&pending.record), false);
+        attempt.restore_places();
+        let applied = self.apply(state, &desired, &mut attempt, &pending.writers, meter);
+        if let Err(error) = applied {
+            if error.is_obstacle() {
+                correct_places(core, &pending.set, &mut attempt);
+                pending.attempt = Some(attempt);
+            }
+            return Err(self.refuse_more(sequence, error));
+        }
+        state.applied.extend(desired.files());
+        let keeps_old = attempt.keeps_but.is_some();
+        remember_places(core, &pending.set, keeps_old.then_some(sequence));
+        core.control.applied.advance(&core.disk, sequence);
+        let transaction = TransactionId(pending.record.transaction);
+        if pending.set.rides {
+            // The record has all that was staged.
+            core.drop_stage(transaction);
+            state.stages.remove(&transaction);
+        }
+        lock(&self.0.open).published = sequence;
+        Ok(())
+    }
+
+    /// Keeps what the commit replaces, as far as open snapshots show it.
+    fn keep(&self, pending: &Pending<D>) -> Result<Attempt, StoreError> {
+        let sequence = Sequence(pending.record.sequence);
+        let snapshots = Snapshots(self.open_snapshots());
+        let mut unseen = HashSet::new();
+        let keeps_old = !snapshots.0.is_empty();
+        if keeps_old {
+            let mut keeper = Keeper {
+                core: &self.0.core,
+                sequence,
+                snapshots: &snapshots,
+                unseen: &mut unseen,
+                at: None,
+            };
+            let kept = keeper.keep(&pending.set).map_err(|errno| {
+                let path = keeper.at.as_ref().and_then(|base| base.path());
+                self.refuse_more(sequence, unkept(path, errno))
+            })?;
+            let mut retained = lock(&self.0.retained);
+            retained.extend(kept.into_iter().map(|base| (base.serial, base)));
+        }
+        Ok(Attempt::new(keeps_old.then_some(unseen)))
+    }
+
+    /// The store is stalled by what can go away, and poisoned by all else.
+    fn refuse_more(&self, sequence: Sequence, error: ApplyError) -> StoreError {
+        let is_obstacle = error.is_obstacle();
+        let ApplyError { path, reason, .. } = error;
+        if is_obstacle {
+            return StoreError::Stalled(Stalled {
+                sequence,
+                path,
+                reason,
+            });
+        }
+        self.poison(format!(
+            "commit {sequence} could not be applied to '{path}': {reason}"
+        ));
+        StoreError::Apply {
+            sequence,
+            path,
+            reason,
+        }
+    }
+
+    fn apply(
+        &self,
+        state: &CommitState<D>,
+        desired: &Desired,
+        attempt: &mut Attempt,
+        writers: &Writers<D>,
+        meter: &mut Meter<'_>,
+    ) -> Result<(), ApplyError> {
+        let core = &*self.0.core;
+        let Attempt {
+            keeps_but,
+            progress,
+            ..
+        } = attempt;
+        state.with_reserve(core, || {
+            let earlier = &state.applied;
+            let mut apply = Apply::new(core, desired, earlier, keeps_but.as_ref(), writers);
+            apply.resume(std::mem::take(progress));
+            let result = apply.run(meter);
+            *progress = apply.into_progress();
+            let mut linked = lock(&self.0.linked_in_limbo);
+            linked.append(&mut progress.linked_in_limbo);
+            if desired.has_limbo_spots() {
+                linked.clear();
+            }
+            drop(linked);
+            result
+        })
+    }
+
+    fn open_snapshots(&self) -> Vec<Sequence> {
+        let open = lock(&self.0.open);
+        let mut snapshots: Vec<Sequence> = open
+            .by_id
+            .values()
+            .map(|transaction| transaction.at)
+            .collect();
+        snapshots.sort();
+        snapshots
+    }
+}
+
+/// The old state of an object cannot be kept for open snapshots.
+fn unkept(path: Option<Vec<u8>>, errno: Errno) -> ApplyError {
+    let path = path.unwrap_or_else(|| b".atomdir/limbo".to_vec());
+    let path = String::from_utf8_lossy(&path).into_owned();
+    let reason = match errno {
+        Errno::XDEV => MOUNTED.to_owned(),
+        errno => format!("its old state cannot be kept for open snapshots: {errno}"),
+    };
+    ApplyError::new(path, reason, errno)
+}
+
+/// After the base has changed: where its objects are now, and what they look like
+/// if that must be known for older snapshots.
+fn remember_places<D: Disk>(core: &Core<D>, set: &WriteSet, kept_by: Option<Sequence>) {
+    let mut replaced: HashMap<usize, Arc<Base>> = HashMap::new();
+    let mut directories: Vec<Option<Arc<Base>>> = vec![None; set.created.len()];
+    for object in &set.objects {
+        let replacement = object
+            .contents
+            .as_ref()
+            .and_then(|contents| contents.replacement);
+        if let Some(index) = replacement {
+            replaced.insert(index, object.base.clone());
+            let new = set.created[index].identity;
+            let old = std::mem::replace(&mut object.base.state().identity, new);
+            core.reindex(&object.base, old, new);
+            core.handles.forget(old);
+        }
+    }
+    for base in set.dying.values() {
+        core.handles.forget(base.state().identity);
+    }
+    for removed in &set.removed_directories {
+        for (name, base) in set.survivors(removed) {
+            lost_name(core, base, &removed.base, name);
+        }
+    }
+    for entry in &set.entries {
+        if let (Some(before), Object::Base(directory)) = (&entry.before, &entry.directory) {
+            lost_name(core, before, directory, &entry.name);
+        }
+    }
+    for entry in &set.entries {
+        let moved = match &entry.after {
+            Some(Object::Base(base)) => base.clone(),
+            Some(Object::Created(index)) => match replaced.get(index).cloned() {
+                Some(base) => base,
+                None => continue,
+            },
+            None => continue,
+        };
+        let parent = match &entry.directory {
+            Object::Base(base) => Some(base.clone()),
+            Object::Created(index) => created_directory(core, set, *index, &mut directories),
+        };
+        if let Some(parent) = parent {
+            core.set_place(&moved, &parent, &entry.name);
+        }
+    }
+    if let Some(sequence) = kept_by {
+        stamp_changed(core, set, sequence);
+    }
+}
+
+/// An object that is known by the name it loses, and may have others, is to be
+/// found by its handle or in limbo until one of those is looked up.
+fn lost_name<D: Disk>(core: &Core<D>, base: &Base, directory: &Arc<Base>, name: &Name) {
+    let mut state = base.state();
+    if state.place.is_entry(directory, name) {
+        state.place = match core.handles.held(state.identity) {
+            Some(_) => Place::Held,
+            None => Place::Limbo(names::limbo(state.identity)),
+        };
+    }
+}
+
+/// The base object of a new directory that something old was moved into.
+pub(crate) fn created_directory<D: Disk>(
+    core: &Core<D>,
+    set: &WriteSet,
+    index: usize,
+    known: &mut Vec<Option<Arc<Base>>>,
+) -> Option<Arc<Base>> {
+    if let Some(base) = &known[index] {
+        return Some(base.clone());
+    }
+    let (parent, name) = match &set.created[index].place {
+        crate::write_set::CreatedPlace::Entry { directory, name } => (
+            created_directory(core, set, *directory, known)?,
+            name.clone(),
+        ),
+        crate::write_set::CreatedPlace::Slot(_) => {
+            let is_it = |after: &Option<Object>| matches!(after, Some(Object::Created(created)) if *created == index);
+            let entry = set.entries.iter().find(|entry| is_it(&entry.after))?;
+            let parent = match &entry.directory {
+                Object::Base(base) => base.clone(),
+                Object::Created(above) => created_directory(core, set, *above, known)?,
+            };
+            (parent, entry.name.clone())
+        }
+    };
+    let handle = core.directory(&parent).ok()?;
+    let stat = core.disk.stat_at(&handle, &name).ok()?;
+    let base = core.intern(&stat, &parent, &name);
+    known[index] = Some(base.clone());
+    Some(base)
+}
+
+/// What our own change left behind is not an outside writer's.
+fn stamp_changed<D: Disk>(core: &Core<D>, set: &WriteSet, left_by: Sequence) {
+    let of_entries = set.entries.iter().flat_map(|entry| {
+        let after = match &entry.after {
+            Some(Object::Base(base)) => Some(base.clone()),
+            _ => None,
+        };
+        [after, entry.before.clone()]
+    });
+    let of_removed = set
+        .removed_directories
+        .iter()
+        .flat_map(|removed| set.survivors(removed).map(|(_, base)| base.clone()));
+    let bases = of_entries
+        .flatten()
+        .chain(of_removed)
+        .chain(set.objects.iter().map(|object| object.base.clone()));
+    for base in bases.filter(|base| base.kind != Kind::Directory) {
+        if let Ok(stat) = core.stat_now(&base) {
+            let stamp = Stamp::of(&stat);
+            base.state().history_mut().changed.own_stamp = Some(OwnStamp { stamp, left_by });
+        }
+    }
+}

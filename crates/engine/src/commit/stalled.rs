@@ -1,0 +1,191 @@
+//! Commits that are durable and cannot be applied yet.
+//!
+//! What a commit needs is checked before its record is logged (`feasible`), and the
+//! files it changes in place are opened then. Something can still get in the way
+//! before it is applied: a file system is mounted on a name, or chattr locks one.
+//! That is no reason to give up the store. The commit is stalled: it stays at the
+//! head of the queue, and everything that takes the commit lock settled tries it
+//! again, the service every now and then.
+//!
+//! A logged commit is in one of these states:
+//! 1. Appended. A flush of the log that fails poisons the store.
+//! 2. Durable. The base has not changed.
+//! 3. Kept. Older snapshots have what the commit replaces; the base may have changed
+//!    in part. Only an attempt that met an obstacle leaves a commit in this state.
+//! 4. Published.
+//!
+//! Invariants, while a commit is stalled
+//! 1. No commit behind it is applied, none is appended, and no transaction begins:
+//!    there is no whole state of the base that a snapshot could show.
+//! 2. Open transactions read as before: what the commit replaces was kept before the
+//!    base changed, and `place` says where each object is.
+//! 3. A later attempt repeats nothing of an earlier one (`apply::Progress`).
+//! 4. The applied mark names the commit before it, so recovery applies it whole.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Identity, Kind, Name};
+
+use crate::apply::Progress;
+use crate::base::core::Core;
+use crate::base::{Base, Place};
+use crate::commit::publish::created_directory;
+use crate::error::{Stalled, StoreError};
+use crate::lock;
+use crate::names;
+use crate::store::Store;
+use crate::write_set::{Object, WriteSet};
+
+/// A commit in the third state.
+pub(crate) struct Attempt {
+    /// Snapshots are open, and show all that loses its last name, but these.
+    pub keeps_but: Option<HashSet<Identity>>,
+    pub progress: Progress,
+    /// Objects that are on their way, and the places they had before: publishing
+    /// starts from those.
+    pub moved: Vec<(Arc<Base>, Place)>,
+}
+
+impl Attempt {
+    pub fn new(keeps_but: Option<HashSet<Identity>>) -> Attempt {
+        Attempt {
+            keeps_but,
+            progress: Progress::default(),
+            moved: Vec::new(),
+        }
+    }
+
+    pub fn restore_places(&mut self) {
+        for (base, place) in self.moved.drain(..) {
+            base.state().place = place;
+        }
+    }
+}
+
+impl<D: Disk> Store<D> {
+    pub(crate) fn note_stalled(&self, stalled: Option<Stalled>) {
+        let mut known = lock(&self.0.stalled);
+        if *known == stalled {
+            return;
+        }
+        match &stalled {
+            Some(stalled) => tracing::warn!("nothing is committed until {stalled}"),
+            None => tracing::info!("the stalled commit has been applied"),
+        }
+        *known = stalled;
+    }
+
+    /// Tries a stalled commit again.
+    pub(crate) fn retry_stalled(&self) -> Result<(), StoreError> {
+        let is_stalled = lock(&self.0.stalled).is_some();
+        if is_stalled {
+            drop(self.lock_settled()?);
+        }
+        Ok(())
+    }
+}
+
+/// Finds the objects that an attempt has moved before it met an obstacle.
+pub(crate) fn correct_places<D: Disk>(core: &Core<D>, set: &WriteSet, attempt: &mut Attempt) {
+    let replaced = set.objects.iter().filter(|object| {
+        let contents = object.contents.as_ref();
+        contents.is_some_and(|contents| contents.replacement.is_some())
+    });
+    // Their history says where the old inode goes.
+    let replaced: HashSet<u64> = replaced.map(|object| object.base.serial).collect();
+    let survivors = set.removed_directories.iter().flat_map(|removed| {
+        let survivors = set.survivors(removed);
+        survivors.map(|(_, base)| base.clone())
+    });
+    let named = set.entries.iter().flat_map(|entry| {
+        let after = match &entry.after {
+            Some(Object::Base(base)) => Some(base.clone()),
+            _ => None,
+        };
+        after.into_iter().chain(entry.before.clone())
+    });
+    let search = Search::new(core, set, &attempt.progress);
+    for base in named.chain(survivors) {
+        if !replaced.contains(&base.serial)
+            && let Some(place) = search.correct(&base)
+        {
+            attempt.moved.push((base, place));
+        }
+    }
+}
+
+struct Search<'a, D: Disk> {
+    core: &'a Core<D>,
+    progress: &'a Progress,
+    directories: HashMap<Identity, Arc<Base>>,
+    /// By serial: the names that each object is to have.
+    homes: HashMap<u64, Vec<(Arc<Base>, &'a Name)>>,
+}
+
+impl<'a, D: Disk> Search<'a, D> {
+    fn new(core: &'a Core<D>, set: &'a WriteSet, progress: &'a Progress) -> Self {
+        let mut directories = HashMap::new();
+        let mut homes: HashMap<u64, Vec<_>> = HashMap::new();
+        let mut created = vec![None; set.created.len()];
+        for entry in &set.entries {
+            let directory = match &entry.directory {
+                Object::Base(base) => Some(base.clone()),
+                Object::Created(index) => created_directory(core, set, *index, &mut created),
+            };
+            let Some(directory) = directory else {
+                continue;
+            };
+            directories.insert(directory.identity(), directory.clone());
+            if let Some(Object::Base(base)) = &entry.after {
+                let names = homes.entry(base.serial).or_default();
+                names.push((directory, &entry.name));
+            }
+        }
+        Search {
+            core,
+            progress,
+            directories,
+            homes,
+        }
+    }
+
+    /// The place that it had before.
+    fn correct(&self, base: &Arc<Base>) -> Option<Place> {
+        let (identity, place) = {
+            let state = base.state();
+            (state.identity, state.place.clone())
+        };
+        let is_there = |place: &Place| self.core.stat_place(place, identity).is_ok();
+        if is_there(&place) {
+            return None;
+        }
+        let homes = self.homes.get(&base.serial).into_iter().flatten();
+        let homes = homes.map(|(parent, name)| Place::Entry {
+            parent: parent.clone(),
+            name: (*name).clone(),
+        });
+        let spots = self.progress.spots(identity).filter_map(|(above, name)| {
+            let name = name.clone();
+            Some(match above {
+                None => Place::Limbo(name),
+                Some(directory) => Place::Entry {
+                    parent: self.directories.get(&directory)?.clone(),
+                    name,
+                },
+            })
+        });
+        let aside = match base.kind {
+            Kind::Directory => None,
+            _ => Some(Place::Held),
+        };
+        let limbo = Place::Limbo(names::limbo(identity));
+        let mut places = homes.chain(spots).chain(aside).chain([limbo]);
+        // It is nowhere if an outside writer has taken it away.
+        match places.find(is_there)? {
+            Place::Entry { parent, name } => self.core.set_place(base, &parent, &name),
+            place => base.state().place = place,
+        }
+        Some(place)
+    }
+}

@@ -1,0 +1,181 @@
+//! First committer wins: does the base still have what the transaction
+//! overwrites?
+//!
+//! Commits since the snapshot are known part by part from the history of each
+//! object. Outside writers are found by what they leave: see `outside`.
+//!
+//! The commit lock is held, so no other commit comes in between; only outside
+//! writers may. Each check is a [`Rule`], and a conflict names its rule.
+
+mod names;
+mod objects;
+mod outside;
+mod reads;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Errno, Kind, Timestamp};
+
+use crate::base::core::Core;
+use crate::base::{Base, Changed, Place};
+use crate::error::{ChangedBy, Conflict, ConflictKind};
+use crate::ids::Sequence;
+use crate::rules::Rule;
+use crate::write_set::{CreatedPlace, Object, WriteSet};
+use names::Losing;
+
+pub(crate) struct Validation<'a, D: Disk> {
+    pub core: &'a Core<D>,
+    pub at: Sequence,
+    pub began: Timestamp,
+    /// When the oldest open transaction began.
+    pub oldest_began: Timestamp,
+    /// The owner has fewer rights than this process.
+    checks_rights: bool,
+    reachable: HashSet<u64>,
+    /// The objects that lose names, by serial.
+    losing: HashMap<u64, Losing>,
+    pub conflicts: Vec<Conflict>,
+}
+
+impl<'a, D: Disk> Validation<'a, D> {
+    pub fn new(
+        core: &'a Core<D>,
+        at: Sequence,
+        (began, oldest_began): (Timestamp, Timestamp),
+        owner: u32,
+    ) -> Self {
+        Validation {
+            checks_rights: core.options.privileges.all && owner != 0,
+            core,
+            at,
+            began,
+            oldest_began,
+            reachable: HashSet::new(),
+            losing: HashMap::new(),
+            conflicts: Vec::new(),
+        }
+    }
+
+    /// An error comes with the path that could not be looked at. Which objects die
+    /// is decided here: the snapshot's link counts may be outdated.
+    pub fn run(&mut self, set: &mut WriteSet) -> std::result::Result<(), (Vec<u8>, Errno)> {
+        for entry in &set.entries {
+            let checked = self.check_entry(entry);
+            checked.map_err(|errno| (entry.path.clone(), errno))?;
+        }
+        if self.checks_rights {
+            set.objects
+                .iter()
+                .for_each(|object| self.check_rights(object));
+        }
+        for directory in &set.removed_directories {
+            let checked = self.check_removed_directory(directory);
+            checked.map_err(|errno| (directory.path.clone(), errno))?;
+        }
+        for entry in &set.entries {
+            let checked = self.check_linked(entry);
+            checked.map_err(|errno| (entry.path.clone(), errno))?;
+        }
+        self.settle_dying(set);
+        for object in set.objects.iter().filter(|object| !object.is_implied) {
+            let checked = self.check_object(object, set);
+            checked.map_err(|errno| (object.path.clone(), errno))?;
+        }
+        for base in set.dying.values() {
+            self.check_dying(base);
+        }
+        self.check_loops(set);
+        self.conflicts.sort_by(|a, b| a.path.cmp(&b.path));
+        self.conflicts.dedup();
+        Ok(())
+    }
+
+    /// The rule that is broken, where, and by which commit; or by an outside writer.
+    fn conflict(&mut self, rule: Rule, path: &[u8], what: ConflictKind, by: Option<Sequence>) {
+        if !rule.holds() {
+            return;
+        }
+        let by = by.map_or(ChangedBy::Outside, ChangedBy::commit);
+        // The root's own path is empty.
+        let path = if path.is_empty() { b"." } else { path };
+        self.conflicts.push(Conflict {
+            path: path.to_vec(),
+            what,
+            by,
+        });
+    }
+
+    /// The newest commit since the snapshot that changed a part of the object.
+    fn since(
+        &self,
+        rule: Rule,
+        base: &Base,
+        part: impl Fn(&Changed) -> Option<Sequence>,
+    ) -> Option<Sequence> {
+        let state = base.state();
+        state
+            .changed()
+            .and_then(part)
+            .filter(|changed| *changed > self.at && rule.holds())
+    }
+
+    /// Two transactions may each have moved a directory below the other's.
+    fn check_loops(&mut self, set: &WriteSet) {
+        let mut parents: HashMap<u64, &Object> = HashMap::new();
+        let mut created: HashMap<usize, &Object> = HashMap::new();
+        for entry in &set.entries {
+            match &entry.after {
+                Some(Object::Base(base)) if base.kind == Kind::Directory => {
+                    parents.insert(base.serial, &entry.directory);
+                }
+                Some(Object::Created(index)) => {
+                    created.insert(*index, &entry.directory);
+                }
+                _ => {}
+            }
+        }
+        let above = |object: Object| match object {
+            Object::Created(index) => match &set.created[index].place {
+                CreatedPlace::Entry { directory, .. } => Some(Object::Created(*directory)),
+                CreatedPlace::Slot(_) => created.get(&index).map(|above| (*above).clone()),
+            },
+            Object::Base(base) => match parents.get(&base.serial) {
+                Some(above) => Some((*above).clone()),
+                None => match &base.state().place {
+                    Place::Entry { parent, .. } => Some(Object::Base(parent.clone())),
+                    _ => None,
+                },
+            },
+        };
+        for entry in &set.entries {
+            let Some(Object::Base(moved)) = &entry.after else {
+                continue;
+            };
+            if moved.kind == Kind::Directory && is_below(moved, &entry.directory, above) {
+                let what = ConflictKind::DirectoryLoop;
+                self.conflict(Rule::Loop, &entry.path, what, None);
+            }
+        }
+    }
+}
+
+/// Whether going up from `from` leads to the directory, or in a circle.
+fn is_below(
+    directory: &Arc<Base>,
+    from: &Object,
+    above: impl Fn(Object) -> Option<Object>,
+) -> bool {
+    let mut seen = HashSet::from([directory.serial]);
+    let mut at = Some(from.clone());
+    while let Some(object) = at {
+        if let Object::Base(base) = &object
+            && !seen.insert(base.serial)
+        {
+            return true;
+        }
+        at = above(object);
+    }
+    false
+}

@@ -1,0 +1,139 @@
+//! Objects that stay themselves: contents and attributes.
+
+use atomdir_disk::{Disk, Errno, Kind, Result, Stat};
+
+use super::Validation;
+use crate::base::snapshot::{PAGE, Snapshot};
+use crate::base::{Changed, Place, Stamp};
+use crate::error::ConflictKind;
+use crate::ids::Sequence;
+use crate::rules::Rule;
+use crate::write_set::{ContentsWrite, ObjectWrite, WriteSet};
+
+impl<D: Disk> Validation<'_, D> {
+    /// The kernel let the owner write by what the view said of the object, also
+    /// of a directory in which only entries change. If that right was taken
+    /// back since, a service with more rights must not write for them.
+    pub(super) fn check_rights(&mut self, object: &ObjectWrite) {
+        let (Some(told), Ok(present)) = (object.told, self.core.stat_now(&object.base)) else {
+            return;
+        };
+        if (present.attributes.mode, present.attributes.owner) != told {
+            let rule = Rule::RightsTakenBack;
+            let by = self.since(rule, &object.base, |changed| changed.attributes);
+            self.conflict(rule, &object.path, ConflictKind::Attributes, by);
+        }
+    }
+
+    pub(super) fn check_object(&mut self, object: &ObjectWrite, set: &WriteSet) -> Result<()> {
+        let (base, path) = (&object.base, &object.path);
+        let what = ConflictKind::Removed;
+        let rule = Rule::ObjectRemoved;
+        if let Some(by) = self.since(rule, base, |changed| changed.removed) {
+            self.conflict(rule, path, what, Some(by));
+            return Ok(());
+        }
+        let rule = Rule::ObjectUnnamed;
+        let is_held = matches!(base.state().place, Place::Held | Place::Limbo(_));
+        if is_held && rule.holds() {
+            // The one name by which the transaction knew it is gone.
+            let by = self.since(rule, base, |changed| changed.unnamed);
+            self.conflict(rule, path, what, by);
+            return Ok(());
+        }
+        let rule = Rule::ObjectLosesLastName;
+        if set.is_dying(base) && rule.holds() {
+            let by = self.since(rule, base, |changed| changed.links);
+            self.conflict(rule, path, what, by);
+            return Ok(());
+        }
+        self.check_parts(object);
+        let stat = match self.core.stat_now(base) {
+            Ok(stat) => stat,
+            Err(Errno::STALE) => {
+                self.conflict(Rule::ObjectGone, path, what, None);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        if base.kind == Kind::Directory {
+            return self.check_directory_attributes(object, &stat);
+        }
+        if self.is_changed_outside(base, Stamp::of(&stat), object.stamp) {
+            let (rule, what) = (Rule::FileChangedOutside, ConflictKind::Contents);
+            self.conflict(rule, path, what, None);
+        }
+        Ok(())
+    }
+
+    /// What commits have changed, part by part.
+    fn check_parts(&mut self, object: &ObjectWrite) {
+        let (base, path) = (&object.base, &object.path);
+        if object.writes_attributes() {
+            let (rule, what) = (Rule::AttributesChanged, ConflictKind::Attributes);
+            if let Some(by) = self.since(rule, base, |changed| changed.attributes) {
+                self.conflict(rule, path, what, Some(by));
+            }
+        }
+        let Some(contents) = &object.contents else {
+            return;
+        };
+        let (rule, what) = (Rule::PagesChanged, ConflictKind::Contents);
+        if let Some(by) = self.since(rule, base, |changed| pages_changed(changed, contents)) {
+            self.conflict(rule, path, what, Some(by));
+        }
+    }
+
+    /// A directory's times change with its entries and tell nothing, so mode and
+    /// owner are compared with what the view first showed of them.
+    fn check_directory_attributes(&mut self, object: &ObjectWrite, present: &Stat) -> Result<()> {
+        let rule = Rule::DirectoryChangedOutside;
+        let is_committed = self.since(rule, &object.base, |changed| changed.attributes);
+        if is_committed.is_some() {
+            return Ok(());
+        }
+        let (core, at) = (self.core, self.at);
+        let before = match object.told {
+            Some(told) => told,
+            None => {
+                let before = Snapshot { core, at }.stat(&object.base)?.attributes;
+                (before.mode, before.owner)
+            }
+        };
+        if (present.attributes.mode, present.attributes.owner) != before {
+            self.conflict(rule, &object.path, ConflictKind::Attributes, None);
+        }
+        Ok(())
+    }
+}
+
+impl ObjectWrite {
+    pub fn writes_attributes(&self) -> bool {
+        let change = &self.attributes;
+        // Access times never conflict, and a new modification time goes with
+        // new contents.
+        let times = change.modified.is_some() && self.contents.is_none();
+        !self.xattrs.is_empty()
+            || change.mode.is_some()
+            || change.user.is_some()
+            || (times && !self.is_implied)
+    }
+}
+
+impl ContentsWrite {
+    /// The pages it overwrites, as page numbers, and all from where a new length
+    /// cuts the file off or goes on: so two changes of the length always overlap.
+    pub fn written(&self) -> Vec<(u64, u64)> {
+        let mut written: Vec<(u64, u64)> = self.pages.iter().collect();
+        if let Some(length) = self.length {
+            written.push((length.min(self.keep) / PAGE, u64::MAX));
+        }
+        written
+    }
+}
+
+fn pages_changed(changed: &Changed, contents: &ContentsWrite) -> Option<Sequence> {
+    let written = contents.written().into_iter();
+    let pages = written.map(|(start, end)| changed.pages_changed(start, end));
+    pages.max().flatten()
+}

@@ -1,0 +1,226 @@
+//! The control directory: making it, opening it, its header.
+
+pub(crate) mod applied_mark;
+pub(crate) mod trial;
+
+use std::sync::Arc;
+
+use atomdir_disk::{Access, Disk, Errno, Name, NewNode};
+use atomdir_format::header::{self, StoreHeader, StoreId, UncheckedHeader};
+
+use crate::base::core::ControlHandles;
+use crate::control::applied_mark::AppliedFile;
+use crate::error::StoreError;
+use crate::names;
+
+const PRIVATE_FILE: u32 = 0o600;
+const PRIVATE_DIRECTORY: u32 = 0o700;
+
+/// What is open for as long as the store is.
+pub(crate) struct Control<D: Disk> {
+    pub handles: ControlHandles<D>,
+    pub log: D::Handle,
+    pub history: D::Handle,
+    pub reserve: D::Handle,
+    /// Holds the store's lock.
+    pub lock: D::Handle,
+    pub header: StoreHeader,
+}
+
+pub(crate) fn failed(step: &'static str) -> impl Fn(Errno) -> StoreError {
+    move |errno| match errno {
+        Errno::ROFS => StoreError::ReadOnly,
+        _ => StoreError::Control { step, errno },
+    }
+}
+
+/// Makes an empty directory the control directory of a store; does nothing if
+/// it is one already. Refuses file systems that cannot hold a store. The header comes last: with it the store exists.
+pub(crate) fn create<D: Disk>(
+    disk: &D,
+    control: &D::Handle,
+    id: StoreId,
+) -> Result<(), StoreError> {
+    if exists(disk, control, names::HEADER).map_err(failed("look for the header"))? {
+        return Ok(());
+    }
+    trial::run(disk, control)?;
+    for name in [
+        names::LOG,
+        names::HISTORY,
+        names::LOCK,
+        names::CLOCK,
+        names::RESERVE,
+        names::APPLIED,
+    ] {
+        if !exists(disk, control, name).map_err(failed("look for files"))? {
+            let file = disk.create(control, &names::fixed(name), PRIVATE_FILE);
+            file.map_err(failed("create files"))?;
+        }
+    }
+    for name in [names::STAGE, names::LIMBO] {
+        if !exists(disk, control, name).map_err(failed("look for directories"))? {
+            let made = disk.make(
+                control,
+                &names::fixed(name),
+                &NewNode::Directory,
+                PRIVATE_DIRECTORY,
+            );
+            made.map_err(failed("create directories"))?;
+        }
+    }
+    // The header must not survive a crash that its companions do not.
+    disk.sync_directory(control)
+        .map_err(failed("flush the directory"))?;
+    let stat = disk.stat(control).map_err(failed("read the attributes"))?;
+    let header = StoreHeader {
+        format_version: header::FORMAT_VERSION,
+        store_id: id,
+        control_identity: stat.identity,
+        last_sequence: 0,
+        transaction_high_water: 0,
+        clean: true,
+    };
+    write_header(disk, control, &header)
+}
+
+fn exists<D: Disk>(disk: &D, control: &D::Handle, name: &str) -> Result<bool, Errno> {
+    match disk.stat_at(control, &names::fixed(name)) {
+        Ok(_) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Replaces the header, durably.
+pub(crate) fn write_header<D: Disk>(
+    disk: &D,
+    control: &D::Handle,
+    header: &StoreHeader,
+) -> Result<(), StoreError> {
+    let (new, name) = (names::fixed(names::HEADER_NEW), names::fixed(names::HEADER));
+    let write = || {
+        match disk.unlink(control, &new) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(error),
+        }
+        let file = disk.create(control, &new, PRIVATE_FILE)?;
+        disk.write_at(&file, &header.encode(), 0)?;
+        disk.sync(&file)?;
+        disk.rename(
+            (control, &new),
+            (control, &name),
+            atomdir_disk::RenameMode::Replace,
+        )?;
+        disk.sync_directory(control)
+    };
+    write().map_err(failed("write the header"))
+}
+
+/// Opens everything and takes the store's lock. With [`Access::Read`] nothing can
+/// be changed.
+pub(crate) fn open<D: Disk>(
+    disk: &D,
+    control: D::Handle,
+    access: Access,
+) -> Result<Control<D>, StoreError> {
+    let open = |name: &str, access| disk.open(&control, &names::fixed(name), access);
+    let file = |name: &str| open(name, access).map_err(failed("open files"));
+    let lock = file(names::LOCK)?;
+    disk.try_lock(&lock).map_err(|errno| match errno {
+        Errno::WOULDBLOCK => StoreError::Locked,
+        _ => failed("lock the store")(errno),
+    })?;
+    let header = read_header(disk, &control)?;
+    let log = file(names::LOG)?;
+    let log_length = disk.stat(&log).map_err(failed("examine"))?.length;
+    if log_length == 0 && access == Access::ReadWrite {
+        mend(disk, &control)?;
+    }
+    let directory = |name: &'static str| {
+        open(name, Access::Directory).map_err(|errno| match errno {
+            Errno::NOENT => StoreError::Lost { name },
+            errno => failed("open directories")(errno),
+        })
+    };
+    Ok(Control {
+        log,
+        history: file(names::HISTORY)?,
+        reserve: file(names::RESERVE)?,
+        handles: ControlHandles {
+            stage: Arc::new(directory(names::STAGE)?),
+            limbo: Arc::new(directory(names::LIMBO)?),
+            clock: Arc::new(file(names::CLOCK)?),
+            applied: AppliedFile::new(disk, file(names::APPLIED)?, header.store_id)
+                .map_err(failed("examine"))?,
+            directory: Arc::new(control),
+        },
+        lock,
+        header,
+    })
+}
+
+/// Makes directories again that somebody has taken away while they were empty, as
+/// `git stash --all` does. A log that is empty needs nothing that was in them. They are
+/// durable before anything is logged: recovery ends with [`write_header`], which flushes
+/// the control directory.
+fn mend<D: Disk>(disk: &D, control: &D::Handle) -> Result<(), StoreError> {
+    for name in [names::STAGE, names::LIMBO] {
+        if !exists(disk, control, name).map_err(failed("look for directories"))? {
+            let (name, mode) = (names::fixed(name), PRIVATE_DIRECTORY);
+            let made = disk.make(control, &name, &NewNode::Directory, mode);
+            made.map_err(failed("create directories"))?;
+        }
+    }
+    Ok(())
+}
+
+fn read_header<D: Disk>(disk: &D, control: &D::Handle) -> Result<StoreHeader, StoreError> {
+    let name = names::fixed(names::HEADER);
+    let file = disk
+        .open(control, &name, Access::Read)
+        .map_err(failed("open the header"))?;
+    let mut bytes = [0; header::LENGTH + 1];
+    let count = disk
+        .read_at(&file, &mut bytes, 0)
+        .map_err(failed("read the header"))?;
+    let unchecked = UncheckedHeader::new(&bytes[..count]);
+    let header = unchecked.and_then(|unchecked| unchecked.check());
+    header.map_err(|error| StoreError::Header {
+        reason: error.to_string(),
+    })
+}
+
+/// Removes everything in a directory of the control directory that the
+/// predicate does not want kept.
+pub(crate) fn purge<D: Disk>(
+    disk: &D,
+    directory: &D::Handle,
+    keep: impl Fn(&Name) -> bool,
+) -> Result<(), Errno> {
+    for entry in disk.list(directory)? {
+        if !keep(&entry.name) {
+            remove_tree(disk, directory, &entry.name)?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn remove_tree<D: Disk>(disk: &D, parent: &D::Handle, name: &Name) -> Result<(), Errno> {
+    let stat = match disk.stat_at(parent, name) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if stat.kind != atomdir_disk::Kind::Directory {
+        return disk.unlink(parent, name);
+    }
+    // What was removed in a view may forbid even its owner to look inside.
+    if stat.attributes.mode & 0o700 != 0o700 {
+        let handle = disk.open(parent, name, Access::Path)?;
+        disk.set_mode(&handle, stat.attributes.mode | 0o700)?;
+    }
+    let directory = disk.open(parent, name, Access::Directory)?;
+    purge(disk, &directory, |_| false)?;
+    disk.remove_directory(parent, name)
+}

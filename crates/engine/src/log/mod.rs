@@ -1,0 +1,266 @@
+//! The write-ahead log's file, and the history file of the same form.
+//!
+//! Invariants
+//! 1. `tail` is the end of the last whole record; what lies behind it was
+//!    never acknowledged.
+//! 2. Each record carries how far all was durable when it was written.
+
+pub(crate) mod history;
+pub(crate) mod record_builder;
+
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Errno};
+use atomdir_format::frame::{self, FrameKind, Record};
+use atomdir_format::header::StoreId;
+use atomdir_format::scan::{Scanned, Scanner};
+
+use crate::error::StoreError;
+use crate::names;
+
+pub(crate) struct Log<D: Disk> {
+    file: Arc<D::Handle>,
+    id: StoreId,
+    tail: u64,
+    allocated: u64,
+    /// The last sequence that a completed flush covers.
+    durable: u64,
+}
+
+/// The file grows in steps of this, by zeros: so neither appending nor flushing
+/// runs out of space half-way, and a flush has no new length to write down.
+const ALLOCATION_STEP: u64 = 128 << 10;
+
+const REWRITE_CHUNK: usize = 1 << 20;
+
+impl<D: Disk> Log<D> {
+    /// An empty file, or one whose records were all read.
+    pub fn new(file: D::Handle, id: StoreId, tail: u64, durable: u64) -> Log<D> {
+        Log {
+            file: Arc::new(file),
+            id,
+            tail,
+            allocated: tail,
+            durable,
+        }
+    }
+
+    pub fn length(&self) -> u64 {
+        self.tail
+    }
+
+    /// Appends a record; on failure the log is as it was.
+    pub fn append<R: Record>(&mut self, disk: &D, record: &R) -> Result<(), Errno> {
+        let bytes = frame::encode(self.id, self.durable, record);
+        let end = self.tail + bytes.len() as u64;
+        let written = self
+            .allocate(disk, end)
+            .and_then(|()| disk.write_at(&self.file, &bytes, self.tail));
+        if let Err(errno) = written {
+            // What was written in part must not be taken for a record later.
+            disk.set_length(&self.file, self.tail)?;
+            self.allocated = self.tail;
+            return Err(errno);
+        }
+        self.tail = end;
+        Ok(())
+    }
+
+    fn allocate(&mut self, disk: &D, end: u64) -> Result<(), Errno> {
+        if end <= self.allocated {
+            return Ok(());
+        }
+        let target = end.next_multiple_of(ALLOCATION_STEP);
+        match disk.allocate(&self.file, self.allocated, target - self.allocated) {
+            Ok(()) | Err(Errno::OPNOTSUPP) => {}
+            Err(errno) => return Err(errno),
+        }
+        disk.set_length(&self.file, target)?;
+        self.allocated = target;
+        Ok(())
+    }
+
+    /// Makes everything appended durable; `last` is the last record's sequence.
+    #[track_caller]
+    pub fn flush(&mut self, disk: &D, last: u64) -> Result<(), Errno> {
+        disk.sync_data(&self.file)?;
+        self.note_durable(last);
+        Ok(())
+    }
+
+    /// Writes once more what has been in the file from `start` on: a flush that
+    /// failed may have left it in memory only, and marked as written.
+    pub fn rewrite(&self, disk: &D, start: u64) -> Result<(), Errno> {
+        let mut buffer = vec![0; REWRITE_CHUNK];
+        let mut at = start;
+        while at < self.tail {
+            let length = (self.tail - at).min(REWRITE_CHUNK as u64) as usize;
+            let count = disk.read_at(&self.file, &mut buffer[..length], at)?;
+            if count == 0 {
+                return Err(Errno::IO);
+            }
+            disk.write_at(&self.file, &buffer[..count], at)?;
+            at += count as u64;
+        }
+        Ok(())
+    }
+
+    /// For who flushes it without holding the log.
+    pub fn file(&self) -> Arc<D::Handle> {
+        self.file.clone()
+    }
+
+    /// The last sequence that a completed flush covers.
+    pub fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// All up to this sequence was in the file when a successful flush began.
+    pub fn note_durable(&mut self, last: u64) {
+        self.durable = self.durable.max(last);
+    }
+
+    /// Takes back the records from `tail` on, which no one was told of.
+    pub fn cut(&mut self, disk: &D, tail: u64) -> Result<(), Errno> {
+        disk.set_length(&self.file, tail)?;
+        self.tail = tail;
+        self.allocated = tail;
+        Ok(())
+    }
+
+    /// Everything in it is in the base, and the header says so: records that a
+    /// crash brings back are passed over, and the next flush makes it durable.
+    pub fn drop_all(&mut self, disk: &D) -> Result<(), Errno> {
+        self.cut(disk, 0)
+    }
+
+    /// Hands over every record, oldest first: one at a time, as a log may be
+    /// large. Those before a damaged one are handed over as well.
+    pub fn for_each<R: Record>(
+        &self,
+        disk: &D,
+        mut each: impl FnMut(R) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let scanner = scanner(disk, &self.file, self.tail, self.id, u64::MAX);
+        scan(scanner, |_, record| each(record)).map(drop)
+    }
+
+    /// Where the records start of which the last so many bytes consist, or the
+    /// last record alone if that is longer.
+    pub fn start_of_last<R: Record>(&self, disk: &D, bytes: u64) -> Result<u64, StoreError> {
+        let mut scanner = scanner::<D, R>(disk, &self.file, self.tail, self.id, u64::MAX);
+        let (mut start, mut next) = (0, 0);
+        while self.tail - next > bytes
+            && let Scanned::Record { next_offset, .. } = scanner.step().map_err(unread)?
+        {
+            (start, next) = (next, next_offset);
+        }
+        Ok(if next < self.tail { next } else { start })
+    }
+}
+
+fn unread(errno: Errno) -> StoreError {
+    StoreError::Control {
+        step: "read the log",
+        errno,
+    }
+}
+
+pub(crate) struct ReadRecords<T> {
+    /// What was kept of each.
+    pub records: Vec<T>,
+    pub tail: u64,
+    /// Where the first record lies that no later one proves to be durable.
+    pub unproven: u64,
+    /// How much follows that is no whole record.
+    pub torn_bytes: u64,
+}
+
+/// Reads every record of a file to its end, and keeps of each what is wanted.
+pub(crate) fn read_records<D: Disk, R: Record, T>(
+    disk: &D,
+    file: &D::Handle,
+    id: StoreId,
+    first_at_most: u64,
+    mut keep: impl FnMut(R) -> Option<T>,
+) -> Result<ReadRecords<T>, StoreError> {
+    let length = disk.stat(file).map_err(unread)?.length;
+    let mut records = Vec::new();
+    let mut starts = Vec::new();
+    let ending = scan(
+        scanner(disk, file, length, id, first_at_most),
+        |start, record: R| {
+            starts.push((record.sequence(), start));
+            records.extend(keep(record));
+            Ok(())
+        },
+    )?;
+    let proven = starts.partition_point(|(sequence, _)| *sequence <= ending.durable);
+    Ok(ReadRecords {
+        records,
+        tail: ending.tail,
+        unproven: starts.get(proven).map_or(ending.tail, |(_, start)| *start),
+        torn_bytes: if ending.is_torn {
+            length - ending.tail
+        } else {
+            0
+        },
+    })
+}
+
+struct Ending {
+    tail: u64,
+    /// What follows is no whole record, nor zeros.
+    is_torn: bool,
+    /// Up to which sequence the last record proves all to be durable.
+    durable: u64,
+}
+
+fn scanner<'a, D: Disk, R: Record>(
+    disk: &'a D,
+    file: &'a D::Handle,
+    length: u64,
+    id: StoreId,
+    first_at_most: u64,
+) -> Scanner<R, impl FnMut(u64, &mut [u8]) -> Result<usize, Errno> + 'a> {
+    let read = move |offset, buffer: &mut [u8]| disk.read_at(file, buffer, offset);
+    Scanner::new(id, length, first_at_most, read)
+}
+
+/// The one way in which files of records are read: hands over each, with where
+/// it starts, and tells how they end.
+fn scan<R: Record>(
+    mut scanner: Scanner<R, impl FnMut(u64, &mut [u8]) -> Result<usize, Errno>>,
+    mut each: impl FnMut(u64, R) -> Result<(), StoreError>,
+) -> Result<Ending, StoreError> {
+    let mut start = 0;
+    loop {
+        let (tail, is_torn) = match scanner.step().map_err(unread)? {
+            Scanned::Record {
+                record,
+                next_offset,
+            } => {
+                each(start, record)?;
+                start = next_offset;
+                continue;
+            }
+            Scanned::End { offset } => (offset, false),
+            Scanned::Torn { offset } => (offset, true),
+            Scanned::Damaged { offset, damage } => {
+                return Err(StoreError::Damaged {
+                    file: match R::KIND {
+                        FrameKind::Commit => names::LOG,
+                        FrameKind::Summary => names::HISTORY,
+                    },
+                    offset,
+                    reason: damage.to_string(),
+                });
+            }
+        };
+        return Ok(Ending {
+            tail,
+            is_torn,
+            durable: scanner.durable(),
+        });
+    }
+}

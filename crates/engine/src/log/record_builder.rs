@@ -1,0 +1,370 @@
+//! Writes a write set down as a commit record: objects by identity, places as
+//! they are now. Called with the commit lock held.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use atomdir_disk::{Attributes, Extent, Identity, Kind, Timestamp};
+use atomdir_format::record::{
+    AttributesChange, CommitRecord, ContentChange, DirectoryReference, EntryChange, Locator, Made,
+    ObjectReference, Source, Update,
+};
+
+use crate::base::snapshot::PAGE;
+use crate::base::{Base, Place};
+use crate::commit::carry::Carried;
+use crate::write_set::{
+    ContentsWrite, Created, CreatedPlace, EntryWrite, Object, ObjectWrite, RemovedDirectory,
+    WriteSet,
+};
+
+/// By the serials of base objects.
+#[derive(Default)]
+pub(crate) struct Present {
+    /// Of files changed in place.
+    pub lengths: HashMap<u64, u64>,
+    /// Modification times of directories in which a file gets a new inode,
+    /// but no entry changes as far as anyone can see.
+    pub directory_times: HashMap<u64, Timestamp>,
+    /// Modes of directories that are moved and keep their owner from it.
+    pub modes: HashMap<u64, u32>,
+}
+
+pub(crate) struct RecordBuilder<'a> {
+    set: &'a WriteSet,
+    record: CommitRecord,
+    directories: HashMap<Identity, u32>,
+    objects: HashMap<Identity, u32>,
+    /// The objects of `set.created` that an entry is to name.
+    named: HashSet<usize>,
+    /// The first update of each object, in the record.
+    updates: HashMap<u32, usize>,
+}
+
+/// The record's entries and updates, over the `head` that has none yet.
+/// `present` is what must be known of the base to change it in place.
+pub(crate) fn build(set: &WriteSet, head: CommitRecord, present: &Present) -> CommitRecord {
+    let mut builder = RecordBuilder {
+        set,
+        record: head,
+        directories: HashMap::new(),
+        objects: HashMap::new(),
+        named: set.entries.iter().filter_map(created_index).collect(),
+        updates: HashMap::new(),
+    };
+    builder.add_entries();
+    for removed in &set.removed_directories {
+        builder.add_removed_names(removed);
+    }
+    for object in &set.objects {
+        builder.add_object(object, present);
+    }
+    for created in &set.created {
+        builder.add_created(created);
+    }
+    for entry in &set.entries {
+        if let Some(Object::Base(moved)) = &entry.after
+            && let Some(mode) = present.modes.get(&moved.serial)
+        {
+            let mode = AttributesChange {
+                mode: Some(*mode),
+                ..Default::default()
+            };
+            builder.keep(moved, mode);
+        }
+    }
+    builder.record
+}
+
+impl RecordBuilder<'_> {
+    fn add_entries(&mut self) {
+        for entry in &self.set.entries {
+            let Some(directory) = self.directory(&entry.directory) else {
+                continue;
+            };
+            let before = entry.before.as_ref().map(|base| base.identity());
+            let after = entry.after.as_ref().and_then(|object| self.object(object));
+            let name = entry.name.clone();
+            self.record.entries.push(EntryChange {
+                directory,
+                name,
+                before,
+                after,
+            });
+        }
+    }
+
+    /// A directory goes as a whole; what had a name in it and others elsewhere
+    /// loses that name.
+    fn add_removed_names(&mut self, removed: &RemovedDirectory) {
+        let set = self.set;
+        for (name, base) in set.survivors(removed) {
+            let Some(directory) = self.directory(&Object::Base(removed.base.clone())) else {
+                return;
+            };
+            self.record.entries.push(EntryChange {
+                directory,
+                name: name.clone(),
+                before: Some(base.identity()),
+                after: None,
+            });
+        }
+    }
+
+    fn add_object(&mut self, object: &ObjectWrite, present: &Present) {
+        let base = &object.base;
+        if let Some(index) = object
+            .contents
+            .as_ref()
+            .and_then(|contents| contents.replacement)
+        {
+            self.replace(base, index, present);
+            return;
+        }
+        let Some(reference) = self.object(&Object::Base(base.clone())) else {
+            return;
+        };
+        let content = object.contents.as_ref().map(|contents| {
+            content_change(
+                contents,
+                present.lengths.get(&base.serial).copied().unwrap_or(0),
+            )
+        });
+        self.add_update(Update {
+            object: reference,
+            attributes: object.attributes,
+            xattrs: object.xattrs.clone(),
+            content,
+        });
+    }
+
+    /// A file that stays in its place gets a new inode.
+    fn replace(&mut self, base: &Arc<Base>, index: usize, present: &Present) {
+        if self.named.contains(&index) {
+            return;
+        }
+        let place = base.state().place.clone();
+        let Place::Entry { parent, name } = place else {
+            return;
+        };
+        let times = present.directory_times.get(&parent.serial).copied();
+        let Some(directory) = self.directory(&Object::Base(parent.clone())) else {
+            return;
+        };
+        let before = Some(base.identity());
+        let after = self.object(&Object::Created(index));
+        self.record.entries.push(EntryChange {
+            directory,
+            name,
+            before,
+            after,
+        });
+        if times.is_some() {
+            let times = AttributesChange {
+                modified: times,
+                ..Default::default()
+            };
+            self.keep(&parent, times);
+        }
+    }
+
+    fn add_update(&mut self, update: Update) {
+        let place = self.record.updates.len();
+        self.updates.entry(update.object).or_insert(place);
+        self.record.updates.push(update);
+    }
+
+    /// What is to be as it is, where nothing else is said of it.
+    fn keep(&mut self, directory: &Arc<Base>, kept: AttributesChange) {
+        let Some(object) = self.object(&Object::Base(directory.clone())) else {
+            return;
+        };
+        if let Some(known) = self.updates.get(&object) {
+            let attributes = &mut self.record.updates[*known].attributes;
+            attributes.modified = attributes.modified.or(kept.modified);
+            attributes.mode = attributes.mode.or(kept.mode);
+            return;
+        }
+        self.add_update(Update {
+            object,
+            attributes: kept,
+            xattrs: Vec::new(),
+            content: None,
+        });
+    }
+
+    fn add_created(&mut self, created: &Created) {
+        if created.attributes == Default::default() && created.carried.is_none() {
+            return;
+        }
+        let Some(locator) = self.created_locator(created) else {
+            return;
+        };
+        let Created { identity, kind, .. } = *created;
+        let object = self.add_reference(ObjectReference {
+            identity,
+            kind,
+            locator,
+        });
+        if let Some(carried) = &created.carried {
+            self.record.made.push(made(object, carried));
+            return;
+        }
+        self.add_update(Update {
+            object,
+            attributes: created.attributes,
+            xattrs: Vec::new(),
+            content: None,
+        });
+    }
+
+    fn created_locator(&mut self, created: &Created) -> Option<Locator> {
+        match &created.place {
+            CreatedPlace::Slot(slot) => Some(Locator::Staged { slot: *slot }),
+            CreatedPlace::Entry { directory, name } => {
+                let directory = self.directory(&Object::Created(*directory))?;
+                Some(Locator::Entry {
+                    directory,
+                    name: name.clone(),
+                })
+            }
+        }
+    }
+
+    fn base_locator(&mut self, base: &Arc<Base>) -> Option<Locator> {
+        let place = base.state().place.clone();
+        match place {
+            Place::Root => Some(Locator::Root),
+            Place::Limbo(_) | Place::Held => Some(Locator::Limbo),
+            Place::Entry { parent, name } => {
+                let directory = self.directory(&Object::Base(parent))?;
+                Some(Locator::Entry { directory, name })
+            }
+        }
+    }
+
+    fn identify(&self, object: &Object) -> (Identity, Kind) {
+        match object {
+            Object::Base(base) => (base.identity(), base.kind),
+            Object::Created(index) => {
+                let created = &self.set.created[*index];
+                (created.identity, created.kind)
+            }
+        }
+    }
+
+    fn locate(&mut self, object: &Object) -> Option<Locator> {
+        match object {
+            Object::Base(base) => self.base_locator(base),
+            Object::Created(index) => {
+                let set = self.set;
+                self.created_locator(&set.created[*index])
+            }
+        }
+    }
+
+    /// The index of a directory, which comes after those it is reached through.
+    fn directory(&mut self, object: &Object) -> Option<u32> {
+        let (identity, _) = self.identify(object);
+        if let Some(index) = self.directories.get(&identity) {
+            return Some(*index);
+        }
+        let locator = self.locate(object)?;
+        let index = self.record.directories.len() as u32;
+        self.record
+            .directories
+            .push(DirectoryReference { identity, locator });
+        self.directories.insert(identity, index);
+        Some(index)
+    }
+
+    fn object(&mut self, object: &Object) -> Option<u32> {
+        let (identity, kind) = self.identify(object);
+        if let Some(index) = self.objects.get(&identity) {
+            return Some(*index);
+        }
+        let locator = self.locate(object)?;
+        Some(self.add_reference(ObjectReference {
+            identity,
+            kind,
+            locator,
+        }))
+    }
+
+    fn add_reference(&mut self, reference: ObjectReference) -> u32 {
+        if let Some(index) = self.objects.get(&reference.identity) {
+            return *index;
+        }
+        let index = self.record.objects.len() as u32;
+        self.objects.insert(reference.identity, index);
+        self.record.objects.push(reference);
+        index
+    }
+}
+
+fn created_index(entry: &EntryWrite) -> Option<usize> {
+    match entry.after {
+        Some(Object::Created(index)) => Some(index),
+        _ => None,
+    }
+}
+
+fn made(object: u32, carried: &Carried) -> Made {
+    let Attributes { mode, owner, times } = carried.stat.attributes;
+    let is_symlink = carried.stat.kind == Kind::Symlink;
+    let xattrs = carried.xattrs.iter().cloned();
+    let content = carried.node.is_none().then(|| ContentChange {
+        keep: 0,
+        length: carried.stat.length,
+        extents: vec![Extent {
+            offset: 0,
+            length: carried.stat.length,
+        }],
+        source: Source::Carried {
+            runs: carried.runs.clone(),
+        },
+    });
+    Made {
+        node: carried.node.clone(),
+        update: Update {
+            object,
+            attributes: AttributesChange {
+                mode: (!is_symlink).then_some(mode),
+                user: Some(owner.user),
+                group: Some(owner.group),
+                accessed: Some(times.accessed),
+                modified: Some(times.modified),
+            },
+            xattrs: xattrs.map(|(name, value)| (name, Some(value))).collect(),
+            content,
+        },
+    }
+}
+
+/// The change of a file in place, given its present length.
+fn content_change(contents: &ContentsWrite, present: u64) -> ContentChange {
+    let (keep, length) = match contents.length {
+        Some(length) => (contents.keep.min(present), length),
+        None => (present, present),
+    };
+    let extents = contents.pages.iter().filter_map(|(start, end)| {
+        let offset = start * PAGE;
+        let end = end.saturating_mul(PAGE).min(length);
+        (offset < end).then(|| Extent {
+            offset,
+            length: end - offset,
+        })
+    });
+    let source = match &contents.carried {
+        Some(runs) => Source::Carried { runs: runs.clone() },
+        None => Source::Staged {
+            slot: contents.slot,
+        },
+    };
+    ContentChange {
+        keep,
+        length,
+        extents: extents.collect(),
+        source,
+    }
+}

@@ -1,0 +1,294 @@
+//! Recovery: the log's tail is composed into one state and applied.
+//!
+//! Nothing survives a crash of the service but the base, the log and what the
+//! log refers to; so afterwards the staging directory and limbo are emptied.
+
+pub(crate) mod check;
+pub(crate) mod inspect;
+pub(crate) mod remake;
+
+use std::collections::{BTreeSet, HashSet};
+
+use atomdir_disk::{Disk, Errno, Identity, Name};
+use atomdir_format::header::{StoreHeader, StoreId};
+use atomdir_format::record::CommitRecord;
+use atomdir_format::summary::SummaryRecord;
+
+use crate::apply::{Apply, ApplyError, Desired, Writers};
+use crate::base::core::Core;
+use crate::commit::CommitState;
+use crate::commit::group::Queue;
+use crate::control::applied_mark::AppliedFile;
+use crate::control::{self, Control};
+use crate::error::StoreError;
+use crate::ids::{Sequence, TransactionId};
+use crate::log::{Log, ReadRecords, read_records};
+use crate::names;
+use crate::options::Options;
+use crate::progress::Meter;
+use crate::recovery::remake::remake;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RecoveryReport {
+    pub commits_replayed: u64,
+    pub bytes_replayed: u64,
+    /// Transactions that were open when the store was last used.
+    pub transactions_discarded: u64,
+    /// The log ended in something that was never a whole record.
+    pub torn_tail_bytes: u64,
+}
+
+type Recovered<D> = (Core<D>, CommitState<D>, RecoveryReport);
+
+pub(crate) fn recover<D: Disk>(
+    disk: D,
+    root: D::Handle,
+    control: Control<D>,
+    hidden: Option<Name>,
+    options: Options,
+) -> Result<Recovered<D>, StoreError> {
+    let Control {
+        handles,
+        log,
+        history,
+        reserve,
+        lock,
+        mut header,
+    } = control;
+    let id = header.store_id;
+    let read = read_log(&disk, &log, &handles.applied, &header, |record| record)?;
+    let mut tail = read.records;
+    let stat = disk.stat(&handles.directory).map_err(failed("examine"))?;
+    if stat.identity != header.control_identity {
+        if !tail.is_empty() {
+            return Err(StoreError::Copied);
+        }
+        header.control_identity = stat.identity;
+    }
+    let summaries = read_history(&disk, &history, id)?;
+    let in_log = tail.iter().map(|record| TransactionId(record.transaction));
+    let discarded = unfinished(&disk, &handles.stage, in_log, &summaries.records)?;
+    let newest = tail
+        .last()
+        .map_or(header.last_sequence, |record| record.sequence);
+    let mut state = CommitState {
+        newest_summary: summaries.records.last().map_or(0, |(last, _)| last.0),
+        log: Log::new(log, id, read.tail, newest),
+        history: Log::new(history, id, summaries.tail, header.last_sequence),
+        reserve,
+        _lock: lock,
+        header,
+        newest: Sequence(newest),
+        queue: Queue::default(),
+        stages: BTreeSet::new(),
+        applied: HashSet::new(),
+        last_commit: None,
+    };
+    let report = RecoveryReport {
+        commits_replayed: tail.len() as u64,
+        bytes_replayed: if tail.is_empty() { 0 } else { read.tail },
+        transactions_discarded: discarded,
+        torn_tail_bytes: read.torn_bytes,
+    };
+    let core = Core::new(disk, root, handles, hidden, options).map_err(failed("examine"))?;
+    if summaries.torn_bytes > 0 {
+        state
+            .history
+            .cut(&core.disk, summaries.tail)
+            .map_err(failed("cut the history"))?;
+    }
+    if state.newest_summary > state.header.last_sequence {
+        state
+            .history
+            .rewrite(&core.disk, summaries.unproven)
+            .map_err(failed("write the history again"))?;
+    }
+    redo(
+        &core,
+        &mut state,
+        &mut tail,
+        read.unproven,
+        read.torn_bytes > 0,
+    )?;
+    clean_up(&core, &state)?;
+    Ok((core, state, report))
+}
+
+/// The log, without the commits at its start that are durably in the base, and
+/// of the others what is to be kept.
+pub(crate) fn read_log<D: Disk, T>(
+    disk: &D,
+    log: &D::Handle,
+    applied: &AppliedFile<D>,
+    header: &StoreHeader,
+    keep: impl Fn(CommitRecord) -> T,
+) -> Result<ReadRecords<T>, StoreError> {
+    let newest = header.last_sequence;
+    let mut found = newest;
+    let read = read_records(
+        disk,
+        log,
+        header.store_id,
+        newest + 1,
+        |record: CommitRecord| {
+            (record.sequence > newest).then(|| {
+                found = record.sequence;
+                keep(record)
+            })
+        },
+    )?;
+    let durable = applied
+        .durable(disk)
+        .map_err(failed("read the applied mark"))?;
+    match durable {
+        Some(durable) if durable.0 > found => Err(StoreError::Damaged {
+            file: names::LOG,
+            offset: read.tail,
+            reason: format!(
+                "record {} is missing, and all up to record {durable} were there",
+                found + 1
+            ),
+        }),
+        _ => Ok(read),
+    }
+}
+
+/// Which commit was which transaction's.
+pub(crate) fn read_history<D: Disk>(
+    disk: &D,
+    history: &D::Handle,
+    id: StoreId,
+) -> Result<ReadRecords<(Sequence, TransactionId)>, StoreError> {
+    read_records(disk, history, id, u64::MAX, |summary: SummaryRecord| {
+        Some((
+            Sequence(summary.sequence),
+            TransactionId(summary.transaction),
+        ))
+    })
+}
+
+/// How many transactions have staged something and are neither in the log nor in
+/// the history.
+pub(crate) fn unfinished<D: Disk>(
+    disk: &D,
+    stage: &D::Handle,
+    in_log: impl Iterator<Item = TransactionId>,
+    history: &[(Sequence, TransactionId)],
+) -> Result<u64, StoreError> {
+    let in_history = history.iter().map(|(_, transaction)| *transaction);
+    let committed: HashSet<TransactionId> = in_log.chain(in_history).collect();
+    let staged = disk.list(stage).map_err(failed("list staged files"))?;
+    let ids = staged
+        .iter()
+        .filter_map(|entry| names::slot_number(&entry.name))
+        .map(TransactionId);
+    Ok(ids.filter(|id| !committed.contains(id)).count() as u64)
+}
+
+fn redo<D: Disk>(
+    core: &Core<D>,
+    state: &mut CommitState<D>,
+    tail: &mut [CommitRecord],
+    unproven: u64,
+    torn: bool,
+) -> Result<(), StoreError> {
+    if torn {
+        // The next flush makes it durable: until then no crash makes the rest
+        // of a record of what lies there.
+        let end = state.log.length();
+        state
+            .log
+            .cut(&core.disk, end)
+            .map_err(failed("cut the log"))?;
+    }
+    if !tail.is_empty() {
+        // What was read may only be in the page cache; the base must not get
+        // ahead of the log.
+        state
+            .log
+            .rewrite(&core.disk, unproven)
+            .map_err(failed("write the log again"))?;
+        state
+            .log
+            .flush(&core.disk, state.newest.0)
+            .map_err(failed("flush the log"))?;
+        let applied = core.control.applied.read(&core.disk);
+        let applied = applied.map_err(failed("read the applied mark"))?;
+        let applied = match applied {
+            Some(applied) => write_again(core, tail, applied)?,
+            None => None,
+        };
+        let is_applied = |record: &CommitRecord| applied >= Some(Sequence(record.sequence));
+        let (done, left) = tail.split_at_mut(tail.partition_point(is_applied));
+        // Under the mounting of the mark nothing was lost.
+        let remakes = applied.is_none();
+        let earlier: HashSet<Identity> = Desired::of(done, remakes).files().collect();
+        let writers = Writers::<D>::new();
+        let applied = state.with_reserve(core, || {
+            let mut desired = Desired::of(left, remakes);
+            if remakes && remake(core, left, &desired)? {
+                desired = Desired::of(left, remakes);
+            }
+            let mut apply = Apply::new(core, &desired, &earlier, None, &writers);
+            apply.replays = true;
+            apply.run(&mut Meter::new(&mut |_| {}))?;
+            if apply.objects_missing > 0 {
+                tracing::warn!(
+                    objects = apply.objects_missing,
+                    "taken away by outside writers after they were committed"
+                );
+            }
+            Ok(())
+        });
+        applied.map_err(|ApplyError { path, reason, .. }| StoreError::Apply {
+            sequence: state.newest,
+            path,
+            reason,
+        })?;
+        core.flush_base().map_err(failed("flush the base"))?;
+    }
+    if state.log.length() > 0 {
+        state.retire_log(core)?;
+    }
+    state.header.clean = false;
+    control::write_header(&core.disk, &core.control.directory, &state.header)
+}
+
+/// Writes contents again that the kernel may have failed to write (`apply::again`).
+/// `None`: the mark is gone, and the whole tail is to be applied.
+///
+/// Meanwhile files are in an older state. There is no mark then, lest a recovery that
+/// follows on our death take that for an outside writer's change.
+fn write_again<D: Disk>(
+    core: &Core<D>,
+    tail: &[CommitRecord],
+    applied: Sequence,
+) -> Result<Option<Sequence>, StoreError> {
+    let mark = &core.control.applied;
+    let (done, left) = tail.split_at(tail.partition_point(|of| of.sequence <= applied.0));
+    let earlier = Desired::of(done, false).files().collect();
+    let unfinished = Desired::of(left, false).updated().collect();
+    let (all, writers) = (Desired::of(tail, true), Writers::<D>::new());
+    let mut again = Apply::new(core, &all, &earlier, None, &writers);
+    mark.clear(&core.disk)
+        .map_err(failed("clear the applied mark"))?;
+    if let Err(ApplyError { path, reason, .. }) = again.write_again(&unfinished) {
+        tracing::warn!(path, "not written again: {reason}");
+        return Ok(None);
+    }
+    mark.advance(&core.disk, applied);
+    Ok(Some(applied))
+}
+
+fn clean_up<D: Disk>(core: &Core<D>, state: &CommitState<D>) -> Result<(), StoreError> {
+    for directory in [&core.control.stage, &core.control.limbo] {
+        control::purge(&core.disk, directory, |_| false).map_err(failed("remove leftovers"))?;
+    }
+    state
+        .empty_reserve(core)
+        .map_err(failed("release reserved space"))
+}
+
+fn failed(step: &'static str) -> impl Fn(Errno) -> StoreError {
+    move |errno| StoreError::Control { step, errno }
+}

@@ -1,0 +1,95 @@
+//! Makes again what the log carries and a crash has lost.
+//!
+//! An object made again has a new identity, which takes the place of the old
+//! one in all records. Should this recovery die, too, the next one makes another:
+//! what this one has put in place then counts as an outside writer's.
+
+use std::collections::HashMap;
+
+use atomdir_disk::{Access, Disk, Errno, Identity, Name, NewNode};
+use atomdir_format::record::{CommitRecord, Locator};
+
+use crate::apply::{Apply, ApplyError, Desired};
+use crate::base::core::Core;
+use crate::ids::TransactionId;
+use crate::names;
+
+/// Objects of a tail, by the identities they had.
+type Remade = HashMap<Identity, (Identity, Locator)>;
+
+/// Sees to it that everything exists that the records, whose composition is
+/// `desired`, carry and want. True if they have changed.
+pub(crate) fn remake<D: Disk>(
+    core: &Core<D>,
+    records: &mut [CommitRecord],
+    desired: &Desired,
+) -> Result<bool, ApplyError> {
+    let (earlier, writers) = Default::default();
+    let mut apply = Apply::new(core, desired, &earlier, None, &writers);
+    let mut remade = Remade::new();
+    // Above all that the view gave out.
+    let mut slot = u64::MAX;
+    for record in &*records {
+        for made in &record.made {
+            let identity = record.objects[made.update.object as usize].identity;
+            if desired.homes(identity).is_empty() || apply.exists(identity)? {
+                continue;
+            }
+            let transaction = TransactionId(record.transaction);
+            let new = make(core, transaction, &names::slot(slot), made.node.as_ref());
+            let new = new.map_err(|errno| {
+                let path = format!("stage/{transaction}/{slot}");
+                let reason = format!("it cannot be made again: {errno}");
+                ApplyError::new(path, reason, errno)
+            })?;
+            remade.insert(identity, (new, Locator::Staged { slot }));
+            slot -= 1;
+        }
+    }
+    for record in records {
+        substitute(record, &remade);
+    }
+    Ok(!remade.is_empty())
+}
+
+fn make<D: Disk>(
+    core: &Core<D>,
+    transaction: TransactionId,
+    name: &Name,
+    node: Option<&NewNode>,
+) -> Result<Identity, Errno> {
+    let (disk, above) = (&core.disk, &core.control.stage);
+    let directory = names::transaction(transaction);
+    match disk.make(above, &directory, &NewNode::Directory, 0o700) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(errno),
+    }
+    let stage = disk.open(above, &directory, Access::Directory)?;
+    // From a recovery that died.
+    match disk.unlink(&stage, name) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(errno) => return Err(errno),
+    }
+    match node {
+        None => drop(disk.create(&stage, name, 0o600)?),
+        Some(node) => disk.make(&stage, name, node, 0o600)?,
+    }
+    Ok(disk.stat_at(&stage, name)?.identity)
+}
+
+fn substitute(record: &mut CommitRecord, remade: &Remade) {
+    for object in &mut record.objects {
+        if let Some((identity, locator)) = remade.get(&object.identity) {
+            object.identity = *identity;
+            if let Locator::Staged { .. } = object.locator {
+                object.locator = locator.clone();
+            }
+        }
+    }
+    let befores = record.entries.iter_mut();
+    for before in befores.filter_map(|entry| entry.before.as_mut()) {
+        if let Some((identity, _)) = remade.get(before) {
+            *before = *identity;
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! What may be asked of an open store besides a commit.
+
+mod nesting;

@@ -1,0 +1,68 @@
+//! What a path was in a transaction's snapshot, for comparing with its view.
+
+use atomdir_disk::{Disk, Errno, Kind, Result};
+
+use crate::base::snapshot::Snapshot;
+use crate::transaction::Transaction;
+use crate::view::{NodeAttributes, acl};
+
+/// An object as the snapshot has it.
+#[derive(Debug, Clone)]
+pub struct SnapshotObject {
+    pub kind: Kind,
+    pub attributes: NodeAttributes,
+    /// By name.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// A symbolic link's; empty for other kinds.
+    pub target: Vec<u8>,
+}
+
+impl SnapshotObject {
+    /// Then the mode does not tell who may read it.
+    pub fn has_access_list(&self) -> bool {
+        self.xattrs.iter().any(|(name, _)| name == acl::ACCESS)
+    }
+}
+
+impl<D: Disk> Transaction<D> {
+    /// What the snapshot has at a path, for comparing with the view.
+    pub fn snapshot_object(&self, path: &[u8]) -> Result<Option<SnapshotObject>> {
+        let snapshot = self.open_snapshot()?;
+        let Some((base, stat)) = snapshot.resolve(path)? else {
+            return Ok(None);
+        };
+        let target = match stat.kind {
+            Kind::Symlink => snapshot.read_link(&base)?,
+            _ => Vec::new(),
+        };
+        let attributes = crate::view::node::attributes_of(&stat);
+        let mut xattrs = snapshot.xattrs(&base)?;
+        xattrs.sort();
+        Ok(Some(SnapshotObject {
+            kind: stat.kind,
+            xattrs,
+            attributes,
+            target,
+        }))
+    }
+
+    /// Fills the buffer from the contents that the snapshot has at a path, with zeros
+    /// past their end.
+    pub fn read_snapshot(&self, path: &[u8], offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let snapshot = self.open_snapshot()?;
+        let (base, _) = snapshot.resolve(path)?.ok_or(Errno::STALE)?;
+        snapshot.read(&base, offset, buffer)?;
+        // What its end has let go may have been read.
+        self.open_snapshot().map(drop)
+    }
+
+    fn open_snapshot(&self) -> Result<Snapshot<'_, D>> {
+        match self.is_open() {
+            true => Ok(Snapshot {
+                core: &self.core,
+                at: self.at,
+            }),
+            false => Err(Errno::STALE),
+        }
+    }
+}
