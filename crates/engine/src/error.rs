@@ -23,7 +23,7 @@ pub enum StoreError {
     Copied,
     /// A directory of the control directory.
     #[error(
-        "the directory '.atomdir/{name}' is missing: `atomdir recover` makes it again if the log is empty; otherwise contents of commits may have been in it: restore the store from a backup, or make the directory if you know that it was empty"
+        "the directory '.atomdir/{name}' is missing: `atomdir recover` makes it again if no commit in the log waits to be applied; otherwise contents of commits may have been in it: restore the store from a backup, or make the directory if you know that it was empty"
     )]
     Lost { name: &'static str },
     #[error(

@@ -63,6 +63,9 @@ pub enum Step {
     EndSnapshots,
     /// The store is closed in order and opened again.
     Reopen,
+    /// The store is closed in order and opened again. In between, somebody removes the
+    /// empty directories of its control directory, as git does, which cannot store them.
+    LoseDirectories,
 }
 
 /// What the base holds after a commit.
@@ -297,6 +300,20 @@ impl Driver {
                 self.store().close().expect("an undisturbed store closes");
                 self.all_is_durable();
                 self.store = None;
+                self.open();
+            }
+            Step::LoseDirectories => {
+                self.step(&Step::EndSnapshots, salt);
+                self.store().close().expect("an undisturbed store closes");
+                self.all_is_durable();
+                self.store = None;
+                let control = self.disk.directory_at(".atomdir");
+                let control = control.expect("the control directory is there");
+                for name in ["stage", "limbo"] {
+                    let name = Name::new(name.as_bytes()).expect("a constant is a valid name");
+                    let removed = self.disk.remove_directory(&control, &name);
+                    removed.expect("it is empty");
+                }
                 self.open();
             }
         }

@@ -318,7 +318,7 @@ fn back() -> Vec<Operation> {
 }
 
 fn commits_in_a_row() -> Vec<Workload> {
-    use Step::{Both, Checkpoint, Commit, Lazy, Reopen, ShortenHistory, Sync};
+    use Step::{Both, Checkpoint, Commit, Lazy, LoseDirectories, Reopen, ShortenHistory, Sync};
     vec![
         workload(
             "three commits",
@@ -364,6 +364,15 @@ fn commits_in_a_row() -> Vec<Workload> {
                 ShortenHistory,
                 Commit(third()),
                 Checkpoint,
+            ],
+        ),
+        workload(
+            "empty directories of the control directory are lost",
+            vec![
+                Commit(first()),
+                LoseDirectories,
+                Commit(second()),
+                Lazy(third()),
             ],
         ),
         workload(

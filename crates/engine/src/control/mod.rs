@@ -12,6 +12,7 @@ use crate::base::core::ControlHandles;
 use crate::control::applied_mark::AppliedFile;
 use crate::error::StoreError;
 use crate::names;
+use crate::recovery::read_log;
 
 const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_DIRECTORY: u32 = 0o700;
@@ -133,9 +134,13 @@ pub(crate) fn open<D: Disk>(
     })?;
     let header = read_header(disk, &control)?;
     let log = file(names::LOG)?;
-    let log_length = disk.stat(&log).map_err(failed("examine"))?.length;
-    if log_length == 0 && access == Access::ReadWrite {
-        mend(disk, &control)?;
+    let applied = AppliedFile::new(disk, file(names::APPLIED)?, header.store_id)
+        .map_err(failed("examine"))?;
+    if access == Access::ReadWrite {
+        mend(disk, &control, || {
+            let read = read_log(disk, &log, &applied, &header, drop)?;
+            Ok(read.records.is_empty())
+        })?;
     }
     let directory = |name: &'static str| {
         open(name, Access::Directory).map_err(|errno| match errno {
@@ -151,8 +156,7 @@ pub(crate) fn open<D: Disk>(
             stage: Arc::new(directory(names::STAGE)?),
             limbo: Arc::new(directory(names::LIMBO)?),
             clock: Arc::new(file(names::CLOCK)?),
-            applied: AppliedFile::new(disk, file(names::APPLIED)?, header.store_id)
-                .map_err(failed("examine"))?,
+            applied,
             directory: Arc::new(control),
         },
         lock,
@@ -161,16 +165,29 @@ pub(crate) fn open<D: Disk>(
 }
 
 /// Makes directories again that somebody has taken away while they were empty, as
-/// `git stash --all` does. A log that is empty needs nothing that was in them. They are
-/// durable before anything is logged: recovery ends with [`write_header`], which flushes
-/// the control directory.
-fn mend<D: Disk>(disk: &D, control: &D::Handle) -> Result<(), StoreError> {
+/// `git stash --all` does. That is safe while no record waits to be applied: what lies
+/// in these directories matters to such records only. The log file may hold older
+/// records all the same, since emptying it becomes durable later than the header.
+///
+/// The new directories are durable before anything is logged: recovery ends with
+/// [`write_header`], which flushes the control directory.
+fn mend<D: Disk>(
+    disk: &D,
+    control: &D::Handle,
+    nothing_waits: impl FnOnce() -> Result<bool, StoreError>,
+) -> Result<(), StoreError> {
+    let mut lost = Vec::new();
     for name in [names::STAGE, names::LIMBO] {
         if !exists(disk, control, name).map_err(failed("look for directories"))? {
-            let (name, mode) = (names::fixed(name), PRIVATE_DIRECTORY);
-            let made = disk.make(control, &name, &NewNode::Directory, mode);
-            made.map_err(failed("create directories"))?;
+            lost.push(names::fixed(name));
         }
+    }
+    if lost.is_empty() || !nothing_waits()? {
+        return Ok(());
+    }
+    for name in lost {
+        disk.make(control, &name, &NewNode::Directory, PRIVATE_DIRECTORY)
+            .map_err(failed("create directories"))?;
     }
     Ok(())
 }
