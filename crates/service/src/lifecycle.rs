@@ -321,9 +321,9 @@ impl Running {
         service.expiry.end();
         service.maintenance.end();
         let _ = self.maintainer.join();
-        if let Err(error) = service.store.checkpoint() {
+        if let Err(error) = service.store.close() {
             // The log still holds what the base lacks: the next start recovers.
-            tracing::error!("the last checkpoint failed: {error}");
+            tracing::error!("the store could not be closed in order: {error}");
         }
         let waiting = service.stop.take_waiting();
         service.views.unmount();

@@ -63,6 +63,8 @@ impl<D: Disk> Store<D> {
     pub fn close(&self) -> Result<(), StoreError> {
         let mut state = self.lock_settled()?;
         self.checkpoint_locked(&mut state)?;
+        // None of these was used, and from now on none is until it is reserved again.
+        state.header.transaction_high_water = lock(&self.0.open).ids.give_back();
         state.header.clean = true;
         control::write_header(
             &self.0.core.disk,

@@ -1,6 +1,7 @@
 //! The control directory: making it, opening it, its header.
 
 pub(crate) mod applied_mark;
+pub(crate) mod id_supply;
 pub(crate) mod trial;
 
 use std::sync::Arc;

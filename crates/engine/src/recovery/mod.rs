@@ -19,7 +19,7 @@ use crate::base::core::Core;
 use crate::commit::CommitState;
 use crate::commit::group::Queue;
 use crate::control::applied_mark::AppliedFile;
-use crate::control::{self, Control};
+use crate::control::{self, Control, id_supply};
 use crate::error::StoreError;
 use crate::ids::{Sequence, TransactionId};
 use crate::log::{Log, ReadRecords, read_records};
@@ -251,6 +251,8 @@ fn redo<D: Disk>(
         state.retire_log(core)?;
     }
     state.header.clean = false;
+    // The header is flushed here anyway, so the first transaction need not do it.
+    state.header.transaction_high_water += id_supply::RESERVE_MIN;
     control::write_header(&core.disk, &core.control.directory, &state.header)
 }
 

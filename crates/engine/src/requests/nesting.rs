@@ -29,7 +29,6 @@ impl<D: Disk> Store<D> {
         options: BeginOptions,
     ) -> Result<Arc<Transaction<D>>, BeginError> {
         self.refuse_if_poisoned()?;
-        self.reserve_ids()?;
         let options = BeginOptions {
             isolation: outer.isolation(),
             durability: outer.durability(),
@@ -48,8 +47,8 @@ impl<D: Disk> Store<D> {
             return Err(BeginError::Frozen);
         }
         view.unplace_staged().map_err(BeginError::Staging)?;
+        let id = self.take_id()?;
         let mut open = lock(&self.0.open);
-        let id = open.new_id();
         let view = view.begin_nested(id);
         let transaction = Arc::new(Transaction::nested(outer, view, options));
         open.by_id.insert(id, transaction.clone());

@@ -13,6 +13,7 @@ use crate::base::Base;
 use crate::base::core::Core;
 use crate::commit::CommitState;
 use crate::control;
+use crate::control::id_supply::IdSupply;
 use crate::control::trial;
 use crate::error::{BeginError, Stalled, StoreError};
 use crate::ids::{Sequence, TransactionId};
@@ -53,19 +54,11 @@ pub(crate) struct Inner<D: Disk> {
 
 pub(crate) struct OpenTransactions<D: Disk> {
     pub by_id: BTreeMap<TransactionId, Arc<Transaction<D>>>,
-    last_id: u64,
-    high_water: u64,
+    pub ids: IdSupply,
     /// The newest commit that is in the base.
     pub published: Sequence,
     /// For which oldest snapshot histories were pruned last, and its begin.
     pruned_for: (Sequence, Option<Timestamp>),
-}
-
-impl<D: Disk> OpenTransactions<D> {
-    pub fn new_id(&mut self) -> TransactionId {
-        self.last_id += 1;
-        TransactionId(self.last_id)
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,9 +84,6 @@ pub struct StoreStatus {
     /// The commit that cannot be applied yet, and why.
     pub stalled: Option<Stalled>,
 }
-
-/// Transaction ids are reserved in the header so many at a time.
-const ID_RESERVE: u64 = 1024;
 
 impl<D: Disk> Store<D> {
     /// Formats an empty control directory; harmless if that was done before.
@@ -121,13 +111,12 @@ impl<D: Disk> Store<D> {
         }
         trial::refuse_layered(&status)?;
         let opened = control::open(&disk, control, Access::ReadWrite)?;
+        let last_id = opened.header.transaction_high_water;
         let (core, state, report) = recovery::recover(disk, root, opened, hidden, options)?;
         let sequence = state.sequence();
-        let high_water = state.transaction_high_water();
         let open = OpenTransactions {
             by_id: BTreeMap::new(),
-            last_id: high_water,
-            high_water,
+            ids: IdSupply::new(last_id, state.transaction_high_water()),
             published: sequence,
             pruned_for: (sequence, None),
         };
@@ -149,7 +138,7 @@ impl<D: Disk> Store<D> {
         self.refuse_if_poisoned()?;
         // A snapshot is the base plus nothing: lazy and stalled commits must be in it.
         self.settle_lazy()?;
-        self.reserve_ids()?;
+        let id = self.take_id()?;
         let not_applying = self
             .0
             .core
@@ -158,7 +147,6 @@ impl<D: Disk> Store<D> {
             .unwrap_or_else(PoisonError::into_inner);
         let now = self.stamp()?;
         let mut open = lock(&self.0.open);
-        let id = open.new_id();
         let core = self.0.core.clone();
         let transaction = Transaction::new(core, id, options, open.published, now);
         let transaction = Arc::new(transaction);
@@ -173,17 +161,22 @@ impl<D: Disk> Store<D> {
         Ok(transaction)
     }
 
-    pub(crate) fn reserve_ids(&self) -> Result<(), StoreError> {
-        let needs_more = {
-            let open = lock(&self.0.open);
-            open.last_id >= open.high_water
-        };
-        if needs_more {
+    pub(crate) fn take_id(&self) -> Result<TransactionId, StoreError> {
+        loop {
+            if let Some(id) = lock(&self.0.open).ids.take() {
+                return Ok(id);
+            }
             let mut state = lock(&self.0.commit);
-            let high_water = state.reserve_ids(&self.0.core, ID_RESERVE)?;
-            lock(&self.0.open).high_water = high_water;
+            let wanted = {
+                let ids = &lock(&self.0.open).ids;
+                // Others may have reserved some while this thread waited for the lock.
+                ids.is_empty().then(|| ids.wanted())
+            };
+            if let Some(count) = wanted {
+                let high_water = state.reserve_ids(&self.0.core, count)?;
+                lock(&self.0.open).ids.refill(high_water);
+            }
         }
-        Ok(())
     }
 
     /// A moment on the file system's own clock: what changed before has an
