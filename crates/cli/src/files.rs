@@ -1,7 +1,7 @@
 //! Reads whole files for showing them.
 
 use rustix::buffer::spare_capacity;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -79,6 +79,38 @@ fn grown(call: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Er
             Err(errno) => return Err(errno),
         }
     }
+}
+
+/// A name in a directory.
+pub struct Entry {
+    pub name: Vec<u8>,
+    pub inode: u64,
+    pub is_directory: bool,
+}
+
+/// What a directory holds, beneath a root.
+pub fn list(root: BorrowedFd<'_>, path: &[u8]) -> Result<Vec<Entry>, Errno> {
+    let (parent, name) = open_parent(root, path)?;
+    let name = if name.is_empty() {
+        OsStr::new(".")
+    } else {
+        name
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::openat(&parent, name, flags, Mode::empty())?;
+    let mut entries = Vec::new();
+    for entry in rustix::fs::Dir::new(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            entries.push(Entry {
+                name: name.to_vec(),
+                inode: entry.ino(),
+                is_directory: entry.file_type() == FileType::Directory,
+            });
+        }
+    }
+    Ok(entries)
 }
 
 /// The directory that holds the last name of `path`, and that name: paths may

@@ -243,6 +243,10 @@ pub struct TransactionStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotObject {
     pub kind: Kind,
+    /// As the view's inodes have it.
+    pub inode: u64,
+    /// How many names it has.
+    pub links: u32,
     /// Permission bits with set-id and sticky bits.
     pub mode: u32,
     pub user: u32,

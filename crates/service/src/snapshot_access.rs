@@ -118,6 +118,8 @@ fn describe(object: SnapshotObject, too_long: bool) -> atomdir_protocol::Snapsho
     let attributes = object.attributes;
     atomdir_protocol::SnapshotObject {
         kind: convert::kind(object.kind),
+        inode: attributes.inode,
+        links: attributes.links,
         mode: attributes.mode,
         user: attributes.owner.user,
         group: attributes.owner.group,

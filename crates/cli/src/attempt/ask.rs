@@ -1,7 +1,7 @@
 //! Asking on the terminal whether to commit.
 
 use super::Wish;
-use crate::changes::{self, ChangeList, Rights};
+use crate::changes::{Affected, ChangeList, Filter, Rights};
 use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show, Style, counted};
@@ -124,12 +124,10 @@ pub fn ask(
             b"k" | b"keep" => return Ok(Some(Wish::Keep)),
             b"d" | b"diff" => {
                 let mut painter = Painter::on_terminal(terminal, colour);
-                for line in &lines {
-                    let difference = changes::difference(connected, transaction, line)?;
-                    difference
-                        .show_unified(&mut painter)
-                        .map_err(Error::Terminal)?;
-                }
+                let affected = Affected::find(connected, transaction, &lines)?;
+                affected.each(connected, transaction, &Filter::default(), |file| {
+                    file.show(&mut painter, false).map_err(Error::Terminal)
+                })?;
             }
             _ => {}
         }

@@ -1,4 +1,3 @@
-use super::name_of;
 use super::rights::set_id_words;
 use super::unified::{Comparison, is_binary};
 use super::version::{Contents, Version};
@@ -10,6 +9,8 @@ use std::io;
 /// A change with what it was before and what it is now.
 pub struct Difference<'a> {
     pub(super) line: &'a ChangeLine,
+    /// In the snapshot.
+    pub(super) old_path: Vec<u8>,
     pub(super) before: Option<Version>,
     pub(super) after: Option<Version>,
 }
@@ -46,35 +47,12 @@ impl Difference<'_> {
         }
     }
 
-    /// The change's line, what became of its attributes, and its contents.
-    pub fn show_unified(&self, painter: &mut Painter<'_>) -> io::Result<()> {
-        let heading = format!("{} {}", self.line.change.letter(), name_of(self.line));
-        painter.line(Style::Heading, heading)?;
-        let attributes = self.attribute_lines();
-        for line in &attributes {
-            painter.line(Style::Heading, line)?;
-        }
-        match self.sides() {
-            Sides::Same if attributes.is_empty() && self.line.from.is_none() => {
-                painter.line(Style::Plain, "only times differ")
-            }
-            Sides::Same => Ok(()),
-            Sides::Binary => painter.line(Style::Plain, "Binary files differ"),
-            Sides::TooLong => painter.line(Style::Plain, "Files differ, too long to compare here"),
-            Sides::Text(old, new) => {
-                self.show_names(painter)?;
-                Comparison::new(old, new).show_hunks(painter)
-            }
-        }
-    }
-
     fn show_names(&self, painter: &mut Painter<'_>) -> io::Result<()> {
         let name = |side: &Option<Version>, letter: &str, path: &[u8]| match side {
             Some(_) => quoted(&[letter.as_bytes(), path].concat()),
             None => "/dev/null".to_owned(),
         };
-        let old_path = self.line.from.as_ref().unwrap_or(&self.line.path);
-        let old = name(&self.before, "a/", old_path);
+        let old = name(&self.before, "a/", &self.old_path);
         let new = name(&self.after, "b/", &self.line.path);
         painter.line(Style::Heading, format!("--- {old}"))?;
         painter.line(Style::Heading, format!("+++ {new}"))
@@ -91,56 +69,6 @@ impl Difference<'_> {
         } else {
             Sides::Text(old, new)
         }
-    }
-
-    fn attribute_lines(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        match (&self.before, &self.after) {
-            (None, Some(after)) => lines.push(format!("new {}", described(after))),
-            (Some(before), None) => lines.push(format!("deleted {}", described(before))),
-            (Some(before), Some(after)) => {
-                if (before.kind, before.mode, before.device_number)
-                    != (after.kind, after.mode, after.device_number)
-                {
-                    lines.push(format!("old {}", described(before)));
-                    lines.push(format!("new {}", described(after)));
-                }
-                if (before.user, before.group) != (after.user, after.group) {
-                    lines.push(format!("old owner {}:{}", before.user, before.group));
-                    lines.push(format!("new owner {}:{}", after.user, after.group));
-                }
-            }
-            (None, None) => {}
-        }
-        for (name, what) in self.xattr_changes() {
-            lines.push(format!("{what} attribute {}", quoted(name)));
-        }
-        lines
-    }
-
-    /// Extended attributes, access lists among them, and what became of each.
-    fn xattr_changes(&self) -> Vec<(&[u8], &'static str)> {
-        let old = xattrs(&self.before);
-        let new = xattrs(&self.after);
-        let mut changes = Vec::new();
-        for (name, value) in new {
-            match old.iter().find(|(of, _)| of == name) {
-                None => changes.push((&**name, "new")),
-                Some((_, before)) if before != value => changes.push((&**name, "changed")),
-                Some(_) => {}
-            }
-        }
-        // All that a deleted object had goes with it.
-        if self.after.is_some() {
-            let has_gone = |name: &[u8]| new.iter().all(|(of, _)| of != name);
-            let gone = old.iter().map(|(name, _)| &**name);
-            changes.extend(
-                gone.filter(|name| has_gone(name))
-                    .map(|name| (name, "deleted")),
-            );
-        }
-        changes.sort();
-        changes
     }
 
     /// With contents as a unified diff where they are text.
@@ -162,8 +90,7 @@ impl Difference<'_> {
                 Sides::TooLong => "too_long",
             },
             diff: json::Text(&diff),
-            attributes: self
-                .xattr_changes()
+            attributes: xattr_changes(self.before.as_ref(), self.after.as_ref())
                 .into_iter()
                 .map(|(name, change)| AttributeJson {
                     name: json::Text(name),
@@ -214,23 +141,24 @@ impl From<&Version> for VersionJson {
     }
 }
 
-fn described(version: &Version) -> String {
+/// Its kind, mode, and what identifies a device.
+pub(super) fn described(version: &Version) -> String {
     let Version { kind, mode, .. } = version;
     let (kind, device) = (kind_word(*kind), version.device_number);
     match version.kind {
         Kind::CharacterDevice | Kind::BlockDevice => {
             let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-            format!("{kind} {major}:{minor} mode {mode:04o}")
+            format!("{kind} {major}:{minor}, mode {mode:04o}")
         }
         Kind::File if mode & 0o6000 != 0 => {
             let words = set_id_words(*mode).join(", ");
-            format!("{kind} mode {mode:04o} ({words})")
+            format!("{kind}, mode {mode:04o} ({words})")
         }
-        _ => format!("{kind} mode {mode:04o}"),
+        _ => format!("{kind}, mode {mode:04o}"),
     }
 }
 
-fn kind_word(kind: Kind) -> &'static str {
+pub(super) fn kind_word(kind: Kind) -> &'static str {
     match kind {
         Kind::File => "file",
         Kind::Directory => "directory",
@@ -242,8 +170,34 @@ fn kind_word(kind: Kind) -> &'static str {
     }
 }
 
-fn xattrs(side: &Option<Version>) -> &[(Vec<u8>, Vec<u8>)] {
-    side.as_ref().map_or(&[], |version| &version.xattrs)
+/// Extended attributes, access lists among them, and what became of each.
+pub(super) fn xattr_changes<'a>(
+    before: Option<&'a Version>,
+    after: Option<&'a Version>,
+) -> Vec<(&'a [u8], &'static str)> {
+    // All that a deleted object had goes with it.
+    let Some(after) = after else {
+        return Vec::new();
+    };
+    let (old, new) = (
+        before.map_or(&[][..], |before| &before.xattrs),
+        &after.xattrs,
+    );
+    let mut changes = Vec::new();
+    for (name, value) in new {
+        match old.iter().find(|(of, _)| of == name) {
+            None => changes.push((&**name, "new")),
+            Some((_, before)) if before != value => changes.push((&**name, "changed")),
+            Some(_) => {}
+        }
+    }
+    for (name, _) in old {
+        if new.iter().all(|(of, _)| of != name) {
+            changes.push((&**name, "deleted"));
+        }
+    }
+    changes.sort();
+    changes
 }
 
 /// `None` when they are too long to be at hand.

@@ -5,6 +5,7 @@ use atomdir::ChangeLine;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+#[derive(Default)]
 pub struct Filter {
     /// Relative to the store's root; the root itself is empty.
     paths: Vec<PathBuf>,
@@ -22,11 +23,15 @@ impl Filter {
 
     /// Without paths, everything is wanted.
     pub fn wants(&self, line: &ChangeLine) -> bool {
-        let below = |path: &[u8]| {
-            let path = Path::new(std::ffi::OsStr::from_bytes(path));
-            self.paths.iter().any(|wanted| path.starts_with(wanted))
-        };
-        self.paths.is_empty() || below(&line.path) || line.from.as_deref().is_some_and(below)
+        let from = line.from.as_deref();
+        self.wants_path(&line.path) || from.is_some_and(|from| self.wants_path(from))
+    }
+
+    /// Of the store, relative to its root.
+    pub fn wants_path(&self, path: &[u8]) -> bool {
+        let path = Path::new(std::ffi::OsStr::from_bytes(path));
+        let mut paths = self.paths.iter();
+        self.paths.is_empty() || paths.any(|wanted| path.starts_with(wanted))
     }
 }
 

@@ -3,6 +3,7 @@
 mod difference;
 mod filter;
 mod list;
+mod patch;
 mod rights;
 mod stat;
 mod unified;
@@ -12,6 +13,7 @@ pub use difference::Difference;
 use difference::Lines;
 pub use filter::{Filter, path_in_store};
 pub use list::{ChangeList, Listing, name_of};
+pub use patch::Affected;
 pub use rights::{Right, Rights};
 pub use stat::Stat;
 
@@ -20,16 +22,17 @@ use crate::error::Error;
 use atomdir::{ChangeLine, Transaction};
 use version::Version;
 
-/// Looks a change up on both sides: in the snapshot and in the view.
+/// Looks a change, one of `lines`, up on both sides: in the snapshot and in the view.
 pub fn difference<'a>(
     connected: &mut Connected,
     transaction: &Transaction,
+    lines: &[ChangeLine],
     line: &'a ChangeLine,
 ) -> Result<Difference<'a>, Error> {
-    let before_path = line.from.as_ref().unwrap_or(&line.path);
+    let old_path = patch::old_path(lines, line);
     let before = match line.change {
         atomdir::Change::Added => None,
-        _ => Version::in_snapshot(&mut connected.connection, transaction.id, before_path)?,
+        _ => Version::in_snapshot(&mut connected.connection, transaction.id, &old_path)?,
     };
     let after = match line.change {
         atomdir::Change::Deleted => None,
@@ -37,6 +40,7 @@ pub fn difference<'a>(
     };
     Ok(Difference {
         line,
+        old_path,
         before,
         after,
     })

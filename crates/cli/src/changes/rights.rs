@@ -2,6 +2,7 @@
 //! programs that run with the rights of their owner or group, or with capabilities,
 //! and device nodes. Whoever looks at a list of changes must not have to find them.
 
+use super::patch::old_path;
 use super::version::Version;
 use crate::context::Connected;
 use crate::error::Error;
@@ -52,8 +53,8 @@ impl Rights {
                 continue;
             };
             if line.change != Change::Added {
-                let old = line.from.as_ref().unwrap_or(&line.path);
-                let before = Version::in_snapshot(&mut connected.connection, transaction.id, old)?;
+                let old = old_path(lines, line);
+                let before = Version::in_snapshot(&mut connected.connection, transaction.id, &old)?;
                 right.mode_before = before.map(|before| before.mode);
             }
             found.insert(place, right);

@@ -5,7 +5,8 @@ use crate::files;
 use atomdir::{Connection, Kind, Timestamp, Transaction, TransactionId};
 use rustix::fs::{AtFlags, FileType, Stat, statat};
 use rustix::io::Errno;
-use std::os::fd::BorrowedFd;
+use std::ffi::OsStr;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// Longer files are not compared: both sides are held in memory.
 const CONTENTS_LENGTH_MAX: u64 = 256 << 20;
@@ -32,6 +33,13 @@ pub(super) enum Contents {
     TooLong,
     /// What is neither has none.
     None,
+}
+
+impl Contents {
+    /// Not known of those that are too long.
+    pub(super) fn is_same(&self, other: &Contents) -> bool {
+        *self != Contents::TooLong && self == other
+    }
 }
 
 impl Version {
@@ -62,6 +70,23 @@ impl Version {
         }))
     }
 
+    pub(super) fn kind_in_view(
+        transaction: &Transaction,
+        path: &[u8],
+    ) -> Result<Option<Kind>, Error> {
+        let failed = |errno| Error::View {
+            path: path.to_owned(),
+            errno,
+        };
+        let root = transaction.root().map_err(failed)?;
+        let stat = files::open_parent(root, path).and_then(|place| stat_at(&place));
+        match stat {
+            Ok(stat) => Ok(Some(kind_of(&stat))),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(errno) => Err(failed(errno)),
+        }
+    }
+
     /// `None` also when it has gone since the list of changes was made.
     pub(super) fn in_view(
         transaction: &Transaction,
@@ -82,12 +107,9 @@ impl Version {
 }
 
 fn read_in_view(root: BorrowedFd<'_>, path: &[u8]) -> Result<Version, Errno> {
-    let (directory, name) = files::open_parent(root, path)?;
-    let stat = if name.is_empty() {
-        statat(&directory, name, AtFlags::EMPTY_PATH)?
-    } else {
-        statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?
-    };
+    let place = files::open_parent(root, path)?;
+    let stat = stat_at(&place)?;
+    let (directory, name) = place;
     let kind = kind_of(&stat);
     let length = stat.st_size as u64;
     let contents = match kind {
@@ -112,6 +134,14 @@ fn read_in_view(root: BorrowedFd<'_>, path: &[u8]) -> Result<Version, Errno> {
         xattrs: files::xattrs_at(&directory, name)?,
         contents,
     })
+}
+
+fn stat_at((directory, name): &(OwnedFd, &OsStr)) -> Result<Stat, Errno> {
+    let flags = match name.is_empty() {
+        true => AtFlags::EMPTY_PATH,
+        false => AtFlags::SYMLINK_NOFOLLOW,
+    };
+    statat(directory, *name, flags)
 }
 
 fn kind_of(stat: &Stat) -> Kind {

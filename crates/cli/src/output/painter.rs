@@ -68,6 +68,11 @@ impl<'a> Painter<'a> {
         self.writer.write_all(b"\n")
     }
 
+    /// A line of a patch, where a tab may end a name.
+    pub fn line_of_patch(&mut self, style: Style, text: &str) -> io::Result<()> {
+        self.contents_line(style, text.as_bytes())
+    }
+
     /// A line of a file's contents. A pipe gets it as it is, so that what reads it
     /// can apply it.
     pub fn contents_line(&mut self, style: Style, text: &[u8]) -> io::Result<()> {

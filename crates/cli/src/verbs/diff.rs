@@ -1,6 +1,6 @@
 use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
-use crate::changes::{self, ChangeList, Difference, Filter, Listing, Stat, name_of};
+use crate::changes::{self, Affected, ChangeList, Difference, Filter, Listing, Stat, name_of};
 use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show};
@@ -11,16 +11,28 @@ use std::path::PathBuf;
 
 /// Show what a transaction has changed
 ///
-/// A line for each change: A added, M modified, D deleted, R renamed, T of
-/// another type now. Below it, how the contents differ, as a unified diff.
+/// By default as a patch in git's format, from the transaction's snapshot to its view:
+/// `git apply` makes the same changes to a copy of the files. Lines that start with `#`
+/// say what git's format cannot, such as owners and empty directories; `git apply`
+/// skips them.
+///
+/// The short forms have a line for each change. Letters are A added, M modified,
+/// D deleted, R renamed and T changed to another type.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir diff 12 --stat
+  atomdir diff 12 --binary | git apply -
   atomdir diff 12 --name-status -z -- docs src")]
 pub struct Arguments {
     /// By default the current one, or the only one open
     #[arg(value_name = "TX", value_parser = transaction_id)]
     transaction: Option<TransactionId>,
+    /// Show a patch (the default)
+    #[arg(short, long, group = "form")]
+    patch: bool,
+    /// In the patch, also show contents that are not text, for `git apply`
+    #[arg(long, conflicts_with_all = ["stat", "name_only", "name_status"])]
+    binary: bool,
     /// Count the lines added and removed
     #[arg(long, group = "form")]
     stat: bool,
@@ -46,10 +58,14 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         .map(|path| connected.out_of_view(path).into_owned())
         .collect();
     let filter = Filter::new(&connected.root, &connected.start, &paths)?;
-    let mut lines = connected.connection.changes(id)?;
-    lines.retain(|line| filter.wants(line));
+    let lines = connected.connection.changes(id)?;
+    let wanted: Vec<ChangeLine> = lines
+        .iter()
+        .filter(|line| filter.wants(line))
+        .cloned()
+        .collect();
     if arguments.name_only || arguments.name_status {
-        show_names(arguments, context, id, &lines)?;
+        show_names(arguments, context, id, &wanted)?;
         return Ok(SUCCESS);
     }
     let transaction = connected.connection.open_view(id)?;
@@ -57,13 +73,14 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         connected: &mut connected,
         transaction: &transaction,
         lines: &lines,
+        wanted: &wanted,
     };
     if arguments.stat {
         context.output.print(&differences.stat()?)?;
     } else if context.output.is_json() {
         differences.print_json(context)?;
     } else {
-        differences.print_unified(context)?;
+        differences.print_patch(context, &filter, arguments.binary)?;
     }
     Ok(SUCCESS)
 }
@@ -112,6 +129,7 @@ struct Differences<'a> {
     connected: &'a mut Connected,
     transaction: &'a Transaction,
     lines: &'a [ChangeLine],
+    wanted: &'a [ChangeLine],
 }
 
 impl<'a> Differences<'a> {
@@ -119,21 +137,26 @@ impl<'a> Differences<'a> {
         &mut self,
         mut use_it: impl FnMut(&Difference<'a>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        for line in self.lines {
+        for line in self.wanted {
             use_it(&changes::difference(
                 self.connected,
                 self.transaction,
+                self.lines,
                 line,
             )?)?;
         }
         Ok(())
     }
 
-    fn print_unified(&mut self, context: &Context) -> Result<(), Error> {
-        self.each(|difference| {
-            context
-                .output
-                .write(|painter| difference.show_unified(painter))
+    fn print_patch(
+        &mut self,
+        context: &Context,
+        filter: &Filter,
+        binary: bool,
+    ) -> Result<(), Error> {
+        let affected = Affected::find(self.connected, self.transaction, self.lines)?;
+        affected.each(self.connected, self.transaction, filter, |file| {
+            context.output.write(|painter| file.show(painter, binary))
         })
     }
 

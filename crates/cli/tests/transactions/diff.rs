@@ -26,17 +26,24 @@ fn every_kind_of_change_is_shown_in_every_form() {
         store.check(&["diff", &id, "-z", "--name-status", "--", "before"]),
         "R\0before\0after\0"
     );
-    let unified = store.check(&["diff", &id]);
+    let patch = store.check(&["diff", &id]);
+    assert_eq!(patch, store.check(&["diff", "-p", &id]));
     for part in [
-        "R before -> after\nM binary\nBinary files differ\n",
-        "D d/gone\ndeleted file mode 0644\n--- a/d/gone\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n",
-        "M mode\nold file mode 0644\nnew file mode 0600\n",
-        "M numbers\n--- a/numbers\n+++ b/numbers\n@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n",
+        "rename from before\nrename to after\n",
+        "diff --git a/binary b/binary\nBinary files a/binary and b/binary differ\n",
+        "diff --git a/d/gone b/d/gone\ndeleted file mode 100644\n--- a/d/gone\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n",
+        "# mode: mode 0600 instead of 0644\n",
+        "--- a/numbers\n+++ b/numbers\n@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n",
         "+++ \"b/odd\\nname\"\n@@ -0,0 +1 @@\n+no-newline\n\\ No newline at end of file\n",
-        "T type\nold file mode 0644\nnew symlink mode 0777\n--- a/type\n+++ b/type\n",
+        "diff --git a/type b/type\ndeleted file mode 100644\n--- a/type\n+++ /dev/null\n@@ -1 +0,0 @@\n-t\n\
+         diff --git a/type b/type\nnew file mode 120000\n--- /dev/null\n+++ b/type\n@@ -0,0 +1 @@\n+target\n",
     ] {
-        assert!(unified.contains(part), "{part}\nis not in\n{unified}");
+        assert!(patch.contains(part), "{part}\nis not in\n{patch}");
     }
+    assert_eq!(
+        store.check(&["diff", &id, "--", "before"]),
+        "diff --git a/before b/after\nsimilarity index 100%\nrename from before\nrename to after\n"
+    );
     let stat = store.check(&["diff", &id, "--stat", "--", "numbers", "binary"]);
     assert_eq!(
         stat,
@@ -72,12 +79,45 @@ fn extended_attributes_are_shown_by_name() {
     removexattr(&file, "user.gone").unwrap();
     assert_eq!(
         store.check(&["diff", &id]),
-        "M file\nchanged attribute user.changed\ndeleted attribute user.gone\nnew attribute user.new\n"
+        "# file: changed extended attribute user.changed\n\
+         # file: deleted extended attribute user.gone\n\
+         # file: new extended attribute user.new\n"
     );
     let json = store.json(&["diff", &id]);
     let changes = &json["changes"][0]["attributes"];
     assert_eq!(changes[1]["name"], "user.gone");
     assert_eq!(changes[1]["change"], "deleted");
+}
+
+/// What git's format has no words for is said in lines that `git apply` skips.
+#[test]
+fn what_git_cannot_say_is_in_comments() {
+    let store = Store::new("diff-notes");
+    let prepare = "mkdir left closed moved; touch closed/x moved/x; mkfifo pipe; touch times";
+    store.check(&["run", "--", "sh", "-c", prepare]);
+    let (id, _) = store.begin();
+    let change = "rmdir left; mkdir new; mkdir full; touch full/x; chmod 700 closed; rm pipe; \
+                  mkfifo other; mv moved to; chown 1:2 file; touch -d @0 times; \
+                  touch set; chmod 4755 set";
+    store.check(&["exec", &id, "--", "sh", "-c", change]);
+    let patch = store.check(&["diff", &id]);
+    let notes: Vec<&str> = patch.lines().filter(|line| line.starts_with('#')).collect();
+    assert_eq!(
+        notes[..9],
+        [
+            "# closed: mode 0700 instead of 0755",
+            "# file: owner 1:2 instead of 0:0",
+            "# left: deleted directory, mode 0755",
+            "# new: new directory, mode 0755",
+            "# other: new fifo, mode 0644",
+            "# pipe: deleted fifo, mode 0644",
+            "# set: file, mode 4755 (set-user-id)",
+            notes[7],
+            "# to: directory renamed from moved",
+        ]
+    );
+    assert!(notes[7].starts_with("# times: modified 1970-01-01T00:00:00.000000000Z instead of 20"));
+    assert_eq!(notes.len(), 9);
 }
 
 /// The unified diff is one that patch(1) applies.

@@ -1,0 +1,164 @@
+//! A transaction's changes as a patch in git's format. `git apply` turns a copy of the
+//! snapshot's files into the view's.
+//!
+//! git's format knows files and symbolic links, and of their modes only whether a file
+//! is executable. Everything else is said in lines that start with `#`, which
+//! `git apply` skips.
+
+mod binary;
+mod notes;
+mod paths;
+
+pub use paths::Affected;
+pub(super) use paths::old_path;
+
+use super::unified::{Comparison, is_binary};
+use super::version::{Contents, Version};
+use crate::output::{Painter, Style, quoted};
+use atomdir::Kind;
+use std::io;
+
+/// One path, or the two of a rename, with what was there and what is there now.
+pub struct FilePatch<'a> {
+    pub(super) old_path: &'a [u8],
+    pub(super) new_path: &'a [u8],
+    pub(super) old: Option<Version>,
+    pub(super) new: Option<Version>,
+    /// The patch is about something below it, too.
+    pub(super) has_below: bool,
+}
+
+/// What git calls a file.
+struct Side<'a> {
+    mode: &'static str,
+    version: &'a Version,
+}
+
+impl FilePatch<'_> {
+    /// With `binary`, contents that are not text come as a binary patch.
+    pub fn show(&self, painter: &mut Painter<'_>, binary: bool) -> io::Result<()> {
+        for note in notes::notes(self) {
+            painter.line(Style::Hint, format!("# {note}"))?;
+        }
+        let (old, new) = (side(&self.old), side(&self.new));
+        match (&old, &new) {
+            (Some(before), Some(after)) if before.version.kind != after.version.kind => {
+                self.show_sides(painter, old.as_ref(), None, binary)?;
+                self.show_sides(painter, None, new.as_ref(), binary)
+            }
+            (None, None) => Ok(()),
+            _ => self.show_sides(painter, old.as_ref(), new.as_ref(), binary),
+        }
+    }
+
+    fn show_sides(
+        &self,
+        painter: &mut Painter<'_>,
+        old: Option<&Side<'_>>,
+        new: Option<&Side<'_>>,
+        binary: bool,
+    ) -> io::Result<()> {
+        let is_renamed = old.is_some() && new.is_some() && self.old_path != self.new_path;
+        let is_same = match (old, new) {
+            (Some(old), Some(new)) => old.version.contents.is_same(&new.version.contents),
+            _ => false,
+        };
+        let mode = |side: Option<&Side<'_>>| side.map(|side| side.mode);
+        if is_same && !is_renamed && mode(old) == mode(new) {
+            return Ok(());
+        }
+        // Of a file that comes or goes, both names are the one it has.
+        let (old_path, new_path) = match (old, new) {
+            (None, _) => (self.new_path, self.new_path),
+            (_, None) => (self.old_path, self.old_path),
+            _ => (self.old_path, self.new_path),
+        };
+        let (old_name, new_name) = (prefixed("a/", old_path), prefixed("b/", new_path));
+        let mut head = |line: String| painter.line(Style::Heading, line);
+        head(format!("diff --git {old_name} {new_name}"))?;
+        match (mode(old), mode(new)) {
+            (None, Some(mode)) => head(format!("new file mode {mode}"))?,
+            (Some(mode), None) => head(format!("deleted file mode {mode}"))?,
+            (Some(old), Some(new)) if old != new => {
+                head(format!("old mode {old}"))?;
+                head(format!("new mode {new}"))?;
+            }
+            _ => {}
+        }
+        if is_renamed {
+            if is_same {
+                head("similarity index 100%".to_owned())?;
+            }
+            head(format!("rename from {}", quoted(old_path)))?;
+            head(format!("rename to {}", quoted(new_path)))?;
+        }
+        if is_same {
+            return Ok(());
+        }
+        let old_name = old.map_or("/dev/null", |_| &old_name);
+        let new_name = new.map_or("/dev/null", |_| &new_name);
+        let texts = contents(old).zip(contents(new));
+        match texts {
+            Some((old_text, new_text)) if !is_binary(old_text) && !is_binary(new_text) => {
+                show_text(painter, (old_name, old_text), (new_name, new_text))
+            }
+            Some((old_bytes, new_bytes)) if binary => {
+                binary::show(painter, old.map(|_| old_bytes), new.map(|_| new_bytes))
+            }
+            _ => painter.line(
+                Style::Plain,
+                format!("Binary files {old_name} and {new_name} differ"),
+            ),
+        }
+    }
+}
+
+fn show_text(
+    painter: &mut Painter<'_>,
+    (old_name, old): (&str, &[u8]),
+    (new_name, new): (&str, &[u8]),
+) -> io::Result<()> {
+    // An empty file has no lines that could be added or removed.
+    if old == new {
+        return Ok(());
+    }
+    painter.line_of_patch(Style::Heading, &format!("--- {}", ended(old_name)))?;
+    painter.line_of_patch(Style::Heading, &format!("+++ {}", ended(new_name)))?;
+    Comparison::new(old, new).show_hunks(painter)
+}
+
+/// git and patch(1) take a name with a space to end at a tab.
+fn ended(name: &str) -> String {
+    let tab = if name.contains(' ') { "\t" } else { "" };
+    format!("{name}{tab}")
+}
+
+/// git does not find the end of a name in its heading if the name has a space before a
+/// slash, unless the name is in quotes.
+fn prefixed(prefix: &str, path: &[u8]) -> String {
+    let name = quoted(&[prefix.as_bytes(), path].concat());
+    match name.contains(" /") && !name.starts_with('"') {
+        true => format!("\"{name}\""),
+        false => name,
+    }
+}
+
+fn side(version: &Option<Version>) -> Option<Side<'_>> {
+    let version = version.as_ref()?;
+    let mode = match version.kind {
+        Kind::File if version.mode & 0o100 != 0 => "100755",
+        Kind::File => "100644",
+        Kind::Symlink => "120000",
+        _ => return None,
+    };
+    Some(Side { mode, version })
+}
+
+/// `None` when they are too long to be compared.
+fn contents<'a>(side: Option<&Side<'a>>) -> Option<&'a [u8]> {
+    match side.map(|side| &side.version.contents) {
+        Some(Contents::Bytes(bytes)) => Some(bytes),
+        Some(Contents::None) | None => Some(&[]),
+        Some(Contents::TooLong) => None,
+    }
+}

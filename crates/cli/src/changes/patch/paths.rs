@@ -1,0 +1,217 @@
+//! Which paths a patch is about.
+//!
+//! A line of `changes` may stand for many files: a directory that was renamed moves
+//! all that is in it, and a file that was changed may have several names. git's format
+//! lists each file by its path. So we collect all paths that may differ, and compare
+//! each with what the snapshot has there: what does not differ is left out.
+
+use super::FilePatch;
+use crate::changes::Filter;
+use crate::changes::version::Version;
+use crate::context::Connected;
+use crate::error::Error;
+use crate::files;
+use atomdir::{Change, ChangeLine, Kind, Transaction};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Default)]
+pub struct Affected {
+    paths: BTreeSet<Vec<u8>>,
+    /// Old paths by new ones, where the old one's file is the new one's now.
+    renames: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// What can stand for what in a patch.
+#[derive(PartialEq, Eq)]
+enum Class {
+    ForGit,
+    Directory,
+    Special,
+}
+
+impl Affected {
+    pub fn find(
+        connected: &mut Connected,
+        transaction: &Transaction,
+        lines: &[ChangeLine],
+    ) -> Result<Affected, Error> {
+        let mut affected = Affected::default();
+        let mut moves = Vec::new();
+        let mut inodes = BTreeSet::new();
+        for line in lines {
+            affected.paths.insert(line.path.clone());
+            if let Some(from) = &line.from {
+                moves.push((from.clone(), line.path.clone()));
+                walk(transaction, &line.path, |path, _| {
+                    let below = &path[line.path.len()..];
+                    moves.push(([from, below].concat(), path.to_vec()));
+                })?;
+            }
+            if line.change == Change::Modified {
+                let old = old_path(lines, line);
+                let connection = &mut connected.connection;
+                let found = connection.snapshot_object(transaction.id, &old, 0)?;
+                let linked = found.filter(|found| found.object.links > 1);
+                inodes.extend(linked.map(|found| found.object.inode));
+            }
+        }
+        if !inodes.is_empty() {
+            walk(transaction, b"", |path, inode| {
+                if inodes.contains(&inode) {
+                    affected.paths.insert(path.to_vec());
+                }
+            })?;
+        }
+        for (from, to) in moves {
+            affected.add_move(connected, transaction, from, to)?;
+        }
+        Ok(affected)
+    }
+
+    /// A name that is taken again on either side is no rename for git.
+    fn add_move(
+        &mut self,
+        connected: &mut Connected,
+        transaction: &Transaction,
+        from: Vec<u8>,
+        to: Vec<u8>,
+    ) -> Result<(), Error> {
+        let mut before = |path: &[u8]| -> Result<Option<Kind>, Error> {
+            let found = connected
+                .connection
+                .snapshot_object(transaction.id, path, 0)?;
+            Ok(found.map(|found| found.object.kind))
+        };
+        let after = |path: &[u8]| Version::kind_in_view(transaction, path);
+        let (old, new) = (before(&from)?, after(&to)?);
+        let class = |kind: Option<Kind>| kind.map(Class::of);
+        if old.is_some()
+            && old == new
+            && class(after(&from)?) != class(new)
+            && class(before(&to)?) != class(new)
+        {
+            self.renames.insert(to.clone(), from.clone());
+        }
+        self.paths.extend([from, to]);
+        Ok(())
+    }
+
+    /// Looks up one path after the other: their contents need not fit in memory
+    /// together.
+    pub fn each(
+        &self,
+        connected: &mut Connected,
+        transaction: &Transaction,
+        filter: &Filter,
+        mut use_it: impl FnMut(&FilePatch<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let sources: BTreeSet<&[u8]> = self.renames.values().map(Vec::as_slice).collect();
+        for path in &self.paths {
+            let mut before = |path: &[u8]| {
+                let connection = &mut connected.connection;
+                Version::in_snapshot(connection, transaction.id, path)
+            };
+            let from = self.renames.get(path);
+            if let Some(from) = from
+                && (filter.wants_path(path) || filter.wants_path(from))
+            {
+                use_it(&FilePatch {
+                    old_path: from,
+                    new_path: path,
+                    old: before(from)?,
+                    new: Version::in_view(transaction, path)?,
+                    has_below: self.has_below(path),
+                })?;
+            }
+            if !filter.wants_path(path) {
+                continue;
+            }
+            let old = match sources.contains(&**path) {
+                true => None,
+                false => before(path)?,
+            };
+            let new = match from {
+                Some(_) => None,
+                None => Version::in_view(transaction, path)?,
+            };
+            use_it(&FilePatch {
+                old_path: path,
+                new_path: path,
+                old,
+                new,
+                has_below: self.has_below(path),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Affected {
+    fn has_below(&self, path: &[u8]) -> bool {
+        let start = [path, b"/"].concat();
+        let next = self.paths.range(start.clone()..).next();
+        next.is_some_and(|next| next.starts_with(&start))
+    }
+}
+
+impl Class {
+    fn of(kind: Kind) -> Class {
+        match kind {
+            Kind::File | Kind::Symlink => Class::ForGit,
+            Kind::Directory => Class::Directory,
+            _ => Class::Special,
+        }
+    }
+}
+
+/// Where the object of a line was in the snapshot: a directory above it may have
+/// been renamed.
+pub(in crate::changes) fn old_path(lines: &[ChangeLine], line: &ChangeLine) -> Vec<u8> {
+    if let Some(from) = &line.from {
+        return from.clone();
+    }
+    // A deleted object's path is that of the snapshot.
+    if line.change == Change::Deleted {
+        return line.path.clone();
+    }
+    let moved = lines.iter().filter_map(|above| {
+        let below = line.path.strip_prefix(above.path.as_slice())?;
+        let from = above.from.as_ref().filter(|_| below.starts_with(b"/"))?;
+        Some((above.path.len(), [from, below].concat()))
+    });
+    let nearest = moved.max_by_key(|(length, _)| *length);
+    nearest.map_or_else(|| line.path.clone(), |(_, path)| path)
+}
+
+/// Everything below a path of the view but directories, with its inode number.
+fn walk(
+    transaction: &Transaction,
+    path: &[u8],
+    mut each: impl FnMut(&[u8], u64),
+) -> Result<(), Error> {
+    let failed = |path: &[u8], errno| Error::View {
+        path: path.to_owned(),
+        errno,
+    };
+    let root = transaction.root().map_err(|errno| failed(path, errno))?;
+    let mut left = vec![path.to_vec()];
+    while let Some(directory) = left.pop() {
+        let entries = match files::list(root, &directory) {
+            Ok(entries) => entries,
+            Err(Errno::NOENT | Errno::NOTDIR) => continue,
+            Err(errno) => return Err(failed(&directory, errno)),
+        };
+        for entry in entries {
+            let path = match directory.is_empty() {
+                true => entry.name,
+                false => [&directory, &b"/"[..], &entry.name].concat(),
+            };
+            match entry.is_directory {
+                true => left.push(path),
+                false => each(&path, entry.inode),
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! `atomdir diff --binary` is a patch that git applies: whatever a transaction did to a
+//! tree of files, `git apply` does it to a copy of the tree, and `git apply -R` takes
+//! it back.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use atomdir_testing::tree::{Kind, Tree};
+use atomdir_testing::{Fixture, Random, copy_tree, look, pick, shell, tools_present};
+
+/// Names that git quotes, that its headings could mistake, and plain ones.
+const NAMES: [&str; 9] = [
+    "a",
+    "b",
+    "c d",
+    "x b",
+    " lead ",
+    "quo\"te\\",
+    "tab\tnew\nline",
+    "größe",
+    "--- a",
+];
+const STEPS_MAX: usize = 14;
+
+#[test]
+fn git_apply_makes_a_transaction_of_a_copy() {
+    if !tools_present("git_apply_makes_a_transaction_of_a_copy", &["git"]) {
+        return;
+    }
+    let mut random = Random::for_test("git_apply_makes_a_transaction_of_a_copy");
+    for round in 0..pick(30, 600) {
+        let view = if round % 3 == 0 { "native" } else { "exact" };
+        check(&mut random, view);
+    }
+}
+
+fn check(random: &mut Random, view: &str) {
+    let prepare = script(random, 3 * STEPS_MAX);
+    let fixture = Fixture::new("git-apply", &prepare);
+    let change = script(random, STEPS_MAX);
+    let before = look(&fixture.base);
+    let (copy, patch) = (fixture.scratch.join("copy"), fixture.scratch.join("patch"));
+    copy_tree(&fixture.base, &copy);
+    fs::remove_dir_all(copy.join(".atomdir")).expect("removed");
+    let options = ["--view", view, "--on-success", "keep"];
+    fixture.store.run_with(&options, &change).expect(0);
+    let diff = fixture.store.call(["diff", "--binary"]).expect(0);
+    fs::write(&patch, &diff.stdout).expect("written");
+    fixture.store.call(["commit", &only(&fixture)]).expect(0);
+    let after = look(&fixture.base);
+    println!(
+        "view {view}\nprepare:\n{prepare}\nchange:\n{change}\npatch:\n{}",
+        String::from_utf8_lossy(&diff.stdout)
+    );
+    apply(&copy, "");
+    assert_eq!(files(&look(&copy)), files(&after));
+    apply(&copy, "-R");
+    assert_eq!(files(&look(&copy)), files(&before), "taken back");
+}
+
+fn only(fixture: &Fixture) -> String {
+    let status: serde_json::Value =
+        serde_json::from_slice(&fixture.store.call(["--json", "list"]).expect(0).stdout)
+            .expect("JSON");
+    status["transactions"][0]["transaction"].to_string()
+}
+
+/// git knows no empty directories, and cannot put a file where one is.
+fn apply(copy: &Path, option: &str) {
+    let script = format!(
+        "find . -mindepth 1 -type d -empty -delete
+         grep -q '^diff --git' ../patch || exit 0
+         git apply --whitespace=nowarn {option} ../patch"
+    );
+    shell(copy, &script);
+}
+
+/// What git tells apart: contents, links' targets, and whether a file is executable.
+fn files(tree: &Tree) -> BTreeMap<PathBuf, String> {
+    let entries = tree.entries.iter().filter_map(|(path, entry)| {
+        let text = match &entry.kind {
+            Kind::File(contents) => format!("{} {contents:?}", entry.mode & 0o100 != 0),
+            Kind::Symlink(target) => format!("-> {}", String::from_utf8_lossy(target)),
+            _ => return None,
+        };
+        Some((path.clone(), text))
+    });
+    entries.collect()
+}
+
+/// Random steps, each of which may fail.
+fn script(random: &mut Random, steps_max: usize) -> String {
+    let steps = 1 + random.below(steps_max);
+    let lines: Vec<String> = (0..steps).map(|_| step(random)).collect();
+    lines.join("\n") + "\n"
+}
+
+fn step(random: &mut Random) -> String {
+    let (path, other) = (path(random), path(random));
+    let number = random.below(1000);
+    let step = match random.below(16) {
+        0 | 1 => format!("mkdir -p {path}"),
+        2 => format!("seq {number} {} > {path}", number + 30),
+        3 => format!("printf 'no newline {number}' > {path}"),
+        4 => format!("printf '\\0\\377{number}' > {path}"),
+        5 => format!("seq 1 {} | tr 1 '\\000' > {path}", number * 20),
+        6 => format!("true > {path}"),
+        7 => format!("echo {number} >> {path}"),
+        8 => format!("sed -i -e 5d -e 20s/^/x/ {path}"),
+        9 => format!("rm -rf {path}"),
+        10 | 11 => format!("mv -T {path} {other}"),
+        12 => format!("mv -T {path} swap && mv -T {other} {path}; mv -T swap {other}"),
+        13 => format!(
+            "chmod {} {path}",
+            random.choose(&["644", "755", "600", "4711"])
+        ),
+        14 => format!("ln -s 'target {number}' {path}"),
+        _ => format!("ln {path} {other}"),
+    };
+    format!("{{ {step}; }} 2> /dev/null || true")
+}
+
+fn path(random: &mut Random) -> String {
+    let depth = 1 + random.below(3);
+    let names: Vec<&str> = (0..depth).map(|_| *random.choose(&NAMES)).collect();
+    format!("'./{}'", names.join("/"))
+}
