@@ -175,27 +175,20 @@ impl Context {
         Ok(false)
     }
 
-    /// A connection, and the transaction named, else the current one.
+    /// A connection, and the transaction that the user means, as
+    /// [`Context::transaction`] finds it.
     pub fn connect_to(
         &self,
         named: Option<TransactionId>,
     ) -> Result<(Connected, TransactionId), Error> {
-        let unnamed = || Error::Usage {
-            message: "no transaction is named, and this is not inside one".into(),
-            hint: Some("`atomdir list` shows the open ones".into()),
-        };
-        let is_in_view = || self.store().is_ok_and(|store| store.transaction.is_some());
-        if named.is_none() && self.current.is_none() && !is_in_view() {
-            return Err(match &self.current_transaction {
-                Some(transaction) => Error::Inside {
-                    transaction: transaction.to_string_lossy().into_owned(),
-                },
-                None => unnamed(),
-            });
+        match (self.connect_if_running()?, named) {
+            (Some(mut connected), named) => {
+                let transaction = self.transaction(named, &mut connected)?;
+                Ok((connected, transaction))
+            }
+            (None, Some(transaction)) => Err(Error::NotOpen { transaction }),
+            (None, None) => Err(Error::NoTransaction),
         }
-        let connected = self.connect_to_running()?;
-        let transaction = named.or_else(|| self.current(&connected));
-        Ok((connected, transaction.ok_or_else(unnamed)?))
     }
 
     /// `None` when no service runs: then no transaction is open either.
@@ -215,8 +208,8 @@ impl Context {
         Ok(Connected::outside(&self.directory, store, connection))
     }
 
-    /// The transaction that the user means: the one named, else the current
-    /// one, else the only one they have open.
+    /// The transaction that the user means: the one named; by default the current
+    /// one; where there is none, the only one they have open.
     pub fn transaction(
         &self,
         named: Option<TransactionId>,
@@ -237,9 +230,7 @@ impl Context {
         match own.as_slice() {
             [] => Err(Error::NoTransaction),
             [only] => Ok(only.transaction),
-            several => Err(Error::SeveralTransactions {
-                transactions: several.iter().map(|status| status.transaction).collect(),
-            }),
+            _ => Err(Error::SeveralTransactions { transactions: own }),
         }
     }
 }

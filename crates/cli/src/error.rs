@@ -2,10 +2,10 @@
 //! message, a hint and an exit code.
 
 use crate::enter::{EnterError, Step};
-use crate::output::{escaped, json, quoted};
+use crate::output::{escaped, json, quoted, time};
 use atomdir::{
     ChangedBy, CommitError, Conflict, ConnectError, ExitCode, Explain, Failure, FailureKind,
-    FindError, InitError, RequestError, SettingsError, TransactionId,
+    FindError, InitError, RequestError, SettingsError, TransactionId, TransactionStatus,
 };
 use rustix::io::Errno;
 use serde::Serialize;
@@ -25,7 +25,18 @@ pub enum Error {
     #[error("no transaction of yours is open")]
     NoTransaction,
     #[error("several transactions of yours are open: {}", numbers(transactions))]
-    SeveralTransactions { transactions: Vec<TransactionId> },
+    SeveralTransactions {
+        transactions: Vec<TransactionStatus>,
+    },
+    #[error("no open transaction {transaction}: the store's service does not run")]
+    NotOpen { transaction: TransactionId },
+    #[error(
+        "transaction {transaction} is the only one you have open, but process {process} is using it"
+    )]
+    InUse {
+        transaction: TransactionId,
+        process: u32,
+    },
     #[error(transparent)]
     Find(#[from] FindError),
     #[error(transparent)]
@@ -110,6 +121,16 @@ impl Error {
             Error::SeveralTransactions { .. } => {
                 (ExitCode::Usage.code(), Some("name the one you mean".into()))
             }
+            Error::NotOpen { .. } => (
+                ExitCode::NotFound.code(),
+                Some("a transaction ends when its store's service does".into()),
+            ),
+            Error::InUse { transaction, .. } => (
+                ExitCode::Usage.code(),
+                Some(format!(
+                    "name it to abort it: `atomdir abort {transaction}`"
+                )),
+            ),
             Error::Find(error) => explained(error),
             Error::Init(error) => explained(error),
             Error::Settings(error) => explained(error),
@@ -149,7 +170,12 @@ impl Error {
         };
         Explained {
             message: self.to_string(),
-            lines: conflicts.iter().map(conflict_line).collect(),
+            lines: match self {
+                Error::SeveralTransactions { transactions } => {
+                    transactions.iter().map(transaction_line).collect()
+                }
+                _ => conflicts.iter().map(conflict_line).collect(),
+            },
             hint,
             exit_code,
             conflicts,
@@ -260,8 +286,9 @@ fn explain_enter(error: &EnterError) -> (u8, Option<String>) {
     }
 }
 
-fn numbers(transactions: &[TransactionId]) -> String {
-    let numbers: Vec<String> = transactions.iter().map(TransactionId::to_string).collect();
+fn numbers(transactions: &[TransactionStatus]) -> String {
+    let numbers = transactions.iter().map(|open| open.transaction.to_string());
+    let numbers: Vec<String> = numbers.collect();
     numbers.join(", ")
 }
 
@@ -271,6 +298,15 @@ fn of_errno(errno: Errno) -> u8 {
         Errno::ACCESS | Errno::PERM => ExitCode::NotPermitted.code(),
         Errno::EXIST | Errno::ROFS => ExitCode::CannotCreate.code(),
         _ => ExitCode::Io.code(),
+    }
+}
+
+fn transaction_line(open: &TransactionStatus) -> String {
+    let began = time::readable(open.began);
+    let line = format!("{}  began {began}", open.transaction);
+    match open.label.is_empty() {
+        true => line,
+        false => format!("{line}  {}", escaped(&open.label)),
     }
 }
 

@@ -1,6 +1,6 @@
 use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
-use crate::context::Context;
+use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show, counted};
 use atomdir::TransactionId;
@@ -10,9 +10,11 @@ use std::io::{self, Write};
 
 /// Drop a transaction's changes
 ///
-/// Those of the transactions nested in it go as well.
+/// Those of the transactions nested in it go as well. Without TX: the transaction
+/// that this runs in, or the only one you have open.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  atomdir abort
   atomdir abort 12
   atomdir abort --all")]
 pub struct Arguments {
@@ -39,9 +41,24 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         context.connect_to_running()?.connection.abort_all()?
     } else {
         let (mut connected, transaction) = context.connect_to(arguments.transaction)?;
+        if arguments.transaction.is_none() && context.current(&connected).is_none() {
+            refuse_if_in_use(&mut connected, transaction)?;
+        }
         connected.connection.abort(transaction)?;
         1
     };
     context.output.confirm(&Aborted { aborted })?;
     Ok(SUCCESS)
+}
+
+/// A command that is still running must not lose its view because someone forgot to
+/// name another transaction.
+fn refuse_if_in_use(connected: &mut Connected, transaction: TransactionId) -> Result<(), Error> {
+    match connected.connection.status(transaction)?.holders.first() {
+        Some(&process) => Err(Error::InUse {
+            transaction,
+            process,
+        }),
+        None => Ok(()),
+    }
 }

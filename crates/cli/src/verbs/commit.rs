@@ -14,9 +14,11 @@ use std::io::{self, Write};
 /// If someone else has changed the same things since it began, it is a
 /// conflict: nothing is committed, and the transaction stays open. So it does
 /// while others are in it, unless an option says otherwise. A nested
-/// transaction becomes part of the outer one.
+/// transaction becomes part of the outer one. Without TX: the transaction that this
+/// runs in, or the only one you have open.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  atomdir commit
   atomdir commit 12
   atomdir commit --wait 12")]
 pub struct Arguments {

@@ -51,8 +51,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let mut connected = context.connect_to_running()?;
-    let id = context.transaction(arguments.transaction, &mut connected)?;
+    let (mut connected, id) = context.connect_to(arguments.transaction)?;
     let paths = arguments.paths.iter();
     let paths: Vec<PathBuf> = paths
         .map(|path| connected.out_of_view(path).into_owned())

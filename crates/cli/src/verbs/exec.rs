@@ -10,24 +10,26 @@ use std::ffi::OsString;
 
 /// Run a command in the view of an open transaction
 ///
-/// Several commands may run in one transaction, also at once. It stays open.
+/// Several commands may run in one transaction, also at once. It stays open. Without
+/// TX: the transaction that this runs in, or the only one you have open.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
+#[command(after_help = "Examples:
+  atomdir exec -- make install
   atomdir exec 12 -- make install")]
 pub struct Arguments {
     #[arg(value_name = "TX", value_parser = transaction_id)]
-    transaction: TransactionId,
+    transaction: Option<TransactionId>,
     #[command(flatten)]
     enter: EnterArguments,
     /// The command and its arguments
-    #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
+    #[arg(value_name = "CMD", required = true, last = true)]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let mut connected = context.connect_to_running()?;
-    let transaction = connected.connection.attach(arguments.transaction)?;
+    let (mut connected, transaction) = context.connect_to(arguments.transaction)?;
+    let transaction = connected.connection.attach(transaction)?;
     let command = &arguments.command;
     let view = Tree::Exact(connected.connection.enterable_root(&transaction)?);
     let ended = run_command(

@@ -70,9 +70,9 @@ impl Subject {
     pub fn resolve(
         &self,
         context: &Context,
-        connected: &mut Connected,
-    ) -> Result<(TransactionId, Vec<Vec<u8>>), Error> {
+    ) -> Result<(Connected, TransactionId, Vec<Vec<u8>>), Error> {
         let named = self.transaction();
+        let (connected, transaction) = context.connect_to(named)?;
         let paths = &self.words[usize::from(named.is_some())..];
         let paths = paths.iter().map(|path| {
             let path = connected.out_of_view(path);
@@ -80,8 +80,7 @@ impl Subject {
             Ok(path.as_os_str().as_bytes().to_vec())
         });
         let paths = paths.collect::<Result<_, Error>>()?;
-        let transaction = context.transaction(named, connected)?;
-        Ok((transaction, paths))
+        Ok((connected, transaction, paths))
     }
 }
 
@@ -100,8 +99,7 @@ impl Show for Locked<'_> {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let mut connected = context.connect_to_running()?;
-    let (transaction, paths) = arguments.subject.resolve(context, &mut connected)?;
+    let (mut connected, transaction, paths) = arguments.subject.resolve(context)?;
     if paths.is_empty() {
         return Err(Error::usage("name the paths to lock"));
     }

@@ -21,7 +21,7 @@ pub struct Arguments {
     /// What the savepoint is called
     #[arg(value_name = "NAME")]
     name: OsString,
-    /// Without it the transaction that this runs in, or your only one
+    /// The transaction; by default the one that this runs in, or the only one you have open
     #[arg(value_name = "TX", value_parser = transaction_id)]
     transaction: Option<TransactionId>,
 }
@@ -40,8 +40,7 @@ impl Show for Set<'_> {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let mut connected = context.connect_to_running()?;
-    let transaction = context.transaction(arguments.transaction, &mut connected)?;
+    let (mut connected, transaction) = context.connect_to(arguments.transaction)?;
     let name = arguments.name.as_bytes();
     connected.connection.set_savepoint(transaction, name)?;
     context.output.confirm(&Set {

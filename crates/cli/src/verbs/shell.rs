@@ -50,7 +50,7 @@ fn in_open_transaction(
     arguments: &Arguments,
     context: &Context,
 ) -> Result<Ended, Error> {
-    let mut connected = context.connect_to_running()?;
+    let (mut connected, transaction) = context.connect_to(Some(transaction))?;
     let transaction = connected.connection.attach(transaction)?;
     context.output.note(format_args!(
         "in transaction {}, which stays open when this shell ends",

@@ -131,12 +131,10 @@ impl Serialize for Status {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let connected = match arguments.transaction {
-        Some(_) => Some(context.connect_to_running()?),
-        None => context.connect_if_running()?,
-    };
-    let Some(mut connected) = connected else {
-        return show_all(context, Vec::new());
+    let mut connected = match (context.connect_if_running()?, arguments.transaction) {
+        (Some(connected), _) => connected,
+        (None, Some(transaction)) => return Err(Error::NotOpen { transaction }),
+        (None, None) => return show_all(context, Vec::new()),
     };
     let transaction = match context.transaction(arguments.transaction, &mut connected) {
         Ok(transaction) => transaction,

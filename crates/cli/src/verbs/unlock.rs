@@ -33,8 +33,7 @@ impl Show for Unlocked {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let mut connected = context.connect_to_running()?;
-    let (transaction, paths) = arguments.subject.resolve(context, &mut connected)?;
+    let (mut connected, transaction, paths) = arguments.subject.resolve(context)?;
     let paths = (!paths.is_empty()).then_some(paths.as_slice());
     let unlocked = connected.connection.unlock(transaction, paths)?;
     context.output.confirm(&Unlocked { unlocked })?;

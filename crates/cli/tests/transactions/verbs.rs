@@ -58,10 +58,50 @@ fn several_open_transactions_must_be_named() {
         told.error.contains(&format!("{first}, {second}")),
         "{told:?}"
     );
+    for verb in [&["commit"][..], &["abort"], &["exec", "--", "true"]] {
+        let told = store.tell(verb);
+        assert_eq!(told.code, Some(64), "{told:?}");
+        assert!(
+            told.error.contains(&format!("\n  {second}  began 2")),
+            "{told:?}"
+        );
+    }
     assert!(store.check(&["status"]).contains("LABEL"));
     assert_eq!(store.json(&["abort", "--all"])["aborted"], 2);
     let told = store.tell(&["diff"]);
     assert_eq!(told.code, Some(66));
+}
+
+#[test]
+fn the_only_open_transaction_need_not_be_named() {
+    let store = Store::new("only");
+    for verb in [&["commit"][..], &["abort"], &["exec", "--", "true"]] {
+        let told = store.tell(verb);
+        assert_eq!(told.code, Some(66), "{told:?}");
+        assert!(told.error.contains("no transaction of yours"), "{told:?}");
+    }
+    store.begin();
+    store.check(&["exec", "--", "touch", "made"]);
+    assert_eq!(store.json(&["commit"])["commit"], 1);
+    assert!(store.read("made").is_some());
+    let (_, view) = store.begin();
+    std::fs::remove_file(view.join("made")).unwrap();
+    store.begin();
+    let view = view.to_str().unwrap();
+    assert_eq!(store.json(&["-C", view, "commit"])["commit"], 2);
+    assert!(store.read("made").is_none());
+    assert_eq!(store.json(&["abort"])["aborted"], 1);
+}
+
+#[test]
+fn abort_takes_no_transaction_in_use_unless_it_is_named() {
+    let store = Store::new("in-use");
+    let told = store.shell(
+        "pipe=../pipe-$$; mkfifo $pipe; $ATOMDIR run -- cat $pipe & exec 3> $pipe; rm $pipe
+         $ATOMDIR abort; echo $?; exec 3>&-; wait $!; echo $?",
+    );
+    assert!(told.error.contains("is using it"), "{told:?}");
+    assert_eq!(told.out, "64\n0\n", "{told:?}");
 }
 
 #[test]
