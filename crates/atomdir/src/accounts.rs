@@ -4,6 +4,7 @@ use std::ffi::{CStr, CString, OsStr};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 const BUFFER_LENGTH: usize = 16 << 10;
 /// A group's members are all in the buffer.
@@ -41,6 +42,23 @@ impl Account {
             libc::getpwnam_r(name.as_ptr(), entry, buffer, length, found)
         })
     }
+}
+
+/// All users that the databases list. One on the network may keep its list to itself.
+pub(crate) fn accounts() -> Vec<Account> {
+    static LIST: Mutex<()> = Mutex::new(());
+    let _one_reader = LIST.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut accounts = Vec::new();
+    // SAFETY: these functions share one place in the list and one buffer. The lock
+    // keeps other threads of ours out, and each entry is copied before the next is read.
+    unsafe {
+        libc::setpwent();
+        while let Some(entry) = libc::getpwent().as_ref() {
+            accounts.push(Account::read(entry));
+        }
+        libc::endpwent();
+    }
+    accounts
 }
 
 impl Group {
@@ -153,5 +171,6 @@ mod tests {
         assert_eq!(describe_user(0), "root");
         assert_eq!(describe_user(4_000_000_000), "user 4000000000");
         assert_eq!(Account::named("no such\0user"), None);
+        assert!(accounts().contains(&root));
     }
 }

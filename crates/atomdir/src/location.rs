@@ -135,8 +135,7 @@ impl Found {
                 return Err(FindError::NotAControl { path });
             }
         };
-        let stat = fstat(&control.directory).map_err(io)?;
-        let owned = Owned::new(&control.path, &stat);
+        let owned = Owned::new(&control.path, &control.directory).map_err(io)?;
         if !is_listed
             && let Err(reason) = check_control(&owned, control.way.as_ref())
             && !configuration::lists(&root.path)
@@ -184,7 +183,7 @@ fn control_elsewhere(root: &Owned, handle: &OwnedFd, listed: bool) -> Result<Con
         errno,
     };
     let (pointer, file) = Pointer::read(handle, CONTROL_NAME).map_err(io)?;
-    let written_by = Owned::new(&path, &file);
+    let written_by = Owned::new(&path, &file).map_err(io)?;
     if !listed
         && let Err(reason) = written_by.check_closed()
         && !configuration::lists(&root.path)
@@ -226,8 +225,10 @@ fn control_elsewhere(root: &Owned, handle: &OwnedFd, listed: bool) -> Result<Con
 /// Whether `directory` has something called `.atomdir` that the caller would obey.
 /// One that cannot be looked at counts.
 pub(crate) fn is_root(directory: &Path) -> bool {
-    match statat(CWD, directory.join(CONTROL_NAME), AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => Owned::new(directory, &stat).check_owner().is_ok(),
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let entry = openat(CWD, directory.join(CONTROL_NAME), flags, Mode::empty());
+    match entry.and_then(|entry| Owned::new(directory, entry)) {
+        Ok(owned) => owned.check_owner().is_ok(),
         Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => false,
         Err(_) => true,
     }

@@ -16,9 +16,14 @@
 
 pub(crate) mod configuration;
 
-use crate::accounts::{Account, Group, describe_user};
-use rustix::fs::{CWD, Mode, OFlags, Stat, openat};
+use crate::accounts::{Account, Group, accounts, describe_user};
+use atomdir_engine::AccessControlList;
+use rustix::fs::{CWD, Mode, OFlags, fstat, getxattr, openat};
+use rustix::io::Errno;
 use rustix::process::geteuid;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// As whom the kernel shows users that the user namespace does not map.
@@ -43,23 +48,39 @@ pub enum Distrust {
     Writable { path: PathBuf },
 }
 
-/// A directory, as far as trust goes.
+/// What an access control list may have at most (XATTR_SIZE_MAX).
+const LIST_LENGTH_MAX: usize = 64 << 10;
+
+/// A file or directory, as far as trust goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Owned {
     pub(crate) path: PathBuf,
     pub(crate) user: u32,
     group: u32,
     mode: u32,
+    /// Its access control list lets others write.
+    names_writer: bool,
 }
 
 impl Owned {
-    pub(crate) fn new(path: &Path, stat: &Stat) -> Owned {
-        Owned {
+    /// `path` is what messages call it.
+    pub(crate) fn new(path: &Path, object: impl AsFd) -> Result<Owned, Errno> {
+        let stat = fstat(&object)?;
+        // The group's bits are the list's mask: without them nobody is let in by name.
+        let names_writer = stat.st_mode & 0o020 != 0 && names_writer(object, stat.st_uid)?;
+        Ok(Owned {
             path: path.to_owned(),
             user: stat.st_uid,
             group: stat.st_gid,
             mode: stat.st_mode,
-        }
+            names_writer,
+        })
+    }
+
+    /// Of what is at `path`, links followed.
+    pub(crate) fn at(path: &Path) -> Result<Owned, Errno> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        Owned::new(path, openat(CWD, path, flags, Mode::empty())?)
     }
 
     /// For a root, which others may write in.
@@ -100,7 +121,7 @@ impl Owned {
 
     fn others_can_write(&self) -> bool {
         let (by_group, by_all) = (self.mode & 0o020 != 0, self.mode & 0o002 != 0);
-        by_all || (by_group && !is_private_group(self.group, self.user))
+        by_all || self.names_writer || (by_group && !is_private_group(self.group, self.user))
     }
 
     /// The kernel shows users that the user namespace does not know as this one, which
@@ -110,15 +131,41 @@ impl Owned {
     }
 }
 
+/// Whether the access control list lets somebody write who is not the owner, the
+/// caller or root. A list that cannot be understood is taken to.
+fn names_writer(object: impl AsFd, owner: u32) -> Result<bool, Errno> {
+    // getxattr(2) does not take a descriptor that only names the object.
+    let path = format!("/proc/self/fd/{}", object.as_fd().as_raw_fd());
+    let name = OsStr::from_bytes(AccessControlList::ATTRIBUTE);
+    let mut list = vec![0; LIST_LENGTH_MAX];
+    let length = match getxattr(path, name, &mut list[..]) {
+        Ok(length) => length,
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(false),
+        Err(errno) => return Err(errno),
+    };
+    let trusted = [0, owner, geteuid().as_raw()];
+    let list = AccessControlList::decode(&list[..length]);
+    Ok(list.map_or(true, |list| {
+        list.names_writer(|user| trusted.contains(&user))
+    }))
+}
+
 /// Many systems give every user a group of their own, and a umask that lets it
-/// write: the group has the user's name and no other member.
+/// write: the group has the user's name and nobody else in it.
 fn is_private_group(group: u32, user: u32) -> bool {
     let (Some(account), Some(group)) = (Account::of(user), Group::of(group)) else {
         return false;
     };
+    account.name == group.name && is_alone_in(&account, &group, &accounts())
+}
+
+/// A group lists only those for whom it is not the primary one.
+fn is_alone_in(account: &Account, group: &Group, accounts: &[Account]) -> bool {
     account.group == group.group
-        && account.name == group.name
         && group.members.iter().all(|member| *member == account.name)
+        && accounts
+            .iter()
+            .all(|other| other.group != group.group || other.user == account.user)
 }
 
 pub(crate) fn is_root_mapped() -> bool {
@@ -134,4 +181,33 @@ pub(crate) fn is_root_mapped() -> bool {
     String::from_utf8_lossy(&buffer[..length])
         .lines()
         .any(|line| line.split_whitespace().next() == Some("0"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+
+    #[test]
+    fn a_primary_group_of_others_is_not_private() {
+        let name = |text: &str| CString::new(text).expect("no zero");
+        let account = |text: &str, user, group| Account {
+            name: name(text),
+            user,
+            group,
+            home: PathBuf::from("/"),
+        };
+        let group = |members: &[&str]| Group {
+            name: name("ann"),
+            group: 7,
+            members: members.iter().map(|one| name(one)).collect(),
+        };
+        let ann = account("ann", 1, 7);
+        let (alias, bob) = (account("anna", 1, 7), account("bob", 2, 8));
+        let accounts = [ann.clone(), alias, bob];
+        assert!(is_alone_in(&ann, &group(&[]), &accounts));
+        assert!(is_alone_in(&ann, &group(&["ann"]), &accounts));
+        assert!(!is_alone_in(&ann, &group(&["bob"]), &accounts));
+        assert!(!is_alone_in(&ann, &group(&[]), &[account("bob", 2, 7)]));
+    }
 }

@@ -49,8 +49,8 @@ pub use transaction::Transaction;
 pub use transaction::budget::Budget;
 pub use transaction::snapshot_object::SnapshotObject;
 pub use view::{
-    Caller, Credentials, Entry, ListEntry, Marking, NewNode, NodeAttributes, Outdated,
-    SetAttributes, SetTime,
+    AccessControlList, Caller, Credentials, Entry, ListEntry, Marking, NewNode, NodeAttributes,
+    Outdated, SetAttributes, SetTime,
 };
 
 /// A panic in another thread leaves no lock of the engine unusable: what a

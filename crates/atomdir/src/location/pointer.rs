@@ -8,7 +8,7 @@
 //! The number is the inode of the store's root: a copied tree brings a copy of
 //! this file with it, but must not share the control directory.
 
-use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat};
+use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -52,13 +52,13 @@ impl Pointer {
         })
     }
 
-    /// What the file holds, and what it is itself. `None`: it holds something else.
-    pub(crate) fn read(root: &OwnedFd, name: &str) -> Result<(Option<Pointer>, Stat), Errno> {
+    /// What the file holds, and the file. `None`: it holds something else.
+    pub(crate) fn read(root: &OwnedFd, name: &str) -> Result<(Option<Pointer>, OwnedFd), Errno> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = openat(root, name, flags, Mode::empty())?;
         let stat = fstat(&file)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Ok((None, stat));
+            return Ok((None, file));
         }
         let mut buffer = vec![0; LENGTH_MAX];
         let mut length = 0;
@@ -68,7 +68,7 @@ impl Pointer {
                 count => length += count,
             }
         }
-        Ok((Pointer::decode(&buffer[..length]), stat))
+        Ok((Pointer::decode(&buffer[..length]), file))
     }
 }
 

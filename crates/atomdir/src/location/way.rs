@@ -3,7 +3,7 @@
 //! directory that is renamed meanwhile is still the one that was seen.
 
 use crate::trust::{Distrust, Owned};
-use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
@@ -34,9 +34,9 @@ impl Way {
             .components()
             .skip_while(|one| *one == Component::RootDir);
         loop {
-            let stat = fstat(&end).map_err(|errno| (at.clone(), errno))?;
+            let step = Owned::new(&at, &end).map_err(|errno| (at.clone(), errno))?;
             visit(steps.len(), &end);
-            steps.push(Owned::new(&at, &stat));
+            steps.push(step);
             let name = match names.next() {
                 None => return Ok(Way { steps, end }),
                 Some(Component::Normal(name)) => name,

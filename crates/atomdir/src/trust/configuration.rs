@@ -52,12 +52,12 @@ fn directory() -> Option<PathBuf> {
 
 /// One that does not exist yet is the caller's if the one above is.
 fn is_own(directory: &Path) -> bool {
-    match rustix::fs::stat(directory) {
-        Ok(stat) => Owned::new(directory, &stat).check_closed().is_ok(),
-        Err(Errno::NOENT) => directory.parent().is_some_and(|above| {
-            rustix::fs::stat(above)
-                .is_ok_and(|stat| Owned::new(above, &stat).check_closed().is_ok())
-        }),
+    let is_closed = |owned: Owned| owned.check_closed().is_ok();
+    match Owned::at(directory) {
+        Ok(owned) => is_closed(owned),
+        Err(Errno::NOENT) => directory
+            .parent()
+            .is_some_and(|above| Owned::at(above).is_ok_and(is_closed)),
         Err(_) => false,
     }
 }
@@ -67,16 +67,14 @@ fn read(directory: &Path) -> Result<Option<Vec<u8>>, Errno> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let path = directory.join(NAME);
     if let Some(holder) = path.parent()
-        && Owned::new(holder, &rustix::fs::stat(holder)?)
-            .check_closed()
-            .is_err()
+        && Owned::at(holder)?.check_closed().is_err()
     {
         return Ok(None);
     }
     let file = openat(CWD, path, flags, Mode::empty())?;
     let stat = fstat(&file)?;
     let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    if !is_file || Owned::new(directory, &stat).check_closed().is_err() {
+    if !is_file || Owned::new(directory, &file)?.check_closed().is_err() {
         return Ok(None);
     }
     read_all(&file).map(Some)

@@ -3,9 +3,13 @@
 use std::fs;
 use std::os::unix::fs::chown;
 use std::path::Path;
+use std::process::Command;
 
 use atomdir_testing::exit_code::{NO_SUCH, NOT_PERMITTED};
-use atomdir_testing::{Outcome, Scratch, Store, User, atomdir_in, binary, for_each_owner, shell};
+use atomdir_testing::{
+    Outcome, Scratch, Store, User, atomdir_in, binary, capture_output, for_each_owner, shell,
+    tools_present,
+};
 
 fn touch(user: &User, directory: &Path) -> Outcome {
     atomdir_in(user, directory, ["run", "--", "touch", "touched"])
@@ -145,4 +149,84 @@ fn only_the_callers_own_configuration_lists_a_store() {
         .text();
     assert!(shown.contains(&format!("user {}", stranger.uid)), "{shown}");
     atomdir_in(&root, &site, ["service", "stop", "--trust"]).expect(0);
+}
+
+fn init_at(user: &User, directory: &Path) -> Outcome {
+    atomdir_in(user, directory, ["init"])
+}
+
+/// Its permission bits show the list's mask, as they would show a private group's.
+#[test]
+fn whom_an_access_list_lets_write_above_a_store_can_replace_it() {
+    if !tools_present("access-lists", &["setfacl"]) {
+        return;
+    }
+    // Users with a group of their own: of others the bits alone are too much.
+    for owner in [User::root, User::stranger] {
+        let scratch = Scratch::new("access-lists");
+        let owner = owner(scratch.path());
+        shell(scratch.path(), "mkdir -p above/site");
+        let (above, site) = (scratch.join("above"), scratch.join("above/site"));
+        give(&above, &owner);
+        give(&site, &owner);
+        let allow = |entry: &str| {
+            shell(
+                scratch.path(),
+                &format!("setfacl -b above; setfacl -m {entry} above"),
+            );
+        };
+        for entry in ["u:4711:rwx", "g:4711:rwx"] {
+            allow(entry);
+            init_at(&owner, &site)
+                .expect(NOT_PERMITTED)
+                .says(&["above' can be written by others"]);
+        }
+        // Root could write anyhow, and a mask may take away what an entry grants.
+        for entry in ["u:0:rwx", "u:4711:r-x", "u:4711:rwx,m::r-x"] {
+            allow(entry);
+            init_at(&owner, &site).expect(0);
+        }
+        let store = Store::existing(&site, &owner);
+        allow("u:4711:rwx");
+        touch(&owner, &site).expect(NOT_PERMITTED);
+        shell(
+            scratch.path(),
+            "setfacl -b above; setfacl -m u:4711:rwx above/site/.atomdir",
+        );
+        touch(&owner, &site)
+            .expect(NOT_PERMITTED)
+            .says(&[".atomdir' can be written by others"]);
+        shell(scratch.path(), "setfacl -b above/site/.atomdir");
+        touch(&owner, &site).expect(0);
+        store.assert_at_rest();
+    }
+}
+
+/// The database of groups does not list those whose primary group it is.
+#[test]
+fn a_group_that_is_anothers_primary_one_is_not_private() {
+    let scratch = Scratch::new("primary-group");
+    let stranger = User::stranger(scratch.path());
+    shell(scratch.path(), "mkdir -p above/site; chmod 775 above");
+    let site = scratch.join("above/site");
+    give(&scratch.join("above"), &stranger);
+    give(&site, &stranger);
+    let users = format!("friend:x:4711:{}::/:/bin/sh\n", stranger.gid);
+    let users = fs::read_to_string("/etc/passwd").expect("read") + &users;
+    fs::write(scratch.join("passwd"), users).expect("written");
+    let script = format!(
+        "mount --bind '{}' /etc/passwd; exec setpriv --reuid {} --regid {} --clear-groups '{}' init",
+        scratch.join("passwd").display(),
+        stranger.uid,
+        stranger.gid,
+        binary().display()
+    );
+    let mut command = Command::new("unshare");
+    command
+        .args(["-m", "sh", "-ec", &script])
+        .current_dir(&site);
+    capture_output(&mut command)
+        .expect(NOT_PERMITTED)
+        .says(&["above' can be written by others"]);
+    init_at(&stranger, &site).expect(0);
 }

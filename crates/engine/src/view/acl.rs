@@ -17,7 +17,7 @@ const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct AccessControlList {
+pub struct AccessControlList {
     entries: Vec<AclEntry>,
 }
 
@@ -30,7 +30,7 @@ struct AclEntry {
 
 impl AccessControlList {
     /// The extended attribute that holds it.
-    pub const ATTRIBUTE: &[u8] = ACCESS;
+    pub const ATTRIBUTE: &'static [u8] = ACCESS;
 
     pub fn decode(bytes: &[u8]) -> Result<AccessControlList> {
         let (version, rest) = bytes.split_first_chunk::<4>().ok_or(Errno::INVAL)?;
@@ -99,6 +99,20 @@ impl AccessControlList {
             Some(permissions) => permissions & mask,
             None => bits(OTHER),
         }
+    }
+
+    /// Whether it lets somebody write by name: a user that `is_trusted` does not
+    /// vouch for, or any group.
+    pub fn names_writer(&self, is_trusted: impl Fn(u32) -> bool) -> bool {
+        let mask = self.get(MASK).unwrap_or(7);
+        self.entries.iter().any(|entry| {
+            let is_named = match entry.tag {
+                USER => !is_trusted(entry.id),
+                GROUP => true,
+                _ => false,
+            };
+            is_named && entry.permissions & mask & 2 != 0
+        })
     }
 
     pub fn encode(&self) -> Vec<u8> {
@@ -218,6 +232,22 @@ mod tests {
             plain.permissions(owner, &Credentials { user: 8, groups }),
             4
         );
+    }
+
+    #[test]
+    fn writers_by_name_are_seen_through_the_mask() {
+        let of = |named: (u16, u16), mask| {
+            let (group, other) = ((GROUP_OBJECT, 7), (OTHER, 7));
+            let mut acl = list(&[(USER_OBJECT, 7), named, group, (MASK, mask), other]);
+            acl.entries[1].id = 7;
+            acl
+        };
+        assert!(of((USER, 6), 7).names_writer(|_| false));
+        assert!(!of((USER, 6), 7).names_writer(|user| user == 7));
+        assert!(!of((USER, 6), 5).names_writer(|_| false), "masked");
+        assert!(!of((USER, 5), 7).names_writer(|_| false));
+        assert!(of((GROUP, 2), 7).names_writer(|_| true));
+        assert!(!AccessControlList::of_mode(0o777).names_writer(|_| false));
     }
 
     #[test]

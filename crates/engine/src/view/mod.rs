@@ -27,6 +27,7 @@ use atomdir_disk::{Disk, Timestamp};
 
 pub use access::Credentials;
 pub(crate) use access::Permission;
+pub use acl::AccessControlList;
 pub use fork::Outdated;
 use fork::{Forks, Numbers};
 pub(crate) use namespace::LINKS_MAX;
