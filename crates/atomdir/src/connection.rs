@@ -16,9 +16,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// What the parts before a last reply may have together. The list of a million
-/// changes has a fifth of that, the largest contents that can be asked for a half.
-const PARTS_LENGTH_MAX: usize = 512 << 20;
+/// What the parts before a last reply may take together in memory. The list of a million
+/// changes takes a fourth of that, the largest contents that can be asked for a half.
+const PARTS_MEMORY_MAX: usize = if cfg!(test) { 16 << 20 } else { 512 << 20 };
 /// How often a service may end just when a client comes before that is odd.
 const STARTS_MAX: u32 = 10;
 
@@ -155,13 +155,14 @@ impl Connection {
             frame::encode(request, frame::REQUEST_LENGTH_MAX).map_err(RequestError::TooLong)?;
         send_all(&self.socket, &bytes).map_err(|errno| self.lost(errno))?;
         let mut descriptor = None;
-        let mut length = 0;
+        let mut memory = 0;
         loop {
-            let reply = self.receive(&mut descriptor, &mut length)?;
-            if length > PARTS_LENGTH_MAX {
+            let reply = self.receive(&mut descriptor)?;
+            memory += reply.memory();
+            if memory > PARTS_MEMORY_MAX {
                 return Err(RequestError::TooMuch {
                     store: self.store.clone(),
-                    length_max: PARTS_LENGTH_MAX,
+                    memory_max: PARTS_MEMORY_MAX,
                 });
             }
             match reply {
@@ -178,12 +179,7 @@ impl Connection {
         }
     }
 
-    /// Adds the length of a reply that is kept to `total`.
-    fn receive(
-        &self,
-        descriptor: &mut Option<OwnedFd>,
-        total: &mut usize,
-    ) -> Result<Reply, RequestError> {
+    fn receive(&self, descriptor: &mut Option<OwnedFd>) -> Result<Reply, RequestError> {
         let mut header = [0; frame::HEADER_LENGTH];
         self.receive_exact(&mut header, descriptor)?;
         let malformed = |source| RequestError::Malformed {
@@ -193,11 +189,7 @@ impl Connection {
         let length = frame::decode_header(header, frame::REPLY_LENGTH_MAX).map_err(malformed)?;
         let mut payload = vec![0; length];
         self.receive_exact(&mut payload, descriptor)?;
-        let reply = frame::decode(&payload).map_err(malformed)?;
-        if !matches!(reply, Reply::Progress(_)) {
-            *total += length;
-        }
-        Ok(reply)
+        frame::decode(&payload).map_err(malformed)
     }
 
     fn receive_exact(
@@ -346,4 +338,40 @@ fn check_may_start(store: &StoreLocation) -> Result<(), ConnectError> {
         store: store.root.clone(),
         owner: describe_user(store.owner),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    /// A million empty strings are a megabyte in a message, and 24 in memory.
+    #[test]
+    fn an_answer_is_limited_by_what_it_takes_in_memory() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        let service = std::thread::spawn(move || {
+            let problems = Reply::Problems(vec![String::new(); 1 << 20]);
+            let part = frame::encode(&problems, frame::REPLY_LENGTH_MAX).expect("encoded");
+            let last = frame::encode(&Reply::Done(Answer::Nothing), frame::REPLY_LENGTH_MAX);
+            // The client may have had enough.
+            let _ = theirs.write_all(&part);
+            let _ = theirs.write_all(&last.expect("encoded"));
+        });
+        let mut connection = Connection {
+            socket: ours.into(),
+            store: PathBuf::from("/store"),
+            control: None,
+            service_user: 0,
+            started: false,
+        };
+        let mut parts = Parts::default();
+        let answer = connection.ask_with(&Request::Check, &mut parts, &mut |_| ());
+        assert!(
+            matches!(answer, Err(RequestError::TooMuch { .. })),
+            "{answer:?}"
+        );
+        drop(connection);
+        service.join().expect("it has ended");
+    }
 }

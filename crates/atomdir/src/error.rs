@@ -317,8 +317,11 @@ pub enum RequestError {
     Unexpected { store: PathBuf },
     #[error("the request cannot be sent: {0}")]
     TooLong(FrameError),
-    #[error("the service of the store '{store}' sent more than {length_max} bytes in answer")]
-    TooMuch { store: PathBuf, length_max: usize },
+    #[error(
+        "the service of the store '{store}' sent an answer that takes more than {memory_max} bytes \
+         of memory"
+    )]
+    TooMuch { store: PathBuf, memory_max: usize },
     #[error("the service of the store '{store}' gave a view that cannot be entered: {source}")]
     View {
         store: PathBuf,

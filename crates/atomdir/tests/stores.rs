@@ -145,6 +145,20 @@ fn the_control_directory_may_be_elsewhere_on_the_file_system() {
     assert!(error.hint().is_some());
 }
 
+/// Whoever could write in the directory before may have left it there.
+#[test]
+fn a_link_in_a_new_control_directory_leads_to_no_other_file() {
+    let scratch = Scratch::new();
+    let (site, control) = (scratch.directory("site"), scratch.directory("control"));
+    let precious = scratch.0.join("precious");
+    fs::write(&precious, "mine").unwrap();
+    fs::hard_link(&precious, control.join("pointer.new")).unwrap();
+    let made = init(&site, Some(&control)).unwrap();
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "mine");
+    assert_eq!(mode(&made.store.control), 0o711);
+    assert_eq!(find(&site).unwrap(), made.store);
+}
+
 #[test]
 fn an_unfit_control_directory_is_refused() {
     let scratch = Scratch::new();

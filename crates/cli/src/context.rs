@@ -276,7 +276,7 @@ fn cannot_act_in(directory: &Path, errno: Errno) -> Error {
 }
 
 /// What starts the service. The link works also when the file was replaced.
-fn own_program() -> PathBuf {
+pub fn own_program() -> PathBuf {
     match std::env::current_exe() {
         Ok(program) if rustix::fs::stat(&program).is_ok() => program,
         _ => PathBuf::from("/proc/self/exe"),

@@ -12,6 +12,7 @@
 //! does.
 
 mod failure;
+mod footprint;
 pub mod frame;
 pub mod handshake;
 mod messages;

@@ -9,7 +9,8 @@ use rustix::fs::{
     unlinkat,
 };
 use rustix::io::Errno;
-use std::os::fd::OwnedFd;
+use rustix::path::Arg;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// Others pass through it to the socket; all else in it is private.
@@ -44,8 +45,8 @@ pub(super) fn make(root: &Root, wanted: Option<&Path>, trust: Trust) -> Result<O
         mkdirat(&root.handle, CONTROL_NAME, Mode::from_raw_mode(MODE))
             .map_err(root.failed("making the control directory"))?;
         let path = root.path.join(CONTROL_NAME);
-        let handle = open(&path)?;
-        set_mode(&path, &handle)?;
+        let handle = open_at(&root.handle, CONTROL_NAME).map_err(unfit(&path))?;
+        take_over(root, &path, &handle)?;
         return Ok(handle);
     };
     let path = resolve(wanted)?;
@@ -65,15 +66,35 @@ pub(super) fn make(root: &Root, wanted: Option<&Path>, trust: Trust) -> Result<O
     if trust == Trust::Listed {
         root.check_trust(path.parent())?;
     }
-    match rustix::fs::mkdir(&path, Mode::from_raw_mode(MODE)) {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(unfit(&path)(Errno::EXIST));
+    };
+    let above = open(parent)?;
+    match mkdirat(&above, name, Mode::from_raw_mode(MODE)) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(errno) => return Err(unfit(&path)(errno)),
     }
-    let handle = open(&path)?;
-    check(root, &path, &handle)?;
-    set_mode(&path, &handle)?;
+    let handle = open_at(&above, name).map_err(unfit(&path))?;
+    take_over(root, &path, &handle)?;
+    // The path that goes into the pointer must still lead here.
+    if !is_same(&handle, &open(&path)?).map_err(unfit(&path))? {
+        return Err(unfit(&path)(Errno::AGAIN));
+    }
     point_to(root, &path, &handle)?;
     Ok(handle)
+}
+
+/// Others may have been able to write in the directory until its mode was set, so
+/// only what is found afterwards counts. A directory that is not fit anyhow keeps its mode.
+fn take_over(root: &Root, path: &Path, handle: &OwnedFd) -> Result<(), InitError> {
+    check(root, path, handle)?;
+    set_mode(path, handle)?;
+    check(root, path, handle)
+}
+
+fn is_same(one: &OwnedFd, other: &OwnedFd) -> Result<bool, Errno> {
+    let (one, other) = (fstat(one)?, fstat(other)?);
+    Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
 }
 
 /// Removes what [`make`] has made, if nothing else is in it.
@@ -137,8 +158,12 @@ fn is_empty(directory: &OwnedFd) -> Result<bool, Errno> {
 }
 
 fn open(path: &Path) -> Result<OwnedFd, InitError> {
+    open_at(CWD, path).map_err(unfit(path))
+}
+
+fn open_at(above: impl AsFd, name: impl Arg) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(CWD, path, flags, Mode::empty()).map_err(unfit(path))
+    openat(above, name, flags, Mode::empty())
 }
 
 /// Also where the umask took bits away.
@@ -167,8 +192,12 @@ fn point_to(root: &Root, control: &Path, handle: &OwnedFd) -> Result<(), InitErr
 }
 
 fn write(control: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
-    let flags =
-        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // One that is there already may be a link to a file of ours.
+    match unlinkat(control, POINTER_NAME_NEW, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(errno) => return Err(errno),
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(POINTER_MODE);
     let file = openat(control, POINTER_NAME_NEW, flags, mode)?;
     // Whatever the umask is: other users must find the store.

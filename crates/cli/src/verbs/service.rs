@@ -1,13 +1,16 @@
 use super::{ExitCode, SUCCESS};
-use crate::context::Context;
+use crate::context::{Context, own_program};
 use crate::error::Error;
 use crate::output::{Painter, Show, counted, escaped, json::Text, quoted, time};
-use atomdir::ServiceStatus;
+use atomdir::{ConnectError, SERVICE_ENVIRONMENT, ServiceStatus};
 use atomdir_service::ServiceOptions;
 use clap::{Args, Subcommand, ValueHint};
+use rustix::io::Errno;
 use serde::{Serialize, Serializer};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 /// Start, stop or look at the process that owns the store while it is in use
@@ -88,6 +91,7 @@ fn serve(arguments: &RunArguments, context: &Context) -> Result<(), Error> {
         Some(store) => context.directory().join(store),
         None => context.store()?.root,
     };
+    leave_environment(arguments, &root)?;
     let mut options = ServiceOptions {
         detach: arguments.detach,
         ..ServiceOptions::default()
@@ -96,6 +100,30 @@ fn serve(arguments: &RunArguments, context: &Context) -> Result<(), Error> {
         options.idle = idle;
     }
     Ok(atomdir_service::run(&root, &options)?)
+}
+
+/// A process cannot clean the memory in which it was given its environment, so the
+/// program is executed again without what a service must not have.
+fn leave_environment(arguments: &RunArguments, root: &Path) -> Result<(), Error> {
+    let mut given = std::env::vars_os().map(|(name, _)| name);
+    if given.all(|name| SERVICE_ENVIRONMENT.iter().any(|kept| name == *kept)) {
+        return Ok(());
+    }
+    let kept = SERVICE_ENVIRONMENT
+        .iter()
+        .filter_map(|name| Some((name, std::env::var_os(name)?)));
+    let program = own_program();
+    let mut command = Command::new(&program);
+    command.args(std::env::args_os().skip(1));
+    if arguments.store.is_none() {
+        // It may have been found by the environment.
+        command.arg("--store").arg(root);
+    }
+    let error = command.env_clear().envs(kept).exec();
+    Err(Error::Connect(ConnectError::Start {
+        program,
+        errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
+    }))
 }
 
 struct Status(ServiceStatus);

@@ -1,10 +1,10 @@
 //! What a service takes over from its starter: nothing that it does not need.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use atomdir_testing::{Fixture, User, binary, capture_output, for_each_owner};
+use atomdir_testing::{Fixture, User, atomdir_in, binary, capture_output, for_each_owner};
 
 const SECRET: &str = "a-secret-of-the-starters";
 
@@ -36,26 +36,31 @@ fn line<'a>(status: &'a str, name: &str) -> &'a str {
     found.expect(name).trim()
 }
 
+/// Of the starter's environment, directory and files.
+fn assert_has_nothing(service: &Path) {
+    let environment = fs::read(service.join("environ")).expect("read");
+    let text = String::from_utf8_lossy(&environment);
+    assert!(!text.contains(SECRET), "{text}");
+    for variable in text.split_terminator('\0') {
+        let name = variable.split('=').next().expect("a name");
+        assert!(atomdir::SERVICE_ENVIRONMENT.contains(&name), "{variable}");
+    }
+    assert_eq!(
+        fs::read_link(service.join("cwd")).expect("read"),
+        PathBuf::from("/")
+    );
+    for descriptor in fs::read_dir(service.join("fd")).expect("read").flatten() {
+        let target = fs::read_link(descriptor.path()).unwrap_or_default();
+        assert!(!target.ends_with("open-file"), "{descriptor:?}");
+    }
+}
+
 #[test]
 fn a_service_has_nothing_of_its_starters() {
     for_each_owner("inherited", |owner| {
         let fixture = Fixture::owned_by("inherited", owner, "echo x > file");
         let service = start(&fixture, &User::root(fixture.scratch.path()));
-        let environment = fs::read(service.join("environ")).expect("read");
-        let text = String::from_utf8_lossy(&environment);
-        assert!(!text.contains(SECRET), "{text}");
-        for variable in text.split_terminator('\0') {
-            let name = variable.split('=').next().expect("a name");
-            assert!(atomdir::SERVICE_ENVIRONMENT.contains(&name), "{variable}");
-        }
-        assert_eq!(
-            fs::read_link(service.join("cwd")).expect("read"),
-            PathBuf::from("/")
-        );
-        for descriptor in fs::read_dir(service.join("fd")).expect("read").flatten() {
-            let target = fs::read_link(descriptor.path()).unwrap_or_default();
-            assert!(!target.ends_with("open-file"), "{descriptor:?}");
-        }
+        assert_has_nothing(&service);
         let status = fs::read_to_string(service.join("status")).expect("read");
         assert_eq!(line(&status, "Umask"), "0000");
         let ignored = u64::from_str_radix(line(&status, "SigIgn"), 16).expect("a mask");
@@ -69,6 +74,37 @@ fn a_service_has_nothing_of_its_starters() {
         );
         assert_ne!(session.text().trim(), std::process::id().to_string());
         fixture.store.assert_at_rest();
+    });
+}
+
+/// As root would run it for a user from a terminal, or a supervisor does.
+#[test]
+fn a_service_in_the_foreground_has_nothing_of_its_starters_either() {
+    for_each_owner("foreground", |owner| {
+        let fixture = Fixture::owned_by("foreground", owner, "echo x > file");
+        let secret = fixture.scratch.join("open-file");
+        fs::write(&secret, SECRET).expect("written");
+        let script = format!("exec 7< '{}'; exec \"$@\"", secret.display());
+        let mut command = Command::new("sh");
+        User::root(fixture.scratch.path()).dress(&mut command);
+        command
+            .args(["-c", &script, "sh"])
+            .arg(binary())
+            .args(["service", "run", "--trust"])
+            .current_dir(&fixture.base)
+            .env("TOKEN", SECRET);
+        let mut running = command.spawn().expect("started");
+        let user = fixture.store.user();
+        while atomdir_in(user, &fixture.base, ["service", "status"]).code != 0 {
+            assert_eq!(running.try_wait().expect("waited"), None, "it serves");
+            std::thread::yield_now();
+        }
+        assert_has_nothing(&PathBuf::from(format!("/proc/{}", running.id())));
+        let status = fs::read_to_string(format!("/proc/{}/status", running.id())).expect("read");
+        let user_ids = line(&status, "Uid").split_whitespace().next();
+        assert_eq!(user_ids, Some(&*user.uid.to_string()));
+        fixture.store.assert_at_rest();
+        assert!(running.wait().expect("waited").success());
     });
 }
 

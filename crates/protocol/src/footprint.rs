@@ -1,0 +1,132 @@
+//! How much memory decoded values take. The elements of a list may be one byte each
+//! in a message and dozens in memory, so the length of a message is no limit for what
+//! it decodes to.
+
+use crate::{ChangeLine, ChangedBy, CommitSummary, Conflict, LockStatus, Reply, TransactionStatus};
+
+/// About what the allocator adds to each piece.
+const ALLOCATION: usize = 16;
+
+trait Footprint: Sized {
+    /// What the value has allocated, without its own size.
+    fn heap(&self) -> usize;
+}
+
+impl Reply {
+    /// About how many bytes the reply takes in memory, if it is one of the parts that
+    /// a client keeps until the last reply.
+    pub fn memory(&self) -> usize {
+        match self {
+            Reply::Changes(part) => part.heap(),
+            Reply::Conflicts(part) => part.heap(),
+            Reply::Contents(part) => part.heap(),
+            Reply::Problems(part) => part.heap(),
+            Reply::Transactions(part) => part.heap(),
+            Reply::Commits(part) => part.heap(),
+            Reply::Progress(_) | Reply::Done(_) | Reply::Failed(_) => 0,
+        }
+    }
+}
+
+impl<T: Footprint> Footprint for Vec<T> {
+    fn heap(&self) -> usize {
+        let of_elements: usize = self.iter().map(Footprint::heap).sum();
+        allocation(self.len() * size_of::<T>()) + of_elements
+    }
+}
+
+impl Footprint for String {
+    fn heap(&self) -> usize {
+        allocation(self.len())
+    }
+}
+
+impl<T: Footprint> Footprint for Option<T> {
+    fn heap(&self) -> usize {
+        self.as_ref().map_or(0, Footprint::heap)
+    }
+}
+
+impl Footprint for u8 {
+    fn heap(&self) -> usize {
+        0
+    }
+}
+
+impl Footprint for u32 {
+    fn heap(&self) -> usize {
+        0
+    }
+}
+
+impl Footprint for ChangeLine {
+    fn heap(&self) -> usize {
+        self.path.heap() + self.from.heap()
+    }
+}
+
+impl Footprint for Conflict {
+    fn heap(&self) -> usize {
+        let label = match &self.by {
+            ChangedBy::Commit { label, .. } | ChangedBy::Open { label, .. } => label.heap(),
+            ChangedBy::Outside | ChangedBy::Outer { .. } => 0,
+        };
+        self.path.heap() + self.what.heap() + label
+    }
+}
+
+impl Footprint for TransactionStatus {
+    fn heap(&self) -> usize {
+        self.label.heap()
+            + self.locks.heap()
+            + self.met.heap()
+            + self.view_path.heap()
+            + self.holders.heap()
+            + self.savepoints.heap()
+    }
+}
+
+impl Footprint for LockStatus {
+    fn heap(&self) -> usize {
+        self.path.heap()
+    }
+}
+
+impl Footprint for CommitSummary {
+    fn heap(&self) -> usize {
+        self.label.heap()
+    }
+}
+
+fn allocation(length: usize) -> usize {
+    match length {
+        0 => 0,
+        length => length + ALLOCATION,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame;
+
+    #[test]
+    fn a_list_counts_as_what_it_decodes_to() {
+        // Two bytes of count, then as many empty lists or strings.
+        let elements = |tag: u8, zeros: usize| {
+            let mut payload = vec![tag, 0xff, 0x7f];
+            payload.resize(3 + zeros * 0x3fff, 0);
+            frame::decode::<Reply>(&payload).expect("well formed")
+        };
+        let count = 0x3fff;
+        for (reply, element) in [
+            // An addition without a path, and so on.
+            (elements(1, 3), size_of::<ChangeLine>()),
+            (elements(4, 1), size_of::<String>()),
+        ] {
+            assert_eq!(reply.memory(), count * element + ALLOCATION, "{element}");
+        }
+        let contents = Reply::Contents(vec![1; 1000]);
+        assert_eq!(contents.memory(), 1000 + ALLOCATION);
+    }
+}
