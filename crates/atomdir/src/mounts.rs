@@ -27,7 +27,8 @@ pub struct Mount {
     pub root: PathBuf,
     pub point: PathBuf,
     pub(crate) source: PathBuf,
-    kind: Vec<u8>,
+    /// The type of file system.
+    pub kind: Vec<u8>,
     /// The user who mounted it, of a FUSE file system.
     pub(crate) user: Option<u32>,
 }

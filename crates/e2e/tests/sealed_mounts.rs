@@ -4,7 +4,9 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use atomdir_testing::exit_code::CONFIGURATION;
 use atomdir_testing::{Fixture, Outcome, unmount};
@@ -24,6 +26,14 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         unmount(&self.0);
     }
+}
+
+fn mount_new(one: &Fixture, name: &str, kind: &str) -> Mounted {
+    let place = one.scratch.join(name);
+    fs::create_dir(&place).expect("made");
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount(kind, &place, kind, flags, None).expect("mounted");
+    Mounted(place)
 }
 
 fn mount_at(one: &Fixture, name: &str, source: &Path) -> Mounted {
@@ -107,5 +117,60 @@ fn a_sealed_command_finds_the_base_at_no_mount_that_an_earlier_one_has_closed() 
             assert!(said.contains("may be another way to it"), "{said}");
         }
         drop((whole, part, single));
+    });
+}
+
+/// A process of an ordinary user, which has no capabilities. It ends with the test.
+struct Outside(Child);
+
+impl Outside {
+    fn start() -> Outside {
+        let mut command = Command::new("sleep");
+        command.arg("600").uid(65_534).gid(65_534);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Outside(command.spawn().expect("started"))
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A second `/proc`, as of a chroot, leads through processes outside to the base and to
+/// their memory.
+#[test]
+fn a_sealed_command_finds_no_process_outside_and_no_setting_at_any_mount() {
+    Fixture::for_each_view("sealed-kernel", "echo old > file", |one, view| {
+        let processes = mount_new(one, "processes", "proc");
+        let system = mount_new(one, "system", "sysfs");
+        let groups = mount_new(one, "groups", "cgroup2");
+        let outside = Outside::start();
+        let text = format!(
+            r#"
+            cd {scratch}
+            test -z "$(ls -A processes)"
+            for through in processes/[0-9]*/root processes/[0-9]*/cwd; do
+                echo through > $through/{base}/file && exit 9 || true
+            done
+            through=processes/{outside}/root/{base}/file
+            if test "$(id -u)" = 0; then
+                setpriv --reuid 65534 --regid 65534 --clear-groups \
+                    sh -c "echo through > $through" && exit 9 || true
+            fi
+            for setting in system groups /sys /proc/sys/kernel/core_pattern \
+                /proc/sysrq-trigger /proc/irq /proc/bus /proc/fs; do
+                test -w $setting && {{ echo $setting; exit 9; }} || true
+            done
+            "#,
+            scratch = one.scratch.path().display(),
+            base = one.base.display(),
+            outside = outside.0.id(),
+        );
+        dry_run(one, view, &text).expect(0);
+        assert_eq!(read(one.base.join("file")), "old\n");
+        drop((outside, processes, system, groups));
     });
 }

@@ -5,7 +5,7 @@
 //! allowed: whatever it needs was made before, and it allocates nothing.
 
 use super::private_root::PrivateRoot;
-use super::seal::Seal;
+use super::seal::{self, Seal};
 use super::{Step, Tree};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -83,7 +83,7 @@ impl Namespace {
             sealed.is_some_and(|one| one.processes),
         );
         self.maps.unshare(more)?;
-        let Some(Sealed { seal, .. }) = sealed else {
+        let Some(Sealed { seal, processes }) = sealed else {
             hold_mounts(MountPropagationFlags::DOWNSTREAM)?;
             return self.bind().map_err(|errno| (Step::Bind, errno));
         };
@@ -91,7 +91,12 @@ impl Namespace {
         hold_mounts(MountPropagationFlags::PRIVATE)?;
         seal.confine()?;
         self.bind().map_err(|errno| (Step::Bind, errno))?;
-        seal.cover(&self.base)
+        seal.cover(&self.base)?;
+        match processes {
+            // It gets a `/proc` of its own.
+            true => Ok(()),
+            false => seal::protect_proc().map_err(|errno| (Step::Cover, errno)),
+        }
     }
 
     fn bind(&self) -> Result<(), Errno> {

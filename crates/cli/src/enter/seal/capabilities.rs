@@ -8,13 +8,14 @@
 use super::{Errno, checked};
 
 /// Numbers as in capability.h.
-const GIVEN_UP: [libc::c_ulong; 8] = [
+const GIVEN_UP: [libc::c_ulong; 9] = [
     // CAP_DAC_READ_SEARCH: open_by_handle_at(2) reaches any file of a file system.
     2,  // CAP_SYS_MODULE
     16, // CAP_SYS_RAWIO
     17, // CAP_SYS_PTRACE: processes outside, and the one that guards the namespace.
     19, // CAP_SYS_ADMIN: mounts and namespaces.
-    21, // CAP_PERFMON
+    21, // CAP_SYS_BOOT: kexec_load(2), outside of all namespaces.
+    22, // CAP_PERFMON
     38, // CAP_BPF
     39, // CAP_CHECKPOINT_RESTORE
     40,

@@ -9,13 +9,15 @@
 //!    finds the view, or nothing (`places`, `Seal::cover`).
 //! 2. It finds neither the control directory nor the place of views and of the
 //!    services' inner sockets (`places`).
-//! 3. It cannot undo these mounts, nor get into another namespace: it has no
+//! 3. Of the file systems by which the kernel shows itself it finds one `/proc`, of its
+//!    own processes, and can write no settings of the machine (`kernel`).
+//! 4. It cannot undo these mounts, nor get into another namespace: it has no
 //!    capability for that, and can get none (`capabilities`).
-//! 4. It inherits no descriptor that leads to a file or a directory, but for the
+//! 5. It inherits no descriptor that leads to a file or a directory, but for the
 //!    standard three (`descriptors`).
-//! 5. All that it starts is in a process namespace of its own, and ends with it
+//! 6. All that it starts is in a process namespace of its own, and ends with it
 //!    (`processes`). Where there can be none, `Running::wait` kills what it finds.
-//! 6. If it is confined, only the view and the places that were named can be
+//! 7. If it is confined, only the view and the places that were named can be
 //!    written (`Seal::confine`).
 //!
 //! The service refuses to commit the transaction for anybody but us, whatever the
@@ -23,12 +25,14 @@
 
 mod capabilities;
 mod descriptors;
+mod kernel;
 mod places;
 mod processes;
 mod terminal;
 
 pub(super) use capabilities::give_up as give_up_capabilities;
 pub(super) use descriptors::withhold as withhold_descriptors;
+pub(super) use kernel::protect_proc;
 pub(super) use places::Unseen;
 pub(super) use processes::supervise;
 pub(super) use terminal::Foreground;
@@ -63,6 +67,8 @@ pub const WRITABLE_MAX: usize = 64;
 /// All that the child needs, made before it is started.
 pub(super) struct Seal {
     covers: Vec<Cover>,
+    /// Mounts of the kernel's settings.
+    settings: Vec<CString>,
     writable: Option<Vec<CString>>,
 }
 
@@ -74,8 +80,12 @@ impl Seal {
                 .map(|place| Ok(super::c_path(place)?))
                 .collect::<io::Result<_>>()
         });
+        let mounts = atomdir::mounts::list()?;
+        let mut covers = kernel::covers(&mounts, &place.base)?;
+        covers.append(&mut places::covers(&mounts, &place.base, sealing)?);
         Ok(Seal {
-            covers: places::covers(&place.base, sealing)?,
+            covers,
+            settings: kernel::settings(&mounts, &place.base)?,
             writable: writable.transpose()?,
         })
     }
@@ -123,18 +133,8 @@ impl Seal {
         }
         let covered = self.covers.iter().try_for_each(put);
         covered
-            .and_then(|()| protect_kernel())
+            .and_then(|()| kernel::protect(&self.settings))
             .map_err(|errno| (Step::Cover, errno))
-    }
-}
-
-/// Root may write files there by which the kernel runs programs outside of all
-/// namespaces.
-fn protect_kernel() -> Result<(), Errno> {
-    match set_attributes(c"/sys", libc::AT_RECURSIVE, libc::MOUNT_ATTR_RDONLY, 0) {
-        // Nothing is mounted there.
-        Err(Errno::NOENT | Errno::INVAL) => Ok(()),
-        done => done,
     }
 }
 

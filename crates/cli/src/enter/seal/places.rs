@@ -7,7 +7,7 @@
 
 use super::Sealing;
 use crate::enter::c_path;
-use atomdir::mounts::{self, Mount};
+use atomdir::mounts::Mount;
 use rustix::fs::{AtFlags, CWD, FileType, Stat, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -39,10 +39,9 @@ pub(in crate::enter) struct Unseen {
 }
 
 /// `base`: where the view is bound, without symbolic links.
-pub(super) fn covers(base: &Path, sealing: &Sealing) -> io::Result<Vec<Cover>> {
-    let mounts = mounts::list()?;
+pub(super) fn covers(mounts: &[Mount], base: &Path, sealing: &Sealing) -> io::Result<Vec<Cover>> {
     let mut covers = Vec::new();
-    for (target, original) in shown(&mounts, base) {
+    for (target, original) in shown(mounts, base) {
         // The view hides what is mounted below the store, unless it is the root: then
         // other mounts are bound into it.
         let is_hidden = base != Path::new("/") && target.starts_with(base);
@@ -59,9 +58,9 @@ pub(super) fn covers(base: &Path, sealing: &Sealing) -> io::Result<Vec<Cover>> {
     }
     if let Some(control) = &sealing.control {
         let itself = (control.clone(), control.clone());
-        for (target, original) in shown(&mounts, control).chain([itself]) {
+        for (target, original) in shown(mounts, control).chain([itself]) {
             if !target.starts_with(base) && is_same(&target, &original)? {
-                covers.push(empty(&target)?);
+                covers.push(cover_empty(&target)?);
             }
         }
     }
@@ -72,12 +71,12 @@ pub(super) fn covers(base: &Path, sealing: &Sealing) -> io::Result<Vec<Cover>> {
     }
     // The last: views elsewhere may have been bound from there.
     if lstat(&sealing.views).is_ok() {
-        covers.push(empty(&sealing.views)?);
+        covers.push(cover_empty(&sealing.views)?);
     }
     Ok(covers)
 }
 
-fn empty(target: &Path) -> io::Result<Cover> {
+pub(super) fn cover_empty(target: &Path) -> io::Result<Cover> {
     let path = c_path(target)?;
     Ok(match lstat(target) {
         Ok(stat) if !is_directory(&stat) => Cover::File(path),
@@ -157,6 +156,7 @@ fn is_directory(stat: &Stat) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use atomdir::mounts;
 
     fn places(table: &str, directory: &str) -> Vec<(String, String)> {
         let mounts = mounts::parse(table.as_bytes());

@@ -14,8 +14,8 @@
 //!
 //! Everything here runs after fork, and so only makes system calls.
 
-use super::{Errno, Step, checked, set_attributes};
-use rustix::mount::{MountFlags, mount, mount_bind};
+use super::{Errno, Step, checked, protect_proc};
+use rustix::mount::{MountFlags, mount};
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::RawFd;
 use std::ptr;
@@ -92,10 +92,7 @@ fn mount_proc(is_confined: bool) -> Result<(), Errno> {
     let mut flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     flags.set(MountFlags::RDONLY, is_confined);
     mount(c"proc", c"/proc", c"proc", flags, None)?;
-    // Settings of the machine are files there that root may write, and one of
-    // them names a program that the kernel runs outside of all namespaces.
-    mount_bind(c"/proc/sys", c"/proc/sys")?;
-    set_attributes(c"/proc/sys", 0, libc::MOUNT_ATTR_RDONLY, 0)
+    protect_proc()
 }
 
 /// The first process of the namespace.
