@@ -402,7 +402,8 @@ fn rights_that_a_command_hands_out_are_shown() {
         one.store.exec(&begun, &text).expect(0);
         shows(&one.store.call(["status", &begun.id]).expect(0).text());
         let diff = one.store.call(["diff", &begun.id]).expect(0).text();
-        assert!(diff.contains("new file mode 4755 (set-user-id)"), "{diff}");
+        let new = "# new: file, mode 6711 (set-user-id, set-group-id)";
+        assert!(diff.contains(new), "{diff}");
         one.store.abort(&begun).expect(0);
     });
 }
