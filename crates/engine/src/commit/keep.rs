@@ -1,4 +1,8 @@
 //! What a commit replaces, as far as open snapshots show it.
+//!
+//! Invariant: of what commits replace, only what an open snapshot shows is kept. So
+//! a transaction that stays open costs memory and space by the objects that were
+//! changed, not by the number of commits.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -7,9 +7,15 @@
 //!    others that wait, unless the commit is lazy (`group`).
 //! 4. Once the record is durable, and not before, the base is changed.
 //!
-//! Until 3 a failure leaves the transaction open and the base untouched. After it,
-//! a flush that fails poisons the store: recovery finds out whether the commit
-//! landed. Something in the base that is in the way of 4 stalls it (`stalled`).
+//! Invariants
+//! 1. New objects are complete and durable before the record is, unless the record
+//!    carries them.
+//! 2. The base changes once the record is durable, and not before.
+//! 3. Until the record is appended a failure leaves the transaction open and the
+//!    base untouched. A flush that fails later poisons the store, since only
+//!    recovery can find out whether the commit landed, and so does an apply that
+//!    the disk fails. If something in the base is in the way of the apply, the
+//!    commit is stalled (`stalled`).
 
 pub(crate) mod carry;
 pub(crate) mod checkpoint;

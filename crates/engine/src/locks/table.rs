@@ -5,9 +5,9 @@
 //! 2. A request is granted whole or not at all.
 //! 3. Requests that conflict are granted in the order they came, unless one
 //!    that came later would then wait for itself: fairness makes no deadlock.
-//! 4. Of each cycle of transactions that wait for one another, the youngest is
-//!    told; an age is what it was at the first of several tries, so that who
-//!    tries again becomes the oldest in the end.
+//! 4. In each cycle of transactions that wait for one another, the request of the
+//!    youngest fails. `--retry` keeps the age of the first try, so a transaction
+//!    that is tried again becomes the oldest in the end.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

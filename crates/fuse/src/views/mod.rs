@@ -3,7 +3,15 @@
 //! The mount's root holds one directory per transaction, named by its id and
 //! closed to all but its owner; in it is one directory, named as the store's
 //! base, which is the view's root. Nothing can be changed on the upper two
-//! levels. What belongs to a transaction that has ended answers `ESTALE`.
+//! levels.
+//!
+//! Invariants
+//! 1. What belongs to a transaction that has ended answers `ESTALE` for ever: a slot
+//!    is lent again only when the kernel has forgotten all of its nodes (`slots`).
+//! 2. A request that does not parse is an error, never a panic.
+//! 3. No worker waits for a commit. The commit takes the view out of its slot
+//!    (`view_slot` in the engine), and requests to that view wait in
+//!    [`crate::waiting`] until it is back or has ended.
 
 mod convert;
 mod filesystem;
