@@ -359,6 +359,13 @@ impl Connection {
         }
     }
 
+    /// Has the service end after so long without a transaction or a connection;
+    /// `None`: it stays until it is stopped.
+    pub fn set_idle_time(&mut self, idle: Option<Duration>) -> Result<(), RequestError> {
+        let idle_ms = idle.map(|idle| idle.as_millis().try_into().unwrap_or(u64::MAX));
+        self.ask(&Request::SetIdleTime { idle_ms }).map(drop)
+    }
+
     /// Ends the service, aborting what is open. Returns when nothing of it is
     /// left: no mount, no socket, no lock, no process.
     pub fn stop(mut self) -> Result<StopReport, RequestError> {

@@ -74,6 +74,7 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
         Request::Checkpoint,
         Request::Check,
         Request::ServiceStatus,
+        Request::SetIdleTime { idle_ms: Some(9) },
         Request::Stop,
         Request::Enter {
             transaction,

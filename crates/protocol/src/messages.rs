@@ -92,6 +92,11 @@ pub enum Request {
     Checkpoint,
     Check,
     ServiceStatus,
+    /// From now on the service ends after so long without a transaction or a
+    /// connection; `None`: it stays until it is stopped.
+    SetIdleTime {
+        idle_ms: Option<u64>,
+    },
     /// Answered when everything is cleaned up, just before the process ends.
     Stop,
     /// The first request over the inner socket: the connection may act on this

@@ -311,6 +311,8 @@ pub struct ServiceStatus {
     pub view_requests: u64,
     pub connections: u64,
     pub open_transactions: u64,
+    /// After so long without a transaction or a connection it ends; `None`: it stays.
+    pub idle_ms: Option<u64>,
     pub limits: Limits,
     /// Of the newest commit.
     pub sequence: Sequence,

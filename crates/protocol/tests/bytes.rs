@@ -95,6 +95,7 @@ fn requests() -> Vec<Request> {
         Request::Checkpoint,
         Request::Check,
         Request::ServiceStatus,
+        Request::SetIdleTime { idle_ms: None },
         Request::Stop,
     ]
 }
@@ -119,6 +120,7 @@ fn service_status() -> ServiceStatus {
         view_requests: 300,
         connections: 7,
         open_transactions: 8,
+        idle_ms: Some(30_000),
         limits: Limits {
             connections_max: 1,
             transactions_max: 2,

@@ -12,7 +12,7 @@ use crate::inner_socket::InnerSocket;
 use crate::latch::Latch;
 use crate::limits::Budgets;
 use crate::permissions::{Peer, Reach};
-use crate::service::{Asker, Service, Stop};
+use crate::service::{Asker, IdleTime, Service, Stop};
 use crate::signals::EndSignals;
 use crate::socket::{self, Listener, Stream};
 use crate::start_lock::StartLock;
@@ -41,25 +41,27 @@ const BARRIER_PATIENCE: Duration = Duration::from_secs(5);
 const END_TIME_MAX: Duration = Duration::from_secs(120);
 /// The one who started the service must find it.
 const FIRST_CLIENT_TIME: Duration = Duration::from_secs(10);
+const IDLE_TIME: Duration = Duration::from_secs(30);
 /// Before trying again what failed for want of descriptors or of the start lock.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// While something is open: that the store was removed is told by nobody.
 const LOOK_PAUSE_MIN: Duration = Duration::from_secs(1);
+const LOOK_PAUSE_MAX: Duration = IDLE_TIME;
 
 #[derive(Debug, Clone)]
 pub struct ServiceOptions {
     /// Continue as a process of its own: the calling one ends. Readiness is
     /// told on its standard output, for `atomdir::StartService`.
     pub detach: bool,
-    /// How long nothing need be open before the service ends.
-    pub idle: Duration,
+    /// How long nothing need be open before the service ends; `None`: it stays.
+    pub idle: Option<Duration>,
 }
 
 impl Default for ServiceOptions {
     fn default() -> Self {
         ServiceOptions {
             detach: false,
-            idle: Duration::from_secs(30),
+            idle: Some(IDLE_TIME),
         }
     }
 }
@@ -80,12 +82,12 @@ pub fn run(store: &Path, options: &ServiceOptions) -> Result<(), ServiceError> {
     let started = location.and_then(|location| {
         let directories = Directories::open(location)?;
         report::begin(&directories.control, starter.is_some());
-        Running::start(directories)
+        Running::start(directories, options.idle)
     });
     match started {
         Ok(running) => {
             tell(starter, Readiness::Ready);
-            running.serve(options.idle);
+            running.serve();
             Ok(())
         }
         // For a starter one service is as good as another.
@@ -117,7 +119,7 @@ struct Running {
 }
 
 impl Running {
-    fn start(directories: Directories) -> Result<Running, ServiceError> {
+    fn start(directories: Directories, idle: Option<Duration>) -> Result<Running, ServiceError> {
         let path = directories.location.root.clone();
         let serve = |operation| {
             let store = path.clone();
@@ -160,6 +162,7 @@ impl Running {
             started_at: Instant::now(),
             recovery: convert::recovery(&recovery),
             stop: Stop::default(),
+            idle_time: IdleTime::new(idle),
         });
         let listener = Listener::bind(&directories.control, socket::NAME, user == 0)
             .map_err(serve("making the socket"))?;
@@ -178,10 +181,10 @@ impl Running {
         })
     }
 
-    fn serve(self, idle_time: Duration) {
-        let mut idle = Some(Idle::new(idle_time.max(FIRST_CLIENT_TIME)));
+    fn serve(self) {
+        let mut idle = Some(Idle::new(self.idle_time().max(FIRST_CLIENT_TIME)));
         loop {
-            let look_pause = idle_time.max(LOOK_PAUSE_MIN);
+            let look_pause = self.idle_time().clamp(LOOK_PAUSE_MIN, LOOK_PAUSE_MAX);
             let time_left = idle.as_ref().map_or(look_pause, Idle::time_left);
             if self.wait(time_left) == Wake::Signal || self.service.stop.is_requested() {
                 let start_lock = StartLock::try_take(&self.directories.control);
@@ -193,7 +196,7 @@ impl Running {
                 idle = None;
                 continue;
             }
-            let idle = idle.get_or_insert_with(|| Idle::new(idle_time));
+            let idle = idle.get_or_insert_with(|| Idle::new(self.idle_time()));
             if !idle.time_left().is_zero() {
                 continue;
             }
@@ -218,8 +221,13 @@ impl Running {
 
     fn is_used(&self) -> bool {
         let service = &self.service;
-        let keeps_transactions = service.transactions.count() > 0 && !service.store.is_removed();
-        service.connections.count() > 0 || keeps_transactions
+        let stays = service.transactions.count() > 0 || service.idle_time.get().is_none();
+        service.connections.count() > 0 || (stays && !service.store.is_removed())
+    }
+
+    /// One that stays ends when its store was removed.
+    fn idle_time(&self) -> Duration {
+        self.service.idle_time.get().unwrap_or(IDLE_TIME)
     }
 
     fn wait(&self, time_max: Duration) -> Wake {

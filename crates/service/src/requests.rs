@@ -111,6 +111,12 @@ pub(crate) fn handle(
         }
         Request::Check => check(service, connection)?,
         Request::ServiceStatus => Answer::Service(Box::new(service_status(service))),
+        Request::SetIdleTime { idle_ms } => {
+            let peer = &connection.peer;
+            peer.require_administer("say how long the service stays")?;
+            service.idle_time.set(idle_ms.map(Duration::from_millis));
+            Answer::Nothing
+        }
         Request::Enter {
             transaction,
             secret,
@@ -459,6 +465,7 @@ fn met(transaction: &Transaction) -> Vec<Conflict> {
 
 fn service_status(service: &Service) -> ServiceStatus {
     let status = service.store.status();
+    let idle_time = service.idle_time.get();
     ServiceStatus {
         process: rustix::process::getpid()
             .as_raw_nonzero()
@@ -474,6 +481,7 @@ fn service_status(service: &Service) -> ServiceStatus {
         view_requests: service.views.requests(),
         connections: service.connections.count() as u64,
         open_transactions: service.transactions.count() as u64,
+        idle_ms: idle_time.map(|time| time.as_millis().try_into().unwrap_or(u64::MAX)),
         limits: limits::limits(),
         sequence: Sequence(status.sequence.0),
         log_bytes: status.log_bytes,

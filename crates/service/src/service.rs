@@ -42,7 +42,7 @@ use atomdir_protocol::{RecoveryReport, Timestamp};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub(crate) struct Service {
     pub(crate) store: Store<LinuxDisk>,
@@ -64,6 +64,25 @@ pub(crate) struct Service {
     pub(crate) started_at: Instant,
     pub(crate) recovery: RecoveryReport,
     pub(crate) stop: Stop,
+    pub(crate) idle_time: IdleTime,
+}
+
+/// How long nothing need be open before the service ends; `None`: it stays.
+pub(crate) struct IdleTime(Mutex<Option<Duration>>);
+
+impl IdleTime {
+    pub(crate) fn new(time: Option<Duration>) -> IdleTime {
+        IdleTime(Mutex::new(time))
+    }
+
+    pub(crate) fn get(&self) -> Option<Duration> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The service looks at it when the connection that asks has closed.
+    pub(crate) fn set(&self, time: Option<Duration>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = time;
+    }
 }
 
 #[derive(Default)]

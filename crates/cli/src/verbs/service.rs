@@ -15,10 +15,14 @@ use std::time::Duration;
 
 /// Start, stop or look at the process that owns the store while it is in use
 ///
-/// It starts by itself when the store is first used and ends when idle.
+/// A store in use has one service. The first command of the store's owner or root that
+/// needs it starts it, and it ends when the store has not been used for 30 s. Other users'
+/// commands cannot start it: for them, start one that stays, with `service start`, or at
+/// boot with `service run --idle never`. It ends with `service stop` or SIGTERM.
 #[derive(Debug, Args)]
 #[command(subcommand_help_heading = "Verbs", subcommand_value_name = "VERB")]
 #[command(after_help = "Examples:
+  atomdir service start -C /srv/site
   atomdir service status -C /srv/site
   atomdir service stop")]
 pub struct Arguments {
@@ -28,14 +32,21 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum ServiceVerb {
-    /// Start it, if it does not run
-    Start,
-    /// Be it, in the foreground
+    /// Start it if it does not run, and have it stay
+    Start(StartArguments),
+    /// Run it in the foreground, as for systemd
     Run(RunArguments),
     /// Show its process, age, open transactions and log
     Status,
     /// End it; open transactions are aborted
     Stop,
+}
+
+#[derive(Debug, Args)]
+struct StartArguments {
+    /// End it after T (30s, 10m) without a transaction or a client, or `never`
+    #[arg(long, value_name = "T", value_parser = idle_time, default_value = "never")]
+    idle: IdleTime,
 }
 
 #[derive(Debug, Args)]
@@ -46,14 +57,25 @@ struct RunArguments {
     /// Continue in the background, and tell the starter when ready
     #[arg(long, hide = true)]
     detach: bool,
-    /// End after T (30s, 10m) without a transaction or a client
-    #[arg(long, value_name = "T", value_parser = crate::duration::parse)]
-    idle: Option<Duration>,
+    /// End after T (30s, 10m) without a transaction or a client, or `never`
+    #[arg(long, value_name = "T", value_parser = idle_time, default_value = "30s")]
+    idle: IdleTime,
+}
+
+/// `None`: it never ends by itself.
+#[derive(Debug, Clone, Copy)]
+struct IdleTime(Option<Duration>);
+
+fn idle_time(text: &str) -> Result<IdleTime, String> {
+    match text {
+        "never" => Ok(IdleTime(None)),
+        text => crate::duration::parse(text).map(|time| IdleTime(Some(time))),
+    }
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     match &arguments.verb {
-        ServiceVerb::Start => start(context)?,
+        ServiceVerb::Start(arguments) => start(arguments, context)?,
         ServiceVerb::Run(arguments) => serve(arguments, context)?,
         ServiceVerb::Status => status(context)?,
         ServiceVerb::Stop => stop(context)?,
@@ -78,8 +100,9 @@ impl Show for Started {
     }
 }
 
-fn start(context: &Context) -> Result<(), Error> {
+fn start(arguments: &StartArguments, context: &Context) -> Result<(), Error> {
     let mut connection = context.connect()?.connection;
+    connection.set_idle_time(arguments.idle.0)?;
     context.output.confirm(&Started {
         process: connection.service_status()?.process,
         started: connection.started(),
@@ -92,13 +115,10 @@ fn serve(arguments: &RunArguments, context: &Context) -> Result<(), Error> {
         None => context.store()?.root,
     };
     leave_environment(arguments, &root)?;
-    let mut options = ServiceOptions {
+    let options = ServiceOptions {
         detach: arguments.detach,
-        ..ServiceOptions::default()
+        idle: arguments.idle.0,
     };
-    if let Some(idle) = arguments.idle {
-        options.idle = idle;
-    }
     Ok(atomdir_service::run(&root, &options)?)
 }
 
@@ -156,6 +176,7 @@ impl Show for Status {
         let (open, connections) = (status.open_transactions, status.connections);
         writeln!(painter, "transactions  {open} open")?;
         writeln!(painter, "clients       {connections}")?;
+        writeln!(painter, "ends          {}", when_it_ends(status))?;
         let limits = &status.limits;
         writeln!(
             painter,
@@ -183,6 +204,16 @@ impl Show for Status {
     }
 }
 
+fn when_it_ends(status: &ServiceStatus) -> String {
+    match status.idle_ms {
+        Some(idle_ms) => {
+            let idle = time::age(idle_ms / 1000);
+            format!("after {idle} without transactions and clients")
+        }
+        None => "not by itself".to_owned(),
+    }
+}
+
 /// How the kernel's requests for views reach the service.
 fn way_of_requests(status: &ServiceStatus) -> &'static str {
     if status.views_over_io_uring {
@@ -206,6 +237,7 @@ struct StatusJson<'a> {
     view_requests: u64,
     connections: u64,
     open_transactions: u64,
+    idle_seconds: Option<f64>,
     limits: LimitsJson,
     last_commit: u64,
     log_bytes: u64,
@@ -240,6 +272,7 @@ impl Serialize for Status {
             view_requests: status.view_requests,
             connections: status.connections,
             open_transactions: status.open_transactions,
+            idle_seconds: status.idle_ms.map(|idle_ms| idle_ms as f64 / 1000.0),
             limits: LimitsJson {
                 connections: status.limits.connections_max,
                 transactions: status.limits.transactions_max,

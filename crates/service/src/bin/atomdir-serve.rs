@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         detach: arguments
             .get(2)
             .is_some_and(|argument| argument == "--detach"),
-        idle: Duration::from_millis(idle),
+        idle: Some(Duration::from_millis(idle)),
     };
     match run(root.as_ref(), &options) {
         Ok(()) => ExitCode::SUCCESS,

@@ -93,6 +93,22 @@ fn it_ends_when_idle_but_not_while_a_transaction_is_open() {
     assert!(!store.socket().exists());
 }
 
+#[test]
+fn it_stays_when_it_is_told_to_until_it_is_told_otherwise() {
+    let store = TestStore::new(1);
+    let mut connection = store.connect();
+    let (_, process) = process_of(&mut connection);
+    connection.set_idle_time(None).unwrap();
+    drop(connection);
+
+    let mut connection = store.connect_if_running().unwrap();
+    assert_eq!(connection.service_status().unwrap().idle_ms, None);
+    let brief = std::time::Duration::from_millis(1);
+    connection.set_idle_time(Some(brief)).unwrap();
+    drop(connection);
+    wait_for_end(&process);
+}
+
 /// Every one of these connections may come while the service is ending.
 #[test]
 fn no_client_is_lost_to_a_service_that_keeps_ending() {
