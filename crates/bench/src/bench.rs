@@ -1,4 +1,4 @@
-//! What every workload is handed.
+//! The arguments that every workload gets.
 
 use std::path::{Path, PathBuf};
 

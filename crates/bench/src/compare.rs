@@ -1,4 +1,4 @@
-//! Every side must have done the same.
+//! Checks that all sides of a workload left the same files behind.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,6 +1,5 @@
-//! What a block device was made to do, by the kernel's own count. Others who
-//! write to the same device are counted too: an image of the bench's own has
-//! none.
+//! The kernel's counts of a block device's writes and flushes. They include the
+//! writes of other programs to that device; an image of the bench's own has none.
 
 use std::fs;
 use std::path::{Path, PathBuf};

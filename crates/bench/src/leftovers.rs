@@ -1,4 +1,4 @@
-//! What earlier runs left that were killed.
+//! Removes what killed runs of the bench left behind.
 
 use std::fs;
 use std::path::Path;

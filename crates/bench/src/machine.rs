@@ -1,4 +1,4 @@
-//! The machine that the figures are of.
+//! Describes the machine that was measured.
 
 use std::fs;
 use std::path::Path;

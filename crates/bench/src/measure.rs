@@ -1,5 +1,5 @@
-//! Several ways of doing the same, in turns, so that what else the machine does
-//! meets all of them.
+//! Measures several ways of doing the same in turns, so that other work on the
+//! machine affects all of them alike.
 
 use std::fmt;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! One file of a FUSE file system: a disk in memory that records what it is
-//! told to keep.
+//! One file of a FUSE file system: a disk in memory that records each write and
+//! each flush.
 
 use std::fs::File;
 use std::io::{self, IoSlice, Read};

@@ -1,4 +1,5 @@
-//! What reached the disk, in order, and what of it a power cut may leave.
+//! The writes and flushes that reached the disk, in order, and the disks that a
+//! power cut may leave.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a client and the service say to each other: bytes only, no I/O.
+//! The messages between a client and the service: bytes only, no I/O.
 //!
 //! Over a Unix stream socket the client sends its [`hello`](handshake), the
 //! service answers with a verdict, and from then on each side sends frames:

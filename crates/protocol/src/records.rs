@@ -1,4 +1,4 @@
-//! The things requests and replies speak of.
+//! The values that requests and replies contain.
 
 use crate::Failure;
 use serde::{Deserialize, Serialize};

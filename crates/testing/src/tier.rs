@@ -1,4 +1,4 @@
-//! Two tiers: what runs at every change, and the long forms.
+//! The two tiers of tests: those for every change, and the long forms.
 
 pub fn full_tier() -> bool {
     std::env::var_os("ATOMDIR_TIER").is_some_and(|tier| tier == "full")

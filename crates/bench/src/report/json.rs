@@ -1,4 +1,4 @@
-//! All that was measured, for other programs.
+//! All samples as JSON, for other programs.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,5 @@
-//! Histories made by hand: each anomaly is found, and told from what is allowed.
+//! Histories made by hand: each anomaly is found, and what is allowed is not
+//! reported as one.
 
 use super::{Anomaly, History, Key, Level, Operation, Outcome, Transaction, check};
 
