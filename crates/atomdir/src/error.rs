@@ -2,6 +2,7 @@ use crate::ViewRootError;
 use crate::accounts::describe_user;
 use crate::mounts;
 use crate::trust::{Distrust, configuration};
+use atomdir_disk::reason;
 use atomdir_protocol::frame::FrameError;
 use atomdir_protocol::handshake::HandshakeError;
 use atomdir_protocol::{Conflict, ExitCode, Failure, FailureKind};
@@ -23,7 +24,8 @@ pub enum FindError {
     #[error("'{path}' is in the view of a transaction, from which its store cannot be reached")]
     InView { path: PathBuf },
     #[error(
-        "'{path}' is in what says that it is a view, but user {user} may have mounted it: it means no transaction"
+        "'{path}' looks like a view, but {} may have mounted it, so it is not taken for one",
+        describe_user(*user)
     )]
     ForeignView { path: PathBuf, user: u32 },
     #[error("the store '{store}' is not trusted: {reason}")]
@@ -33,7 +35,7 @@ pub enum FindError {
         /// Of the caller: it can list the store.
         configuration: Option<PathBuf>,
     },
-    #[error("cannot look for a store at '{path}': {errno}")]
+    #[error("cannot look for a store at '{path}': {errno}", errno = reason(errno))]
     Io { path: PathBuf, errno: Errno },
     #[error("'{path}' is neither a control directory nor a file that names one")]
     NotAControl { path: PathBuf },
@@ -164,7 +166,7 @@ pub enum InitError {
     Unsuitable { path: PathBuf, reason: String },
     #[error("no permission to make '{path}' a store")]
     NotPermitted { path: PathBuf },
-    #[error("cannot make '{path}' a store: {operation}: {errno}")]
+    #[error("cannot make '{path}' a store: {operation}: {errno}", errno = reason(errno))]
     Io {
         path: PathBuf,
         operation: &'static str,
@@ -234,7 +236,7 @@ pub enum ConnectError {
         store: PathBuf,
         source: HandshakeError,
     },
-    #[error("cannot start the service with '{program}': {errno}")]
+    #[error("cannot start the service with '{program}': {errno}", errno = reason(errno))]
     Start { program: PathBuf, errno: Errno },
     #[error("the service of the store '{store}' ended before it was ready")]
     StartedBadly { store: PathBuf },
@@ -245,7 +247,7 @@ pub enum ConnectError {
     Failed(Failure),
     #[error("the service of the store '{store}' cannot be reached from within its view")]
     NotReachedWithin { store: PathBuf },
-    #[error("cannot reach the service of the store '{store}': {operation}: {errno}")]
+    #[error("cannot reach the service of the store '{store}': {operation}: {errno}", errno = reason(errno))]
     Io {
         store: PathBuf,
         operation: &'static str,
@@ -309,7 +311,7 @@ pub enum RequestError {
     Failed(Failure),
     #[error("the service of the store '{store}' has gone; its open transactions are aborted")]
     Disconnected { store: PathBuf },
-    #[error("lost the service of the store '{store}': {errno}")]
+    #[error("lost the service of the store '{store}': {errno}", errno = reason(errno))]
     Io { store: PathBuf, errno: Errno },
     #[error("the service of the store '{store}' sent something unexpected: {source}")]
     Malformed { store: PathBuf, source: FrameError },

@@ -37,6 +37,7 @@ mod trust;
 mod view_root;
 
 pub use accounts::{Account, Group, describe_user};
+pub use atomdir_disk::reason;
 pub use atomdir_protocol::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitSummary, Committed, Conflict, Conflicts,
     Durability, ExitCode, Failure, FailureKind, Isolation, Kind, LockMode, LockScope, LockStatus,

@@ -6,7 +6,9 @@ pub(crate) mod view;
 pub(crate) mod way;
 
 use crate::FindError;
+use crate::accounts::describe_user;
 use crate::trust::{Distrust, Owned, Trust, configuration};
+use atomdir_disk::reason;
 use atomdir_protocol::TransactionId;
 use pointer::Pointer;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat};
@@ -205,13 +207,14 @@ fn control_elsewhere(root: &Owned, handle: &OwnedFd, listed: bool) -> Result<Con
         control: control.clone(),
         reason,
     };
-    let way = Way::to(&control).map_err(|(_, errno)| bad(errno.to_string()))?;
+    let way = Way::to(&control).map_err(|(_, errno)| bad(reason(errno)))?;
     let owner = way.steps[way.steps.len() - 1].user;
     // Otherwise anyone could lend another's control directory to a tree of their own.
     if owner != written_by.user {
         return Err(bad(format!(
-            "it belongs to user {owner}, the file that names it to user {}",
-            written_by.user
+            "it belongs to {}, and the file that names it to {}",
+            describe_user(owner),
+            describe_user(written_by.user)
         )));
     }
     let directory = rustix::io::fcntl_dupfd_cloexec(&way.end, 3).map_err(io)?;

@@ -4,6 +4,7 @@
 use crate::StoreLocation;
 use crate::accounts::{Account, Group};
 use crate::{ExitCode, Explain};
+use atomdir_disk::reason;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fchown, fstat, fsync, openat, renameat};
 use rustix::fs::{Gid, Uid, unlinkat};
 use rustix::io::Errno;
@@ -40,7 +41,7 @@ pub enum SettingsError {
     NotOwner { store: PathBuf },
     #[error("the store '{store}' is not root's, so nobody else can enter its views")]
     NotShareable { store: PathBuf },
-    #[error("cannot {operation} the settings of the store '{store}': {errno}")]
+    #[error("cannot {operation} the settings of the store '{store}': {errno}", errno = reason(errno))]
     Io {
         store: PathBuf,
         operation: &'static str,
@@ -189,7 +190,7 @@ impl Settings {
 pub enum ReadError {
     #[error("the settings are damaged: {0}")]
     Damaged(String),
-    #[error("the settings cannot be read: {0}")]
+    #[error("the settings cannot be read: {}", reason(.0))]
     Io(Errno),
 }
 

@@ -8,6 +8,7 @@
 
 use crate::mounts;
 use crate::trust::OVERFLOW_USER;
+use atomdir_disk::reason;
 use atomdir_protocol::ExitCode;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, fstat, fstatfs, openat, statx};
 use rustix::io::Errno;
@@ -28,7 +29,7 @@ pub enum ViewRootError {
     NotMounted,
     #[error("'{path}' is another directory")]
     Elsewhere { path: PathBuf },
-    #[error("{operation}: {errno}")]
+    #[error("{operation}: {errno}", errno = reason(errno))]
     Io {
         operation: &'static str,
         errno: Errno,

@@ -5,6 +5,7 @@ use atomdir::TransactionId;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -84,4 +85,10 @@ pub fn transaction_id(text: &str) -> Result<TransactionId, String> {
         Ok(number) => Ok(TransactionId(number)),
         Err(_) => Err("a transaction's id is a number, as `atomdir list` shows it".into()),
     }
+}
+
+/// A whole number, at least 0.
+pub fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    let wrong = || "it is not a whole number, or it is too large".to_owned();
+    text.parse().map_err(|_| wrong())
 }

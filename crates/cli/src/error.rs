@@ -5,7 +5,7 @@ use crate::enter::{EnterError, Step};
 use crate::output::{escaped, json, quoted, time};
 use atomdir::{
     ChangedBy, CommitError, Conflict, ConnectError, ExitCode, Explain, Failure, FailureKind,
-    FindError, InitError, RequestError, SettingsError, TransactionId, TransactionStatus,
+    FindError, InitError, RequestError, SettingsError, TransactionId, TransactionStatus, reason,
 };
 use rustix::io::Errno;
 use serde::Serialize;
@@ -20,7 +20,7 @@ pub enum Error {
     },
     #[error("already inside transaction {transaction}: its store cannot be reached from within")]
     Inside { transaction: String },
-    #[error("cannot act in '{directory}': {errno}")]
+    #[error("cannot act in '{directory}': {errno}", errno = reason(errno))]
     Directory { directory: PathBuf, errno: Errno },
     #[error("no transaction of yours is open")]
     NoTransaction,
@@ -58,18 +58,18 @@ pub enum Error {
     NoNativeView { reason: String },
     #[error(transparent)]
     Enter(#[from] EnterError),
-    #[error("cannot read {} in the view: {errno}", quoted(path))]
+    #[error("cannot read {} in the view: {errno}", quoted(path), errno = reason(errno))]
     View { path: Vec<u8>, errno: Errno },
     #[error("the store has {problems}")]
     Unsound { problems: String },
-    #[error("cannot write '{path}': {errno}")]
+    #[error("cannot write '{path}': {errno}", errno = reason(errno))]
     Write { path: PathBuf, errno: Errno },
     /// The reader of a pipe has seen enough.
-    #[error("cannot write to standard output: {0}")]
+    #[error("cannot write to standard output: {}", io_reason(.0))]
     Output(std::io::Error),
-    #[error("cannot read the answer from the terminal: {0}")]
+    #[error("cannot read the answer from the terminal: {}", io_reason(.0))]
     Terminal(std::io::Error),
-    #[error("cannot get random numbers: {0}")]
+    #[error("cannot get random numbers: {}", reason(.0))]
     Random(Errno),
     #[error(transparent)]
     Service(#[from] atomdir_service::ServiceError),
@@ -290,6 +290,14 @@ fn numbers(transactions: &[TransactionStatus]) -> String {
     let numbers = transactions.iter().map(|open| open.transaction.to_string());
     let numbers: Vec<String> = numbers.collect();
     numbers.join(", ")
+}
+
+/// As [`reason`], also for errors that are not the system's.
+pub fn io_reason(error: &std::io::Error) -> String {
+    match Errno::from_io_error(error) {
+        Some(errno) => reason(errno),
+        None => error.to_string(),
+    }
 }
 
 fn of_errno(errno: Errno) -> u8 {

@@ -224,3 +224,16 @@ fn manual_pages_and_completions_cover_every_verb() {
         }
     }
 }
+
+#[test]
+fn mistakes_are_explained_in_words() {
+    check_exit(&["show", "first"], 64, "it is not a whole number");
+    check_exit(
+        &["run", "--status-fd", "x", "--", "true"],
+        64,
+        "it is not a whole number",
+    );
+    let nowhere = output(&["-C", "/proc/self/nowhere", "list"]);
+    let error = text(&nowhere.stderr);
+    assert!(error.contains("': No such file or directory\n"), "{error}");
+}

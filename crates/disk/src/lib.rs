@@ -34,11 +34,13 @@ mod charge;
 pub mod contract;
 mod linux;
 mod name;
+mod reason;
 mod types;
 
 pub use charge::Charge;
 pub use linux::LinuxDisk;
 pub use name::{Name, NameError};
+pub use reason::reason;
 pub use rustix::io::Errno;
 pub use types::{
     Access, Attributes, DirectoryEntry, Extent, FileSystemStatus, Identity, Kind, Mounting,

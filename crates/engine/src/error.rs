@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use atomdir_disk::Errno;
+use atomdir_disk::{Errno, reason};
 
 use crate::ids::{Sequence, TransactionId};
 
@@ -11,7 +11,7 @@ use crate::ids::{Sequence, TransactionId};
 pub enum StoreError {
     #[error("another process has the store open")]
     Locked,
-    #[error("cannot {step} in the control directory: {errno}")]
+    #[error("cannot {step} in the control directory: {errno}", errno = reason(errno))]
     Control { step: &'static str, errno: Errno },
     #[error(
         "the store's header is damaged ({reason}); restore '.atomdir/header' from a backup, or run 'atomdir init' after moving the control directory away"
@@ -82,7 +82,7 @@ pub enum BeginError {
         "the outer transaction's view is read-only, since its changes were shown to be committed"
     )]
     Frozen,
-    #[error("cannot set the outer transaction's staged files apart: {0}")]
+    #[error("cannot set the outer transaction's staged files apart: {}", reason(.0))]
     Staging(Errno),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -101,7 +101,7 @@ pub enum SavepointError {
     Native,
     #[error("its view is read-only, since its changes were shown to be committed")]
     Frozen,
-    #[error("cannot set its staged files apart: {0}")]
+    #[error("cannot set its staged files apart: {}", reason(.0))]
     Staging(Errno),
 }
 
@@ -132,7 +132,7 @@ pub enum CommitError {
         "cannot {step} '{path}': another program holds a lease on the file and was asked to give it back; nothing was changed"
     )]
     Leased { step: &'static str, path: String },
-    #[error("cannot {step} '{path}': {errno}; nothing was changed")]
+    #[error("cannot {step} '{path}': {errno}; nothing was changed", errno = reason(errno))]
     Io {
         step: &'static str,
         path: String,

@@ -8,6 +8,7 @@
 
 use crate::permissions::Peer;
 use atomdir::Settings;
+use atomdir_disk::reason;
 use atomdir_protocol::{Failure, FailureKind, Request};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -67,8 +68,12 @@ impl Access {
             ))
             .with_hint(hint));
         }
-        as_peer(peer, || self.open_root())
-            .map_err(|errno| refused(format!("this user cannot reach '{root}': {errno}")))
+        as_peer(peer, || self.open_root()).map_err(|errno| {
+            refused(format!(
+                "this user cannot reach '{root}': {errno}",
+                errno = reason(errno)
+            ))
+        })
     }
 
     /// With search permission on the root itself, too.

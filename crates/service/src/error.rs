@@ -1,4 +1,5 @@
-use atomdir::{Explain, FindError};
+use atomdir::{Explain, FindError, describe_user};
+use atomdir_disk::reason;
 use atomdir_protocol::{ExitCode, Failure, FailureKind};
 use rustix::io::Errno;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use std::path::PathBuf;
 pub enum ServiceError {
     #[error(transparent)]
     NotAStore(#[from] FindError),
-    #[error("the store '{store}' belongs to user {owner}; only they or root can open it")]
+    #[error("the store '{store}' belongs to {}; only they or root can open it", describe_user(*owner))]
     NotOwner { store: PathBuf, owner: u32 },
     #[error("'{control}' can be written by others than its owner, so it cannot be trusted")]
     WritableByOthers { control: PathBuf },
@@ -23,19 +24,19 @@ pub enum ServiceError {
         message: String,
         code: ExitCode,
     },
-    #[error("cannot serve the store '{store}': {operation}: {errno}")]
+    #[error("cannot serve the store '{store}': {operation}: {errno}", errno = reason(errno))]
     Serve {
         store: PathBuf,
         operation: &'static str,
         errno: Errno,
     },
-    #[error("cannot become the store's owner, user {owner}: {operation}: {errno}")]
+    #[error("cannot become the store's owner, {}: {operation}: {errno}", describe_user(*owner), errno = reason(errno))]
     Owner {
         owner: u32,
         operation: &'static str,
         errno: Errno,
     },
-    #[error("cannot start the service: {operation}: {errno}")]
+    #[error("cannot start the service: {operation}: {errno}", errno = reason(errno))]
     Process {
         operation: &'static str,
         errno: Errno,

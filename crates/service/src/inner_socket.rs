@@ -13,6 +13,7 @@ use crate::mountpoint::{self, MountpointError};
 use crate::permissions::{Reach, no_such_transaction};
 use crate::service::Service;
 use crate::socket::{self, Listener};
+use atomdir_disk::reason;
 use atomdir_protocol::{Failure, FailureKind, TransactionId, Within};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::{Errno, retry_on_intr};
@@ -96,7 +97,7 @@ pub(crate) fn enter(
 enum InnerSocketError {
     #[error(transparent)]
     Place(#[from] MountpointError),
-    #[error("cannot listen at '{path}': {errno}")]
+    #[error("cannot listen at '{path}': {errno}", errno = reason(errno))]
     Listen { path: PathBuf, errno: Errno },
 }
 

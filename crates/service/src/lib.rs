@@ -46,6 +46,7 @@ mod signals;
 mod snapshot_access;
 mod socket;
 mod start_lock;
+mod status;
 mod store;
 mod ticks;
 mod transactions;

@@ -22,6 +22,7 @@ use crate::transactions::Transactions;
 use crate::views::Views;
 use crate::{ServiceError, convert, maintenance, memory, report};
 use atomdir::{ConnectError, StartService};
+use atomdir_disk::reason;
 use atomdir_protocol::handshake::Verdict;
 use atomdir_protocol::{Answer, ExitCode, Readiness, Reply, StopReport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -212,7 +213,10 @@ impl Running {
                 Ok(None) => idle.extend(RETRY_PAUSE),
                 Err(errno) => {
                     // Nobody can start another where the control directory has gone.
-                    tracing::warn!("ending without the start lock: {errno}");
+                    tracing::warn!(
+                        "ending without the start lock: {errno}",
+                        errno = reason(errno)
+                    );
                     return self.end(None);
                 }
             }
@@ -267,7 +271,7 @@ impl Running {
                 }
                 Ok(None) => return,
                 Err(errno) => {
-                    tracing::warn!("cannot accept a connection: {errno}");
+                    tracing::warn!("cannot accept a connection: {errno}", errno = reason(errno));
                     std::thread::sleep(RETRY_PAUSE);
                     return;
                 }

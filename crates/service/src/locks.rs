@@ -13,6 +13,7 @@ use crate::permissions::no_such_transaction;
 use crate::replies::{Unanswered, conflict_length, send_parts};
 use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction};
+use atomdir_disk::reason;
 use atomdir_engine as engine;
 use atomdir_protocol::{
     Answer, ChangedBy, Conflict, Failure, FailureKind, LockMode, LockRequest, LockScope,
@@ -33,7 +34,7 @@ pub(crate) fn lock(
         .wait_ms
         .and_then(|wait| Instant::now().checked_add(Duration::from_millis(wait)));
     let latch = Latch::new().map_err(|errno| {
-        let message = format!("cannot wait for locks: {errno}");
+        let message = format!("cannot wait for locks: {errno}", errno = reason(errno));
         Failure::new(FailureKind::Io, message)
     })?;
     let latch = Arc::new(latch);
@@ -154,7 +155,7 @@ fn bad_path(path: &str, errno: Errno) -> Failure {
         ),
         errno => (
             FailureKind::BadRequest,
-            format!("cannot lock {path}: {errno}"),
+            format!("cannot lock {path}: {errno}", errno = reason(errno)),
         ),
     };
     Failure::new(kind, message)

@@ -2,6 +2,8 @@
 //! only the service's user can change.
 
 use crate::socket;
+use atomdir::describe_user;
+use atomdir_disk::reason;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, Stat, StatxAttributes, StatxFlags,
     flock, lstat, mkdir, open, statx,
@@ -19,13 +21,14 @@ const SOCKET_SUFFIX: &[u8] = b".socket";
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MountpointError {
-    #[error("cannot make '{path}', where views are mounted: {errno}")]
+    #[error("cannot make '{path}', where views are mounted: {errno}", errno = reason(errno))]
     Make { path: PathBuf, errno: Errno },
     #[error(
-        "'{path}', where views are mounted, is not a directory of user {user} that only they can write"
+        "'{path}', where views are mounted, is not a directory of {} that only they can write",
+        describe_user(*user)
     )]
     Foreign { path: PathBuf, user: u32 },
-    #[error("cannot take away the dead mount at '{path}': {errno}")]
+    #[error("cannot take away the dead mount at '{path}': {errno}", errno = reason(errno))]
     Dead { path: PathBuf, errno: Errno },
 }
 

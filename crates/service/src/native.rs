@@ -2,6 +2,7 @@
 
 use crate::permissions::Peer;
 use crate::transactions::Transaction;
+use atomdir_disk::reason;
 use atomdir_engine::Marking;
 use atomdir_protocol::{BeginRequest, Conflicts, Failure, FailureKind, Layers, TransactionId};
 use rustix::io::Errno;
@@ -29,7 +30,10 @@ pub(crate) fn layers(transaction: &Transaction) -> Option<Layers> {
 
 /// The upper layer could not be read.
 pub(crate) fn unreadable(id: TransactionId, errno: Errno) -> Failure {
-    let message = format!("cannot read what was changed in transaction {id}: {errno}");
+    let message = format!(
+        "cannot read what was changed in transaction {id}: {errno}",
+        errno = reason(errno)
+    );
     let failure = Failure::new(FailureKind::Io, message);
     match errno {
         Errno::ACCESS => failure.with_hint(

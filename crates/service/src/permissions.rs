@@ -1,6 +1,7 @@
 //! Who may do what. A transaction is its owner's and root's; the service and
 //! the store as a whole are its user's and root's.
 
+use atomdir::describe_user;
 use atomdir_engine::Credentials;
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
 use rustix::io::Errno;
@@ -74,7 +75,7 @@ impl Peer {
         }
         let who = match geteuid().as_raw() {
             0 => "root".to_owned(),
-            user => format!("user {user}, who owns the store, or root"),
+            user => format!("{}, who owns the store, or root", describe_user(user)),
         };
         let message = format!("only {who} may {what}");
         Err(Failure::new(FailureKind::NotPermitted, message))
@@ -87,7 +88,8 @@ impl Peer {
             return Ok(());
         }
         let message = format!(
-            "the store's service runs as user {service_user}, and only that user can enter its views"
+            "the store's service runs as {}, and only that user can enter its views",
+            describe_user(service_user)
         );
         let hint = format!("run it as that user, for example with `sudo -u '#{service_user}'`");
         Err(Failure::new(FailureKind::NotPermitted, message).with_hint(hint))
@@ -99,8 +101,10 @@ impl Peer {
         if service_user == self.user {
             return Ok(());
         }
-        let message =
-            format!("only user {service_user}, who owns the store, can have native views");
+        let message = format!(
+            "only {}, who owns the store, can have native views",
+            describe_user(service_user)
+        );
         Err(Failure::new(FailureKind::NoViews, message).with_hint("`--view exact` works for all"))
     }
 }

@@ -7,19 +7,19 @@ use crate::replies::{Unanswered, change_length, send_parts};
 use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction, Why};
 use crate::{
-    commit, convert, expiry, leases, limits, locks, native, nesting, sealing, sharing,
-    snapshot_access,
+    commit, convert, expiry, leases, locks, native, nesting, sealing, sharing, snapshot_access,
+    status,
 };
+use atomdir_disk::reason;
 use atomdir_engine::BeginOptions;
 use atomdir_protocol::{
     Answer, BeginRequest, Begun, CheckReport, Conflict, Failure, FailureKind, LABEL_LENGTH_MAX,
-    LOG_LENGTH_MAX, Reply, Request, Sequence, ServiceStatus, TransactionId, TransactionStatus,
-    View,
+    LOG_LENGTH_MAX, Reply, Request, Sequence, TransactionId, TransactionStatus, View,
 };
 use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -110,7 +110,7 @@ pub(crate) fn handle(
             Answer::Nothing
         }
         Request::Check => check(service, connection)?,
-        Request::ServiceStatus => Answer::Service(Box::new(service_status(service))),
+        Request::ServiceStatus => Answer::Service(Box::new(status::service_status(service))),
         Request::SetIdleTime { idle_ms } => {
             let peer = &connection.peer;
             peer.require_administer("say how long the service stays")?;
@@ -173,7 +173,10 @@ fn begin_transaction(
         Reach::All | Reach::Nothing => None,
     };
     let secret = Secret::new().map_err(|errno| {
-        let message = format!("cannot get random bytes from the kernel: {errno}");
+        let message = format!(
+            "cannot get random bytes from the kernel: {errno}",
+            errno = reason(errno)
+        );
         Failure::new(FailureKind::Internal, message)
     })?;
     // Without views a transaction would be of no use.
@@ -231,7 +234,10 @@ fn show_view(
 ) -> std::result::Result<Option<OwnedFd>, Failure> {
     if view == View::Native {
         transaction.become_lower().map_err(|errno| {
-            let message = format!("cannot make the directories of a native view: {errno}");
+            let message = format!(
+                "cannot make the directories of a native view: {errno}",
+                errno = reason(errno)
+            );
             Failure::new(FailureKind::Io, message)
         })?;
     }
@@ -463,40 +469,15 @@ fn met(transaction: &Transaction) -> Vec<Conflict> {
     met.map(|one| convert::conflict(one, false)).collect()
 }
 
-fn service_status(service: &Service) -> ServiceStatus {
-    let status = service.store.status();
-    let idle_time = service.idle_time.get();
-    ServiceStatus {
-        process: rustix::process::getpid()
-            .as_raw_nonzero()
-            .get()
-            .unsigned_abs(),
-        user: rustix::process::geteuid().as_raw(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        started: service.started,
-        age_seconds: service.started_at.elapsed().as_secs(),
-        store: service.path.as_os_str().as_bytes().to_vec(),
-        views: service.views.place(),
-        views_over_io_uring: service.views.come_over_io_uring(),
-        view_requests: service.views.requests(),
-        connections: service.connections.count() as u64,
-        open_transactions: service.transactions.count() as u64,
-        idle_ms: idle_time.map(|time| time.as_millis().try_into().unwrap_or(u64::MAX)),
-        limits: limits::limits(),
-        sequence: Sequence(status.sequence.0),
-        log_bytes: status.log_bytes,
-        poisoned: status.poisoned,
-        stalled: status.stalled.map(|stalled| stalled.to_string()),
-        recovery: service.recovery,
-    }
-}
-
 pub(crate) fn transaction_failure(id: TransactionId, errno: Errno) -> Failure {
     match errno {
         Errno::STALE => no_such_transaction(id),
         errno => Failure::new(
             FailureKind::Io,
-            format!("cannot read the changes of transaction {id}: {errno}"),
+            format!(
+                "cannot read the changes of transaction {id}: {errno}",
+                errno = reason(errno)
+            ),
         ),
     }
 }

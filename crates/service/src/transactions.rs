@@ -114,7 +114,10 @@ impl Transactions {
             Some(Ended {
                 why: Why::User(user),
                 ..
-            }) => format!("user {user} has aborted it"),
+            }) => match user {
+                0 => "root has aborted it".to_owned(),
+                user => format!("user {user} has aborted it"),
+            },
             _ => return no_such_transaction(id),
         };
         let message = format!("transaction {id} is no longer open: {why}");

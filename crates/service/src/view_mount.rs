@@ -7,6 +7,7 @@
 
 use crate::mountpoint;
 use crate::transactions::Transaction;
+use atomdir_disk::reason;
 use atomdir_engine::Outdated;
 use atomdir_fuse::{MountError, MountFlags, MountOptions, Session};
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
@@ -273,6 +274,6 @@ fn mount_failure(error: &MountError) -> Failure {
 }
 
 fn view_failure(action: &str, errno: Errno) -> Failure {
-    let message = format!("cannot {action}: {errno}");
+    let message = format!("cannot {action}: {errno}", errno = reason(errno));
     Failure::new(FailureKind::Io, message)
 }

@@ -2,8 +2,10 @@
 //! system, with a file in the root that holds its path.
 
 use super::{Root, nesting};
+use crate::accounts::describe_user;
 use crate::location::pointer::Pointer;
 use crate::{CONTROL_NAME, InitError, Trust};
+use atomdir_disk::reason;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, fchmod, fstat, fsync, mkdirat, openat, renameat,
     unlinkat,
@@ -134,7 +136,7 @@ fn check(root: &Root, path: &Path, handle: &OwnedFd) -> Result<(), InitError> {
         });
     }
     let reason = if stat.st_uid != rustix::process::geteuid().as_raw() {
-        format!("it belongs to user {}", stat.st_uid)
+        format!("it belongs to {}", describe_user(stat.st_uid))
     } else if !is_empty(handle).map_err(unfit(path))? {
         "it is not empty".to_owned()
     } else {
@@ -217,7 +219,7 @@ fn unfit(control: &Path) -> impl Fn(Errno) -> InitError {
         },
         errno => InitError::ControlUnfit {
             control: control.clone(),
-            reason: errno.to_string(),
+            reason: reason(errno),
         },
     }
 }

@@ -87,9 +87,9 @@ pub fn run_command(
     if let Tree::Native(overlay) = &place.view
         && running.end_writing(overlay)?
     {
-        context
-            .output
-            .note("what the command had left behind still wrote in the view; it was ended");
+        context.output.note(
+            "background processes of the command were still writing in the view and were killed",
+        );
     }
     if let Tree::Native(overlay) = &place.view
         && overlay.is_limited
@@ -141,7 +141,12 @@ pub fn conclude(
 fn tell(context: &Context, transaction: TransactionId, ended: Ended, outcome: &Outcome) {
     let how = match ended {
         Ended::Exited(code) => format!("the command exited with {code}"),
-        Ended::Killed { signal } => format!("the command was killed by signal {signal}"),
+        Ended::Killed {
+            signal: libc::SIGINT,
+        } => "the command was interrupted".to_owned(),
+        Ended::Killed { signal } => {
+            format!("the command was killed by {}", enter::signal_name(signal))
+        }
         Ended::TimedOut => "the command took too long and was killed".to_owned(),
         Ended::HungUp => "the terminal was closed".to_owned(),
         Ended::InVain => "the service has ended, and the command was killed".to_owned(),

@@ -3,7 +3,7 @@
 use super::Wish;
 use crate::context::Connected;
 use crate::enter::{Ended, Sealing, WRITABLE_MAX};
-use crate::error::Error;
+use crate::error::{Error, io_reason};
 use atomdir::{Others, Transaction, TransactionId};
 use clap::builder::FalseyValueParser;
 use clap::{Args, ValueEnum, ValueHint};
@@ -217,8 +217,13 @@ impl SealArguments {
             return Err(Error::usage(message));
         }
         let places = self.write.iter().map(|path| {
-            path.canonicalize()
-                .map_err(|error| Error::usage(format!("--write '{}': {error}", path.display())))
+            path.canonicalize().map_err(|error| {
+                Error::usage(format!(
+                    "--write '{}': {}",
+                    path.display(),
+                    io_reason(&error)
+                ))
+            })
         });
         places.collect()
     }

@@ -16,6 +16,7 @@ mod namespace;
 mod overlay;
 mod private_root;
 mod seal;
+mod signal_name;
 mod signals;
 #[cfg(test)]
 mod tests;
@@ -23,7 +24,10 @@ mod tests;
 pub use child::{Ended, start};
 pub use overlay::Overlay;
 pub use seal::{Sealing, WRITABLE_MAX};
+pub use signal_name::signal_name;
 
+use crate::error::io_reason;
+use atomdir::reason;
 use rustix::io::Errno;
 use std::ffi::{CString, NulError};
 use std::fmt;
@@ -99,7 +103,7 @@ impl fmt::Display for Step {
 
 /// Which step failed, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{step} failed: {errno}")]
+#[error("{step} failed: {errno}", errno = reason(errno))]
 pub struct SetUpFailure {
     pub step: Step,
     pub errno: Errno,
@@ -149,8 +153,7 @@ pub enum EnterError {
     },
     #[error(
         "cannot seal the command off from '{base}': '{place}' may be another way to it, but cannot \
-         be looked at: {errno}"
-    )]
+         be looked at: {errno}", errno = reason(errno))]
     Unseen {
         base: PathBuf,
         place: PathBuf,
@@ -158,19 +161,21 @@ pub enum EnterError {
     },
     #[error("cannot run '{program}': no such program")]
     NoSuchProgram { program: PathBuf },
-    #[error("cannot run '{program}': {source}")]
+    #[error("cannot run '{program}': {}", io_reason(source))]
     NotExecutable {
         program: PathBuf,
         source: std::io::Error,
     },
-    #[error("cannot start '{program}': {source}")]
+    #[error("cannot start '{program}': {}", io_reason(source))]
     Start {
         program: PathBuf,
         source: std::io::Error,
     },
-    #[error("what the command has left behind still writes in its view, and cannot be ended: {0}")]
+    #[error(
+        "background processes of the command are still writing in its view, and cannot be \
+         killed: {}", reason(.0))]
     LeftBehind(Errno),
-    #[error("cannot wait for the command: {0}")]
+    #[error("cannot wait for the command: {}", io_reason(.0))]
     Wait(std::io::Error),
 }
 

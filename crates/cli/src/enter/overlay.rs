@@ -3,7 +3,7 @@
 
 use super::namespace;
 use atomdir::mounts::OVERLAY_SOURCE;
-use atomdir::{Layers, OpenLayers, ViewRootError};
+use atomdir::{Layers, OpenLayers, ViewRootError, reason};
 use rustix::fs::{AtFlags, Mode, fstatfs};
 use rustix::io::Errno;
 use rustix::mount::{
@@ -32,7 +32,7 @@ const FILE_SYSTEMS: [i64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
 /// Why there is no native view.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OverlayFailure {
-    #[error("{step} failed: {errno}")]
+    #[error("{step} failed: {errno}", errno = reason(errno))]
     Step { step: Step, errno: Errno },
     #[error("its layers cannot be used: {0}")]
     Layers(ViewRootError),

@@ -18,7 +18,7 @@ const PART_LENGTH: u64 = 1000;
 pub struct Arguments {
     /// At most so many
     #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = u64::MAX)]
-    #[arg(hide_default_value = true)]
+    #[arg(hide_default_value = true, value_parser = crate::arguments::number::<u64>)]
     limit: u64,
 }
 

@@ -15,13 +15,15 @@ pub struct Arguments {
     /// The verb whose page is wanted; by default that of the whole command
     verb: Option<String>,
     /// Write every page into DIR
-    #[arg(long, value_name = "DIR", conflicts_with = "verb", value_hint = ValueHint::DirPath)]
-    directory: Option<PathBuf>,
+    // The field needs another name than that of `-C`: clap takes the names for ids.
+    #[arg(long = "directory", value_name = "DIR", conflicts_with = "verb")]
+    #[arg(value_hint = ValueHint::DirPath)]
+    pages: Option<PathBuf>,
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let mut command = crate::arguments::Arguments::command();
-    if let Some(directory) = &arguments.directory {
+    if let Some(directory) = &arguments.pages {
         let path = context.directory().join(directory);
         let written = clap_mangen::generate_to(command, &path);
         return match written {

@@ -1,4 +1,5 @@
 use super::ExitCode;
+use crate::arguments::number;
 use crate::attempt::{
     self, Backoff, BeginArguments, EndArguments, EnterArguments, Finished, Outcome, SealArguments,
     StatusDescriptor, Terminal, ViewChoice, Wish,
@@ -49,13 +50,14 @@ pub struct Arguments {
     enter: EnterArguments,
     /// After a conflict begin anew and run the command again, up to N times
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(value_parser = number::<u32>)]
     retry: u32,
     /// Kill the command after T (10, 10s, 5m, 2h), abort, and exit 124
     #[arg(long, value_name = "T", value_parser = crate::duration::parse)]
     timeout: Option<Duration>,
     /// Write the outcome to descriptor N, as one line: committed SEQUENCE,
     /// aborted, kept TX, conflict TX, or failed CODE MESSAGE
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::<RawFd>)]
     status_fd: Option<RawFd>,
     /// The command and its arguments
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]

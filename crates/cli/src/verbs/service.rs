@@ -2,7 +2,7 @@ use super::{ExitCode, SUCCESS};
 use crate::context::{Context, own_program};
 use crate::error::Error;
 use crate::output::{Painter, Show, counted, escaped, json::Text, quoted, time};
-use atomdir::{ConnectError, SERVICE_ENVIRONMENT, ServiceStatus};
+use atomdir::{ConnectError, SERVICE_ENVIRONMENT, ServiceStatus, describe_user};
 use atomdir_service::ServiceOptions;
 use clap::{Args, Subcommand, ValueHint};
 use rustix::io::Errno;
@@ -54,7 +54,7 @@ struct RunArguments {
     /// The store; by default the one that holds the current directory
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     store: Option<PathBuf>,
-    /// Continue in the background, and tell the starter when ready
+    /// Continue in the background, and report to the starter when ready
     #[arg(long, hide = true)]
     detach: bool,
     /// End after T (30s, 10m) without a transaction or a client, or `never`
@@ -154,8 +154,9 @@ impl Show for Status {
         writeln!(painter, "store         {}", quoted(&status.store))?;
         writeln!(
             painter,
-            "process       {}, user {}",
-            status.process, status.user
+            "process       {}, of {}",
+            status.process,
+            describe_user(status.user)
         )?;
         writeln!(
             painter,

@@ -13,8 +13,8 @@ use std::io::{self, Write};
 #[command(after_help = "Example:
   atomdir show 41")]
 pub struct Arguments {
-    /// Its number, as `atomdir log` lists it
-    #[arg(value_name = "COMMIT")]
+    /// The commit's number, as `atomdir log` lists it
+    #[arg(value_name = "COMMIT", value_parser = crate::arguments::number::<u64>)]
     commit: u64,
 }
 

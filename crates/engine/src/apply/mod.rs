@@ -472,7 +472,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             reason
         };
         let reason = match errno {
-            Some(errno) => format!("{reason}: {errno}"),
+            Some(errno) => format!("{reason}: {errno}", errno = atomdir_disk::reason(errno)),
             None => reason.to_owned(),
         };
         ApplyError {

@@ -2,7 +2,7 @@
 
 use std::sync::PoisonError;
 
-use atomdir_disk::{Disk, Errno, Timestamp};
+use atomdir_disk::{Disk, Errno, Timestamp, reason};
 use atomdir_format::record::CommitRecord;
 use atomdir_format::summary::SummaryRecord;
 
@@ -77,8 +77,12 @@ impl<D: Disk> Store<D> {
         self.refuse_if_poisoned()?;
         let core = &*self.0.core;
         if state.log_bytes() > 0 {
-            core.flush_base()
-                .map_err(|errno| self.poison(format!("flushing the base failed: {errno}")))?;
+            core.flush_base().map_err(|errno| {
+                self.poison(format!(
+                    "flushing the base failed: {errno}",
+                    errno = reason(errno)
+                ))
+            })?;
             state.retire_log(core)?;
             state.shorten_history(core, HISTORY_BYTES_MAX)?;
         }

@@ -17,7 +17,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use atomdir_disk::{Disk, Kind, Name, Timestamp};
+use atomdir_disk::{Disk, Kind, Name, Timestamp, reason};
 use atomdir_format::record::CommitRecord;
 
 use crate::apply::Writers;
@@ -75,7 +75,12 @@ impl<D: Disk> Store<D> {
             self.refuse_if_poisoned()?;
             let newest = state.newest;
             let flushed = state.log.flush(&self.0.core.disk, newest.0);
-            flushed.map_err(|errno| self.poison(format!("flushing the log failed: {errno}")))?;
+            flushed.map_err(|errno| {
+                self.poison(format!(
+                    "flushing the log failed: {errno}",
+                    errno = reason(errno)
+                ))
+            })?;
             self.publish_queue(&mut state, newest, &mut Meter::new(&mut |_| {}))?;
         }
         Ok(state)
@@ -112,7 +117,10 @@ impl<D: Disk> Store<D> {
             state.queue.is_flushing = false;
             self.0.flushed.notify_all();
             if let Err(errno) = flushed {
-                return Err(self.poison(format!("flushing the log failed: {errno}")));
+                return Err(self.poison(format!(
+                    "flushing the log failed: {errno}",
+                    errno = reason(errno)
+                )));
             }
             state.log.note_durable(newest.0);
             // If another's cannot be applied, this one may have been before.

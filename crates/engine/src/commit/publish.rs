@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 
-use atomdir_disk::{Disk, Errno, Kind, Name};
+use atomdir_disk::{Disk, Errno, Kind, Name, reason};
 
 use crate::apply::{Apply, ApplyError, Desired, MOUNTED, Writers};
 use crate::base::core::Core;
@@ -156,7 +156,10 @@ fn unkept(path: Option<Vec<u8>>, errno: Errno) -> ApplyError {
     let path = String::from_utf8_lossy(&path).into_owned();
     let reason = match errno {
         Errno::XDEV => MOUNTED.to_owned(),
-        errno => format!("its old state cannot be kept for open snapshots: {errno}"),
+        errno => format!(
+            "its old state cannot be kept for open snapshots: {errno}",
+            errno = reason(errno)
+        ),
     };
     ApplyError::new(path, reason, errno)
 }

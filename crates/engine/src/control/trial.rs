@@ -10,7 +10,7 @@
 //! written, and nothing in a new directory comes from a lower layer.
 
 use atomdir_disk::{
-    Access, Disk, Errno, FileSystemStatus, Identity, NewNode, RenameMode, Times, Timestamp,
+    Access, Disk, Errno, FileSystemStatus, Identity, NewNode, RenameMode, Times, Timestamp, reason,
 };
 
 use crate::control;
@@ -253,7 +253,9 @@ fn lacking(what: &'static str) -> impl Fn(Errno) -> Failure {
         | Errno::INVAL
         | Errno::PERM
         | Errno::MLINK
-        | Errno::XDEV => Failure::Unsuitable(format!("it has no {what}: {errno}")),
+        | Errno::XDEV => {
+            Failure::Unsuitable(format!("it has no {what}: {errno}", errno = reason(errno)))
+        }
         errno => Failure::Failed(errno),
     }
 }

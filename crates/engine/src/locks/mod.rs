@@ -26,7 +26,7 @@ mod target;
 mod tests;
 mod waiters;
 
-use atomdir_disk::{Disk, Errno};
+use atomdir_disk::{Disk, Errno, reason};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 pub use table::{LockMode, Waits};
@@ -79,7 +79,7 @@ pub struct LockStatus {
 pub enum LockError {
     #[error("the transaction has ended")]
     Ended,
-    #[error("cannot lock '{path}': {errno}")]
+    #[error("cannot lock '{path}': {errno}", errno = reason(errno))]
     Path { path: String, errno: Errno },
     /// Others hold locks, and the caller would not wait longer.
     #[error("locked by others")]

@@ -1,6 +1,6 @@
 //! Verifies what can be verified of an open store without changing it.
 
-use atomdir_disk::Disk;
+use atomdir_disk::{Disk, reason};
 use atomdir_format::record::CommitRecord;
 
 use crate::ids::{Sequence, TransactionId};
@@ -27,9 +27,10 @@ impl<D: Disk> Store<D> {
         let core = &self.0.core;
         match core.disk.list(&core.control.limbo) {
             Ok(entries) => report.limbo_objects = entries.len() as u64,
-            Err(errno) => report
-                .problems
-                .push(format!("limbo cannot be read: {errno}")),
+            Err(errno) => report.problems.push(format!(
+                "limbo cannot be read: {errno}",
+                errno = reason(errno)
+            )),
         }
         if let Some(reason) = &*lock(&self.0.poisoned) {
             report
@@ -86,9 +87,10 @@ impl<D: Disk> Store<D> {
         let entries = match core.disk.list(&core.control.stage) {
             Ok(entries) => entries,
             Err(errno) => {
-                report
-                    .problems
-                    .push(format!("the staging directory cannot be read: {errno}"));
+                report.problems.push(format!(
+                    "the staging directory cannot be read: {errno}",
+                    errno = reason(errno)
+                ));
                 return;
             }
         };

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use atomdir_disk::{Access, Disk, Errno, Identity, Name, NewNode};
+use atomdir_disk::{Access, Disk, Errno, Identity, Name, NewNode, reason};
 use atomdir_format::record::{CommitRecord, Locator};
 
 use crate::apply::{Apply, ApplyError, Desired};
@@ -39,7 +39,7 @@ pub(crate) fn remake<D: Disk>(
             let new = make(core, transaction, &names::slot(slot), made.node.as_ref());
             let new = new.map_err(|errno| {
                 let path = format!("stage/{transaction}/{slot}");
-                let reason = format!("it cannot be made again: {errno}");
+                let reason = format!("it cannot be made again: {errno}", errno = reason(errno));
                 ApplyError::new(path, reason, errno)
             })?;
             remade.insert(identity, (new, Locator::Staged { slot }));

@@ -8,6 +8,7 @@
 use super::Sealing;
 use crate::enter::c_path;
 use atomdir::mounts::Mount;
+use atomdir::reason;
 use rustix::fs::{AtFlags, CWD, FileType, Stat, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -32,7 +33,7 @@ pub(super) enum Cover {
 
 /// A place that may show the store.
 #[derive(Debug, thiserror::Error)]
-#[error("'{place}' cannot be looked at: {errno}")]
+#[error("'{place}' cannot be looked at: {errno}", errno = reason(errno))]
 pub(in crate::enter) struct Unseen {
     pub(in crate::enter) place: PathBuf,
     pub(in crate::enter) errno: Errno,

@@ -6,7 +6,7 @@ mod created;
 
 use std::collections::HashMap;
 
-use atomdir_disk::{Disk, Errno, Kind, Name, Timestamp};
+use atomdir_disk::{Disk, Errno, Kind, Name, Timestamp, reason};
 use atomdir_format::record::AttributesChange;
 
 pub(crate) use contents::Fill;
@@ -304,7 +304,10 @@ fn unopened(errno: Errno) -> CommitError {
 /// What was to be flushed may be lost, and the next flush would not tell: the
 /// store must take no more commits.
 pub(crate) fn unflushed(errno: Errno) -> CommitError {
-    let reason = format!("flushing the staged files failed: {errno}");
+    let reason = format!(
+        "flushing the staged files failed: {errno}",
+        errno = reason(errno)
+    );
     CommitError::Store(StoreError::Poisoned { reason })
 }
 
