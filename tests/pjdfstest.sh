@@ -110,7 +110,7 @@ both_sides() {
     collect "$result-outside"
 
     as "$user" "$scratch/$user" "$scratch/atomdir" init base > /dev/null
-    as "$user" "$scratch/$user/base" "$scratch/atomdir" run --on-success abort --on-error abort -- "$@" \
+    as "$user" "$scratch/$user/base" "$scratch/atomdir" run --view exact --on-success abort --on-error abort -- "$@" \
         > "$result-inside.out" 2> "$result-inside.err" || true
     collect "$result-inside"
 

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 pub struct Layers {
     /// overlayfs has to keep its notes where ordinary users may (`userxattr`).
     pub user_marks: bool,
+    /// An exact view does not do instead.
+    pub is_required: bool,
     pub(crate) snapshot: PathBuf,
     pub(crate) control: PathBuf,
     /// In the control directory, where the directories `upper` and `work` are.

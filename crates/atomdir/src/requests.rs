@@ -7,7 +7,7 @@ use crate::{
 use atomdir_protocol::{
     Answer, BeginRequest, ChangeLine, CheckReport, CommitSummary, Committed, Conflicts, Durability,
     FailureKind, Isolation, LOG_LENGTH_MAX, Progress, Request, Sequence, ServiceStatus,
-    SnapshotObject, StopReport, TransactionId, TransactionStatus, View,
+    SnapshotObject, StopReport, TransactionId, TransactionStatus, ViewChoice,
 };
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct BeginOptions {
     /// transaction at a time can be: another is refused with
     /// [`FailureKind::Busy`].
     pub outer: Option<TransactionId>,
-    pub view: View,
+    pub view: ViewChoice,
     /// The service opens the view's root for [`Transaction::root`]: for who does
     /// not see its mount of views, as in a container. A begin takes several times
     /// as long with it.

@@ -3,7 +3,7 @@
 
 use crate::StoreLocation;
 use crate::accounts::{Account, Group};
-use crate::{ExitCode, Explain};
+use crate::{ExitCode, Explain, ViewChoice};
 use atomdir_disk::reason;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fchown, fstat, fsync, openat, renameat};
 use rustix::fs::{Gid, Uid, unlinkat};
@@ -21,8 +21,17 @@ const LENGTH_MAX: usize = 1 << 20;
 /// Who may use the store besides its owner and root.
 pub const ALLOW: &str = "allow";
 
+/// Which kind of view commands get that ask for none.
+pub const VIEW: &str = "view";
+
 /// The keys there are, in the order they are shown.
-pub const KEYS: [&str; 1] = [ALLOW];
+pub const KEYS: [&str; 2] = [ALLOW, VIEW];
+
+const VIEWS: [(&str, ViewChoice); 3] = [
+    ("auto", ViewChoice::Auto),
+    ("exact", ViewChoice::Exact),
+    ("native", ViewChoice::Native),
+];
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -129,11 +138,15 @@ impl Settings {
         Allow::parse(self.values.get(ALLOW).map_or("", String::as_str))
     }
 
+    pub fn view(&self) -> Result<ViewChoice, SettingsError> {
+        parse_view(self.values.get(VIEW).map_or("", String::as_str))
+    }
+
     /// As it is shown to people.
     pub fn show(&self, key: &str) -> Result<String, SettingsError> {
         match known(key)? {
             ALLOW => Ok(self.allow()?.to_string()),
-            key => Ok(self.values.get(key).cloned().unwrap_or_default()),
+            _ => Ok(view_name(self.view()?).to_owned()),
         }
     }
 
@@ -145,16 +158,20 @@ impl Settings {
             let store = store.root.clone();
             return Err(SettingsError::NotOwner { store });
         }
-        let allow = Allow::parse(value)?;
-        if store.owner != 0 && allow != Allow::default() {
+        let encoded = match key {
+            ALLOW => Allow::parse(value)?.encode(),
+            _ if value.is_empty() => String::new(),
+            _ => view_name(parse_view(value)?).to_owned(),
+        };
+        if key == ALLOW && store.owner != 0 && !encoded.is_empty() {
             let store = store.root.clone();
             return Err(SettingsError::NotShareable { store });
         }
         let mut settings = Settings::of(store)?;
-        if allow == Allow::default() {
+        if encoded.is_empty() {
             settings.values.remove(key);
         } else {
-            settings.values.insert(key.to_owned(), allow.encode());
+            settings.values.insert(key.to_owned(), encoded);
         }
         let control = open_control(store)?;
         let io = |errno| SettingsError::Io {
@@ -213,6 +230,25 @@ fn known(key: &str) -> Result<&'static str, SettingsError> {
     found.ok_or_else(|| SettingsError::UnknownKey {
         key: key.to_owned(),
     })
+}
+
+/// Empty: the default.
+fn parse_view(text: &str) -> Result<ViewChoice, SettingsError> {
+    let found = VIEWS.into_iter().find(|(name, _)| *name == text);
+    match found {
+        Some((_, choice)) => Ok(choice),
+        None if text.is_empty() => Ok(ViewChoice::Auto),
+        None => Err(SettingsError::BadValue {
+            key: VIEW,
+            value: text.to_owned(),
+            reason: "it is one of auto, exact and native".to_owned(),
+        }),
+    }
+}
+
+fn view_name(choice: ViewChoice) -> &'static str {
+    let found = VIEWS.into_iter().find(|(_, one)| *one == choice);
+    found.map_or("auto", |(name, _)| name)
 }
 
 fn open_control(store: &StoreLocation) -> Result<OwnedFd, SettingsError> {

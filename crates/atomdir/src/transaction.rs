@@ -21,6 +21,8 @@ pub struct Transaction {
     root: OnceLock<OwnedFd>,
     /// Of a native view.
     pub layers: Option<Layers>,
+    /// Why the view is exact although a native one would have been taken.
+    pub exact_because: Option<String>,
     /// For programs in its view. `None`: it is sealed, or the service cannot listen.
     pub(crate) within: Option<Within>,
     /// As whom the service listens that showed the view.
@@ -48,6 +50,7 @@ impl Transaction {
             Some(_) if service_user != rustix::process::geteuid().as_raw() => return None,
             Some(layers) => Some(Layers {
                 user_marks: layers.user_marks,
+                is_required: layers.is_required,
                 snapshot: view_path.clone(),
                 control: connection.control()?.to_owned(),
                 below: path(layers.path),
@@ -59,6 +62,7 @@ impl Transaction {
             view_path,
             root: root.map_or_else(OnceLock::new, OnceLock::from),
             layers,
+            exact_because: begun.exact_because,
             within: begun.within.map(|within| Within {
                 socket: path(within.socket),
                 secret: within.secret,

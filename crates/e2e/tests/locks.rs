@@ -83,7 +83,7 @@ fn others_cannot_commit_what_is_locked_until_it_is_not() {
         }
         // Another page, and nothing of the sort.
         store
-            .run("printf 1 | dd of=large bs=1 seek=9000 conv=notrunc status=none")
+            .run_exact("printf 1 | dd of=large bs=1 seek=9000 conv=notrunc status=none")
             .expect(0);
         // The holder itself writes and commits, and with it the locks end.
         store.exec(&holder, "echo mine > file").expect(0);

@@ -7,8 +7,7 @@ use std::fs;
 
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
-    Fixture, Outcome, Scenario, Scratch, Store, binary, for_each_owner, look, shell, skip,
-    tools_present,
+    Fixture, Outcome, Scenario, Scratch, Store, for_each_owner, look, shell, skip, tools_present,
 };
 
 const TREE: &str = "
@@ -299,27 +298,5 @@ fn what_a_program_notes_on_its_files_means_nothing() {
     let expected = "secret root 600 8\nopen/copy nobody 644 0\n\
         old\nold/file\nopen\nopen/copy\nopen/moved\n/secret/old";
     assert_eq!(looked.expect(0).text(), expected);
-    fixture.store.assert_at_rest();
-}
-
-#[test]
-fn nothing_native_is_nested() {
-    if !is_possible("nothing_native_is_nested") {
-        return;
-    }
-    let fixture = Fixture::new("native-nested", "echo old > file");
-    let script = format!(
-        "echo outer > file
-         {0} run --view native -- sh -c 'echo inner > inner' && exit 1 || test $? = 78
-         {0} run --view auto -- sh -c 'cat file; echo inner > inner'",
-        binary().display()
-    );
-    let outcome = fixture.store.run(&script).expect(0);
-    assert_eq!(outcome.text(), "outer\n");
-    assert!(
-        outcome.error_text().contains("no native views inside"),
-        "{outcome}"
-    );
-    assert!(fixture.base.join("inner").exists());
     fixture.store.assert_at_rest();
 }

@@ -33,7 +33,7 @@ fn a_run_within_a_run_nests() {
         "nest",
         "echo old > file; mkdir dir; echo d > dir/d",
         |one| {
-            let outcome = one.store.run(&script(
+            let outcome = one.store.run_exact(&script(
             r#"
             echo outer > outer
             # It sees the outer one's state, and commits into it.
@@ -63,7 +63,7 @@ fn with_the_outer_one_nested_changes_are_gone() {
     Fixture::for_each_owner("nest-abort", "echo old > file", |one| {
         let outcome = one
             .store
-            .run(&script("$A run -- sh -ec 'echo new > file'; exit 3"));
+            .run_exact(&script("$A run -- sh -ec 'echo new > file'; exit 3"));
         outcome.expect(3);
         assert_eq!(read(one.base.join("file")), "old\n");
     });
@@ -72,7 +72,7 @@ fn with_the_outer_one_nested_changes_are_gone() {
 #[test]
 fn one_at_a_time_is_nested_and_others_wait() {
     Fixture::for_each_owner("nest-turns", "", |one| {
-        let outcome = one.store.run_with(&["--on-conflict", "keep"], &script(
+        let outcome = one.store.run_with(&["--view", "exact", "--on-conflict", "keep"], &script(
             r#"
             for i in 1 2 3 4; do $A run -q -- sh -ec "echo \$ATOMDIR_TX >> turns; ls | wc -l" > /dev/null & done
             wait
@@ -105,7 +105,7 @@ fn one_at_a_time_is_nested_and_others_wait() {
 #[test]
 fn what_both_changed_is_a_conflict_and_retried() {
     Fixture::for_each_owner("nest-conflict", "echo old > file", |one| {
-        let outcome = one.store.run(&script(
+        let outcome = one.store.run_exact(&script(
             r#"
             exec 3>> file
             nested=$($A begin | head -n 1)
@@ -134,7 +134,7 @@ fn a_process_in_the_outer_one_sees_what_the_nested_one_committed() {
         |one| {
             let change = "echo changed > file; chmod 600 file; rm dir/a; echo new > new; \
                           mv dir/b dir/c; ln -sfn new link; echo replaced > x; mv x dir/b";
-            let outcome = one.store.run(&script(&format!(
+            let outcome = one.store.run_exact(&script(&format!(
                 r#"
                 exec 4< file
                 look() {{ {look}; }}
@@ -275,7 +275,7 @@ fn under_the_views_own_path_a_run_nests_as_well() {
 #[test]
 fn a_transaction_of_ones_own_can_be_begun_from_within() {
     Fixture::for_each_owner("nest-none", "", |one| {
-        let outcome = one.store.run(&script(
+        let outcome = one.store.run_exact(&script(
             "$A run --in none -- sh -c 'echo kept > kept'; test ! -e kept; exit 1",
         ));
         outcome.expect(1);
@@ -343,7 +343,9 @@ memory[3:4] = b"e"
 "#;
         let binary = binary();
         let binary = binary.to_string_lossy();
-        let run = ["run", "--", "python3", "-c", program, &binary];
+        let view = ["run", "--view", "exact"];
+        let program = ["--", "python3", "-c", program, &binary];
+        let run = view.iter().chain(&program);
         one.store.call(run).expect(0);
         assert_eq!(read(one.base.join("file")), "bcae");
     });

@@ -118,7 +118,12 @@ fn a_commit_waits_for_others_or_ends_their_views() {
 #[test]
 fn it_is_aborted_when_nobody_holds_it_any_more() {
     for_each_owner("holders", |store, base| {
-        let mut run = Waiting::start(store, &["run"], "echo $ATOMDIR_TX", "echo run > file");
+        let mut run = Waiting::start(
+            store,
+            &["run", "--view", "exact"],
+            "echo $ATOMDIR_TX",
+            "echo run > file",
+        );
         let id = run.said.clone();
         let exec = ["exec", &id];
         let mut inside = Waiting::start(store, &exec, "echo in", "echo exec > file; cat file");
@@ -130,7 +135,12 @@ fn it_is_aborted_when_nobody_holds_it_any_more() {
         assert_eq!(base("file").as_deref(), Some("old\n"));
 
         // While another is in it, `run` does not commit; nothing is lost.
-        let mut run = Waiting::start(store, &["run"], "echo $ATOMDIR_TX", "echo run > file");
+        let mut run = Waiting::start(
+            store,
+            &["run", "--view", "exact"],
+            "echo $ATOMDIR_TX",
+            "echo run > file",
+        );
         let id = run.said.clone();
         let exec = ["exec", &id];
         let mut inside = Waiting::start(store, &exec, "echo in", "true");

@@ -195,7 +195,7 @@ atomdir exec $id -- sh -ec 'echo executed > /file'
 [ "$(cat file)" = old ]
 atomdir commit $id
 [ "$(cat file)" = executed ]
-atomdir run -- sh -ec '
+atomdir run --view exact -- sh -ec '
     /tmp/atomdir run -- sh -c "echo nested > /nested"
     [ "$(cat /nested)" = nested ]; ! /tmp/atomdir run -- sh -c "rm /nested; false"
     [ -e /nested ]'

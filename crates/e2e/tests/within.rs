@@ -52,7 +52,7 @@ fn a_command_acts_on_its_own_transaction_and_those_nested_in_it_only() {
             rm said
             "#
         ));
-        one.store.run(&script(&text)).expect(0);
+        one.store.run_exact(&script(&text)).expect(0);
         for name in ["nested", "inner", "more"] {
             assert!(one.base.join(name).exists(), "{name}");
         }
@@ -179,7 +179,7 @@ fn a_transaction_of_ones_own_is_within_reach_of_its_beginner() {
         ));
         outcome.expect(1);
         assert!(one.base.join("log").exists());
-        let busy = one.store.run(&script(
+        let busy = one.store.run_exact(&script(
             "$A begin > /dev/null; $A commit --force && exit 1 || test $? = 77; $A begin; exit 0",
         ));
         busy.expect(CONFLICT);

@@ -24,7 +24,7 @@ pub use records::{
     Begun, Change, ChangeLine, ChangedBy, CheckReport, CommitSummary, Committed, Conflict,
     Conflicts, Durability, Isolation, Kind, Layers, Limits, LockMode, LockScope, LockStatus,
     Progress, RecoveryReport, Sequence, ServiceStatus, SnapshotObject, StopReport, Timestamp,
-    TransactionId, TransactionStatus, View, Within,
+    TransactionId, TransactionStatus, View, ViewChoice, Within,
 };
 
 /// Of the messages, not of the program.

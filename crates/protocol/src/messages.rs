@@ -1,7 +1,7 @@
 use crate::{
     Begun, ChangeLine, CheckReport, CommitSummary, Committed, Conflict, Conflicts, Durability,
     Failure, Isolation, LockMode, LockScope, Progress, Sequence, ServiceStatus, SnapshotObject,
-    StopReport, TransactionId, TransactionStatus, View,
+    StopReport, TransactionId, TransactionStatus, ViewChoice,
 };
 use serde::{Deserialize, Serialize};
 
@@ -128,7 +128,7 @@ pub struct BeginRequest {
     pub detached: bool,
     /// Nested in this transaction, whose isolation and durability it shares.
     pub outer: Option<TransactionId>,
-    pub view: View,
+    pub view: ViewChoice,
     /// The view's root shall come with the answer: opening it is most of what
     /// a begin takes.
     pub opened: bool,

@@ -84,6 +84,18 @@ pub enum View {
     Native,
 }
 
+/// Which kind of view a transaction is to have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum ViewChoice {
+    #[default]
+    Exact,
+    Native,
+    /// A native one where it can be had and no option needs an exact one.
+    Auto,
+    /// What the store's settings say.
+    Configured,
+}
+
 /// Since 1970, of the real-time clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Timestamp {
@@ -169,6 +181,8 @@ pub struct Begun {
     pub view_path: Vec<u8>,
     /// Of a native view.
     pub layers: Option<Layers>,
+    /// Why the view is exact although a native one would have been taken.
+    pub exact_because: Option<String>,
     /// For programs in the view, which do not see the control directory.
     /// `None`: they cannot reach the service.
     pub within: Option<Within>,
@@ -191,6 +205,9 @@ pub struct Layers {
     pub path: Vec<u8>,
     /// overlayfs has to keep its notes where ordinary users may (`userxattr`).
     pub user_marks: bool,
+    /// If the overlay cannot be mounted, the transaction shall fail and not take an
+    /// exact view.
+    pub is_required: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -25,7 +25,7 @@ fn requests() -> Vec<Request> {
             label: b"make \xff install".to_vec(),
             detached: true,
             outer: Some(transaction),
-            view: View::Native,
+            view: ViewChoice::Configured,
             opened: true,
             sealed: true,
         }),
@@ -175,7 +175,9 @@ fn replies() -> Vec<Reply> {
             layers: Some(Layers {
                 path: b"/srv/site/.atomdir/stage/7".to_vec(),
                 user_marks: true,
+                is_required: true,
             }),
+            exact_because: None,
             within: Some(Within {
                 socket: b"/run/atomdir/1.socket".to_vec(),
                 secret: vec![7; 16],

@@ -9,7 +9,7 @@
 use crate::permissions::Peer;
 use atomdir::Settings;
 use atomdir_disk::reason;
-use atomdir_protocol::{Failure, FailureKind, Request};
+use atomdir_protocol::{Failure, FailureKind, Request, ViewChoice};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -41,6 +41,16 @@ impl Access {
                 false
             }
         }
+    }
+
+    /// What the store's settings say, which are looked at anew for each transaction.
+    pub(crate) fn configured_view(&self) -> Result<ViewChoice, Failure> {
+        let failed = |error: &dyn std::fmt::Display| {
+            Failure::new(FailureKind::Internal, error.to_string())
+                .with_hint("`--view` says which view to take")
+        };
+        let settings = Settings::read(&self.control).map_err(|error| failed(&error))?;
+        settings.view().map_err(|error| failed(&error))
     }
 
     /// What gives back or ends what a user has is always served. So is the proof of being

@@ -159,6 +159,8 @@ pub(crate) fn begin_failure(error: &engine::BeginError) -> Failure {
 
 /// What a native view cannot do.
 pub(crate) fn native_failure(error: &impl std::fmt::Display) -> Failure {
-    Failure::new(FailureKind::NoViews, error.to_string())
-        .with_hint("begin the outermost with `run --view exact`")
+    Failure::new(FailureKind::NoViews, error.to_string()).with_hint(
+        "run the outermost command with `--view exact`, or with ATOMDIR_VIEW=exact in the \
+         environment; `atomdir config view exact` makes that the store's default",
+    )
 }

@@ -1,31 +1,177 @@
 //! Native views: who can have one, and what it is mounted with.
 
-use crate::permissions::Peer;
-use crate::transactions::Transaction;
+use crate::permissions::{Peer, Reach};
+use crate::service::Service;
+use crate::transactions::{OpenTransaction, Transaction};
 use atomdir_disk::reason;
 use atomdir_engine::Marking;
-use atomdir_protocol::{BeginRequest, Conflicts, Failure, FailureKind, Layers, TransactionId};
+use atomdir_protocol::{
+    BeginRequest, Conflicts, Failure, FailureKind, Isolation, Layers, TransactionId, ViewChoice,
+};
+use rustix::fs::{Mode, OFlags, fstatfs};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use std::os::unix::ffi::OsStringExt;
 
-pub(crate) fn check(begin: &BeginRequest, peer: &Peer) -> Result<(), Failure> {
+/// Where an upper layer can do all that a native view needs, as statfs(2) names them:
+/// ext4, XFS, Btrfs.
+const FILE_SYSTEMS: [i64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
+
+/// Each forbids ordinary users to mount an overlay if it is 0.
+const USER_NAMESPACES: [&str; 2] = [
+    "/proc/sys/user/max_user_namespaces",
+    "/proc/sys/kernel/unprivileged_userns_clone",
+];
+
+pub(crate) enum Choice {
+    /// Also if a native view could not be had, and then why.
+    Exact { because: Option<String> },
+    /// If it is required, an exact view does not do instead.
+    Native { is_required: bool },
+}
+
+/// The one place that decides which kind of view a transaction gets. What only the
+/// client can find out, whether the kernel lets it mount an overlay, comes after this.
+pub(crate) fn choose(
+    service: &Service,
+    begin: &BeginRequest,
+    peer: &Peer,
+) -> Result<Choice, Failure> {
+    let wanted = match begin.view {
+        ViewChoice::Configured => service.access.configured_view()?,
+        wanted => wanted,
+    };
+    let exact = |because: Failure| Choice::Exact {
+        because: Some(because.message),
+    };
+    Ok(match wanted {
+        ViewChoice::Native => {
+            impossible(service, begin, peer)?;
+            Choice::Native { is_required: true }
+        }
+        ViewChoice::Auto => match impossible(service, begin, peer).and_then(|()| unfit(begin)) {
+            Ok(()) => Choice::Native { is_required: false },
+            Err(because) => exact(because),
+        },
+        ViewChoice::Exact | ViewChoice::Configured => Choice::Exact { because: None },
+    })
+}
+
+/// Why there can be no native view, whoever wants one.
+fn impossible(service: &Service, begin: &BeginRequest, peer: &Peer) -> Result<(), Failure> {
     peer.require_native()?;
     if begin.outer.is_some() {
-        let message = "there are no native views inside a transaction: what the outer one has changed is in no snapshot";
-        return Err(Failure::new(FailureKind::NoViews, message).with_hint("use `--view exact`"));
+        return Err(no_view("a nested transaction cannot have a native view"));
+    }
+    if peer.reach != Reach::All {
+        return Err(no_view(
+            "a command in a view cannot have a native one: it does not reach the control directory",
+        ));
     }
     if begin.conflicts == Conflicts::Early {
-        let message = "early conflicts are found in exact views only: a native view's writes are looked at when its command has ended";
-        return Err(Failure::new(FailureKind::Unsupported, message));
+        return Err(no_view(
+            "early conflicts are found in exact views only: the writes in a native view are \
+             looked at when its command has ended",
+        ));
+    }
+    let found = fstatfs(&service.access.control).map_err(|errno| {
+        let why = reason(errno);
+        let message = format!("cannot find out the store's file system: {why}");
+        Failure::new(FailureKind::Io, message)
+    })?;
+    #[allow(clippy::unnecessary_cast, reason = "its type differs by architecture")]
+    if !FILE_SYSTEMS.contains(&(found.f_type as i64)) {
+        return Err(no_view(
+            "the store is not on ext4, XFS or Btrfs, which native views need",
+        ));
     }
     Ok(())
 }
 
-pub(crate) fn layers(transaction: &Transaction) -> Option<Layers> {
+/// Why a transaction that may have a native view is better off with an exact one.
+fn unfit(begin: &BeginRequest) -> Result<(), Failure> {
+    if begin.sealed {
+        return Err(no_view("a sealed command has an exact view"));
+    }
+    if begin.isolation == Isolation::Serializable {
+        return Err(no_view(
+            "in a native view a serializable transaction conflicts more often: what is written \
+             counts as read, and whole files as written",
+        ));
+    }
+    if !geteuid().is_root() && user_namespaces_are_off() {
+        return Err(no_view(
+            "the system does not let this user have user namespaces, which native views need",
+        ));
+    }
+    Ok(())
+}
+
+fn user_namespaces_are_off() -> bool {
+    USER_NAMESPACES
+        .iter()
+        .any(|path| is_zero(path).unwrap_or(false))
+}
+
+fn is_zero(path: &str) -> Result<bool, Errno> {
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut text = [0; 16];
+    let length = rustix::io::read(&file, &mut text)?;
+    Ok(text[..length].trim_ascii() == b"0")
+}
+
+fn no_view(message: &str) -> Failure {
+    Failure::new(FailureKind::NoViews, message).with_hint("use `--view exact`")
+}
+
+/// Makes what the overlay is mounted with.
+pub(crate) fn prepare(transaction: &Transaction, choice: Choice) -> Result<Choice, Failure> {
+    let Choice::Native { is_required } = choice else {
+        return Ok(choice);
+    };
+    let Err(errno) = transaction.become_lower() else {
+        return Ok(choice);
+    };
+    let message = match errno {
+        Errno::PERM => {
+            "the upper layer cannot look like the store's root, which has another owner or group, \
+             or attributes that this user may not set"
+                .to_owned()
+        }
+        errno => {
+            let why = reason(errno);
+            format!("cannot make the directories of a native view: {why}")
+        }
+    };
+    match errno {
+        Errno::PERM if !is_required => Ok(Choice::Exact {
+            because: Some(message),
+        }),
+        Errno::PERM => Err(no_view(&message)),
+        _ => Err(Failure::new(FailureKind::Io, message)),
+    }
+}
+
+pub(crate) fn layers(transaction: &Transaction, is_required: bool) -> Option<Layers> {
     Some(Layers {
         path: transaction.layers()?.into_os_string().into_vec(),
         user_marks: transaction.marking() == Marking::User,
+        is_required,
     })
+}
+
+/// While its programs run, only they can reach a native view.
+pub(crate) fn require_exact(one: &OpenTransaction) -> Result<(), Failure> {
+    if !one.transaction.is_lower() {
+        return Ok(());
+    }
+    Err(in_use(one.id()))
+}
+
+pub(crate) fn in_use(id: TransactionId) -> Failure {
+    let message = format!("transaction {id} has a native view, and its command still runs");
+    Failure::new(FailureKind::Busy, message)
+        .with_hint("a transaction that others shall use needs `run --view exact`")
 }
 
 /// The upper layer could not be read.

@@ -2,6 +2,7 @@
 
 use crate::connection::Connection;
 use crate::inner_socket::{self, Secret};
+use crate::native::Choice;
 use crate::permissions::{Peer, Reach, no_such_transaction};
 use crate::replies::{Unanswered, change_length, send_parts};
 use crate::service::Service;
@@ -164,9 +165,7 @@ fn begin_transaction(
     }
     peer.require_views()?;
     sealing::refuse_detached(begin.detached, begin.sealed)?;
-    if begin.view == View::Native {
-        native::check(&begin, peer)?;
-    }
+    let choice = native::choose(service, &begin, peer)?;
     service.transactions.check_room(peer.user)?;
     let begun_within = match peer.reach {
         Reach::Within(transaction) => Some(transaction),
@@ -206,8 +205,11 @@ fn begin_transaction(
         let restricted = transaction.restrict_to(user);
         restricted.map_err(|_| no_such_transaction(id))?;
     }
-    let shown = show_view(service, &transaction, begin.view, begin.opened);
-    let root = shown.inspect_err(|_| {
+    let shown = native::prepare(&transaction, choice).and_then(|choice| {
+        let root = show_view(service, &transaction, begin.opened)?;
+        Ok((choice, root))
+    });
+    let (choice, root) = shown.inspect_err(|_| {
         service.store.abort(&transaction);
     })?;
     connection.first_begun.get_or_insert(id);
@@ -219,7 +221,7 @@ fn begin_transaction(
         begun_within,
         secret,
     });
-    let answer = view(service, &transaction, root);
+    let answer = view(service, &transaction, choice, root);
     if !begin.detached {
         sharing::hold(service, connection, id);
     }
@@ -229,18 +231,8 @@ fn begin_transaction(
 fn show_view(
     service: &Service,
     transaction: &Arc<Transaction>,
-    view: View,
     opened: bool,
 ) -> std::result::Result<Option<OwnedFd>, Failure> {
-    if view == View::Native {
-        transaction.become_lower().map_err(|errno| {
-            let message = format!(
-                "cannot make the directories of a native view: {errno}",
-                errno = reason(errno)
-            );
-            Failure::new(FailureKind::Io, message)
-        })?;
-    }
     if opened {
         return show_opened(service, transaction).map(Some);
     }
@@ -265,7 +257,7 @@ fn take_over(service: &Service, connection: &Connection, id: TransactionId) -> R
     let (transactions, peer) = (&service.transactions, &connection.peer);
     let one = transactions.control(id, peer, connection.id)?;
     if one.transaction.is_lower() && !one.holders.contains_key(&connection.id) {
-        return Err(native_in_use(id).into());
+        return Err(native::in_use(id).into());
     }
     if one.transaction.is_lower() {
         service.views.hide(&one.transaction);
@@ -276,7 +268,7 @@ fn take_over(service: &Service, connection: &Connection, id: TransactionId) -> R
         })?;
     }
     let root = show_opened(service, &one.transaction)?;
-    Ok(view(service, &one.transaction, Some(root)))
+    Ok(view(service, &one.transaction, EXACT, Some(root)))
 }
 
 fn attach(
@@ -292,12 +284,12 @@ fn attach(
         controlled => controlled?,
     };
     connection.peer.require_views()?;
-    require_exact(&one)?;
+    native::require_exact(&one)?;
     let root = service.views.open(&one.transaction)?;
     if hold {
         sharing::hold(service, connection, id);
     }
-    Ok(view(service, &one.transaction, Some(root)))
+    Ok(view(service, &one.transaction, EXACT, Some(root)))
 }
 
 fn is_frozen(service: &Service, connection: &Connection, id: TransactionId) -> bool {
@@ -305,26 +297,24 @@ fn is_frozen(service: &Service, connection: &Connection, id: TransactionId) -> b
     found.is_ok_and(|one| one.transaction.is_frozen())
 }
 
-/// While its programs run, only they can reach a native view.
-pub(crate) fn require_exact(one: &OpenTransaction) -> std::result::Result<(), Failure> {
-    if !one.transaction.is_lower() {
-        return Ok(());
-    }
-    Err(native_in_use(one.id()))
-}
+const EXACT: Choice = Choice::Exact { because: None };
 
-fn native_in_use(id: TransactionId) -> Failure {
-    let message = format!("transaction {id} has a native view, and its command still runs");
-    Failure::new(FailureKind::Busy, message)
-        .with_hint("a transaction that others shall use needs `run --view exact`")
-}
-
-fn view(service: &Service, transaction: &Transaction, root: Option<OwnedFd>) -> Outcome {
+fn view(
+    service: &Service,
+    transaction: &Transaction,
+    choice: Choice,
+    root: Option<OwnedFd>,
+) -> Outcome {
     let id = TransactionId(transaction.id().0);
+    let (layers, exact_because) = match choice {
+        Choice::Native { is_required } => (native::layers(transaction, is_required), None),
+        Choice::Exact { because } => (None, because),
+    };
     let begun = Begun {
         transaction: id,
         view_path: service.views.path(transaction).into_os_string().into_vec(),
-        layers: native::layers(transaction),
+        layers,
+        exact_because,
         within: inner_socket::way_in(service, id),
     };
     let reply = Reply::Done(Answer::Begun(begun));

@@ -1,9 +1,9 @@
 //! Several processes in one transaction.
 
 use crate::connection::Connection;
+use crate::native::require_exact;
 use crate::permissions::Reach;
 use crate::replies::Unanswered;
-use crate::requests::require_exact;
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
 use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId};
@@ -33,17 +33,15 @@ pub(crate) fn claim(
 ) -> Result<OpenTransaction, Failure> {
     let (transactions, peer) = (&service.transactions, &connection.peer);
     let one = transactions.control(id, peer, connection.id)?;
+    refuse_own_end(&one, connection, force)?;
     require_exact(&one)?;
     clear_the_way(service, &one, connection, force)?;
     Ok(one)
 }
 
-/// With `force` what is nested is aborted, and others lose their view.
-///
 /// A command cannot force the end of the transaction that it runs in: whoever
 /// started the command waits for its exit code, and decides.
-fn clear_the_way(
-    service: &Service,
+fn refuse_own_end(
     one: &OpenTransaction,
     connection: &Connection,
     force: bool,
@@ -58,6 +56,16 @@ fn clear_the_way(
         return Err(Failure::new(FailureKind::NotPermitted, message)
             .with_hint("let the command end, or commit outside of the transaction"));
     }
+    Ok(())
+}
+
+/// With `force` what is nested is aborted, and others lose their view.
+fn clear_the_way(
+    service: &Service,
+    one: &OpenTransaction,
+    connection: &Connection,
+    force: bool,
+) -> Result<(), Failure> {
     if force {
         service.abort(service.transactions.remove_nested(one.id()));
         return Ok(());

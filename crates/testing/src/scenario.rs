@@ -119,8 +119,8 @@ impl Scenario {
         self
     }
 
-    /// In these kinds of view, whatever the tier. Else in an exact one, and in
-    /// the full tier in a native one, too.
+    /// In these kinds of view, whatever the tier. By default in the one that `run`
+    /// takes by itself, and in the full tier in an exact one, too.
     pub fn in_views(mut self, kinds: &'static [&'static str]) -> Self {
         self.views = Some(kinds);
         self
@@ -171,8 +171,10 @@ impl Scenario {
         };
         let kinds = match self.views {
             Some(kinds) => kinds,
-            None if full_tier() && !by_code => &["exact", "native"],
-            None => &["exact"],
+            // Code of the test's own works in the view of `begin`.
+            None if by_code => &["exact"],
+            None if full_tier() => &["auto", "exact"],
+            None => &["auto"],
         };
         for kind in kinds {
             copy_tree(&pristine, &base);

@@ -114,6 +114,12 @@ impl Store {
         self.run_with(&[], script)
     }
 
+    /// The same in an exact view, for scripts that nest, set savepoints or let others in.
+    #[track_caller]
+    pub fn run_exact(&self, script: &str) -> Outcome {
+        self.run_with(&["--view", "exact"], script)
+    }
+
     #[track_caller]
     pub fn run_with(&self, options: &[&str], script: &str) -> Outcome {
         let shell = ["--", "/bin/sh", "-ec", script];

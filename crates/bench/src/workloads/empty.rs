@@ -11,12 +11,15 @@ use crate::place::Place;
 use crate::programs::output;
 use crate::report::{Row, Target};
 
+/// Transactions nest in exact views only.
+const EXACT: [&str; 3] = ["run", "--view", "exact"];
+
 pub fn empty(bench: &Bench) -> Result<Vec<Row>> {
     let place = Place::fresh(bench, Side::Exact, "empty", |_| Ok(()))?;
     let run = in_turns(bench.many_rounds(), &[Side::Plain, Side::Exact], |side| {
         let mut command = match side {
             Side::Plain => Command::new("true"),
-            _ => place.store()?.command(["run", "--", "true"]),
+            _ => place.store()?.command(EXACT.iter().chain(&["--", "true"])),
         };
         Ok(timed(|| output(&mut command))?.0.into())
     })?;
@@ -65,6 +68,8 @@ pub fn nested(bench: &Bench) -> Result<Vec<Row>> {
     let place = Place::fresh(bench, Side::Exact, "nested", |_| Ok(()))?;
     let inner = [
         "run".as_ref(),
+        "--view".as_ref(),
+        "exact".as_ref(),
         "--".as_ref(),
         bench.program.as_os_str(),
         "run".as_ref(),
@@ -73,7 +78,7 @@ pub fn nested(bench: &Bench) -> Result<Vec<Row>> {
     ];
     let run = in_turns(bench.many_rounds(), &[Side::Plain, Side::Exact], |side| {
         let mut command = match side {
-            Side::Plain => place.store()?.command(["run", "--", "true"]),
+            Side::Plain => place.store()?.command(EXACT.iter().chain(&["--", "true"])),
             _ => place.store()?.command(inner),
         };
         Ok(timed(|| output(&mut command))?.0.into())

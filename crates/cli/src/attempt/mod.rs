@@ -14,7 +14,7 @@ pub use ask::Terminal;
 use ask::ask;
 pub use backoff::Backoff;
 pub use met::refuse_met;
-pub use native::{ViewChoice, begin};
+pub use native::{ViewArguments, begin};
 pub use options::{
     BeginArguments, EndArguments, EnterArguments, OthersArguments, SealArguments, Way, command_line,
 };
@@ -96,9 +96,9 @@ pub fn run_command(
         && ended != Ended::Exited(0)
     {
         context.output.note(
-            "in an ordinary user's native view no file can be changed that has several names \
-             (ENODATA) or another owner or group (EOVERFLOW), and no old directory renamed \
-             (EXDEV); all of that works with `--view exact`",
+            "if it failed with ENODATA, EOVERFLOW or EXDEV: for ordinary users a native view \
+             cannot change files with several names or of another group, nor rename old \
+             directories; `--view exact` or ATOMDIR_VIEW=exact can",
         );
     }
     Ok(ended)

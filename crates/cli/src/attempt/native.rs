@@ -1,113 +1,68 @@
-//! Which kind of view a command runs in.
+//! Which kind of view a command runs in: the service chooses, and the kernel has to let
+//! us mount it.
 
 use crate::context::{Connected, Context};
 use crate::enter::{Overlay, Tree};
 use crate::error::Error;
-use atomdir::{BeginOptions, Conflicts, FailureKind, RequestError, Transaction, View};
-use clap::ValueEnum;
+use atomdir::{BeginOptions, Transaction, ViewChoice};
+use clap::{Args, ValueEnum};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum ViewChoice {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// Native where it can be had and no other option needs an exact one
+    Auto,
     /// Atomdir's own file system: all of POSIX, pages of a file can be written
     /// apart, others can join, transactions can nest
-    #[default]
     Exact,
     /// The kernel's overlayfs: faster; a file counts as written whole
     Native,
-    /// Native where all works in it: as root, on ext4, XFS or Btrfs
-    Auto,
 }
 
-/// Begins a transaction whose view will be entered by one command.
+#[derive(Debug, Args)]
+pub struct ViewArguments {
+    /// What the command sees the store through; by default what `atomdir config view`
+    /// says
+    #[arg(long, value_enum, value_name = "KIND", env = "ATOMDIR_VIEW")]
+    view: Option<Kind>,
+}
+
+impl ViewArguments {
+    pub fn choice(&self) -> ViewChoice {
+        match self.view {
+            None => ViewChoice::Configured,
+            Some(Kind::Auto) => ViewChoice::Auto,
+            Some(Kind::Exact) => ViewChoice::Exact,
+            Some(Kind::Native) => ViewChoice::Native,
+        }
+    }
+}
+
+/// Begins a transaction whose view one command will enter.
 pub fn begin(
     context: &Context,
     connected: &mut Connected,
     options: &BeginOptions,
-    choice: ViewChoice,
 ) -> Result<(Transaction, Tree), Error> {
-    let is_wanted = match choice {
-        ViewChoice::Exact => false,
-        ViewChoice::Native => true,
-        ViewChoice::Auto => can_be_native(options) && rustix::process::geteuid().is_root(),
-    };
-    if is_wanted {
-        match begin_native(connected, options, choice)? {
-            Begun::Native(begun) => return Ok(*begun),
-            Begun::Exact(transaction, reason) if choice == ViewChoice::Auto => {
-                context
-                    .output
-                    .detail(format_args!("the view is exact, not native: {reason}"));
-                return exact(connected, *transaction);
-            }
-            Begun::Exact(transaction, reason) => {
+    let mut transaction = super::begin::begin(context, connected, options)?;
+    if let Some(layers) = &transaction.layers {
+        match Overlay::mount(layers) {
+            Ok(overlay) => return Ok((transaction, Tree::Native(overlay))),
+            Err(failure) if layers.is_required => {
                 connected.connection.abort(transaction.id)?;
+                let reason = failure.to_string();
                 return Err(Error::NoNativeView { reason });
             }
-            Begun::Not(error) if choice == ViewChoice::Auto => {
-                context
-                    .output
-                    .detail(format_args!("the view is exact, not native: {error}"));
+            Err(failure) => {
+                transaction = connected.connection.take_over(transaction.id)?;
+                transaction.exact_because = Some(failure.to_string());
             }
-            Begun::Not(error) => return Err(error.into()),
         }
     }
-    let transaction = super::begin::begin(context, connected, options)?;
-    exact(connected, transaction)
-}
-
-/// What is nested must see what the outer one has done, and early conflicts are
-/// found when something is written.
-fn can_be_native(options: &BeginOptions) -> bool {
-    options.outer.is_none() && options.conflicts == Conflicts::AtCommit
-}
-
-enum Begun {
-    Native(Box<(Transaction, Tree)>),
-    /// The transaction has begun, but has no native view.
-    Exact(Box<Transaction>, String),
-    Not(RequestError),
-}
-
-fn begin_native(
-    connected: &mut Connected,
-    options: &BeginOptions,
-    choice: ViewChoice,
-) -> Result<Begun, Error> {
-    let options = BeginOptions {
-        view: View::Native,
-        ..options.clone()
-    };
-    let transaction = match connected.connection.begin(&options) {
-        Err(RequestError::Failed(failure)) if failure.kind == FailureKind::NoViews => {
-            return Ok(Begun::Not(RequestError::Failed(failure)));
-        }
-        begun => begun?,
-    };
-    let id = transaction.id;
-    let mounted = match &transaction.layers {
-        // Not all that a program may do to old files works in it.
-        Some(layers) if layers.user_marks && choice == ViewChoice::Auto => {
-            Err("overlayfs cannot do all for an ordinary user".to_owned())
-        }
-        Some(layers) => {
-            let mounted = Overlay::mount(layers);
-            mounted.map_err(|failure| failure.to_string())
-        }
-        None => Err("the service has made none".to_owned()),
-    };
-    match mounted {
-        Ok(overlay) => {
-            let begun = (transaction, Tree::Native(overlay));
-            Ok(Begun::Native(Box::new(begun)))
-        }
-        Err(reason) => {
-            let transaction = connected.connection.take_over(id)?;
-            Ok(Begun::Exact(Box::new(transaction), reason))
-        }
+    if let Some(reason) = &transaction.exact_because {
+        context
+            .output
+            .detail(format_args!("the view is exact, not native: {reason}"));
     }
-}
-
-fn exact(connected: &Connected, transaction: Transaction) -> Result<(Transaction, Tree), Error> {
     let root = connected.connection.enterable_root(&transaction)?;
     Ok((transaction, Tree::Exact(root)))
 }

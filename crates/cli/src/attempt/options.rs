@@ -107,7 +107,7 @@ impl BeginArguments {
             first_try: None,
             label: self.message.clone().unwrap_or(label).into_vec(),
             detached,
-            view: atomdir::View::Exact,
+            view: atomdir::ViewChoice::Exact,
             // Commands enter it by its descriptor.
             opened: true,
             sealed: false,

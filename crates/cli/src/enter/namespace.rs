@@ -7,7 +7,7 @@
 use super::private_root::PrivateRoot;
 use super::seal::{self, Seal};
 use super::{Step, Tree};
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, MoveMountFlags, mount_bind, mount_change, move_mount};
 use rustix::thread::UnshareFlags;
@@ -116,6 +116,16 @@ impl Namespace {
                 move_mount(mount, c"", CWD, &*self.base, flags)
             }
         }
+    }
+}
+
+/// Whether [`hold_mounts`] will work: not after a plain chroot(2), whose root is no mount.
+pub(super) fn check_root() -> Result<(), Errno> {
+    let flags = AtFlags::NO_AUTOMOUNT;
+    let root = statx(CWD, c"/", flags, StatxFlags::empty())?;
+    match root.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
+        true => Ok(()),
+        false => Err(Errno::INVAL),
     }
 }
 

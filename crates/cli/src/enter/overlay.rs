@@ -4,7 +4,7 @@
 use super::namespace;
 use atomdir::mounts::OVERLAY_SOURCE;
 use atomdir::{Layers, OpenLayers, ViewRootError, reason};
-use rustix::fs::{AtFlags, Mode, fstatfs};
+use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags, fsconfig_create, fsconfig_reconfigure,
@@ -22,12 +22,10 @@ const OPTIONS: [(&str, &str); 4] = [
     ("xino", "on"),
 ];
 
-/// In a user namespace the kernel has none of those, and says so or ignores it.
-const USER_OPTION: &str = "userxattr";
-
-/// Where an upper layer can do all of that, as statfs(2) names them: ext4,
-/// XFS, Btrfs.
-const FILE_SYSTEMS: [i64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
+/// In a user namespace the kernel has only the last of those. Its notes are then in
+/// attributes that the user may write.
+const USER_OPTIONS: [(&str, &str); 1] = [("xino", "on")];
+const USER_MARKS: &str = "userxattr";
 
 /// Why there is no native view.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,8 +39,7 @@ pub enum OverlayFailure {
 /// A step of the way to a native view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    OpenLayers,
-    KnowFileSystem,
+    OpenWork,
     Enter(super::Step),
     Configure,
     Mount,
@@ -52,8 +49,7 @@ impl fmt::Display for Step {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Step::Enter(step) => return step.fmt(formatter),
-            Step::OpenLayers => "asking for the layers' file system",
-            Step::KnowFileSystem => "finding ext4, XFS or Btrfs beneath the store",
+            Step::OpenWork => "opening overlayfs's own directories to their owner",
             Step::Configure => "setting overlayfs up",
             Step::Mount => "mounting overlayfs",
         })
@@ -70,6 +66,7 @@ pub struct Overlay {
 impl Overlay {
     pub fn mount(layers: &Layers) -> Result<Overlay, OverlayFailure> {
         let failed = |step| move |errno| OverlayFailure::Step { step, errno };
+        namespace::check_root().map_err(failed(Step::Enter(super::Step::HoldMounts)))?;
         let configure = failed(Step::Configure);
         let start = || fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC);
         let context = match start() {
@@ -83,11 +80,6 @@ impl Overlay {
         let context = context.map_err(configure)?;
         // Only what is mounted in this mount namespace can be a layer.
         let OpenLayers { lower, upper, work } = layers.open().map_err(OverlayFailure::Layers)?;
-        let found = fstatfs(&upper).map_err(failed(Step::OpenLayers))?;
-        #[allow(clippy::unnecessary_cast, reason = "its type differs by architecture")]
-        if !FILE_SYSTEMS.contains(&(found.f_type as i64)) {
-            return Err(failed(Step::KnowFileSystem)(Errno::OPNOTSUPP));
-        }
         fsconfig_set_string(&context, "source", OVERLAY_SOURCE).map_err(configure)?;
         for (key, layer) in [
             ("lowerdir", &lower),
@@ -98,19 +90,21 @@ impl Overlay {
             let path = format!("/proc/self/fd/{}", layer.as_raw_fd());
             fsconfig_set_string(&context, key, path).map_err(configure)?;
         }
-        if layers.user_marks {
-            fsconfig_set_flag(&context, USER_OPTION).map_err(configure)?;
+        let options = if layers.user_marks {
+            fsconfig_set_flag(&context, USER_MARKS).map_err(configure)?;
+            &USER_OPTIONS[..]
         } else {
-            for (key, value) in OPTIONS {
-                fsconfig_set_string(&context, key, value).map_err(configure)?;
-            }
+            &OPTIONS[..]
+        };
+        for (key, value) in options {
+            fsconfig_set_string(&context, *key, *value).map_err(configure)?;
         }
         // What a program flushes is not durable before the commit anyway.
         fsconfig_set_flag(&context, "volatile").map_err(configure)?;
         let mount = failed(Step::Mount);
         fsconfig_create(&context).map_err(mount)?;
         if layers.user_marks {
-            open_up(&work).map_err(failed(Step::OpenLayers))?;
+            open_up(&work).map_err(failed(Step::OpenWork))?;
         }
         let made = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, mount_flags(&lower));
         Ok(Overlay {

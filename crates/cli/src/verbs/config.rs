@@ -10,10 +10,13 @@ use std::io::{self, Write};
 /// Show or change a store's settings
 ///
 /// Without KEY all are shown. `allow` says who may use a store of root's besides root:
-/// users and groups, as USER,@GROUP; an empty value means nobody.
+/// users and groups, as USER,@GROUP; an empty value means nobody. `view` is the kind of
+/// view that `run` and `shell` take if they are not given one: auto (the default), exact
+/// or native.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir config allow alice,@staff
+  atomdir config view exact
   atomdir config -C /srv/site")]
 pub struct Arguments {
     #[arg(value_name = "KEY")]

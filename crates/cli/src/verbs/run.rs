@@ -2,7 +2,7 @@ use super::ExitCode;
 use crate::arguments::number;
 use crate::attempt::{
     self, Backoff, BeginArguments, EndArguments, EnterArguments, Finished, Outcome, SealArguments,
-    StatusDescriptor, Terminal, ViewChoice, Wish,
+    StatusDescriptor, Terminal, ViewArguments, Wish,
 };
 use crate::changes::{ChangeList, Listing, Rights};
 use crate::context::{Connected, Context};
@@ -37,15 +37,8 @@ pub struct Arguments {
     /// Print the changes instead of committing them
     #[arg(long, conflicts_with_all = ["ask", "on_success", "on_error"])]
     dry_run: bool,
-    /// What the command sees the store through
-    #[arg(
-        long,
-        value_enum,
-        default_value_t,
-        value_name = "KIND",
-        env = "ATOMDIR_VIEW"
-    )]
-    view: ViewChoice,
+    #[command(flatten)]
+    view: ViewArguments,
     #[command(flatten)]
     enter: EnterArguments,
     /// After a conflict begin anew and run the command again, up to N times
@@ -167,9 +160,10 @@ impl Run<'_> {
         let options = BeginOptions {
             first_try: self.first,
             sealed,
+            view: arguments.view.choice(),
             ..arguments.begin.options(label, false, current)
         };
-        let (mut transaction, view) = attempt::begin(context, connected, &options, arguments.view)?;
+        let (mut transaction, view) = attempt::begin(context, connected, &options)?;
         self.transaction = Some(transaction.id);
         if let Some(age) = arguments.begin.max_age {
             connected.connection.abort_after(transaction.id, age)?;

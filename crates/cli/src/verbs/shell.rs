@@ -1,7 +1,8 @@
 use super::ExitCode;
 use crate::arguments::transaction_id;
 use crate::attempt::{
-    self, BeginArguments, EndArguments, EnterArguments, SealArguments, Terminal, ViewChoice, Way,
+    self, BeginArguments, EndArguments, EnterArguments, SealArguments, Terminal, ViewArguments,
+    Way, Wish,
 };
 use crate::context::{Connected, Context};
 use crate::enter::{Ended, Tree};
@@ -25,7 +26,7 @@ pub struct Arguments {
     #[arg(value_name = "TX", value_parser = transaction_id)]
     #[arg(conflicts_with_all = ["isolation", "durability", "message", "outer"])]
     #[arg(conflicts_with_all = ["on_error", "on_success", "on_conflict", "ask", "wait", "force"])]
-    #[arg(conflicts_with_all = ["sealed", "confine"])]
+    #[arg(conflicts_with_all = ["sealed", "confine", "view"])]
     transaction: Option<TransactionId>,
     #[command(flatten)]
     begin: BeginArguments,
@@ -35,6 +36,8 @@ pub struct Arguments {
     enter: EnterArguments,
     #[command(flatten)]
     seal: SealArguments,
+    #[command(flatten)]
+    view: ViewArguments,
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
@@ -56,7 +59,9 @@ fn in_open_transaction(
         "in transaction {}, which stays open when this shell ends",
         transaction.id
     ));
-    let ended = run_shell(context, &connected, &transaction, arguments.enter.way(None))?;
+    let view = Tree::Exact(connected.connection.enterable_root(&transaction)?);
+    let inside = (&transaction, view);
+    let ended = run_shell(context, &connected, inside, arguments.enter.way(None))?;
     attempt::leave(&mut connected.connection, transaction.id);
     Ok(ended)
 }
@@ -74,10 +79,10 @@ fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended,
     let current = context.current(&connected);
     let options = BeginOptions {
         sealed,
+        view: arguments.view.choice(),
         ..arguments.begin.options(shell_program(), false, current)
     };
-    let exact = ViewChoice::Exact;
-    let (transaction, _) = attempt::begin(context, &mut connected, &options, exact)?;
+    let (mut transaction, view) = attempt::begin(context, &mut connected, &options)?;
     if let Some(age) = arguments.begin.max_age {
         connected.connection.abort_after(transaction.id, age)?;
     }
@@ -89,13 +94,17 @@ fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended,
         false => None,
     };
     let way = arguments.enter.way(sealing);
-    let ended = run_shell(context, &connected, &transaction, way)?;
+    let is_native = matches!(view, Tree::Native(_));
+    let ended = run_shell(context, &connected, (&transaction, view), way)?;
     // An interactive shell exits with the code of whatever ran last in it.
     let asked_for = match ended {
         Ended::Exited(_) | Ended::Killed { .. } if terminal.is_some() => Ended::Exited(0),
         ended => ended,
     };
     let wish = (ended, end.wish(asked_for));
+    if is_native && wish.1 != Wish::Abort {
+        transaction = connected.connection.take_over(transaction.id)?;
+    }
     let concluded = attempt::conclude(
         context,
         &mut connected,
@@ -117,17 +126,16 @@ fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended,
 fn run_shell(
     context: &Context,
     connected: &Connected,
-    transaction: &atomdir::Transaction,
+    inside: (&atomdir::Transaction, Tree),
     way: Way,
 ) -> Result<Ended, Error> {
-    let root = connected.connection.enterable_root(transaction)?;
     let shell = shell_program();
-    let environment = prompt(&shell, transaction.id);
+    let environment = prompt(&shell, inside.0.id);
     let command = [shell];
     attempt::run_command(
         context,
         connected,
-        (transaction, Tree::Exact(root)),
+        inside,
         way,
         &command,
         &environment,

@@ -385,7 +385,7 @@ fn a_shell_that_leaves_something_nested_keeps_its_transaction() {
     let store = Store::new("ask-nested");
     let told = store.shell(
         "{ echo 'echo new > file; $ATOMDIR begin > /dev/null'; echo exit; } |
-         NO_COLOR=1 SHELL=/bin/sh script -qec \"$ATOMDIR shell --on-conflict keep\" /dev/null",
+         NO_COLOR=1 SHELL=/bin/sh script -qec \"$ATOMDIR shell --view exact --on-conflict keep\" /dev/null",
     );
     assert!(told.out.contains("is nested in transaction"), "{told:?}");
     let listed = store.json(&["list"]);

@@ -90,7 +90,9 @@ fn serve(mut client: UnixStream, lie: &Lie) -> bool {
                     layers: lie.layers.as_deref().map(|path| Layers {
                         path: bytes(path),
                         user_marks: false,
+                        is_required: true,
                     }),
+                    exact_because: None,
                     within: None,
                 };
                 let brought = lie.brought.as_ref().filter(|_| begin.opened);

@@ -25,7 +25,7 @@ fn a_store_of_roots_is_open_to_those_alone_whom_root_lists() {
     assert_eq!(shown(), "daemon,@daemon\n");
     assert_eq!(
         store.call(["config"]).expect(0).text(),
-        "allow daemon,@daemon\n"
+        "allow daemon,@daemon\nview auto\n"
     );
     // Only the owner and root change it, or see it.
     store

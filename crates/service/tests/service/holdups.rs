@@ -4,7 +4,7 @@
 use crate::support::{
     NEVER_IDLE, TestStore, as_user, detached, is_root, process_of, users_can_mount, wait_for_end,
 };
-use atomdir::{BeginOptions, CommitError, Connection, FailureKind, Transaction, View};
+use atomdir::{BeginOptions, CommitError, Connection, FailureKind, Transaction, View, ViewChoice};
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, chown};
@@ -143,7 +143,7 @@ fn a_lease_on_a_file_holds_up_only_commits_that_need_it() {
 
 /// As it is once the command in it has ended.
 fn begin_native(connection: &mut Connection) -> Transaction {
-    let view = View::Native;
+    let view = ViewChoice::Native;
     let options = BeginOptions {
         view,
         ..BeginOptions::default()

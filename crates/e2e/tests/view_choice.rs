@@ -1,0 +1,134 @@
+//! Which kind of view a command gets that asks for none, and what is said where it
+//! cannot have the one it asks for.
+
+#![cfg(test)]
+
+use std::fs;
+use std::os::unix::fs::chown;
+
+use atomdir_testing::exit_code::{CONFIGURATION, CONFLICT, USAGE};
+use atomdir_testing::{
+    Fixture, Outcome, User, binary, capture_output, shell, skip, users_can_mount,
+};
+
+const KIND: &str = "stat -f -c %T .";
+const NATIVE: &str = "overlayfs";
+const EXACT: &str = "fuseblk";
+
+/// `false`, loudly, where there can be no native views.
+fn is_possible(test: &str) -> bool {
+    let fixture = Fixture::new("choice-possible", "touch a");
+    let outcome = fixture.store.run_with(&["--view", "native"], "true");
+    if outcome.code != 0 {
+        skip(test, &format!("no native views here: {outcome}"));
+    }
+    outcome.code == 0 && users_can_mount(test)
+}
+
+fn run(fixture: &Fixture, options: &[&str]) -> Outcome {
+    let words = ["-v", "run"].iter().chain(options);
+    fixture.store.call(words.chain(&["--", "sh", "-c", KIND]))
+}
+
+#[track_caller]
+fn assert_kind(outcome: &Outcome, kind: &str) {
+    assert_eq!(outcome.code, 0, "{outcome}");
+    assert_eq!(outcome.text().lines().last(), Some(kind), "{outcome}");
+}
+
+#[test]
+fn a_command_gets_a_native_view_unless_an_option_needs_an_exact_one() {
+    if !is_possible("a_command_gets_a_native_view_unless_an_option_needs_an_exact_one") {
+        return;
+    }
+    Fixture::for_each_owner("choice", "echo old > file", |one| {
+        assert_kind(&run(one, &[]), NATIVE);
+        // A shell that runs nothing but this.
+        let program = one.scratch.join("shell");
+        fs::write(&program, format!("#!/bin/sh\n{KIND}\n")).expect("written");
+        shell(one.scratch.path(), "chmod 755 shell");
+        let mut shell = one.store.command(["shell", "--on-success", "commit"]);
+        shell.env("SHELL", &program);
+        assert_kind(&capture_output(&mut shell), NATIVE);
+        for (options, reason) in [
+            (&["--isolation", "serializable"][..], "serializable"),
+            (&["--conflicts", "early"], "early conflicts"),
+            (&["--sealed"], "sealed"),
+        ] {
+            let outcome = run(one, options);
+            assert_kind(&outcome, EXACT);
+            outcome.says(&["the view is exact, not native", reason]);
+        }
+        let early = run(one, &["--conflicts", "early", "--view", "native"]);
+        early
+            .expect(CONFIGURATION)
+            .says(&["early conflicts", "--view exact"]);
+    });
+}
+
+#[test]
+fn the_environment_and_the_stores_settings_choose() {
+    if !is_possible("the_environment_and_the_stores_settings_choose") {
+        return;
+    }
+    Fixture::for_each_owner("choice-settings", "echo old > file", |one| {
+        let config = |value| one.store.call(["config", "view", value]);
+        config("exact").expect(0);
+        assert_eq!(one.store.call(["config", "view"]).text(), "exact\n");
+        assert_kind(&run(one, &[]), EXACT);
+        assert_kind(&run(one, &["--view", "auto"]), NATIVE);
+        let mut in_environment = one.store.command(["run", "--", "sh", "-c", KIND]);
+        in_environment.env("ATOMDIR_VIEW", "auto");
+        assert_kind(&capture_output(&mut in_environment), NATIVE);
+        config("both").expect(USAGE);
+        config("native").expect(0);
+        run(one, &["--conflicts", "early"]).expect(CONFIGURATION);
+        config("").expect(0);
+        assert_kind(&run(one, &[]), NATIVE);
+    });
+}
+
+/// The service finds out before a command starts, and the message says why.
+#[test]
+fn a_store_that_is_unfit_gets_exact_views() {
+    let test = "a_store_that_is_unfit_gets_exact_views";
+    if !is_possible(test) {
+        return;
+    }
+    let one = Fixture::owned_by("choice-unfit", User::ordinary, "echo old > file");
+    chown(&one.base, None, Some(60)).expect("given to another group");
+    let outcome = run(&one, &[]);
+    assert_kind(&outcome, EXACT);
+    outcome.says(&["the view is exact, not native", "another owner or group"]);
+    run(&one, &["--view", "native"])
+        .expect(CONFIGURATION)
+        .says(&["another owner or group", "--view exact"]);
+    one.store.assert_at_rest();
+}
+
+/// What a native view has not is refused, and the message says what has it.
+#[test]
+fn what_needs_an_exact_view_says_so() {
+    if !is_possible("what_needs_an_exact_view_says_so") {
+        return;
+    }
+    Fixture::for_each_owner("choice-needs", "echo old > file", |one| {
+        let atomdir = binary();
+        let atomdir = atomdir.display();
+        for (inner, code) in [
+            (format!("{atomdir} run -- true"), CONFIGURATION),
+            (format!("{atomdir} begin"), CONFIGURATION),
+            (format!("{atomdir} savepoint here"), CONFIGURATION),
+            (format!("{atomdir} exec $ATOMDIR_TX -- true"), CONFLICT),
+        ] {
+            let outcome = one.store.run_with(&["--view", "native"], &inner);
+            outcome.expect(code).says(&["--view exact"]);
+            let outcome = one.store.run_exact(&inner);
+            assert!(outcome.code == 0 || inner.contains("begin"), "{outcome}");
+        }
+        // One of its own, which is not nested, needs no native view.
+        let outcome = one.store.run(&format!("{atomdir} run --in none -- {KIND}"));
+        assert_kind(&outcome, EXACT);
+        one.store.call(["abort", "--all"]).expect(0);
+    });
+}
