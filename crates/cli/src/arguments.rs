@@ -21,11 +21,57 @@ Exit codes: a command's own; 64 usage, 66 no such store or transaction,
 70 internal, 73 cannot create, 74 I/O, 75 conflict or busy (try again),
 77 not permitted, 78 configuration, 124 timed out.";
 
+/// The verbs are grouped by what people want to do: clap would list them in one row.
+const TEMPLATE: &str = "\
+{about}
+
+{usage-heading} {usage}
+
+Make a store:
+  init         Make a directory a store
+  config       Show or change a store's settings
+
+Change it as a whole or not at all:
+  run          Run a command as a transaction: it commits if the command exits 0
+  shell        Run a shell in a transaction
+
+Step by step:
+  begin        Begin a transaction; print its id and where its view is
+  exec         Run a command in an open transaction
+  savepoint    Name the present state of a transaction
+  rollback     Take a transaction back to a savepoint
+  lock         Lock files or directories for a transaction
+  unlock       End locks of a transaction before it ends
+  commit       Make a transaction's changes take effect
+  abort        Drop a transaction's changes
+
+Look:
+  list         List the open transactions
+  status       Show a transaction and what it has changed
+  diff         Show what a transaction has changed, line by line
+  log          List the commits, newest first
+  show         Show what a commit changed
+
+Take care of it:
+  sync         Make all lazy commits durable
+  check        Look for damage in the store's log and control directory
+  recover      Bring the store to the state of its last commit
+  service      Start, stop or look at the process that owns the store
+
+For the shell:
+  completions  Print a shell's completion script
+  man          Print the manual page, or write those of all verbs
+  help         Print this message or the help of a verb
+
+Options:
+{options}{after-help}";
+
 /// ACID transactions for ordinary directories.
 #[derive(Debug, Parser)]
 #[command(name = "atomdir", version, styles = STYLES, after_help = EXAMPLE)]
 #[command(max_term_width = 90, arg_required_else_help = true)]
 #[command(subcommand_help_heading = "Verbs", subcommand_value_name = "VERB")]
+#[command(help_template = TEMPLATE, disable_help_subcommand = false)]
 pub struct Arguments {
     #[command(flatten)]
     pub global: Global,

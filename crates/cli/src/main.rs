@@ -11,6 +11,7 @@ mod error;
 mod files;
 mod inspection;
 mod output;
+mod synonyms;
 mod verbs;
 
 use arguments::Arguments;
@@ -41,8 +42,18 @@ fn main() -> ExitCode {
 /// Help and version are asked for and go to standard output. What was wrong
 /// with `--json` on the command line is printed as JSON.
 fn not_understood(error: &clap::Error) -> u8 {
-    let own = std::env::args_os().take_while(|word| word != "--");
-    if error.use_stderr() && own.into_iter().any(|word| word == "--json") {
+    let mut own = std::env::args_os().take_while(|word| word != "--");
+    let json = error.use_stderr() && own.any(|word| word == "--json");
+    if let Some(unknown) = unknown_verb(error)
+        && let Some(instead) = synonyms::instead_of(unknown)
+    {
+        let error = Error::Usage {
+            message: format!("there is no verb '{unknown}'"),
+            hint: Some(instead.to_owned()),
+        };
+        return failed(&error, Output::new(json, false, false));
+    }
+    if json {
         let message = error.render().to_string();
         let message = message.trim_end();
         let message = message.strip_prefix("error: ").unwrap_or(message);
@@ -62,6 +73,13 @@ fn not_understood(error: &clap::Error) -> u8 {
             error if error.is_broken_pipe() => BROKEN_PIPE,
             error => error.explain().exit_code,
         },
+    }
+}
+
+fn unknown_verb(error: &clap::Error) -> Option<&str> {
+    match error.get(ContextKind::InvalidSubcommand)? {
+        ContextValue::String(verb) => Some(verb),
+        _ => None,
     }
 }
 

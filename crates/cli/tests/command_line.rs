@@ -237,3 +237,26 @@ fn mistakes_are_explained_in_words() {
     let error = text(&nowhere.stderr);
     assert!(error.contains("': No such file or directory\n"), "{error}");
 }
+
+#[test]
+fn verbs_of_other_programs_lead_to_ours() {
+    for (verb, ours) in [
+        ("undo", "abort"),
+        ("checkout", "begin"),
+        ("stash", "--on-success keep"),
+        ("ls", "list"),
+        ("rm", "run -- rm"),
+        ("mount", "shell"),
+    ] {
+        check_exit(&[verb], 64, ours);
+    }
+}
+
+#[test]
+fn the_help_lists_every_verb() {
+    let output = output(&["--help"]);
+    for verb in VERBS {
+        let line = format!("\n  {verb} ");
+        assert!(text(&output.stdout).contains(&line), "{verb}");
+    }
+}

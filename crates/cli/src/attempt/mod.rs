@@ -9,6 +9,7 @@ mod native;
 mod options;
 mod outcome;
 mod status_descriptor;
+mod summary;
 
 pub use ask::Terminal;
 use ask::ask;
@@ -24,7 +25,6 @@ pub use status_descriptor::StatusDescriptor;
 use crate::context::{Connected, Context};
 use crate::enter::{self, Ended, Place, Tree};
 use crate::error::Error;
-use crate::output::counted;
 use atomdir::{
     CommitError, Committed, Connection, Current, FailureKind, Others, RequestError, Transaction,
     TransactionId,
@@ -133,11 +133,14 @@ pub fn conclude(
             Outcome::Kept
         }
     };
-    tell(context, transaction.id, ended, &outcome);
+    match &outcome {
+        Outcome::Committed(committed) => summary::show(context, connection, committed),
+        outcome => tell(context, transaction.id, ended, outcome),
+    }
     Ok(outcome)
 }
 
-/// A commit is what was to be expected; the rest should not go unnoticed.
+/// Says what became of a transaction that was not committed.
 fn tell(context: &Context, transaction: TransactionId, ended: Ended, outcome: &Outcome) {
     let how = match ended {
         Ended::Exited(code) => format!("the command exited with {code}"),
@@ -153,13 +156,7 @@ fn tell(context: &Context, transaction: TransactionId, ended: Ended, outcome: &O
     };
     let output = &context.output;
     match outcome {
-        Outcome::Committed(committed) => match committed.sequence {
-            Some(sequence) => output.detail(format_args!(
-                "commit {sequence}: {}",
-                counted(committed.changes, "change")
-            )),
-            None => output.detail("nothing had changed"),
-        },
+        Outcome::Committed(_) => {}
         Outcome::Aborted => output.note(format_args!(
             "{how}; transaction {transaction} is aborted, and its changes are dropped"
         )),

@@ -102,6 +102,11 @@ impl Output {
         }
     }
 
+    /// Whether a person wants to read what was committed, though all went well.
+    pub fn summarizes(&self) -> bool {
+        (self.is_error_terminal || self.verbose) && !self.quiet && !self.json
+    }
+
     /// What the user must know, whatever `-q` says.
     pub fn warn(&self, message: impl Display) {
         if self.json {

@@ -444,3 +444,16 @@ fn with_json_every_line_of_our_own_is_json() {
         }
     }
 }
+
+#[test]
+fn on_a_terminal_a_commit_is_summarized_in_one_line() {
+    let store = Store::new("summary");
+    let run = |options: &str| {
+        let line =
+            format!("$ATOMDIR run {options} -- sh -c 'echo x >> file; touch new; mkdir d$$'");
+        store.on_terminal(&line, "unused", "").out
+    };
+    assert_eq!(run("").trim_end(), "committed 1: 1 changed, 2 new");
+    assert_eq!(run("-q"), "");
+    assert_eq!(store.tell(&["run", "--", "touch", "quiet"]).error, "");
+}

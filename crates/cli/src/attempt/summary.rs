@@ -1,0 +1,41 @@
+//! One line on what a command's transaction has committed.
+
+use crate::context::Context;
+use crate::output::counted;
+use atomdir::{Change, ChangeLine, Committed, Connection};
+
+/// To a person at a terminal. Scripts have `--status-fd` and `--json`.
+pub fn show(context: &Context, connection: &mut Connection, committed: &Committed) {
+    let output = &context.output;
+    if !output.summarizes() {
+        return;
+    }
+    output.note(match committed.sequence {
+        None if committed.changes == 0 => "committed: nothing had changed".to_owned(),
+        None => "committed to the outer transaction".to_owned(),
+        Some(sequence) => match connection.show(sequence) {
+            Ok(details) => format!("committed {sequence}: {}", by_kind(&details.changes)),
+            // The commit stands, whether or not its list can be had.
+            Err(_) => {
+                let changes = counted(committed.changes, "change");
+                format!("committed {sequence}: {changes}")
+            }
+        },
+    });
+}
+
+/// `3 changed, 1 new, 1 removed`.
+fn by_kind(changes: &[ChangeLine]) -> String {
+    let words = [
+        ("changed", &[Change::Modified, Change::TypeChanged][..]),
+        ("new", &[Change::Added]),
+        ("renamed", &[Change::Renamed]),
+        ("removed", &[Change::Deleted]),
+    ];
+    let counts = words.into_iter().filter_map(|(word, kinds)| {
+        let of_kind = changes.iter().filter(|line| kinds.contains(&line.change));
+        let count = of_kind.count();
+        (count > 0).then(|| format!("{count} {word}"))
+    });
+    counts.collect::<Vec<_>>().join(", ")
+}
