@@ -30,6 +30,8 @@ mod write_set;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use base::acl::AccessControlList;
+pub use base::credentials::Credentials;
 pub use commit::Committed;
 pub use error::{
     BeginError, ChangedBy, CommitError, Conflict, ConflictKind, FreezeError, SavepointError,
@@ -37,6 +39,7 @@ pub use error::{
 };
 pub use ids::{NodeId, Sequence, TransactionId};
 pub use locks::{LockError, LockMode, LockRequest, LockScope, LockStatus, Patience, Waits};
+pub use log::history::CommitSummary;
 pub use options::{
     BeginOptions, CARRIED_BYTES_MAX, Clock, Conflicts, Durability, Isolation, Options, Privileges,
 };
@@ -44,13 +47,12 @@ pub use progress::Progress;
 pub use recovery::RecoveryReport;
 pub use recovery::check::CheckReport;
 pub use recovery::inspect::{Damage, Inspection, TornTail};
-pub use store::{CommitSummary, Store, StoreStatus};
+pub use store::{Store, StoreStatus};
 pub use transaction::Transaction;
 pub use transaction::budget::Budget;
 pub use transaction::snapshot_object::SnapshotObject;
 pub use view::{
-    AccessControlList, Caller, Credentials, Entry, ListEntry, Marking, NewNode, NodeAttributes,
-    Outdated, SetAttributes, SetTime,
+    Caller, Entry, ListEntry, Marking, NewNode, NodeAttributes, Outdated, SetAttributes, SetTime,
 };
 
 /// A panic in another thread leaves no lock of the engine unusable: what a

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Identity, Kind, Name, Owner};
+use atomdir_disk::{Disk, Errno, Identity, Kind, Name, NewNode, Owner, Stat};
 use atomdir_format::record::{AttributesChange, Run, SummaryLine};
 
 use crate::base::core::Core;
 use crate::base::snapshot::Snapshot;
 use crate::base::{Base, Stamp, Xattrs};
-use crate::commit::carry::Carried;
 use crate::ids::{NodeId, Sequence};
 use crate::ranges::RangeSet;
 
@@ -52,6 +51,15 @@ pub(crate) struct Created {
     /// synced by themselves.
     pub attributes: AttributesChange,
     pub carried: Option<Carried>,
+}
+
+/// A new object as it is staged.
+pub(crate) struct Carried {
+    /// `None`: a regular file.
+    pub node: Option<NewNode>,
+    pub stat: Stat,
+    pub xattrs: Xattrs,
+    pub runs: Vec<Run>,
 }
 
 pub(crate) enum CreatedPlace {

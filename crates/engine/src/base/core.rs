@@ -11,11 +11,9 @@ use crate::base::handles::{HandleCache, HandleKey};
 use crate::base::mount_point::is_mount_point;
 use crate::base::{Base, Place, above};
 use crate::control;
-use crate::control::applied_mark::AppliedFile;
-use crate::early::Writers;
+use crate::control::ControlHandles;
 use crate::ids::TransactionId;
 use crate::lock;
-use crate::locks::Locks;
 use crate::names;
 use crate::options::Options;
 
@@ -29,10 +27,6 @@ pub(crate) struct Core<D: Disk> {
     pub handles: HandleCache<D>,
     pub root_base: Arc<Base>,
     pub options: Options,
-    /// What transactions have locked.
-    pub locks: Locks,
-    /// What open transactions have written, while one wants to know early.
-    pub writers: Writers,
     /// Held for writing while a commit changes the base. A reader that met a
     /// half-moved object waits for it and looks again.
     pub applying: RwLock<()>,
@@ -40,14 +34,6 @@ pub(crate) struct Core<D: Disk> {
     occupied: OnceLock<Name>,
     index: Mutex<HashMap<Identity, Weak<Base>>>,
     serials: AtomicU64,
-}
-
-pub(crate) struct ControlHandles<D: Disk> {
-    pub directory: Arc<D::Handle>,
-    pub stage: Arc<D::Handle>,
-    pub limbo: Arc<D::Handle>,
-    pub clock: Arc<D::Handle>,
-    pub applied: AppliedFile<D>,
 }
 
 impl<D: Disk> Core<D> {
@@ -73,8 +59,6 @@ impl<D: Disk> Core<D> {
             hidden,
             root_base,
             options,
-            locks: Locks::default(),
-            writers: Writers::default(),
             applying: RwLock::new(()),
         })
     }

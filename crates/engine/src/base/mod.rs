@@ -11,7 +11,9 @@
 //! 2. `place` and `identity` are those of the newest published commit.
 //! 3. A base object keeps its parent alive, never its children.
 
+pub(crate) mod acl;
 pub(crate) mod core;
+pub(crate) mod credentials;
 pub(crate) mod handles;
 pub(crate) mod mount_point;
 pub(crate) mod present;

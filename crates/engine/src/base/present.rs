@@ -14,27 +14,12 @@
 
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Kind, Result};
+use atomdir_disk::{Disk, Errno, Result};
 
+use crate::base::acl::AccessControlList;
 use crate::base::core::Core;
+use crate::base::credentials::{Credentials, Permission};
 use crate::base::{Base, above};
-use crate::error::CommitError;
-use crate::transaction::Transaction;
-use crate::view::acl::AccessControlList;
-use crate::view::{Credentials, Permission};
-use crate::write_set::{Object, WriteSet};
-
-impl<D: Disk> Transaction<D> {
-    /// From now on the view shows of the base only what this user may look at as it is now,
-    /// and a commit changes only what they may. For a service that may do more than the
-    /// transaction's user. Nested transactions are restricted likewise.
-    pub fn restrict_to(&self, user: Credentials) -> Result<()> {
-        self.wait_with(|view| {
-            view.restricted_to = Some(user);
-            Ok(())
-        })
-    }
-}
 
 /// As permission bits.
 pub(crate) fn permissions<D: Disk>(
@@ -102,39 +87,3 @@ fn try_require<D: Disk>(
 
 /// What a look at contents takes. The kernel reads a program that may only be run.
 pub(crate) const CONTENTS: [Permission; 2] = [Permission::Read, Permission::Search];
-
-/// That the user could make these changes to the base themselves, as far as directories
-/// decide it.
-pub(crate) fn check_commit<D: Disk>(
-    core: &Core<D>,
-    set: &WriteSet,
-    user: &Credentials,
-) -> std::result::Result<(), CommitError> {
-    let refused = |path: &[u8]| {
-        let path = path.to_vec();
-        move |errno| CommitError::io("change", &path, errno)
-    };
-    let may_change = |directory: &Arc<Base>| {
-        require(core, directory, user, &[Permission::Write])?;
-        require(core, directory, user, &[Permission::Search])
-    };
-    for entry in &set.entries {
-        if let Object::Base(directory) = &entry.directory {
-            may_change(directory).map_err(refused(&entry.path))?;
-        }
-    }
-    for removed in set
-        .removed_directories
-        .iter()
-        .filter(|one| !one.names.is_empty())
-    {
-        may_change(&removed.base).map_err(refused(&removed.path))?;
-    }
-    for object in set.objects.iter().filter(|object| !object.is_implied) {
-        let parent = above(&object.base).next();
-        if let Some(parent) = parent.filter(|parent| parent.kind == Kind::Directory) {
-            require(core, &parent, user, &[Permission::Search]).map_err(refused(&object.path))?;
-        }
-    }
-    Ok(())
-}

@@ -11,26 +11,16 @@
 //! 2. It never carries a directory: what was moved into one that is made again
 //!    would be lost if a recovery died after moving it.
 
-use atomdir_disk::{Disk, Errno, Extent, Kind, NewNode, Stat};
+use atomdir_disk::{Disk, Errno, Extent, Kind, NewNode};
 use atomdir_format::record::Run;
 
-use crate::base::Xattrs;
 use crate::base::snapshot::{PAGE, read_xattrs};
 use crate::ids::NodeId;
 use crate::view::View;
-use crate::write_set::{ContentsWrite, WriteSet};
+use crate::write_set::{Carried, ContentsWrite, WriteSet};
 
 /// More objects are flushed together sooner than one by one.
 const OBJECTS_MAX: usize = 64;
-
-/// A new object as it is staged.
-pub(crate) struct Carried {
-    /// `None`: a regular file.
-    pub node: Option<NewNode>,
-    pub stat: Stat,
-    pub xattrs: Xattrs,
-    pub runs: Vec<Run>,
-}
 
 /// Whether the record is to carry all that the write set has staged.
 pub(crate) fn is_small<D: Disk>(view: &mut View<D>, set: &WriteSet) -> Result<bool, Errno> {

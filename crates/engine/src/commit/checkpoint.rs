@@ -3,17 +3,14 @@
 use std::sync::PoisonError;
 
 use atomdir_disk::{Disk, Errno, Timestamp, reason};
-use atomdir_format::record::CommitRecord;
-use atomdir_format::summary::SummaryRecord;
 
-use crate::base::core::Core;
-use crate::commit::CommitState;
 use crate::control;
 use crate::error::StoreError;
 use crate::lock;
 use crate::log::history::HISTORY_BYTES_MAX;
 use crate::names;
 use crate::store::Store;
+use crate::store::commit_state::CommitState;
 
 /// A lazy commit waits no longer than this to become durable.
 const LAZY_MS_MAX: i128 = 100;
@@ -33,8 +30,8 @@ impl<D: Disk> Store<D> {
                 return Ok(());
             };
             let age_ms = milliseconds_between(last, self.0.core.options.clock.now());
-            let commits = state.newest.0 - state.header.last_sequence;
-            let is_long = state.log_bytes() > LOG_BYTES_MAX || commits > LOG_COMMITS_MAX;
+            let commits = state.journal.newest.0 - state.journal.header.last_sequence;
+            let is_long = state.journal.log.length() > LOG_BYTES_MAX || commits > LOG_COMMITS_MAX;
             (
                 is_long || !(0..QUIET_MS).contains(&age_ms),
                 !state.queue.commits.is_empty() && !(0..LAZY_MS_MAX).contains(&age_ms),
@@ -64,27 +61,28 @@ impl<D: Disk> Store<D> {
         let mut state = self.lock_settled()?;
         self.checkpoint_locked(&mut state)?;
         // None of these was used, and from now on none is until it is reserved again.
-        state.header.transaction_high_water = lock(&self.0.open).ids.give_back();
-        state.header.clean = true;
+        state.journal.header.transaction_high_water = lock(&self.0.open).ids.give_back();
+        state.journal.header.clean = true;
         control::write_header(
             &self.0.core.disk,
             &self.0.core.control.directory,
-            &state.header,
+            &state.journal.header,
         )
     }
 
     fn checkpoint_locked(&self, state: &mut CommitState<D>) -> Result<(), StoreError> {
         self.refuse_if_poisoned()?;
         let core = &*self.0.core;
-        if state.log_bytes() > 0 {
+        if state.journal.log.length() > 0 {
             core.flush_base().map_err(|errno| {
                 self.poison(format!(
                     "flushing the base failed: {errno}",
                     errno = reason(errno)
                 ))
             })?;
-            state.retire_log(core)?;
-            state.shorten_history(core, HISTORY_BYTES_MAX)?;
+            state.journal.retire_log(core)?;
+            state.applied.clear();
+            state.journal.shorten_history(core, HISTORY_BYTES_MAX)?;
         }
         state.last_commit = None;
         for id in std::mem::take(&mut state.stages) {
@@ -105,39 +103,6 @@ impl<D: Disk> Store<D> {
         state
             .empty_reserve(core)
             .map_err(failed("release reserved space"))
-    }
-}
-
-impl<D: Disk> CommitState<D> {
-    /// Everything in the log is durably in the base.
-    pub fn retire_log(&mut self, core: &Core<D>) -> Result<(), StoreError> {
-        let before = (self.history.length(), self.newest_summary);
-        self.log.for_each(&core.disk, |record: CommitRecord| {
-            // A checkpoint or a recovery that was cut short may have been here.
-            if record.sequence > self.header.last_sequence.max(self.newest_summary) {
-                let summary = SummaryRecord::from(record);
-                self.history
-                    .append(&core.disk, &summary)
-                    .map_err(failed("write the history"))?;
-                self.newest_summary = summary.sequence;
-            }
-            Ok(())
-        })?;
-        let newest = self.newest.0;
-        if let Err(errno) = self.history.flush(&core.disk, newest) {
-            // Another flush might succeed without writing what this one lost.
-            let cut = self.history.cut(&core.disk, before.0);
-            cut.map_err(failed("cut the history"))?;
-            self.newest_summary = before.1;
-            return Err(failed("flush the history")(errno));
-        }
-        self.header.last_sequence = newest;
-        self.applied.clear();
-        self.header.clean = false;
-        control::write_header(&core.disk, &core.control.directory, &self.header)?;
-        self.log
-            .drop_all(&core.disk)
-            .map_err(failed("empty the log"))
     }
 }
 

@@ -13,59 +13,18 @@
 //!    while another waits only if neither touches what the other does, and it
 //!    has read nothing that the other changes.
 
-use std::collections::{HashSet, VecDeque};
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
 
-use atomdir_disk::{Disk, Kind, Name, Timestamp, reason};
-use atomdir_format::record::CommitRecord;
+use atomdir_disk::{Disk, reason};
 
-use crate::apply::Writers;
-use crate::base::Base;
-use crate::commit::CommitState;
-use crate::commit::stalled::Attempt;
 use crate::error::{Stalled, StoreError};
 use crate::ids::Sequence;
 use crate::lock;
 use crate::progress::Meter;
-use crate::rules::Rule;
 use crate::store::Store;
-use crate::view::read_set::{EntriesRead, ObjectReads, ReadSet};
-use crate::write_set::{Object, WriteSet};
-
-/// A logged commit that is not yet in the base.
-pub(crate) struct Pending<D: Disk> {
-    pub record: CommitRecord,
-    pub set: WriteSet,
-    /// It has returned already.
-    pub is_lazy: bool,
-    /// The files it changes in place, opened before the record was logged: that
-    /// they may be written is certain then, and no program can be started from them.
-    pub writers: Writers<D>,
-    /// How far publishing it has come, if it was tried before.
-    pub attempt: Option<Attempt>,
-}
-
-pub(crate) struct Queue<D: Disk> {
-    /// In the order of the log.
-    pub commits: VecDeque<Pending<D>>,
-    is_flushing: bool,
-}
-
-impl<D: Disk> Default for Queue<D> {
-    fn default() -> Self {
-        Queue {
-            commits: VecDeque::new(),
-            is_flushing: false,
-        }
-    }
-}
-
-/// More that wait are not worth what looking through them costs.
-const COMMITS_MAX: usize = 128;
-const CHANGES_MAX: usize = 4096;
-
-pub(crate) type Guard<'a, D> = MutexGuard<'a, CommitState<D>>;
+use crate::store::commit_state::{CommitState, Guard};
+use crate::store::queue::Pending;
 
 impl<D: Disk> Store<D> {
     /// The commit lock, with everything in the log durable and in the base.
@@ -73,8 +32,8 @@ impl<D: Disk> Store<D> {
         let mut state = self.wait_for_flush(lock(&self.0.commit));
         if !state.queue.commits.is_empty() {
             self.refuse_if_poisoned()?;
-            let newest = state.newest;
-            let flushed = state.log.flush(&self.0.core.disk, newest.0);
+            let newest = state.journal.newest;
+            let flushed = state.journal.log.flush(&self.0.core.disk, newest.0);
             flushed.map_err(|errno| {
                 self.poison(format!(
                     "flushing the log failed: {errno}",
@@ -98,7 +57,7 @@ impl<D: Disk> Store<D> {
         while lock(&self.0.open).published < sequence {
             self.refuse_if_poisoned()?;
             let stalled = lock(&self.0.stalled).clone();
-            if stalled.is_some() && state.log.durable() >= sequence.0 {
+            if stalled.is_some() && state.journal.log.durable() >= sequence.0 {
                 return Ok(stalled);
             }
             if !state.queue.holds(sequence) {
@@ -110,7 +69,7 @@ impl<D: Disk> Store<D> {
                 continue;
             }
             state.queue.is_flushing = true;
-            let (file, newest) = (state.log.file(), state.newest);
+            let (file, newest) = (state.journal.log.file(), state.journal.newest);
             drop(state);
             let flushed = core.disk.sync_data(&file);
             state = lock(&self.0.commit);
@@ -122,7 +81,7 @@ impl<D: Disk> Store<D> {
                     errno = reason(errno)
                 )));
             }
-            state.log.note_durable(newest.0);
+            state.journal.log.note_durable(newest.0);
             // If another's cannot be applied, this one may have been before.
             let _ = self.publish_queue(&mut state, newest, meter);
         }
@@ -164,123 +123,5 @@ impl<D: Disk> Store<D> {
         let has_pending = has_lazy || is_stalled;
         self.0.has_pending.store(has_pending, Ordering::Release);
         published
-    }
-}
-
-impl<D: Disk> Queue<D> {
-    /// Whether a commit can be validated and appended while these wait.
-    pub fn admits(&self, set: &WriteSet, reads: Option<&ReadSet>) -> bool {
-        if self.commits.is_empty() {
-            return true;
-        }
-        if self.commits.len() >= COMMITS_MAX || set.entries.len() > CHANGES_MAX {
-            return false;
-        }
-        if reads.is_some_and(|reads| reads.len() > CHANGES_MAX) {
-            return false;
-        }
-        let footprint = Footprint::of(set);
-        self.commits
-            .iter()
-            .all(|pending| footprint.is_apart_from(&pending.set, reads))
-    }
-
-    fn holds(&self, sequence: Sequence) -> bool {
-        let mut waiting = self.commits.iter();
-        waiting.any(|pending| pending.record.sequence == sequence.0)
-    }
-
-    /// The modification time that a directory is on its way to.
-    pub fn modified(&self, serial: u64) -> Option<Timestamp> {
-        let sets = self.commits.iter().rev().map(|pending| &pending.set);
-        let mut objects = sets.flat_map(|set| &set.objects);
-        objects.find_map(|object| {
-            (object.base.serial == serial).then_some(object.attributes.modified)?
-        })
-    }
-}
-
-/// What a commit reads and writes of the base while it is validated, logged
-/// and applied.
-#[derive(Default)]
-struct Footprint {
-    /// By serial, with those whose times alone change because of entries.
-    objects: HashSet<u64>,
-    /// By serial: what else of an object is changed, or its names.
-    changed: HashSet<u64>,
-    entries: HashSet<(u64, Name)>,
-    /// Directories move or go: that touches everything beneath.
-    moves_directories: bool,
-}
-
-impl Footprint {
-    fn of(set: &WriteSet) -> Footprint {
-        let mut footprint = Footprint {
-            moves_directories: !set.removed_directories.is_empty(),
-            ..Footprint::default()
-        };
-        for entry in &set.entries {
-            if let Object::Base(directory) = &entry.directory {
-                footprint.objects.insert(directory.serial);
-                footprint
-                    .entries
-                    .insert((directory.serial, entry.name.clone()));
-            }
-            let after = match &entry.after {
-                Some(Object::Base(base)) => Some(base),
-                _ => None,
-            };
-            entry
-                .before
-                .iter()
-                .chain(after)
-                .for_each(|base| footprint.change(base));
-        }
-        for object in &set.objects {
-            footprint.objects.insert(object.base.serial);
-            if !object.is_implied {
-                footprint.changed.insert(object.base.serial);
-            }
-        }
-        set.dying.values().for_each(|base| footprint.change(base));
-        footprint
-    }
-
-    fn change(&mut self, base: &Arc<Base>) {
-        self.objects.insert(base.serial);
-        self.changed.insert(base.serial);
-        self.moves_directories |= base.kind == Kind::Directory;
-    }
-
-    fn is_apart_from(&self, set: &WriteSet, reads: Option<&ReadSet>) -> bool {
-        if set.entries.len() > CHANGES_MAX {
-            return false;
-        }
-        let other = Footprint::of(set);
-        let moves_directories = self.moves_directories || other.moves_directories;
-        let meets = |rule: Rule, is_apart: bool| rule.holds() && !is_apart;
-        let touches = self.objects.is_disjoint(&other.changed);
-        let entries = self.entries.is_disjoint(&other.entries);
-        !meets(Rule::GroupMovedDirectory, !moves_directories)
-            && !meets(Rule::GroupTouchesWhatWaits, touches)
-            && !meets(Rule::GroupEntries, entries)
-            && reads.is_none_or(|reads| !reads.iter().any(|read| other.changes(read)))
-    }
-
-    /// Whether it changes anything that was read.
-    fn changes(&self, read: &ObjectReads) -> bool {
-        let serial = read.base.serial;
-        let changes_entries = match &read.entries {
-            EntriesRead::None => false,
-            EntriesRead::Names(names) => {
-                let mut names = names.keys();
-                names.any(|name| self.entries.contains(&(serial, name.clone())))
-                    && Rule::GroupReadNames.holds()
-            }
-            EntriesRead::Listed(_) | EntriesRead::Torn => {
-                self.objects.contains(&serial) && Rule::GroupReadListing.holds()
-            }
-        };
-        changes_entries || (self.changed.contains(&serial) && Rule::GroupReadChanged.holds())
     }
 }

@@ -20,11 +20,12 @@ use atomdir_disk::{Disk, Errno, Kind};
 
 use crate::base::Place;
 use crate::base::core::Core;
-use crate::commit::prepare::{Fill, dress, unflushed};
+use crate::commit::prepare::{Fill, unflushed};
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
 use crate::ids::Sequence;
 use crate::rules::Rule;
 use crate::view::View;
+use crate::view::dress::dress;
 use crate::write_set::{ContentsWrite, Object, ObjectWrite, WriteSet};
 
 /// A file with several names is best spoken of by one that stays: the one by which

@@ -19,41 +19,39 @@
 
 pub(crate) mod carry;
 pub(crate) mod checkpoint;
+mod contended;
 pub(crate) mod feasible;
 pub(crate) mod group;
 pub(crate) mod keep;
 pub(crate) mod look;
 pub(crate) mod merge;
+mod nested;
+pub(crate) mod permitted;
 pub(crate) mod prepare;
 pub(crate) mod publish;
 pub(crate) mod stalled;
 pub(crate) mod validate;
 
-use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::Ordering;
 
-use atomdir_disk::{Disk, Errno, Identity, Timestamp};
-use atomdir_format::header::StoreHeader;
+use atomdir_disk::Disk;
 use atomdir_format::record::CommitRecord;
 
-use crate::apply::{ApplyError, Writers};
-use crate::base::core::Core;
-use crate::base::present;
+use crate::apply::Writers;
 use crate::commit::carry::carry;
-use crate::commit::group::{Guard, Pending, Queue};
 use crate::commit::look::look_at_base;
 use crate::commit::prepare::prepare;
 use crate::commit::validate::Validation;
-use crate::control;
 use crate::error::{CommitError, Stalled, StoreError};
-use crate::ids::{Sequence, TransactionId};
+use crate::ids::Sequence;
 use crate::lock;
-use crate::log::Log;
 use crate::log::record_builder;
 use crate::options::Durability;
 use crate::progress::{Meter, Progress};
 use crate::rules::Rule;
 use crate::store::Store;
+use crate::store::commit_state::{CommitState, Guard};
+use crate::store::queue::Pending;
 use crate::transaction::Transaction;
 use crate::view::{Outdated, View};
 use crate::write_set::WriteSet;
@@ -68,28 +66,6 @@ pub struct Committed {
     pub outdated: Vec<Outdated>,
     /// The commit is durable, and the base will show it once this is out of the way.
     pub stalled: Option<Stalled>,
-}
-
-/// What the commit lock guards.
-pub(crate) struct CommitState<D: Disk> {
-    pub log: Log<D>,
-    pub history: Log<D>,
-    /// The newest commit that has its summary there.
-    pub newest_summary: u64,
-    pub reserve: D::Handle,
-    /// Holds the store's lock as long as the store is open.
-    pub _lock: D::Handle,
-    pub header: StoreHeader,
-    /// The newest commit in the log.
-    pub newest: Sequence,
-    /// Commits that are not yet in the base.
-    pub queue: Queue<D>,
-    /// Ended transactions whose staging directories the log may still need.
-    pub stages: BTreeSet<TransactionId>,
-    /// Files that the log speaks of, and that recovery would have to find.
-    pub applied: HashSet<Identity>,
-    /// When the last commit was appended.
-    pub last_commit: Option<Timestamp>,
 }
 
 impl<D: Disk> Store<D> {
@@ -112,7 +88,7 @@ impl<D: Disk> Store<D> {
         }
         let committed = self.commit_outermost(transaction, report);
         if committed.is_err() {
-            self.0.core.writers.leave_commit(transaction.id());
+            self.0.contention.writers.leave_commit(transaction.id());
         }
         committed
     }
@@ -163,7 +139,7 @@ impl<D: Disk> Store<D> {
         self.refuse_locked(transaction, &set)?;
         self.refuse_written(transaction, view)?;
         if let Some(user) = &view.restricted_to {
-            present::check_commit(&self.0.core, &set, user)?;
+            permitted::check(&self.0.core, &set, user)?;
         }
         feasible::check(&self.0.core, &set)?;
         at_its_expense(transaction, || merge::refresh_replacements(view, &mut set))
@@ -245,7 +221,7 @@ impl<D: Disk> Store<D> {
         if conflicts.is_empty() {
             return Ok(());
         }
-        state.describe(core, &mut conflicts);
+        state.journal.describe(core, &mut conflicts);
         Err(CommitError::Conflict(conflicts))
     }
 
@@ -267,7 +243,7 @@ impl<D: Disk> Store<D> {
         }
         let now = core.options.clock.now();
         let head = CommitRecord {
-            sequence: state.newest.next().0,
+            sequence: state.journal.newest.next().0,
             transaction: transaction.id().0,
             time: now,
             user: transaction.owner(),
@@ -281,9 +257,9 @@ impl<D: Disk> Store<D> {
         };
         let record = record_builder::build(set, head, &present);
         state.fill_reserve(core, set)?;
-        let appended = state.log.append(&core.disk, &record);
+        let appended = state.journal.log.append(&core.disk, &record);
         appended.map_err(|errno| CommitError::io("write", b".atomdir/log", errno))?;
-        state.newest = Sequence(record.sequence);
+        state.journal.newest = Sequence(record.sequence);
         state.last_commit = Some(now);
         Ok((record, writers))
     }
@@ -311,66 +287,4 @@ fn at_its_expense<D: Disk, T>(
     let charge = transaction.charge();
     let _charge = charge.map_err(|errno| CommitError::io("stage", b"", errno))?;
     stage()
-}
-
-/// The reserve always holds so much, for what apply itself may need.
-const RESERVE_MIN: u64 = 1 << 20;
-
-impl<D: Disk> CommitState<D> {
-    pub fn sequence(&self) -> Sequence {
-        self.newest
-    }
-
-    pub fn transaction_high_water(&self) -> u64 {
-        self.header.transaction_high_water
-    }
-
-    pub fn log_bytes(&self) -> u64 {
-        self.log.length()
-    }
-
-    pub fn reserve_ids(&mut self, core: &Core<D>, count: u64) -> Result<u64, StoreError> {
-        self.header.transaction_high_water += count;
-        self.header.clean = false;
-        control::write_header(&core.disk, &core.control.directory, &self.header)?;
-        Ok(self.header.transaction_high_water)
-    }
-
-    /// Sets space aside, so that a commit that was logged cannot fail for want
-    /// of it when it is applied.
-    fn fill_reserve(&self, core: &Core<D>, set: &WriteSet) -> Result<(), CommitError> {
-        let waiting = self.queue.commits.iter().map(|pending| &pending.set);
-        let pages: u64 = waiting.chain([set]).map(WriteSet::pages_in_place).sum();
-        let needed = RESERVE_MIN + pages * crate::base::snapshot::PAGE;
-        match core.disk.allocate(&self.reserve, 0, needed) {
-            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
-            Err(errno) => Err(CommitError::io(
-                "reserve space in",
-                b".atomdir/reserve",
-                errno,
-            )),
-        }
-    }
-
-    /// Applies once more, with the reserved space, what had none.
-    pub fn with_reserve(
-        &self,
-        core: &Core<D>,
-        mut apply: impl FnMut() -> Result<(), ApplyError>,
-    ) -> Result<(), ApplyError> {
-        apply().or_else(|error| match error.errno {
-            Some(Errno::NOSPC | Errno::DQUOT) => {
-                let _ = self.empty_reserve(core);
-                apply()
-            }
-            _ => Err(error),
-        })
-    }
-
-    /// Gives the reserved space back to the file system.
-    pub fn empty_reserve(&self, core: &Core<D>) -> Result<(), Errno> {
-        // Blocks reserved beyond the length go only when the length changes.
-        core.disk.set_length(&self.reserve, 1)?;
-        core.disk.set_length(&self.reserve, 0)
-    }
 }

@@ -9,16 +9,16 @@ use atomdir_disk::{Disk, Errno, Kind, Name, reason};
 use crate::apply::{Apply, ApplyError, Desired, MOUNTED, Writers};
 use crate::base::core::Core;
 use crate::base::{Base, OwnStamp, Place, Stamp};
-use crate::commit::CommitState;
-use crate::commit::group::Pending;
 use crate::commit::keep::{Keeper, Snapshots};
-use crate::commit::stalled::{Attempt, correct_places};
+use crate::commit::stalled::correct_places;
 use crate::error::{Stalled, StoreError};
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
 use crate::names;
 use crate::progress::Meter;
 use crate::store::Store;
+use crate::store::commit_state::CommitState;
+use crate::store::queue::{Attempt, Pending};
 use crate::write_set::{Object, WriteSet};
 
 impl<D: Disk> Store<D> {

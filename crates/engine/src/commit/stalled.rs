@@ -35,33 +35,8 @@ use crate::error::{Stalled, StoreError};
 use crate::lock;
 use crate::names;
 use crate::store::Store;
+use crate::store::queue::Attempt;
 use crate::write_set::{Object, WriteSet};
-
-/// A commit in the third state.
-pub(crate) struct Attempt {
-    /// Snapshots are open, and show all that loses its last name, but these.
-    pub keeps_but: Option<HashSet<Identity>>,
-    pub progress: Progress,
-    /// Objects that are on their way, and the places they had before: publishing
-    /// starts from those.
-    pub moved: Vec<(Arc<Base>, Place)>,
-}
-
-impl Attempt {
-    pub fn new(keeps_but: Option<HashSet<Identity>>) -> Attempt {
-        Attempt {
-            keeps_but,
-            progress: Progress::default(),
-            moved: Vec::new(),
-        }
-    }
-
-    pub fn restore_places(&mut self) {
-        for (base, place) in self.moved.drain(..) {
-            base.state().place = place;
-        }
-    }
-}
 
 impl<D: Disk> Store<D> {
     pub(crate) fn note_stalled(&self, stalled: Option<Stalled>) {

@@ -1,4 +1,4 @@
-//! The control directory: making it, opening it, its header.
+//! The control directory: making it, and its header.
 
 pub(crate) mod applied_mark;
 pub(crate) mod id_supply;
@@ -9,24 +9,20 @@ use std::sync::Arc;
 use atomdir_disk::{Access, Disk, Errno, Name, NewNode};
 use atomdir_format::header::{self, StoreHeader, StoreId, UncheckedHeader};
 
-use crate::base::core::ControlHandles;
 use crate::control::applied_mark::AppliedFile;
 use crate::error::StoreError;
 use crate::names;
-use crate::recovery::read_log;
 
 const PRIVATE_FILE: u32 = 0o600;
-const PRIVATE_DIRECTORY: u32 = 0o700;
+pub(crate) const PRIVATE_DIRECTORY: u32 = 0o700;
 
-/// What is open for as long as the store is.
-pub(crate) struct Control<D: Disk> {
-    pub handles: ControlHandles<D>,
-    pub log: D::Handle,
-    pub history: D::Handle,
-    pub reserve: D::Handle,
-    /// Holds the store's lock.
-    pub lock: D::Handle,
-    pub header: StoreHeader,
+/// Of the control directory, open for as long as the store is.
+pub(crate) struct ControlHandles<D: Disk> {
+    pub directory: Arc<D::Handle>,
+    pub stage: Arc<D::Handle>,
+    pub limbo: Arc<D::Handle>,
+    pub clock: Arc<D::Handle>,
+    pub applied: AppliedFile<D>,
 }
 
 pub(crate) fn failed(step: &'static str) -> impl Fn(Errno) -> StoreError {
@@ -86,7 +82,7 @@ pub(crate) fn create<D: Disk>(
     write_header(disk, control, &header)
 }
 
-fn exists<D: Disk>(disk: &D, control: &D::Handle, name: &str) -> Result<bool, Errno> {
+pub(crate) fn exists<D: Disk>(disk: &D, control: &D::Handle, name: &str) -> Result<bool, Errno> {
     match disk.stat_at(control, &names::fixed(name)) {
         Ok(_) => Ok(true),
         Err(Errno::NOENT) => Ok(false),
@@ -119,81 +115,10 @@ pub(crate) fn write_header<D: Disk>(
     write().map_err(failed("write the header"))
 }
 
-/// Opens everything and takes the store's lock. With [`Access::Read`] nothing can
-/// be changed.
-pub(crate) fn open<D: Disk>(
-    disk: &D,
-    control: D::Handle,
-    access: Access,
-) -> Result<Control<D>, StoreError> {
-    let open = |name: &str, access| disk.open(&control, &names::fixed(name), access);
-    let file = |name: &str| open(name, access).map_err(failed("open files"));
-    let lock = file(names::LOCK)?;
-    disk.try_lock(&lock).map_err(|errno| match errno {
-        Errno::WOULDBLOCK => StoreError::Locked,
-        _ => failed("lock the store")(errno),
-    })?;
-    let header = read_header(disk, &control)?;
-    let log = file(names::LOG)?;
-    let applied = AppliedFile::new(disk, file(names::APPLIED)?, header.store_id)
-        .map_err(failed("examine"))?;
-    if access == Access::ReadWrite {
-        mend(disk, &control, || {
-            let read = read_log(disk, &log, &applied, &header, drop)?;
-            Ok(read.records.is_empty())
-        })?;
-    }
-    let directory = |name: &'static str| {
-        open(name, Access::Directory).map_err(|errno| match errno {
-            Errno::NOENT => StoreError::Lost { name },
-            errno => failed("open directories")(errno),
-        })
-    };
-    Ok(Control {
-        log,
-        history: file(names::HISTORY)?,
-        reserve: file(names::RESERVE)?,
-        handles: ControlHandles {
-            stage: Arc::new(directory(names::STAGE)?),
-            limbo: Arc::new(directory(names::LIMBO)?),
-            clock: Arc::new(file(names::CLOCK)?),
-            applied,
-            directory: Arc::new(control),
-        },
-        lock,
-        header,
-    })
-}
-
-/// Makes directories again that somebody has taken away while they were empty, as
-/// `git stash --all` does. That is safe while no record waits to be applied: what lies
-/// in these directories matters to such records only. The log file may hold older
-/// records all the same, since emptying it becomes durable later than the header.
-///
-/// The new directories are durable before anything is logged: recovery ends with
-/// [`write_header`], which flushes the control directory.
-fn mend<D: Disk>(
+pub(crate) fn read_header<D: Disk>(
     disk: &D,
     control: &D::Handle,
-    nothing_waits: impl FnOnce() -> Result<bool, StoreError>,
-) -> Result<(), StoreError> {
-    let mut lost = Vec::new();
-    for name in [names::STAGE, names::LIMBO] {
-        if !exists(disk, control, name).map_err(failed("look for directories"))? {
-            lost.push(names::fixed(name));
-        }
-    }
-    if lost.is_empty() || !nothing_waits()? {
-        return Ok(());
-    }
-    for name in lost {
-        disk.make(control, &name, &NewNode::Directory, PRIVATE_DIRECTORY)
-            .map_err(failed("create directories"))?;
-    }
-    Ok(())
-}
-
-fn read_header<D: Disk>(disk: &D, control: &D::Handle) -> Result<StoreHeader, StoreError> {
+) -> Result<StoreHeader, StoreError> {
     let name = names::fixed(names::HEADER);
     let file = disk
         .open(control, &name, Access::Read)

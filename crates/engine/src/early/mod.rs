@@ -19,17 +19,12 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use atomdir_disk::{Disk, Errno, Result};
-
-use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
+use crate::error::{ChangedBy, Conflict, ConflictKind};
 use crate::ids::TransactionId;
 use crate::lock;
-use crate::locks::Target;
-use crate::options::Conflicts;
-use crate::store::Store;
-use crate::transaction::Transaction;
-use crate::view::View;
-use marks::{Author, Busy, Marks};
+use crate::locks::{Target, Waits};
+use marks::Marks;
+pub(crate) use marks::{Author, Busy};
 
 #[derive(Default)]
 pub(crate) struct Writers {
@@ -46,7 +41,8 @@ struct State {
 }
 
 impl Writers {
-    fn is_needed(&self) -> bool {
+    /// Otherwise nothing has to be noted.
+    pub fn is_needed(&self) -> bool {
         self.is_needed.load(Ordering::Acquire)
     }
 
@@ -70,77 +66,36 @@ impl Writers {
             state.marks.set_committing(transaction, false);
         }
     }
-}
 
-impl<D: Disk> Store<D> {
-    /// From now on writes are noted, and those of before as well.
-    pub(crate) fn begin_early(&self, transaction: &Transaction<D>) {
-        let writers = &self.0.core.writers;
-        {
-            let mut state = lock(&writers.state);
-            let is_first = state.early.insert(transaction.id()) && state.early.len() == 1;
-            writers.is_needed.store(true, Ordering::Release);
-            if !is_first {
-                return;
-            }
-        }
-        for other in self.transactions() {
-            let view = other.view.lock();
-            if let Some(view) = view.as_ref() {
-                let author = author(other.outermost());
-                let written = view.written();
-                lock(&writers.state).marks.note(&author, &written);
-            }
-        }
+    /// One more that wants to know. True: nothing was noted so far, and what open
+    /// transactions have written is to be noted now.
+    pub fn begin(&self, transaction: TransactionId) -> bool {
+        let mut state = lock(&self.state);
+        let is_first = state.early.insert(transaction) && state.early.len() == 1;
+        self.is_needed.store(true, Ordering::Release);
+        is_first
     }
 
-    /// A commit is refused if its transaction has met a conflict, and while an
-    /// older one that wants to know early has written the same.
-    pub(crate) fn refuse_written(
-        &self,
-        transaction: &Transaction<D>,
-        view: &View<D>,
-    ) -> std::result::Result<(), CommitError> {
-        let writers = &self.0.core.writers;
-        if !writers.is_needed() {
-            return Ok(());
-        }
-        // A native view's writes have passed by.
-        let written = view.written();
-        let marks = &mut lock(&writers.state).marks;
-        marks.note(&author(transaction), &written);
-        let conflicts = marks.enter_commit(transaction.id());
-        if conflicts.is_empty() {
-            Ok(())
-        } else {
-            Err(CommitError::Conflict(conflicts))
-        }
+    pub fn note(&self, author: &Author, written: &[Target]) {
+        lock(&self.state).marks.note(author, written);
     }
-}
 
-impl<D: Disk> Transaction<D> {
-    /// To be called before a write, with the view locked: `EBUSY` if another
-    /// transaction was there first.
-    pub(crate) fn announce(
+    /// The conflicts for which a commit is refused; none: it is entered.
+    pub fn enter_commit(&self, author: &Author, written: &[Target]) -> Vec<Conflict> {
+        let marks = &mut lock(&self.state).marks;
+        marks.note(author, written);
+        marks.enter_commit(author.transaction)
+    }
+
+    /// Notes what is about to be written, or that another was there first.
+    /// `locked`: the locks of others that forbid it.
+    pub fn announce(
         &self,
-        view: &mut View<D>,
-        intents: impl FnOnce(&mut View<D>) -> Result<Vec<Target>>,
-    ) -> Result<()> {
-        let writers = &self.core.writers;
-        if !writers.is_needed() {
-            return Ok(());
-        }
-        let targets = intents(view)?;
-        if targets.is_empty() {
-            return Ok(());
-        }
-        let author = author(self.outermost());
-        let locked = if author.is_early {
-            self.core.locks.forbid(author.transaction, &targets)
-        } else {
-            Vec::new()
-        };
-        let marks = &mut lock(&writers.state).marks;
+        author: &Author,
+        targets: &[Target],
+        locked: Vec<Waits>,
+    ) -> Result<(), Busy> {
+        let marks = &mut lock(&self.state).marks;
         if !locked.is_empty() {
             let conflicts = locked.into_iter().map(|waits| Conflict {
                 path: waits.path,
@@ -150,30 +105,16 @@ impl<D: Disk> Transaction<D> {
                     label: Vec::new(),
                 },
             });
-            marks.meet(&author, conflicts.collect());
+            marks.meet(author, conflicts.collect());
         }
-        marks
-            .announce(&author, &targets)
-            .map_err(|Busy| Errno::BUSY)
+        marks.announce(author, targets)
     }
 
-    /// The conflicts that the transaction has met at its writes: it can only be
-    /// aborted.
-    pub fn met(&self) -> Vec<Conflict> {
-        let writers = &self.core.writers;
-        if writers.is_needed() {
-            lock(&writers.state).marks.met_by(self.outermost().id())
-        } else {
-            Vec::new()
+    /// The conflicts that a transaction has met at its writes.
+    pub fn met_by(&self, transaction: TransactionId) -> Vec<Conflict> {
+        match self.is_needed() {
+            true => lock(&self.state).marks.met_by(transaction),
+            false => Vec::new(),
         }
-    }
-}
-
-fn author<D: Disk>(transaction: &Transaction<D>) -> Author {
-    Author {
-        transaction: transaction.id(),
-        age: transaction.age(),
-        is_early: transaction.conflicts() == Conflicts::Early,
-        label: transaction.label().to_vec(),
     }
 }

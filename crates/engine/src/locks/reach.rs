@@ -11,9 +11,9 @@ use atomdir_disk::Disk;
 
 use super::table::LockMode;
 use crate::base::core::Core;
+use crate::base::credentials::{Credentials, Permission};
 use crate::base::present;
 use crate::base::{Base, above};
-use crate::view::{Credentials, Permission};
 
 /// Whether a lock covers an object below the one it is on.
 #[derive(Clone)]
@@ -37,17 +37,13 @@ impl Reach {
         if holder.user == 0 {
             return Reach::everything();
         }
-        // The locks are the core's.
-        let core = Arc::downgrade(core);
+        let core = core.clone();
         let (top, holder) = (top.serial, holder.clone());
         let wanted = match mode {
             LockMode::Shared => Permission::Read,
             LockMode::Exclusive => Permission::Write,
         };
         Reach(Arc::new(move |base| {
-            let Some(core) = core.upgrade() else {
-                return true;
-            };
             let may = |base: &Arc<Base>, wanted| may(&core, base, &holder, wanted);
             let mut between = above(base).take_while(|above| above.serial != top);
             between.all(|directory| may(&directory, Permission::Search)) && may(base, wanted)

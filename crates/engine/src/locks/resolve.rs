@@ -6,9 +6,10 @@ use super::reach::Reach;
 use super::table::{Lock, LockMode};
 use super::target::{Extent, Target};
 use super::{LockError, LockRequest, LockScope};
+use crate::base::credentials::{Credentials, Permission};
 use crate::base::snapshot::PAGE;
 use crate::ids::NodeId;
-use crate::view::{Credentials, Permission, View};
+use crate::view::View;
 
 pub(crate) fn locks<D: Disk>(
     view: &mut View<D>,

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 type Wake = Arc<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
-pub(super) struct Waiters(Mutex<Vec<Wake>>);
+pub(crate) struct Waiters(Mutex<Vec<Wake>>);
 
 impl Waiters {
     /// Until what is returned is dropped.
@@ -27,7 +27,7 @@ impl Waiters {
     }
 }
 
-pub(super) struct Waiter<'a> {
+pub(crate) struct Waiter<'a> {
     waiters: &'a Waiters,
     wake: Wake,
 }

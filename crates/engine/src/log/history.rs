@@ -4,46 +4,44 @@
 
 use std::collections::HashMap;
 
-use atomdir_disk::{Disk, Errno, RenameMode};
-use atomdir_format::record::CommitRecord;
+use atomdir_disk::{Disk, Errno, RenameMode, Timestamp};
+use atomdir_format::record::{CommitRecord, SummaryLine};
 use atomdir_format::summary::SummaryRecord;
 
 use crate::base::core::Core;
-use crate::commit::CommitState;
 use crate::error::{ChangedBy, Conflict, StoreError};
 use crate::ids::{Sequence, TransactionId};
-use crate::lock;
 use crate::log::Log;
+use crate::log::journal::Journal;
 use crate::names;
-use crate::store::{CommitSummary, Store};
 
 /// Who asks for a commit reads the history, and so does who opens the store.
 pub(crate) const HISTORY_BYTES_MAX: u64 = 32 << 20;
 
-impl<D: Disk> Store<D> {
-    /// Every commit, oldest first.
-    pub fn commits(&self) -> Result<Vec<CommitSummary>, StoreError> {
-        let mut commits = Vec::new();
-        self.for_each_commit(|commit| commits.push(commit))?;
-        Ok(commits)
-    }
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitSummary {
+    pub sequence: Sequence,
+    pub transaction: TransactionId,
+    pub time: Timestamp,
+    pub user: u32,
+    pub label: Vec<u8>,
+    pub lines: Vec<SummaryLine>,
+}
 
-    /// As [`Store::commits`], one at a time. What `each` does holds up commits.
-    pub fn for_each_commit(&self, mut each: impl FnMut(CommitSummary)) -> Result<(), StoreError> {
-        let state = lock(&self.0.commit);
-        state.for_each_summary(&self.0.core, Sequence(0), |summary| each(summary.into()))
-    }
-
-    /// Drops the oldest commits from the history if it is longer than this, so
-    /// that half is left; the newest stays in any case. Commits themselves are
-    /// in the base, and stay there.
-    pub fn shorten_history(&self, bytes_max: u64) -> Result<(), StoreError> {
-        let mut state = self.lock_settled()?;
-        state.shorten_history(&self.0.core, bytes_max)
+impl From<SummaryRecord> for CommitSummary {
+    fn from(record: SummaryRecord) -> CommitSummary {
+        CommitSummary {
+            sequence: Sequence(record.sequence),
+            transaction: TransactionId(record.transaction),
+            time: record.time,
+            user: record.user,
+            label: record.label,
+            lines: record.lines,
+        }
     }
 }
 
-impl<D: Disk> CommitState<D> {
+impl<D: Disk> Journal<D> {
     /// Every commit after this one, oldest first.
     pub fn for_each_summary(
         &self,

@@ -6,6 +6,7 @@
 //! 2. Each record carries how far all was durable when it was written.
 
 pub(crate) mod history;
+pub(crate) mod journal;
 pub(crate) mod record_builder;
 
 use std::sync::Arc;

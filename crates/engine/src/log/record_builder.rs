@@ -12,10 +12,9 @@ use atomdir_format::record::{
 
 use crate::base::snapshot::PAGE;
 use crate::base::{Base, Place};
-use crate::commit::carry::Carried;
 use crate::write_set::{
-    ContentsWrite, Created, CreatedPlace, EntryWrite, Object, ObjectWrite, RemovedDirectory,
-    WriteSet,
+    Carried, ContentsWrite, Created, CreatedPlace, EntryWrite, Object, ObjectWrite,
+    RemovedDirectory, WriteSet,
 };
 
 /// By the serials of base objects.

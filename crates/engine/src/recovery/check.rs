@@ -43,18 +43,21 @@ impl<D: Disk> Store<D> {
     fn check_log(&self, report: &mut CheckReport) {
         let core = &self.0.core;
         let state = lock(&self.0.commit);
-        report.log_bytes = state.log_bytes();
-        let (mut count, mut last) = (0, state.header.last_sequence);
-        let read = state.log.for_each(&core.disk, |record: CommitRecord| {
-            count += 1;
-            last = record.sequence;
-            Ok(())
-        });
+        report.log_bytes = state.journal.log.length();
+        let (mut count, mut last) = (0, state.journal.header.last_sequence);
+        let read = state
+            .journal
+            .log
+            .for_each(&core.disk, |record: CommitRecord| {
+                count += 1;
+                last = record.sequence;
+                Ok(())
+            });
         match read {
             Ok(()) => {
                 report.commits_in_log = count;
-                if last != state.newest.0 {
-                    let newest = state.newest;
+                if last != state.journal.newest.0 {
+                    let newest = state.journal.newest;
                     let problem = format!("the log ends at commit {last}, not at {newest}");
                     report.problems.push(problem);
                 }
@@ -62,13 +65,15 @@ impl<D: Disk> Store<D> {
             Err(error) => report.problems.push(error.to_string()),
         }
         let (mut count, mut gaps, mut next) = (0, 0, None);
-        let read = state.for_each_summary(core, Sequence(0), |summary| {
-            count += 1;
-            if next.is_some_and(|next| next != summary.sequence) {
-                gaps += 1;
-            }
-            next = Some(summary.sequence + 1);
-        });
+        let read = state
+            .journal
+            .for_each_summary(core, Sequence(0), |summary| {
+                count += 1;
+                if next.is_some_and(|next| next != summary.sequence) {
+                    gaps += 1;
+                }
+                next = Some(summary.sequence + 1);
+            });
         match read {
             Ok(()) => {
                 report.commits_in_history = count;

@@ -3,11 +3,12 @@
 use atomdir_disk::{Access, Disk, Errno};
 use atomdir_format::summary::SummaryRecord;
 
-use crate::control::{self, Control};
 use crate::error::StoreError;
+use crate::log::history::CommitSummary;
 use crate::names;
+use crate::recovery::control_files::{self, ControlFiles};
 use crate::recovery::{read_history, read_log, unfinished};
-use crate::store::{CommitSummary, Store};
+use crate::store::Store;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Inspection {
@@ -46,7 +47,7 @@ impl<D: Disk> Store<D> {
     /// Looks at a store that no process has open, and reads only.
     pub fn inspect(disk: &D, control: D::Handle) -> Result<Inspection, StoreError> {
         let mut inspection = Inspection::default();
-        let opened = control::open(disk, control, Access::Read);
+        let opened = control_files::open(disk, control, Access::Read);
         if let Some(control) = inspection.heed(opened)? {
             inspection.look(disk, &control)?;
         }
@@ -72,7 +73,7 @@ impl Inspection {
         Ok(None)
     }
 
-    fn look<D: Disk>(&mut self, disk: &D, control: &Control<D>) -> Result<(), StoreError> {
+    fn look<D: Disk>(&mut self, disk: &D, control: &ControlFiles<D>) -> Result<(), StoreError> {
         let (handles, header) = (&control.handles, &control.header);
         let keep = |record| CommitSummary::from(SummaryRecord::from(record));
         let log = self.heed(read_log(disk, &control.log, &handles.applied, header, keep))?;

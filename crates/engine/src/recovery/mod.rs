@@ -4,7 +4,9 @@
 //! log refers to; so afterwards the staging directory and limbo are emptied.
 
 pub(crate) mod check;
+mod control_files;
 pub(crate) mod inspect;
+mod open;
 pub(crate) mod remake;
 
 use std::collections::{BTreeSet, HashSet};
@@ -16,17 +18,19 @@ use atomdir_format::summary::SummaryRecord;
 
 use crate::apply::{Apply, ApplyError, Desired, Writers};
 use crate::base::core::Core;
-use crate::commit::CommitState;
-use crate::commit::group::Queue;
 use crate::control::applied_mark::AppliedFile;
-use crate::control::{self, Control, id_supply};
+use crate::control::{self, id_supply};
 use crate::error::StoreError;
 use crate::ids::{Sequence, TransactionId};
+use crate::log::journal::Journal;
 use crate::log::{Log, ReadRecords, read_records};
 use crate::names;
 use crate::options::Options;
 use crate::progress::Meter;
+use crate::recovery::control_files::ControlFiles;
 use crate::recovery::remake::remake;
+use crate::store::commit_state::CommitState;
+use crate::store::queue::Queue;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RecoveryReport {
@@ -43,11 +47,11 @@ type Recovered<D> = (Core<D>, CommitState<D>, RecoveryReport);
 pub(crate) fn recover<D: Disk>(
     disk: D,
     root: D::Handle,
-    control: Control<D>,
+    control: ControlFiles<D>,
     hidden: Option<Name>,
     options: Options,
 ) -> Result<Recovered<D>, StoreError> {
-    let Control {
+    let ControlFiles {
         handles,
         log,
         history,
@@ -71,14 +75,17 @@ pub(crate) fn recover<D: Disk>(
     let newest = tail
         .last()
         .map_or(header.last_sequence, |record| record.sequence);
-    let mut state = CommitState {
+    let journal = Journal {
         newest_summary: summaries.records.last().map_or(0, |(last, _)| last.0),
         log: Log::new(log, id, read.tail, newest),
         history: Log::new(history, id, summaries.tail, header.last_sequence),
-        reserve,
-        _lock: lock,
         header,
         newest: Sequence(newest),
+    };
+    let mut state = CommitState {
+        journal,
+        reserve,
+        _lock: lock,
         queue: Queue::default(),
         stages: BTreeSet::new(),
         applied: HashSet::new(),
@@ -93,12 +100,14 @@ pub(crate) fn recover<D: Disk>(
     let core = Core::new(disk, root, handles, hidden, options).map_err(failed("examine"))?;
     if summaries.torn_bytes > 0 {
         state
+            .journal
             .history
             .cut(&core.disk, summaries.tail)
             .map_err(failed("cut the history"))?;
     }
-    if state.newest_summary > state.header.last_sequence {
+    if state.journal.newest_summary > state.journal.header.last_sequence {
         state
+            .journal
             .history
             .rewrite(&core.disk, summaries.unproven)
             .map_err(failed("write the history again"))?;
@@ -195,8 +204,9 @@ fn redo<D: Disk>(
     if torn {
         // The next flush makes it durable: until then no crash makes the rest
         // of a record of what lies there.
-        let end = state.log.length();
+        let end = state.journal.log.length();
         state
+            .journal
             .log
             .cut(&core.disk, end)
             .map_err(failed("cut the log"))?;
@@ -205,12 +215,14 @@ fn redo<D: Disk>(
         // What was read may only be in the page cache; the base must not get
         // ahead of the log.
         state
+            .journal
             .log
             .rewrite(&core.disk, unproven)
             .map_err(failed("write the log again"))?;
         state
+            .journal
             .log
-            .flush(&core.disk, state.newest.0)
+            .flush(&core.disk, state.journal.newest.0)
             .map_err(failed("flush the log"))?;
         let applied = core.control.applied.read(&core.disk);
         let applied = applied.map_err(failed("read the applied mark"))?;
@@ -241,19 +253,19 @@ fn redo<D: Disk>(
             Ok(())
         });
         applied.map_err(|ApplyError { path, reason, .. }| StoreError::Apply {
-            sequence: state.newest,
+            sequence: state.journal.newest,
             path,
             reason,
         })?;
         core.flush_base().map_err(failed("flush the base"))?;
     }
-    if state.log.length() > 0 {
-        state.retire_log(core)?;
+    if state.journal.log.length() > 0 {
+        state.journal.retire_log(core)?;
     }
-    state.header.clean = false;
+    state.journal.header.clean = false;
     // The header is flushed here anyway, so the first transaction need not do it.
-    state.header.transaction_high_water += id_supply::RESERVE_MIN;
-    control::write_header(&core.disk, &core.control.directory, &state.header)
+    state.journal.header.transaction_high_water += id_supply::RESERVE_MIN;
+    state.journal.write_header(core)
 }
 
 /// Writes contents again that the kernel may have failed to write (`apply::again`).

@@ -9,10 +9,7 @@ use std::sync::Arc;
 
 use atomdir_disk::Disk;
 
-use crate::commit::Committed;
-use crate::error::{
-    BeginError, ChangedBy, CommitError, Conflict, ConflictKind, FreezeError, SavepointError,
-};
+use crate::error::{BeginError, FreezeError, SavepointError};
 use crate::ids::TransactionId;
 use crate::lock;
 use crate::options::BeginOptions;
@@ -53,70 +50,6 @@ impl<D: Disk> Store<D> {
         let transaction = Arc::new(Transaction::nested(outer, view, options));
         open.by_id.insert(id, transaction.clone());
         Ok(transaction)
-    }
-
-    pub(crate) fn commit_nested(
-        &self,
-        outer: &Transaction<D>,
-        transaction: &Transaction<D>,
-    ) -> Result<Committed, CommitError> {
-        self.refuse_if_poisoned()?;
-        let mut outer_guard = outer.view.lock();
-        let outer_view = outer_guard.as_mut().ok_or(CommitError::Ended)?;
-        let mut guard = transaction.view.lock();
-        let view = guard.as_mut().ok_or(CommitError::Ended)?;
-        if let Some(nested) = view.nested() {
-            return Err(CommitError::Nested { nested });
-        }
-        let conflicts = outer_view.conflicts_with_nested(view);
-        if !conflicts.is_empty() {
-            let by = ChangedBy::Outer {
-                transaction: outer.id(),
-            };
-            let conflict = |path| Conflict {
-                path,
-                what: ConflictKind::Outer,
-                by: by.clone(),
-            };
-            let conflicts = conflicts.into_iter().map(conflict).collect();
-            return Err(CommitError::Conflict(conflicts));
-        }
-        let changes = view.changes().map_or(0, |lines| lines.len() as u64);
-        let outdated = guard.take().map(|view| outer_view.take_nested(view));
-        drop((guard, outer_guard));
-        self.ended(transaction.id());
-        Ok(Committed {
-            stalled: None,
-            sequence: None,
-            changes,
-            outdated: outdated.unwrap_or_default(),
-        })
-    }
-
-    /// The view of a transaction that is to be aborted; none is nested in it
-    /// any more. `None`: it has ended.
-    pub(crate) fn take_view(&self, transaction: &Transaction<D>) -> Option<View<D>> {
-        loop {
-            let nested = {
-                let mut guard = transaction.view.lock();
-                match guard.as_ref()?.nested() {
-                    None => return guard.take(),
-                    Some(nested) => nested,
-                }
-            };
-            // It may just have ended by itself.
-            if let Some(nested) = self.transaction(nested) {
-                self.abort(&nested);
-            }
-        }
-    }
-
-    pub(crate) fn drop_nested(&self, outer: &Transaction<D>, view: View<D>) {
-        let id = view.id;
-        if let Some(outer_view) = outer.view.lock().as_mut() {
-            outer_view.drop_nested(view);
-        }
-        self.ended(id);
     }
 }
 

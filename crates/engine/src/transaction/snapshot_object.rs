@@ -2,9 +2,10 @@
 
 use atomdir_disk::{Disk, Errno, Kind, Result};
 
+use crate::base::acl;
 use crate::base::snapshot::Snapshot;
 use crate::transaction::Transaction;
-use crate::view::{NodeAttributes, acl};
+use crate::view::NodeAttributes;
 
 /// An object as the snapshot has it.
 #[derive(Debug, Clone)]

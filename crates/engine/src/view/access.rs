@@ -5,21 +5,9 @@
 use atomdir_disk::{Disk, Errno, Result};
 
 use super::View;
-use super::acl::{self, AccessControlList};
+use crate::base::acl::{self, AccessControlList};
+use crate::base::credentials::{Credentials, Permission};
 use crate::ids::NodeId;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Credentials {
-    pub user: u32,
-    pub groups: Vec<u32>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Permission {
-    Read = 4,
-    Write = 2,
-    Search = 1,
-}
 
 impl<D: Disk> View<D> {
     /// `EACCES` if the user may not.

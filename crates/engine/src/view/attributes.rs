@@ -3,9 +3,9 @@
 use atomdir_disk::{Disk, Errno, Kind, Result, Stat};
 
 use super::View;
-use super::acl::{self, AccessControlList};
 use super::node::{OwnBody, attributes_of};
 use super::types::{Caller, NodeAttributes, SetAttributes, SetTime};
+use crate::base::acl::{self, AccessControlList};
 use crate::ids::NodeId;
 
 const SET_USER_ID: u32 = 0o4000;

@@ -4,10 +4,10 @@
 //! operations has a module. Nothing here changes the base.
 
 mod access;
-pub(crate) mod acl;
 mod attributes;
 mod changes;
 mod contents;
+pub(crate) mod dress;
 mod fork;
 mod namespace;
 pub(crate) mod node;
@@ -25,9 +25,6 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Timestamp};
 
-pub use access::Credentials;
-pub(crate) use access::Permission;
-pub use acl::AccessControlList;
 pub use fork::Outdated;
 use fork::{Forks, Numbers};
 pub(crate) use namespace::LINKS_MAX;
@@ -38,6 +35,7 @@ pub use upper::Marking;
 
 use crate::base::Base;
 use crate::base::core::Core;
+use crate::base::credentials::{Credentials, Permission};
 use crate::base::present;
 use crate::base::snapshot::Snapshot;
 use crate::ids::{NodeId, Sequence, TransactionId};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use atomdir_disk::{Disk, Errno, Kind, Name, Owner, RenameMode, Result};
 
 use super::View;
-use super::acl::{self, AccessControlList};
 use super::node::{Contents, DirectoryDelta, Dress, Own, OwnBody, Touched};
 use super::tree::parse_name;
 use super::types::{Caller, Entry, NewNode, NodeAttributes};
+use crate::base::acl::{self, AccessControlList};
 use crate::ids::NodeId;
 
 const SET_GROUP_ID: u32 = 0o2000;

@@ -7,10 +7,10 @@ use atomdir_disk::{Disk, Errno, Kind, Name, NameError, Result, Stat};
 use super::View;
 use super::node::{DirectoryDelta, Dress, EntryDelta, Node, Own, OwnBody, Touched, attributes_of};
 use super::types::{Entry, ListEntry, NodeAttributes};
+use crate::base::credentials::Permission;
 use crate::base::snapshot::Found;
 use crate::base::{Base, Stamp};
 use crate::ids::NodeId;
-use crate::view::Permission;
 
 pub(super) fn parse_name(bytes: &[u8]) -> Result<Name> {
     Name::new(bytes).map_err(|error| match error {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use atomdir_disk::{Disk, Errno, Kind, Result};
 
 use super::View;
-use super::acl::{self, AccessControlList};
 use super::node::{Dress, OwnBody};
 use crate::base::Xattrs;
+use crate::base::acl::{self, AccessControlList};
 use crate::ids::NodeId;
 
 const CREATE_ONLY: u32 = 1;

@@ -1,5 +1,7 @@
 //! Who may use what: the map in ARCHITECTURE.md, held true.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::sources::{self, expect_none};
 
 /// What each package of ours may depend on, of ours, outside its tests.
@@ -125,4 +127,48 @@ fn the_engine_is_handed_its_world() {
         }
     }
     expect_none(findings);
+}
+
+/// A newcomer can read the engine one folder at a time, from the bottom up.
+#[test]
+fn the_engines_folders_have_no_circles() {
+    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for source in sources::all().iter().filter(|source| source.is_product()) {
+        let Some(path) = source.path.strip_prefix("crates/engine/src/") else {
+            continue;
+        };
+        let part = path.split(['/', '.']).next().unwrap().to_owned();
+        if part == "lib" {
+            continue;
+        }
+        let used = source.code().flat_map(|(_, line)| {
+            let paths = line.split("crate::").skip(1);
+            paths.map(|path| path.split(|letter: char| !is_of_name(letter)).next())
+        });
+        let used: BTreeSet<String> = used.flatten().map(str::to_owned).collect();
+        uses.entry(part).or_default().extend(used);
+    }
+    assert!(uses.contains_key("commit"), "the folders have moved");
+    // What uses nothing that is left can be read next.
+    while let Some(next) = uses
+        .iter()
+        .find(|(part, used)| {
+            !used
+                .iter()
+                .any(|one| one != *part && uses.contains_key(one))
+        })
+        .map(|(part, _)| part.clone())
+    {
+        uses.remove(&next);
+    }
+    let left: BTreeSet<String> = uses.keys().cloned().collect();
+    let circles = uses.into_iter().map(|(part, used)| {
+        let others = used.intersection(&left).filter(|one| **one != part);
+        format!("{part} is in a circle, or uses one: {others:?}")
+    });
+    expect_none(circles.collect());
+}
+
+fn is_of_name(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || letter == '_'
 }

@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use atomdir_disk::{Attributes, Disk, Errno, Identity, Kind, NewNode, Owner, Times};
+use atomdir_disk::{Attributes, Disk, Errno, Identity, Kind, NewNode, Times};
 use atomdir_format::record::AttributesChange;
 
 use super::{Outcome, Preparation, attributes_change, failed};
-use crate::base::Xattrs;
-use crate::base::core::Core;
 use crate::base::rights::with_rights;
 use crate::ids::NodeId;
 use crate::names;
+use crate::view::dress::dress;
 use crate::view::node::{Dress, OwnBody, Staged, StagedParent, Touched};
 use crate::write_set::{Created, CreatedPlace};
 
@@ -241,28 +240,4 @@ impl<D: Disk> Preparation<'_, '_, D> {
         };
         self.view.core.disk.set_times(&handle, times)
     }
-}
-
-/// Gives a staged object its owner, extended attributes, mode and times, in
-/// the order in which none undoes another.
-pub(crate) fn dress<D: Disk>(
-    core: &Core<D>,
-    handle: &D::Handle,
-    kind: Kind,
-    wanted: Attributes,
-    xattrs: &Xattrs,
-) -> Result<(), Errno> {
-    let disk = &core.disk;
-    let present = disk.stat(handle)?.attributes;
-    let Owner { user, group } = wanted.owner;
-    if (present.owner.user, present.owner.group) != (user, group) {
-        disk.set_owner(handle, wanted.owner)?;
-    }
-    for (name, value) in xattrs {
-        with_rights(disk, &[handle], || disk.set_xattr(handle, name, value))?;
-    }
-    if kind != Kind::Symlink {
-        disk.set_mode(handle, wanted.mode)?;
-    }
-    disk.set_times(handle, wanted.times)
 }

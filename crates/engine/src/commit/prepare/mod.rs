@@ -10,7 +10,6 @@ use atomdir_disk::{Disk, Errno, Kind, Name, Timestamp, reason};
 use atomdir_format::record::AttributesChange;
 
 pub(crate) use contents::Fill;
-pub(crate) use created::dress;
 
 use crate::commit::carry;
 use crate::error::{CommitError, StoreError};

@@ -34,9 +34,9 @@ use std::sync::Arc;
 use atomdir_disk::{Access, Disk, Errno, Identity, Name, NewNode, Result, Stat, Timestamp};
 
 use super::View;
+use super::dress::dress;
 use super::node::Node;
 use crate::base::handles::HandleKey;
-use crate::commit::prepare::dress;
 use crate::ids::NodeId;
 use crate::names;
 pub use marks::Marking;

@@ -3,7 +3,7 @@
 
 use atomdir_disk::{Errno, Owner, Result};
 
-use super::access::Credentials;
+use crate::base::credentials::Credentials;
 
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
 pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";

@@ -1,0 +1,48 @@
+//! The commit of a nested transaction: its view takes the place of the outer one's.
+
+use atomdir_disk::Disk;
+
+use crate::commit::Committed;
+use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
+use crate::store::Store;
+use crate::transaction::Transaction;
+
+impl<D: Disk> Store<D> {
+    pub(crate) fn commit_nested(
+        &self,
+        outer: &Transaction<D>,
+        transaction: &Transaction<D>,
+    ) -> Result<Committed, CommitError> {
+        self.refuse_if_poisoned()?;
+        let mut outer_guard = outer.view.lock();
+        let outer_view = outer_guard.as_mut().ok_or(CommitError::Ended)?;
+        let mut guard = transaction.view.lock();
+        let view = guard.as_mut().ok_or(CommitError::Ended)?;
+        if let Some(nested) = view.nested() {
+            return Err(CommitError::Nested { nested });
+        }
+        let conflicts = outer_view.conflicts_with_nested(view);
+        if !conflicts.is_empty() {
+            let by = ChangedBy::Outer {
+                transaction: outer.id(),
+            };
+            let conflict = |path| Conflict {
+                path,
+                what: ConflictKind::Outer,
+                by: by.clone(),
+            };
+            let conflicts = conflicts.into_iter().map(conflict).collect();
+            return Err(CommitError::Conflict(conflicts));
+        }
+        let changes = view.changes().map_or(0, |lines| lines.len() as u64);
+        let outdated = guard.take().map(|view| outer_view.take_nested(view));
+        drop((guard, outer_guard));
+        self.ended(transaction.id());
+        Ok(Committed {
+            stalled: None,
+            sequence: None,
+            changes,
+            outdated: outdated.unwrap_or_default(),
+        })
+    }
+}

@@ -1,0 +1,37 @@
+//! Opening a store, which is recovering it: there is no other way to get a [`Store`].
+
+use atomdir_disk::{Access, Disk, Name};
+
+use crate::control::id_supply::IdSupply;
+use crate::control::trial;
+use crate::error::StoreError;
+use crate::options::Options;
+use crate::recovery::{RecoveryReport, control_files, recover};
+use crate::store::Store;
+
+impl<D: Disk> Store<D> {
+    /// Opens the store for this process alone and recovers it.
+    /// `hidden`: the control directory's name, if it lies in the root.
+    pub fn open(
+        disk: D,
+        root: D::Handle,
+        control: D::Handle,
+        hidden: Option<Name>,
+        options: Options,
+    ) -> Result<(Store<D>, RecoveryReport), StoreError> {
+        let status = disk.status(&root);
+        let status = status.map_err(|errno| StoreError::Control {
+            step: "examine",
+            errno,
+        })?;
+        if status.read_only {
+            return Err(StoreError::ReadOnly);
+        }
+        trial::refuse_layered(&status)?;
+        let opened = control_files::open(&disk, control, Access::ReadWrite)?;
+        let last_id = opened.header.transaction_high_water;
+        let (core, state, report) = recover(disk, root, opened, hidden, options)?;
+        let ids = IdSupply::new(last_id, state.journal.header.transaction_high_water);
+        Ok((Store::new(core, state, ids), report))
+    }
+}

@@ -1,0 +1,103 @@
+//! The begin of a transaction.
+
+use std::sync::{Arc, PoisonError};
+
+use atomdir_disk::{Disk, Errno, Times, Timestamp};
+
+use crate::error::{BeginError, StoreError};
+use crate::ids::TransactionId;
+use crate::lock;
+use crate::options::{BeginOptions, Conflicts};
+use crate::store::Store;
+use crate::transaction::Transaction;
+
+impl<D: Disk> Store<D> {
+    pub fn begin(&self, options: BeginOptions) -> Result<Arc<Transaction<D>>, BeginError> {
+        self.refuse_if_poisoned()?;
+        // A snapshot is the base plus nothing: lazy and stalled commits must be in it.
+        self.settle_lazy()?;
+        let id = self.take_id()?;
+        let not_applying = self
+            .0
+            .core
+            .applying
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let now = self.stamp()?;
+        let mut open = lock(&self.0.open);
+        let (core, contention) = (self.0.core.clone(), self.0.contention.clone());
+        let transaction = Transaction::new(core, contention, id, options, open.published, now);
+        let transaction = Arc::new(transaction);
+        open.by_id.insert(id, transaction.clone());
+        drop(open);
+        // Below we lock views. A committing transaction keeps its view until it can take
+        // `applying`, so release `applying` first.
+        drop(not_applying);
+        if transaction.conflicts() == Conflicts::Early {
+            self.begin_early(&transaction);
+        }
+        Ok(transaction)
+    }
+
+    /// From now on writes are noted, and those of before as well.
+    fn begin_early(&self, transaction: &Transaction<D>) {
+        let writers = &self.0.contention.writers;
+        if !writers.begin(transaction.id()) {
+            return;
+        }
+        for other in self.transactions() {
+            let view = other.view.lock();
+            if let Some(view) = view.as_ref() {
+                writers.note(&other.outermost().author(), &view.written());
+            }
+        }
+    }
+
+    pub(crate) fn take_id(&self) -> Result<TransactionId, StoreError> {
+        loop {
+            if let Some(id) = lock(&self.0.open).ids.take() {
+                return Ok(id);
+            }
+            let mut state = lock(&self.0.commit);
+            let wanted = {
+                let ids = &lock(&self.0.open).ids;
+                // Others may have reserved some while this thread waited for the lock.
+                ids.is_empty().then(|| ids.wanted())
+            };
+            if let Some(count) = wanted {
+                let high_water = state.journal.reserve_ids(&self.0.core, count)?;
+                lock(&self.0.open).ids.refill(high_water);
+            }
+        }
+    }
+
+    /// A moment on the file system's own clock: what changed before has an
+    /// earlier change time, what changes later has not. That clock may stand
+    /// still for a tick; since Linux 6.13 it moves when a file is changed whose
+    /// time, just read, would otherwise stay the same.
+    pub(crate) fn stamp(&self) -> Result<Timestamp, StoreError> {
+        let core = &self.0.core;
+        let time = core.options.clock.now();
+        let times = Times {
+            accessed: time,
+            modified: time,
+        };
+        let touch = || -> Result<Timestamp, Errno> {
+            core.disk.set_times(&core.control.clock, times)?;
+            Ok(core.disk.stat(&core.control.clock)?.changed)
+        };
+        let moment = || {
+            let first = touch()?;
+            loop {
+                let next = touch()?;
+                if next != first {
+                    return Ok(next);
+                }
+            }
+        };
+        moment().map_err(|errno| StoreError::Control {
+            step: "read the file system's clock",
+            errno,
+        })
+    }
+}

@@ -1,0 +1,171 @@
+//! Requests for locks: they wait for one another, in the order of the lock table.
+
+use atomdir_disk::Disk;
+
+use crate::base::credentials::Credentials;
+use crate::error::{ChangedBy, Conflict, ConflictKind};
+use crate::ids::Sequence;
+use crate::locks::table::{Asker, Lock, Progress, Ticket};
+use crate::locks::{
+    Extent, LockError, LockRequest, LockStatus, Patience, Target, changes, resolve,
+};
+use crate::store::Store;
+use crate::store::commit_state::CommitState;
+use crate::transaction::Transaction;
+
+impl<D: Disk> Store<D> {
+    /// Locks for a transaction, until it ends.
+    pub fn lock(
+        &self,
+        transaction: &Transaction<D>,
+        request: &LockRequest,
+        credentials: &Credentials,
+        patience: &mut Patience<'_>,
+    ) -> Result<(), LockError> {
+        self.refuse_if_poisoned()?;
+        let wanted = {
+            let mut guard = transaction.view.lock();
+            let view = guard.as_mut().ok_or(LockError::Ended)?;
+            resolve::locks(view, request, credentials)?
+        };
+        let locks = &self.0.contention.locks;
+        let ticket = {
+            let mut table = locks.table();
+            let holder = transaction.outermost();
+            if self.transaction(holder.id()).is_none() {
+                return Err(LockError::Ended);
+            }
+            let asker = Asker {
+                transaction: holder.id(),
+                age: holder.age(),
+            };
+            let ticket = table.ask(asker, wanted.clone());
+            // Someone may now pass a request that came before.
+            locks.wake_all();
+            ticket
+        };
+        // What changes from here on wakes it, and before each wait it looks once.
+        let _waiter = locks.add_waiter(&patience.wake);
+        loop {
+            let sound = self.refuse_if_poisoned();
+            let settled = sound.and_then(|()| self.lock_settled());
+            let mut table = locks.table();
+            if settled.is_err() {
+                // Nobody else is to wait for a request that nobody makes any more.
+                table.withdraw(ticket);
+                locks.wake_all();
+            }
+            let state = settled?;
+            match table.progress(ticket) {
+                Progress::Granted => {
+                    // Others may have been overtaken, and wait for this one now.
+                    locks.wake_all();
+                    drop(table);
+                    return self.confirm(transaction, &wanted, &state);
+                }
+                Progress::Ended => return Err(LockError::Ended),
+                Progress::Deadlock(cycle) => {
+                    locks.wake_all();
+                    return Err(LockError::Deadlock(cycle));
+                }
+                Progress::Waiting => {}
+            }
+            drop(state);
+            drop(table);
+            if !(patience.wait)() {
+                return self.give_up(ticket);
+            }
+        }
+    }
+
+    fn give_up(&self, ticket: Ticket) -> Result<(), LockError> {
+        let mut table = self.0.contention.locks.table();
+        let waits = table.waits_for(ticket);
+        table.withdraw(ticket);
+        self.0.contention.locks.wake_all();
+        Err(LockError::Held(waits))
+    }
+
+    /// A lock on what has changed since the snapshot would be of no use.
+    fn confirm(
+        &self,
+        transaction: &Transaction<D>,
+        locks: &[Lock],
+        state: &CommitState<D>,
+    ) -> Result<(), LockError> {
+        let changed = locks
+            .iter()
+            .filter_map(|lock| self.changed_since(lock, transaction.at));
+        let changed: Vec<(Vec<u8>, Sequence)> = changed.collect();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let mut table = self.0.contention.locks.table();
+        table.release(transaction.outermost().id(), |held| {
+            locks
+                .iter()
+                .any(|lock| lock.path == held.path && lock.target.extent == held.target.extent)
+        });
+        self.0.contention.locks.wake_all();
+        let conflicts = changed.into_iter().map(|(path, by)| Conflict {
+            path,
+            what: ConflictKind::ChangedBeforeLock,
+            by: ChangedBy::commit(by),
+        });
+        let mut conflicts: Vec<Conflict> = conflicts.collect();
+        state.journal.describe(&self.0.core, &mut conflicts);
+        Err(LockError::Changed(conflicts))
+    }
+
+    /// The newest commit after `at` that changed what a lock covers.
+    fn changed_since(&self, lock: &Lock, at: Sequence) -> Option<(Vec<u8>, Sequence)> {
+        let Target { base, extent } = &lock.target;
+        let mut newest = changes::newest(base, extent);
+        if *extent == Extent::Subtree {
+            let retained: Vec<_> = crate::lock(&self.0.retained).values().cloned().collect();
+            for below in retained {
+                let target = Target {
+                    base: below,
+                    extent: Extent::Object,
+                };
+                if target.is_below(base) && lock.reaches(&target) {
+                    newest = newest.max(changes::newest(&target.base, &target.extent));
+                }
+            }
+        }
+        newest
+            .filter(|changed| *changed > at)
+            .map(|changed| (lock.path.clone(), changed))
+    }
+
+    /// Ends locks of a transaction on these paths, or all of them; returns how
+    /// many there were.
+    pub fn unlock(&self, transaction: &Transaction<D>, paths: Option<&[Vec<u8>]>) -> u64 {
+        let mut table = self.0.contention.locks.table();
+        let released = table.release(transaction.outermost().id(), |lock| {
+            paths.is_none_or(|paths| paths.contains(&lock.path))
+        });
+        self.0.contention.locks.wake_all();
+        released
+    }
+
+    /// The locks a transaction holds, and those it waits for, by path.
+    pub fn locks(&self, transaction: &Transaction<D>) -> Vec<LockStatus> {
+        let transaction = transaction.outermost().id();
+        let table = self.0.contention.locks.table();
+        let status = |lock: Lock, granted| LockStatus {
+            scope: resolve::scope(&lock.target.extent),
+            path: lock.path,
+            mode: lock.mode,
+            granted,
+        };
+        let held = table.held_by(transaction).into_iter();
+        let awaited = table.awaited_by(transaction).into_iter();
+        let mut all: Vec<LockStatus> = held
+            .map(|lock| status(lock, true))
+            .chain(awaited.map(|lock| status(lock, false)))
+            .collect();
+        all.sort_by(|a, b| a.path.cmp(&b.path));
+        all
+    }
+}

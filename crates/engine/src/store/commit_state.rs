@@ -1,0 +1,75 @@
+//! What the commit lock guards.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::MutexGuard;
+
+use atomdir_disk::{Disk, Errno, Identity, Timestamp};
+
+use crate::apply::ApplyError;
+use crate::base::core::Core;
+use crate::base::snapshot::PAGE;
+use crate::error::CommitError;
+use crate::ids::TransactionId;
+use crate::log::journal::Journal;
+use crate::store::queue::Queue;
+use crate::write_set::WriteSet;
+
+pub(crate) type Guard<'a, D> = MutexGuard<'a, CommitState<D>>;
+
+pub(crate) struct CommitState<D: Disk> {
+    pub journal: Journal<D>,
+    pub reserve: D::Handle,
+    /// Holds the store's lock as long as the store is open.
+    pub _lock: D::Handle,
+    /// Commits that are not yet in the base.
+    pub queue: Queue<D>,
+    /// Ended transactions whose staging directories the log may still need.
+    pub stages: BTreeSet<TransactionId>,
+    /// Files that the log speaks of, and that recovery would have to find.
+    pub applied: HashSet<Identity>,
+    /// When the last commit was appended.
+    pub last_commit: Option<Timestamp>,
+}
+
+/// The reserve always holds so much, for what apply itself may need.
+const RESERVE_MIN: u64 = 1 << 20;
+
+impl<D: Disk> CommitState<D> {
+    /// Sets space aside, so that a commit that was logged cannot fail for want
+    /// of it when it is applied.
+    pub fn fill_reserve(&self, core: &Core<D>, set: &WriteSet) -> Result<(), CommitError> {
+        let waiting = self.queue.commits.iter().map(|pending| &pending.set);
+        let pages: u64 = waiting.chain([set]).map(WriteSet::pages_in_place).sum();
+        let needed = RESERVE_MIN + pages * PAGE;
+        match core.disk.allocate(&self.reserve, 0, needed) {
+            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+            Err(errno) => Err(CommitError::io(
+                "reserve space in",
+                b".atomdir/reserve",
+                errno,
+            )),
+        }
+    }
+
+    /// Applies once more, with the reserved space, what had none.
+    pub fn with_reserve(
+        &self,
+        core: &Core<D>,
+        mut apply: impl FnMut() -> Result<(), ApplyError>,
+    ) -> Result<(), ApplyError> {
+        apply().or_else(|error| match error.errno {
+            Some(Errno::NOSPC | Errno::DQUOT) => {
+                let _ = self.empty_reserve(core);
+                apply()
+            }
+            _ => Err(error),
+        })
+    }
+
+    /// Gives the reserved space back to the file system.
+    pub fn empty_reserve(&self, core: &Core<D>) -> Result<(), Errno> {
+        // Blocks reserved beyond the length go only when the length changes.
+        core.disk.set_length(&self.reserve, 1)?;
+        core.disk.set_length(&self.reserve, 0)
+    }
+}

@@ -1,0 +1,191 @@
+//! Logged commits that are not yet in the base, and which others may be logged behind
+//! them: see the third invariant of `commit::group`.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Identity, Kind, Name, Timestamp};
+use atomdir_format::record::CommitRecord;
+
+use crate::apply::{Progress, Writers};
+use crate::base::{Base, Place};
+use crate::ids::Sequence;
+use crate::rules::Rule;
+use crate::view::read_set::{EntriesRead, ObjectReads, ReadSet};
+use crate::write_set::{Object, WriteSet};
+
+/// A logged commit that is not yet in the base.
+pub(crate) struct Pending<D: Disk> {
+    pub record: CommitRecord,
+    pub set: WriteSet,
+    /// It has returned already.
+    pub is_lazy: bool,
+    /// The files it changes in place, opened before the record was logged: that
+    /// they may be written is certain then, and no program can be started from them.
+    pub writers: Writers<D>,
+    /// How far publishing it has come, if it was tried before.
+    pub attempt: Option<Attempt>,
+}
+
+pub(crate) struct Queue<D: Disk> {
+    /// In the order of the log.
+    pub commits: VecDeque<Pending<D>>,
+    pub is_flushing: bool,
+}
+
+impl<D: Disk> Default for Queue<D> {
+    fn default() -> Self {
+        Queue {
+            commits: VecDeque::new(),
+            is_flushing: false,
+        }
+    }
+}
+
+/// More that wait are not worth what looking through them costs.
+const COMMITS_MAX: usize = 128;
+const CHANGES_MAX: usize = 4096;
+
+/// A commit that has met an obstacle: the third state in `commit::stalled`.
+pub(crate) struct Attempt {
+    /// Snapshots are open, and show all that loses its last name, but these.
+    pub keeps_but: Option<HashSet<Identity>>,
+    pub progress: Progress,
+    /// Objects that are on their way, and the places they had before: publishing
+    /// starts from those.
+    pub moved: Vec<(Arc<Base>, Place)>,
+}
+
+impl Attempt {
+    pub fn new(keeps_but: Option<HashSet<Identity>>) -> Attempt {
+        Attempt {
+            keeps_but,
+            progress: Progress::default(),
+            moved: Vec::new(),
+        }
+    }
+
+    pub fn restore_places(&mut self) {
+        for (base, place) in self.moved.drain(..) {
+            base.state().place = place;
+        }
+    }
+}
+
+impl<D: Disk> Queue<D> {
+    /// Whether a commit can be validated and appended while these wait.
+    pub fn admits(&self, set: &WriteSet, reads: Option<&ReadSet>) -> bool {
+        if self.commits.is_empty() {
+            return true;
+        }
+        if self.commits.len() >= COMMITS_MAX || set.entries.len() > CHANGES_MAX {
+            return false;
+        }
+        if reads.is_some_and(|reads| reads.len() > CHANGES_MAX) {
+            return false;
+        }
+        let footprint = Footprint::of(set);
+        self.commits
+            .iter()
+            .all(|pending| footprint.is_apart_from(&pending.set, reads))
+    }
+
+    pub fn holds(&self, sequence: Sequence) -> bool {
+        let mut waiting = self.commits.iter();
+        waiting.any(|pending| pending.record.sequence == sequence.0)
+    }
+
+    /// The modification time that a directory is on its way to.
+    pub fn modified(&self, serial: u64) -> Option<Timestamp> {
+        let sets = self.commits.iter().rev().map(|pending| &pending.set);
+        let mut objects = sets.flat_map(|set| &set.objects);
+        objects.find_map(|object| {
+            (object.base.serial == serial).then_some(object.attributes.modified)?
+        })
+    }
+}
+
+/// What a commit reads and writes of the base while it is validated, logged
+/// and applied.
+#[derive(Default)]
+struct Footprint {
+    /// By serial, with those whose times alone change because of entries.
+    objects: HashSet<u64>,
+    /// By serial: what else of an object is changed, or its names.
+    changed: HashSet<u64>,
+    entries: HashSet<(u64, Name)>,
+    /// Directories move or go: that touches everything beneath.
+    moves_directories: bool,
+}
+
+impl Footprint {
+    fn of(set: &WriteSet) -> Footprint {
+        let mut footprint = Footprint {
+            moves_directories: !set.removed_directories.is_empty(),
+            ..Footprint::default()
+        };
+        for entry in &set.entries {
+            if let Object::Base(directory) = &entry.directory {
+                footprint.objects.insert(directory.serial);
+                footprint
+                    .entries
+                    .insert((directory.serial, entry.name.clone()));
+            }
+            let after = match &entry.after {
+                Some(Object::Base(base)) => Some(base),
+                _ => None,
+            };
+            entry
+                .before
+                .iter()
+                .chain(after)
+                .for_each(|base| footprint.change(base));
+        }
+        for object in &set.objects {
+            footprint.objects.insert(object.base.serial);
+            if !object.is_implied {
+                footprint.changed.insert(object.base.serial);
+            }
+        }
+        set.dying.values().for_each(|base| footprint.change(base));
+        footprint
+    }
+
+    fn change(&mut self, base: &Arc<Base>) {
+        self.objects.insert(base.serial);
+        self.changed.insert(base.serial);
+        self.moves_directories |= base.kind == Kind::Directory;
+    }
+
+    fn is_apart_from(&self, set: &WriteSet, reads: Option<&ReadSet>) -> bool {
+        if set.entries.len() > CHANGES_MAX {
+            return false;
+        }
+        let other = Footprint::of(set);
+        let moves_directories = self.moves_directories || other.moves_directories;
+        let meets = |rule: Rule, is_apart: bool| rule.holds() && !is_apart;
+        let touches = self.objects.is_disjoint(&other.changed);
+        let entries = self.entries.is_disjoint(&other.entries);
+        !meets(Rule::GroupMovedDirectory, !moves_directories)
+            && !meets(Rule::GroupTouchesWhatWaits, touches)
+            && !meets(Rule::GroupEntries, entries)
+            && reads.is_none_or(|reads| !reads.iter().any(|read| other.changes(read)))
+    }
+
+    /// Whether it changes anything that was read.
+    fn changes(&self, read: &ObjectReads) -> bool {
+        let serial = read.base.serial;
+        let changes_entries = match &read.entries {
+            EntriesRead::None => false,
+            EntriesRead::Names(names) => {
+                let mut names = names.keys();
+                names.any(|name| self.entries.contains(&(serial, name.clone())))
+                    && Rule::GroupReadNames.holds()
+            }
+            EntriesRead::Listed(_) | EntriesRead::Torn => {
+                self.objects.contains(&serial) && Rule::GroupReadListing.holds()
+            }
+        };
+        changes_entries || (self.changed.contains(&serial) && Rule::GroupReadChanged.holds())
+    }
+}

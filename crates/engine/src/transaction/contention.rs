@@ -1,0 +1,59 @@
+//! What open transactions hold against one another, and a transaction's own part in it.
+
+use atomdir_disk::{Disk, Errno, Result};
+
+use crate::early::{Author, Busy, Writers};
+use crate::error::Conflict;
+use crate::locks::{Locks, Target};
+use crate::options::Conflicts;
+use crate::transaction::Transaction;
+use crate::view::View;
+
+#[derive(Default)]
+pub(crate) struct Contention {
+    /// What transactions have locked.
+    pub locks: Locks,
+    /// What open transactions have written, while one wants to know early.
+    pub writers: Writers,
+}
+
+impl<D: Disk> Transaction<D> {
+    /// To be called before a write, with the view locked: `EBUSY` if another
+    /// transaction was there first.
+    pub(crate) fn announce(
+        &self,
+        view: &mut View<D>,
+        intents: impl FnOnce(&mut View<D>) -> Result<Vec<Target>>,
+    ) -> Result<()> {
+        let Contention { locks, writers } = &*self.contention;
+        if !writers.is_needed() {
+            return Ok(());
+        }
+        let targets = intents(view)?;
+        if targets.is_empty() {
+            return Ok(());
+        }
+        let author = self.outermost().author();
+        let locked = match author.is_early {
+            true => locks.forbid(author.transaction, &targets),
+            false => Vec::new(),
+        };
+        let announced = writers.announce(&author, &targets, locked);
+        announced.map_err(|Busy| Errno::BUSY)
+    }
+
+    /// The conflicts that the transaction has met at its writes: it can only be
+    /// aborted.
+    pub fn met(&self) -> Vec<Conflict> {
+        self.contention.writers.met_by(self.outermost().id())
+    }
+
+    pub(crate) fn author(&self) -> Author {
+        Author {
+            transaction: self.id(),
+            age: self.age(),
+            is_early: self.conflicts() == Conflicts::Early,
+            label: self.label().to_vec(),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! What programs do in the view of an open transaction.
+
+use atomdir_disk::{Disk, Errno, RenameMode, Result};
+
+use crate::ids::NodeId;
+use crate::transaction::Transaction;
+use crate::view::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes};
+
+impl<D: Disk> Transaction<D> {
+    /// The node at a path of the view, its lookup count unchanged.
+    pub fn resolve(&self, path: &[u8]) -> Result<Option<NodeId>> {
+        self.wait_with(|view| view.resolve(path))
+    }
+
+    /// Finding the name does not count as reading the attributes that come with
+    /// it: who uses those asks for them with [`Transaction::attributes`].
+    pub fn lookup(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
+        self.with(|view| view.lookup(parent, name))
+    }
+
+    pub fn forget(&self, node: NodeId, count: u64) {
+        self.view.forget(node, count);
+    }
+
+    pub fn attributes(&self, node: NodeId) -> Result<NodeAttributes> {
+        self.with(|view| {
+            view.note_attributes(node)?;
+            view.attributes(node)
+        })
+    }
+
+    /// Whether the object's attributes may be used from memory: asking for them
+    /// again would not add to the read set.
+    pub fn attributes_noted(&self, node: NodeId) -> bool {
+        let view = self.view.try_lock();
+        view.is_ok_and(|view| {
+            view.as_ref()
+                .is_some_and(|view| view.attributes_noted(node))
+        })
+    }
+
+    pub fn set_attributes(
+        &self,
+        node: NodeId,
+        change: SetAttributes,
+        _caller: Caller,
+    ) -> Result<NodeAttributes> {
+        self.with_changes(|view| {
+            self.announce(view, |view| view.sets_attributes(node, &change))?;
+            let charge = change.length.map(|_| self.charge());
+            let _charge = charge.transpose()?;
+            view.set_attributes(node, change)
+        })
+    }
+
+    pub fn read_link(&self, node: NodeId) -> Result<Vec<u8>> {
+        self.with(|view| view.read_link(node))
+    }
+
+    pub fn create(
+        &self,
+        parent: NodeId,
+        name: &[u8],
+        what: NewNode,
+        mode: u32,
+        umask: u32,
+        caller: Caller,
+    ) -> Result<Entry> {
+        self.with_names(|view| {
+            // Group, mode and access control list may come from the directory.
+            view.note_attributes(parent)?;
+            self.announce(view, |view| view.writes_entry(parent, name))?;
+            if let NewNode::Symlink(target) = &what {
+                self.share.add_bytes(target.len());
+            }
+            view.create(parent, name, what, mode, umask, caller)
+        })
+    }
+
+    pub fn create_unnamed(
+        &self,
+        parent: NodeId,
+        mode: u32,
+        umask: u32,
+        caller: Caller,
+    ) -> Result<Entry> {
+        self.with_names(|view| {
+            view.note_attributes(parent)?;
+            view.create_unnamed(parent, mode, umask, caller)
+        })
+    }
+
+    pub fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Entry> {
+        self.with_names(|view| {
+            self.announce(view, |view| view.writes_entry(parent, name))?;
+            view.link(node, parent, name)
+        })
+    }
+
+    pub fn unlink(&self, parent: NodeId, name: &[u8]) -> Result<()> {
+        self.with_names(|view| {
+            self.announce(view, |view| view.removes_entry(parent, name))?;
+            view.unlink(parent, name)
+        })
+    }
+
+    pub fn remove_directory(&self, parent: NodeId, name: &[u8]) -> Result<()> {
+        self.with_names(|view| {
+            self.announce(view, |view| view.removes_entry(parent, name))?;
+            view.remove_directory(parent, name)
+        })
+    }
+
+    pub fn rename(
+        &self,
+        parent: NodeId,
+        name: &[u8],
+        new_parent: NodeId,
+        new_name: &[u8],
+        mode: RenameMode,
+    ) -> Result<()> {
+        self.with_names(|view| {
+            self.announce(view, |view| {
+                let mut targets = view.writes_entry(parent, name)?;
+                targets.extend(match mode {
+                    RenameMode::Replace => view.removes_entry(new_parent, new_name)?,
+                    _ => view.writes_entry(new_parent, new_name)?,
+                });
+                Ok(targets)
+            })?;
+            view.rename(parent, name, new_parent, new_name, mode)
+        })
+    }
+
+    /// Fills the buffer from the offset; less only at the end of the file.
+    pub fn read(
+        &self,
+        node: NodeId,
+        offset: u64,
+        buffer: &mut [u8],
+        caller: Caller,
+    ) -> Result<usize> {
+        let plan = self.with(|view| {
+            view.check_readable(node, caller)?;
+            view.require_contents(node)?;
+            view.note_contents(node, offset, buffer.len() as u64)?;
+            view.read_plan(node, offset, buffer.len())
+        })?;
+        let count = plan.read(&self.core, buffer)?;
+        if !self.is_lower() && plan.may_have_holes(&self.core)? {
+            self.with(|view| {
+                view.note_hole_read(node, offset, buffer.len() as u64);
+                Ok(())
+            })?;
+        }
+        Ok(count)
+    }
+
+    /// True if the write took away set-id bits or capabilities.
+    pub fn write(&self, node: NodeId, offset: u64, data: &[u8], kill_set_id: bool) -> Result<bool> {
+        let end = offset.saturating_add(data.len() as u64);
+        self.with_contents(|view| {
+            self.announce(view, |view| view.writes_contents(node, offset, end))?;
+            view.write(node, offset, data, kill_set_id)
+        })
+    }
+
+    /// `mode` as in fallocate(2).
+    pub fn allocate(&self, node: NodeId, mode: u32, offset: u64, length: u64) -> Result<()> {
+        let end = offset.saturating_add(length);
+        self.with_contents(|view| {
+            self.announce(view, |view| view.writes_contents(node, offset, end))?;
+            view.allocate(node, mode, offset, length)
+        })
+    }
+
+    /// The next data, or the next hole, at or after the offset.
+    pub fn seek(&self, node: NodeId, offset: u64, hole: bool) -> Result<u64> {
+        self.with(|view| {
+            view.note_contents(node, offset, u64::MAX)?;
+            view.seek(node, offset, hole)
+        })
+    }
+
+    /// Every entry but `.` and `..`.
+    pub fn list(&self, node: NodeId) -> Result<Vec<ListEntry>> {
+        self.with(|view| view.list(node))
+    }
+
+    pub fn xattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>> {
+        self.with(|view| {
+            if view.lower && self.marking().is_mark(name) {
+                // overlayfs asks for its own, at each first look; no program does.
+                return Err(Errno::NODATA);
+            }
+            view.note_attributes(node)?;
+            match view.lower {
+                true => view.lower_xattr(node, name),
+                false => view.xattr(node, name),
+            }
+        })
+    }
+
+    pub fn xattr_names(&self, node: NodeId) -> Result<Vec<Vec<u8>>> {
+        self.with(|view| {
+            view.note_attributes(node)?;
+            match view.lower {
+                true => view.lower_xattr_names(node),
+                false => view.xattr_names(node),
+            }
+        })
+    }
+
+    /// `flags` as in setxattr(2).
+    pub fn set_xattr(
+        &self,
+        node: NodeId,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+        kill_set_group_id: bool,
+    ) -> Result<()> {
+        self.with_changes(|view| {
+            self.announce(view, |view| view.writes_attributes(node))?;
+            self.share.add_bytes(name.len() + value.len());
+            view.set_xattr(node, name, value, flags, kill_set_group_id)
+        })
+    }
+
+    pub fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Result<()> {
+        self.with_changes(|view| {
+            self.announce(view, |view| view.writes_attributes(node))?;
+            view.remove_xattr(node, name)
+        })
+    }
+}
