@@ -380,6 +380,12 @@ impl CommitError {
     pub fn is_busy(&self) -> bool {
         matches!(self, CommitError::Request(error) if error.kind() == Some(FailureKind::Busy))
     }
+
+    /// The commit is in the log, and the transaction has ended. Whether the commit landed
+    /// is for recovery to say.
+    pub fn is_logged(&self) -> bool {
+        matches!(self, CommitError::Request(error) if error.kind() == Some(FailureKind::Logged))
+    }
 }
 
 impl Explain for CommitError {

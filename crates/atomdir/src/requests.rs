@@ -185,8 +185,9 @@ impl Connection {
         self.nothing(&Request::Keep { transaction })
     }
 
-    /// On an error the transaction is still open, unless it is
-    /// [`RequestError::Disconnected`].
+    /// After an error the transaction is still open, with two exceptions. When the error
+    /// [is logged](CommitError::is_logged), or there is no such transaction, it has ended.
+    /// After [`RequestError::Disconnected`] nobody can say.
     pub fn commit(
         &mut self,
         transaction: TransactionId,

@@ -141,6 +141,7 @@ impl Error {
                 source,
                 open: true,
             } => explain_commit(*transaction, source),
+            Error::Commit { source, .. } if source.is_logged() => explained(source),
             Error::Commit {
                 transaction,
                 source,

@@ -117,6 +117,9 @@ pub enum FreezeError {
     Native,
 }
 
+/// Why a commit failed. After [`Logged`](CommitError::Logged) and
+/// [`Ended`](CommitError::Ended) the transaction has ended; after every other error it is
+/// open, and the base is untouched.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
@@ -138,6 +141,10 @@ pub enum CommitError {
         path: String,
         errno: Errno,
     },
+    /// The commit's record was appended to the log before something failed. Whether the
+    /// commit landed is for recovery to say.
+    #[error(transparent)]
+    Logged(StoreError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -146,7 +146,7 @@ fn a_full_disk_at_any_change_leaves_the_transaction_open_or_commits() {
                     assert_eq!(tree_of_base(&run.scratch.0), run.after.tree(), "{context}");
                 }
                 // A flush that fails may have lost what it should keep.
-                Some(Err(CommitError::Store(_))) => {
+                Some(Err(CommitError::Logged(_) | CommitError::Store(_))) => {
                     drop(run.store);
                     let tree = recover_with_deaths(&run.scratch, number);
                     let known = tree == run.after.tree() || tree == run.before.tree();

@@ -131,8 +131,9 @@ fn a_flush_that_fails_fails_for_all_that_wait() {
     let transactions = changed_by_each(&store);
     let release = || disk.fail_after(0);
     let results = commit_together(&disk, &store, &transactions, release);
-    for result in &results {
-        assert!(matches!(result, Err(CommitError::Store(_))), "{result:?}");
+    for (result, transaction) in results.iter().zip(&transactions) {
+        assert!(matches!(result, Err(CommitError::Logged(_))), "{result:?}");
+        assert!(!transaction.is_open());
     }
     assert!(store.status().poisoned.is_some());
     drop((transactions, store));

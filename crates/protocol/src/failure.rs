@@ -43,6 +43,9 @@ pub enum FailureKind {
     /// Too many connections or transactions.
     TooMany,
     NoSpace,
+    /// The commit's record is in the log and the transaction has ended. Whether the commit
+    /// landed is for recovery to say.
+    Logged,
     /// A write failed earlier; the store must be recovered first.
     Poisoned,
     Io,
@@ -96,7 +99,10 @@ impl FailureKind {
             FailureKind::TooMany | FailureKind::Ending | FailureKind::AlreadyRunning => {
                 ExitCode::CannotCreate
             }
-            FailureKind::NoSpace | FailureKind::Poisoned | FailureKind::Io => ExitCode::Io,
+            FailureKind::NoSpace
+            | FailureKind::Logged
+            | FailureKind::Poisoned
+            | FailureKind::Io => ExitCode::Io,
             FailureKind::Internal => ExitCode::Internal,
         }
     }

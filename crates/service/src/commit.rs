@@ -63,11 +63,11 @@ pub(crate) fn commit(
         }
         Attempt::Done(Err(error)) => error,
     };
-    if !one.transaction.is_open() {
+    if let CommitError::Logged(_) | CommitError::Ended = &error {
         service.transactions.remove(id);
+        service.expiry.forget(id);
         service.views.hide(&one.transaction);
         service.latch.set();
-        return Err(logged_failure(id, &error).into());
     }
     let failure = match error {
         CommitError::Conflict(conflicts) => {
@@ -85,6 +85,7 @@ pub(crate) fn commit(
             conflict_failure(id, count)
         }
         CommitError::Ended => no_such_transaction(id),
+        CommitError::Logged(error) => logged_failure(id, &error),
         CommitError::Nested { nested } => sharing::nested_failure(id, nested),
         CommitError::Io {
             errno: Errno::ACCESS,
@@ -99,13 +100,8 @@ pub(crate) fn commit(
 }
 
 /// The commit is in the log; whether it lands is for recovery to say.
-fn logged_failure(id: TransactionId, error: &CommitError) -> Failure {
-    let kind = match error {
-        CommitError::Ended => return no_such_transaction(id),
-        CommitError::Store(StoreError::Poisoned { .. }) => FailureKind::Poisoned,
-        _ => FailureKind::Io,
-    };
-    Failure::new(kind, error.to_string()).with_hint(format!(
+fn logged_failure(id: TransactionId, error: &StoreError) -> Failure {
+    Failure::new(FailureKind::Logged, error.to_string()).with_hint(format!(
         "transaction {id} is in the log: take away the cause, then `atomdir service stop` and \
          `atomdir recover` finish it"
     ))

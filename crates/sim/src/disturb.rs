@@ -70,6 +70,13 @@ pub fn disturb_commit(
     if let Err(error) = &committed {
         check_message(&error.to_string(), fault(0), &sides)?;
     }
+    let is_logged = matches!(committed, Ok(_) | Err(CommitError::Logged(_)));
+    if transaction.is_open() == is_logged {
+        let open = transaction.is_open();
+        return Err(format!(
+            "open: {open}, after a commit that said {committed:?}"
+        ));
+    }
     match committed {
         Ok(committed) => {
             if committed.stalled.is_some() {
@@ -83,15 +90,12 @@ pub fn disturb_commit(
         }
         Err(CommitError::Io { .. } | CommitError::NoSpace { .. }) => {
             expect(&disk, &[&sides.before], "after a commit that failed")?;
-            if !transaction.is_open() {
-                return Err("the transaction has ended, and should not".to_owned());
-            }
             let again = store.commit(&transaction);
             again.map_err(|error| format!("committed again: {error}"))?;
             expect(&disk, &[&sides.after], "committed again")?;
             crash_and_expect(&disk, &[&sides.after], "a crash after that")?;
         }
-        Err(CommitError::Store(error)) => {
+        Err(CommitError::Logged(error) | CommitError::Store(error)) => {
             check_poisoned(&store, &error)?;
             let either = [&sides.before, &sides.after];
             crash_and_expect(&disk, &either, "a crash of the poisoned store")?;

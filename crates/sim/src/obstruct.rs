@@ -48,10 +48,15 @@ pub fn obstruct_commit(workload: &Workload, number: u64) -> Outcome<Obstructed> 
     disk.set_faults(Vec::new(), AfterFailedSync::Written);
     let stalled = match committed {
         Ok(committed) => committed.stalled,
-        Err(CommitError::Store(StoreError::Poisoned { reason })) if reason.contains("flushing") => {
+        Err(
+            CommitError::Logged(StoreError::Poisoned { reason })
+            | CommitError::Store(StoreError::Poisoned { reason }),
+        ) if reason.contains("flushing") => {
             return Ok(Obstructed::Elsewhere);
         }
-        Err(CommitError::Store(error)) => return Err(format!("the commit failed: {error}")),
+        Err(CommitError::Logged(error) | CommitError::Store(error)) => {
+            return Err(format!("the commit failed: {error}"));
+        }
         Err(_) => return Ok(Obstructed::Elsewhere),
     };
     if stalled.is_none() {

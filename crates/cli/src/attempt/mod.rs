@@ -193,8 +193,8 @@ pub fn commit(
         .commit_with(transaction, others, &mut |progress| line.update(progress))
         .map_err(|source| Error::Commit {
             transaction,
+            open: !source.is_logged(),
             source,
-            open: true,
         })?;
     drop(line);
     if let (Some(sequence), Some(stalled)) = (committed.sequence, &committed.stalled) {
@@ -234,7 +234,7 @@ pub fn end_uncommitted(
         // While others are in it, it is theirs as well.
         if source.is_busy() || end.keeps_uncommitted() {
             match connection.keep(transaction) {
-                // Its commit is in the log, which the error says itself.
+                // Somebody else has ended it.
                 Err(error) if error.kind() == Some(FailureKind::NoSuchTransaction) => {}
                 result => result?,
             }

@@ -174,7 +174,7 @@ impl<D: Disk> Store<D> {
             sequence: Some(sequence),
             changes,
             outdated: Vec::new(),
-            stalled: settled?,
+            stalled: settled.map_err(CommitError::Logged)?,
         })
     }
 
