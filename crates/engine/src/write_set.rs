@@ -1,6 +1,6 @@
 //! What a transaction wants changed, as a value: whatever made it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Name, NewNode, Owner, Stat};
@@ -19,11 +19,36 @@ pub(crate) struct WriteSet {
     pub removed_directories: Vec<RemovedDirectory>,
     /// Base objects that lose their last name, by serial.
     pub dying: BTreeMap<u64, Arc<Base>>,
-    /// New objects, complete in the staging directory, and durable.
+    /// New objects, complete in the staging directory.
     pub created: Vec<Created>,
-    /// They are not durable: the record is to carry them, and new pages.
-    pub rides: bool,
     pub summary: Vec<SummaryLine>,
+}
+
+/// How what a write set has staged survives a crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Staging {
+    /// It is durable in the staging directory before the record is logged.
+    Flushed,
+    /// The record holds a copy of all of it.
+    Carried,
+}
+
+/// What a record carries; nothing where what is staged was flushed.
+#[derive(Default)]
+pub(crate) struct Carried {
+    /// In the order of [`WriteSet::created`].
+    pub created: Vec<CarriedObject>,
+    /// What pages changed in place hold, by the serial of the base object.
+    pub pages: HashMap<u64, Vec<Run>>,
+}
+
+/// A new object as it is staged.
+pub(crate) struct CarriedObject {
+    /// `None`: a regular file.
+    pub node: Option<NewNode>,
+    pub stat: Stat,
+    pub xattrs: Xattrs,
+    pub runs: Vec<Run>,
 }
 
 #[derive(Clone)]
@@ -50,16 +75,6 @@ pub(crate) struct Created {
     /// What recovery must be able to set again: of objects that cannot be
     /// synced by themselves.
     pub attributes: AttributesChange,
-    pub carried: Option<Carried>,
-}
-
-/// A new object as it is staged.
-pub(crate) struct Carried {
-    /// `None`: a regular file.
-    pub node: Option<NewNode>,
-    pub stat: Stat,
-    pub xattrs: Xattrs,
-    pub runs: Vec<Run>,
 }
 
 pub(crate) enum CreatedPlace {
@@ -97,8 +112,6 @@ pub(crate) struct ContentsWrite {
     pub keep: u64,
     /// An index into `created` when the whole file is replaced by a new inode.
     pub replacement: Option<usize>,
-    /// What the pages hold, if the record is to carry it.
-    pub carried: Option<Vec<Run>>,
 }
 
 pub(crate) struct RemovedDirectory {

@@ -4,6 +4,12 @@
 //! replaces its inode. What older snapshots still need of it after a commit,
 //! and what a validation must know of who changed it, is its [`History`].
 //!
+//! `core` is what everything in the engine shares: the disk, the control directory, and the
+//! base objects that are known. A `snapshot` is the base as it was at one point of the
+//! commit order. `handles` keeps files open, `present` and `acl` say what a user may do to
+//! an object, `mount_point` keeps the engine off what is mounted inside the store, and
+//! `rights` opens staged objects that are closed to their owner.
+//!
 //! Invariants
 //! 1. A version "until N" is installed before commit N changes the base, and
 //!    stays as long as a snapshot older than N is open. So a reader that first

@@ -17,7 +17,7 @@ use atomdir_format::record::Run;
 use crate::base::snapshot::{PAGE, read_xattrs};
 use crate::ids::NodeId;
 use crate::view::View;
-use crate::write_set::{Carried, ContentsWrite, WriteSet};
+use crate::write_set::{Carried, CarriedObject, ContentsWrite, WriteSet};
 
 /// More objects are flushed together sooner than one by one.
 const OBJECTS_MAX: usize = 64;
@@ -47,25 +47,30 @@ pub(crate) fn is_small<D: Disk>(view: &mut View<D>, set: &WriteSet) -> Result<bo
     Ok(pages.saturating_mul(PAGE) <= room)
 }
 
-/// Takes into the write set what the record is to carry.
-pub(crate) fn carry<D: Disk>(view: &mut View<D>, set: &mut WriteSet) -> Result<(), Errno> {
-    for created in &mut set.created {
-        let carried = match created.kind {
+/// Reads what the record is to carry.
+pub(crate) fn carry<D: Disk>(view: &mut View<D>, set: &WriteSet) -> Result<Carried, Errno> {
+    let mut carried = Carried::default();
+    for created in &set.created {
+        assert!(
+            created.kind != Kind::Directory,
+            "a directory is never carried"
+        );
+        carried.created.push(match created.kind {
             Kind::File => carry_file(view, created.node)?,
             _ => carry_other(view, created.node)?,
-        };
-        created.carried = Some(carried);
+        });
     }
-    for object in &mut set.objects {
-        let contents = object.contents.as_mut();
+    for object in &set.objects {
+        let contents = object.contents.as_ref();
         if let Some(contents) = contents.filter(|contents| contents.replacement.is_none()) {
-            contents.carried = Some(carry_pages(view, object.node, contents)?);
+            let pages = carry_pages(view, object.node, contents)?;
+            carried.pages.insert(object.base.serial, pages);
         }
     }
-    Ok(())
+    Ok(carried)
 }
 
-fn carry_file<D: Disk>(view: &mut View<D>, id: NodeId) -> Result<Carried, Errno> {
+fn carry_file<D: Disk>(view: &mut View<D>, id: NodeId) -> Result<CarriedObject, Errno> {
     let file = view.staged_file(id)?;
     let disk = &view.core.disk;
     let stat = disk.stat(&file)?;
@@ -76,7 +81,7 @@ fn carry_file<D: Disk>(view: &mut View<D>, id: NodeId) -> Result<Carried, Errno>
     let runs = read_runs(disk, &file, whole)?;
     // Reading it may have changed the time that the transaction shows.
     disk.set_times(&file, stat.attributes.times)?;
-    Ok(Carried {
+    Ok(CarriedObject {
         node: None,
         stat,
         xattrs: read_xattrs(disk, &file)?,
@@ -84,7 +89,7 @@ fn carry_file<D: Disk>(view: &mut View<D>, id: NodeId) -> Result<Carried, Errno>
     })
 }
 
-fn carry_other<D: Disk>(view: &mut View<D>, id: NodeId) -> Result<Carried, Errno> {
+fn carry_other<D: Disk>(view: &mut View<D>, id: NodeId) -> Result<CarriedObject, Errno> {
     let staged = view.staged(id)?.ok_or(Errno::STALE)?;
     let parent = view.staged_parent(staged.parent)?;
     let object = view.open_staged(&staged)?;
@@ -94,7 +99,7 @@ fn carry_other<D: Disk>(view: &mut View<D>, id: NodeId) -> Result<Carried, Errno
         Kind::Symlink => NewNode::Symlink(disk.read_link(&parent, &staged.name)?),
         kind => NewNode::special(kind, stat.device_number).ok_or(Errno::STALE)?,
     };
-    Ok(Carried {
+    Ok(CarriedObject {
         node: Some(node),
         stat,
         xattrs: read_xattrs(disk, &object)?,

@@ -7,8 +7,8 @@
 //! Invariants
 //! 1. Commits are applied in the order of the log, and only once a flush that
 //!    began after they were appended has succeeded.
-//! 2. There is one flush at a time: an error of the disk is told to one flush
-//!    only, and must not be missed by another.
+//! 2. There is one flush at a time: the kernel reports an error of the disk to one
+//!    flush only, and no other may miss it.
 //! 3. What waits in the queue is in no history yet, so a commit is validated
 //!    while another waits only if neither touches what the other does, and it
 //!    has read nothing that the other changes.

@@ -26,7 +26,7 @@ use crate::ids::Sequence;
 use crate::rules::Rule;
 use crate::view::View;
 use crate::view::dress::dress;
-use crate::write_set::{ContentsWrite, Object, ObjectWrite, WriteSet};
+use crate::write_set::{ContentsWrite, Object, ObjectWrite, Staging, WriteSet};
 
 /// A file with several names is best spoken of by one that stays: the one by which
 /// the transaction knows it.
@@ -96,7 +96,8 @@ pub(crate) fn refuse_linked_since<D: Disk>(
 /// since committed to other parts of it.
 pub(crate) fn refresh_replacements<D: Disk>(
     view: &mut View<D>,
-    set: &mut WriteSet,
+    set: &WriteSet,
+    staging: Staging,
 ) -> Result<(), CommitError> {
     for object in &set.objects {
         let at = view.at;
@@ -113,7 +114,7 @@ pub(crate) fn refresh_replacements<D: Disk>(
         {
             let file = refresh(view, object, contents)
                 .map_err(|errno| CommitError::io("stage", &object.path, errno))?;
-            if !set.rides {
+            if staging == Staging::Flushed {
                 view.core.disk.sync(&file).map_err(unflushed)?;
             }
         }

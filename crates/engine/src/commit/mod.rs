@@ -1,21 +1,32 @@
-//! Commit: validate, log, apply.
+//! The way of a transaction's changes into the log, and from there into the base.
 //!
-//! 1. `prepare` completes the new objects in the staging directory; durably, unless
-//!    they are few and small: then the record carries them (`carry`).
-//! 2. Under the lock, what the transaction overwrites is validated.
-//! 3. Still under the lock the record is appended; and flushed, with those of
-//!    others that wait, unless the commit is lazy (`group`).
-//! 4. Once the record is durable, and not before, the base is changed.
+//! A commit goes through these phases, each of which takes the result of the one before:
+//!
+//! 1. `prepare` turns the view into a write set, and completes its new objects in the
+//!    staging directory. They are flushed, unless they are few and small: then the record
+//!    will carry them (`carry`). The result is `Prepared`.
+//! 2. Under the commit lock, the transaction's writes and reads are validated against what
+//!    others have committed since (`validate`), and merged with it (`merge`). The base must
+//!    be able to take the commit (`feasible`, `permitted`), and no other open transaction
+//!    may stand against it (`contended`). The result is `Validated`.
+//! 3. Still under the lock, the record is appended to the log, with what it must say of the
+//!    present base (`look`). The result is a `Pending` commit in the store's queue. It is
+//!    flushed together with others that wait, unless it is lazy (`group`).
+//! 4. Once the record is durable, what older snapshots still show is kept (`keep`), and the
+//!    record is applied to the base (`publish`). Something in the base can be in the way of
+//!    that; then the commit is stalled (`stalled`).
+//!
+//! Much later a checkpoint flushes the base and drops the log (`checkpoint`). The commit of a
+//! nested transaction only replaces the outer one's view (`nested`).
 //!
 //! Invariants
-//! 1. New objects are complete and durable before the record is, unless the record
-//!    carries them.
-//! 2. The base changes once the record is durable, and not before.
-//! 3. Until the record is appended a failure leaves the transaction open and the
-//!    base untouched. A flush that fails later poisons the store, since only
-//!    recovery can find out whether the commit landed, and so does an apply that
-//!    the disk fails. If something in the base is in the way of the apply, the
-//!    commit is stalled (`stalled`).
+//! 1. Everything that a record refers to survives a crash once the record is appended: what
+//!    is staged was flushed, or the record carries it.
+//! 2. The base changes only after the record is durable.
+//! 3. Until the record is appended, a failure leaves the transaction open and the base
+//!    untouched. After that the transaction has ended, and a failure is
+//!    [`CommitError::Logged`]. A flush that fails poisons the store, and so does an error of
+//!    the disk while the record is applied.
 
 pub(crate) mod carry;
 pub(crate) mod checkpoint;
@@ -37,10 +48,9 @@ use std::sync::atomic::Ordering;
 use atomdir_disk::Disk;
 use atomdir_format::record::CommitRecord;
 
-use crate::apply::Writers;
 use crate::commit::carry::carry;
 use crate::commit::look::look_at_base;
-use crate::commit::prepare::prepare;
+use crate::commit::prepare::{Prepared, prepare};
 use crate::commit::validate::Validation;
 use crate::error::{CommitError, Stalled, StoreError};
 use crate::ids::Sequence;
@@ -54,7 +64,7 @@ use crate::store::commit_state::{CommitState, Guard};
 use crate::store::queue::Pending;
 use crate::transaction::Transaction;
 use crate::view::{Outdated, View};
-use crate::write_set::WriteSet;
+use crate::write_set::{Carried, Staging, WriteSet};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
@@ -66,6 +76,15 @@ pub struct Committed {
     pub outdated: Vec<Outdated>,
     /// The commit is durable, and the base will show it once this is out of the way.
     pub stalled: Option<Stalled>,
+}
+
+/// A prepared write set that may be logged: nothing that it overwrites, or that the
+/// transaction read and must not have changed, has changed, and the base will take it.
+/// It is valid as long as the commit lock is held.
+struct Validated {
+    set: WriteSet,
+    staging: Staging,
+    carried: Carried,
 }
 
 impl<D: Disk> Store<D> {
@@ -111,13 +130,13 @@ impl<D: Disk> Store<D> {
         }
         view.release_savepoints();
         view.write_ahead();
-        let mut set = at_its_expense(transaction, || prepare(view, &mut meter))
+        let mut prepared = at_its_expense(transaction, || prepare(view, &mut meter))
             .map_err(|error| self.heed_flush(error))?;
-        let changes = set.summary.len() as u64;
-        if set.is_empty() {
+        let changes = prepared.set.summary.len() as u64;
+        if prepared.set.is_empty() {
             if view.reads.is_some() {
                 let state = lock(&self.0.commit);
-                self.validate(transaction, view, &state, &mut set)?;
+                self.refuse_conflicts(transaction, view, &state, &mut prepared.set)?;
             }
             // A durable commit makes all before it durable, even one of nothing.
             if transaction.durability() == Durability::Durable {
@@ -132,36 +151,17 @@ impl<D: Disk> Store<D> {
                 stalled: None,
             });
         }
-        let mut state = self.lock_for(view, &set)?;
-        merge::correct_places(view, &set);
-        self.validate(transaction, view, &state, &mut set)?;
-        merge::change_linked_in_place(view, &mut set);
-        self.refuse_locked(transaction, &set)?;
-        self.refuse_written(transaction, view)?;
-        if let Some(user) = &view.restricted_to {
-            permitted::check(&self.0.core, &set, user)?;
-        }
-        feasible::check(&self.0.core, &set)?;
-        at_its_expense(transaction, || merge::refresh_replacements(view, &mut set))
-            .map_err(|error| self.heed_flush(error))?;
-        if set.rides {
-            carry(view, &mut set).map_err(|errno| CommitError::io("stage", b"", errno))?;
-        }
-        let (record, writers) = self.append(transaction, &mut state, &set)?;
-        let sequence = Sequence(record.sequence);
+        let mut state = self.lock_for(view, &prepared.set)?;
+        let validated = self.validate(transaction, view, &state, prepared)?;
+        let logged = self.append(transaction, &mut state, validated)?;
+        let sequence = Sequence(logged.record.sequence);
         // From here on the commit has happened.
         committing.view = None;
         drop(committing);
         lock(&self.0.open).by_id.remove(&transaction.id());
         state.stages.insert(transaction.id());
-        let is_lazy = transaction.durability() == Durability::Lazy;
-        state.queue.commits.push_back(Pending {
-            record,
-            set,
-            is_lazy,
-            writers,
-            attempt: None,
-        });
+        let is_lazy = logged.is_lazy;
+        state.queue.commits.push_back(logged);
         let settled = if is_lazy {
             self.0.has_pending.store(true, Ordering::Release);
             drop(state);
@@ -198,7 +198,41 @@ impl<D: Disk> Store<D> {
         }
     }
 
+    /// The commit lock is held from here until the record is appended.
     fn validate(
+        &self,
+        transaction: &Transaction<D>,
+        view: &mut View<D>,
+        state: &CommitState<D>,
+        prepared: Prepared,
+    ) -> Result<Validated, CommitError> {
+        let Prepared { mut set, staging } = prepared;
+        merge::correct_places(view, &set);
+        self.refuse_conflicts(transaction, view, state, &mut set)?;
+        merge::change_linked_in_place(view, &mut set);
+        self.refuse_locked(transaction, &set)?;
+        self.refuse_written(transaction, view)?;
+        if let Some(user) = &view.restricted_to {
+            permitted::check(&self.0.core, &set, user)?;
+        }
+        feasible::check(&self.0.core, &set)?;
+        at_its_expense(transaction, || {
+            merge::refresh_replacements(view, &set, staging)
+        })
+        .map_err(|error| self.heed_flush(error))?;
+        let carried = match staging {
+            Staging::Flushed => Ok(Carried::default()),
+            Staging::Carried => carry(view, &set),
+        };
+        let carried = carried.map_err(|errno| CommitError::io("stage", b"", errno))?;
+        Ok(Validated {
+            set,
+            staging,
+            carried,
+        })
+    }
+
+    fn refuse_conflicts(
         &self,
         transaction: &Transaction<D>,
         view: &View<D>,
@@ -229,13 +263,20 @@ impl<D: Disk> Store<D> {
         &self,
         transaction: &Transaction<D>,
         state: &mut CommitState<D>,
-        set: &WriteSet,
-    ) -> Result<(CommitRecord, Writers<D>), CommitError> {
+        validated: Validated,
+    ) -> Result<Pending<D>, CommitError> {
+        let is_stalled = lock(&self.0.stalled).is_some();
+        assert!(!is_stalled, "nothing is appended behind a stalled commit");
+        let Validated {
+            set,
+            staging,
+            carried,
+        } = validated;
         let core = &*self.0.core;
         let held = state.queue.commits.iter();
         let held: usize = held.map(|pending| pending.writers.len()).sum();
         let writers_max = (core.options.handles_max / 4).saturating_sub(held);
-        let (mut present, writers) = look_at_base(core, set, writers_max)?;
+        let (mut present, writers) = look_at_base(core, &set, writers_max)?;
         for (directory, modified) in &mut present.directory_times {
             if Rule::GroupDirectoryTimes.holds() {
                 *modified = state.queue.modified(*directory).unwrap_or(*modified);
@@ -255,13 +296,20 @@ impl<D: Disk> Store<D> {
             made: Vec::new(),
             summary: set.summary.clone(),
         };
-        let record = record_builder::build(set, head, &present);
-        state.fill_reserve(core, set)?;
+        let record = record_builder::build(&set, &carried, head, &present);
+        state.fill_reserve(core, &set)?;
         let appended = state.journal.log.append(&core.disk, &record);
         appended.map_err(|errno| CommitError::io("write", b".atomdir/log", errno))?;
         state.journal.newest = Sequence(record.sequence);
         state.last_commit = Some(now);
-        Ok((record, writers))
+        Ok(Pending {
+            record,
+            set,
+            staging,
+            is_lazy: transaction.durability() == Durability::Lazy,
+            writers,
+            attempt: None,
+        })
     }
 
     /// Makes lazy commits durable.

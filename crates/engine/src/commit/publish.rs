@@ -19,7 +19,7 @@ use crate::progress::Meter;
 use crate::store::Store;
 use crate::store::commit_state::CommitState;
 use crate::store::queue::{Attempt, Pending};
-use crate::write_set::{Object, WriteSet};
+use crate::write_set::{Object, Staging, WriteSet};
 
 impl<D: Disk> Store<D> {
     /// `StoreError::Stalled`: it is to be tried again.
@@ -35,6 +35,14 @@ impl<D: Disk> Store<D> {
             .write()
             .unwrap_or_else(PoisonError::into_inner);
         let sequence = Sequence(pending.record.sequence);
+        assert!(
+            sequence.0 <= state.journal.log.durable(),
+            "the record is durable first"
+        );
+        assert!(
+            lock(&self.0.open).published < sequence,
+            "the log's order is kept"
+        );
         let mut attempt = match pending.attempt.take() {
             Some(attempt) => attempt,
             None => self.keep(pending)?,
@@ -54,7 +62,7 @@ impl<D: Disk> Store<D> {
         remember_places(core, &pending.set, keeps_old.then_some(sequence));
         core.control.applied.advance(&core.disk, sequence);
         let transaction = TransactionId(pending.record.transaction);
-        if pending.set.rides {
+        if pending.staging == Staging::Carried {
             // The record has all that was staged.
             core.drop_stage(transaction);
             state.stages.remove(&transaction);

@@ -1,4 +1,12 @@
 //! The control directory: making it, and its header.
+//!
+//! `trial` finds out beforehand whether the file system can hold a store. `applied_mark` says
+//! how far the base has come, and `id_supply` gives out transaction ids; each states its
+//! invariants.
+//!
+//! Invariants
+//! 1. The header is replaced as a whole and durably, or not at all.
+//! 2. The header is written last when a control directory is made.
 
 pub(crate) mod applied_mark;
 pub(crate) mod id_supply;

@@ -6,9 +6,12 @@
 //! locked. One that tries again keeps the age of its first try, becomes the
 //! oldest in the end, and gets on.
 //!
-//! Writes are noted in memory, with the granularity of conflicts, and only
-//! while there is an open transaction that wants to know: others pay one look at
-//! a counter.
+//! `marks` states the invariants. Writes are noted in memory, with the granularity of
+//! conflicts.
+//!
+//! Invariant: writes are noted only while an open transaction wants to know. What was
+//! written before is noted when the first such transaction begins. So all others pay only
+//! one look at a flag.
 
 mod intents;
 mod marks;

@@ -10,9 +10,7 @@
 //!
 //! Locks belong to the outermost of nested transactions, and end with it.
 //!
-//! A lock is granted under the commit lock, when every commit before it is in
-//! the base, and only if nothing it covers has changed since the snapshot: its
-//! holder works on what others see, and nobody's commit can come between.
+//! `table` states the invariants. How a request is granted is in `requests::lock`.
 //!
 //! A request that must wait looks again only when something has changed (`waiters`):
 //! when a lock ends, a request comes or goes, or the store is poisoned.

@@ -1,9 +1,14 @@
-//! The write-ahead log's file, and the history file of the same form.
+//! The write-ahead log, and the history of commits, which has the same form.
+//!
+//! This module reads and writes a file of records. A `journal` is a store's log together with
+//! its history and the header that says where one ends and the other begins; `history`
+//! lists commits from both. `record_builder` writes a write set down as a record.
 //!
 //! Invariants
-//! 1. `tail` is the end of the last whole record; what lies behind it was
-//!    never acknowledged.
-//! 2. Each record carries how far all was durable when it was written.
+//! 1. `tail` is the end of the last whole record. What lies behind it was never
+//!    acknowledged.
+//! 2. Each record carries the sequence up to which everything was durable when the record
+//!    was written. So a missing record can be told from one that never was.
 
 pub(crate) mod history;
 pub(crate) mod journal;
@@ -123,6 +128,7 @@ impl<D: Disk> Log<D> {
 
     /// Takes back the records from `tail` on, which no one was told of.
     pub fn cut(&mut self, disk: &D, tail: u64) -> Result<(), Errno> {
+        assert!(tail <= self.tail, "a cut only shortens");
         disk.set_length(&self.file, tail)?;
         self.tail = tail;
         self.allocated = tail;

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use atomdir_disk::{Attributes, Extent, Identity, Kind, Timestamp};
 use atomdir_format::record::{
     AttributesChange, CommitRecord, ContentChange, DirectoryReference, EntryChange, Locator, Made,
-    ObjectReference, Source, Update,
+    ObjectReference, Run, Source, Update,
 };
 
 use crate::base::snapshot::PAGE;
 use crate::base::{Base, Place};
 use crate::write_set::{
-    Carried, ContentsWrite, Created, CreatedPlace, EntryWrite, Object, ObjectWrite,
+    Carried, CarriedObject, ContentsWrite, Created, CreatedPlace, EntryWrite, Object, ObjectWrite,
     RemovedDirectory, WriteSet,
 };
 
@@ -31,6 +31,7 @@ pub(crate) struct Present {
 
 pub(crate) struct RecordBuilder<'a> {
     set: &'a WriteSet,
+    carried: &'a Carried,
     record: CommitRecord,
     directories: HashMap<Identity, u32>,
     objects: HashMap<Identity, u32>,
@@ -42,9 +43,15 @@ pub(crate) struct RecordBuilder<'a> {
 
 /// The record's entries and updates, over the `head` that has none yet.
 /// `present` is what must be known of the base to change it in place.
-pub(crate) fn build(set: &WriteSet, head: CommitRecord, present: &Present) -> CommitRecord {
+pub(crate) fn build(
+    set: &WriteSet,
+    carried: &Carried,
+    head: CommitRecord,
+    present: &Present,
+) -> CommitRecord {
     let mut builder = RecordBuilder {
         set,
+        carried,
         record: head,
         directories: HashMap::new(),
         objects: HashMap::new(),
@@ -58,8 +65,8 @@ pub(crate) fn build(set: &WriteSet, head: CommitRecord, present: &Present) -> Co
     for object in &set.objects {
         builder.add_object(object, present);
     }
-    for created in &set.created {
-        builder.add_created(created);
+    for (index, created) in set.created.iter().enumerate() {
+        builder.add_created(created, carried.created.get(index));
     }
     for entry in &set.entries {
         if let Some(Object::Base(moved)) = &entry.after
@@ -126,6 +133,7 @@ impl RecordBuilder<'_> {
         let content = object.contents.as_ref().map(|contents| {
             content_change(
                 contents,
+                self.carried.pages.get(&base.serial),
                 present.lengths.get(&base.serial).copied().unwrap_or(0),
             )
         });
@@ -192,8 +200,8 @@ impl RecordBuilder<'_> {
         });
     }
 
-    fn add_created(&mut self, created: &Created) {
-        if created.attributes == Default::default() && created.carried.is_none() {
+    fn add_created(&mut self, created: &Created, carried: Option<&CarriedObject>) {
+        if created.attributes == Default::default() && carried.is_none() {
             return;
         }
         let Some(locator) = self.created_locator(created) else {
@@ -205,7 +213,7 @@ impl RecordBuilder<'_> {
             kind,
             locator,
         });
-        if let Some(carried) = &created.carried {
+        if let Some(carried) = carried {
             self.record.made.push(made(object, carried));
             return;
         }
@@ -308,7 +316,7 @@ fn created_index(entry: &EntryWrite) -> Option<usize> {
     }
 }
 
-fn made(object: u32, carried: &Carried) -> Made {
+fn made(object: u32, carried: &CarriedObject) -> Made {
     let Attributes { mode, owner, times } = carried.stat.attributes;
     let is_symlink = carried.stat.kind == Kind::Symlink;
     let xattrs = carried.xattrs.iter().cloned();
@@ -341,7 +349,11 @@ fn made(object: u32, carried: &Carried) -> Made {
 }
 
 /// The change of a file in place, given its present length.
-fn content_change(contents: &ContentsWrite, present: u64) -> ContentChange {
+fn content_change(
+    contents: &ContentsWrite,
+    carried: Option<&Vec<Run>>,
+    present: u64,
+) -> ContentChange {
     let (keep, length) = match contents.length {
         Some(length) => (contents.keep.min(present), length),
         None => (present, present),
@@ -354,7 +366,7 @@ fn content_change(contents: &ContentsWrite, present: u64) -> ContentChange {
             length: end - offset,
         })
     });
-    let source = match &contents.carried {
+    let source = match carried {
         Some(runs) => Source::Carried { runs: runs.clone() },
         None => Source::Staged {
             slot: contents.slot,

@@ -1,7 +1,17 @@
-//! Recovery: the log's tail is composed into one state and applied.
+//! Opening a store recovers it. The log's tail is composed into one state and applied.
 //!
-//! Nothing survives a crash of the service but the base, the log and what the
-//! log refers to; so afterwards the staging directory and limbo are emptied.
+//! `control_files` opens the control directory, and `open` makes the [`Store`]. `remake` makes
+//! objects again that the log carries and a crash has lost. `inspect` says what recovery would
+//! do, and `check` verifies an open store; neither changes anything.
+//!
+//! Invariants
+//! 1. There is no [`Store`] that was not recovered.
+//! 2. Recovery may die at any point and be run again.
+//! 3. Damage to what was durable is reported, and nothing is changed.
+//! 4. Afterwards the staging directory and limbo are empty: open transactions do not
+//!    survive their service.
+//!
+//! [`Store`]: crate::Store
 
 pub(crate) mod check;
 mod control_files;

@@ -1,4 +1,15 @@
-//! An open store: its transactions, its commit order, its state.
+//! An open store: what all its transactions and commits share.
+//!
+//! `open_transactions` knows which transactions are open, and ends them. `commit_state` is
+//! what the commit lock guards: the log, the reserved space, and the `queue` of commits that
+//! are logged and not yet in the base.
+//!
+//! Invariants
+//! 1. A poisoned store takes no more commits and begins no transactions; only opening it
+//!    again, which recovers it, ends that. Its applied mark is cleared.
+//! 2. The queue holds commits in the order of the log.
+//!
+//! ARCHITECTURE.md lists the order in which locks are taken.
 
 pub(crate) mod commit_state;
 pub(crate) mod open_transactions;
@@ -31,8 +42,6 @@ impl<D: Disk> Clone for Store<D> {
     }
 }
 
-/// Locks are taken in the order: a transaction's view before that of one nested
-/// in it, `commit`, `core.applying`, `locks`, `open`, `retained`, `stalled`, a base object.
 pub(crate) struct Inner<D: Disk> {
     pub core: Arc<Core<D>>,
     pub contention: Arc<Contention>,

@@ -12,12 +12,13 @@ use crate::base::{Base, Place};
 use crate::ids::Sequence;
 use crate::rules::Rule;
 use crate::view::read_set::{EntriesRead, ObjectReads, ReadSet};
-use crate::write_set::{Object, WriteSet};
+use crate::write_set::{Object, Staging, WriteSet};
 
 /// A logged commit that is not yet in the base.
 pub(crate) struct Pending<D: Disk> {
     pub record: CommitRecord,
     pub set: WriteSet,
+    pub staging: Staging,
     /// It has returned already.
     pub is_lazy: bool,
     /// The files it changes in place, opened before the record was logged: that

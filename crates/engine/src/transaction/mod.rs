@@ -1,4 +1,15 @@
 //! A transaction: its identity, and its view behind a lock.
+//!
+//! `operations` is what programs do in the view. `view_slot` lends the view to a commit.
+//! `contention` is what open transactions hold against one another: locks, and writes that
+//! are noted for early conflicts. `budget` bounds the memory that one user's transactions
+//! take, and `snapshot_object` shows what a path was in the snapshot.
+//!
+//! Invariants
+//! 1. A transaction has a view until it ends, and none afterwards. During a commit the commit
+//!    has the view, and nothing that must not wait waits for it (`view_slot`).
+//! 2. Every write is announced before the view changes, so that a conflict found early leaves
+//!    the view as it was.
 
 pub(crate) mod budget;
 pub(crate) mod contention;

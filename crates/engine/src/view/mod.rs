@@ -1,7 +1,11 @@
 //! One transaction's view: its tree, as the difference to its snapshot.
 //!
-//! `node` holds the shape, `tree` finds and keeps nodes, and each group of
-//! operations has a module. Nothing here changes the base.
+//! `node` holds the shape, `tree` finds and keeps nodes, and each group of operations has a
+//! module. `fork` makes savepoints and nested views, `read_set` records what a serializable
+//! transaction has read, `sparse` knows the holes of files, and `upper` makes a view of
+//! what overlayfs has gathered. Each of these states the invariants that it keeps.
+//!
+//! Invariant: nothing here changes the base.
 
 mod access;
 mod attributes;

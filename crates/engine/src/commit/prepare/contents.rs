@@ -60,7 +60,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
                 filled => {
                     filled.map_err(staging)?;
                     let identity = self.view.core.disk.stat(&file).map_err(staging)?.identity;
-                    replacement = Some(self.set.created.len());
+                    replacement = Some(self.staged.len());
                     self.register(id, identity);
                 }
             }
@@ -75,7 +75,6 @@ impl<D: Disk> Preparation<'_, '_, D> {
             length,
             keep,
             replacement,
-            carried: None,
         })
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use atomdir_disk::{Attributes, Disk, Errno, Identity, Kind, NewNode, Times};
 use atomdir_format::record::AttributesChange;
 
-use super::{Outcome, Preparation, attributes_change, failed};
+use super::{Outcome, Preparation, StagedObject, attributes_change, failed};
 use crate::base::rights::with_rights;
 use crate::ids::NodeId;
 use crate::names;
@@ -53,14 +53,12 @@ impl<D: Disk> Preparation<'_, '_, D> {
 
     pub(super) fn register(&mut self, id: NodeId, identity: Identity) {
         let kind = self.view.node(id).map_or(Kind::File, |node| node.kind);
-        self.created.insert(id, self.set.created.len());
-        self.set.created.push(Created {
+        self.created.insert(id, self.staged.len());
+        self.staged.push(StagedObject {
             node: id,
             identity,
             kind,
-            place: CreatedPlace::Slot(0),
-            attributes: AttributesChange::default(),
-            carried: None,
+            modified: None,
         });
     }
 
@@ -137,13 +135,16 @@ impl<D: Disk> Preparation<'_, '_, D> {
     /// the directories they are in.
     pub(super) fn finish_created(&mut self) -> Outcome<()> {
         let mut depths: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        self.meter.expect(self.set.created.len());
-        for index in 0..self.set.created.len() {
+        let staged = std::mem::take(&mut self.staged);
+        self.meter.expect(staged.len());
+        for (index, object) in staged.into_iter().enumerate() {
             self.meter.step();
-            let id = self.set.created[index].node;
-            let finished = self.finish_one(index, id);
-            finished.map_err(|errno| failed("set the attributes of", &self.path(id), errno))?;
-            if self.set.created[index].kind == Kind::Directory {
+            let id = object.node;
+            let finished = self.finish_one(object);
+            let created =
+                finished.map_err(|errno| failed("set the attributes of", &self.path(id), errno))?;
+            self.set.created.push(created);
+            if object.kind == Kind::Directory {
                 let depth = self.path(id).iter().filter(|byte| **byte == b'/').count();
                 depths.entry(depth).or_default().push(index);
             }
@@ -156,10 +157,15 @@ impl<D: Disk> Preparation<'_, '_, D> {
         Ok(())
     }
 
-    fn finish_one(&mut self, index: usize, id: NodeId) -> Result<(), Errno> {
+    fn finish_one(&mut self, object: StagedObject) -> Result<Created, Errno> {
+        let StagedObject {
+            node: id,
+            identity,
+            kind,
+            modified,
+        } = object;
         let staged = self.view.staged(id)?.ok_or(Errno::STALE)?;
-        let created = &mut self.set.created[index];
-        created.place = match staged.parent {
+        let place = match staged.parent {
             StagedParent::Slots => {
                 CreatedPlace::Slot(names::slot_number(&staged.name).ok_or(Errno::STALE)?)
             }
@@ -173,21 +179,32 @@ impl<D: Disk> Preparation<'_, '_, D> {
         };
         let own = self.view.node(id)?.own().ok_or(Errno::STALE)?;
         let (wanted, present) = (own.attributes, own.dress);
-        if !matches!(created.kind, Kind::File | Kind::Directory) {
-            created.attributes = attributes_change(&wanted, Touched::ALL);
-            if created.kind == Kind::Symlink {
-                created.attributes.mode = None;
+        let mut attributes = AttributesChange {
+            modified,
+            ..AttributesChange::default()
+        };
+        if !matches!(kind, Kind::File | Kind::Directory) {
+            attributes = attributes_change(&wanted, Touched::ALL);
+            if kind == Kind::Symlink {
+                attributes.mode = None;
             }
         }
-        if created.kind == Kind::Directory
+        if kind == Kind::Directory
             && wanted.mode & 0o300 != 0o300
             && !self.view.core.options.privileges.all
         {
             // Apply must open it up to put it in place.
-            created.attributes.mode = Some(wanted.mode);
+            attributes.mode = Some(wanted.mode);
         }
+        let created = Created {
+            node: id,
+            identity,
+            kind,
+            place,
+            attributes,
+        };
         if present == Dress::Complete {
-            return Ok(());
+            return Ok(created);
         }
         let xattrs = self.view.all_xattrs(id)?;
         let wanted = Attributes {
@@ -198,16 +215,17 @@ impl<D: Disk> Preparation<'_, '_, D> {
                 modified: wanted.modified,
             },
         };
-        let kind = created.kind;
         if present == Dress::Outdated {
             self.remove_xattrs(id)?;
         }
         if kind == Kind::File {
             let file = self.view.staged_file(id)?;
-            return dress(&self.view.core, &file, kind, wanted, &xattrs);
+            dress(&self.view.core, &file, kind, wanted, &xattrs)?;
+            return Ok(created);
         }
         let handle = self.view.open_staged(&staged)?;
-        dress(&self.view.core, &handle, kind, wanted, &xattrs)
+        dress(&self.view.core, &handle, kind, wanted, &xattrs)?;
+        Ok(created)
     }
 
     /// Those that the view has removed from an object it has taken over.

@@ -6,7 +6,7 @@ mod created;
 
 use std::collections::HashMap;
 
-use atomdir_disk::{Disk, Errno, Kind, Name, Timestamp, reason};
+use atomdir_disk::{Disk, Errno, Identity, Kind, Name, Timestamp, reason};
 use atomdir_format::record::AttributesChange;
 
 pub(crate) use contents::Fill;
@@ -17,33 +17,55 @@ use crate::ids::NodeId;
 use crate::progress::Meter;
 use crate::view::node::{DirectoryDelta, StagedParent, Touched};
 use crate::view::{LINKS_MAX, NodeAttributes, View};
-use crate::write_set::{EntryWrite, Object, ObjectWrite, RemovedDirectory, WriteSet};
+use crate::write_set::{EntryWrite, Object, ObjectWrite, RemovedDirectory, Staging, WriteSet};
 
 type Outcome<T> = Result<T, CommitError>;
 
 /// Up to so many staged files are synced one by one; more by one syncfs.
 const SYNC_EACH_MAX: usize = 16;
-pub(crate) fn prepare<D: Disk>(view: &mut View<D>, meter: &mut Meter<'_>) -> Outcome<WriteSet> {
+
+/// A write set whose new objects are complete in the staging directory. What was to be
+/// flushed is durable.
+pub(crate) struct Prepared {
+    pub set: WriteSet,
+    pub staging: Staging,
+}
+
+pub(crate) fn prepare<D: Disk>(view: &mut View<D>, meter: &mut Meter<'_>) -> Outcome<Prepared> {
     let mut preparation = Preparation {
         view,
         set: WriteSet::default(),
         created: HashMap::new(),
+        staged: Vec::new(),
         meter,
     };
-    preparation.run()?;
-    Ok(preparation.set)
+    let staging = preparation.run()?;
+    let set = preparation.set;
+    Ok(Prepared { set, staging })
 }
 
 struct Preparation<'a, 'r, D: Disk> {
     view: &'a mut View<D>,
     meter: &'a mut Meter<'r>,
     set: WriteSet,
-    /// New nodes and nodes whose file is replaced, as indices of `set.created`.
+    /// New nodes and nodes whose file is replaced, as indices of `staged`.
     created: HashMap<NodeId, usize>,
+    /// What becomes `set.created`, in the same order.
+    staged: Vec<StagedObject>,
+}
+
+/// A new object in the staging directory that has no final place or attributes yet.
+#[derive(Clone, Copy)]
+struct StagedObject {
+    node: NodeId,
+    identity: Identity,
+    kind: Kind,
+    /// Of a directory that gets entries only when the commit is applied: its time then.
+    modified: Option<Timestamp>,
 }
 
 impl<D: Disk> Preparation<'_, '_, D> {
-    fn run(&mut self) -> Outcome<()> {
+    fn run(&mut self) -> Outcome<Staging> {
         let changed: Vec<NodeId> = self.view.changed_nodes().collect();
         let summary = self
             .view
@@ -202,7 +224,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
             }
             if let Object::Created(index) = directory {
                 // The entry comes only when the commit is applied.
-                self.set.created[index].attributes.modified = self.modified(id);
+                self.staged[index].modified = self.modified(id);
             }
             let after = match now {
                 Some(now) => Some(self.object(now)?),
@@ -244,9 +266,9 @@ impl<D: Disk> Preparation<'_, '_, D> {
 
     /// Everything the record will refer to must survive a crash before it, but
     /// for what it carries.
-    fn make_durable(&mut self) -> Outcome<()> {
+    fn make_durable(&mut self) -> Outcome<Staging> {
         if !self.view.has_stage() {
-            return Ok(());
+            return Ok(Staging::Flushed);
         }
         let in_place = self.set.objects.iter().filter_map(|object| {
             let contents = object.contents.as_ref()?;
@@ -264,18 +286,19 @@ impl<D: Disk> Preparation<'_, '_, D> {
             .map(|created| created.node)
             .collect();
         if files.is_empty() && self.set.created.is_empty() {
-            return Ok(());
+            return Ok(Staging::Flushed);
         }
-        self.set.rides = carry::is_small(self.view, &self.set).map_err(unopened)?;
-        if self.set.rides {
-            return Ok(());
+        if carry::is_small(self.view, &self.set).map_err(unopened)? {
+            return Ok(Staging::Carried);
         }
         if files.len() + directories.len() <= SYNC_EACH_MAX {
-            return self.sync_each(&files, &directories);
+            self.sync_each(&files, &directories)?;
+        } else {
+            let stage = self.view.stage().map_err(unopened)?;
+            let synced = self.view.core.disk.sync_file_system(&stage);
+            synced.map_err(unflushed)?;
         }
-        let stage = self.view.stage().map_err(unopened)?;
-        let synced = self.view.core.disk.sync_file_system(&stage);
-        synced.map_err(unflushed)
+        Ok(Staging::Flushed)
     }
 
     fn sync_each(&mut self, files: &[NodeId], directories: &[NodeId]) -> Outcome<()> {
