@@ -1,5 +1,7 @@
 //! Processes that outlive the command they belong to. The transaction ends
 //! with the command: what they do afterwards is an error, and lands nowhere.
+//!
+//! In exact views: a native one ends those that would still write.
 
 use std::fs;
 use std::path::Path;
@@ -60,7 +62,7 @@ fn assert_no_writes(did: &[String]) {
 fn cannot_change_what_was_committed() {
     let fixture = Fixture::new("survivors-commit", "echo old > kept");
     let outside = fixture.scratch.path();
-    fixture.store.run(&survivor(outside)).expect(0);
+    fixture.store.run_exact(&survivor(outside)).expect(0);
     let committed = fixture.look();
     assert_eq!(
         fs::read_to_string(fixture.base.join("kept")).expect("committed"),
@@ -87,7 +89,7 @@ fn cannot_revive_what_was_aborted() {
     let before = fixture.look();
     fixture
         .store
-        .run(&format!("{}\nexit 3", survivor(outside)))
+        .run_exact(&format!("{}\nexit 3", survivor(outside)))
         .expect(3);
     assert_no_writes(&let_go(outside));
     assert_equal(
@@ -105,7 +107,7 @@ fn cannot_revive_what_was_aborted() {
 fn do_not_keep_the_service() {
     let fixture = Fixture::new("survivors-stop", "echo old > kept");
     let outside = fixture.scratch.path();
-    fixture.store.run(&survivor(outside)).expect(0);
+    fixture.store.run_exact(&survivor(outside)).expect(0);
     fixture.store.assert_at_rest();
     assert_no_writes(&let_go(outside));
     assert_eq!(
