@@ -144,6 +144,10 @@ impl Stamp {
     pub fn changed(&self) -> Timestamp {
         self.changed
     }
+
+    pub fn modified(&self) -> Timestamp {
+        self.modified
+    }
 }
 
 impl Base {

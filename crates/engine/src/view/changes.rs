@@ -1,6 +1,6 @@
 //! What the view has changed, told as paths.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Kind, Name, Result};
@@ -38,7 +38,13 @@ impl<D: Disk> View<D> {
     }
 
     /// What a commit would land, sorted by path.
-    pub fn changes(&self) -> Result<Vec<SummaryLine>> {
+    pub fn changes(&mut self) -> Result<Vec<SummaryLine>> {
+        let put_back = self.put_back()?;
+        self.changes_but(&put_back)
+    }
+
+    /// As [`changes`](Self::changes), without the objects that were put back.
+    pub fn changes_but(&self, put_back: &BTreeSet<NodeId>) -> Result<Vec<SummaryLine>> {
         let mut lines = Vec::new();
         let mut vacated = self.vacated()?;
         for (directory, name, entry) in self.entry_deltas()? {
@@ -52,7 +58,7 @@ impl<D: Disk> View<D> {
             lines.extend(removed.map(|(path, _)| line(Change::Deleted, path)));
         }
         for id in self.changed_nodes() {
-            if self.node(id)?.is_modified() {
+            if self.node(id)?.is_modified() && !put_back.contains(&id) {
                 lines.push(line(Change::Modified, self.path(id)));
             }
         }
@@ -127,7 +133,8 @@ impl<D: Disk> View<D> {
 }
 
 impl Node {
-    /// An object of the base whose contents or attributes were changed.
+    /// An object of the base whose contents or attributes were changed, and perhaps
+    /// put back.
     pub(crate) fn is_modified(&self) -> bool {
         let (Some(own), Some(_)) = (&self.own, &self.base) else {
             return false;

@@ -16,6 +16,7 @@ mod fork;
 mod namespace;
 pub(crate) mod node;
 mod nodes;
+mod put_back;
 pub(crate) mod read_set;
 mod reads;
 mod sparse;

@@ -4,7 +4,7 @@
 mod contents;
 mod created;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Name, Timestamp, reason};
 use atomdir_format::record::AttributesChange;
@@ -37,6 +37,7 @@ pub(crate) fn prepare<D: Disk>(view: &mut View<D>, meter: &mut Meter<'_>) -> Out
         set: WriteSet::default(),
         created: HashMap::new(),
         staged: Vec::new(),
+        put_back: BTreeSet::new(),
         meter,
     };
     let staging = preparation.run()?;
@@ -52,6 +53,8 @@ struct Preparation<'a, 'r, D: Disk> {
     created: HashMap<NodeId, usize>,
     /// What becomes `set.created`, in the same order.
     staged: Vec<StagedObject>,
+    /// Nothing is written to these.
+    put_back: BTreeSet<NodeId>,
 }
 
 /// A new object in the staging directory that has no final place or attributes yet.
@@ -67,11 +70,13 @@ struct StagedObject {
 impl<D: Disk> Preparation<'_, '_, D> {
     fn run(&mut self) -> Outcome<Staging> {
         let changed: Vec<NodeId> = self.view.changed_nodes().collect();
-        let summary = self
-            .view
-            .changes()
-            .map_err(|errno| failed("list changes of", b"", errno))?;
-        self.set.summary = summary;
+        let listing = |errno| failed("list changes of", b"", errno);
+        self.put_back = self.view.put_back().map_err(listing)?;
+        for &id in &self.put_back {
+            // That it is as before is all that the transaction depends on.
+            self.view.note_attributes(id).map_err(listing)?;
+        }
+        self.set.summary = self.view.changes_but(&self.put_back).map_err(listing)?;
         self.meter.expect(changed.len());
         self.displace(&changed)?;
         for &id in &changed {
@@ -142,11 +147,15 @@ impl<D: Disk> Preparation<'_, '_, D> {
         }
         // Also of entries that have come and gone: their names are not written.
         let has_entries = node.directory_delta().is_some_and(|delta| delta.is_touched);
-        let is_implied = !node.is_modified();
+        let is_put_back = self.put_back.contains(&id);
+        let is_implied = is_put_back || !node.is_modified();
         if is_implied && !has_entries {
             return Ok(());
         }
-        let mut attributes = attributes_change(&own.attributes, own.touched);
+        let mut attributes = match is_put_back {
+            true => AttributesChange::default(),
+            false => attributes_change(&own.attributes, own.touched),
+        };
         let mode = own.attributes.mode;
         let needed = if node.kind == Kind::Directory {
             0o300
@@ -163,16 +172,15 @@ impl<D: Disk> Preparation<'_, '_, D> {
         if has_entries {
             attributes.modified = Some(own.attributes.modified);
         }
-        let xattrs = own
-            .xattrs
-            .iter()
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect();
+        let xattrs = match is_put_back {
+            true => Vec::new(),
+            false => own.xattrs.clone().into_iter().collect(),
+        };
         let (stamp, told) = (own.stamp, node.told);
         let path = self.path(id);
         let contents = match self.view.node(id).ok().and_then(|node| node.contents()) {
-            Some(_) => Some(self.write_contents(id, &path)?),
-            None => None,
+            Some(_) if !is_put_back => Some(self.write_contents(id, &path)?),
+            _ => None,
         };
         self.set.objects.push(ObjectWrite {
             node: id,

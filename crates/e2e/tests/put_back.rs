@@ -1,0 +1,83 @@
+//! A file that a transaction changed and put back, contents, attributes and times, is
+//! no change: it is neither shown nor committed.
+
+use std::fs;
+
+use atomdir_testing::{Fixture, shell};
+
+/// A file of 8 pages with a mode, an extended attribute and a second name.
+const PREPARE: &str = "seq 1 6400 > file; chmod 640 file; setfattr -n user.kept -v old file
+    seq 1 6400 > other; touch -d 2020-01-01 file other; mkdir directory";
+
+/// `$1` names what is changed in place and put back.
+const PUT_BACK: &str = "
+    put_back() {
+        touch -r \"$1\" $HOME/times; cp \"$1\" $HOME/saved; echo more >> \"$1\"; echo first | dd of=\"$1\" conv=notrunc status=none
+        chmod 777 \"$1\"; setfattr -n user.new -v x \"$1\"; setfattr -n user.kept -v y \"$1\"
+        cat $HOME/saved > \"$1\"; setfattr -x user.new \"$1\"; setfattr -n user.kept -v old \"$1\"
+        chmod 640 \"$1\"; touch -r $HOME/times \"$1\"
+    }
+";
+
+fn put_back(rest: &str) -> String {
+    format!("{PUT_BACK} put_back file; chmod 700 directory; chmod 755 directory; {rest}")
+}
+
+fn open(fixture: &Fixture, options: &[&str], script: &str) -> String {
+    let kept = ["--on-success", "keep"];
+    let options = [&kept[..], options].concat();
+    fixture.store.run_with(&options, script).expect(0);
+    let list = fixture.store.call(["--json", "list"]).expect(0);
+    let list: serde_json::Value = serde_json::from_slice(&list.stdout).expect("JSON");
+    list["transactions"][0]["transaction"].to_string()
+}
+
+#[test]
+fn what_was_put_back_is_neither_shown_nor_committed() {
+    Fixture::for_each_view("put-back", PREPARE, |fixture, view| {
+        let id = open(fixture, &["--view", view], &put_back(""));
+        assert_eq!(fixture.store.call(["diff", &id]).expect(0).text(), "");
+        let names = ["diff", &id, "--name-status"];
+        assert_eq!(fixture.store.call(names).expect(0).text(), "");
+        // Another transaction writes the same file, and an outside writer the other.
+        fixture.store.run("echo theirs > file").expect(0);
+        let committed = fixture.store.call(["--json", "commit", &id]).expect(0);
+        let committed: serde_json::Value = serde_json::from_slice(&committed.stdout).expect("JSON");
+        assert_eq!(committed["changes_count"], 0);
+        let file = fs::read(fixture.base.join("file")).expect("read");
+        assert_eq!(file, b"theirs\n");
+    });
+}
+
+#[test]
+fn what_differs_in_one_byte_is_changed_whatever_its_times_say() {
+    Fixture::for_each_view("one-byte", PREPARE, |fixture, view| {
+        let change = put_back(
+            "touch -r other $HOME/times; printf x | dd of=other bs=1 seek=20000 conv=notrunc status=none
+             touch -r $HOME/times other",
+        );
+        let id = open(fixture, &["--view", view], &change);
+        let names = ["diff", &id, "--name-status"];
+        assert_eq!(fixture.store.call(names).expect(0).text(), "M other\n");
+        fixture.store.call(["commit", &id]).expect(0);
+        shell(
+            &fixture.base,
+            "test \"$(dd if=other bs=1 skip=20000 count=1 status=none)\" = x",
+        );
+    });
+}
+
+/// Under serializable isolation the transaction depends on what it wrote back.
+#[test]
+fn what_was_put_back_counts_as_read() {
+    Fixture::for_each_view("put-back-read", PREPARE, |fixture, view| {
+        let options = ["--view", view, "--isolation", "serializable"];
+        let id = open(fixture, &options, &put_back("echo new > new"));
+        fixture.store.run("echo theirs > file").expect(0);
+        let outcome = fixture.store.call(["commit", &id]).expect(75);
+        assert!(
+            outcome.error_text().contains("file: it was read"),
+            "{outcome}"
+        );
+    });
+}

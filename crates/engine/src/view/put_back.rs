@@ -1,0 +1,124 @@
+//! What the transaction changed and put back is no change.
+//!
+//! Contents are compared only if the file has its old modification time again. Whoever
+//! writes changes that time, so most changed files cost no look at their contents.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Errno, Result, Stat};
+
+use super::View;
+use crate::base::Base;
+use crate::base::snapshot::PAGE;
+use crate::ids::NodeId;
+
+const CHUNK: u64 = 256 << 10;
+
+impl<D: Disk> View<D> {
+    /// The objects of the base that were modified, and whose attributes and contents
+    /// are again as the snapshot has them.
+    pub(crate) fn put_back(&mut self) -> Result<BTreeSet<NodeId>> {
+        let mut found = BTreeSet::new();
+        let changed: Vec<NodeId> = self.changed_nodes().collect();
+        for id in changed {
+            match self.is_put_back(id) {
+                Ok(true) => drop(found.insert(id)),
+                Ok(false) => {}
+                // An outside writer took it away; validation finds that.
+                Err(Errno::STALE | Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(found)
+    }
+
+    fn is_put_back(&mut self, id: NodeId) -> Result<bool> {
+        let node = self.node(id)?;
+        let (Some(own), Some(base)) = (node.own(), node.base.clone()) else {
+            return Ok(false);
+        };
+        let modified = own.attributes.modified;
+        let has_old_time = own.stamp.is_some_and(|stamp| stamp.modified() == modified);
+        if !node.is_modified() || own.touched.modified && !has_old_time {
+            return Ok(false);
+        }
+        let old = self.snapshot_stat(&base)?;
+        Ok(self.has_old_attributes(id, &old)?
+            && self.has_old_xattrs(id, &base)?
+            && self.has_old_contents(id, &base, &old)?)
+    }
+
+    fn has_old_attributes(&self, id: NodeId, old: &Stat) -> Result<bool> {
+        let own = self.node(id)?.own().ok_or(Errno::STALE)?;
+        let (touched, now, old) = (own.touched, own.attributes, old.attributes);
+        Ok((!touched.mode || now.mode == old.mode)
+            && (!touched.owner || now.owner == old.owner)
+            && (!touched.accessed || now.accessed == old.times.accessed)
+            && (!touched.modified || now.modified == old.times.modified))
+    }
+
+    fn has_old_xattrs(&self, id: NodeId, base: &Arc<Base>) -> Result<bool> {
+        let own = self.node(id)?.own().ok_or(Errno::STALE)?;
+        for (name, value) in &own.xattrs {
+            let old = match self.snapshot().xattr(base, name) {
+                Err(Errno::NODATA | Errno::OPNOTSUPP) => None,
+                old => Some(old?),
+            };
+            if old != *value {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn has_old_contents(&mut self, id: NodeId, base: &Arc<Base>, old: &Stat) -> Result<bool> {
+        let Some(contents) = self.node(id)?.contents().cloned() else {
+            return Ok(true);
+        };
+        let length = self.file_length(id)?;
+        if length != old.length {
+            return Ok(false);
+        }
+        let mut at = 0;
+        while at < length {
+            // What shows through of the base, and is not past what was cut off.
+            let (is_own, until) = match at < contents.base_limit {
+                true => contents.pages.run_at(at / PAGE),
+                false => (true, u64::MAX),
+            };
+            let until = until.saturating_mul(PAGE).min(length);
+            let end = match at < contents.base_limit {
+                true => until.min(contents.base_limit),
+                false => until,
+            };
+            if is_own && !self.is_run_as_before(id, base, at, end)? {
+                return Ok(false);
+            }
+            at = end;
+        }
+        Ok(true)
+    }
+
+    fn is_run_as_before(
+        &mut self,
+        id: NodeId,
+        base: &Arc<Base>,
+        start: u64,
+        end: u64,
+    ) -> Result<bool> {
+        let mut at = start;
+        while at < end {
+            let length = CHUNK.min(end - at) as usize;
+            let (mut old, mut new) = (vec![0; length], vec![0; length]);
+            self.snapshot().read(base, at, &mut old)?;
+            let plan = self.read_plan(id, at, length)?;
+            plan.read(&self.core, &mut new)?;
+            if old != new {
+                return Ok(false);
+            }
+            at += length as u64;
+        }
+        Ok(true)
+    }
+}
