@@ -91,6 +91,9 @@ pub struct Global {
     /// Print JSON, as docs/json.md describes it
     #[arg(long, global = true)]
     pub json: bool,
+    /// Print long results without a pager
+    #[arg(long, global = true)]
+    pub no_pager: bool,
     /// Print only what was asked for, and errors
     #[arg(short, long, global = true)]
     pub quiet: bool,

@@ -33,7 +33,8 @@ fn main() -> ExitCode {
         Err(error) => return ExitCode::from(not_understood(&error)),
     };
     let global = &arguments.global;
-    let output = Output::new(global.json, global.quiet, global.verbose);
+    let output =
+        Output::new(global.json, global.quiet, global.verbose).with_pager(!global.no_pager);
     let result = Context::new(&arguments.global, output)
         .and_then(|context| verbs::run(arguments.verb, &context));
     ExitCode::from(result.unwrap_or_else(|error| failed(&error, output)))

@@ -70,10 +70,10 @@ impl Version {
         }))
     }
 
-    pub(super) fn kind_in_view(
+    pub(super) fn stat_in_view(
         transaction: &Transaction,
         path: &[u8],
-    ) -> Result<Option<Kind>, Error> {
+    ) -> Result<Option<Stat>, Error> {
         let failed = |errno| Error::View {
             path: path.to_owned(),
             errno,
@@ -81,7 +81,7 @@ impl Version {
         let root = transaction.root().map_err(failed)?;
         let stat = files::open_parent(root, path).and_then(|place| stat_at(&place));
         match stat {
-            Ok(stat) => Ok(Some(kind_of(&stat))),
+            Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
             Err(errno) => Err(failed(errno)),
         }
@@ -144,7 +144,7 @@ fn stat_at((directory, name): &(OwnedFd, &OsStr)) -> Result<Stat, Errno> {
     statat(directory, *name, flags)
 }
 
-fn kind_of(stat: &Stat) -> Kind {
+pub(super) fn kind_of(stat: &Stat) -> Kind {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => Kind::Directory,
         FileType::Symlink => Kind::Symlink,

@@ -2,11 +2,13 @@
 //! or as JSON; notes, details and failures to standard error.
 
 pub mod json;
+mod pager;
 mod painter;
 mod progress;
 mod quote;
 pub mod time;
 
+use pager::Pager;
 pub use painter::{Painter, Style};
 pub use progress::ProgressLine;
 pub use quote::{escaped, quoted};
@@ -30,6 +32,7 @@ pub struct Output {
     wants_colour: bool,
     is_terminal: bool,
     is_error_terminal: bool,
+    pages: bool,
 }
 
 impl Output {
@@ -44,7 +47,40 @@ impl Output {
             wants_colour: wanted,
             is_terminal: io::stdout().is_terminal(),
             is_error_terminal: io::stderr().is_terminal(),
+            pages: false,
         }
+    }
+
+    /// Whether long results may go through a pager. They never do without a terminal.
+    pub fn with_pager(self, wanted: bool) -> Output {
+        let dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
+        let pages = wanted && self.is_terminal && !self.json && !dumb;
+        Output { pages, ..self }
+    }
+
+    /// Has everything that `show` prints go through a pager. That the user quits it
+    /// early is no failure.
+    pub fn page(&self, show: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+        let pager = match self.pages {
+            true => Pager::start().map_err(Error::Output)?,
+            false => None,
+        };
+        let Some(pager) = pager else {
+            return show();
+        };
+        let shown = show();
+        if let Some(problem) = pager.end().map_err(Error::Output)? {
+            self.warn(problem);
+        }
+        match shown {
+            Err(error) if error.is_broken_pipe() => Ok(()),
+            shown => shown,
+        }
+    }
+
+    /// What the user asked to see, and may be long.
+    pub fn print_paged(&self, result: &impl Show) -> Result<(), Error> {
+        self.page(|| self.print(result))
     }
 
     pub fn is_json(&self) -> bool {
@@ -213,6 +249,15 @@ pub fn lock_mode_word(mode: LockMode) -> &'static str {
         LockMode::Shared => "shared",
         LockMode::Exclusive => "exclusive",
     }
+}
+
+/// The name, or the number of a user without one.
+pub fn user_name(user: u32) -> String {
+    let account = atomdir::Account::of(user);
+    account.map_or_else(
+        || user.to_string(),
+        |account| escaped(account.name.to_bytes()),
+    )
 }
 
 /// `1 change`, `2 changes`.

@@ -1,6 +1,7 @@
-//! Times as text, in UTC.
+//! Times as text: for people in the local time zone, for programs in UTC.
 
 use atomdir::Timestamp;
+use std::mem::MaybeUninit;
 
 const SECONDS_PER_DAY: i64 = 86_400;
 
@@ -10,10 +11,32 @@ pub fn precise(time: Timestamp) -> String {
     format!("{date}T{clock}.{:09}Z", time.nanoseconds)
 }
 
-/// To the second.
+/// To the second, in the local time zone, with its distance from UTC.
 pub fn readable(time: Timestamp) -> String {
-    let (date, clock) = split(time);
-    format!("{date} {clock}Z")
+    at_offset(time, local_offset_seconds(time.seconds))
+}
+
+fn at_offset(time: Timestamp, offset_seconds: i64) -> String {
+    let (date, clock) = split(Timestamp {
+        seconds: time.seconds.saturating_add(offset_seconds),
+        ..time
+    });
+    let sign = if offset_seconds < 0 { '-' } else { '+' };
+    let minutes = offset_seconds.abs() / 60;
+    let (hours, minutes) = (minutes / 60, minutes % 60);
+    format!("{date} {clock} {sign}{hours:02}{minutes:02}")
+}
+
+/// How far the local time zone is east of UTC at that time.
+fn local_offset_seconds(seconds: i64) -> i64 {
+    let mut local = MaybeUninit::<libc::tm>::uninit();
+    // SAFETY: localtime_r(3) fills the structure, or returns null.
+    unsafe {
+        match libc::localtime_r(&seconds, local.as_mut_ptr()).is_null() {
+            true => 0,
+            false => local.assume_init().tm_gmtoff,
+        }
+    }
 }
 
 /// The two largest units of a length of time.
@@ -67,19 +90,27 @@ mod tests {
     use super::*;
 
     fn at(seconds: i64) -> String {
-        readable(Timestamp {
+        after_epoch(seconds, 0)
+    }
+
+    fn after_epoch(seconds: i64, offset_seconds: i64) -> String {
+        let nanoseconds = 0;
+        let time = Timestamp {
             seconds,
-            nanoseconds: 0,
-        })
+            nanoseconds,
+        };
+        at_offset(time, offset_seconds)
     }
 
     #[test]
     fn dates_agree_with_the_calendar() {
-        assert_eq!(at(0), "1970-01-01 00:00:00Z");
-        assert_eq!(at(-1), "1969-12-31 23:59:59Z");
-        assert_eq!(at(951_782_400), "2000-02-29 00:00:00Z");
-        assert_eq!(at(1_709_251_199), "2024-02-29 23:59:59Z");
-        assert_eq!(at(4_107_542_400), "2100-03-01 00:00:00Z");
+        assert_eq!(after_epoch(0, 19_800), "1970-01-01 05:30:00 +0530");
+        assert_eq!(after_epoch(0, -3_600), "1969-12-31 23:00:00 -0100");
+        assert_eq!(at(0), "1970-01-01 00:00:00 +0000");
+        assert_eq!(at(-1), "1969-12-31 23:59:59 +0000");
+        assert_eq!(at(951_782_400), "2000-02-29 00:00:00 +0000");
+        assert_eq!(at(1_709_251_199), "2024-02-29 23:59:59 +0000");
+        assert_eq!(at(4_107_542_400), "2100-03-01 00:00:00 +0000");
         let time = Timestamp {
             seconds: 1_700_000_000,
             nanoseconds: 42,

@@ -64,7 +64,9 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         .cloned()
         .collect();
     if arguments.name_only || arguments.name_status {
-        show_names(arguments, context, id, &wanted)?;
+        context
+            .output
+            .page(|| show_names(arguments, context, id, &wanted))?;
         return Ok(SUCCESS);
     }
     let transaction = connected.connection.open_view(id)?;
@@ -75,11 +77,12 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         wanted: &wanted,
     };
     if arguments.stat {
-        context.output.print(&differences.stat()?)?;
+        context.output.print_paged(&differences.stat()?)?;
     } else if context.output.is_json() {
         differences.print_json(context)?;
     } else {
-        differences.print_patch(context, &filter, arguments.binary)?;
+        let print = || differences.print_patch(context, &filter, arguments.binary);
+        context.output.page(print)?;
     }
     Ok(SUCCESS)
 }

@@ -1,7 +1,7 @@
 use super::{ExitCode, SUCCESS};
 use crate::context::Context;
 use crate::error::Error;
-use crate::output::{Painter, Show, Style, escaped, json, time};
+use crate::output::{Painter, Show, Style, escaped, json, time, user_name};
 use atomdir::TransactionStatus;
 use clap::Args;
 use serde::Serialize;
@@ -24,20 +24,21 @@ impl Show for Transactions {
             return Ok(());
         }
         let heading = format!(
-            "{:>6}  {:>6}  {:20}  {:>6}  {:>4}  {:>5}  LABEL",
+            "{:>6}  {:>6}  {:25}  {:8}  {:>4}  {:>5}  LABEL",
             "TX", "IN", "BEGAN", "USER", "HELD", "LOCKS"
         );
         painter.line(Style::Heading, heading)?;
         for status in &self.0 {
             let began = time::readable(status.began);
-            let (id, user, locks) = (status.transaction.0, status.owner, status.locks.len());
+            let (id, locks) = (status.transaction.0, status.locks.len());
+            let user = user_name(status.owner);
             let outer = status
                 .outer
                 .map_or_else(|| "-".into(), |outer| outer.to_string());
             let held = status.holders.len();
             writeln!(
                 painter,
-                "{id:>6}  {outer:>6}  {began:20}  {user:>6}  {held:>4}  {locks:>5}  {}",
+                "{id:>6}  {outer:>6}  {began:25}  {user:8}  {held:>4}  {locks:>5}  {}",
                 escaped(&status.label)
             )?;
         }
@@ -59,6 +60,6 @@ pub fn run(_: &Arguments, context: &Context) -> Result<ExitCode, Error> {
         Some(mut connected) => connected.connection.transactions()?,
         None => Vec::new(),
     };
-    context.output.print(&Transactions(transactions))?;
+    context.output.print_paged(&Transactions(transactions))?;
     Ok(SUCCESS)
 }

@@ -1,7 +1,7 @@
 use super::{ExitCode, SUCCESS};
 use crate::context::Context;
 use crate::error::Error;
-use crate::output::{Painter, Show, Style, counted, escaped, json, time};
+use crate::output::{Painter, Show, Style, counted, escaped, json, time, user_name};
 use atomdir::CommitSummary;
 use clap::Args;
 use serde::Serialize;
@@ -32,7 +32,8 @@ impl Show for Log {
             let changes = counted(commit.changes, "change");
             writeln!(
                 painter,
-                "  {time}  {changes:>12}  {}",
+                "  {time}  {:8}  {changes:>12}  {}",
+                user_name(commit.user),
                 escaped(&commit.label)
             )?;
         }
@@ -62,6 +63,6 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         left = left.saturating_sub(part.len() as u64);
         commits.extend(part);
     }
-    context.output.print(&Log(commits))?;
+    context.output.print_paged(&Log(commits))?;
     Ok(SUCCESS)
 }

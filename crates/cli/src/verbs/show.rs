@@ -2,7 +2,7 @@ use super::{ExitCode, SUCCESS};
 use crate::changes::ChangeList;
 use crate::context::Context;
 use crate::error::Error;
-use crate::output::{Painter, Show, Style, escaped, json, time};
+use crate::output::{Painter, Show, Style, escaped, json, time, user_name};
 use atomdir::{CommitDetails, Sequence};
 use clap::Args;
 use serde::{Serialize, Serializer};
@@ -26,7 +26,7 @@ impl Show for Details {
         painter.line(Style::Heading, format!("commit {}", summary.sequence))?;
         writeln!(painter, "transaction {}", summary.transaction)?;
         writeln!(painter, "time        {}", time::readable(summary.time))?;
-        writeln!(painter, "user        {}", summary.user)?;
+        writeln!(painter, "user        {}", user_name(summary.user))?;
         if !summary.label.is_empty() {
             writeln!(painter, "label       {}", escaped(&summary.label))?;
         }
@@ -55,6 +55,6 @@ impl Serialize for Details {
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let mut connection = context.connect()?.connection;
     let details = connection.show(Sequence(arguments.commit))?;
-    context.output.print(&Details(details))?;
+    context.output.print_paged(&Details(details))?;
     Ok(SUCCESS)
 }

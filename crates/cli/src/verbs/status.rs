@@ -6,7 +6,7 @@ use crate::context::{Connected, Context};
 use crate::error::{Error, conflict_line};
 use crate::output::{
     Painter, Show, Style, durability_word, escaped, isolation_word, json, lock_mode_word, quoted,
-    time,
+    time, user_name,
 };
 use atomdir::{
     ChangeLine, Conflicts, FailureKind, LockScope, LockStatus, TransactionId, TransactionStatus,
@@ -46,7 +46,7 @@ impl Show for Status {
             View::Native => writeln!(painter, "view        native, for its command alone")?,
         }
         writeln!(painter, "began       {}", time::readable(status.began))?;
-        writeln!(painter, "user        {}", status.owner)?;
+        writeln!(painter, "user        {}", user_name(status.owner))?;
         writeln!(painter, "isolation   {}", isolation_word(status.isolation))?;
         writeln!(
             painter,
@@ -150,7 +150,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         transaction: status,
         changes,
     };
-    context.output.print(&status)?;
+    context.output.print_paged(&status)?;
     Ok(SUCCESS)
 }
 
@@ -179,6 +179,6 @@ fn show_all(context: &Context, transactions: Vec<TransactionStatus>) -> Result<E
     if transactions.is_empty() {
         context.output.note("no transaction is open");
     }
-    context.output.print(&Transactions(transactions))?;
+    context.output.print_paged(&Transactions(transactions))?;
     Ok(SUCCESS)
 }

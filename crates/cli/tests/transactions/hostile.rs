@@ -161,7 +161,7 @@ fn contents_are_escaped_on_a_terminal_and_exact_in_a_pipe() {
         "list".into(),
     ] {
         let told = store.shell(&format!(
-            "NO_COLOR=1 script -qec \"$ATOMDIR {arguments}\" /dev/null < /dev/null"
+            "NO_COLOR=1 ATOMDIR_PAGER=cat script -qec \"$ATOMDIR {arguments}\" /dev/null < /dev/null"
         ));
         assert_eq!(told.code, Some(0), "{told:?}");
         let odd = |character: char| character.is_control() && !"\r\n\t".contains(character);

@@ -2,6 +2,7 @@
 
 mod diff;
 mod hostile;
+mod pager;
 mod run;
 mod store;
 mod verbs;

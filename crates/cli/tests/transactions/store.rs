@@ -92,6 +92,7 @@ impl Store {
             .envs([
                 ("ATOMDIR", ATOMDIR),
                 ("NO_COLOR", "1"),
+                ("ATOMDIR_PAGER", "cat"),
                 ("SHELL", "/bin/sh"),
             ])
             .env_remove("ATOMDIR_TX")

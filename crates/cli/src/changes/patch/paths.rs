@@ -7,7 +7,7 @@
 
 use super::FilePatch;
 use crate::changes::Filter;
-use crate::changes::version::Version;
+use crate::changes::version::{Version, kind_of};
 use crate::context::Connected;
 use crate::error::Error;
 use crate::files;
@@ -52,8 +52,14 @@ impl Affected {
                 let old = old_path(lines, line);
                 let connection = &mut connected.connection;
                 let found = connection.snapshot_object(transaction.id, &old, 0)?;
-                let linked = found.filter(|found| found.object.links > 1);
-                inodes.extend(linked.map(|found| found.object.inode));
+                let old = found.map(|found| (found.object.inode, u64::from(found.object.links)));
+                let stat = Version::stat_in_view(transaction, &line.path)?;
+                let new = stat.map(|stat| (stat.st_ino, stat.st_nlink as u64));
+                let linked = [old, new]
+                    .into_iter()
+                    .flatten()
+                    .filter(|(_, links)| *links > 1);
+                inodes.extend(linked.map(|(inode, _)| inode));
             }
         }
         if !inodes.is_empty() {
@@ -69,7 +75,8 @@ impl Affected {
         Ok(affected)
     }
 
-    /// A name that is taken again on either side is no rename for git.
+    /// A name that is taken again on either side is no rename for git. Nor is that of a
+    /// symbolic link: `git apply` would not see that a directory can be there instead.
     fn add_move(
         &mut self,
         connected: &mut Connected,
@@ -83,10 +90,13 @@ impl Affected {
                 .snapshot_object(transaction.id, path, 0)?;
             Ok(found.map(|found| found.object.kind))
         };
-        let after = |path: &[u8]| Version::kind_in_view(transaction, path);
+        let after = |path: &[u8]| -> Result<Option<Kind>, Error> {
+            let stat = Version::stat_in_view(transaction, path)?;
+            Ok(stat.as_ref().map(kind_of))
+        };
         let (old, new) = (before(&from)?, after(&to)?);
         let class = |kind: Option<Kind>| kind.map(Class::of);
-        if old.is_some()
+        if !matches!(old, None | Some(Kind::Symlink))
             && old == new
             && class(after(&from)?) != class(new)
             && class(before(&to)?) != class(new)
