@@ -52,13 +52,13 @@ impl Affected {
                 let old = old_path(lines, line);
                 let connection = &mut connected.connection;
                 let found = connection.snapshot_object(transaction.id, &old, 0)?;
-                let old = found.map(|found| (found.object.inode, u64::from(found.object.links)));
+                let old = found.map(|found| (found.object.inode, found.object.links > 1));
                 let stat = Version::stat_in_view(transaction, &line.path)?;
-                let new = stat.map(|stat| (stat.st_ino, stat.st_nlink as u64));
+                let new = stat.map(|stat| (stat.st_ino, stat.st_nlink > 1));
                 let linked = [old, new]
                     .into_iter()
                     .flatten()
-                    .filter(|(_, links)| *links > 1);
+                    .filter(|(_, is_linked)| *is_linked);
                 inodes.extend(linked.map(|(inode, _)| inode));
             }
         }
