@@ -6,6 +6,9 @@ use crate::ids::{Sequence, TransactionId};
 
 pub(crate) const HEADER: &str = "header";
 pub(crate) const HEADER_NEW: &str = "header.new";
+/// What recovery must not take from files while it writes them.
+pub(crate) const PRIVILEGES: &str = "privileges";
+pub(crate) const PRIVILEGES_NEW: &str = "privileges.new";
 pub(crate) const LOG: &str = "log";
 pub(crate) const HISTORY: &str = "history";
 pub(crate) const HISTORY_NEW: &str = "history.new";

@@ -68,11 +68,56 @@ pub const KILLED: usize = usize::MAX;
 /// follows: what that reads need not be on the disk yet. [`Plan::deeper_one_in`] says how many.
 pub fn explore_kills(trace: &Trace, expected: &[Expected], plan: &Plan) -> Explored {
     let mut explored = Explored::default();
-    each_kill(trace, plan, |position, live, disk, allowed| {
+    let before = trace.start.durable.clone();
+    each_kill(trace, before, plan, |position, live, disk, allowed| {
         explored.killed(position, (live, disk), allowed, expected, plan);
         explored.failure.is_none()
     });
     explored
+}
+
+/// Kills the program likewise, and then the recovery that follows.
+pub fn explore_killed_recoveries(trace: &Trace, expected: &[Expected], plan: &Plan) -> Explored {
+    let mut explored = Explored::default();
+    let before = trace.start.durable.clone();
+    let inner = Plan {
+        deeper_one_in: vec![1],
+        only: plan.only.as_ref().map(|only| only[1..].to_vec()),
+        ..plan.clone()
+    };
+    each_kill(trace, before, plan, |first, live, disk, allowed| {
+        let restarted = restart_program(live, disk);
+        let before = restarted.image();
+        let recovered = recover(&restarted, allowed, expected, true);
+        let fail = |explored: &mut Explored, path, reason| {
+            explored.failure = Some(Failure { path, reason });
+        };
+        let (trace, expected) = match recovered {
+            Ok(recovered) => recovered.expect("it was traced"),
+            Err(reason) => {
+                fail(&mut explored, vec![(first, KILLED)], reason);
+                return false;
+            }
+        };
+        each_kill(&trace, before, &inner, |second, live, disk, allowed| {
+            explored.points += 1;
+            explored.states += 1;
+            let again = recover(&restart_program(live, disk), allowed, &expected, false);
+            if let Err(reason) = again {
+                let path = vec![(first, KILLED), (second, KILLED)];
+                fail(&mut explored, path, reason);
+            }
+            explored.failure.is_none()
+        });
+        explored.failure.is_none()
+    });
+    explored
+}
+
+fn restart_program(live: &Image, disk: &Volatile) -> SimDisk {
+    let mut seen = live.clone();
+    seen.settle();
+    SimDisk::restart(seen, disk.clone())
 }
 
 /// Kills the program likewise, after the kernel has failed to write one object's
@@ -86,7 +131,8 @@ pub fn explore_lost_writes(
     after: AfterFailedSync,
 ) -> Explored {
     let mut explored = Explored::default();
-    each_kill(trace, plan, |position, live, disk, allowed| {
+    let before = trace.start.durable.clone();
+    each_kill(trace, before, plan, |position, live, disk, allowed| {
         disk.unwritten().into_iter().all(|number| {
             let (mut live, mut disk) = (live.clone(), disk.clone());
             disk.lose_contents(number);
@@ -122,14 +168,14 @@ fn lost_write(
 }
 
 /// Goes on as long as `each` is true: it is given what programs see and what the disk
-/// has.
+/// has. `live`: what programs saw when the trace began.
 fn each_kill(
     trace: &Trace,
+    mut live: Image,
     plan: &Plan,
     mut each: impl FnMut(usize, &Image, &Volatile, &[usize]) -> bool,
 ) {
     let mut disk = trace.start.clone();
-    let mut live = disk.durable.clone();
     let mut allowed: Arc<[usize]> = Arc::new([]);
     for (position, event) in trace.events.iter().enumerate() {
         event.replay(&mut disk);
@@ -170,9 +216,7 @@ impl Explored {
         plan: &Plan,
     ) {
         self.points += 1;
-        let mut seen = live.clone();
-        seen.settle();
-        let restarted = SimDisk::restart(seen, disk.clone());
+        let restarted = restart_program(live, disk);
         restarted.skip_sync(plan.skipped);
         let mut path = vec![(position, KILLED)];
         match recover(&restarted, allowed, expected, true) {

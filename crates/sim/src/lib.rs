@@ -34,7 +34,8 @@ pub use disk::{Handle, SimDisk};
 pub use disturb::{Death, disturb_commit, disturb_recovery};
 pub use effect::Ordering;
 pub use explore::{
-    Explored, Failure, KILLED, Plan, explore, explore_kills, explore_lost_writes, explore_making,
+    Explored, Failure, KILLED, Plan, explore, explore_killed_recoveries, explore_kills,
+    explore_lost_writes, explore_making,
 };
 pub use fault::{AfterFailedSync, Fault};
 pub use group::Moment;

@@ -19,6 +19,8 @@ pub enum Operation {
     /// In seconds.
     Modified(String, i64),
     Xattr(String, Option<&'static str>),
+    /// What a program gets that is run from the file.
+    Capability(String),
     Rename(String, String),
     Exchange(String, String),
     Link(String, String),
@@ -35,6 +37,8 @@ pub enum Node {
 }
 
 pub(crate) const XATTR: &[u8] = b"user.note";
+pub(crate) const CAPABILITY: &[u8] = b"security.capability";
+pub(crate) const CAPABILITY_VALUE: &[u8] = b"a capability";
 const LINK_TARGET: &[u8] = b"some/target";
 const DEVICE_NUMBER: u64 = 0x103;
 
@@ -78,12 +82,13 @@ impl Target for Transaction<SimDisk> {
             }
             Operation::Write(path, offset, length) => {
                 let data = pattern(salt, *offset, *length);
-                self.write(node(path)?, *offset, &data, false).map(drop)
+                self.write(node(path)?, *offset, &data, true).map(drop)
             }
             Operation::Truncate(path, length) => set(
                 path,
                 SetAttributes {
                     length: Some(*length),
+                    kill_set_id: true,
                     ..SetAttributes::default()
                 },
             ),
@@ -119,6 +124,9 @@ impl Target for Transaction<SimDisk> {
                 self.set_xattr(node(path)?, XATTR, value.as_bytes(), 0, false)
             }
             Operation::Xattr(path, None) => self.remove_xattr(node(path)?, XATTR),
+            Operation::Capability(path) => {
+                self.set_xattr(node(path)?, CAPABILITY, CAPABILITY_VALUE, 0, false)
+            }
             Operation::Rename(from, to) => rename(from, to, RenameMode::Replace),
             Operation::Exchange(from, to) => rename(from, to, RenameMode::Exchange),
             Operation::Link(from, to) => {
@@ -192,6 +200,9 @@ impl Target for SimDisk {
                 self.set_xattr(&open(path, Access::Path)?, XATTR, value.as_bytes())
             }
             Operation::Xattr(path, None) => self.remove_xattr(&open(path, Access::Path)?, XATTR),
+            Operation::Capability(path) => {
+                self.set_xattr(&open(path, Access::Path)?, CAPABILITY, CAPABILITY_VALUE)
+            }
             Operation::Rename(from, to) => rename(from, to, RenameMode::Replace),
             Operation::Exchange(from, to) => rename(from, to, RenameMode::Exchange),
             Operation::Link(from, to) => {

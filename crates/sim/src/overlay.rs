@@ -9,7 +9,9 @@ use atomdir_disk::{Access, Disk, Errno, Kind, Name, NewNode, Owner, RenameMode, 
 use atomdir_engine::{Entry, NodeId, Transaction};
 
 use crate::disk::{Handle, SimDisk};
-use crate::operation::{Operation, Target, XATTR, at, name_of, pattern, split};
+use crate::operation::{
+    CAPABILITY, CAPABILITY_VALUE, Operation, Target, XATTR, at, name_of, pattern, split,
+};
 use crate::tree::{CALLER, CONTROL};
 
 const OPAQUE: &[u8] = b"trusted.overlay.opaque";
@@ -462,6 +464,10 @@ impl Target for Overlay<'_> {
                     .set_xattr(&attributes(path)?, XATTR, value.as_bytes())
             }
             Operation::Xattr(path, None) => self.disk.remove_xattr(&attributes(path)?, XATTR),
+            Operation::Capability(path) => {
+                self.disk
+                    .set_xattr(&attributes(path)?, CAPABILITY, CAPABILITY_VALUE)
+            }
             Operation::Rename(from, to) => self.rename(from, to),
             Operation::Exchange(one, other) => self.exchange(one, other),
             Operation::Link(from, to) => self.link(from, to),

@@ -272,7 +272,7 @@ impl Driver {
         });
     }
 
-    fn newest(&self) -> &Expected {
+    pub fn newest(&self) -> &Expected {
         self.expected.last().expect("there is the empty store")
     }
 

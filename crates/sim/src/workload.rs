@@ -54,6 +54,8 @@ pub enum Step {
     },
     /// A durable commit whose flush of the log others meet.
     Group(Vec<Operation>, Vec<(Durability, Vec<Operation>)>, Moment),
+    /// Changes by an outside writer, which are durable.
+    Outside(Vec<Operation>),
     Sync,
     Checkpoint,
     /// The history loses all but its newest commit.
@@ -68,7 +70,7 @@ pub enum Step {
     LoseDirectories,
 }
 
-/// What the base holds after a commit.
+/// What the base holds after a commit, or after an outside writer's changes.
 #[derive(Debug, Clone)]
 pub struct Expected {
     pub sequence: u64,
@@ -268,6 +270,7 @@ impl Driver {
                 beside,
             } => self.locked(path, holder, other, beside, salt),
             Step::Group(first, others, moment) => self.group(first, others, *moment, salt),
+            Step::Outside(operations) => self.change_outside(operations, salt),
             Step::Sync => {
                 self.store().sync().expect("an undisturbed sync succeeds");
                 self.all_is_durable();
@@ -319,8 +322,17 @@ impl Driver {
         }
     }
 
-    fn commits_min(&self) -> u64 {
-        self.expected.last().map_or(0, |newest| newest.commits_min)
+    fn change_outside(&mut self, operations: &[Operation], salt: u64) {
+        self.disk.allow(&[]);
+        act(&self.disk, operations, salt);
+        act(&self.plain, operations, salt);
+        let flushed = self.disk.sync_file_system(&self.disk.root());
+        flushed.expect("an undisturbed flush succeeds");
+        self.expected.push(Expected {
+            tree: Tree::of_image(&self.disk.image()),
+            ..self.newest().clone()
+        });
+        self.all_is_durable();
     }
 
     pub fn all_is_durable(&mut self) {
@@ -348,12 +360,12 @@ impl Driver {
             "the view shows\n{}",
             shown.difference(&plain)
         );
-        let sequence = self.expected.len() as u64;
+        let newest = self.newest().clone();
         self.expected.push(Expected {
-            sequence,
+            sequence: newest.sequence + 1,
             tree,
             has_directory_times: self.has_directory_times,
-            commits_min: self.commits_min() + 1,
+            commits_min: newest.commits_min + 1,
         });
         self.allow();
         let committed = self.store().commit(transaction);
@@ -379,7 +391,7 @@ impl Driver {
         let newest = self.expected[self.durable].clone();
         self.expected.push(Expected {
             sequence: newest.sequence + 1,
-            commits_min: self.commits_min() + 1,
+            commits_min: self.newest().commits_min + 1,
             ..newest
         });
         self.allow();

@@ -105,6 +105,26 @@ fn one(name: &str, operations: Vec<Operation>) -> Workload {
     workload(name, vec![Step::Commit(operations)])
 }
 
+/// Outside writers give privileges to files that commits have changed, and that
+/// recovery will write again.
+pub fn privileged() -> Vec<Workload> {
+    let given = vec![
+        mode("f/z", 0o4755),
+        Operation::Capability("f/z".to_owned()),
+        mode("large", 0o2755),
+    ];
+    let steps = vec![
+        Step::Commit(vec![write("f/z", 100, 5000), write("large", 4096, 8192)]),
+        Step::Outside(given),
+        Step::Commit(vec![write("b", 0, 10), file("new", 30)]),
+    ];
+    let mut workload = workload("privileges from outside", steps);
+    workload
+        .base
+        .extend([file("large", 100), truncate("large", 3 << 20)]);
+    carried_and_staged(vec![workload])
+}
+
 /// One commit of one kind of change each.
 pub fn kinds() -> Vec<Workload> {
     let mut all = new_objects();

@@ -10,8 +10,8 @@ mod support;
 use std::panic;
 
 use atomdir_sim::{
-    AfterFailedSync, Expected, Explored, Ordering, Plan, Trace, Workload, explore, explore_kills,
-    explore_lost_writes, workloads,
+    AfterFailedSync, Expected, Explored, Ordering, Plan, Trace, Workload, explore,
+    explore_killed_recoveries, explore_kills, explore_lost_writes, workloads,
 };
 use atomdir_testing::pick;
 use support::{State, in_parallel, kill_plan, plan, seeds};
@@ -83,6 +83,18 @@ fn a_machine_that_dies_after_the_program_leaves_a_prefix() {
         ..kill_plan(None)
     };
     check_all(&all, explore_kills, &fewer, pick(15_000, 100_000));
+}
+
+/// Writing takes set-id bits and capabilities from a file. A recovery that dies while it
+/// writes contents again must not have taken what an outside writer gave.
+#[test]
+fn privileges_from_outside_outlive_any_kill_of_the_program_and_of_its_recovery() {
+    let each = Plan {
+        deeper_one_in: vec![1],
+        ..kill_plan(None)
+    };
+    let all = workloads::privileged();
+    check_all(&all, explore_killed_recoveries, &each, 1_000);
 }
 
 fn lost_writes(trace: &Trace, expected: &[Expected], plan: &Plan) -> Explored {

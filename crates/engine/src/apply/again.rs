@@ -16,17 +16,66 @@
 use std::collections::{HashMap, HashSet};
 
 use atomdir_disk::{Access, Disk, Errno, Extent, Identity, Stat};
-use atomdir_format::record::{ContentChange, Run, Source};
+use atomdir_format::record::{AttributesChange, ContentChange, Run, Source};
 
 use super::{Apply, Outcome, Parent, Place};
 use crate::base::snapshot::PAGE;
 use crate::ids::TransactionId;
 use crate::names;
 
+/// Set-user-ID and set-group-ID.
+const SET_ID: u32 = 0o6000;
 /// The kernel removes it when the file is written.
 const CAPABILITY: &[u8] = b"security.capability";
 
+type Xattrs = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
 impl<D: Disk> Apply<'_, D> {
+    /// What writing the contents again takes from files, and the log does not say: set-id
+    /// bits and capabilities that outside writers have given them since. As changes
+    /// that give it back.
+    pub fn privileges(
+        &mut self,
+        unfinished: &HashSet<Identity>,
+    ) -> Outcome<Vec<(Identity, AttributesChange, Xattrs)>> {
+        let desired = self.desired;
+        let (mut is_rewritten, mut says) = (HashSet::new(), HashMap::new());
+        for wanted in &desired.updates {
+            if wanted.update.content.is_some() && !unfinished.contains(&wanted.object) {
+                is_rewritten.insert(wanted.object);
+            }
+            let (mode, capability) = says.entry(wanted.object).or_insert((false, false));
+            let mut xattrs = wanted.update.xattrs.iter();
+            *mode |= wanted.update.attributes.mode.is_some();
+            *capability |= wanted.is_whole || xattrs.any(|(name, _)| name == CAPABILITY);
+        }
+        let mut privileges = Vec::new();
+        for object in is_rewritten {
+            let Some(place) = self.find(object)? else {
+                continue;
+            };
+            let Some(file) = self.open(&place, Access::Path)? else {
+                continue;
+            };
+            let looked = look(&self.core.disk, &file);
+            let (mode, capability) = looked.map_err(|errno| {
+                let path = self.path_of(&place);
+                self.failure(&path, "its attributes cannot be read", Some(errno))
+            })?;
+            let (says_mode, says_capability) = says[&object];
+            let attributes = AttributesChange {
+                mode: mode.filter(|_| !says_mode),
+                ..AttributesChange::default()
+            };
+            let capability = capability.filter(|_| !says_capability);
+            let xattrs = capability.map(|value| (CAPABILITY.to_vec(), Some(value)));
+            if attributes.mode.is_some() || xattrs.is_some() {
+                privileges.push((object, attributes, xattrs.into_iter().collect()));
+            }
+        }
+        Ok(privileges)
+    }
+
     /// `unfinished`: files that a commit was just changing when the process died.
     pub fn write_again(&mut self, unfinished: &HashSet<Identity>) -> Outcome<()> {
         let desired = self.desired;
@@ -134,6 +183,17 @@ fn copy_runs(runs: &[Run], at: u64, buffer: &mut [u8]) {
             buffer[(start - at) as usize..(stop - at) as usize].copy_from_slice(from);
         }
     }
+}
+
+/// The mode, if it has bits that writing takes, and the capability.
+fn look<D: Disk>(disk: &D, file: &D::Handle) -> Result<(Option<u32>, Option<Vec<u8>>), Errno> {
+    let mode = disk.stat(file)?.attributes.mode;
+    let capability = match disk.xattr(file, CAPABILITY) {
+        Ok(value) => Some(value),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => None,
+        Err(errno) => return Err(errno),
+    };
+    Ok(((mode & SET_ID != 0).then_some(mode), capability))
 }
 
 /// Gives the file the attributes that writing it has taken.

@@ -35,6 +35,10 @@ impl<D: Disk> AppliedFile<D> {
         })
     }
 
+    pub fn store(&self) -> StoreId {
+        self.store
+    }
+
     /// The newest commit that is known to be in the base.
     pub fn read(&self, disk: &D) -> Result<Option<Sequence>, Errno> {
         let mark = self.mark(disk)?;

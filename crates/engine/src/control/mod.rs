@@ -14,7 +14,7 @@ pub(crate) mod trial;
 
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Disk, Errno, Name, NewNode};
+use atomdir_disk::{Access, Disk, Errno, Name, NewNode, RenameMode};
 use atomdir_format::header::{self, StoreHeader, StoreId, UncheckedHeader};
 
 use crate::control::applied_mark::AppliedFile;
@@ -104,23 +104,32 @@ pub(crate) fn write_header<D: Disk>(
     control: &D::Handle,
     header: &StoreHeader,
 ) -> Result<(), StoreError> {
-    let (new, name) = (names::fixed(names::HEADER_NEW), names::fixed(names::HEADER));
-    let write = || {
-        match disk.unlink(control, &new) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(error),
-        }
-        let file = disk.create(control, &new, PRIVATE_FILE)?;
-        disk.write_at(&file, &header.encode(), 0)?;
-        disk.sync(&file)?;
-        disk.rename(
-            (control, &new),
-            (control, &name),
-            atomdir_disk::RenameMode::Replace,
-        )?;
-        disk.sync_directory(control)
-    };
-    write().map_err(failed("write the header"))
+    let names = (names::HEADER_NEW, names::HEADER);
+    replace(disk, control, names, &header.encode()).map_err(failed("write the header"))
+}
+
+/// Replaces a file of the control directory, durably: it is written under another name.
+pub(crate) fn replace<D: Disk>(
+    disk: &D,
+    control: &D::Handle,
+    (new, name): (&str, &str),
+    bytes: &[u8],
+) -> Result<(), Errno> {
+    let (new, name) = (names::fixed(new), names::fixed(name));
+    remove(disk, control, &new)?;
+    let file = disk.create(control, &new, PRIVATE_FILE)?;
+    disk.write_at(&file, bytes, 0)?;
+    disk.sync(&file)?;
+    disk.rename((control, &new), (control, &name), RenameMode::Replace)?;
+    disk.sync_directory(control)
+}
+
+/// Removes a file of the control directory that may not be there.
+pub(crate) fn remove<D: Disk>(disk: &D, control: &D::Handle, name: &Name) -> Result<(), Errno> {
+    match disk.unlink(control, name) {
+        Err(Errno::NOENT) => Ok(()),
+        removed => removed,
+    }
 }
 
 pub(crate) fn read_header<D: Disk>(

@@ -17,6 +17,7 @@ pub(crate) mod check;
 mod control_files;
 pub(crate) mod inspect;
 mod open;
+mod privileges;
 pub(crate) mod remake;
 
 use std::collections::{BTreeSet, HashSet};
@@ -207,7 +208,7 @@ pub(crate) fn unfinished<D: Disk>(
 fn redo<D: Disk>(
     core: &Core<D>,
     state: &mut CommitState<D>,
-    tail: &mut [CommitRecord],
+    tail: &mut Vec<CommitRecord>,
     unproven: u64,
     torn: bool,
 ) -> Result<(), StoreError> {
@@ -240,8 +241,12 @@ fn redo<D: Disk>(
             Some(applied) => write_again(core, tail, applied)?,
             None => None,
         };
+        if applied.is_none() {
+            tail.extend(privileges::read(core, state.journal.newest)?);
+        }
         let is_applied = |record: &CommitRecord| applied >= Some(Sequence(record.sequence));
-        let (done, left) = tail.split_at_mut(tail.partition_point(is_applied));
+        let first_left = tail.partition_point(is_applied);
+        let (done, left) = tail.split_at_mut(first_left);
         // Under the mounting of the mark nothing was lost.
         let remakes = applied.is_none();
         let earlier: HashSet<Identity> = Desired::of(done, remakes).files().collect();
@@ -272,6 +277,7 @@ fn redo<D: Disk>(
     if state.journal.log.length() > 0 {
         state.journal.retire_log(core)?;
     }
+    privileges::remove(core)?;
     state.journal.header.clean = false;
     // The header is flushed here anyway, so the first transaction need not do it.
     state.journal.header.transaction_high_water += id_supply::RESERVE_MIN;
@@ -294,6 +300,8 @@ fn write_again<D: Disk>(
     let unfinished = Desired::of(left, false).updated().collect();
     let (all, writers) = (Desired::of(tail, true), Writers::<D>::new());
     let mut again = Apply::new(core, &all, &earlier, None, &writers);
+    let newest = tail.last().map_or(applied, |of| Sequence(of.sequence));
+    privileges::write(core, newest, &mut again, &unfinished)?;
     mark.clear(&core.disk)
         .map_err(failed("clear the applied mark"))?;
     if let Err(ApplyError { path, reason, .. }) = again.write_again(&unfinished) {

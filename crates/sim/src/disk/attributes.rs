@@ -69,13 +69,16 @@ pub(super) fn set_owner(world: &mut World, number: Number, owner: Owner) -> Resu
     let inode = world.inode(number)?;
     let mut mode = inode.mode;
     if inode.kind != Kind::Directory {
-        mode &= !0o4000;
-        if mode & 0o010 != 0 {
-            mode &= !0o2000;
-        }
+        mode = without_set_id(mode);
     }
     world.change(What::Owner(number, owner, mode));
     Ok(())
+}
+
+/// What the kernel leaves of a mode when a file is written or given away.
+pub(super) fn without_set_id(mode: u32) -> u32 {
+    let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
+    mode & !0o4000 & !group
 }
 
 pub(super) fn set_times(world: &mut World, number: Number, times: Times) -> Result<()> {

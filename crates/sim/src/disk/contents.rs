@@ -3,10 +3,12 @@
 use atomdir_disk::{Access, Errno, Extent, Result};
 
 use super::Handle;
+use super::attributes::without_set_id;
 use crate::contents::Contents;
 use crate::effect::What;
 use crate::fault::Fault;
 use crate::image::Body;
+use crate::operation::CAPABILITY;
 use crate::world::World;
 
 fn contents<'a>(world: &'a World, file: &Handle) -> Result<&'a Contents> {
@@ -35,6 +37,20 @@ fn end(offset: u64, length: u64) -> Result<u64> {
     Ok(end)
 }
 
+/// As Linux does when a file is changed by a program without CAP_FSETID.
+fn take_privileges(world: &mut World, file: &Handle) -> Result<()> {
+    let inode = world.inode(file.number)?;
+    let (mode, left) = (inode.mode, without_set_id(inode.mode));
+    let has_capability = inode.xattrs.contains_key(CAPABILITY);
+    if left != mode {
+        world.change(What::Mode(file.number, left));
+    }
+    if has_capability {
+        world.change(What::Xattr(file.number, CAPABILITY.to_vec(), None));
+    }
+    Ok(())
+}
+
 pub(super) fn read_at(
     world: &World,
     file: &Handle,
@@ -51,6 +67,7 @@ pub(super) fn write_at(world: &mut World, file: &Handle, data: &[u8], offset: u6
     }
     let end = end(offset, data.len() as u64)?;
     let (sectors, length) = (contents.written(data, offset), contents.length);
+    take_privileges(world, file)?;
     world.change(What::Data(file.number, sectors));
     if end > length {
         world.change(What::Length(file.number, end));
@@ -64,7 +81,9 @@ pub(super) fn set_length(world: &mut World, file: &Handle, length: u64) -> Resul
             .faults
             .retain(|fault| !matches!(fault, Fault::Full { .. }));
     }
-    world.change(What::Length(file.number, end(length, 0)?));
+    let end = end(length, 0)?;
+    take_privileges(world, file)?;
+    world.change(What::Length(file.number, end));
     Ok(())
 }
 
@@ -82,6 +101,7 @@ pub(super) fn allocate(world: &mut World, file: &Handle, offset: u64, length: u6
 pub(super) fn punch_hole(world: &mut World, file: &Handle, offset: u64, length: u64) -> Result<()> {
     let contents = writable(world, file, Errno::BADF)?;
     let sectors = contents.punched(offset, end(offset, length)?);
+    take_privileges(world, file)?;
     world.change(What::Data(file.number, sectors));
     Ok(())
 }

@@ -1,0 +1,97 @@
+//! A note of the privileges that recovery takes from files for a moment.
+//!
+//! The kernel takes `security.capability`, and from a process without CAP_FSETID the set-id
+//! bits, of a file that is written. Recovery gives them back once it has written contents
+//! again (`apply::again`), but may die before. So it writes this note first, durably, if there
+//! is anything to note: a commit record by form, in a file of its own. A recovery that
+//! applies the whole log because the applied mark is gone takes it for one more record.
+//!
+//! The note has the sequence of the log's last record. With any other it is of a log that
+//! was retired since, and counts no more.
+
+use std::collections::HashSet;
+
+use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Timestamp};
+use atomdir_format::frame;
+use atomdir_format::record::{CommitRecord, Locator, ObjectReference, Update};
+
+use super::failed;
+use crate::apply::{Apply, ApplyError};
+use crate::base::core::Core;
+use crate::control;
+use crate::error::StoreError;
+use crate::ids::Sequence;
+use crate::log::read_records;
+use crate::names;
+
+/// Writes down what [`Apply::write_again`] will take.
+pub(super) fn write<D: Disk>(
+    core: &Core<D>,
+    newest: Sequence,
+    again: &mut Apply<'_, D>,
+    unfinished: &HashSet<Identity>,
+) -> Result<(), StoreError> {
+    let found = again.privileges(unfinished);
+    let found = found.map_err(|ApplyError { path, reason, .. }| StoreError::Apply {
+        sequence: newest,
+        path,
+        reason,
+    })?;
+    if found.is_empty() {
+        return remove(core);
+    }
+    let mut record = CommitRecord {
+        sequence: newest.0,
+        transaction: 0,
+        time: Timestamp::default(),
+        user: 0,
+        label: Vec::new(),
+        directories: Vec::new(),
+        objects: Vec::new(),
+        entries: Vec::new(),
+        updates: Vec::new(),
+        made: Vec::new(),
+        summary: Vec::new(),
+    };
+    for (identity, attributes, xattrs) in found {
+        record.updates.push(Update {
+            object: record.objects.len() as u32,
+            attributes,
+            xattrs,
+            content: None,
+        });
+        record.objects.push(ObjectReference {
+            identity,
+            kind: Kind::File,
+            locator: Locator::Limbo,
+        });
+    }
+    let bytes = frame::encode(core.control.applied.store(), 0, &record);
+    let names = (names::PRIVILEGES_NEW, names::PRIVILEGES);
+    control::replace(&core.disk, &core.control.directory, names, &bytes)
+        .map_err(failed("write down privileges"))
+}
+
+/// What a recovery that has died wrote down.
+pub(super) fn read<D: Disk>(
+    core: &Core<D>,
+    newest: Sequence,
+) -> Result<Option<CommitRecord>, StoreError> {
+    let name = names::fixed(names::PRIVILEGES);
+    let opened = core.disk.open(&core.control.directory, &name, Access::Read);
+    let file = match opened {
+        Ok(file) => file,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(failed("open the note of privileges")(errno)),
+    };
+    let is_of_this_log = |note: CommitRecord| (note.sequence == newest.0).then_some(note);
+    let store = core.control.applied.store();
+    let read = read_records(&core.disk, &file, store, u64::MAX, is_of_this_log)?;
+    Ok(read.records.into_iter().next())
+}
+
+pub(super) fn remove<D: Disk>(core: &Core<D>) -> Result<(), StoreError> {
+    let name = names::fixed(names::PRIVILEGES);
+    control::remove(&core.disk, &core.control.directory, &name)
+        .map_err(failed("remove the note of privileges"))
+}
