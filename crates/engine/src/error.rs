@@ -101,7 +101,7 @@ pub enum SavepointError {
     Native,
     #[error("its view is read-only, since its changes were shown to be committed")]
     Frozen,
-    #[error("cannot set its staged files apart: {}", reason(.0))]
+    #[error("cannot keep the present state: {}", reason(.0))]
     Staging(Errno),
 }
 

@@ -4,12 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use atomdir_disk::{Errno, LinuxDisk};
-use atomdir_engine::{Budget, Caller, NewNode, NodeId, SetAttributes, Transaction};
+use atomdir_engine::{
+    BeginOptions, Budget, Caller, Credentials, Isolation, LockError, LockMode, LockRequest,
+    LockScope, NewNode, NodeId, Patience, SavepointError, SetAttributes, Transaction,
+};
 
 mod support;
 
 use support::failing::FailingDisk;
-use support::{Scratch, begin, create, open, open_with};
+use support::{Scratch, begin, create, open, open_with, options};
 
 const CALLER: Caller = Caller { user: 0, group: 0 };
 
@@ -163,4 +166,101 @@ fn attributes_and_link_targets_count_towards_a_budget() {
     let failed = (0..100).find_map(|number| Some((number, link(number).err()?)));
     assert_eq!(failed, Some((21, Errno::DQUOT)));
     assert!(store.abort(&two));
+}
+
+#[test]
+fn what_a_serializable_transaction_reads_counts_towards_a_budget() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let store = open(&scratch.0);
+    let budget = Arc::new(Budget::new(100));
+    let serializable = BeginOptions {
+        isolation: Isolation::Serializable,
+        ..options()
+    };
+    let one = store.begin(serializable).expect("a transaction begins");
+    one.set_budget(budget.clone());
+    let look = |number: usize| one.lookup(NodeId::ROOT, format!("missing-{number}").as_bytes());
+    let refused = (0..1000).find(|number| look(*number).err() == Some(Errno::DQUOT));
+    let refused = refused.expect("names are read until the budget is used up");
+    assert!((390..=400).contains(&refused), "{refused}");
+    assert!(store.abort(&one));
+    drop(one);
+    assert_eq!(budget.changed_objects(), 0);
+}
+
+#[test]
+fn savepoints_count_towards_a_budget() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let store = open(&scratch.0);
+    let budget = Arc::new(Budget::new(100));
+    let one = begin(&store);
+    one.set_budget(budget.clone());
+    for number in 0..8 {
+        let name = format!("new-{number}");
+        one.create(
+            NodeId::ROOT,
+            name.as_bytes(),
+            NewNode::File,
+            0o644,
+            0,
+            CALLER,
+        )
+        .expect("there is room");
+    }
+    let save = |number: usize| one.set_savepoint(format!("{number}").as_bytes());
+    let refused = (0..100).find_map(|number| Some((number, save(number).err()?)));
+    // The directory has changed as well, and each savepoint takes a little itself.
+    assert_eq!(refused, Some((10, SavepointError::Staging(Errno::DQUOT))));
+    one.roll_back(b"0").expect("it is the oldest savepoint");
+    save(1).expect("there is room again");
+    assert!(store.abort(&one));
+    drop(one);
+    assert_eq!(budget.changed_objects(), 0);
+}
+
+#[test]
+fn locks_count_towards_a_budget() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let store = open(&scratch.0);
+    let budget = Arc::new(Budget::new(10));
+    let one = begin(&store);
+    one.set_budget(budget.clone());
+    let root = Credentials {
+        user: 0,
+        groups: vec![0],
+    };
+    let lock = |number: usize| {
+        let request = LockRequest {
+            mode: LockMode::Exclusive,
+            scope: LockScope::Object,
+            paths: vec![format!("name-{number}").into_bytes()],
+        };
+        let mut patience = Patience {
+            wake: Arc::new(|| ()),
+            wait: &mut || false,
+        };
+        store.lock(&one, &request, &root, &mut patience)
+    };
+    for _ in 0..20 {
+        lock(0).expect("what is held already takes nothing");
+    }
+    let refused = (0..20).find(|number| {
+        let error = lock(*number).err();
+        matches!(
+            error,
+            Some(LockError::Path {
+                errno: Errno::DQUOT,
+                ..
+            })
+        )
+    });
+    assert_eq!(refused, Some(10));
+    assert_eq!(store.unlock(&one, Some(&[b"name-3".to_vec()])), 1);
+    lock(30).expect("there is room again");
+    assert_eq!(store.unlock(&one, None), 10);
+    assert_eq!(budget.changed_objects(), 0);
+    assert!(store.abort(&one));
 }

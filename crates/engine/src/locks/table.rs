@@ -92,6 +92,8 @@ pub(crate) struct LockTable {
     /// In the order they came.
     waiting: BTreeMap<Ticket, Request>,
     next_ticket: u64,
+    /// How many each transaction holds.
+    counts: HashMap<TransactionId, usize>,
 }
 
 impl LockTable {
@@ -181,7 +183,17 @@ impl LockTable {
             released += (before - locks.len()) as u64;
             !locks.is_empty()
         });
+        if let Some(count) = self.counts.get_mut(&transaction) {
+            *count -= released as usize;
+            if *count == 0 {
+                self.counts.remove(&transaction);
+            }
+        }
         released
+    }
+
+    pub fn count_held_by(&self, transaction: TransactionId) -> u64 {
+        self.counts.get(&transaction).copied().unwrap_or(0) as u64
     }
 
     pub fn held_by(&self, transaction: TransactionId) -> Vec<Lock> {
@@ -210,9 +222,12 @@ impl LockTable {
             if locks.iter().any(is_known) {
                 continue;
             }
+            let before = locks.len();
             // An exclusive lock takes the place of the shared one.
             locks.retain(|(of, known)| *of != holder || known.target.extent != lock.target.extent);
             locks.push((holder, lock));
+            let count = self.counts.entry(holder).or_default();
+            *count = *count + locks.len() - before;
         }
     }
 

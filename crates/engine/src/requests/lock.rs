@@ -5,13 +5,18 @@ use atomdir_disk::Disk;
 use crate::base::credentials::Credentials;
 use crate::error::{ChangedBy, Conflict, ConflictKind};
 use crate::ids::Sequence;
-use crate::locks::table::{Asker, Lock, Progress, Ticket};
+use crate::locks::table::{Asker, Lock, LockTable, Progress, Ticket};
 use crate::locks::{
     Extent, LockError, LockRequest, LockStatus, Patience, Target, changes, resolve,
 };
 use crate::store::Store;
 use crate::store::commit_state::CommitState;
 use crate::transaction::Transaction;
+
+/// Its locks are kept in memory: they count towards its owner's budget.
+fn charge<D: Disk>(holder: &Transaction<D>, table: &LockTable) {
+    holder.share.update_locks(table.count_held_by(holder.id()));
+}
 
 impl<D: Disk> Store<D> {
     /// Locks for a transaction, until it ends.
@@ -29,9 +34,14 @@ impl<D: Disk> Store<D> {
             resolve::locks(view, request, credentials)?
         };
         let locks = &self.0.contention.locks;
+        let holder = transaction.outermost();
+        holder.share.require_room().map_err(|errno| {
+            let path = wanted.first().map_or(&[][..], |lock| &lock.path);
+            let path = String::from_utf8_lossy(path).into_owned();
+            LockError::Path { path, errno }
+        })?;
         let ticket = {
             let mut table = locks.table();
-            let holder = transaction.outermost();
             if self.transaction(holder.id()).is_none() {
                 return Err(LockError::Ended);
             }
@@ -58,6 +68,7 @@ impl<D: Disk> Store<D> {
             let state = settled?;
             match table.progress(ticket) {
                 Progress::Granted => {
+                    charge(holder, &table);
                     // Others may have been overtaken, and wait for this one now.
                     locks.wake_all();
                     drop(table);
@@ -106,6 +117,7 @@ impl<D: Disk> Store<D> {
                 .iter()
                 .any(|lock| lock.path == held.path && lock.target.extent == held.target.extent)
         });
+        charge(transaction.outermost(), &table);
         self.0.contention.locks.wake_all();
         let conflicts = changed.into_iter().map(|(path, by)| Conflict {
             path,
@@ -145,6 +157,7 @@ impl<D: Disk> Store<D> {
         let released = table.release(transaction.outermost().id(), |lock| {
             paths.is_none_or(|paths| paths.contains(&lock.path))
         });
+        charge(transaction.outermost(), &table);
         self.0.contention.locks.wake_all();
         released
     }

@@ -63,8 +63,10 @@ impl<D: Disk> Transaction<D> {
     /// forgotten.
     pub fn set_savepoint(&self, name: &[u8]) -> Result<(), SavepointError> {
         self.with_savepoints(|view| {
+            self.share.require_room().map_err(SavepointError::Staging)?;
             view.unplace_staged().map_err(SavepointError::Staging)?;
             view.set_savepoint(name);
+            self.share.update(|| view.kept_objects());
             Ok(())
         })
     }
@@ -72,7 +74,11 @@ impl<D: Disk> Transaction<D> {
     /// Makes everything as it was at the savepoint, which stays; later ones go.
     /// Returns what caches of the view must forget.
     pub fn roll_back(&self, name: &[u8]) -> Result<Vec<Outdated>, SavepointError> {
-        self.with_savepoints(|view| view.roll_back(name).ok_or(SavepointError::NoSuchSavepoint))
+        self.with_savepoints(|view| {
+            let outdated = view.roll_back(name);
+            self.share.update(|| view.kept_objects());
+            outdated.ok_or(SavepointError::NoSuchSavepoint)
+        })
     }
 
     /// The names of the savepoints, oldest first.

@@ -1,14 +1,24 @@
 //! How much the transactions of one user together may make the engine remember.
 //!
-//! Changed objects are kept in memory while a transaction is open, and so are the extended
-//! attributes and link targets that it sets: each kilobyte of these that was ever set counts
-//! as one more object, whether or not it was replaced since. The engine knows no
+//! Changed objects are kept in memory while a transaction is open. The rest of what it makes
+//! the engine remember counts as so many more changed objects:
+//! - the extended attributes and link targets that it sets: each kilobyte that was ever set,
+//!   whether or not it was replaced since;
+//! - what each savepoint keeps ([`View::kept_objects`]);
+//! - what a serializable transaction has read: one for every four objects, names and runs
+//!   of pages;
+//! - each lock that it holds.
+//!
+//! The engine knows no
 //! users: whoever begins transactions says which of them share a budget.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use atomdir_disk::{Errno, Result};
+use atomdir_disk::{Disk, Errno, Result};
+
+use super::Transaction;
+use crate::view::View;
 
 /// About what a changed object takes.
 const OBJECT_BYTES: u64 = 1024;
@@ -40,6 +50,7 @@ pub(crate) struct Share {
     changed_objects: AtomicU64,
     /// Of attributes and link targets.
     bytes_set: AtomicU64,
+    locks: AtomicU64,
 }
 
 impl Share {
@@ -62,18 +73,27 @@ impl Share {
         self.bytes_set.fetch_add(length as u64, Ordering::Relaxed);
     }
 
-    /// The transaction has so many changed objects now.
-    pub fn update(&self, changed_objects: usize) {
-        let bytes_set = self.bytes_set.load(Ordering::Relaxed);
-        self.set_used(changed_objects as u64 + bytes_set / OBJECT_BYTES);
+    /// The view keeps so many changed objects now.
+    pub fn update(&self, kept_objects: impl FnOnce() -> u64) {
+        if self.budget.get().is_some() {
+            let bytes_set = self.bytes_set.load(Ordering::Relaxed);
+            let now = kept_objects() + bytes_set / OBJECT_BYTES;
+            self.set_used(&self.changed_objects, now);
+        }
     }
 
-    fn set_used(&self, now: u64) {
+    /// The transaction holds so many locks now.
+    pub fn update_locks(&self, locks: u64) {
+        self.set_used(&self.locks, locks);
+    }
+
+    fn set_used(&self, used: &AtomicU64, now: u64) {
         let Some(budget) = self.budget.get() else {
             return;
         };
-        let before = self.changed_objects.swap(now, Ordering::Relaxed);
-        // One at a time: the transaction's view is locked. Subtracting wraps likewise.
+        let before = used.swap(now, Ordering::Relaxed);
+        // One at a time: the transaction's view, or the table of locks, is locked.
+        // Subtracting wraps likewise.
         let difference = now.wrapping_sub(before);
         budget
             .changed_objects
@@ -83,6 +103,40 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.set_used(0);
+        self.set_used(&self.changed_objects, 0);
+        self.set_used(&self.locks, 0);
+    }
+}
+
+impl<D: Disk> Transaction<D> {
+    /// What it makes the engine remember counts towards this budget; to be said before
+    /// it changes anything. Once all is used up, whatever would change something fails with
+    /// `EDQUOT`, and so do savepoints, locks, and reads of a serializable transaction.
+    pub fn set_budget(&self, budget: Arc<Budget>) {
+        self.share.set(budget);
+    }
+
+    /// A read set takes memory as well. A read that it has no room for fails: a
+    /// transaction that forgot it would not be serializable.
+    pub(super) fn reading<T>(
+        &self,
+        view: &mut View<D>,
+        act: impl FnOnce(&mut View<D>) -> Result<T>,
+    ) -> Result<T> {
+        match view.reads {
+            Some(_) => self.charged(view, act),
+            None => act(view),
+        }
+    }
+
+    pub(super) fn charged<T>(
+        &self,
+        view: &mut View<D>,
+        act: impl FnOnce(&mut View<D>) -> Result<T>,
+    ) -> Result<T> {
+        self.share.require_room()?;
+        let done = act(view);
+        self.share.update(|| view.kept_objects());
+        done
     }
 }

@@ -29,7 +29,7 @@ use crate::base::credentials::Credentials;
 use crate::ids::{Sequence, TransactionId};
 use crate::names;
 use crate::options::{BeginOptions, Conflicts, Durability, Isolation};
-use crate::transaction::budget::{Budget, Share};
+use crate::transaction::budget::Share;
 use crate::transaction::contention::Contention;
 use crate::transaction::view_slot::ViewSlot;
 use crate::view::read_set::ReadSet;
@@ -50,7 +50,7 @@ pub struct Transaction<D: Disk> {
     /// `None` once the transaction has ended.
     /// Its view is the lower layer of an overlay.
     lower: AtomicBool,
-    share: Share,
+    pub(crate) share: Share,
     pub(crate) view: ViewSlot<D>,
 }
 
@@ -162,7 +162,8 @@ impl<D: Disk> Transaction<D> {
     /// `ERESTART` while the view is being committed: who asks may not have the
     /// time to wait, and can ask again.
     fn with<T>(&self, act: impl FnOnce(&mut View<D>) -> Result<T>) -> Result<T> {
-        act(self.view.try_lock()?.as_mut().ok_or(Errno::STALE)?)
+        let mut view = self.view.try_lock()?;
+        self.reading(view.as_mut().ok_or(Errno::STALE)?, act)
     }
 
     /// Waits for a commit under way.
@@ -172,15 +173,12 @@ impl<D: Disk> Transaction<D> {
 
     /// With a view that may be changed.
     fn with_changes<T>(&self, act: impl FnOnce(&mut View<D>) -> Result<T>) -> Result<T> {
-        self.with(|view| {
-            if view.frozen {
-                return Err(Errno::ROFS);
-            }
-            self.share.require_room()?;
-            let done = act(view);
-            self.share.update(view.nodes.changed.len());
-            done
-        })
+        let mut view = self.view.try_lock()?;
+        let view = view.as_mut().ok_or(Errno::STALE)?;
+        if view.frozen {
+            return Err(Errno::ROFS);
+        }
+        self.charged(view, act)
     }
 
     /// As `with_changes`, for what may stage contents.
@@ -210,13 +208,6 @@ impl<D: Disk> Transaction<D> {
             view.restricted_to = Some(user);
             Ok(())
         })
-    }
-
-    /// What it changes counts towards this budget; to be said before it changes
-    /// anything. Once all is used up, whatever would change something fails with
-    /// `EDQUOT`.
-    pub fn set_budget(&self, budget: Arc<Budget>) {
-        self.share.set(budget);
     }
 
     /// With a view whose names may be changed.

@@ -9,7 +9,7 @@ use crate::view::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttribut
 impl<D: Disk> Transaction<D> {
     /// The node at a path of the view, its lookup count unchanged.
     pub fn resolve(&self, path: &[u8]) -> Result<Option<NodeId>> {
-        self.wait_with(|view| view.resolve(path))
+        self.wait_with(|view| self.reading(view, |view| view.resolve(path)))
     }
 
     /// Finding the name does not count as reading the attributes that come with

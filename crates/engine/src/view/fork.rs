@@ -31,6 +31,11 @@ use crate::ids::{NodeId, TransactionId};
 use crate::names;
 use crate::view::read_set::ReadSet;
 
+/// So many nodes that are merely known take in a savepoint what a changed object takes.
+const KNOWN_PER_OBJECT: usize = 32;
+/// So many objects, names and runs of pages that were read take as much.
+const READS_PER_OBJECT: usize = 4;
+
 /// The numbers that all views over one staging directory give.
 pub(crate) struct Numbers {
     next_node: AtomicU64,
@@ -98,6 +103,13 @@ impl Forks {
         nested.or_else(saved).or(self.outer)
     }
 
+    /// What the savepoints keep, in changed objects.
+    fn kept_objects(&self) -> u64 {
+        let kept = |nodes: &Nodes| 1 + nodes.changed.len() + nodes.len() / KNOWN_PER_OBJECT;
+        let saved = self.savepoints.iter().map(|(_, state)| kept(&state.nodes));
+        saved.sum::<usize>() as u64
+    }
+
     fn states(&self) -> impl Iterator<Item = &Nodes> {
         let saved = self.savepoints.iter().map(|(_, state)| &state.nodes);
         saved.chain(self.nested.iter().map(|(_, state)| &state.nodes))
@@ -114,6 +126,13 @@ pub enum Outdated {
 }
 
 impl<D: Disk> View<D> {
+    /// What it makes the engine remember, in changed objects.
+    pub fn kept_objects(&self) -> u64 {
+        let reads = self.reads.as_ref().map_or(0, ReadSet::size);
+        let changed = self.nodes.changed.len() + reads / READS_PER_OBJECT;
+        changed as u64 + self.forks.kept_objects()
+    }
+
     pub fn nested(&self) -> Option<TransactionId> {
         self.forks.nested.as_ref().map(|(id, _)| *id)
     }

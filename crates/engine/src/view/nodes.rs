@@ -42,6 +42,11 @@ impl Nodes {
         nodes
     }
 
+    /// How many there are, or have been at the same time.
+    pub fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
     pub fn get(&self, id: NodeId) -> Option<&Node> {
         self.by_id.get(id.0 as usize)?.as_deref()
     }

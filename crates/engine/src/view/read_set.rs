@@ -25,6 +25,7 @@ const RUNS_MAX: usize = 256;
 pub(crate) struct ReadSet {
     /// By the object's serial.
     objects: BTreeMap<u64, ObjectReads>,
+    size: usize,
 }
 
 pub(crate) struct ObjectReads {
@@ -96,56 +97,65 @@ impl ReadSet {
         self.objects.len()
     }
 
+    /// How many objects, names and runs of pages it holds.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &ObjectReads> {
         self.objects.values()
     }
 
     pub fn name(&mut self, directory: &Arc<Base>, name: &Name, found: Option<&Arc<Base>>) {
-        let entries = &mut self.object(directory).entries;
-        if let EntriesRead::None = entries {
-            *entries = EntriesRead::Names(BTreeMap::new());
-        }
-        let EntriesRead::Names(names) = entries else {
-            return;
-        };
-        match names.get(name) {
-            None => {
-                names.insert(name.clone(), found.cloned());
+        self.change(directory, |object| {
+            let entries = &mut object.entries;
+            if let EntriesRead::None = entries {
+                *entries = EntriesRead::Names(BTreeMap::new());
             }
-            Some(known) if serial_of(known.as_ref()) != serial_of(found) => {
-                *entries = EntriesRead::Torn;
+            let EntriesRead::Names(names) = entries else {
+                return;
+            };
+            match names.get(name) {
+                None => {
+                    names.insert(name.clone(), found.cloned());
+                }
+                Some(known) if serial_of(known.as_ref()) != serial_of(found) => {
+                    *entries = EntriesRead::Torn;
+                }
+                Some(_) => {}
             }
-            Some(_) => {}
-        }
+        });
     }
 
     pub fn listing(&mut self, directory: &Arc<Base>, listed: &[(Name, u64, Kind)]) {
         let digest = ListingDigest::of(listed);
-        let entries = &mut self.object(directory).entries;
-        let agrees = match entries {
-            EntriesRead::None => true,
-            EntriesRead::Listed(first) => *first == digest,
-            EntriesRead::Torn => false,
-            EntriesRead::Names(names) => {
-                let listed: HashSet<&Name> = listed.iter().map(|(name, ..)| name).collect();
-                names
-                    .iter()
-                    .all(|(name, found)| found.is_some() == listed.contains(name))
-            }
-        };
-        *entries = if agrees {
-            EntriesRead::Listed(digest)
-        } else {
-            EntriesRead::Torn
-        };
+        self.change(directory, |object| {
+            let agrees = match &object.entries {
+                EntriesRead::None => true,
+                EntriesRead::Listed(first) => *first == digest,
+                EntriesRead::Torn => false,
+                EntriesRead::Names(names) => {
+                    let listed: HashSet<&Name> = listed.iter().map(|(name, ..)| name).collect();
+                    names
+                        .iter()
+                        .all(|(name, found)| found.is_some() == listed.contains(name))
+                }
+            };
+            object.entries = if agrees {
+                EntriesRead::Listed(digest)
+            } else {
+                EntriesRead::Torn
+            };
+        });
     }
 
     /// `permissions`: of a directory.
     pub fn attributes(&mut self, base: &Arc<Base>, permissions: Option<Permissions>) {
-        let object = self.object(base);
-        object.attributes = true;
-        object.permissions = object.permissions.or(permissions);
-        object.pages = PagesRead::None;
+        self.change(base, |object| {
+            object.attributes = true;
+            object.permissions = object.permissions.or(permissions);
+            object.pages = PagesRead::None;
+        });
     }
 
     pub fn has_attributes(&self, base: &Base) -> bool {
@@ -155,33 +165,38 @@ impl ReadSet {
 
     /// Pages from `start` to before `end`, and whether the contents' end was seen.
     pub fn contents(&mut self, base: &Arc<Base>, start: u64, end: u64, to_end: bool) {
-        let object = self.object(base);
-        if !object.attributes {
-            object.length |= to_end;
-            object.pages.insert(start, end);
-        }
+        self.change(base, |object| {
+            if !object.attributes {
+                object.length |= to_end;
+                object.pages.insert(start, end);
+            }
+        });
     }
 
     /// Adds what another has read of the same snapshot.
     pub fn merge(&mut self, other: ReadSet) {
         for reads in other.objects.into_values() {
-            let object = self.object(&reads.base);
-            object.length |= reads.length;
-            for (start, end) in reads.pages.iter() {
-                object.pages.insert(start, end);
-            }
-            let known = std::mem::take(&mut object.entries);
-            object.entries = known.merge(reads.entries);
-            object.permissions = object.permissions.or(reads.permissions);
-            object.attributes |= reads.attributes;
-            if object.attributes {
-                object.pages = PagesRead::None;
-            }
+            let base = reads.base.clone();
+            self.change(&base, |object| {
+                object.length |= reads.length;
+                for (start, end) in reads.pages.iter() {
+                    object.pages.insert(start, end);
+                }
+                let known = std::mem::take(&mut object.entries);
+                object.entries = known.merge(reads.entries);
+                object.permissions = object.permissions.or(reads.permissions);
+                object.attributes |= reads.attributes;
+                if object.attributes {
+                    object.pages = PagesRead::None;
+                }
+            });
         }
     }
 
-    fn object(&mut self, base: &Arc<Base>) -> &mut ObjectReads {
-        self.objects
+    fn change(&mut self, base: &Arc<Base>, change: impl FnOnce(&mut ObjectReads)) {
+        let before = self.objects.get(&base.serial).map_or(0, ObjectReads::size);
+        let object = self
+            .objects
             .entry(base.serial)
             .or_insert_with(|| ObjectReads {
                 base: base.clone(),
@@ -190,7 +205,23 @@ impl ReadSet {
                 length: false,
                 pages: PagesRead::None,
                 entries: EntriesRead::None,
-            })
+            });
+        change(object);
+        self.size = self.size - before + object.size();
+    }
+}
+
+impl ObjectReads {
+    fn size(&self) -> usize {
+        let names = match &self.entries {
+            EntriesRead::Names(names) => names.len(),
+            _ => 0,
+        };
+        let runs = match &self.pages {
+            PagesRead::Runs(runs) => runs.iter().count(),
+            _ => 0,
+        };
+        1 + names + runs
     }
 }
 
