@@ -107,7 +107,7 @@ fn logged_failure(id: TransactionId, error: &StoreError) -> Failure {
     ))
 }
 
-fn incomplete_failure(id: TransactionId) -> Failure {
+pub(crate) fn incomplete_failure(id: TransactionId) -> Failure {
     let message = format!(
         "the mount of the views was ended from outside after transaction {id} had begun; \
          not all that its programs wrote may have arrived"

@@ -10,7 +10,8 @@ use crate::connection::Connection;
 use crate::permissions::no_such_transaction;
 use crate::replies::Unanswered;
 use crate::service::Service;
-use crate::sharing;
+use crate::views::Arrived;
+use crate::{commit, leases, sharing};
 use atomdir_engine::FreezeError;
 use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId};
 
@@ -21,7 +22,9 @@ pub(crate) fn freeze(
     force: bool,
 ) -> Result<Answer, Unanswered> {
     let one = sharing::claim(service, connection, id, force)?;
-    service.views.write_back(&one.transaction)?;
+    if leases::gather(service, &connection.stream, &one.transaction)? != Arrived::All {
+        return Err(commit::incomplete_failure(id).into());
+    }
     one.transaction.freeze().map_err(|error| match error {
         FreezeError::Ended => no_such_transaction(id),
         FreezeError::Nested { nested } => sharing::nested_failure(id, nested),

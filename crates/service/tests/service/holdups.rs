@@ -4,11 +4,13 @@
 use crate::support::{
     NEVER_IDLE, TestStore, as_user, detached, is_root, process_of, users_can_mount, wait_for_end,
 };
-use atomdir::{BeginOptions, CommitError, Connection, FailureKind, Transaction, View, ViewChoice};
+use atomdir::{
+    BeginOptions, CommitError, Connection, FailureKind, Others, Transaction, View, ViewChoice,
+};
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, chown};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread::Scope;
@@ -19,6 +21,8 @@ const NOBODY: u32 = 65_534;
 const LEASED: &str = "leased";
 /// Of `asm-generic/fcntl.h`: which signal asks for the lease.
 const F_SETSIG: libc::c_int = 10;
+/// More than a service with few descriptors keeps open.
+const FILES_TO_FORGET_ANOTHER: usize = 200;
 /// More than any mount has threads.
 const READERS: usize = 20;
 
@@ -206,6 +210,90 @@ fn commit_says_that_transaction_was_aborted_meanwhile() {
     if users_can_mount() {
         let store = leased_in(TestStore::of_user(NOBODY, NEVER_IDLE), NOBODY);
         abort_during_commit(&store, NOBODY, View::Exact);
+    }
+}
+
+#[test]
+fn freeze_waits_for_mapped_stores_that_a_lease_holds_up() {
+    if !is_root() {
+        return;
+    }
+    let store = leased();
+    // Of a page that the file does not fill, the service reads what is there before it
+    // takes the store.
+    std::fs::write(store.location.root.join(LEASED), [b'o'; 100]).unwrap();
+    for number in 0..FILES_TO_FORGET_ANOTHER {
+        std::fs::write(store.location.root.join(number.to_string()), "x").unwrap();
+    }
+    let start = store.start_service_with_few_descriptors();
+    let mut sealing = Connection::open(&store.location, &start).unwrap();
+    let transaction = sealing.begin(&detached()).unwrap();
+    let mapped = Mapped::open(&transaction.view_path.join(LEASED));
+    assert_eq!(mapped.first(), b'o');
+    // The service has the file open no more, so it can have a lease.
+    for number in 0..FILES_TO_FORGET_ANOTHER {
+        std::fs::read(transaction.view_path.join(number.to_string())).unwrap();
+    }
+    let is_frozen = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let (give_back, until) = mpsc::channel();
+        let (held, is_held) = mpsc::channel();
+        let (store, is_frozen) = (&store, &is_frozen);
+        scope.spawn(move || hold_lease(store, held, until));
+        is_held.recv().unwrap();
+        mapped.set_first(b'n');
+        let mut innocent = store.connect();
+        scope.spawn(move || {
+            sealing.freeze(transaction.id, Others::Refuse).unwrap();
+            is_frozen.fetch_add(1, Ordering::SeqCst);
+            sealing.commit(transaction.id, &mut |_| {}).unwrap();
+        });
+        is_held.recv().unwrap();
+        for contents in ["one", "two", "three"] {
+            let writing = innocent.begin(&detached()).unwrap();
+            std::fs::write(writing.view_path.join("index.html"), contents).unwrap();
+            innocent.abort(writing.id).unwrap();
+        }
+        assert_eq!(is_frozen.load(Ordering::SeqCst), 0);
+        give_back.send(()).unwrap();
+    });
+    let committed = std::fs::read(store.location.root.join(LEASED)).unwrap();
+    assert_eq!(committed[0], b'n');
+}
+
+/// The first page of a file, as programs share it with the kernel.
+struct Mapped(*mut u8);
+
+// SAFETY: it is a number; whoever has it only moves it to another thread.
+unsafe impl Send for Mapped {}
+
+impl Mapped {
+    fn open(path: &Path) -> Mapped {
+        let file = File::options().read(true).write(true).open(path).unwrap();
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, which stays until the process ends.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                4096,
+                access,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        assert_ne!(address, libc::MAP_FAILED);
+        Mapped(address.cast())
+    }
+
+    fn first(&self) -> u8 {
+        // SAFETY: the mapping stays.
+        unsafe { self.0.read_volatile() }
+    }
+
+    fn set_first(&self, byte: u8) {
+        // SAFETY: the mapping stays, and nobody else in this process uses it.
+        unsafe { self.0.write_volatile(byte) }
     }
 }
 

@@ -76,6 +76,19 @@ impl TestStore {
         }
     }
 
+    /// The service keeps as few files open as it ever does.
+    pub fn start_service_with_few_descriptors(&self) -> StartService {
+        let script = "ulimit -n 600; exec \"$0\" \"$@\"";
+        let StartService::IfNeeded { program, arguments } = self.start_service() else {
+            unreachable!("`start_service` says how to start one");
+        };
+        let first = ["-c".into(), script.into(), program.into()];
+        StartService::IfNeeded {
+            program: "/bin/sh".into(),
+            arguments: first.into_iter().chain(arguments).collect(),
+        }
+    }
+
     pub fn connect(&self) -> Connection {
         Connection::open(&self.location, &self.start_service()).unwrap()
     }
