@@ -4,7 +4,7 @@ use crate::CommitError;
 use crate::RequestError;
 use crate::connection::{Connection, Parts};
 use atomdir_protocol::{
-    Answer, Ending, FailureKind, LockMode, LockRequest, LockScope, Request, TransactionId,
+    Answer, FailureKind, LockMode, LockRequest, LockScope, Request, TransactionId,
 };
 use std::time::Duration;
 
@@ -15,6 +15,9 @@ pub struct LockOptions {
     /// How long to wait for others who hold conflicting locks; `None`: as long
     /// as it takes.
     pub wait: Option<Duration>,
+    /// The locks end so long after they were granted: others can then commit changes
+    /// to what they cover, and the transaction stays open. `None`: with the transaction.
+    pub max_age: Option<Duration>,
 }
 
 impl Connection {
@@ -28,13 +31,13 @@ impl Connection {
         paths: &[Vec<u8>],
         options: &LockOptions,
     ) -> Result<(), CommitError> {
-        let milliseconds = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         let request = Request::Lock(LockRequest {
             transaction,
             mode: options.mode,
             scope: options.scope,
             paths: paths.to_vec(),
             wait_ms: options.wait.map(milliseconds),
+            max_age_ms: options.max_age.map(milliseconds),
         });
         let mut parts = Parts::default();
         match self.ask_with(&request, &mut parts, &mut |_| {}) {
@@ -50,17 +53,6 @@ impl Connection {
         }
     }
 
-    /// Has the locks on these paths ended after a time, counted from now. Others can
-    /// then commit changes to what they cover; the transaction stays open.
-    pub fn end_locks_after(
-        &mut self,
-        transaction: TransactionId,
-        paths: &[Vec<u8>],
-        time: Duration,
-    ) -> Result<(), RequestError> {
-        self.end_after(transaction, Ending::Locks(paths.to_vec()), time)
-    }
-
     /// Has the transaction aborted after a time, counted from now, unless it has ended
     /// before. Requests about it then say why it is gone.
     pub fn abort_after(
@@ -68,22 +60,10 @@ impl Connection {
         transaction: TransactionId,
         time: Duration,
     ) -> Result<(), RequestError> {
-        self.end_after(transaction, Ending::Transaction, time)
-    }
-
-    fn end_after(
-        &mut self,
-        transaction: TransactionId,
-        ending: Ending,
-        time: Duration,
-    ) -> Result<(), RequestError> {
-        let age_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let request = Request::EndAfter {
+        self.nothing(&Request::AbortAfter {
             transaction,
-            age_ms,
-            ending,
-        };
-        self.nothing(&request)
+            age_ms: milliseconds(time),
+        })
     }
 
     /// Ends the locks on these paths, or all. Returns how many there were.
@@ -102,4 +82,8 @@ impl Connection {
             _ => Err(self.unexpected()),
         }
     }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -2,8 +2,8 @@
 
 use atomdir_protocol::{
     Answer, BeginRequest, Change, ChangeLine, ChangedBy, CommitSummary, Committed, Conflict,
-    Ending, Failure, FailureKind, LockMode, LockRequest, LockScope, Progress, Reply, Request,
-    Sequence, Timestamp, TransactionId, frame,
+    Failure, FailureKind, LockMode, LockRequest, LockScope, Progress, Reply, Request, Sequence,
+    Timestamp, TransactionId, frame,
 };
 use serde::Serialize;
 
@@ -52,15 +52,15 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
             scope: LockScope::Bytes { start: 1, end: 9 },
             paths: vec![path(); 3],
             wait_ms: None,
+            max_age_ms: Some(u64::MAX),
         }),
         Request::Unlock {
             transaction,
             paths: Some(vec![path()]),
         },
-        Request::EndAfter {
+        Request::AbortAfter {
             transaction,
             age_ms: u64::MAX,
-            ending: Ending::Locks(vec![path()]),
         },
         Request::List,
         Request::Log {

@@ -19,7 +19,7 @@ mod messages;
 mod records;
 
 pub use failure::{ExitCode, Failure, FailureKind};
-pub use messages::{Answer, BeginRequest, Ending, LockRequest, Readiness, Reply, Request};
+pub use messages::{Answer, BeginRequest, LockRequest, Readiness, Reply, Request};
 pub use records::{
     Begun, Change, ChangeLine, ChangedBy, CheckReport, CommitSummary, Committed, Conflict,
     Conflicts, Durability, Isolation, Kind, Layers, Limits, LockMode, LockScope, LockStatus,

@@ -71,11 +71,10 @@ pub enum Request {
         transaction: TransactionId,
         paths: Option<Vec<Vec<u8>>>,
     },
-    /// Has the transaction, or locks of it, ended after so long.
-    EndAfter {
+    /// Has the transaction aborted after so long, unless it has ended before.
+    AbortAfter {
         transaction: TransactionId,
         age_ms: u64,
-        ending: Ending,
     },
     /// The open transactions the peer may see.
     List,
@@ -147,15 +146,9 @@ pub struct LockRequest {
     /// How long to wait for those who hold other locks; `None`: as long as it
     /// takes.
     pub wait_ms: Option<u64>,
-}
-
-/// What ends at an age.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Ending {
-    /// The transaction is aborted.
-    Transaction,
-    /// Its locks on these paths end, as they were asked for.
-    Locks(Vec<Vec<u8>>),
+    /// The locks on these paths end so long after they were granted; `None`: with the
+    /// transaction.
+    pub max_age_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -70,16 +70,11 @@ fn requests() -> Vec<Request> {
             scope: LockScope::Bytes { start: 1, end: 2 },
             paths: vec![b"a/b".to_vec(), Vec::new()],
             wait_ms: Some(0),
+            max_age_ms: Some(3),
         }),
-        Request::EndAfter {
-            transaction: TRANSACTION,
+        Request::AbortAfter {
+            transaction,
             age_ms: 9,
-            ending: Ending::Locks(vec![b"a".to_vec()]),
-        },
-        Request::EndAfter {
-            transaction: TRANSACTION,
-            age_ms: 0,
-            ending: Ending::Transaction,
         },
         Request::Unlock {
             transaction,

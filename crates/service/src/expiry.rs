@@ -7,7 +7,7 @@ use crate::permissions::Peer;
 use crate::replies::Unanswered;
 use crate::service::Service;
 use crate::transactions::Why;
-use atomdir_protocol::{Answer, Ending, Failure, FailureKind, TransactionId};
+use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -29,53 +29,60 @@ struct State {
     is_over: bool,
 }
 
-struct Due {
-    transaction: TransactionId,
-    age: Duration,
-    ending: Ending,
+pub(crate) struct Due {
+    pub(crate) transaction: TransactionId,
+    pub(crate) age: Duration,
+    pub(crate) ending: Ending,
 }
 
-pub(crate) fn end_after(
+/// What ends at an age.
+pub(crate) enum Ending {
+    /// The transaction is aborted.
+    Transaction,
+    /// Its locks on these paths end, as they were asked for.
+    Locks(Vec<Vec<u8>>),
+}
+
+pub(crate) fn abort_after(
     service: &Service,
     peer: &Peer,
     transaction: TransactionId,
     age: Duration,
-    ending: Ending,
 ) -> Result<Answer, Unanswered> {
     service.transactions.find(transaction, peer)?;
-    let due = Due {
+    service.expiry.check_room(transaction)?;
+    service.expiry.add(Due {
         transaction,
         age,
-        ending,
-    };
-    match service.expiry.add(due) {
-        true => Ok(Answer::Nothing),
-        false => {
-            let message = format!(
-                "transaction {transaction} and its locks have been given {ENDINGS_MAX} ages already"
-            );
-            Err(Failure::new(FailureKind::TooMany, message).into())
-        }
-    }
+        ending: Ending::Transaction,
+    });
+    Ok(Answer::Nothing)
 }
 
 impl Expiry {
-    /// Whether there was room.
-    fn add(&self, due: Due) -> bool {
+    /// Several connections may find the last room at once: each gets it.
+    pub(crate) fn check_room(&self, transaction: TransactionId) -> Result<(), Failure> {
+        let state = self.lock();
+        let is_of_it = |due: &&Due| due.transaction == transaction;
+        if state.due.values().filter(is_of_it).count() < ENDINGS_MAX {
+            return Ok(());
+        }
+        let message = format!(
+            "transaction {transaction} and its locks have been given {ENDINGS_MAX} ages already"
+        );
+        Err(Failure::new(FailureKind::TooMany, message))
+    }
+
+    pub(crate) fn add(&self, due: Due) {
         // Beyond what a clock can show it never ends.
         let Some(at) = Instant::now().checked_add(due.age) else {
-            return true;
+            return;
         };
         let mut state = self.lock();
-        let is_of_it = |other: &&Due| other.transaction == due.transaction;
-        if state.due.values().filter(is_of_it).count() >= ENDINGS_MAX {
-            return false;
-        }
         state.count += 1;
         let number = state.count;
         state.due.insert((at, number), due);
         self.changed.notify_all();
-        true
     }
 
     /// The transaction has ended.

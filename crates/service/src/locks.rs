@@ -8,6 +8,7 @@
 
 use crate::connection::Connection;
 use crate::convert;
+use crate::expiry::{Due, Ending};
 use crate::latch::Latch;
 use crate::permissions::no_such_transaction;
 use crate::replies::{Unanswered, conflict_length, send_parts};
@@ -30,6 +31,11 @@ pub(crate) fn lock(
 ) -> Result<Answer, Unanswered> {
     let peer = &connection.peer;
     let one = service.transactions.find(request.transaction, peer)?;
+    let id = one.id();
+    let max_age = request.max_age_ms.map(Duration::from_millis);
+    if max_age.is_some() {
+        service.expiry.check_room(id)?;
+    }
     let deadline = request
         .wait_ms
         .and_then(|wait| Instant::now().checked_add(Duration::from_millis(wait)));
@@ -61,7 +67,16 @@ pub(crate) fn lock(
         .store
         .lock(&one.transaction, &wanted, &credentials, &mut patience);
     match locked {
-        Ok(()) => Ok(Answer::Nothing),
+        Ok(()) => {
+            if let Some(age) = max_age {
+                service.expiry.add(Due {
+                    transaction: id,
+                    age,
+                    ending: Ending::Locks(wanted.paths),
+                });
+            }
+            Ok(Answer::Nothing)
+        }
         Err(error) => Err(refuse(connection, &one, error)),
     }
 }

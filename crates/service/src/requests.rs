@@ -90,13 +90,12 @@ pub(crate) fn handle(
             let one = service.transactions.find(transaction, &connection.peer)?;
             Answer::Unlocked(service.store.unlock(&one.transaction, paths.as_deref()))
         }
-        Request::EndAfter {
+        Request::AbortAfter {
             transaction,
             age_ms,
-            ending,
         } => {
             let age = Duration::from_millis(age_ms);
-            expiry::end_after(service, &connection.peer, transaction, age, ending)?
+            expiry::abort_after(service, &connection.peer, transaction, age)?
         }
         Request::List => list(service, connection)?,
         Request::Log { before, limit } => log(service, connection, before, limit)?,

@@ -39,6 +39,7 @@ fn locking(bench: &Bench, place: &Place) -> Result<Sides> {
         mode: LockMode::Exclusive,
         scope: LockScope::Object,
         wait: None,
+        max_age: None,
     };
     let paths = [name(0).into_bytes()];
     let measured = in_turns(bench.many_rounds() * 8, &[Side::Exact], |_| {

@@ -120,6 +120,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         } else {
             arguments.timeout
         },
+        max_age: arguments.max_age,
     };
     connected
         .connection
@@ -129,11 +130,6 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
             source,
             open: true,
         })?;
-    if let Some(age) = arguments.max_age {
-        connected
-            .connection
-            .end_locks_after(transaction, &paths, age)?;
-    }
     context.output.confirm(&Locked {
         transaction: transaction.0,
         mode: crate::output::lock_mode_word(mode),

@@ -7,10 +7,18 @@ use std::time::Duration;
 const SOON: Duration = Duration::from_millis(1);
 const LATE: Duration = Duration::MAX;
 
+fn aged(age: Duration) -> LockOptions {
+    LockOptions {
+        max_age: Some(age),
+        ..EXCLUSIVE
+    }
+}
+
 const EXCLUSIVE: LockOptions = LockOptions {
     mode: LockMode::Exclusive,
     scope: LockScope::Object,
     wait: None,
+    max_age: None,
 };
 
 #[test]
@@ -42,19 +50,25 @@ fn a_transaction_ends_at_its_age_and_its_owner_learns_why() {
 #[test]
 fn locks_end_at_their_age_and_the_transaction_stays() {
     let store = TestStore::new(NEVER_IDLE);
-    let mut client = store.connect();
+    let (mut client, mut locking) = (store.connect(), store.connect());
     let (holder, other) = (
         client.begin(&detached()).unwrap().id,
         client.begin(&detached()).unwrap().id,
     );
     let paths = [b"index.html".to_vec(), b"new".to_vec()];
-    client.lock(holder, &paths, &EXCLUSIVE).unwrap();
-    client.end_locks_after(holder, &paths[..1], SOON).unwrap();
+    let for_long = aged(Duration::from_secs(1 << 20));
+    locking.lock(holder, &paths[1..], &for_long).unwrap();
+    locking.lock(holder, &paths[..1], &aged(SOON)).unwrap();
+    // The age came with the lock, so that no client can lock something and be killed
+    // before it has said for how long.
+    drop(locking);
     client.lock(other, &paths[..1], &EXCLUSIVE).unwrap();
     assert_eq!(client.status(holder).unwrap().locks.len(), 1);
     for _ in 0..63 {
-        client.end_locks_after(holder, &paths, LATE - SOON).unwrap();
+        client.lock(holder, &paths[1..], &for_long).unwrap();
     }
+    let error = client.lock(holder, &paths[1..], &for_long).unwrap_err();
+    assert!(error.to_string().contains("64 ages"), "{error}");
     client.commit(holder, &mut |_| {}).unwrap();
 }
 

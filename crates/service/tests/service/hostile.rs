@@ -208,6 +208,7 @@ fn what_was_sent_while_a_lock_is_waited_for_does_not_hide_the_end() {
         mode: LockMode::Exclusive,
         scope: LockScope::Object,
         wait: None,
+        max_age: None,
     };
     let holder = innocent.begin(&detached()).unwrap().id;
     let waiting = innocent.begin(&detached()).unwrap().id;
@@ -219,6 +220,7 @@ fn what_was_sent_while_a_lock_is_waited_for_does_not_hide_the_end() {
         scope: exclusive.scope,
         paths,
         wait_ms: None,
+        max_age_ms: None,
     });
     let requests = [lock, Request::ServiceStatus].map(|request| {
         let encoded = frame::encode(&request, frame::REQUEST_LENGTH_MAX);

@@ -102,6 +102,7 @@ fn keep_locked(watcher: &mut Connection, holder: &mut Option<TransactionId>) {
         mode: LockMode::Exclusive,
         scope: LockScope::Object,
         wait: None,
+        max_age: None,
     };
     let paths = [LOCKED.as_bytes().to_vec()];
     watcher.lock(begun, &paths, &exclusive).unwrap();
