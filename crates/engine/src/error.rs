@@ -53,7 +53,49 @@ pub enum StoreError {
     #[error(
         "the store refuses changes until it is recovered, because {reason}; end the service with 'atomdir service stop' and run 'atomdir recover'"
     )]
-    Poisoned { reason: String },
+    Poisoned { reason: Poison },
+}
+
+/// Why a store refuses changes until it is recovered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Poison {
+    /// What was to be flushed may be lost, and the next flush would not report it.
+    NotFlushed { what: &'static str, errno: Errno },
+    /// A commit is in the log, and the base has an unknown part of it.
+    NotApplied {
+        sequence: Sequence,
+        /// Unknown after a panic.
+        obstacle: Option<Obstacle>,
+    },
+}
+
+/// What kept a commit from the base.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Obstacle {
+    /// Relative to the store's root.
+    pub path: String,
+    pub reason: String,
+}
+
+impl fmt::Display for Poison {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Poison::NotFlushed { what, errno } => {
+                write!(formatter, "flushing {what} failed: {}", reason(errno))
+            }
+            Poison::NotApplied {
+                sequence,
+                obstacle: Some(Obstacle { path, reason }),
+            } => write!(
+                formatter,
+                "commit {sequence} could not be applied to '{path}': {reason}"
+            ),
+            Poison::NotApplied {
+                sequence,
+                obstacle: None,
+            } => write!(formatter, "commit {sequence} was not applied to its end"),
+        }
+    }
 }
 
 /// A durable commit that cannot be applied to the base as long as something there

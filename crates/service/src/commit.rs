@@ -2,11 +2,11 @@
 
 use crate::connection::Connection;
 use crate::leases::{self, Attempt};
-use crate::permissions::no_such_transaction;
+use crate::permissions::{Peer, no_such_transaction};
 use crate::replies::{Unanswered, conflict_length, send_one, send_parts};
 use crate::service::Service;
 use crate::views::Arrived;
-use crate::{convert, sharing};
+use crate::{convert, discretion, sharing};
 use atomdir_engine::{CommitError, StoreError};
 use atomdir_protocol::{
     Answer, Committed, Failure, FailureKind, Progress, Reply, Sequence, TransactionId,
@@ -58,7 +58,9 @@ pub(crate) fn commit(
             return Ok(Answer::Committed(Committed {
                 sequence: committed.sequence.map(|sequence| Sequence(sequence.0)),
                 changes: committed.changes,
-                stalled: committed.stalled.map(|stalled| stalled.to_string()),
+                stalled: committed
+                    .stalled
+                    .map(|stalled| discretion::stalled(&stalled, &connection.peer)),
             }));
         }
         Attempt::Done(Err(error)) => error,
@@ -85,7 +87,7 @@ pub(crate) fn commit(
             conflict_failure(id, count)
         }
         CommitError::Ended => no_such_transaction(id),
-        CommitError::Logged(error) => logged_failure(id, &error),
+        CommitError::Logged(error) => logged_failure(id, &error, &connection.peer),
         CommitError::Nested { nested } => sharing::nested_failure(id, nested),
         CommitError::Io {
             errno: Errno::ACCESS,
@@ -93,15 +95,16 @@ pub(crate) fn commit(
         } => Failure::new(FailureKind::NotPermitted, error.to_string())
             .with_hint("somebody closed it to you since you changed it in the transaction"),
         CommitError::NoSpace { .. } => Failure::new(FailureKind::NoSpace, error.to_string()),
-        CommitError::Store(error) => convert::store_failure(&error),
+        CommitError::Store(error) => convert::store_failure(&error, &connection.peer),
         error => Failure::new(FailureKind::Io, error.to_string()),
     };
     Err(failure.into())
 }
 
 /// The commit is in the log; whether it lands is for recovery to say.
-fn logged_failure(id: TransactionId, error: &StoreError) -> Failure {
-    Failure::new(FailureKind::Logged, error.to_string()).with_hint(format!(
+fn logged_failure(id: TransactionId, error: &StoreError, peer: &Peer) -> Failure {
+    let message = discretion::store_error(error, peer);
+    Failure::new(FailureKind::Logged, message).with_hint(format!(
         "transaction {id} is in the log: take away the cause, then `atomdir service stop` and \
          `atomdir recover` finish it"
     ))

@@ -1,5 +1,6 @@
 //! The engine's words in the protocol's.
 
+use crate::discretion;
 use crate::permissions::Peer;
 use atomdir_engine as engine;
 use atomdir_format::record;
@@ -140,18 +141,18 @@ pub(crate) fn recovery(report: &engine::RecoveryReport) -> RecoveryReport {
     }
 }
 
-pub(crate) fn store_failure(error: &engine::StoreError) -> Failure {
+pub(crate) fn store_failure(error: &engine::StoreError, peer: &Peer) -> Failure {
     let kind = match error {
         engine::StoreError::Poisoned { .. } => FailureKind::Poisoned,
         engine::StoreError::Stalled(_) => FailureKind::Stalled,
         _ => FailureKind::Io,
     };
-    Failure::new(kind, error.to_string())
+    Failure::new(kind, discretion::store_error(error, peer))
 }
 
-pub(crate) fn begin_failure(error: &engine::BeginError) -> Failure {
+pub(crate) fn begin_failure(error: &engine::BeginError, peer: &Peer) -> Failure {
     match error {
-        engine::BeginError::Store(error) => store_failure(error),
+        engine::BeginError::Store(error) => store_failure(error, peer),
         engine::BeginError::Native => native_failure(error),
         _ => Failure::new(FailureKind::Internal, error.to_string()),
     }

@@ -20,6 +20,7 @@ mod connection;
 mod connections;
 mod convert;
 mod detach;
+mod discretion;
 mod error;
 mod expiry;
 mod inner_socket;

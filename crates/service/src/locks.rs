@@ -110,7 +110,9 @@ fn refuse(connection: &Connection, one: &OpenTransaction, error: engine::LockErr
         }
         engine::LockError::Ended => return no_such_transaction(id).into(),
         engine::LockError::Path { path, errno } => return bad_path(&path, errno).into(),
-        engine::LockError::Store(error) => return convert::store_failure(&error).into(),
+        engine::LockError::Store(error) => {
+            return convert::store_failure(&error, &connection.peer).into();
+        }
         error => return Failure::new(FailureKind::Internal, error.to_string()).into(),
     };
     let parts = send_parts(

@@ -29,7 +29,7 @@ pub(crate) fn begin(
             BeginError::Ended => permissions::no_such_transaction(outer),
             BeginError::Nested { nested } => nested_already(outer, nested),
             BeginError::Frozen => sealing::frozen(outer),
-            error => convert::begin_failure(&error),
+            error => convert::begin_failure(&error, peer),
         })
     })
 }

@@ -101,16 +101,24 @@ pub(crate) fn handle(
         Request::Log { before, limit } => log(service, connection, before, limit)?,
         Request::Show { sequence } => show(service, connection, sequence)?,
         Request::Sync => {
-            service.store.sync().map_err(store_failure)?;
+            service
+                .store
+                .sync()
+                .map_err(store_failure(&connection.peer))?;
             Answer::Nothing
         }
         Request::Checkpoint => {
             connection.peer.require_administer("checkpoint the store")?;
-            service.store.checkpoint().map_err(store_failure)?;
+            service
+                .store
+                .checkpoint()
+                .map_err(store_failure(&connection.peer))?;
             Answer::Nothing
         }
         Request::Check => check(service, connection)?,
-        Request::ServiceStatus => Answer::Service(Box::new(status::service_status(service))),
+        Request::ServiceStatus => {
+            Answer::Service(Box::new(status::service_status(service, &connection.peer)))
+        }
         Request::SetIdleTime { idle_ms } => {
             let peer = &connection.peer;
             peer.require_administer("say how long the service stays")?;
@@ -193,7 +201,7 @@ fn begin_transaction(
         Some(outer) => nesting::begin(service, connection, outer, options)?,
         None => {
             let begun = service.store.begin(options);
-            begun.map_err(|error| convert::begin_failure(&error))?
+            begun.map_err(|error| convert::begin_failure(&error, peer))?
         }
     };
     if let Some(budget) = service.budgets.of(transaction.owner()) {
@@ -364,7 +372,7 @@ fn log(
             wanted.pop_front();
         }
     });
-    read.map_err(store_failure)?;
+    read.map_err(store_failure(&connection.peer))?;
     let newest_first = wanted.into_iter().rev();
     send_parts(
         &connection.stream,
@@ -382,7 +390,7 @@ fn show(service: &Service, connection: &Connection, sequence: Sequence) -> Resul
             found = Some(commit);
         }
     });
-    read.map_err(store_failure)?;
+    read.map_err(store_failure(&connection.peer))?;
     let Some(commit) = found else {
         let message = format!("no commit {sequence} in the log");
         return Err(Failure::new(FailureKind::NoSuchCommit, message)
@@ -471,6 +479,6 @@ pub(crate) fn transaction_failure(id: TransactionId, errno: Errno) -> Failure {
     }
 }
 
-fn store_failure(error: atomdir_engine::StoreError) -> Unanswered {
-    Unanswered::Failed(convert::store_failure(&error))
+fn store_failure(peer: &Peer) -> impl Fn(atomdir_engine::StoreError) -> Unanswered {
+    |error| Unanswered::Failed(convert::store_failure(&error, peer))
 }

@@ -1,11 +1,12 @@
 //! What the service says of itself.
 
-use crate::limits;
+use crate::permissions::Peer;
 use crate::service::Service;
+use crate::{discretion, limits};
 use atomdir_protocol::{Sequence, ServiceStatus};
 use std::os::unix::ffi::OsStrExt;
 
-pub(crate) fn service_status(service: &Service) -> ServiceStatus {
+pub(crate) fn service_status(service: &Service, peer: &Peer) -> ServiceStatus {
     let status = service.store.status();
     let idle_time = service.idle_time.get();
     ServiceStatus {
@@ -27,8 +28,12 @@ pub(crate) fn service_status(service: &Service) -> ServiceStatus {
         limits: limits::limits(),
         sequence: Sequence(status.sequence.0),
         log_bytes: status.log_bytes,
-        poisoned: status.poisoned,
-        stalled: status.stalled.map(|stalled| stalled.to_string()),
+        poisoned: status
+            .poisoned
+            .map(|reason| discretion::poison(&reason, peer)),
+        stalled: status
+            .stalled
+            .map(|stalled| discretion::stalled(&stalled, peer)),
         recovery: service.recovery,
     }
 }

@@ -245,7 +245,7 @@ fn check_poisoned(store: &SimStore, error: &StoreError) -> Outcome<()> {
     };
     match begin(store, Durability::Durable) {
         Ok(_) => return Err(format!("a poisoned store lets begin: {reason}")),
-        Err(told) if !told.contains(&reason) || !told.contains("atomdir recover") => {
+        Err(told) if !told.contains(&reason.to_string()) || !told.contains("atomdir recover") => {
             return Err(format!("what to do about '{reason}' is not said: {told}"));
         }
         Err(_) => {}

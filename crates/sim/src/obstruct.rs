@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use atomdir_disk::Errno;
-use atomdir_engine::{CommitError, Durability, StoreError, Transaction};
+use atomdir_engine::{CommitError, Durability, Poison, StoreError, Transaction};
 
 use crate::disk::SimDisk;
 use crate::disturb::{Outcome, crash_and_expect, expect, sides, try_all, up_to_last_commit};
@@ -51,7 +51,7 @@ pub fn obstruct_commit(workload: &Workload, number: u64) -> Outcome<Obstructed> 
         Err(
             CommitError::Logged(StoreError::Poisoned { reason })
             | CommitError::Store(StoreError::Poisoned { reason }),
-        ) if reason.contains("flushing") => {
+        ) if is_failed_flush(&reason) => {
             return Ok(Obstructed::Elsewhere);
         }
         Err(CommitError::Logged(error) | CommitError::Store(error)) => {
@@ -83,6 +83,16 @@ pub fn obstruct_commit(workload: &Workload, number: u64) -> Outcome<Obstructed> 
     }
     crash_and_expect(&disk, &[&sides.after], "a crash after that")?;
     Ok(Obstructed::Stalled)
+}
+
+/// An apply can also meet a flush that fails, and then names the path it was at.
+fn is_failed_flush(poison: &Poison) -> bool {
+    match poison {
+        Poison::NotFlushed { .. } => true,
+        Poison::NotApplied { obstacle, .. } => obstacle
+            .as_ref()
+            .is_some_and(|obstacle| obstacle.reason.starts_with("flushing")),
+    }
 }
 
 fn goes_on(store: &SimStore) -> Outcome<()> {

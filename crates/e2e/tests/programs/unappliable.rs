@@ -3,7 +3,7 @@
 //! whole, before anything of it is final, and the store must live on.
 
 use atomdir_testing::tree::{CompareOptions, assert_equal};
-use atomdir_testing::{Fixture, Outcome, shell, skip, tools_present};
+use atomdir_testing::{Fixture, Outcome, User, shell, skip, tools_present};
 
 const BASE: &str = r#"
 mkdir -p dir/sub && echo old | tee file dir/file > /dev/null && head -c 200000 /dev/zero > large
@@ -138,11 +138,16 @@ fn a_commit_that_something_is_in_the_way_of_is_finished_once_that_is_gone() {
     let fixture = Fixture::new("unappliable-stalled", BASE);
     let store = &fixture.store;
     let limbo = fixture.base.join(".atomdir/limbo");
+    let stranger = User::stranger(fixture.scratch.path());
+    store.call(["config", "allow", stranger.name]).expect(0);
     let older = store.begin();
     shell(&limbo, "chattr +i .");
     let committed = store.run("rm -r dir && echo new > new");
     let refused = store.run("true");
     let status = store.call(["service", "status"]);
+    // One who is listed need not be allowed to see whose path it is.
+    let to_others =
+        [&["begin"] as &[&str], &["service", "status"]].map(|verb| store.call_as(&stranger, verb));
     let read = shell(&older.path, "cat dir/file");
     shell(&limbo, "chattr -i .");
     let (committed, refused) = (committed.expect(0), refused.expect(75));
@@ -154,6 +159,13 @@ fn a_commit_that_something_is_in_the_way_of_is_finished_once_that_is_gone() {
         );
     }
     assert!(status.text().contains("'dir' is in its way"), "{status}");
+    for outcome in to_others {
+        let text = outcome.text() + &outcome.error_text();
+        assert!(
+            !text.contains("'dir'") && text.contains("something is in its way"),
+            "{outcome}"
+        );
+    }
     assert_eq!(read.text(), "old\n");
     assert_eq!(shell(&older.path, "cat dir/file").text(), "old\n");
     store.run("echo afterwards > afterwards").expect(0);

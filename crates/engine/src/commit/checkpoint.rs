@@ -2,7 +2,7 @@
 
 use std::sync::PoisonError;
 
-use atomdir_disk::{Disk, Errno, Timestamp, reason};
+use atomdir_disk::{Disk, Errno, Timestamp};
 
 use crate::control;
 use crate::error::StoreError;
@@ -74,12 +74,8 @@ impl<D: Disk> Store<D> {
         self.refuse_if_poisoned()?;
         let core = &*self.0.core;
         if state.journal.log.length() > 0 {
-            core.flush_base().map_err(|errno| {
-                self.poison(format!(
-                    "flushing the base failed: {errno}",
-                    errno = reason(errno)
-                ))
-            })?;
+            core.flush_base()
+                .map_err(|errno| self.poison_unflushed("the base", errno))?;
             state.journal.retire_log(core)?;
             state.applied.clear();
             state.journal.shorten_history(core, HISTORY_BYTES_MAX)?;

@@ -16,9 +16,9 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use atomdir_disk::{Disk, reason};
+use atomdir_disk::Disk;
 
-use crate::error::{Stalled, StoreError};
+use crate::error::{Poison, Stalled, StoreError};
 use crate::ids::Sequence;
 use crate::lock;
 use crate::progress::Meter;
@@ -34,12 +34,7 @@ impl<D: Disk> Store<D> {
             self.refuse_if_poisoned()?;
             let newest = state.journal.newest;
             let flushed = state.journal.log.flush(&self.0.core.disk, newest.0);
-            flushed.map_err(|errno| {
-                self.poison(format!(
-                    "flushing the log failed: {errno}",
-                    errno = reason(errno)
-                ))
-            })?;
+            flushed.map_err(|errno| self.poison_unflushed("the log", errno))?;
             self.publish_queue(&mut state, newest, &mut Meter::new(&mut |_| {}))?;
         }
         Ok(state)
@@ -62,7 +57,10 @@ impl<D: Disk> Store<D> {
             }
             if !state.queue.holds(sequence) {
                 // Whoever took it out panicked: nobody would ever publish it.
-                return Err(self.poison(format!("commit {sequence} was not applied to its end")));
+                return Err(self.poison(Poison::NotApplied {
+                    sequence,
+                    obstacle: None,
+                }));
             }
             if state.queue.is_flushing {
                 state = self.wait_for_flush(state);
@@ -76,10 +74,7 @@ impl<D: Disk> Store<D> {
             state.queue.is_flushing = false;
             self.0.flushed.notify_all();
             if let Err(errno) = flushed {
-                return Err(self.poison(format!(
-                    "flushing the log failed: {errno}",
-                    errno = reason(errno)
-                )));
+                return Err(self.poison_unflushed("the log", errno));
             }
             state.journal.log.note_durable(newest.0);
             // If another's cannot be applied, this one may have been before.

@@ -11,7 +11,7 @@ use crate::base::core::Core;
 use crate::base::{Base, OwnStamp, Place, Stamp};
 use crate::commit::keep::{Keeper, Snapshots};
 use crate::commit::stalled::correct_places;
-use crate::error::{Stalled, StoreError};
+use crate::error::{Obstacle, Poison, Stalled, StoreError};
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
 use crate::names;
@@ -106,9 +106,14 @@ impl<D: Disk> Store<D> {
                 reason,
             });
         }
-        self.poison(format!(
-            "commit {sequence} could not be applied to '{path}': {reason}"
-        ));
+        let obstacle = Obstacle {
+            path: path.clone(),
+            reason: reason.clone(),
+        };
+        self.poison(Poison::NotApplied {
+            sequence,
+            obstacle: Some(obstacle),
+        });
         StoreError::Apply {
             sequence,
             path,

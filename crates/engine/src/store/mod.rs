@@ -26,7 +26,7 @@ use crate::base::Base;
 use crate::base::core::Core;
 use crate::control;
 use crate::control::id_supply::IdSupply;
-use crate::error::{Stalled, StoreError};
+use crate::error::{Poison, Stalled, StoreError};
 use crate::ids::Sequence;
 use crate::lock;
 use crate::names;
@@ -52,7 +52,7 @@ pub(crate) struct Inner<D: Disk> {
     pub open: Mutex<OpenTransactions<D>>,
     /// Base objects with a history that an open snapshot may need, by serial.
     pub retained: Mutex<HashMap<u64, Arc<Base>>>,
-    pub poisoned: Mutex<Option<String>>,
+    pub poisoned: Mutex<Option<Poison>>,
     /// A lazy commit, or one that is stalled, waits to be brought into the base.
     pub has_pending: AtomicBool,
     /// What the first commit of the queue met when it was last tried.
@@ -71,7 +71,7 @@ pub struct StoreStatus {
     /// Base objects whose older state is kept for open snapshots.
     pub retained_objects: usize,
     /// Why changes are refused, if they are.
-    pub poisoned: Option<String>,
+    pub poisoned: Option<Poison>,
     /// The commit that cannot be applied yet, and why.
     pub stalled: Option<Stalled>,
 }
@@ -118,8 +118,12 @@ impl<D: Disk> Store<D> {
         has_gone(&core.root) || header == Err(Errno::NOENT)
     }
 
-    pub(crate) fn poison(&self, reason: String) -> StoreError {
-        tracing::error!(reason, "the store refuses changes until it is recovered");
+    pub(crate) fn poison_unflushed(&self, what: &'static str, errno: Errno) -> StoreError {
+        self.poison(Poison::NotFlushed { what, errno })
+    }
+
+    pub(crate) fn poison(&self, reason: Poison) -> StoreError {
+        tracing::error!(%reason, "the store refuses changes until it is recovered");
         let core = &self.0.core;
         if let Err(error) = core.control.applied.clear(&core.disk) {
             tracing::error!(%error, "the applied mark cannot be cleared");

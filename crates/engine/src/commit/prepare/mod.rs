@@ -6,13 +6,13 @@ mod created;
 
 use std::collections::{BTreeSet, HashMap};
 
-use atomdir_disk::{Disk, Errno, Identity, Kind, Name, Timestamp, reason};
+use atomdir_disk::{Disk, Errno, Identity, Kind, Name, Timestamp};
 use atomdir_format::record::AttributesChange;
 
 pub(crate) use contents::Fill;
 
 use crate::commit::carry;
-use crate::error::{CommitError, StoreError};
+use crate::error::{CommitError, Poison, StoreError};
 use crate::ids::NodeId;
 use crate::progress::Meter;
 use crate::view::node::{DirectoryDelta, StagedParent, Touched};
@@ -334,10 +334,8 @@ fn unopened(errno: Errno) -> CommitError {
 /// What was to be flushed may be lost, and the next flush would not tell: the
 /// store must take no more commits.
 pub(crate) fn unflushed(errno: Errno) -> CommitError {
-    let reason = format!(
-        "flushing the staged files failed: {errno}",
-        errno = reason(errno)
-    );
+    let what = "the staged files";
+    let reason = Poison::NotFlushed { what, errno };
     CommitError::Store(StoreError::Poisoned { reason })
 }
 
