@@ -28,7 +28,7 @@ pub use records::{
 };
 
 /// Of the messages, not of the program.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// What a `Begin` may carry as a label.
 pub const LABEL_LENGTH_MAX: usize = 4096;

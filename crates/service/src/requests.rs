@@ -14,8 +14,8 @@ use crate::{
 use atomdir_disk::reason;
 use atomdir_engine::BeginOptions;
 use atomdir_protocol::{
-    Answer, BeginRequest, Begun, CheckReport, Conflict, Failure, FailureKind, LABEL_LENGTH_MAX,
-    LOG_LENGTH_MAX, Reply, Request, Sequence, TransactionId, TransactionStatus, View,
+    Answer, BeginRequest, Begun, CheckReport, Failure, FailureKind, LABEL_LENGTH_MAX,
+    LOG_LENGTH_MAX, Reply, Request, Sequence, TransactionId, TransactionStatus,
 };
 use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
@@ -74,7 +74,7 @@ pub(crate) fn handle(
         Request::Status { transaction } => {
             let peer = &connection.peer;
             let one = service.transactions.find_to_end(transaction, peer)?;
-            Answer::Transaction(transaction_status(service, &one))
+            Answer::Transaction(status::transaction(service, &one))
         }
         Request::Changes { transaction } => changes(service, connection, transaction)?,
         Request::SnapshotObject {
@@ -117,7 +117,7 @@ pub(crate) fn handle(
         }
         Request::Check => check(service, connection)?,
         Request::ServiceStatus => {
-            Answer::Service(Box::new(status::service_status(service, &connection.peer)))
+            Answer::Service(Box::new(status::service(service, &connection.peer)))
         }
         Request::SetIdleTime { idle_ms } => {
             let peer = &connection.peer;
@@ -346,7 +346,7 @@ fn changes(service: &Service, connection: &Connection, id: TransactionId) -> Res
 
 fn list(service: &Service, connection: &Connection) -> Result<Answer> {
     let visible = service.transactions.visible(&connection.peer);
-    let statuses = visible.iter().map(|one| transaction_status(service, one));
+    let statuses = visible.iter().map(|one| status::transaction(service, one));
     let length = |status: &TransactionStatus| {
         let locks = status.locks.iter().map(|lock| 32 + lock.path.len());
         64 + status.label.len() + status.view_path.len() + locks.sum::<usize>()
@@ -431,39 +431,6 @@ fn stop(service: &Service, connection: &Connection) -> Result<Outcome> {
     connection.peer.require_administer("stop the service")?;
     service.request_stop(connection.stream.clone());
     Ok(Outcome::Stopping)
-}
-
-fn transaction_status(service: &Service, one: &OpenTransaction) -> TransactionStatus {
-    let transaction = &one.transaction;
-    TransactionStatus {
-        transaction: one.id(),
-        owner: transaction.owner(),
-        label: transaction.label().to_vec(),
-        began: convert::timestamp(transaction.began()),
-        isolation: convert::isolation(transaction.isolation()),
-        durability: convert::durability(transaction.durability()),
-        conflicts: convert::conflicts(transaction.conflicts()),
-        locks: locks::status(service, &one.transaction),
-        met: met(&one.transaction),
-        detached: one.detached,
-        view: if transaction.is_lower() {
-            View::Native
-        } else {
-            View::Exact
-        },
-        view_path: service.views.path(transaction).into_os_string().into_vec(),
-        outer: one.outer(),
-        nested: transaction.nested_in_it().map(|id| TransactionId(id.0)),
-        holders: one.holders.values().copied().collect(),
-        savepoints: transaction.savepoints(),
-        sealed: one.controller.is_some(),
-    }
-}
-
-/// Whose they are was told by a write that failed; labels are not.
-fn met(transaction: &Transaction) -> Vec<Conflict> {
-    let met = transaction.met().into_iter();
-    met.map(|one| convert::conflict(one, false)).collect()
 }
 
 pub(crate) fn transaction_failure(id: TransactionId, errno: Errno) -> Failure {

@@ -1,12 +1,46 @@
-//! What the service says of itself.
+//! What the service says about a transaction, and about itself.
 
 use crate::permissions::Peer;
 use crate::service::Service;
-use crate::{discretion, limits};
-use atomdir_protocol::{Sequence, ServiceStatus};
-use std::os::unix::ffi::OsStrExt;
+use crate::transactions::{OpenTransaction, Transaction};
+use crate::{convert, discretion, limits, locks};
+use atomdir_protocol::{Conflict, Sequence, ServiceStatus, TransactionId, TransactionStatus, View};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-pub(crate) fn service_status(service: &Service, peer: &Peer) -> ServiceStatus {
+pub(crate) fn transaction(service: &Service, one: &OpenTransaction) -> TransactionStatus {
+    let transaction = &one.transaction;
+    TransactionStatus {
+        transaction: one.id(),
+        owner: transaction.owner(),
+        label: transaction.label().to_vec(),
+        began: convert::timestamp(transaction.began()),
+        isolation: convert::isolation(transaction.isolation()),
+        durability: convert::durability(transaction.durability()),
+        conflicts: convert::conflicts(transaction.conflicts()),
+        locks: locks::status(service, &one.transaction),
+        met: met(&one.transaction),
+        detached: one.detached,
+        view: if transaction.is_lower() {
+            View::Native
+        } else {
+            View::Exact
+        },
+        view_path: service.views.path(transaction).into_os_string().into_vec(),
+        outer: one.outer(),
+        nested: transaction.nested_in_it().map(|id| TransactionId(id.0)),
+        holders: one.holders.values().copied().collect(),
+        savepoints: transaction.savepoints(),
+        sealed: one.controller.is_some(),
+    }
+}
+
+/// Whose they are was told by a write that failed; labels are not.
+fn met(transaction: &Transaction) -> Vec<Conflict> {
+    let met = transaction.met().into_iter();
+    met.map(|one| convert::conflict(one, false)).collect()
+}
+
+pub(crate) fn service(service: &Service, peer: &Peer) -> ServiceStatus {
     let status = service.store.status();
     let idle_time = service.idle_time.get();
     ServiceStatus {
