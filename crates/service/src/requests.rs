@@ -52,13 +52,7 @@ pub(crate) fn handle(
         Request::Detach { transaction } => sharing::detach(service, connection, transaction)?,
         Request::TakeOver { transaction } => return take_over(service, connection, transaction),
         Request::Stop => return stop(service, connection),
-        Request::Keep { transaction } => {
-            let (transactions, peer) = (&service.transactions, &connection.peer);
-            let one = transactions.control(transaction, peer, connection.id)?;
-            transactions.keep(transaction, connection.id);
-            one.transaction.thaw();
-            Answer::Nothing
-        }
+        Request::Keep { transaction } => keep(service, connection, transaction)?,
         Request::Commit { transaction, force } => {
             commit::commit(service, connection, transaction, force)?
         }
@@ -107,14 +101,7 @@ pub(crate) fn handle(
                 .map_err(store_failure(&connection.peer))?;
             Answer::Nothing
         }
-        Request::Checkpoint => {
-            connection.peer.require_administer("checkpoint the store")?;
-            service
-                .store
-                .checkpoint()
-                .map_err(store_failure(&connection.peer))?;
-            Answer::Nothing
-        }
+        Request::Checkpoint => checkpoint(service, &connection.peer)?,
         Request::Check => check(service, connection)?,
         Request::ServiceStatus => {
             Answer::Service(Box::new(status::service(service, &connection.peer)))
@@ -137,6 +124,21 @@ pub(crate) fn handle(
         }
     };
     Ok(Outcome::Last(Reply::Done(answer)))
+}
+
+fn keep(service: &Service, connection: &Connection, id: TransactionId) -> Result<Answer> {
+    let (transactions, peer) = (&service.transactions, &connection.peer);
+    let one = transactions.control(id, peer, connection.id)?;
+    transactions.keep(id, connection.id);
+    one.transaction.thaw();
+    Ok(Answer::Nothing)
+}
+
+fn checkpoint(service: &Service, peer: &Peer) -> Result<Answer> {
+    peer.require_administer("checkpoint the store")?;
+    let done = service.store.checkpoint();
+    done.map_err(store_failure(peer))?;
+    Ok(Answer::Nothing)
 }
 
 fn abort(service: &Service, peer: &Peer, id: TransactionId) -> Result<Answer> {

@@ -88,5 +88,5 @@ fn who_is_aborted_by_root_learns_it() {
     let error = client.status(begun.id).unwrap_err();
     assert_eq!(error.kind(), Some(FailureKind::NoSuchTransaction));
     let told = error.to_string();
-    assert!(told.contains("user 0 has aborted it"), "{told}");
+    assert!(told.contains("root has aborted it"), "{told}");
 }
