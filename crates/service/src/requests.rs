@@ -270,11 +270,14 @@ fn take_over(service: &Service, connection: &Connection, id: TransactionId) -> R
     }
     if one.transaction.is_lower() {
         service.views.hide(&one.transaction);
+        // From the take-over on, others may commit it.
+        service.views.expect(&one.transaction)?;
         let taken = one.transaction.take_over_upper();
-        taken.map_err(|errno| match errno {
+        let taken = taken.map_err(|errno| match errno {
             Errno::STALE if !one.transaction.is_open() => no_such_transaction(id),
             errno => native::unreadable(id, errno),
-        })?;
+        });
+        taken.inspect_err(|_| service.views.hide(&one.transaction))?;
     }
     let root = show_opened(service, &one.transaction)?;
     Ok(view(service, &one.transaction, EXACT, Some(root)))

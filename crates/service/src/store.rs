@@ -175,7 +175,7 @@ fn handles_max() -> usize {
     usize::try_from(handles.clamp(64, 1 << 16)).unwrap_or(64)
 }
 
-struct SystemClock;
+pub(crate) struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {

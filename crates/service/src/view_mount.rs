@@ -6,6 +6,7 @@
 //! held by nobody who waits for the mount.
 
 use crate::mountpoint;
+use crate::permissions::no_such_transaction;
 use crate::transactions::Transaction;
 use atomdir_disk::reason;
 use atomdir_engine::Outdated;
@@ -127,13 +128,23 @@ impl ViewMount {
             .map_err(|error| mount_failure(&error))
     }
 
+    /// The transaction's view will appear. Until then nothing can be written in it, so
+    /// a commit finds everything in this mount.
+    pub(crate) fn expect(&self, id: TransactionId) -> Result<(), Failure> {
+        let whole = || _ = self.lock_whole().insert(id);
+        self.serving_while(|_| whole()).map(drop)
+    }
+
     /// Makes the transaction's view appear.
     pub(crate) fn show(&self, transaction: &Arc<Transaction>) -> Result<(), Failure> {
         self.filesystem.add(transaction.clone());
         let id = TransactionId(transaction.id().0);
-        let whole = || _ = self.lock_whole().insert(id);
-        self.serving_while(|_| whole())
-            .inspect_err(|_| self.hide(id))?;
+        self.expect(id).inspect_err(|_| self.hide(id))?;
+        // Whoever ended it meanwhile may have hidden its view before it was added.
+        if !transaction.is_open() {
+            self.hide(id);
+            return Err(no_such_transaction(id));
+        }
         Ok(())
     }
 
@@ -277,3 +288,6 @@ fn view_failure(action: &str, errno: Errno) -> Failure {
     let message = format!("cannot {action}: {errno}", errno = reason(errno));
     Failure::new(FailureKind::Io, message)
 }
+
+#[cfg(test)]
+mod tests;

@@ -115,6 +115,12 @@ impl Views {
         self.exact(user).mount()
     }
 
+    /// The transaction's native view will be taken over, and appear as an exact one.
+    pub(crate) fn expect(&self, transaction: &Transaction) -> Result<(), Failure> {
+        let id = TransactionId(transaction.id().0);
+        self.exact(transaction.owner()).expect(id)
+    }
+
     /// Makes the transaction's view appear.
     pub(crate) fn show(&self, transaction: &Arc<Transaction>) -> Result<(), Failure> {
         if transaction.is_lower() {

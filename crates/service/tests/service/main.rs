@@ -15,4 +15,6 @@ mod mutated;
 mod roots;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod take_over;
 mod users;

@@ -1,0 +1,51 @@
+use super::*;
+use crate::{owner, store};
+use atomdir_disk::LinuxDisk;
+use atomdir_engine::{
+    BeginOptions, CARRIED_BYTES_MAX, Conflicts, Durability, Isolation, Options, Store,
+};
+
+/// As when it is aborted while its native view is taken over: whoever aborts it has
+/// hidden its view before it is shown.
+#[test]
+fn a_transaction_that_has_ended_is_not_shown() {
+    if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: only root can mount without fusermount3");
+        return;
+    }
+    let name = format!("atomdir-view-mount-{}", std::process::id());
+    let directory = std::env::temp_dir().join(name);
+    let place = |name: &str| {
+        let place = directory.join(name);
+        std::fs::create_dir_all(&place).unwrap();
+        place
+    };
+    let (root, control) = (place("root"), place("control"));
+    let open = |path| LinuxDisk::open_root(path).unwrap();
+    Store::create(&LinuxDisk::new(), &open(&control), [7; 16]).unwrap();
+    let options = Options {
+        clock: Arc::new(store::SystemClock),
+        handles_max: 64,
+        carried_bytes_max: CARRIED_BYTES_MAX,
+        privileges: owner::privileges(),
+    };
+    let (control, site) = (open(&control), open(&root));
+    let opened = Store::open(LinuxDisk::new(), site, control, None, options);
+    let (store, _) = opened.unwrap();
+    let begin = BeginOptions {
+        owner: 0,
+        isolation: Isolation::Snapshot,
+        durability: Durability::Durable,
+        conflicts: Conflicts::AtCommit,
+        first_try: None,
+        label: Vec::new(),
+    };
+    let transaction = store.begin(begin).unwrap();
+    store.abort(&transaction);
+    let flags = MountFlags::empty();
+    let mount = ViewMount::new(0, directory.join("views"), &root, "root".into(), flags);
+    assert!(mount.show(&transaction).is_err());
+    assert!(mount.lock_whole().is_empty());
+    mount.unmount();
+    std::fs::remove_dir_all(&directory).unwrap();
+}
