@@ -14,6 +14,8 @@ use crate::views::Arrived;
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
 use std::time::{Duration, Instant};
 
+/// The kernel tells nobody when a lease ends but those who wait in an open, and such
+/// a wait cannot be broken off when the peer goes. So we look at intervals.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Longer than the kernel lets a lease go on, if nobody has changed that.
 const TIME_MAX: Duration = Duration::from_secs(60);
@@ -33,10 +35,9 @@ pub(crate) fn outlast<T>(
     loop {
         let tried = attempt()?;
         let is_leased = matches!(tried, Attempt::Leased(_));
-        if !is_leased || stream.is_hung_up() || Instant::now() >= end {
+        if !is_leased || Instant::now() >= end || stream.is_hung_up_within(PAUSE) {
             return Ok(tried);
         }
-        std::thread::sleep(PAUSE);
     }
 }
 

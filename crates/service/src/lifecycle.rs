@@ -272,6 +272,8 @@ impl Running {
                 Ok(None) => return,
                 Err(errno) => {
                     tracing::warn!("cannot accept a connection: {errno}", errno = reason(errno));
+                    // The listener stays readable: without a pause the next poll would
+                    // return at once, until there is a descriptor again.
                     std::thread::sleep(RETRY_PAUSE);
                     return;
                 }

@@ -249,12 +249,12 @@ impl Stream {
 
     /// Whether a short message can be sent without waiting for the peer.
     pub(crate) fn has_room(&self) -> bool {
-        self.is_now(PollFlags::OUT)
+        self.is_within(PollFlags::OUT, Duration::ZERO)
     }
 
-    /// Whether the peer, or this side, has closed; whatever is still unread.
-    pub(crate) fn is_hung_up(&self) -> bool {
-        self.is_now(PollFlags::RDHUP | PollFlags::HUP)
+    /// Whether the peer, or this side, closes within a time; whatever is still unread.
+    pub(crate) fn is_hung_up_within(&self, time: Duration) -> bool {
+        self.is_within(PollFlags::RDHUP | PollFlags::HUP, time)
     }
 
     /// Waits until the latch is set: `false` if the peer or this side closes before,
@@ -278,10 +278,10 @@ impl Stream {
         }
     }
 
-    fn is_now(&self, what: PollFlags) -> bool {
+    fn is_within(&self, what: PollFlags, time: Duration) -> bool {
         let mut polled = [PollFd::new(&*self.socket, what)];
-        let at_once = Timespec::default();
-        poll(&mut polled, Some(&at_once)).is_ok() && polled[0].revents().intersects(what)
+        let time = Timespec::try_from(time).ok();
+        poll(&mut polled, time.as_ref()).is_ok() && polled[0].revents().intersects(what)
     }
 
     /// What waits for the peer's next request then finds the connection closed.
@@ -322,13 +322,13 @@ mod tests {
     fn a_peer_that_has_gone_is_noticed_though_it_said_more() {
         let (stream, peer) = pair();
         rustix::io::write(&peer, b"more").unwrap();
-        assert!(!stream.is_hung_up());
+        assert!(!stream.is_hung_up_within(Duration::ZERO));
         drop(peer);
-        assert!(stream.is_hung_up());
+        assert!(stream.is_hung_up_within(Duration::ZERO));
         let (stream, peer) = pair();
         rustix::io::write(&peer, b"more").unwrap();
         stream.close_for_reading();
-        assert!(stream.is_hung_up());
+        assert!(stream.is_hung_up_within(Duration::ZERO));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 /// A process that was killed may hold the lock until its last call is done.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// The kernel has no lock with a time limit, so we try again at intervals.
 const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 /// For connections, mounts and the engine's few files that are always open.

@@ -303,7 +303,8 @@ impl Running {
     }
 }
 
-/// Tries for as long as others may write.
+/// Tries for as long as others may write. The kernel does not report when the last of
+/// them has closed its files, so we try again at intervals.
 fn is_read_only(overlay: &Overlay, patience: Duration) -> Result<bool, EnterError> {
     let deadline = Instant::now() + patience;
     loop {
