@@ -19,21 +19,19 @@ use atomdir_disk::{Access, Disk, Errno, Extent, Identity, Stat};
 use atomdir_format::record::{AttributesChange, ContentChange, Run, Source};
 
 use super::{Apply, Outcome, Parent, Place};
+use crate::base::privileges::CAPABILITY;
 use crate::base::snapshot::PAGE;
 use crate::ids::TransactionId;
 use crate::names;
 
 /// Set-user-ID and set-group-ID.
 const SET_ID: u32 = 0o6000;
-/// The kernel removes it when the file is written.
-const CAPABILITY: &[u8] = b"security.capability";
 
 type Xattrs = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 impl<D: Disk> Apply<'_, D> {
-    /// What writing the contents again takes from files, and the log does not say: set-id
-    /// bits and capabilities that outside writers have given them since. As changes
-    /// that give it back.
+    /// Outside writers may have given files set-id bits and capabilities, which writing the
+    /// contents again takes and the log does not know. Returns changes that give them back.
     pub fn privileges(
         &mut self,
         unfinished: &HashSet<Identity>,

@@ -26,6 +26,8 @@ pub(crate) struct Desired {
 pub(crate) struct WantedUpdate {
     pub object: Identity,
     pub transaction: TransactionId,
+    /// The transaction's owner.
+    pub user: u32,
     pub update: Update,
     /// The object has no extended attributes but those that the update sets.
     pub is_whole: bool,
@@ -58,6 +60,17 @@ impl Desired {
 
     fn add(&mut self, record: &CommitRecord, remakes: bool) {
         let transaction = TransactionId(record.transaction);
+        let add_update = |desired: &mut Desired, update: &Update, is_whole| {
+            let object = record.objects[update.object as usize].identity;
+            desired.updated.insert(object);
+            desired.updates.push(WantedUpdate {
+                object,
+                transaction,
+                user: record.user,
+                update: update.clone(),
+                is_whole,
+            });
+        };
         let directory = |index: u32| record.directories[index as usize].identity;
         let spot = |locator: &Locator| match locator {
             Locator::Root => Spot::Root,
@@ -91,29 +104,12 @@ impl Desired {
             let identity = record.objects[made.update.object as usize].identity;
             self.made.insert(identity);
             if remakes {
-                self.add_update(identity, transaction, &made.update, true);
+                add_update(self, &made.update, true);
             }
         }
         for update in &record.updates {
-            let identity = record.objects[update.object as usize].identity;
-            self.add_update(identity, transaction, update, false);
+            add_update(self, update, false);
         }
-    }
-
-    fn add_update(
-        &mut self,
-        object: Identity,
-        transaction: TransactionId,
-        update: &Update,
-        is_whole: bool,
-    ) {
-        self.updated.insert(object);
-        self.updates.push(WantedUpdate {
-            object,
-            transaction,
-            update: update.clone(),
-            is_whole,
-        });
     }
 
     fn want(&mut self, key: (Identity, Name), after: Option<Identity>) {

@@ -5,6 +5,7 @@ use atomdir_format::record::{AttributesChange, ContentChange, Run, Source, Updat
 
 use super::desired::WantedUpdate;
 use super::{Apply, CANNOT_BE_SET, Outcome, Parent, Place};
+use crate::base::privileges::{CAPABILITY, without_set_id};
 use crate::base::rights::with_rights;
 use crate::ids::TransactionId;
 use crate::names;
@@ -38,6 +39,7 @@ impl<D: Disk> Apply<'_, D> {
         let WantedUpdate {
             object: identity,
             transaction,
+            user,
             update,
             is_whole,
         } = wanted;
@@ -69,7 +71,10 @@ impl<D: Disk> Apply<'_, D> {
             }
         };
         if let Some(content) = &update.content {
+            // Before the contents are there, and again in case it was given some meanwhile.
+            self.take_privileges(handle, &place, *user)?;
             self.write_content(handle, &place, *transaction, content)?;
+            self.take_privileges(handle, &place, *user)?;
         }
         if let Some(mode) = update.attributes.mode {
             self.note_mode(identity, mode);
@@ -82,6 +87,28 @@ impl<D: Disk> Apply<'_, D> {
         let kind = self.desired.kind(identity).unwrap_or(Kind::File);
         self.try_set(handle, kind, update)
             .map_err(|errno| self.failure(&self.path_of(&place), CANNOT_BE_SET, Some(errno)))
+    }
+
+    /// Takes set-id bits and capabilities, as the kernel does when a user writes to a file,
+    /// but not when root's service writes for that user (`commit::privileges`). Those that the
+    /// transaction has set are set afterwards.
+    fn take_privileges(&self, file: &D::Handle, place: &Place, user: u32) -> Outcome<()> {
+        if user == 0 || !self.core.options.privileges.all {
+            return Ok(());
+        }
+        let disk = &self.core.disk;
+        let take = || {
+            let mode = disk.stat(file)?.attributes.mode;
+            let left = without_set_id(mode);
+            if mode != left {
+                disk.set_mode(file, left)?;
+            }
+            match disk.remove_xattr(file, CAPABILITY) {
+                Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+                removed => removed,
+            }
+        };
+        take().map_err(|errno| self.failure(&self.path_of(place), CANNOT_BE_SET, Some(errno)))
     }
 
     fn try_set(&self, handle: &D::Handle, kind: Kind, update: &Update) -> Result<(), Errno> {

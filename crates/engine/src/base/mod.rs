@@ -7,8 +7,9 @@
 //! `core` is what everything in the engine shares: the disk, the control directory, and the
 //! base objects that are known. A `snapshot` is the base as it was at one point of the
 //! commit order. `handles` keeps files open, `present` and `acl` say what a user may do to
-//! an object, `mount_point` keeps the engine off what is mounted inside the store, and
-//! `rights` opens staged objects that are closed to their owner.
+//! an object, `privileges` says what a file loses when a user writes it, `mount_point` keeps
+//! the engine off what is mounted inside the store, and `rights` opens staged objects that are
+//! closed to their owner.
 //!
 //! Invariants
 //! 1. A version "until N" is installed before commit N changes the base, and
@@ -23,6 +24,7 @@ pub(crate) mod credentials;
 pub(crate) mod handles;
 pub(crate) mod mount_point;
 pub(crate) mod present;
+pub(crate) mod privileges;
 pub(crate) mod rights;
 pub(crate) mod snapshot;
 

@@ -21,6 +21,7 @@ use atomdir_disk::{Disk, Errno, Kind};
 use crate::base::Place;
 use crate::base::core::Core;
 use crate::commit::prepare::{Fill, unflushed};
+use crate::commit::privileges;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
 use crate::ids::Sequence;
 use crate::rules::Rule;
@@ -96,6 +97,7 @@ pub(crate) fn refuse_linked_since<D: Disk>(
 /// since committed to other parts of it.
 pub(crate) fn refresh_replacements<D: Disk>(
     view: &mut View<D>,
+    owner: u32,
     set: &WriteSet,
     staging: Staging,
 ) -> Result<(), CommitError> {
@@ -112,7 +114,7 @@ pub(crate) fn refresh_replacements<D: Disk>(
             && changed.is_some_and(|changed| changed > at)
             && Rule::RefreshReplacements.holds()
         {
-            let file = refresh(view, object, contents)
+            let file = refresh(view, owner, object, contents)
                 .map_err(|errno| CommitError::io("stage", &object.path, errno))?;
             if staging == Staging::Flushed {
                 view.core.disk.sync(&file).map_err(unflushed)?;
@@ -125,6 +127,7 @@ pub(crate) fn refresh_replacements<D: Disk>(
 /// The staged file, not yet flushed.
 fn refresh<D: Disk>(
     view: &mut View<D>,
+    owner: u32,
     object: &ObjectWrite,
     contents: &ContentsWrite,
 ) -> Result<Arc<D::Handle>, Errno> {
@@ -148,12 +151,13 @@ fn refresh<D: Disk>(
     .run(&core, &file)?;
     let change = &object.attributes;
     let mut attributes = present.attributes;
-    attributes.mode = change.mode.unwrap_or(attributes.mode);
+    let taken_over = privileges::mode_to_take_over(attributes.mode, owner);
+    attributes.mode = change.mode.unwrap_or(taken_over);
     attributes.owner.user = change.user.unwrap_or(attributes.owner.user);
     attributes.owner.group = change.group.unwrap_or(attributes.owner.group);
     attributes.times.modified = change.modified.unwrap_or(attributes.times.modified);
     attributes.times.accessed = change.accessed.unwrap_or(attributes.times.accessed);
-    let xattrs = object.xattrs_to_be(&core)?;
+    let xattrs = privileges::xattrs_to_be(&core, owner, object)?;
     // It was staged with those of the snapshot.
     for name in core.disk.xattr_names(&file)? {
         if !xattrs.iter().any(|(wanted, _)| *wanted == name) {

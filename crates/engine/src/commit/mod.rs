@@ -6,8 +6,8 @@
 //!    staging directory. They are flushed, unless they are few and small: then the record
 //!    will carry them (`carry`). The result is `Prepared`.
 //! 2. Under the commit lock, the transaction's writes and reads are validated against what
-//!    others have committed since (`validate`), and merged with it (`merge`). The base must
-//!    be able to take the commit (`feasible`, `permitted`), and no other open transaction
+//!    others have committed since (`validate`), and merged with it (`merge`, `privileges`). The
+//!    base must be able to take the commit (`feasible`, `permitted`), and no other open transaction
 //!    may stand against it (`contended`). The result is `Validated`.
 //! 3. Still under the lock, the record is appended to the log, with what it must say of the
 //!    present base (`look`). The result is a `Pending` commit in the store's queue. It is
@@ -39,6 +39,7 @@ pub(crate) mod merge;
 mod nested;
 pub(crate) mod permitted;
 pub(crate) mod prepare;
+mod privileges;
 pub(crate) mod publish;
 pub(crate) mod stalled;
 pub(crate) mod validate;
@@ -216,8 +217,9 @@ impl<D: Disk> Store<D> {
             permitted::check(&self.0.core, &set, user)?;
         }
         feasible::check(&self.0.core, &set)?;
+        privileges::take(&self.0.core, transaction.owner(), &mut set)?;
         at_its_expense(transaction, || {
-            merge::refresh_replacements(view, &set, staging)
+            merge::refresh_replacements(view, transaction.owner(), &set, staging)
         })
         .map_err(|error| self.heed_flush(error))?;
         let carried = match staging {

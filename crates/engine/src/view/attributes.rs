@@ -6,12 +6,8 @@ use super::View;
 use super::node::{OwnBody, attributes_of};
 use super::types::{Caller, NodeAttributes, SetAttributes, SetTime};
 use crate::base::acl::{self, AccessControlList};
+use crate::base::privileges::{CAPABILITY, without_set_id};
 use crate::ids::NodeId;
-
-const SET_USER_ID: u32 = 0o4000;
-const SET_GROUP_ID: u32 = 0o2000;
-const GROUP_EXECUTE: u32 = 0o010;
-const CAPABILITY: &[u8] = b"security.capability";
 
 impl<D: Disk> View<D> {
     pub fn attributes(&mut self, id: NodeId) -> Result<NodeAttributes> {
@@ -163,12 +159,9 @@ impl<D: Disk> View<D> {
             }
         }
         let own = self.own_mut(id)?;
-        let mut killed = SET_USER_ID;
-        if own.attributes.mode & GROUP_EXECUTE != 0 {
-            killed |= SET_GROUP_ID;
-        }
-        if own.attributes.mode & killed != 0 {
-            own.attributes.mode &= !killed;
+        let left = without_set_id(own.attributes.mode);
+        if own.attributes.mode != left {
+            own.attributes.mode = left;
             own.touched.mode = true;
             is_killed = true;
         }

@@ -1,0 +1,74 @@
+//! Privileges that root gives to a file while a user's transaction has new contents for it.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+
+use atomdir_testing::exit_code::CONFLICT;
+use atomdir_testing::{Fixture, User, tools_present};
+
+/// The first is replaced by a new file, and the second changed in place.
+const FILES: [&str; 2] = ["small", "large"];
+const PREPARE: &str = "truncate -s 9000 small; truncate -s 2M large; chmod 777 small large";
+const WRITE: &str =
+    "for file in small large; do printf new | dd of=$file conv=notrunc status=none; done
+echo written; read go || true";
+
+/// The exit code of a run by a user whom root has listed. Root commits something after the
+/// user has written to the files, and before the run ends.
+fn run_while_root_commits(fixture: &Fixture, script: &str) -> i32 {
+    let store = &fixture.store;
+    store.call(["config", "allow", "games"]).expect(0);
+    store.call(["service", "start"]).expect(0);
+    let stranger = User::stranger(fixture.scratch.path());
+    let arguments = ["run", "--", "sh", "-ec", WRITE];
+    let mut command = store.command_as(&stranger, arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut run = command.spawn().expect("started");
+    let mut line = String::new();
+    let output = run.stdout.take().expect("piped");
+    let read = BufReader::new(output).read_line(&mut line);
+    read.expect("read until the run has written");
+    assert_eq!(line, "written\n");
+    store.run(script).expect(0);
+    drop(run.stdin.take());
+    let status = run.wait().expect("ended");
+    status.code().expect("not killed")
+}
+
+fn is_new(file: &Path) -> bool {
+    fs::read(file).expect("read").starts_with(b"new")
+}
+
+fn has_capability(file: &Path) -> bool {
+    rustix::fs::getxattr(file, "security.capability", &mut [0; 64]).is_ok()
+}
+
+#[test]
+fn capabilities_that_root_gives_meanwhile_do_not_stay_on_a_users_contents() {
+    let test = "capabilities_that_root_gives_meanwhile_do_not_stay_on_a_users_contents";
+    if !tools_present(test, &["setcap"]) {
+        return;
+    }
+    let fixture = Fixture::new("capabilities", PREPARE);
+    let give = "for file in small large; do setcap cap_net_raw+ep $file; done";
+    let code = run_while_root_commits(&fixture, give);
+    assert_eq!(code, 0, "contents and attributes do not conflict");
+    for file in FILES.map(|name| fixture.base.join(name)) {
+        assert!(is_new(&file), "{}", file.display());
+        assert!(!has_capability(&file), "{}", file.display());
+    }
+    fixture.store.assert_at_rest();
+}
+
+#[test]
+fn a_user_cannot_commit_to_a_file_that_root_has_made_set_id() {
+    let fixture = Fixture::new("set-id", PREPARE);
+    let code = run_while_root_commits(&fixture, "chmod u+s small large");
+    assert_eq!(code, CONFLICT);
+    for file in FILES.map(|name| fixture.base.join(name)) {
+        assert!(!is_new(&file), "{}", file.display());
+    }
+    fixture.store.assert_at_rest();
+}
