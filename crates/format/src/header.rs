@@ -11,7 +11,6 @@ pub const FORMAT_VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"ATOMDIR\0";
 const CHECKSUM_OFFSET: usize = LENGTH - 4;
-const FLAG_CLEAN: u32 = 1;
 
 /// Drawn at random when the store is made, and kept from other users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,8 +33,6 @@ pub struct StoreHeader {
     pub last_sequence: u64,
     /// No transaction has had an id above this one.
     pub transaction_high_water: u64,
-    /// The store was closed in order: the log holds nothing to apply.
-    pub clean: bool,
 }
 
 /// Bytes that claim to be a header.
@@ -56,17 +53,13 @@ pub enum HeaderError {
          only: use the version of atomdir that wrote it"
     )]
     Version { found: u32 },
-    #[error("the store's header says {flags:#x} where only known flags may be")]
-    Flags { flags: u32 },
 }
 
 impl StoreHeader {
     pub fn encode(&self) -> [u8; LENGTH] {
         let mut bytes = [0; LENGTH];
-        let flags = if self.clean { FLAG_CLEAN } else { 0 };
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&self.format_version.to_le_bytes());
-        bytes[12..16].copy_from_slice(&flags.to_le_bytes());
         bytes[16..32].copy_from_slice(&self.store_id.0);
         bytes[32..40].copy_from_slice(&self.control_identity.inode.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.control_identity.birth.to_le_bytes());
@@ -104,10 +97,6 @@ impl UncheckedHeader {
                 found: format_version,
             });
         }
-        let flags = u32::from_le_bytes(array(bytes, 12));
-        if flags & !FLAG_CLEAN != 0 {
-            return Err(HeaderError::Flags { flags });
-        }
         Ok(StoreHeader {
             format_version,
             store_id: StoreId(array(bytes, 16)),
@@ -117,7 +106,6 @@ impl UncheckedHeader {
             },
             last_sequence: u64::from_le_bytes(array(bytes, 48)),
             transaction_high_water: u64::from_le_bytes(array(bytes, 56)),
-            clean: flags & FLAG_CLEAN != 0,
         })
     }
 }

@@ -62,7 +62,6 @@ impl<D: Disk> Store<D> {
         self.checkpoint_locked(&mut state)?;
         // None of these was used, and from now on none is until it is reserved again.
         state.journal.header.transaction_high_water = lock(&self.0.open).ids.give_back();
-        state.journal.header.clean = true;
         control::write_header(
             &self.0.core.disk,
             &self.0.core.control.directory,

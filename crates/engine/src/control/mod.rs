@@ -85,7 +85,6 @@ pub(crate) fn create<D: Disk>(
         control_identity: stat.identity,
         last_sequence: 0,
         transaction_high_water: 0,
-        clean: true,
     };
     write_header(disk, control, &header)
 }

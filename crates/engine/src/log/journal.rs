@@ -26,7 +26,6 @@ impl<D: Disk> Journal<D> {
     /// Returns up to which id transactions may have theirs.
     pub fn reserve_ids(&mut self, core: &Core<D>, count: u64) -> Result<u64, StoreError> {
         self.header.transaction_high_water += count;
-        self.header.clean = false;
         self.write_header(core)?;
         Ok(self.header.transaction_high_water)
     }
@@ -58,7 +57,6 @@ impl<D: Disk> Journal<D> {
             return Err(failed("flush the history")(errno));
         }
         self.header.last_sequence = newest;
-        self.header.clean = false;
         self.write_header(core)?;
         self.log
             .drop_all(&core.disk)

@@ -278,7 +278,6 @@ fn redo<D: Disk>(
         state.journal.retire_log(core)?;
     }
     privileges::remove(core)?;
-    state.journal.header.clean = false;
     // The header is flushed here anyway, so the first transaction need not do it.
     state.journal.header.transaction_high_water += id_supply::RESERVE_MIN;
     state.journal.write_header(core)
