@@ -9,6 +9,7 @@ use atomdir_engine::{
     LockScope, NewNode, NodeId, Patience, SavepointError, SetAttributes, Transaction,
 };
 
+#[path = "engine/support/mod.rs"]
 mod support;
 
 use support::failing::FailingDisk;

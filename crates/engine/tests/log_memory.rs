@@ -1,6 +1,7 @@
 //! Who reads the log while the store is open takes memory for a record, not for
 //! the log: counted by the allocator, over a log whose records carry contents.
 
+#[path = "engine/support/mod.rs"]
 mod support;
 
 use atomdir_engine::{ChangedBy, CommitError, NewNode, NodeId};

@@ -1,8 +1,8 @@
 //! A transaction that stays open while others commit: it goes on reading its
 //! snapshot, and what that takes grows with the objects changed, not with the
 //! commits.
-#![cfg(test)]
 
+#[path = "engine/support/mod.rs"]
 mod support;
 
 use atomdir_disk::{Disk, RenameMode};

@@ -1,6 +1,7 @@
 //! What a read set weighs: counted by the allocator, after a walk that reads
 //! every file of a tree, forgets it, and leaves only what a commit needs.
 
+#[path = "engine/support/mod.rs"]
 mod support;
 
 use atomdir_disk::{Kind, LinuxDisk};

@@ -1,4 +1,4 @@
-//! What the rules decide, as scripts: see `tests/support/script.rs`.
+//! What the rules decide, as scripts: see `tests/engine/support/script.rs`.
 //!
 //! A scenario begins with its name after `==`; `shows` lists the rules without any
 //! of which it comes out differently, `needs root` that it tells users apart. Its

@@ -1,7 +1,7 @@
 //! No rule is there for nothing: with any one of them switched off, a scenario
 //! comes out differently.
 
-#[path = "../../tests/support/mod.rs"]
+#[path = "../../tests/engine/support/mod.rs"]
 mod support;
 
 use std::cell::Cell;

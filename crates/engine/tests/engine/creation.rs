@@ -1,15 +1,12 @@
 //! Making a store: what the file system cannot do is found then.
-#![cfg(test)]
-
-mod support;
 
 use std::fs;
 use std::path::PathBuf;
 
+use crate::support::failing::FailingDisk;
+use crate::support::{Scratch, create, open};
 use atomdir_disk::Errno;
 use atomdir_engine::{Store, StoreError};
-use support::failing::FailingDisk;
-use support::{Scratch, create, open};
 
 struct Maker {
     scratch: Scratch,

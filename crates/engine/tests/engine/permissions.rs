@@ -1,18 +1,16 @@
 //! An ordinary user's transactions, which may give themselves rights, use them
 //! and take them back: the base must come out as it would outside.
 
-mod support;
-
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use crate::support::failing::FailingDisk;
+use crate::support::trees::tree_of_base;
+use crate::support::{Scratch, begin, create, open, open_with};
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::{Caller, NewNode, NodeId, SetAttributes, Transaction};
 use rustix::process::{Gid, Uid, getegid, geteuid};
-use support::failing::FailingDisk;
-use support::trees::tree_of_base;
-use support::{Scratch, begin, create, open, open_with};
 
 /// This thread only: no other test notices.
 fn become_ordinary() {

@@ -1,14 +1,12 @@
 //! Files with names that no record of the log speaks of.
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use crate::support::failing::FailingDisk;
+use crate::support::{Scratch, begin, create, open_with};
 use atomdir_disk::Errno;
 use atomdir_engine::{CommitError, NodeId, Transaction};
-use support::failing::FailingDisk;
-use support::{Scratch, begin, create, open_with};
 
 fn write(transaction: &Transaction<FailingDisk>, name: &[u8]) {
     let file = transaction.lookup(NodeId::ROOT, name).expect("it is there");

@@ -3,8 +3,6 @@
 //! of it; a rollback brings the state of the savepoint back; a cache that
 //! forgets what it is told to shows the same. `ATOMDIR_SEED=n` replays one run.
 
-mod support;
-
 use std::sync::Arc;
 
 use atomdir_disk::{Errno, LinuxDisk};
@@ -12,10 +10,10 @@ use atomdir_engine::{
     BeginError, ChangedBy, CommitError, NewNode, NodeId, SetAttributes, Store, Transaction,
 };
 
-use support::cache::Cache;
-use support::model::{CALLER, Model, Tree};
-use support::trees::{tree_of_base, tree_of_view};
-use support::{Random, Scratch, begin, begin_nested, create, open, options, seeds};
+use crate::support::cache::Cache;
+use crate::support::model::{CALLER, Model, Tree};
+use crate::support::trees::{tree_of_base, tree_of_view};
+use crate::support::{Random, Scratch, begin, begin_nested, create, open, options, seeds};
 
 type Open = Arc<Transaction<LinuxDisk>>;
 

@@ -1,12 +1,10 @@
 //! Outside writers who move directories under an open transaction.
 
-mod support;
-
 use std::fs;
 
+use crate::support::{Scratch, begin, create, open};
 use atomdir_disk::Errno;
 use atomdir_engine::NodeId;
-use support::{Scratch, begin, create, open};
 
 /// More than the store keeps open.
 const OTHERS: usize = 200;

@@ -1,20 +1,18 @@
 //! Group commit: commits that wait at the same time share one flush of the log.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
+use crate::support::failing::FailingDisk;
+use crate::support::model::CALLER;
+use crate::support::{Random, Scratch, begin, create, open, open_with};
 use atomdir_disk::{Errno, LinuxDisk, RenameMode};
 use atomdir_engine::{
     BeginOptions, CommitError, Conflicts, Durability, Isolation, NewNode, NodeId, Store,
     Transaction,
 };
-use support::failing::FailingDisk;
-use support::model::CALLER;
-use support::{Random, Scratch, begin, create, open, open_with};
 
 type TestStore = Store<FailingDisk>;
 type TestTransaction = Arc<Transaction<FailingDisk>>;

@@ -1,12 +1,10 @@
 //! A frozen view: nothing changes it, and a commit lands what it showed.
 
-mod support;
-
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::{BeginError, FreezeError, NewNode, NodeId, SavepointError, SetAttributes};
 
-use support::model::CALLER;
-use support::{Scratch, begin, begin_nested, create, open, options};
+use crate::support::model::CALLER;
+use crate::support::{Scratch, begin, begin_nested, create, open, options};
 
 #[test]
 fn nothing_changes_a_frozen_view_and_its_commit_lands_what_it_showed() {

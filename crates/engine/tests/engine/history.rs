@@ -1,13 +1,11 @@
 //! The history of commits is shortened, and a death meanwhile costs at most
 //! what was to go.
 
-mod support;
-
+use crate::support::failing::FailingDisk;
+use crate::support::model::CALLER;
+use crate::support::{Scratch, begin, create, open, open_with};
 use atomdir_disk::Errno;
 use atomdir_engine::{NewNode, NodeId};
-use support::failing::FailingDisk;
-use support::model::CALLER;
-use support::{Scratch, begin, create, open, open_with};
 
 const COMMITS: u64 = 40;
 const BYTES_MAX: u64 = 2048;

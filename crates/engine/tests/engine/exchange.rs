@@ -1,12 +1,10 @@
 //! A commit whose names change places.
 
-mod support;
-
+use crate::support::model::CALLER;
+use crate::support::trees::{tree_of_base, tree_of_view};
+use crate::support::{Scratch, begin, create, open};
 use atomdir_disk::RenameMode;
 use atomdir_engine::{NewNode, NodeId};
-use support::model::CALLER;
-use support::trees::{tree_of_base, tree_of_view};
-use support::{Scratch, begin, create, open};
 
 /// Each of the new file's names is that of something that goes elsewhere.
 #[test]

@@ -1,21 +1,18 @@
 //! Requests for locks wait until something changes, and look only then.
-#![cfg(test)]
-
-mod support;
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
+use crate::support::failing::FailingDisk;
+use crate::support::model::CALLER;
+use crate::support::{Scratch, begin, create, open_with};
 use atomdir_disk::Errno;
 use atomdir_engine::{
     Credentials, LockError, LockMode, LockRequest, LockScope, NewNode, NodeId, Patience, Store,
     Transaction,
 };
-use support::failing::FailingDisk;
-use support::model::CALLER;
-use support::{Scratch, begin, create, open_with};
 
 const WAITERS: usize = 8;
 

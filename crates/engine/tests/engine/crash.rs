@@ -2,16 +2,14 @@
 //! makes: after recovery the base is as before or as after, never between.
 //! `ATOMDIR_SEED=n` replays one run.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::failing::FailingDisk;
+use crate::support::model::{Model, Tree};
+use crate::support::trees::tree_of_base;
+use crate::support::{Random, Scratch, begin, begin_nested, create, open, open_with, seeds};
 use atomdir_disk::{Disk, Errno};
 use atomdir_engine::{CommitError, Store, Transaction};
-use support::failing::FailingDisk;
-use support::model::Model;
-use support::trees::tree_of_base;
-use support::{Random, Scratch, begin, begin_nested, create, open, open_with, seeds};
 
 /// Two commits in a row, the second of which is disturbed at its change
 /// `number`; `None` once there are no so many changes.
@@ -114,7 +112,7 @@ fn a_death_at_any_change_leaves_all_or_nothing() {
 }
 
 /// Recovery dies too, at a few of its changes, before it may finish.
-fn recover_with_deaths(scratch: &Scratch, salt: i64) -> support::model::Tree {
+fn recover_with_deaths(scratch: &Scratch, salt: i64) -> Tree {
     for changes in [salt % 5, 3 + salt % 7, 11] {
         let disk = FailingDisk::new(Errno::IO, true);
         disk.fail_after(changes);

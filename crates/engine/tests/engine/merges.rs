@@ -3,19 +3,17 @@
 //! First every pair of operations in both orders, then random ones.
 //! `ATOMDIR_SEED=n` replays one of these.
 
-mod support;
-
 use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use crate::support::failing::FailingDisk;
+use crate::support::merge_model::{self, Verdict, World};
+use crate::support::script::{inside, outside, tree};
+use crate::support::{Random, Scratch, begin, create_with, open_with, seeds};
 use atomdir_engine::{CommitError, Store, Transaction};
 use atomdir_testing::pick;
-use support::failing::FailingDisk;
-use support::merge_model::{self, Verdict, World};
-use support::script::{inside, outside, tree};
-use support::{Random, Scratch, begin, create_with, open_with, seeds};
 
 const GIVEN: &[&str] = &[
     "put f old",

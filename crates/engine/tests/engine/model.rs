@@ -2,11 +2,9 @@
 //! commit lands it, an abort lands nothing, and older snapshots stay.
 //! `ATOMDIR_SEED=n` replays one run.
 
-mod support;
-
-use support::model::Model;
-use support::trees::{tree_of_base, tree_of_view};
-use support::{Random, Scratch, begin, create, open, seeds_and};
+use crate::support::model::Model;
+use crate::support::trees::{tree_of_base, tree_of_view};
+use crate::support::{Random, Scratch, begin, create, open, seeds_and};
 
 #[test]
 fn commits_land_what_the_view_showed() {

@@ -1,14 +1,14 @@
 //! Between the check of a commit and its apply something gets in the way. A lazy
 //! commit leaves as much time as one likes there.
-#![cfg(test)]
-
-mod support;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::failing::FailingDisk;
+use crate::support::model::CALLER;
+use crate::support::{Scratch, begin, create, create_with, open, open_with, options};
 use atomdir_disk::{Disk, Errno, LinuxDisk, RenameMode};
 use atomdir_engine::{
     BeginError, BeginOptions, CommitError, Durability, NewNode, NodeId, Store, StoreError,
@@ -16,9 +16,6 @@ use atomdir_engine::{
 };
 use atomdir_testing::skip;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use support::failing::FailingDisk;
-use support::model::CALLER;
-use support::{Scratch, begin, create, create_with, open, open_with, options};
 
 const ROOT: NodeId = NodeId::ROOT;
 

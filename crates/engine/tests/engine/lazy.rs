@@ -1,13 +1,10 @@
 //! Lazy commits: in order, seen by those who begin later, durable together.
-#![cfg(test)]
 
-mod support;
-
+use crate::support::failing::FailingDisk;
+use crate::support::model::CALLER;
+use crate::support::{Scratch, begin, create, open, open_with};
 use atomdir_disk::Errno;
 use atomdir_engine::{BeginOptions, Conflicts, Durability, Isolation, NewNode, NodeId};
-use support::failing::FailingDisk;
-use support::model::CALLER;
-use support::{Scratch, begin, create, open, open_with};
 
 fn options(durability: Durability) -> BeginOptions {
     BeginOptions {

@@ -4,11 +4,11 @@
 //! and extended attributes; lists are files that grow; sets are directories.
 //! `ATOMDIR_SEED=n` replays one run.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::support::model::CALLER;
+use crate::support::{Random, Scratch, create, open, seeds};
 use atomdir_disk::{Errno, LinuxDisk, RenameMode};
 use atomdir_engine::{
     BeginOptions, CommitError, Conflicts, Durability, Isolation, NewNode, NodeId, Store,
@@ -16,8 +16,6 @@ use atomdir_engine::{
 };
 use atomdir_testing::history::{self, History, Key, Level, Operation, Outcome, check};
 use atomdir_testing::pick;
-use support::model::CALLER;
-use support::{Random, Scratch, create, open, seeds};
 
 const REGISTERS: u32 = 8;
 const LISTS: u32 = 3;

@@ -2,17 +2,15 @@
 //! by others its commit then finds. Calls of the engine say exactly what they
 //! ask for; what the kernel makes of a program's calls is tested end to end.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::model::CALLER;
+use crate::support::{Scratch, create, open};
 use atomdir_disk::{Errno, LinuxDisk, RenameMode};
 use atomdir_engine::{
     BeginOptions, CommitError, ConflictKind, Conflicts, Durability, Isolation, NewNode, NodeId,
     SetAttributes, Store, Transaction,
 };
-use support::model::CALLER;
-use support::{Scratch, create, open};
 
 type View = Transaction<LinuxDisk>;
 

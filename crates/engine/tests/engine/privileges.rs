@@ -2,22 +2,20 @@
 //! stays on contents that an ordinary user has written since they were given, as the
 //! kernel has it: whoever gives them, and at whatever moment.
 
-mod support;
-
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::support::failing::FailingDisk;
+use crate::support::{Scratch, begin, create, open_with, options};
 use atomdir_disk::Errno;
 use atomdir_engine::{
     BeginOptions, Caller, CommitError, Durability, NodeId, SetAttributes, Store, Transaction,
 };
 use atomdir_testing::skip;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
-use support::failing::FailingDisk;
-use support::{Scratch, begin, create, open_with, options};
 
 const USER: u32 = 65_534;
 const ROOT: Caller = Caller { user: 0, group: 0 };

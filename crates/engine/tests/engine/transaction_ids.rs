@@ -1,9 +1,6 @@
 //! Transaction ids are typed by people: they stay small, and none is used twice.
-#![cfg(test)]
 
-mod support;
-
-use support::{Scratch, begin, create, open};
+use crate::support::{Scratch, begin, create, open};
 
 #[test]
 fn ids_go_on_after_an_orderly_close() {

@@ -1,0 +1,24 @@
+//! The engine's tests, in one program: each program would compile the engine anew for
+//! the disks it is tested on. Those that measure the process itself are programs of their
+//! own beside this one.
+
+mod crash;
+mod creation;
+mod exchange;
+mod freeze;
+mod group;
+mod histories;
+mod history;
+mod lazy;
+mod lock_waits;
+mod merges;
+mod model;
+mod nesting;
+mod outside_moves;
+mod permissions;
+mod privileges;
+mod serializable;
+mod several_names;
+mod stalled;
+mod support;
+mod transaction_ids;
