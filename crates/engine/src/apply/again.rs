@@ -1,17 +1,18 @@
-//! Contents that were applied by a process that has died, written once more.
+//! Writes contents again that a process applied before it died.
 //!
-//! The kernel may have failed to write such contents to the disk. It then calls
-//! the pages clean and reports the error once, perhaps to another program's sync. A
-//! later flush succeeds without them. So recovery makes the pages dirty again before
-//! its own flush, and the log stays until that has succeeded.
+//! The kernel may have failed to write such contents to the disk. It then marks the pages
+//! clean and reports the error once, perhaps to another program's sync. A later flush
+//! succeeds without them. So recovery makes the pages dirty again before its own flush, and
+//! the log stays until that has succeeded.
 //!
-//! What outside writers have changed since must stay. A file whose modification time
-//! is the one that the commit has set is as the commit left it, and takes all of its
-//! contents from the log: the pages may have been dropped from memory, and the disk
-//! read instead. Of any other file, those pages are written that equal the log's.
+//! Changes that outside writers have made since must stay. A file that still has the
+//! modification time that the commit set is as the commit left it. Recovery writes all of
+//! its contents again from the log, not from the file: the kernel may have dropped the
+//! pages from memory and read old ones from the disk. In any other file, recovery writes
+//! only the pages that equal the log's.
 //!
-//! While this is under way there must be no applied mark: a file may be shorter for a
-//! moment, or have older contents, and its modification time is that of the writing.
+//! Meanwhile there must be no applied mark: a file may be shorter for a moment or have
+//! older contents, and its modification time is the time of this writing.
 
 use std::collections::{HashMap, HashSet};
 
@@ -30,8 +31,9 @@ const SET_ID: u32 = 0o6000;
 type Xattrs = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 impl<D: Disk> Apply<'_, D> {
-    /// Outside writers may have given files set-id bits and capabilities, which writing the
-    /// contents again takes and the log does not know. Returns changes that give them back.
+    /// Outside writers may have given files set-id bits and capabilities that the log does
+    /// not know. Writing the contents again clears them. Returns changes that give them
+    /// back.
     pub fn privileges(
         &mut self,
         unfinished: &HashSet<Identity>,
@@ -112,7 +114,8 @@ impl<D: Disk> Apply<'_, D> {
             .map_err(|errno| self.failure(b".", super::CANNOT_BE_SET, Some(errno)))
     }
 
-    /// `None` if an outside writer has taken it away, locked it, or runs it.
+    /// `None` if an outside writer has removed the file, made it immutable, or runs a
+    /// program from it.
     fn find_writable(&mut self, object: Identity) -> Outcome<Option<(Place, D::Handle)>> {
         let Some(place) = self.find(object)? else {
             return Ok(None);
@@ -127,7 +130,7 @@ impl<D: Disk> Apply<'_, D> {
         }
     }
 
-    /// Writes the pages that are as the commit has left them.
+    /// Writes again the pages that are still as the commit left them.
     fn write_equal(
         &mut self,
         file: &D::Handle,
@@ -183,7 +186,7 @@ fn copy_runs(runs: &[Run], at: u64, buffer: &mut [u8]) {
     }
 }
 
-/// The mode, if it has bits that writing takes, and the capability.
+/// The mode, if it has bits that a write clears, and the capability.
 fn look<D: Disk>(disk: &D, file: &D::Handle) -> Result<(Option<u32>, Option<Vec<u8>>), Errno> {
     let mode = disk.stat(file)?.attributes.mode;
     let capability = match disk.xattr(file, CAPABILITY) {
@@ -194,7 +197,7 @@ fn look<D: Disk>(disk: &D, file: &D::Handle) -> Result<(Option<u32>, Option<Vec<
     Ok(((mode & SET_ID != 0).then_some(mode), capability))
 }
 
-/// Gives the file the attributes that writing it has taken.
+/// Gives back the attributes that writing the file has changed.
 fn restore<D: Disk>(
     disk: &D,
     file: &D::Handle,

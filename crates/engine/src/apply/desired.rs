@@ -15,7 +15,7 @@ pub(crate) struct Desired {
     /// The names that each object shall have, of those in `entries`.
     homes: HashMap<Identity, Vec<(Identity, Name)>>,
     kinds: HashMap<Identity, Kind>,
-    /// Objects that had a name in `entries` before.
+    /// Objects that a name in `entries` named before the records.
     befores: HashSet<Identity>,
     updated: HashSet<Identity>,
     /// New objects that were not flushed.
@@ -48,8 +48,8 @@ pub(crate) enum Spot {
 }
 
 impl Desired {
-    /// What the records, which follow on each other, ask for together.
-    /// `remakes`: a crash may have lost what they carry.
+    /// The state that consecutive records ask for together. `remakes`: a crash
+    /// may have lost objects whose contents the records carry.
     pub fn of(records: &[CommitRecord], remakes: bool) -> Desired {
         let mut desired = Desired::default();
         records
@@ -136,8 +136,8 @@ impl Desired {
         }
     }
 
-    /// A file that is changed and loses a name without getting another: it may
-    /// go on under names that no record speaks of.
+    /// Whether this is a file that loses a name without getting another. It may
+    /// live on under names that no record mentions.
     pub fn is_leaving(&self, identity: Identity) -> bool {
         self.may_be_gone(identity) && self.kind(identity) != Some(Kind::Directory)
     }
@@ -152,7 +152,8 @@ impl Desired {
 
     /// The files that recovery would have to find if it were to start over.
     pub fn files(&self) -> impl Iterator<Item = Identity> + '_ {
-        // A new file with one name is lost with it, if it was flushed.
+        // Recovery need not find a new, flushed file with one name: the file
+        // ends with that name.
         let is_safe = |identity| self.is_staged(identity) && !self.made.contains(&identity);
         let named = self.homes.iter();
         named
@@ -163,7 +164,8 @@ impl Desired {
             .filter(|identity| self.kind(*identity) != Some(Kind::Directory))
     }
 
-    /// Whether it is new, and was nowhere else yet.
+    /// Whether the object is new: the only place known for it is in the staging
+    /// directory.
     pub fn is_staged(&self, identity: Identity) -> bool {
         matches!(self.spots(identity), [Spot::Slot(..)])
     }
@@ -186,7 +188,7 @@ impl Desired {
             })
     }
 
-    /// Whether something is only to be found in limbo, which then must stay as
+    /// Whether the records refer to an object in limbo, which then must stay as
     /// it is until the next checkpoint.
     pub fn has_limbo_spots(&self) -> bool {
         self.candidates
@@ -199,12 +201,13 @@ impl Desired {
         self.kinds.get(&identity).copied()
     }
 
-    /// Whether the object plays a part here; if not, an outside writer made it.
+    /// Whether the records mention the object. If not, an outside writer made
+    /// it.
     pub fn knows(&self, identity: Identity) -> bool {
         self.candidates.contains_key(&identity)
     }
 
-    /// Had a name, and shall have none of those that are known.
+    /// Whether the object had a name and shall have no name that is known.
     pub fn may_be_gone(&self, identity: Identity) -> bool {
         self.befores.contains(&identity) && self.homes(identity).is_empty()
     }

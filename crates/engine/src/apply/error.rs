@@ -1,8 +1,8 @@
-//! What keeps a commit from being applied.
+//! Errors that keep a commit from being applied.
 
 use atomdir_disk::Errno;
 
-/// What went wrong, and with which name.
+/// An error, and the path at which it happened.
 #[derive(Debug)]
 pub(crate) struct ApplyError {
     pub path: String,
@@ -22,8 +22,9 @@ impl ApplyError {
         }
     }
 
-    /// Whether something in the base is in the way that can go away. The other
-    /// errors are the disk's or ours, and only a recovery can tell what is left.
+    /// Whether the cause is an obstacle in the base that can go away. Other
+    /// errors are the disk's or ours, and only recovery can find out what is
+    /// left.
     pub fn is_obstacle(&self) -> bool {
         let of_the_disk = [
             Errno::IO,

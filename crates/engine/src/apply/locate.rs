@@ -1,4 +1,4 @@
-//! Finding objects by identity, wherever a half-done apply has left them.
+//! Finds objects by identity, wherever a half-done apply has left them.
 
 use std::sync::Arc;
 
@@ -10,14 +10,15 @@ use crate::base::handles::HandleKey;
 use crate::names;
 
 impl<D: Disk> Apply<'_, D> {
-    /// Where the object can be taken from for one of its homes, and whether it
-    /// may be moved away from there or must be linked.
+    /// Finds a place from which the object can get one of its homes. True if it
+    /// may be moved away from there, false if it must be linked.
     pub(super) fn source(&mut self, object: Identity) -> Outcome<Option<(Place, bool)>> {
         let Some(found) = self.find(object)? else {
             return Ok(None);
         };
-        // With several names to get, the last is got by a rename: a name that
-        // is simply taken away might be missed before the others are durable.
+        // Link while several homes are missing, and rename only to the last
+        // one: an unlink of the old name could become durable before the new
+        // names do.
         if self.misses_several_homes(object)? {
             return Ok(Some((found, false)));
         }
@@ -53,7 +54,7 @@ impl<D: Disk> Apply<'_, D> {
         Ok(self.find(object)?.is_some())
     }
 
-    /// Any place the object is at.
+    /// Finds any place where the object is.
     pub(super) fn find(&mut self, object: Identity) -> Outcome<Option<Place>> {
         if let Some(place) = self.find_where_expected(object)? {
             return Ok(Some(place));
@@ -65,7 +66,8 @@ impl<D: Disk> Apply<'_, D> {
     }
 
     fn find_where_expected(&mut self, object: Identity) -> Outcome<Option<Place>> {
-        // Mostly it is where it was, or staged; it may have a great many homes.
+        // Look here first: mostly the object is where it was, or staged, and it
+        // may have very many homes.
         for place in self.spots_of(object) {
             if self.is_at(object, &place)? {
                 return Ok(Some(place));
@@ -79,15 +81,16 @@ impl<D: Disk> Apply<'_, D> {
         Ok(None)
     }
 
-    /// An apply that was cut short may have exchanged an object to the place of
-    /// any other: looks at all places there are, once. True if that was done.
+    /// Looks at all known places, once, and returns whether it did. An apply
+    /// that was cut short may have exchanged an object into the place of any
+    /// other.
     fn survey(&mut self) -> Outcome<bool> {
         if std::mem::replace(&mut self.is_surveyed, true) {
             return Ok(false);
         }
         let mut places = self.all_places()?;
         let mut seen_before = usize::MAX;
-        // A directory found makes the places in it reachable.
+        // Finding a directory makes the places in it reachable.
         while places.len() < seen_before {
             seen_before = places.len();
             let mut unreachable = Vec::new();
@@ -177,7 +180,7 @@ impl<D: Disk> Apply<'_, D> {
         Ok(occupant.is_some_and(|(identity, _)| identity == object))
     }
 
-    /// Whether a name that the object has now is not one it shall keep.
+    /// Whether the object may be moved away from the place.
     fn may_leave(&self, object: Identity, place: &Place) -> bool {
         let Parent::Directory(directory) = place.parent else {
             return true;
@@ -185,8 +188,8 @@ impl<D: Disk> Apply<'_, D> {
         let wanted = self.desired.entries.get(&(directory, place.name.clone()));
         match wanted {
             Some(wanted) => wanted.after != Some(object),
-            // In a directory that is removed as a whole; else it is a name
-            // that no commit speaks of.
+            // No record mentions this name, so the object may leave it only if
+            // the whole directory is removed.
             None => self.desired.may_be_gone(directory),
         }
     }
@@ -224,7 +227,8 @@ impl<D: Disk> Apply<'_, D> {
         if let Some(handle) = self.core.handles.get(HandleKey::Directory(identity)) {
             return Ok(Some(handle));
         }
-        // A place may lead through the directory itself; that is not its place.
+        // A place may lie below the directory that is looked for. That is not
+        // the directory's place.
         if !self.looking_for.insert(identity) {
             return Ok(None);
         }
@@ -290,7 +294,8 @@ impl<D: Disk> Apply<'_, D> {
     pub(super) fn open(&mut self, place: &Place, access: Access) -> Outcome<Option<D::Handle>> {
         let opened = self.permitted(&[place], |this| match this.parent(place.parent)? {
             Some(parent) => {
-                // There is no way back: see `Core::open_logged`.
+                // The commit is logged and must be applied: see
+                // `Core::open_logged`.
                 let opened = this.core.disk.open_waiting(&parent, &place.name, access);
                 absent_is_none(opened)
             }

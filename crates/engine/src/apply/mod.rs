@@ -1,22 +1,24 @@
 //! Brings the base to the state that commits ask for.
 //!
 //! Invariants
-//! 1. Everything is keyed by identity. What is already as it should be is left
-//!    alone, so apply may run again from any point, also after a crash in the
-//!    middle of it, on whatever subset of its steps the crash has kept.
-//! 2. No object that shall have a name is ever without any: it is moved or
-//!    linked, and one that stands in its way is exchanged with it or moved to
-//!    limbo, never removed before its own home is reached.
-//! 3. What an outside writer made is not removed; what stands on a name that a
-//!    commit owns is moved to limbo.
-//! 4. A name whose object changes goes from the old to the new one in one step.
-//! 5. What is nowhere to be found was taken away by an outside writer, after the
-//!    commit: it stays away. Only what was just staged cannot be missing.
-//! 6. A file may have names that no record speaks of. What the log's tail says
-//!    of it is done, and durable, before it loses a name and gets none: where
-//!    recovery then finds it by no name it knows, nothing is left to be done.
+//! 1. Apply identifies objects by identity and leaves alone what is already as it
+//!    should be. So it may run again from any point, also after a crash that kept
+//!    any subset of its steps.
+//! 2. An object that shall have a name always has one. Apply moves or links it.
+//!    If another such object is in the way, apply exchanges the two or moves that
+//!    one to limbo, and does not remove it before it has reached its own home.
+//! 3. Apply never removes an object that an outside writer made. If it occupies a
+//!    name that a commit owns, apply moves it to limbo.
+//! 4. A name changes from its old object to its new one in one step.
+//! 5. An object that is found nowhere was removed by an outside writer after the
+//!    commit, and stays away. Only an object that was just staged cannot be
+//!    missing.
+//! 6. A file may have names that no record mentions. Before it loses a name
+//!    without getting another, everything that the log's tail says of it is
+//!    applied and durable. So if recovery then finds the file under no name it
+//!    knows, nothing is left to be done.
 //! 7. A later attempt of the same process does not repeat what an earlier one has
-//!    done ([`Progress`]): outside writers may have changed it since.
+//!    done ([`Progress`]), because outside writers may have changed it since.
 
 mod again;
 mod desired;
@@ -48,14 +50,14 @@ const CANNOT_BE_SET: &str = "its attributes cannot be set";
 pub(crate) struct Apply<'a, D: Disk> {
     core: &'a Core<D>,
     desired: &'a Desired,
-    /// Files that earlier records of the log's tail speak of.
+    /// Files that earlier records of the log's tail mention.
     earlier: &'a HashSet<Identity>,
-    /// Older snapshots are open: what loses its name goes to limbo, but for
-    /// these.
+    /// `Some` if older snapshots are open: an object that loses its last name
+    /// then goes to limbo, unless it is one of these.
     keeps_but: Option<&'a HashSet<Identity>>,
-    /// It may have been applied before, in part or as a whole.
+    /// The records may have been applied before, in part or as a whole.
     pub replays: bool,
-    /// So many were taken away by outside writers.
+    /// How many objects outside writers have removed.
     pub objects_missing: u64,
     progress: Progress,
     directories: HashMap<Identity, Arc<D::Handle>>,
@@ -64,7 +66,7 @@ pub(crate) struct Apply<'a, D: Disk> {
     is_surveyed: bool,
     is_durable: bool,
     flush_failed: bool,
-    /// Directories opened up, and the modes they shall have.
+    /// Objects that were opened up, and the modes they shall have.
     opened_up: HashMap<Identity, (Arc<D::Handle>, u32)>,
     /// Files that were opened for writing before the record was logged.
     writers: &'a Writers<D>,
@@ -129,13 +131,13 @@ impl<'a, D: Disk> Apply<'a, D> {
         }
     }
 
-    /// Goes on where an earlier attempt has stopped.
+    /// Continues where an earlier attempt stopped.
     pub fn resume(&mut self, progress: Progress) {
         self.replays |= progress.has_begun;
         self.progress = progress;
     }
 
-    /// How far it has come.
+    /// What has been done, for a later attempt.
     pub fn into_progress(self) -> Progress {
         self.progress
     }
@@ -244,7 +246,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         let source = if may_move {
             source.clone()
         } else {
-            // The object stays where it is as well: work with a second link.
+            // The object also stays where it is, so use a second link to it.
             self.second_link(object, source)?
         };
         let is_wanted = !self.desired.homes(old).is_empty() || !self.desired.knows(old);
@@ -274,7 +276,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         Ok(())
     }
 
-    /// What an exchange has put where it must not stay.
+    /// Removes an object that an exchange has put where it must not stay.
     fn bury_displaced(&mut self) -> Result<(), Errno> {
         if let Some((object, kind, place)) = self.progress.displaced.clone() {
             self.bury(object, kind, &place)?;
@@ -283,7 +285,8 @@ impl<'a, D: Disk> Apply<'a, D> {
         Ok(())
     }
 
-    /// A file that had all its names may have been exchanged out of another one.
+    /// Removes files from limbo that exchanges have put there and that got all
+    /// their names another way.
     fn drop_exchanged(&mut self) -> Outcome<()> {
         while let Some((file, place)) = self.progress.exchanged.last().cloned() {
             if self.is_at(file, &place)? {
@@ -297,8 +300,9 @@ impl<'a, D: Disk> Apply<'a, D> {
         Ok(())
     }
 
-    /// What is exchanged with an object of the base must not be in a staging
-    /// directory, which a crash may take away with all that is in it.
+    /// Moves the object to limbo before an exchange. Otherwise the exchange would
+    /// put an object of the base into a staging directory, which a crash may lose
+    /// with all that is in it.
     fn leave_stage(&mut self, object: Identity, from: &Place) -> Result<Place, Errno> {
         for number in 0.. {
             let limbo = Place::in_limbo(names::second_link(object, number));
@@ -310,12 +314,13 @@ impl<'a, D: Disk> Apply<'a, D> {
         Err(Errno::EXIST)
     }
 
-    /// Another link to the object, in limbo.
+    /// Makes another link to the object, in limbo.
     fn second_link(&mut self, object: Identity, source: &Place) -> Result<Place, Errno> {
         for number in 0.. {
             let second = Place::in_limbo(names::second_link(object, number));
             match self.link(source, &second) {
-                // What an earlier exchange brought there waits for its own turn.
+                // An earlier exchange left another object under this name, which
+                // waits for its own turn.
                 Err(Errno::EXIST) if !self.is_in_limbo(object, &second.name)? => {}
                 Ok(()) | Err(Errno::EXIST) => return Ok(second),
                 Err(errno) => return Err(errno),
@@ -329,7 +334,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         Ok(stat.identity == object)
     }
 
-    /// Nothing has the name any more.
+    /// Removes the name, unless it belongs to an outside writer's object.
     fn detach(&mut self, directory: Identity, name: &Name) -> Outcome<()> {
         let Some(handle) = self.directory(directory)? else {
             return Ok(());
@@ -350,7 +355,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         })
     }
 
-    /// Takes a name away from an object that needs it no more.
+    /// Takes a name away from an object that no longer needs it.
     fn bury(&mut self, object: Identity, kind: Kind, from: &Place) -> Result<(), Errno> {
         let is_wanted_elsewhere = !self.desired.homes(object).is_empty();
         if kind != Kind::Directory && !is_wanted_elsewhere {
@@ -363,7 +368,7 @@ impl<'a, D: Disk> Apply<'a, D> {
                 return Ok(());
             }
             match self.rename(from, &limbo, RenameMode::NoReplace) {
-                // Another of its names is there already.
+                // Another of the file's names is there already.
                 Err(Errno::EXIST) if kind != Kind::Directory => {}
                 result => {
                     result?;
@@ -380,7 +385,8 @@ impl<'a, D: Disk> Apply<'a, D> {
         })
     }
 
-    /// A file in limbo that has other names must leave it with the snapshots.
+    /// If a file in limbo has other names, its name there must go when the last
+    /// snapshot ends.
     fn note_link_in_limbo(&mut self, name: Name) {
         let stat = self.core.disk.stat_at(&self.core.control.limbo, &name);
         if stat.is_ok_and(|stat| stat.links > 1) {
@@ -394,7 +400,8 @@ impl<'a, D: Disk> Apply<'a, D> {
             && self.core.handles.held(object).is_none()
     }
 
-    /// The sixth invariant, for a file that is about to lose the name `from`.
+    /// Keeps the sixth invariant for a file that is about to lose the name
+    /// `from`.
     fn make_durable(&mut self, file: Identity, from: &Place) -> Result<(), Errno> {
         let is_known = self.desired.is_updated(file) || self.earlier.contains(&file);
         if self.is_durable || !is_known {
@@ -410,7 +417,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         Ok(())
     }
 
-    /// Breaks a circle: the object waits in limbo for its turn.
+    /// Breaks a circle of moves: the object waits in limbo for its turn.
     fn set_aside(&mut self, object: Identity) -> Outcome<()> {
         let limbo = Place::in_limbo(names::limbo(object));
         let source = self.source(object)?.map(|(source, _)| source);
@@ -452,7 +459,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         })
     }
 
-    /// The fifth invariant.
+    /// Decides by the fifth invariant whether a missing object is an error.
     fn missing(&mut self, object: Identity, name: &Name, what: &str) -> Outcome<()> {
         if self.desired.may_be_gone(object) {
             return Ok(());

@@ -1,4 +1,5 @@
-//! What an apply has done, so that a later attempt goes on and repeats nothing.
+//! What an apply has done, so that a later attempt continues from there and
+//! repeats nothing.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,18 +14,20 @@ pub(crate) struct Progress {
     pub(super) entries: HashSet<(Identity, Name)>,
     /// Updates that are done, by their number.
     pub(super) updates: HashSet<usize>,
-    /// Places found out while applying, besides those that the record names.
+    /// Places of objects that apply has found out, besides those that the record
+    /// names.
     pub(super) extra_spots: HashMap<Identity, Vec<Place>>,
-    /// An object that an exchange has just put there, to be moved on to limbo.
+    /// An object that an exchange has put in this place, where it must not stay.
     pub(super) displaced: Option<(Identity, Kind, Place)>,
-    /// Files in the place of others that came into theirs.
+    /// Files that an exchange has put in limbo, and where there.
     pub(super) exchanged: Vec<(Identity, Place)>,
     /// Names in limbo of files that may have other names in the base.
     pub linked_in_limbo: Vec<Name>,
 }
 
 impl Progress {
-    /// Where it has put an object besides its homes: in a directory, or in limbo.
+    /// Where apply has put an object besides its homes: in a directory, or
+    /// (`None`) in limbo.
     pub fn spots(&self, object: Identity) -> impl Iterator<Item = (Option<Identity>, &Name)> {
         let spots = self.extra_spots.get(&object).into_iter().flatten();
         spots.filter_map(|place| match place.parent {

@@ -1,7 +1,7 @@
-//! Objects that keep their own owner out, for a process without root's rights.
-//! A transaction may have given itself the right, used it and taken it back,
-//! and moving a directory needs the right to write it: so they are opened up
-//! for as long as apply runs. The record has the modes they shall have.
+//! Opens up objects whose modes keep their own owner out, for a process without root's
+//! rights. A transaction may have given itself the right, used it and taken it back,
+//! and moving a directory needs the right to write to it. So apply opens these objects
+//! up for as long as it runs. The record has the modes they shall have.
 
 use std::sync::Arc;
 
@@ -10,9 +10,10 @@ use atomdir_disk::{Access, Disk, Errno, Identity, Kind};
 use super::{Apply, Parent, Place};
 
 impl<D: Disk> Apply<'_, D> {
-    /// Does it again, if it was not permitted, with the directories at the places and
-    /// above opened up; and then with the files, which only opening them can need: the
-    /// record does not say the modes of those that are merely moved.
+    /// Calls `act`. If that is not permitted, opens up the directories at the places
+    /// and above, and tries again; then opens up the files, too. Files come last
+    /// because only opening a file can need it, and the record does not have the modes
+    /// of files that are merely moved.
     pub(super) fn permitted<T>(
         &mut self,
         places: &[&Place],
@@ -65,14 +66,14 @@ impl<D: Disk> Apply<'_, D> {
         Ok(())
     }
 
-    /// The mode that an object shall have, if it is opened up now.
+    /// Notes the mode that an object shall have, if the object is opened up now.
     pub(super) fn note_mode(&mut self, identity: Identity, mode: u32) {
         if let Some((_, wanted)) = self.opened_up.get_mut(&identity) {
             *wanted = mode;
         }
     }
 
-    /// Gives all that was opened up the modes they shall have.
+    /// Gives everything that was opened up the mode it shall have.
     pub(super) fn close_up(&mut self) -> Result<(), Errno> {
         for (handle, mode) in std::mem::take(&mut self.opened_up).into_values() {
             self.core.disk.set_mode(&handle, mode)?;

@@ -1,4 +1,4 @@
-//! Changes to objects that stay themselves: attributes and contents in place.
+//! Changes attributes and contents of objects in place.
 
 use atomdir_disk::{Access, Disk, Errno, Extent, Kind, Owner, Times};
 use atomdir_format::record::{AttributesChange, ContentChange, Run, Source, Update};
@@ -71,7 +71,8 @@ impl<D: Disk> Apply<'_, D> {
             }
         };
         if let Some(content) = &update.content {
-            // Before the contents are there, and again in case it was given some meanwhile.
+            // Once before the new contents are there, and again in case the file got some
+            // meanwhile.
             self.take_privileges(handle, &place, *user)?;
             self.write_content(handle, &place, *transaction, content)?;
             self.take_privileges(handle, &place, *user)?;
@@ -89,9 +90,9 @@ impl<D: Disk> Apply<'_, D> {
             .map_err(|errno| self.failure(&self.path_of(&place), CANNOT_BE_SET, Some(errno)))
     }
 
-    /// Takes set-id bits and capabilities, as the kernel does when a user writes to a file,
-    /// but not when root's service writes for that user (`commit::privileges`). Those that the
-    /// transaction has set are set afterwards.
+    /// Removes set-id bits and capabilities. The kernel does this when a user writes to a
+    /// file, but not when root's service writes for that user (`commit::privileges`). Those
+    /// that the transaction has set are set afterwards.
     fn take_privileges(&self, file: &D::Handle, place: &Place, user: u32) -> Outcome<()> {
         if user == 0 || !self.core.options.privileges.all {
             return Ok(());
@@ -142,7 +143,7 @@ impl<D: Disk> Apply<'_, D> {
         if let (Some(mode), true) = (mode, kind != Kind::Symlink) {
             disk.set_mode(handle, mode)?;
         } else if owner != present.owner && kind != Kind::Symlink {
-            // Giving it away took set-id bits that the transaction kept.
+            // Changing the owner cleared set-id bits that the transaction kept.
             disk.set_mode(handle, present.mode)?;
         }
         if accessed.is_some() || modified.is_some() {
