@@ -73,8 +73,8 @@ impl AccessControlList {
         }
     }
 
-    /// What a user may do, as permission bits. Of several groups that match,
-    /// each gives what it has: only one bit is ever asked for.
+    /// What a user may do, as permission bits. The bits of all groups that match
+    /// are joined, which is right because callers ask for one bit at a time.
     pub fn permissions(&self, owner: Owner, credentials: &Credentials) -> u32 {
         let bits = |tag| u32::from(self.get(tag).unwrap_or(0));
         if credentials.user == owner.user {
@@ -101,8 +101,8 @@ impl AccessControlList {
         }
     }
 
-    /// Whether it lets somebody write by name: a user that `is_trusted` does not
-    /// vouch for, or any group.
+    /// Whether the list lets any group write, or a user that it names and that
+    /// `is_trusted` does not vouch for.
     pub fn names_writer(&self, is_trusted: impl Fn(u32) -> bool) -> bool {
         let mask = self.get(MASK).unwrap_or(7);
         self.entries.iter().any(|entry| {
@@ -125,7 +125,7 @@ impl AccessControlList {
         bytes
     }
 
-    /// Says no more than the nine permission bits can.
+    /// Whether the list says no more than the nine permission bits can.
     pub fn is_minimal(&self) -> bool {
         self.entries.len() == 3
     }
@@ -137,7 +137,7 @@ impl AccessControlList {
         bits(USER_OBJECT) << 6 | group << 3 | bits(OTHER)
     }
 
-    /// What chmod does to the list.
+    /// Changes the list as chmod does.
     pub fn set_mode_bits(&mut self, mode: u32) {
         let group_tag = if self.get(MASK).is_some() {
             MASK
@@ -149,8 +149,8 @@ impl AccessControlList {
         self.set(OTHER, mode & 7);
     }
 
-    /// What a new object inherits from this default list: its list, and the
-    /// permission bits left of those asked for.
+    /// Returns what a new object inherits from this default list: its own list,
+    /// and the requested permission bits that are left.
     pub fn inherit(&self, mode: u32) -> (AccessControlList, u32) {
         let mut list = self.clone();
         let kept = mode & (0o7000 | self.mode_bits());

@@ -1,5 +1,5 @@
-//! What snapshots, transactions and commits share: the file system, the
-//! control directory, the base objects known, and the way from one to another.
+//! State that snapshots, transactions and commits share: the file system, the control
+//! directory, the known base objects, and how to find one from another.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,7 +63,7 @@ impl<D: Disk> Core<D> {
         })
     }
 
-    /// Makes all that was applied durable. A flush that fails may have lost it.
+    /// Makes everything that was applied durable. If the flush fails, it may be lost.
     #[track_caller]
     pub fn flush_base(&self) -> Result<()> {
         self.control.applied.clear(&self.disk)?;
@@ -112,8 +112,8 @@ impl<D: Disk> Core<D> {
         drop(self.applying.read().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The base object of this identity; where it was found is remembered if
-    /// it was not known, or is no longer where it was known to be.
+    /// Returns the base object of this identity. Remembers where it was found if it
+    /// was unknown, or is no longer at the place that was known.
     pub fn intern(&self, stat: &Stat, parent: &Arc<Base>, name: &Name) -> Arc<Base> {
         let known = lock(&self.index)
             .get(&stat.identity)
@@ -138,8 +138,8 @@ impl<D: Disk> Core<D> {
             return base;
         }
         if index.len() == index.capacity() {
-            // Before it grows, the dead go; room for as many again as are alive
-            // keeps this rare.
+            // Remove dead objects before the index grows. Room for as many again as
+            // are alive keeps this rare.
             index.retain(|_, base| base.strong_count() > 0);
             let alive = index.len();
             index.reserve(alive);
@@ -148,8 +148,8 @@ impl<D: Disk> Core<D> {
         fresh
     }
 
-    /// An outside writer may have moved the object since it was first seen,
-    /// or a commit taken away the name it was known by.
+    /// Corrects the known place: an outside writer may have moved the object since it
+    /// was first seen, or a commit may have removed the name by which it was known.
     fn correct_place(&self, base: &Arc<Base>, parent: &Arc<Base>, name: &Name) {
         let (identity, place) = {
             let state = base.state();
@@ -167,11 +167,11 @@ impl<D: Disk> Core<D> {
         }
     }
 
-    /// Remembers that the object is there now. Not if the directory is known to
-    /// be beneath the object: an outside writer has moved it away from there,
-    /// and until it is found again the object is nowhere.
+    /// Remembers that the object is there now, unless the directory is known to be
+    /// below the object. In that case an outside writer has moved the directory away,
+    /// and the object cannot be found until the directory has been.
     pub fn set_place(&self, base: &Arc<Base>, parent: &Arc<Base>, name: &Name) {
-        // Two at once could each put one beneath the other.
+        // Two threads at once could put two directories below each other.
         let _one_at_a_time = lock(&self.index);
         let mut to_the_root = std::iter::once(parent.clone()).chain(above(parent));
         if !to_the_root.any(|directory| Arc::ptr_eq(&directory, base)) {
@@ -191,14 +191,14 @@ impl<D: Disk> Core<D> {
         }
     }
 
-    /// A commit gave the object a new inode.
+    /// Enters the object under its new identity after a commit gave it a new inode.
     pub fn reindex(&self, base: &Arc<Base>, old: Identity, new: Identity) {
         let mut index = lock(&self.index);
         index.remove(&old);
         index.insert(new, Arc::downgrade(base));
     }
 
-    /// The directory of the base that this is now, wherever it has gone.
+    /// Opens the directory at its present place in the base.
     pub fn directory(&self, base: &Arc<Base>) -> Result<Arc<D::Handle>> {
         let (identity, place) = {
             let state = base.state();
@@ -218,7 +218,7 @@ impl<D: Disk> Core<D> {
 
     /// A regular file's contents, for reading.
     pub fn contents(&self, identity: Identity, place: &Place) -> Result<Arc<D::Handle>> {
-        // What is held has no name in limbo, whatever the place was meant to be.
+        // A held file has no name in limbo, even if its place says so.
         if let Place::Held | Place::Limbo(_) = place
             && let Some(handle) = self.handles.held(identity)
         {
@@ -233,16 +233,17 @@ impl<D: Disk> Core<D> {
         Ok(handle)
     }
 
-    /// Opens what is at a place, if it is what it should be; `ESTALE` if not, `EAGAIN`
-    /// while another process has a lease on it.
+    /// Opens the object at a place. Fails with `ESTALE` if it is not there, and with
+    /// `EAGAIN` while another process has a lease on it.
     pub fn open_at(&self, place: &Place, identity: Identity, access: Access) -> Result<D::Handle> {
         self.open_by(place, identity, |directory, name| {
             self.disk.open(directory, name, access)
         })
     }
 
-    /// As [`Core::open_at`], once the commit that needs the file is in the log. Who
-    /// could refuse the lease then would poison the store; the kernel ends it in time.
+    /// Like [`Core::open_at`], for a file that a logged commit needs: waits for
+    /// leases, since otherwise a process that keeps its lease could poison the store.
+    /// The kernel ends leases in time.
     pub fn open_logged(
         &self,
         place: &Place,
@@ -277,7 +278,7 @@ impl<D: Disk> Core<D> {
         Ok(handle)
     }
 
-    /// Does something with the object itself, opened for attributes only.
+    /// Calls `act` with the object itself, opened for attributes only.
     pub fn with_object<T>(
         &self,
         place: &Place,

@@ -1,4 +1,5 @@
-//! Who asks, and for which right to an object.
+//! A user with their groups, and the permissions on an object that the engine
+//! checks.
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {

@@ -1,9 +1,9 @@
-//! A bounded cache of open handles, least recently used first out.
+//! A bounded cache of open handles that evicts the least recently used first.
 //!
-//! Whatever is kept open for speed is here, by a key that says how it is opened again:
-//! so what is open in all grows with `handles_max`, not with the transactions and what
-//! they change. Only files that nothing but a handle keeps within reach are held, a
-//! quarter as many as the cache has.
+//! Every handle that is kept open for speed is here, under a key that says how to open
+//! it again. So the number of open handles grows with `handles_max`, not with the
+//! transactions and what they change. Handles are held only of files that nothing else
+//! keeps within reach, and at most a quarter as many as the cache has.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -31,18 +31,19 @@ pub(crate) struct HandleCache<D: Disk> {
 }
 
 struct State<D: Disk> {
-    /// Files that only a handle keeps within reach of older snapshots.
+    /// Files that older snapshots can reach only by these handles.
     held: HashMap<Identity, Arc<D::Handle>>,
-    /// Left the base; older snapshots may still read them.
+    /// Objects that left the base and that older snapshots may still read.
     gone: Gone,
     handles: HashMap<HandleKey, (Arc<D::Handle>, u64)>,
     uses: u64,
 }
 
-/// A snapshot that stays open must not cost by what others replace meanwhile.
+/// Bounded: an open snapshot must not cost more memory with everything that others
+/// replace.
 enum Gone {
     These(Vec<Identity>),
-    /// Too many to be told apart.
+    /// Too many to list.
     Many,
 }
 
@@ -96,7 +97,8 @@ impl<D: Disk> HandleCache<D> {
         lock(&self.state).held.get(&identity).cloned()
     }
 
-    /// Once no snapshot is open.
+    /// Closes the handles that only older snapshots needed. Call it once no snapshot
+    /// is open.
     pub fn release_held(&self) {
         let mut state = lock(&self.state);
         state.held.clear();
@@ -112,9 +114,10 @@ impl<D: Disk> HandleCache<D> {
         lock(&self.state).handles.remove(&key);
     }
 
-    /// Of an object that leaves the base: a handle keeps what it takes on the
-    /// disk. Older snapshots open it in limbo, or hold it; a reader at this
-    /// moment may put it back until none is open.
+    /// Drops the handles of an object that leaves the base, because a handle keeps the
+    /// object's space on the disk in use. Older snapshots open the object in limbo, or
+    /// it is held. A reader at this moment may put a handle back, which then stays
+    /// until no snapshot is open.
     pub fn forget(&self, identity: Identity) {
         let mut state = lock(&self.state);
         state.remove_object(identity);
@@ -124,7 +127,8 @@ impl<D: Disk> HandleCache<D> {
         }
     }
 
-    /// Once no snapshot is open and limbo is emptied.
+    /// Drops all handles of base objects. Call it once no snapshot is open and limbo
+    /// is empty.
     pub fn forget_base(&self) {
         lock(&self.state).remove_base();
     }
@@ -144,7 +148,7 @@ impl<D: Disk> State<D> {
         self.handles.remove(&HandleKey::Directory(identity));
     }
 
-    /// All but what transactions have staged.
+    /// Drops all handles except those of staged files.
     fn remove_base(&mut self) {
         let is_staged =
             |key: &HandleKey| matches!(key, HandleKey::Stage(_) | HandleKey::Staged(..));

@@ -1,8 +1,8 @@
-//! Objects of the base, as far as anyone has looked at them.
+//! Base objects that somebody has looked at.
 //!
-//! A [`Base`] is one logical object: it stays itself when a commit moves it or
-//! replaces its inode. What older snapshots still need of it after a commit,
-//! and what a validation must know of who changed it, is its [`History`].
+//! A [`Base`] is one logical object. It stays the same object when a commit moves it or
+//! replaces its inode. Its [`History`] keeps what older snapshots still need of it after a
+//! commit, and what validation must know about who changed it.
 //!
 //! `core` is what everything in the engine shares: the disk, the control directory, and the
 //! base objects that are known. A `snapshot` is the base as it was at one point of the
@@ -73,12 +73,12 @@ pub(crate) struct History {
     pub attributes: Vec<(Sequence, Arc<OldAttributes>)>,
     pub bodies: Vec<(Sequence, Arc<OldBody>)>,
     pub names: HashMap<Name, NameVersions>,
-    /// Of a symbolic link without the name it was known by.
+    /// The target of a symbolic link that has lost the name by which it was known.
     pub target: Option<Vec<u8>>,
     pub changed: Changed,
 }
 
-/// What an entry named until each of these commits.
+/// The objects that an entry named, each until the given commit.
 pub(crate) type NameVersions = Vec<(Sequence, Option<Arc<Base>>)>;
 
 pub(crate) struct OldAttributes {
@@ -99,7 +99,7 @@ pub(crate) enum OldBody {
     },
 }
 
-/// Which parts were changed, last by whom: what validation asks.
+/// The newest commit that changed each part, for validation.
 #[derive(Default)]
 pub(crate) struct Changed {
     pub names: HashMap<Name, Sequence>,
@@ -108,9 +108,9 @@ pub(crate) struct Changed {
     /// Page numbers; later sequences last.
     pub pages: Vec<(Sequence, RangeSet)>,
     pub removed: Option<Sequence>,
-    /// It lost the name it was known by.
+    /// When the object lost the name by which it was known.
     pub unnamed: Option<Sequence>,
-    /// It got a name or lost one, which shows in a file's link count.
+    /// When the object got a name or lost one, which shows in a file's link count.
     pub links: Option<Sequence>,
     /// The change time of the last change that no commit of ours made.
     pub outside: Option<Timestamp>,
@@ -124,7 +124,7 @@ pub(crate) struct OwnStamp {
     pub left_by: Sequence,
 }
 
-/// What tells that a file was changed.
+/// The attributes by which a change of a file is detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     identity: Identity,
@@ -174,8 +174,8 @@ impl Base {
         self.state().identity
     }
 
-    /// Where the object is in the base now, relative to the root; `None` when
-    /// it, or a directory above it, is there no more.
+    /// The object's present path in the base, relative to the root; `None` if the object or a
+    /// directory above it is no longer there.
     pub fn path(&self) -> Option<Vec<u8>> {
         let mut names: Vec<Name> = Vec::new();
         let mut place = self.state().place.clone();

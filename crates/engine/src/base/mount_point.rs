@@ -1,15 +1,16 @@
 //! Mount points inside the store.
 //!
-//! What is mounted there is not part of the store, and what it covers cannot be
-//! reached. A view shows an empty directory in its place, or an empty file, that
-//! nobody can change: programs can walk over it and bind something on it.
+//! A mounted file system is not part of the store, and the object it covers cannot be
+//! reached. In their place a view shows an empty directory, or an empty file, that
+//! nobody can change. Programs can walk over it and bind something on it.
 //!
 //! Invariants
-//! 1. The engine opens neither what is mounted nor what it covers
-//!    ([`Core::open_at`] refuses it, besides `Disk::open`), and never waits for it: who
-//!    mounted it may not answer (`Disk::stat_at`).
-//! 2. Of the covered object only the inode number is known, by the listing of its
-//!    directory. Mode, owner and times are the same for all mount points.
+//! 1. The engine opens neither the mounted file system nor the covered object:
+//!    [`Core::open_at`] refuses both, and so does `Disk::open`. It never waits for the
+//!    mounted file system, whose server may not answer (`Disk::stat_at`).
+//! 2. The engine knows the covered object only from the listing of its directory: the
+//!    inode number and perhaps the kind. Mode, owner and times are the same for all
+//!    mount points.
 //! 3. No record names a mount point: views refuse changes to it, and
 //!    [`crate::commit::feasible`] refuses a commit that contains one.
 
@@ -18,7 +19,7 @@ use atomdir_disk::{Attributes, Disk, Errno, Identity, Kind, Name, Owner, Result,
 use crate::base::Base;
 use crate::base::core::Core;
 
-/// No object is born then: unknown births are 0.
+/// A birth time that no object has. Unknown birth times are 0.
 const BIRTH: u64 = u64::MAX;
 
 const ROOT: Owner = Owner { user: 0, group: 0 };
@@ -34,7 +35,7 @@ impl Base {
 }
 
 impl<D: Disk> Core<D> {
-    /// What a directory of the base has under a name.
+    /// Looks up a name in a directory of the base.
     pub fn stat_entry(&self, directory: &D::Handle, name: &Name) -> Result<Stat> {
         let stat = self.disk.stat_at(directory, name)?;
         // A subvolume of Btrfs is another file system without being mounted.

@@ -1,16 +1,17 @@
-//! What a user may do to objects of the base as it is now.
+//! Checks what a user may do to objects of the present base.
 //!
-//! A view shows permissions as its snapshot has them, and the kernel goes by what the
-//! view has shown. So a directory that was closed since would stay open in it, also to
-//! what is put there later. Where the service has rights that the transaction's user has
-//! not, the engine therefore asks this as well
+//! A view shows the permissions of its snapshot, and the kernel decides by them. So a
+//! directory that was closed later would stay open in the view, even for what is put
+//! there afterwards. If the service has rights that the transaction's user lacks, the
+//! engine therefore also checks the present permissions
 //!
 //! 1. before a view looks at the base: for a name, a listing, or contents;
 //! 2. before a commit changes it, under the commit lock: for every directory in which
 //!    entries change, and all directories above whatever changes.
 //!
-//! An owner may: they could give themselves the right. What commits have moved aside for
-//! older snapshots has no place, and so nothing above it; nobody can put anything there.
+//! An owner always passes, since they could give themselves the right. An object that
+//! commits have moved aside for older snapshots has no place in the base, and so no
+//! directories above it. Nobody can put anything there.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use crate::base::core::Core;
 use crate::base::credentials::{Credentials, Permission};
 use crate::base::{Base, above};
 
-/// As permission bits.
+/// What the user may do, as permission bits.
 pub(crate) fn permissions<D: Disk>(
     core: &Core<D>,
     base: &Arc<Base>,
@@ -51,7 +52,7 @@ fn access_list<D: Disk>(core: &Core<D>, base: &Base) -> Result<Option<AccessCont
     }
 }
 
-/// That the user can reach an object and has one of these permissions on it.
+/// Checks that the user can reach an object and has one of these permissions on it.
 pub(crate) fn require<D: Disk>(
     core: &Core<D>,
     base: &Arc<Base>,
@@ -85,5 +86,6 @@ fn try_require<D: Disk>(
     above(base).try_for_each(|directory| has(&directory, &[Permission::Search]))
 }
 
-/// What a look at contents takes. The kernel reads a program that may only be run.
+/// The permissions of which one is enough to read contents. The kernel also reads a
+/// program that a user may only run.
 pub(crate) const CONTENTS: [Permission; 2] = [Permission::Read, Permission::Search];

@@ -1,16 +1,17 @@
-//! Staged objects whose modes keep their own owner out.
+//! Opens up staged objects whose modes keep their own owner out.
 //!
-//! A process without root's rights may not write, enter or read what its programs
-//! have closed in a view: files of mode 0444, directories of mode 0555. As their owner
-//! it gives itself the right for one call, and then the object its mode again. What a
-//! crash leaves open in between is in the staging directory, which recovery empties.
+//! A process without root's rights may not write, enter or read objects that its
+//! programs have closed in a view, such as files of mode 0444 and directories of mode
+//! 0555. As their owner it gives itself the right for one call, and then restores the
+//! mode. An object that a crash leaves open is in the staging directory, which
+//! recovery empties.
 
 use atomdir_disk::{Access, Disk, Errno, Kind, Name, Result};
 
 const OF_DIRECTORY: u32 = 0o700;
 const OF_FILE: u32 = 0o600;
 
-/// The mode by which the owner may do all to an object of this mode and kind.
+/// The mode that lets the owner do everything with an object of this mode and kind.
 pub(crate) fn opened_mode(kind: Kind, mode: u32) -> u32 {
     match kind {
         Kind::Directory => mode | OF_DIRECTORY,
@@ -44,7 +45,7 @@ pub(crate) fn with_rights<D: Disk, T>(
     done.and_then(|done| closed.map(|()| done))
 }
 
-/// As [`Disk::open`], of an object that may be closed, in a directory that may be.
+/// Like [`Disk::open`], but the object and the directory may be closed to their owner.
 pub(crate) fn open_closed<D: Disk>(
     disk: &D,
     directory: &D::Handle,

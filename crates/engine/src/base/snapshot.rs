@@ -78,7 +78,7 @@ impl<D: Disk> Snapshot<'_, D> {
         version_at(versions, self.at).map(|old| old.stat)
     }
 
-    /// What is at a path, no symbolic link followed.
+    /// Finds the object at a path, without following symbolic links.
     pub fn resolve(&self, path: &[u8]) -> Result<Option<(Arc<Base>, Stat)>> {
         let mut base = self.core.root_base.clone();
         let mut stat = self.stat(&base)?;
@@ -108,7 +108,8 @@ impl<D: Disk> Snapshot<'_, D> {
                     .map_or_else(|| self.core.stat_now(base), Ok)
             })?,
         };
-        // The hidden directory's own `..`, where the file system counts those.
+        // Do not count the `..` of the hidden directory, on file systems that
+        // count those.
         if base.serial == 0 && self.core.hidden.is_some() && stat.links > 2 {
             stat.links -= 1;
         }
@@ -322,8 +323,8 @@ impl<D: Disk> Snapshot<'_, D> {
         history.is_some_and(|history| !history.bodies.is_empty())
     }
 
-    /// The next run of data at or after `offset` in the present file; used to
-    /// keep holes, so a run too many does no harm.
+    /// The next run of data at or after `offset` in the present file. It is
+    /// used to keep holes, so reporting too much data does no harm.
     pub fn next_data(&self, base: &Arc<Base>, offset: u64) -> Result<Option<Extent>> {
         if self.has_versions(base) {
             return Ok(Some(Extent {
