@@ -1,13 +1,14 @@
-//! How far the base has come, for a recovery that follows on the death of the
-//! process alone: what outside writers have changed since then must stay. And a
-//! witness: a record that it names, or an older one, was durable, so that a log
-//! that ends before it is damaged and not torn.
+//! The applied mark names the last commit applied. Recovery needs it after the death of
+//! the process alone, because changes that outside writers have made since then must
+//! stay. The mark also proves that the record it names, and every older one, was
+//! durable. So a log that ends before that record is damaged and not torn.
 //!
 //! Invariants
 //! 1. The mark names a commit only once that is in the base as a whole.
-//! 2. It counts only under the mounting it was written under: then the page
-//!    cache still has everything that was applied, but for contents that the kernel
-//!    failed to write. Recovery writes contents again (`apply::again`).
+//! 2. The mark counts only while the file system is mounted as it was when the mark was
+//!    written. Then the page cache still has everything that was applied, except
+//!    contents that the kernel failed to write. So recovery writes contents again
+//!    (`apply::again`).
 //! 3. It is cleared while recovery writes contents again (`apply::again`), before the
 //!    base is flushed, since a flush that fails may lose what was applied, and whenever
 //!    the store is poisoned.
@@ -21,7 +22,7 @@ use crate::ids::Sequence;
 pub(crate) struct AppliedFile<D: Disk> {
     file: D::Handle,
     store: StoreId,
-    /// `None`: it cannot be told, so that nothing is ever marked.
+    /// `None` if the disk cannot identify the mounting. Then no mark is ever written.
     mounting: Option<Mounting>,
 }
 
@@ -46,8 +47,8 @@ impl<D: Disk> AppliedFile<D> {
         Ok(mark.map(|mark| Sequence(mark.sequence)))
     }
 
-    /// A commit whose record is known to have been durable: only then is it
-    /// applied. That stays true whatever became of the base.
+    /// The last commit that the mark names. Its record was durable, since a commit is
+    /// applied only then. That stays true whatever has happened to the base.
     pub fn durable(&self, disk: &D) -> Result<Option<Sequence>, Errno> {
         Ok(self.mark(disk)?.map(|mark| Sequence(mark.sequence)))
     }

@@ -16,7 +16,7 @@ const RESERVE_MAX: u64 = 1024;
 
 pub(crate) struct IdSupply {
     last: u64,
-    /// As in the header on disk, or lower.
+    /// The high water of the header on disk, or a lower one.
     high_water: u64,
     /// How many to reserve next.
     reserve: u64,

@@ -1,4 +1,4 @@
-//! The control directory: making it, and its header.
+//! Makes the control directory, and writes its header.
 //!
 //! `trial` finds out beforehand whether the file system can hold a store. `applied_mark` says
 //! how far the base has come, and `id_supply` gives out transaction ids; each states its
@@ -24,7 +24,7 @@ use crate::names;
 const PRIVATE_FILE: u32 = 0o600;
 pub(crate) const PRIVATE_DIRECTORY: u32 = 0o700;
 
-/// Of the control directory, open for as long as the store is.
+/// Handles in the control directory, open for as long as the store is.
 pub(crate) struct ControlHandles<D: Disk> {
     pub directory: Arc<D::Handle>,
     pub stage: Arc<D::Handle>,
@@ -40,8 +40,8 @@ pub(crate) fn failed(step: &'static str) -> impl Fn(Errno) -> StoreError {
     }
 }
 
-/// Makes an empty directory the control directory of a store; does nothing if
-/// it is one already. Refuses file systems that cannot hold a store. The header comes last: with it the store exists.
+/// Makes an empty directory the control directory of a store. Does nothing if it is one already.
+/// Refuses file systems that cannot hold a store. The header comes last: with it the store exists.
 pub(crate) fn create<D: Disk>(
     disk: &D,
     control: &D::Handle,
@@ -75,7 +75,7 @@ pub(crate) fn create<D: Disk>(
             made.map_err(failed("create directories"))?;
         }
     }
-    // The header must not survive a crash that its companions do not.
+    // The header must not survive a crash that loses the other files.
     disk.sync_directory(control)
         .map_err(failed("flush the directory"))?;
     let stat = disk.stat(control).map_err(failed("read the attributes"))?;
@@ -107,7 +107,7 @@ pub(crate) fn write_header<D: Disk>(
     replace(disk, control, names, &header.encode()).map_err(failed("write the header"))
 }
 
-/// Replaces a file of the control directory, durably: it is written under another name.
+/// Replaces a file of the control directory durably, by writing it under another name first.
 pub(crate) fn replace<D: Disk>(
     disk: &D,
     control: &D::Handle,
@@ -150,8 +150,8 @@ pub(crate) fn read_header<D: Disk>(
     })
 }
 
-/// Removes everything in a directory of the control directory that the
-/// predicate does not want kept.
+/// Removes everything in a directory of the control directory, except the names for which `keep` is
+/// true.
 pub(crate) fn purge<D: Disk>(
     disk: &D,
     directory: &D::Handle,
@@ -174,7 +174,7 @@ pub(crate) fn remove_tree<D: Disk>(disk: &D, parent: &D::Handle, name: &Name) ->
     if stat.kind != atomdir_disk::Kind::Directory {
         return disk.unlink(parent, name);
     }
-    // What was removed in a view may forbid even its owner to look inside.
+    // A directory removed in a view may forbid even its owner to look inside.
     if stat.attributes.mode & 0o700 != 0o700 {
         let handle = disk.open(parent, name, Access::Path)?;
         disk.set_mode(&handle, stat.attributes.mode | 0o700)?;

@@ -1,13 +1,14 @@
-//! What a store needs of its file system, tried in the control directory when the
-//! store is made.
+//! Tries in the control directory whether the file system can do what a store needs,
+//! when the store is made.
 //!
 //! A commit that is in the log must be applied. If the file system cannot do what that
 //! takes, it must be known before there is a store. The trial looks at what calls do,
-//! not at the file system's name. It cannot see what happens once the kernel has
-//! forgotten an object, such as inode numbers that are then given anew.
+//! not at the file system's name. It cannot see what happens once the kernel no longer
+//! caches an object, for example that the object gets another inode number.
 //!
-//! Overlays are known by their type. Objects of a lower layer change when they are first
-//! written, and nothing in a new directory comes from a lower layer.
+//! Overlays are recognized by their type, because the trial would not notice them: an
+//! object of a lower layer changes when it is first written, and nothing in a new
+//! directory comes from a lower layer.
 
 use atomdir_disk::{
     Access, Disk, Errno, FileSystemStatus, Identity, NewNode, RenameMode, Times, Timestamp, reason,
@@ -51,7 +52,7 @@ pub(crate) fn refuse_layered(status: &FileSystemStatus) -> Result<(), StoreError
     Ok(())
 }
 
-/// Leaves nothing behind, unless the process dies; the next trial then removes it.
+/// Leaves nothing behind. If the process dies, the next trial removes what is left.
 pub(crate) fn run<D: Disk>(disk: &D, control: &D::Handle) -> Result<(), StoreError> {
     let failed = |errno| control::failed("try what the file system can do")(errno);
     refuse_layered(&disk.status(control).map_err(failed)?)?;
@@ -115,7 +116,7 @@ impl<D: Disk> Trial<'_, D> {
         )
     }
 
-    /// Objects stay themselves wherever they are moved, and handles stay with them.
+    /// An object keeps its identity wherever it is moved, and handles stay with it.
     fn renames(&self) -> Outcome {
         for name in [FIRST, SECOND] {
             let name = names::fixed(name);
@@ -152,7 +153,7 @@ impl<D: Disk> Trial<'_, D> {
             self.identity(FILE)? == first && exchanged == file,
             "inode numbers or birth times do not stay when objects are renamed",
         )?;
-        // What is made by the handle is there by the new name.
+        // An object made through the handle is found under the directory's new name.
         drop(self.disk.create(&handle, &names::fixed(LINK), 0o600)?);
         let moved = self.open(FILE, Access::Directory)?;
         let found = self.disk.stat_at(&moved, &names::fixed(LINK));
@@ -208,7 +209,7 @@ impl<D: Disk> Trial<'_, D> {
         Ok(())
     }
 
-    /// A file system without them is good: then no object has any.
+    /// A file system without extended attributes will do: then no object has any.
     fn xattrs(&self) -> Outcome {
         for name in [FILE, LINK] {
             let object = self.open(name, Access::Path)?;

@@ -1,5 +1,6 @@
-//! What an operation on a view writes of the base, in the granularity of
-//! conflicts. New objects are nobody else's, and are not spoken of.
+//! The parts of the base that an operation on a view writes, in the granularity
+//! of conflicts. New objects are left out, since no other transaction can have
+//! them.
 
 use atomdir_disk::{Disk, Name, Result};
 
@@ -18,7 +19,8 @@ impl<D: Disk> View<D> {
             .collect())
     }
 
-    /// Past the end, what comes to be there belongs to the length.
+    /// A write past the end also writes the length, which counts as all pages
+    /// from the end on.
     pub fn writes_contents(&mut self, id: NodeId, start: u64, end: u64) -> Result<Vec<Target>> {
         if self.node(id)?.base.is_none() || start >= end {
             return Ok(Vec::new());
@@ -60,12 +62,13 @@ impl<D: Disk> View<D> {
     pub fn writes_entry(&mut self, parent: NodeId, name: &[u8]) -> Result<Vec<Target>> {
         match Name::new(name) {
             Ok(name) => self.part(parent, Extent::Entry(name)),
-            // It will be refused.
+            // The operation will be refused.
             Err(_) => Ok(Vec::new()),
         }
     }
 
-    /// What has the name, if anything, loses it and is gone.
+    /// The entry is written, and the object that has the name, if any, is
+    /// removed.
     pub fn removes_entry(&mut self, parent: NodeId, name: &[u8]) -> Result<Vec<Target>> {
         let mut targets = self.writes_entry(parent, name)?;
         if let Ok(name) = Name::new(name)
@@ -76,7 +79,7 @@ impl<D: Disk> View<D> {
         Ok(targets)
     }
 
-    /// All that the view has written so far.
+    /// Everything that the view has written so far.
     pub fn written(&self) -> Vec<Target> {
         let mut targets = Vec::new();
         for id in self.changed_nodes() {
@@ -114,7 +117,7 @@ impl<D: Disk> View<D> {
                 extents.extend(pages.map(|(start, end)| Extent::Pages(start, end)));
                 let before = node.base.as_ref().map(|base| self.snapshot_stat(base));
                 let before = before.and_then(Result::ok).map_or(0, |stat| stat.length);
-                // From here on it is cut off, or longer.
+                // From here on the file is cut off or longer.
                 if contents.base_limit < before || own.attributes.length > before {
                     extents.push(Extent::Pages(contents.base_limit / PAGE, u64::MAX));
                 }

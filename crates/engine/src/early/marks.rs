@@ -1,9 +1,10 @@
-//! Which open transaction has written what.
+//! Remembers which open transaction has written what.
 //!
 //! Invariants
 //! 1. Of two open transactions that have written the same part, both wanting to
 //!    know early, the younger has met a conflict.
-//! 2. A mark keeps its object alive, so that its serial stays its own.
+//! 2. A noted write keeps its object alive, so that no other object gets its
+//!    serial.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::ids::TransactionId;
 use crate::locks::{Extent, Target};
 use crate::ranges::RangeSet;
 
-/// Who writes. The lower the age, the older.
+/// The transaction that writes. One with a lower age is older.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Author {
     pub transaction: TransactionId,
@@ -26,7 +27,7 @@ pub(crate) struct Author {
 struct Writer {
     author: Author,
     conflicts: Vec<Conflict>,
-    /// Its commit is being logged: nobody is older.
+    /// Its commit is being logged, so it counts as older than all others.
     is_committing: bool,
     /// By serial.
     written: HashMap<u64, Parts>,
@@ -45,17 +46,17 @@ struct Parts {
 #[derive(Default)]
 pub(crate) struct Marks {
     writers: HashMap<TransactionId, Writer>,
-    /// Who has written something of an object, by its serial.
+    /// The transactions that have written a part of an object, by its serial.
     by_object: HashMap<u64, Vec<TransactionId>>,
 }
 
-/// Someone was first.
+/// Another transaction has written or locked it first.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Busy;
 
 impl Marks {
-    /// Before a write: notes it, unless the writer wants to know early and has
-    /// met a conflict, now or before.
+    /// Notes a write that is about to happen. Refuses it if the writer wants to
+    /// know early and has met a conflict, now or before.
     pub fn announce(&mut self, author: &Author, targets: &[Target]) -> Result<(), Busy> {
         if self.writer(author).conflicts.is_empty() {
             for target in targets {
@@ -69,7 +70,7 @@ impl Marks {
         Ok(())
     }
 
-    /// What was written already.
+    /// Notes writes that have already happened.
     pub fn note(&mut self, author: &Author, targets: &[Target]) {
         for target in targets {
             let serial = target.base.serial;
@@ -107,7 +108,8 @@ impl Marks {
         }
     }
 
-    /// What forbids a commit; nothing does from then on, until it has ended.
+    /// Returns the conflicts that forbid a commit. If there are none, no other
+    /// transaction can forbid it until the commit has ended.
     pub fn enter_commit(&mut self, transaction: TransactionId) -> Vec<Conflict> {
         let Some(own) = self.writers.get(&transaction) else {
             return Vec::new();

@@ -1,17 +1,16 @@
-//! Early conflicts: a transaction that asks for them learns at a write that
-//! another open one has written the same, not only at its commit.
+//! Early conflicts: a transaction that asks for them learns already at a write, and not
+//! only at its commit, that another open transaction has written the same part.
 //!
-//! The oldest wins. So that it does, a younger one's commit waits for it, as it
-//! were: it is refused while the older is open, like the commit of what is
-//! locked. One that tries again keeps the age of its first try, becomes the
-//! oldest in the end, and gets on.
+//! The oldest transaction wins. So a younger one's commit is refused while the older one
+//! is open, as if what it changes were locked. A transaction that is tried again keeps
+//! the age of its first try. So in the end it is the oldest and succeeds.
 //!
 //! `marks` states the invariants. Writes are noted in memory, with the granularity of
 //! conflicts.
 //!
-//! Invariant: writes are noted only while an open transaction wants to know. What was
-//! written before is noted when the first such transaction begins. So all others pay only
-//! one look at a flag.
+//! Invariant: writes are noted only while an open transaction wants to know of conflicts
+//! early. Earlier writes are noted when the first such transaction begins. So at other
+//! times a write costs only one look at a flag.
 
 mod intents;
 mod marks;
@@ -38,13 +37,13 @@ pub(crate) struct Writers {
 
 #[derive(Default)]
 struct State {
-    /// Those who want to know.
+    /// The transactions that want to know early.
     early: BTreeSet<TransactionId>,
     marks: Marks,
 }
 
 impl Writers {
-    /// Otherwise nothing has to be noted.
+    /// Whether writes must be noted.
     pub fn is_needed(&self) -> bool {
         self.is_needed.load(Ordering::Acquire)
     }
@@ -62,7 +61,7 @@ impl Writers {
         }
     }
 
-    /// A commit that was entered has failed.
+    /// To be called if a commit that was entered has failed.
     pub fn leave_commit(&self, transaction: TransactionId) {
         if self.is_needed() {
             let mut state = lock(&self.state);
@@ -70,8 +69,8 @@ impl Writers {
         }
     }
 
-    /// One more that wants to know. True: nothing was noted so far, and what open
-    /// transactions have written is to be noted now.
+    /// Adds a transaction that wants to know early. If true, nothing was noted so far,
+    /// and the caller must note what open transactions have written.
     pub fn begin(&self, transaction: TransactionId) -> bool {
         let mut state = lock(&self.state);
         let is_first = state.early.insert(transaction) && state.early.len() == 1;
@@ -83,15 +82,16 @@ impl Writers {
         lock(&self.state).marks.note(author, written);
     }
 
-    /// The conflicts for which a commit is refused; none: it is entered.
+    /// Returns the conflicts for which a commit is refused. If there are none, the commit
+    /// is entered.
     pub fn enter_commit(&self, author: &Author, written: &[Target]) -> Vec<Conflict> {
         let marks = &mut lock(&self.state).marks;
         marks.note(author, written);
         marks.enter_commit(author.transaction)
     }
 
-    /// Notes what is about to be written, or that another was there first.
-    /// `locked`: the locks of others that forbid it.
+    /// Notes a write that is about to happen, or the conflict with a transaction that was
+    /// first. `locked`: the locks of others that forbid the write.
     pub fn announce(
         &self,
         author: &Author,

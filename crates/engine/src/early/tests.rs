@@ -37,7 +37,8 @@ fn the_older_writes_on_and_the_younger_learns_it() {
     let pages = |start, end| part(&file, Extent::Pages(start, end));
     let mut marks = Marks::default();
     assert_eq!(marks.announce(&early(5), &pages(0, 2)), Ok(()));
-    // Another part is no conflict; the same is, for the younger.
+    // Writing another part is no conflict. Writing the same part is one for the
+    // younger.
     assert_eq!(marks.announce(&early(6), &pages(2, 4)), Ok(()));
     assert_eq!(marks.announce(&early(6), &pages(1, 3)), Err(Busy));
     assert_eq!(marks.met_by(TransactionId(6)).len(), 1);
@@ -46,7 +47,7 @@ fn the_older_writes_on_and_the_younger_learns_it() {
         Err(Busy),
         "for good"
     );
-    // An older one goes over both.
+    // An older transaction may write over both.
     let first_try_was_older = Author {
         age: TransactionId(1),
         ..early(7)
@@ -67,7 +68,7 @@ fn who_does_not_ask_is_told_at_the_commit() {
     assert_eq!(marks.enter_commit(TransactionId(6)).len(), 1);
     marks.remove(TransactionId(5));
     assert!(marks.enter_commit(TransactionId(6)).is_empty());
-    // Its commit is on its way: even an older one is too late.
+    // Transaction 6 has entered its commit, so even an older one is too late.
     assert_eq!(marks.announce(&early(2), &attributes()), Err(Busy));
 }
 
@@ -82,7 +83,7 @@ fn an_older_one_that_does_not_ask_wins_as_well() {
     marks.announce(&late(3), &name(b"b")).unwrap();
     assert!(!marks.met_by(TransactionId(4)).is_empty());
     assert!(marks.enter_commit(TransactionId(3)).is_empty());
-    // What was removed is in nobody's way but theirs who use it.
+    // A removal conflicts with those who have written any part of the object.
     assert_eq!(
         marks.announce(&early(9), &part(&file, Extent::Object)),
         Err(Busy)
