@@ -1,10 +1,10 @@
-//! Small commits carry what they create and write in the log's record itself:
-//! one flush of the log then makes everything durable, where the staged files,
+//! A small commit carries what it creates and writes in its log record. One
+//! flush of the log then makes everything durable. Otherwise the staged files,
 //! their directory and the log would each need one.
 //!
-//! The staged objects are what is moved into the base, as ever; only they are
-//! not flushed. Where a crash has lost them, recovery makes them again from the
-//! record, and gives those that it finds their contents and attributes.
+//! The staged objects are moved into the base as ever, but they are not
+//! flushed. If a crash has lost them, recovery makes them again from the
+//! record. It gives those that it finds their contents and attributes.
 //!
 //! Invariants
 //! 1. A record carries all of what the commit has staged, or none of it.
@@ -19,7 +19,7 @@ use crate::ids::NodeId;
 use crate::view::View;
 use crate::write_set::{Carried, CarriedObject, ContentsWrite, WriteSet};
 
-/// More objects are flushed together sooner than one by one.
+/// With more objects than this, one flush of all is faster than carrying each.
 const OBJECTS_MAX: usize = 64;
 
 /// Whether the record is to carry all that the write set has staged.
@@ -79,7 +79,8 @@ fn carry_file<D: Disk>(view: &mut View<D>, id: NodeId) -> Result<CarriedObject, 
         length: stat.length,
     };
     let runs = read_runs(disk, &file, whole)?;
-    // Reading it may have changed the time that the transaction shows.
+    // Reading the file may have changed its access time, which the transaction
+    // shows.
     disk.set_times(&file, stat.attributes.times)?;
     Ok(CarriedObject {
         node: None,
@@ -124,7 +125,7 @@ fn carry_pages<D: Disk>(
     Ok(runs)
 }
 
-/// What an extent of the file holds, but for holes.
+/// Reads the data in an extent of the file, without the holes.
 fn read_runs<D: Disk>(disk: &D, file: &D::Handle, extent: Extent) -> Result<Vec<Run>, Errno> {
     let end = extent.offset.saturating_add(extent.length);
     let mut runs = Vec::new();

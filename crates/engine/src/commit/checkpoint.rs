@@ -1,4 +1,4 @@
-//! Checkpoint: once the base is durable, the log and what it refers to go.
+//! Checkpoint: makes the base durable, then drops the log and what it refers to.
 
 use std::sync::PoisonError;
 
@@ -14,11 +14,11 @@ use crate::store::commit_state::CommitState;
 
 /// A lazy commit waits no longer than this to become durable.
 const LAZY_MS_MAX: i128 = 100;
-/// A log of this length is checkpointed at the next occasion,
+/// A log of this length is checkpointed at the next occasion.
 const LOG_BYTES_MAX: u64 = 64 << 20;
-/// or of so many commits: each takes some memory, and perhaps a directory,
+/// So is a log of this many commits: each takes some memory, and perhaps a directory.
 const LOG_COMMITS_MAX: u64 = 16 << 10;
-/// and any log once no commit has come for this long.
+/// Any log is checkpointed once no commit has come for this long.
 const QUIET_MS: i128 = 3_000;
 
 impl<D: Disk> Store<D> {
@@ -60,7 +60,7 @@ impl<D: Disk> Store<D> {
     pub fn close(&self) -> Result<(), StoreError> {
         let mut state = self.lock_settled()?;
         self.checkpoint_locked(&mut state)?;
-        // None of these was used, and from now on none is until it is reserved again.
+        // These ids were not used, and none will be until it is reserved again.
         state.journal.header.transaction_high_water = lock(&self.0.open).ids.give_back();
         control::write_header(
             &self.0.core.disk,
@@ -85,7 +85,8 @@ impl<D: Disk> Store<D> {
             let removed = control::remove_tree(&core.disk, &core.control.stage, &name);
             removed.map_err(failed("remove staged files"))?;
         }
-        // None may begin meanwhile: taking links away shows in change times.
+        // No transaction may begin meanwhile, because removing links shows in change
+        // times.
         let _not_beginning = core
             .applying
             .write()

@@ -1,5 +1,5 @@
-//! A commit is refused for what other open transactions hold: locks, and writes of an
-//! older one that wants to know of conflicts early.
+//! Refuses a commit because of what other open transactions hold: locks, and writes
+//! of an older one that wants to know of conflicts early.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::view::View;
 use crate::write_set::{Object, WriteSet};
 
 impl<D: Disk> Store<D> {
-    /// A commit is refused while others have locked what it changes.
+    /// Refuses a commit while others have locked what it changes.
     pub(crate) fn refuse_locked(
         &self,
         transaction: &Transaction<D>,
@@ -52,8 +52,8 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// A commit is refused if its transaction has met a conflict, and while an
-    /// older one that wants to know early has written the same.
+    /// Refuses a commit if its transaction has met a conflict, and while an older one
+    /// that wants to know early has written the same parts.
     pub(crate) fn refuse_written(
         &self,
         transaction: &Transaction<D>,
@@ -63,7 +63,7 @@ impl<D: Disk> Store<D> {
         if !writers.is_needed() {
             return Ok(());
         }
-        // A native view's writes have passed by.
+        // Writes in a native view were not noted when they happened: note them now.
         let conflicts = writers.enter_commit(&transaction.author(), &view.written());
         match conflicts.is_empty() {
             true => Ok(()),

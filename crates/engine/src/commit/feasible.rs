@@ -1,10 +1,10 @@
-//! What the file system would refuse when a commit is applied is found out
-//! while there is still a way back.
+//! Finds out what the file system would refuse when a commit is applied, while
+//! there is still a way back.
 //!
-//! Most errors cannot happen, as the same was done in the staging directory.
-//! What remains: objects that are locked (chattr +i and +a, mount points, swap
-//! files), names that may not be removed or renamed, and extended attributes that
-//! do not fit, which is tried on a stand-in.
+//! Most errors cannot happen, because the same was done in the staging directory.
+//! What remains: objects that the kernel lets nobody change (chattr +i and +a,
+//! mount points, swap files), names that may not be removed or renamed, and
+//! extended attributes that do not fit, which is tried on a stand-in.
 //!
 //! Invariant: no check changes the base, whatever an outside writer puts there at
 //! that moment. The kernel is asked about a name by a rename that cannot succeed.
@@ -86,14 +86,14 @@ fn check_unlocked<D: Disk>(
         Ok(stat) if stat.mount_point && base.serial != 0 => {
             Err(CommitError::io(step, path, Errno::BUSY))
         }
-        // What is missing was for validation to find.
+        // If the object is missing, validation has had to find that.
         _ => Ok(()),
     }
 }
 
-/// Asks the kernel to rename the object onto a directory that is not empty. It
-/// checks whether the object may leave its place before it looks at the target,
-/// which neither a file nor a directory can replace.
+/// Asks the kernel to rename the object onto a directory that is not empty. The
+/// kernel checks whether the object may leave its place before it looks at the
+/// target, which neither a file nor a directory can replace.
 fn check_removable<D: Disk>(
     core: &Core<D>,
     (directory, name): (&Arc<Base>, &Name),
@@ -112,16 +112,17 @@ fn check_removable<D: Disk>(
             Err(CommitError::io(REMOVE, path, errno))
         }
         Err(errno @ Errno::XDEV) => Err(CommitError::io(MOVE_OFF, path, errno)),
-        // Rights are given and taken by commits: see `apply::rights`.
+        // The rename failed as it should, or a right is missing, which is no
+        // obstacle: see `apply::rights`.
         _ => Ok(()),
     }
 }
 
-/// Sets all extended attributes that the object will have on a stand-in.
+/// Tries on a stand-in to set all extended attributes that the object will have.
 fn rehearse_xattrs<D: Disk>(core: &Core<D>, object: &ObjectWrite) -> Result<(), Errno> {
     let xattrs = object.xattrs_to_be(core)?;
     let (stage, name) = (&core.control.stage, names::fixed(names::REHEARSAL));
-    // One whose removal failed may be there.
+    // A stand-in whose removal failed may still be there.
     control::remove_tree(&core.disk, stage, &name)?;
     match object.base.kind {
         Kind::File => core.disk.create(stage, &name, 0o600).map(drop)?,

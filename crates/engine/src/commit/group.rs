@@ -7,11 +7,11 @@
 //! Invariants
 //! 1. Commits are applied in the order of the log, and only once a flush that
 //!    began after they were appended has succeeded.
-//! 2. There is one flush at a time: the kernel reports an error of the disk to one
-//!    flush only, and no other may miss it.
-//! 3. What waits in the queue is in no history yet, so a commit is validated
-//!    while another waits only if neither touches what the other does, and it
-//!    has read nothing that the other changes.
+//! 2. Only one flush runs at a time: the kernel reports an error of the disk to
+//!    one flush only, and no other may miss it.
+//! 3. A queued commit is in no history yet. So another commit is validated
+//!    meanwhile only if neither touches what the other touches, and it has read
+//!    nothing that the queued one changes.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ use crate::store::commit_state::{CommitState, Guard};
 use crate::store::queue::Pending;
 
 impl<D: Disk> Store<D> {
-    /// The commit lock, with everything in the log durable and in the base.
+    /// Takes the commit lock, with everything in the log durable and in the base.
     pub(crate) fn lock_settled(&self) -> Result<Guard<'_, D>, StoreError> {
         let mut state = self.wait_for_flush(lock(&self.0.commit));
         if !state.queue.commits.is_empty() {
@@ -40,8 +40,8 @@ impl<D: Disk> Store<D> {
         Ok(state)
     }
 
-    /// Waits until an appended commit is durable and in the base, or durable and
-    /// behind a commit that is stalled, or stalled itself.
+    /// Waits until an appended commit is durable and in the base. If it or a
+    /// commit before it is stalled, waits only until it is durable.
     pub(crate) fn settle_commit<'a>(
         &'a self,
         mut state: Guard<'a, D>,
@@ -56,7 +56,8 @@ impl<D: Disk> Store<D> {
                 return Ok(stalled);
             }
             if !state.queue.holds(sequence) {
-                // Whoever took it out panicked: nobody would ever publish it.
+                // The thread that took it out panicked, so nobody would ever
+                // publish it.
                 return Err(self.poison(Poison::NotApplied {
                     sequence,
                     obstacle: None,
@@ -77,7 +78,8 @@ impl<D: Disk> Store<D> {
                 return Err(self.poison_unflushed("the log", errno));
             }
             state.journal.log.note_durable(newest.0);
-            // If another's cannot be applied, this one may have been before.
+            // If this failed for a later commit, this one may be in the base
+            // already.
             let _ = self.publish_queue(&mut state, newest, meter);
         }
         Ok(None)

@@ -1,8 +1,8 @@
-//! What a commit replaces, as far as open snapshots show it.
+//! Keeps what a commit replaces, as far as open snapshots show it.
 //!
-//! Invariant: of what commits replace, only what an open snapshot shows is kept. So
-//! a transaction that stays open costs memory and space by the objects that were
-//! changed, not by the number of commits.
+//! Invariant: of everything that commits replace, only what an open snapshot shows
+//! is kept. So what an open transaction costs in memory and space grows with the
+//! number of objects changed, not with the number of commits.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::names;
 use crate::ranges::RangeSet;
 use crate::write_set::{ContentsWrite, Object, ObjectWrite, WriteSet};
 
-/// Of the open transactions, in ascending order.
+/// The snapshots of open transactions, in ascending order.
 pub(crate) struct Snapshots(pub Vec<Sequence>);
 
 impl Snapshots {
-    /// Whether a version that ends at `sequence` would be seen by anyone, when
-    /// the one before ends at `previous`.
+    /// Whether an open snapshot shows what has been there since `previous`, the end
+    /// of the version before.
     fn need_version(&self, previous: Option<Sequence>) -> bool {
         self.0
             .iter()
@@ -35,9 +35,10 @@ pub(crate) struct Keeper<'a, D: Disk> {
     pub core: &'a Core<D>,
     pub sequence: Sequence,
     pub snapshots: &'a Snapshots,
-    /// Objects that lose their last name, and that no open snapshot shows.
+    /// Objects that lose their last name, and inodes that are replaced, if no open
+    /// snapshot shows them.
     pub unseen: &'a mut HashSet<Identity>,
-    /// What was looked at last, for messages.
+    /// The object that was looked at last, for messages.
     pub at: Option<Arc<Base>>,
 }
 
@@ -62,7 +63,7 @@ impl<D: Disk> Keeper<'_, D> {
         }
         for entry in &set.entries {
             if let Some(Object::Base(moved)) = &entry.after {
-                // A new name may mean a new link, and always a new change time.
+                // A new name changes the change time, and may add a link.
                 self.keep_attributes(moved)?;
                 moved.state().history_mut().changed.links = Some(self.sequence);
                 kept.push(moved.clone());
@@ -90,7 +91,7 @@ impl<D: Disk> Keeper<'_, D> {
             }
         }
         for removed in &set.removed_directories {
-            // What died in it goes to limbo with it.
+            // Objects that died in it go to limbo with it.
             for (name, base) in set.survivors(removed) {
                 self.keep_attributes(base)?;
                 self.keep_name(&removed.base, name, Some(base.clone()));
@@ -115,8 +116,8 @@ impl<D: Disk> Keeper<'_, D> {
         Ok(kept)
     }
 
-    /// A file that goes on under other names must not have one in limbo as
-    /// well, as that would show in its link count; an open handle will do.
+    /// Keeps an open handle of a file that goes on under other names. A name in
+    /// limbo would show in its link count.
     fn hold(&self, base: &Arc<Base>, directory: &Arc<Base>, name: &Name) {
         let target = match base.kind {
             Kind::Symlink => self.read_link(directory, name).ok(),
@@ -148,7 +149,8 @@ impl<D: Disk> Keeper<'_, D> {
         self.core.disk.read_link(&directory, name)
     }
 
-    /// Whether an open snapshot shows what the name was.
+    /// Keeps what the name was, if an open snapshot shows it, and returns whether
+    /// one does.
     fn keep_name(&self, directory: &Arc<Base>, name: &Name, before: Option<Arc<Base>>) -> bool {
         let mut state = directory.state();
         let History { names, .. } = state.history_mut();
@@ -157,7 +159,7 @@ impl<D: Disk> Keeper<'_, D> {
             .last()
             .is_some_and(|(until, _)| *until == self.sequence)
         {
-            // By an attempt that failed.
+            // An attempt that failed has kept it.
             return true;
         }
         let is_needed = self
@@ -206,7 +208,7 @@ impl<D: Disk> Keeper<'_, D> {
                 .history_mut()
                 .attributes
                 .push((self.sequence, Arc::new(old))),
-            // An outside writer has taken it away; there is nothing to keep.
+            // An outside writer has removed it, so there is nothing to keep.
             Err(Errno::STALE) => {}
             Err(error) => return Err(error),
         }
@@ -233,7 +235,7 @@ impl<D: Disk> Keeper<'_, D> {
                 .into_iter()
                 .for_each(|(start, end)| pages.insert(start, end));
             match changed.pages.last_mut() {
-                // No open snapshot lies between the two: one entry serves.
+                // No open snapshot lies between the two, so one entry serves both.
                 Some((last, merged)) if !self.snapshots.need_version(Some(*last)) => {
                     *last = self.sequence;
                     pages
@@ -257,13 +259,13 @@ impl<D: Disk> Keeper<'_, D> {
             .as_ref()
             .is_some_and(|(until, _)| *until == self.sequence)
         {
-            // By an attempt that failed.
+            // An attempt that failed has kept it.
             return Ok(());
         }
         let is_replaced = contents.replacement.is_some();
         let last = last.filter(|(until, _)| !self.snapshots.need_version(Some(*until)));
         if let Some((_, last)) = last {
-            // No open snapshot shows what has come since.
+            // No open snapshot shows the contents that came after that version.
             match &*last {
                 OldBody::Moved { .. } => {
                     if is_replaced {
@@ -297,7 +299,8 @@ impl<D: Disk> Keeper<'_, D> {
         }
         let length = self.core.stat_place(&place, identity)?.length;
         let body = if is_replaced {
-            // Listings show the old inode; that the name was written is not so.
+            // Older listings show the old inode. The name does not count as
+            // written.
             if let Place::Entry { parent, name } = &place {
                 self.keep_attributes(parent)?;
                 self.keep_name(parent, name, Some(base.clone()));
@@ -309,7 +312,7 @@ impl<D: Disk> Keeper<'_, D> {
         } else {
             let saved = names::saved_pages(identity, self.sequence);
             let disk = &self.core.disk;
-            // An attempt that failed may have left one.
+            // An attempt that failed may have left this file.
             let (limbo, access) = (&self.core.control.limbo, Access::ReadWrite);
             let file = match disk.create(limbo, &saved, 0o600) {
                 Err(Errno::EXIST) => disk.open(limbo, &saved, access)?,
@@ -330,8 +333,8 @@ impl<D: Disk> Keeper<'_, D> {
         Ok(())
     }
 
-    /// Copies the pages that are about to be overwritten in place, but for
-    /// those that were saved before.
+    /// Copies the pages that are about to be overwritten in place, except those
+    /// that were saved before.
     fn save_pages(
         &self,
         (source, file): (&D::Handle, &D::Handle),

@@ -1,4 +1,4 @@
-//! What the record must say of the base, looked up while there is a way back.
+//! Looks up what the record must say of the base, while there is a way back.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,8 +13,8 @@ use crate::log::record_builder::Present;
 use crate::write_set::{Object, WriteSet};
 
 /// Opens every file that will be changed in place while there is still a way back,
-/// keeps so many of them open for apply, and looks up what the record must say of
-/// the base.
+/// keeps up to `writers_max` of them open for apply, and looks up what the record
+/// must say of the base.
 pub(crate) fn look_at_base<D: Disk>(
     core: &Core<D>,
     set: &WriteSet,
@@ -41,7 +41,7 @@ pub(crate) fn look_at_base<D: Disk>(
         };
         if contents.replacement.is_none() {
             let length = match core.open_at(&place, identity, Access::ReadWrite) {
-                // Writing nothing tells whether it can be written.
+                // A write of no bytes shows whether the file can be written.
                 Ok(file) => {
                     let written = core.disk.write_at(&file, &[], 0);
                     let stat = written.and_then(|()| core.disk.stat(&file));
@@ -50,7 +50,8 @@ pub(crate) fn look_at_base<D: Disk>(
                     }
                     stat
                 }
-                // The transaction has given its owner the right.
+                // The transaction has given its owner the right, which apply will
+                // use.
                 Err(Errno::ACCESS) if object.attributes.mode.is_some() => {
                     core.stat_place(&place, identity)
                 }
@@ -77,7 +78,8 @@ pub(crate) fn look_at_base<D: Disk>(
     Ok((present, writers))
 }
 
-/// Of directories that apply must open up to move them: see `apply::rights`.
+/// The modes of directories that apply must open up to move them: see
+/// `apply::rights`.
 fn modes_of_moved<D: Disk>(core: &Core<D>, set: &WriteSet) -> HashMap<u64, u32> {
     if core.options.privileges.all {
         return HashMap::new();

@@ -1,18 +1,18 @@
-//! Fits a write set, prepared from a snapshot, to what others have committed since
-//! to other parts of the same objects. The commit lock is held, and validation has
-//! found no conflict.
+//! Fits a write set, prepared from a snapshot, to what others have committed since to other
+//! parts of the same objects. The commit lock is held. Validation has found no conflict, except
+//! that `correct_places` runs before it.
 //!
-//! Invariant: a file has one inode, whatever names others have given it meanwhile.
-//! A write set may replace a file by a new inode, which was decided while the file
-//! had one name. If it has several by now, the names that this transaction does not
-//! know would keep the old inode. Who has them cannot be known, as outside writers
-//! link, too; so such a file is changed in place, as every file with several names
-//! is: its staged pages are written into the inode that all its names have.
+//! Invariant: a file has one inode, whatever names others have given it meanwhile. A write set
+//! may replace a file by a new inode, because the file had one name when that was decided. If it
+//! has several by now, the names that this transaction does not know would keep the old inode.
+//! Nobody can list those names, since outside writers link, too. So such a file is changed in
+//! place, like every file with several names: its staged pages are written into the inode that
+//! all its names have.
 //!
-//! An outside writer may still link it before the record is written: that is looked
-//! for last of all, and is a conflict. A link that is made later than that, before the commit is
-//! applied, keeps the old inode: it is as if the link had been made before and the
-//! file then replaced by a rename.
+//! An outside writer may still link the file before the record is written. The last check looks
+//! for that and reports a conflict. A link that is made after the check, before the commit is
+//! applied, keeps the old inode. This is as if the link had been made before and the file had
+//! then been replaced by a rename.
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ use crate::view::View;
 use crate::view::dress::dress;
 use crate::write_set::{ContentsWrite, Object, ObjectWrite, Staging, WriteSet};
 
-/// A file with several names is best spoken of by one that stays: the one by which
-/// the transaction knows it.
+/// Sets the place of a file with several names to the name by which the transaction knows it,
+/// because that one stays.
 pub(crate) fn correct_places<D: Disk>(view: &View<D>, set: &WriteSet) {
     let written = set.objects.iter().map(|object| (object.node, &object.base));
     let linked = set.entries.iter().filter_map(|entry| match &entry.after {
@@ -57,7 +57,7 @@ pub(crate) fn correct_places<D: Disk>(view: &View<D>, set: &WriteSet) {
     }
 }
 
-/// The invariant.
+/// Keeps the invariant.
 pub(crate) fn change_linked_in_place<D: Disk>(view: &View<D>, set: &mut WriteSet) {
     for index in 0..set.objects.len() {
         let object = &set.objects[index];
@@ -65,7 +65,7 @@ pub(crate) fn change_linked_in_place<D: Disk>(view: &View<D>, set: &mut WriteSet
             .contents
             .as_ref()
             .is_some_and(|contents| contents.replacement.is_some());
-        // One that is missing was taken away by an outside writer just now.
+        // If the file is missing, an outside writer has just removed it.
         let is_linked = is_replaced
             && view
                 .core
@@ -77,7 +77,7 @@ pub(crate) fn change_linked_in_place<D: Disk>(view: &View<D>, set: &mut WriteSet
     }
 }
 
-/// The last look at a file that gets a new inode.
+/// Looks for the last time at a file that gets a new inode.
 pub(crate) fn refuse_linked_since<D: Disk>(
     core: &Core<D>,
     object: &ObjectWrite,
@@ -93,8 +93,8 @@ pub(crate) fn refuse_linked_since<D: Disk>(
     Ok(())
 }
 
-/// A file prepared as a whole from the snapshot must not undo what others have
-/// since committed to other parts of it.
+/// Completes replacements once more: a file prepared as a whole from the snapshot must not undo
+/// what others have since committed to other parts of it.
 pub(crate) fn refresh_replacements<D: Disk>(
     view: &mut View<D>,
     owner: u32,
@@ -124,7 +124,7 @@ pub(crate) fn refresh_replacements<D: Disk>(
     Ok(())
 }
 
-/// The staged file, not yet flushed.
+/// Returns the staged file, not yet flushed.
 fn refresh<D: Disk>(
     view: &mut View<D>,
     owner: u32,
@@ -158,7 +158,7 @@ fn refresh<D: Disk>(
     attributes.times.modified = change.modified.unwrap_or(attributes.times.modified);
     attributes.times.accessed = change.accessed.unwrap_or(attributes.times.accessed);
     let xattrs = privileges::xattrs_to_be(&core, owner, object)?;
-    // It was staged with those of the snapshot.
+    // The file was staged with those of the snapshot.
     for name in core.disk.xattr_names(&file)? {
         if !xattrs.iter().any(|(wanted, _)| *wanted == name) {
             core.disk.remove_xattr(&file, &name)?;

@@ -1,14 +1,14 @@
-//! The way of a transaction's changes into the log, and from there into the base.
+//! Brings a transaction's changes into the log, and from there into the base.
 //!
 //! A commit goes through these phases, each of which takes the result of the one before:
 //!
 //! 1. `prepare` turns the view into a write set, and completes its new objects in the
 //!    staging directory. They are flushed, unless they are few and small: then the record
 //!    will carry them (`carry`). The result is `Prepared`.
-//! 2. Under the commit lock, the transaction's writes and reads are validated against what
-//!    others have committed since (`validate`), and merged with it (`merge`, `privileges`). The
-//!    base must be able to take the commit (`feasible`, `permitted`), and no other open transaction
-//!    may stand against it (`contended`). The result is `Validated`.
+//! 2. Under the commit lock, the transaction's writes and reads are validated against what others
+//!    have committed since (`validate`), and merged with it (`merge`, `privileges`). The base must
+//!    be able to take the commit (`feasible`, `permitted`), and nothing that another open
+//!    transaction holds may forbid it (`contended`). The result is `Validated`.
 //! 3. Still under the lock, the record is appended to the log, with what it must say of the
 //!    present base (`look`). The result is a `Pending` commit in the store's queue. It is
 //!    flushed together with others that wait, unless it is lazy (`group`).
@@ -73,15 +73,15 @@ pub struct Committed {
     pub sequence: Option<Sequence>,
     /// How many paths were changed.
     pub changes: u64,
-    /// Of the outer transaction's view, by a nested one.
+    /// What the commit of a nested transaction has made outdated in the outer view.
     pub outdated: Vec<Outdated>,
     /// The commit is durable, and the base will show it once this is out of the way.
     pub stalled: Option<Stalled>,
 }
 
-/// A prepared write set that may be logged: nothing that it overwrites, or that the
-/// transaction read and must not have changed, has changed, and the base will take it.
-/// It is valid as long as the commit lock is held.
+/// A prepared write set that may be logged. Nothing that it overwrites has changed, nor anything
+/// that the transaction has read and that must be unchanged, and the base will take it. It is valid
+/// as long as the commit lock is held.
 struct Validated {
     set: WriteSet,
     staging: Staging,
@@ -93,7 +93,7 @@ impl<D: Disk> Store<D> {
         self.commit_reporting(transaction, &mut |_| {})
     }
 
-    /// As [`Store::commit`], telling now and then how far it is.
+    /// Like [`Store::commit`], and reports now and then how far it is.
     pub fn commit_reporting(
         &self,
         transaction: &Transaction<D>,
@@ -139,7 +139,7 @@ impl<D: Disk> Store<D> {
                 let state = lock(&self.0.commit);
                 self.refuse_conflicts(transaction, view, &state, &mut prepared.set)?;
             }
-            // A durable commit makes all before it durable, even one of nothing.
+            // A durable commit makes all before it durable, even if it changes nothing.
             if transaction.durability() == Durability::Durable {
                 self.settle_lazy()?;
             }
@@ -179,8 +179,8 @@ impl<D: Disk> Store<D> {
         })
     }
 
-    /// The commit lock, with nothing on its way to the base that the commit
-    /// could meet.
+    /// Takes the commit lock, with no commit on its way to the base that touches what this one
+    /// does.
     fn lock_for(&self, view: &View<D>, set: &WriteSet) -> Result<Guard<'_, D>, StoreError> {
         let state = lock(&self.0.commit);
         let is_stalled = lock(&self.0.stalled).is_some();
@@ -191,7 +191,7 @@ impl<D: Disk> Store<D> {
         self.lock_settled()
     }
 
-    /// A flush of staged files that failed poisons the store.
+    /// Poisons the store if a flush of staged files has failed.
     fn heed_flush(&self, error: CommitError) -> CommitError {
         match error {
             CommitError::Store(StoreError::Poisoned { reason }) => self.poison(reason).into(),
@@ -319,7 +319,7 @@ impl<D: Disk> Store<D> {
         self.lock_settled().map(drop)
     }
 
-    /// As [`Store::sync`], and nothing if no lazy commit waits.
+    /// Like [`Store::sync`], but does nothing if no lazy or stalled commit is pending.
     pub(crate) fn settle_lazy(&self) -> Result<(), StoreError> {
         if self.0.has_pending.load(Ordering::Acquire) {
             self.sync()?;
@@ -328,8 +328,8 @@ impl<D: Disk> Store<D> {
     }
 }
 
-/// What is staged counts as its owner's. The log, the reserve and the base do not: once a
-/// commit is in the log it must succeed.
+/// Charges what is staged to the transaction's owner. The log, the reserve and the base are not
+/// charged, because a logged commit must succeed.
 fn at_its_expense<D: Disk, T>(
     transaction: &Transaction<D>,
     stage: impl FnOnce() -> Result<T, CommitError>,

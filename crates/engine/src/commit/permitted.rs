@@ -1,5 +1,5 @@
-//! Whether the transaction's user could make a commit's changes to the base themselves, as
-//! it is now: see [`crate::base::present`].
+//! Checks whether the transaction's user could make a commit's changes to the present base
+//! themselves: see [`crate::base::present`].
 
 use std::sync::Arc;
 
@@ -12,8 +12,7 @@ use crate::base::{Base, above};
 use crate::error::CommitError;
 use crate::write_set::{Object, WriteSet};
 
-/// That the user could make these changes to the base themselves, as far as directories
-/// decide it.
+/// Checks that the directories let the user make these changes to the base themselves.
 pub(crate) fn check<D: Disk>(
     core: &Core<D>,
     set: &WriteSet,

@@ -25,7 +25,8 @@ pub(crate) fn take<D: Disk>(
     owner: u32,
     set: &mut WriteSet,
 ) -> Result<(), CommitError> {
-    // For any other process the kernel takes them.
+    // A commit of root keeps them. If this process lacks root's rights, the kernel takes
+    // them.
     if owner == 0 || !core.options.privileges.all {
         return Ok(());
     }

@@ -22,7 +22,7 @@ use crate::store::queue::{Attempt, Pending};
 use crate::write_set::{Object, Staging, WriteSet};
 
 impl<D: Disk> Store<D> {
-    /// `StoreError::Stalled`: it is to be tried again.
+    /// `StoreError::Stalled`: the commit is to be tried again.
     pub(crate) fn publish(
         &self,
         state: &mut CommitState<D>,
@@ -63,7 +63,7 @@ impl<D: Disk> Store<D> {
         core.control.applied.advance(&core.disk, sequence);
         let transaction = TransactionId(pending.record.transaction);
         if pending.staging == Staging::Carried {
-            // The record has all that was staged.
+            // The record carries everything that was staged.
             core.drop_stage(transaction);
             state.stages.remove(&transaction);
         }
@@ -95,7 +95,8 @@ impl<D: Disk> Store<D> {
         Ok(Attempt::new(keeps_old.then_some(unseen)))
     }
 
-    /// The store is stalled by what can go away, and poisoned by all else.
+    /// Stalls the commit if the obstacle can go away, and poisons the store
+    /// otherwise.
     fn refuse_more(&self, sequence: Sequence, error: ApplyError) -> StoreError {
         let is_obstacle = error.is_obstacle();
         let ApplyError { path, reason, .. } = error;
@@ -163,7 +164,7 @@ impl<D: Disk> Store<D> {
     }
 }
 
-/// The old state of an object cannot be kept for open snapshots.
+/// The error for an object whose old state cannot be kept for open snapshots.
 fn unkept(path: Option<Vec<u8>>, errno: Errno) -> ApplyError {
     let path = path.unwrap_or_else(|| b".atomdir/limbo".to_vec());
     let path = String::from_utf8_lossy(&path).into_owned();
@@ -177,8 +178,8 @@ fn unkept(path: Option<Vec<u8>>, errno: Errno) -> ApplyError {
     ApplyError::new(path, reason, errno)
 }
 
-/// After the base has changed: where its objects are now, and what they look like
-/// if that must be known for older snapshots.
+/// Remembers where objects are after the base has changed, and what they look
+/// like if older snapshots need that.
 fn remember_places<D: Disk>(core: &Core<D>, set: &WriteSet, kept_by: Option<Sequence>) {
     let mut replaced: HashMap<usize, Arc<Base>> = HashMap::new();
     let mut directories: Vec<Option<Arc<Base>>> = vec![None; set.created.len()];
@@ -230,8 +231,8 @@ fn remember_places<D: Disk>(core: &Core<D>, set: &WriteSet, kept_by: Option<Sequ
     }
 }
 
-/// An object that is known by the name it loses, and may have others, is to be
-/// found by its handle or in limbo until one of those is looked up.
+/// An object that is known by the name it loses may have others. Until one of
+/// those is looked up, it is found by its handle or in limbo.
 fn lost_name<D: Disk>(core: &Core<D>, base: &Base, directory: &Arc<Base>, name: &Name) {
     let mut state = base.state();
     if state.place.is_entry(directory, name) {
@@ -274,7 +275,8 @@ pub(crate) fn created_directory<D: Disk>(
     Some(base)
 }
 
-/// What our own change left behind is not an outside writer's.
+/// Notes what our own change left behind, so that it is not taken for an outside
+/// writer's.
 fn stamp_changed<D: Disk>(core: &Core<D>, set: &WriteSet, left_by: Sequence) {
     let of_entries = set.entries.iter().flat_map(|entry| {
         let after = match &entry.after {

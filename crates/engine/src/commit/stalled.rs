@@ -2,10 +2,10 @@
 //!
 //! What a commit needs is checked before its record is logged (`feasible`), and the
 //! files it changes in place are opened then. Something can still get in the way
-//! before it is applied: a file system is mounted on a name, or chattr locks one.
-//! That is no reason to give up the store. The commit is stalled: it stays at the
-//! head of the queue, and everything that takes the commit lock settled tries it
-//! again, the service every now and then.
+//! before it is applied: somebody mounts a file system on a name, or makes an object
+//! immutable. That is no reason to give up the store. The commit is stalled: it
+//! stays at the head of the queue, and everything that calls `lock_settled` tries it
+//! again. The service does so every now and then.
 //!
 //! A logged commit is in one of these states:
 //! 1. Appended. A flush of the log that fails poisons the store.
@@ -67,7 +67,7 @@ pub(crate) fn correct_places<D: Disk>(core: &Core<D>, set: &WriteSet, attempt: &
         let contents = object.contents.as_ref();
         contents.is_some_and(|contents| contents.replacement.is_some())
     });
-    // Their history says where the old inode goes.
+    // The history of these says where the old inode goes.
     let replaced: HashSet<u64> = replaced.map(|object| object.base.serial).collect();
     let survivors = set.removed_directories.iter().flat_map(|removed| {
         let survivors = set.survivors(removed);
@@ -94,7 +94,7 @@ struct Search<'a, D: Disk> {
     core: &'a Core<D>,
     progress: &'a Progress,
     directories: HashMap<Identity, Arc<Base>>,
-    /// By serial: the names that each object is to have.
+    /// The names that each object shall have, by serial.
     homes: HashMap<u64, Vec<(Arc<Base>, &'a Name)>>,
 }
 
@@ -125,7 +125,8 @@ impl<'a, D: Disk> Search<'a, D> {
         }
     }
 
-    /// The place that it had before.
+    /// Corrects the place of an object that was moved, and returns the place it had
+    /// before.
     fn correct(&self, base: &Arc<Base>) -> Option<Place> {
         let (identity, place) = {
             let state = base.state();
@@ -156,7 +157,7 @@ impl<'a, D: Disk> Search<'a, D> {
         };
         let limbo = Place::Limbo(names::limbo(identity));
         let mut places = homes.chain(spots).chain(aside).chain([limbo]);
-        // It is nowhere if an outside writer has taken it away.
+        // If an outside writer has removed the object, it is nowhere.
         match places.find(is_there)? {
             Place::Entry { parent, name } => self.core.set_place(base, &parent, &name),
             place => base.state().place = place,

@@ -1,4 +1,5 @@
-//! New contents of files that the base has: as a whole, or in place.
+//! Prepares new contents of files that the base has, to replace them as a whole or in
+//! place.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::names;
 use crate::ranges::RangeSet;
 use crate::write_set::ContentsWrite;
 
-/// A file up to this length is rather replaced than changed in place, so that
+/// A file up to this length is replaced if possible, not changed in place, so that
 /// outside readers see it whole.
 const REPLACE_LENGTH_MAX: u64 = 1 << 20;
 
@@ -27,7 +28,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
         };
         let (keep, mut pages) = (contents.base_limit, contents.pages.clone());
         let length = own.attributes.length;
-        // A file that an outside writer took away is for validation to tell of.
+        // If an outside writer has removed the file, validation will report it.
         let original = match self.view.snapshot_stat(&base) {
             Err(Errno::STALE) => None,
             original => Some(original.map_err(staging)?),
@@ -40,7 +41,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
         }
         let owned = pages.total() * PAGE;
         let prefers_new = keep == 0 || length <= REPLACE_LENGTH_MAX || owned * 2 >= length;
-        // It may be needed in place all the same.
+        // The staged file may be needed for a change in place all the same.
         let file = self.view.staged_file(id).map_err(staging)?;
         let mut replacement = None;
         if let Some(original) = original
@@ -78,8 +79,8 @@ impl<D: Disk> Preparation<'_, '_, D> {
         })
     }
 
-    /// Whether the kernel lets nobody change the file in place, as a program runs from
-    /// it. If one is started later than this, `look` refuses the commit.
+    /// Whether a program runs from the file, so that the kernel lets nobody change it
+    /// in place. If one is started later than this, `look` refuses the commit.
     fn is_executed(&self, base: &Base) -> bool {
         let (identity, place) = {
             let state = base.state();
@@ -124,8 +125,8 @@ impl<D: Disk> Preparation<'_, '_, D> {
     }
 }
 
-/// Completes a staged file with what the base has where the transaction has
-/// no pages of its own, holes staying holes.
+/// Completes a staged file: copies what the base has where the transaction has no
+/// pages of its own, and keeps holes.
 pub(crate) struct Fill<'a> {
     pub base: &'a Arc<Base>,
     pub at: Sequence,

@@ -1,4 +1,5 @@
-//! New objects: made, placed and dressed in the staging directory.
+//! Makes new objects in the staging directory, puts them in place and sets
+//! their attributes.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +15,8 @@ use crate::view::node::{Dress, OwnBody, Staged, StagedParent, Touched};
 use crate::write_set::{Created, CreatedPlace};
 
 impl<D: Disk> Preparation<'_, '_, D> {
-    /// An earlier attempt to commit may have placed objects in new directories
-    /// where they no longer belong.
+    /// Moves objects out of new directories where they no longer belong. An
+    /// earlier attempt to commit may have put them there.
     pub(super) fn displace(&mut self, changed: &[NodeId]) -> Outcome<()> {
         for &id in changed {
             let staged = self
@@ -91,7 +92,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
         Ok(identity)
     }
 
-    /// A regular file that shows nothing of the base.
+    /// Completes a regular file that shows nothing of the base.
     fn complete_file(&mut self, id: NodeId) -> Result<Identity, Errno> {
         let file = self.view.staged_file(id)?;
         let length = self.view.attributes(id)?.length;
@@ -122,7 +123,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
             if self.is_new(child) && is_free {
                 let moved = self.view.move_staged(child, StagedParent::Node(id), name);
                 moved.map_err(|errno| failed("stage", &self.path(child), errno))?;
-                // The move has changed its time.
+                // The move has changed the directory's time.
                 self.view
                     .outdate(id)
                     .map_err(|errno| failed("stage", &self.path(id), errno))?;
@@ -131,8 +132,8 @@ impl<D: Disk> Preparation<'_, '_, D> {
         Ok(())
     }
 
-    /// Places and attributes of everything new, children before the times of
-    /// the directories they are in.
+    /// Notes the places and sets the attributes of everything new. The times of
+    /// a directory come after everything in it.
     pub(super) fn finish_created(&mut self) -> Outcome<()> {
         let mut depths: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let staged = std::mem::take(&mut self.staged);
@@ -193,7 +194,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
             && wanted.mode & 0o300 != 0o300
             && !self.view.core.options.privileges.all
         {
-            // Apply must open it up to put it in place.
+            // Apply must open the directory up to put it in place.
             attributes.mode = Some(wanted.mode);
         }
         let created = Created {
@@ -228,7 +229,8 @@ impl<D: Disk> Preparation<'_, '_, D> {
         Ok(created)
     }
 
-    /// Those that the view has removed from an object it has taken over.
+    /// Removes the extended attributes that the view has removed from an object
+    /// it has taken over.
     fn remove_xattrs(&mut self, id: NodeId) -> Result<(), Errno> {
         let own = self.view.node(id)?.own().ok_or(Errno::STALE)?;
         let staged = own.staged.clone().ok_or(Errno::STALE)?;

@@ -24,8 +24,8 @@ type Outcome<T> = Result<T, CommitError>;
 /// Up to so many staged files are synced one by one; more by one syncfs.
 const SYNC_EACH_MAX: usize = 16;
 
-/// A write set whose new objects are complete in the staging directory. What was to be
-/// flushed is durable.
+/// A write set whose new objects are complete in the staging directory. Everything that
+/// had to be flushed is durable.
 pub(crate) struct Prepared {
     pub set: WriteSet,
     pub staging: Staging,
@@ -51,9 +51,9 @@ struct Preparation<'a, 'r, D: Disk> {
     set: WriteSet,
     /// New nodes and nodes whose file is replaced, as indices of `staged`.
     created: HashMap<NodeId, usize>,
-    /// What becomes `set.created`, in the same order.
+    /// The objects that become `set.created`, in the same order.
     staged: Vec<StagedObject>,
-    /// Nothing is written to these.
+    /// Nodes whose changes cancel out. Nothing is written to them.
     put_back: BTreeSet<NodeId>,
 }
 
@@ -63,7 +63,7 @@ struct StagedObject {
     node: NodeId,
     identity: Identity,
     kind: Kind,
-    /// Of a directory that gets entries only when the commit is applied: its time then.
+    /// The time of a directory that gets entries only when the commit is applied.
     modified: Option<Timestamp>,
 }
 
@@ -73,7 +73,8 @@ impl<D: Disk> Preparation<'_, '_, D> {
         let listing = |errno| failed("list changes of", b"", errno);
         self.put_back = self.view.put_back().map_err(listing)?;
         for &id in &self.put_back {
-            // That it is as before is all that the transaction depends on.
+            // The transaction depends on the object being as before, and on nothing
+            // else of it.
             self.view.note_attributes(id).map_err(listing)?;
         }
         self.set.summary = self.view.changes_but(&self.put_back).map_err(listing)?;
@@ -100,7 +101,8 @@ impl<D: Disk> Preparation<'_, '_, D> {
         self.make_durable()
     }
 
-    /// Overlayfs counts a file's names itself, and knows no limit.
+    /// Overlayfs counts a file's names itself and sets no limit, so the limit is
+    /// checked here.
     fn refuse_too_many_names(&self, id: NodeId) -> Outcome<()> {
         let own = self.view.node(id).ok().and_then(|node| node.own());
         let file = own.filter(|own| own.attributes.kind != Kind::Directory);
@@ -134,7 +136,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
             .collect()
     }
 
-    /// What changes in an object of the base that stays itself.
+    /// Notes what changes in an object of the base that remains.
     fn write_object(&mut self, id: NodeId) -> Outcome<()> {
         let Ok(node) = self.view.node(id) else {
             return Ok(());
@@ -145,7 +147,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
         if own.attributes.links == 0 {
             return Ok(());
         }
-        // Also of entries that have come and gone: their names are not written.
+        // True also if entries have come and gone. Their names are not written.
         let has_entries = node.directory_delta().is_some_and(|delta| delta.is_touched);
         let is_put_back = self.put_back.contains(&id);
         let is_implied = is_put_back || !node.is_modified();
@@ -163,7 +165,8 @@ impl<D: Disk> Preparation<'_, '_, D> {
             0o600
         };
         let is_closed = mode & needed != needed && node.kind != Kind::Symlink;
-        // Apply may have to open it up; after a crash only the record tells its mode.
+        // Apply may have to open the object up. After a crash only the record has its
+        // mode.
         let notes_mode = is_closed && !self.view.core.options.privileges.all;
         if notes_mode {
             attributes.mode = Some(mode);
@@ -272,8 +275,8 @@ impl<D: Disk> Preparation<'_, '_, D> {
             .ok_or_else(|| failed("stage", &self.path(id), Errno::STALE))
     }
 
-    /// Everything the record will refer to must survive a crash before it, but
-    /// for what it carries.
+    /// Makes durable what the record will refer to, except what the record carries. It
+    /// must survive a crash before the record does.
     fn make_durable(&mut self) -> Outcome<Staging> {
         if !self.view.has_stage() {
             return Ok(Staging::Flushed);
@@ -331,8 +334,8 @@ fn unopened(errno: Errno) -> CommitError {
     failed("open the staged files of", b"", errno)
 }
 
-/// What was to be flushed may be lost, and the next flush would not tell: the
-/// store must take no more commits.
+/// The error of a failed flush. The staged files may be lost, and the next flush would
+/// not report it, so the store must take no more commits.
 pub(crate) fn unflushed(errno: Errno) -> CommitError {
     let what = "the staged files";
     let reason = Poison::NotFlushed { what, errno };

@@ -1,8 +1,9 @@
-//! First committer wins: does the base still have what the transaction
-//! overwrites?
+//! First committer wins: checks whether the base still has what the transaction
+//! overwrites.
 //!
-//! Commits since the snapshot are known part by part from the history of each
-//! object. Outside writers are found by what they leave: see `outside`.
+//! The history of each object says which of its parts commits have changed since the
+//! snapshot. Changes of outside writers are found by the traces they leave: see
+//! `outside`.
 //!
 //! The commit lock is held, so no other commit comes in between; only outside
 //! writers may. Each check is a [`Rule`], and a conflict names its rule.
@@ -58,8 +59,8 @@ impl<'a, D: Disk> Validation<'a, D> {
         }
     }
 
-    /// An error comes with the path that could not be looked at. Which objects die
-    /// is decided here: the snapshot's link counts may be outdated.
+    /// Also decides which objects die, since the snapshot's link counts may be
+    /// outdated. An error comes with the path that could not be looked at.
     pub fn run(&mut self, set: &mut WriteSet) -> std::result::Result<(), (Vec<u8>, Errno)> {
         for entry in &set.entries {
             let checked = self.check_entry(entry);
@@ -92,7 +93,8 @@ impl<'a, D: Disk> Validation<'a, D> {
         Ok(())
     }
 
-    /// The rule that is broken, where, and by which commit; or by an outside writer.
+    /// Notes which rule is broken, where, and by which commit (`None`: by an outside
+    /// writer).
     fn conflict(&mut self, rule: Rule, path: &[u8], what: ConflictKind, by: Option<Sequence>) {
         if !rule.holds() {
             return;
@@ -121,7 +123,7 @@ impl<'a, D: Disk> Validation<'a, D> {
             .filter(|changed| *changed > self.at && rule.holds())
     }
 
-    /// Two transactions may each have moved a directory below the other's.
+    /// Finds loops: two transactions may each have moved a directory below the other's.
     fn check_loops(&mut self, set: &WriteSet) {
         let mut parents: HashMap<u64, &Object> = HashMap::new();
         let mut created: HashMap<usize, &Object> = HashMap::new();

@@ -1,9 +1,10 @@
-//! Entries, removed directories, and which files lose their last name.
+//! Validates entries and removed directories, and decides which files lose their
+//! last name.
 //!
 //! The view has counted names by its snapshot. Others may have linked or unlinked
-//! the same file since, which is no conflict: a file dies if the base's own link
-//! count leaves it no name, and only then. What a transaction removes by its last
-//! name must be as the transaction saw it; a file that lives on need not be.
+//! the same file since, which is no conflict: a file dies only if the base's own
+//! link count leaves it no name. If a transaction removes an object's last name,
+//! the object must be as the transaction saw it. A file that lives on need not be.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -72,7 +73,8 @@ impl<D: Disk> Validation<'_, D> {
         }
     }
 
-    /// `present`: unless the name is in a conflict.
+    /// `present`: what the object looks like in the base; `None` if the name is in
+    /// a conflict.
     fn loses_name(&mut self, base: Option<&Arc<Base>>, path: &[u8], present: Option<Stat>) {
         let Some(base) = base else {
             return;
@@ -128,7 +130,7 @@ impl<D: Disk> Validation<'_, D> {
     pub(super) fn check_removed_directory(&mut self, removed: &RemovedDirectory) -> Result<()> {
         let RemovedDirectory { base, names, path } = removed;
         let Ok(handle) = self.core.directory(base) else {
-            // Its entry above shows the conflict.
+            // The check of its entry reports the conflict.
             return Ok(());
         };
         let mut present: BTreeMap<Name, Option<Stat>> = BTreeMap::new();
@@ -161,8 +163,8 @@ impl<D: Disk> Validation<'_, D> {
         Ok(())
     }
 
-    /// A file that gets another name must not have been removed meanwhile. One that
-    /// is moved was looked at by its old name.
+    /// A file that gets another name must not have been removed meanwhile. A file
+    /// that is moved was checked under its old name.
     pub(super) fn check_linked(&mut self, entry: &EntryWrite) -> Result<()> {
         let Some(Object::Base(base)) = &entry.after else {
             return Ok(());
@@ -190,7 +192,7 @@ impl<D: Disk> Validation<'_, D> {
         Ok(())
     }
 
-    /// Which files lose their last name, by the link counts of the base.
+    /// Decides by the link counts of the base which files lose their last name.
     pub(super) fn settle_dying(&mut self, set: &mut WriteSet) {
         let gained = names_gained(set);
         for losing in self.losing.values() {
@@ -211,9 +213,11 @@ impl<D: Disk> Validation<'_, D> {
         }
     }
 
-    /// What dies must be as it was: nobody's write is removed unseen.
+    /// An object that dies must be as the transaction saw it, so that nobody's
+    /// write is lost unseen.
     pub(super) fn check_dying(&mut self, base: &Arc<Base>) {
-        // A missing object shows at its entry, and so does one in a conflict.
+        // If the object is missing or in a conflict, the check of its entry has
+        // reported that.
         let Some(Losing {
             path,
             present: Some(present),

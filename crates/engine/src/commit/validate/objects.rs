@@ -1,4 +1,5 @@
-//! Objects that stay themselves: contents and attributes.
+//! Validates contents and attributes of objects that the transaction changes and
+//! does not remove.
 
 use atomdir_disk::{Disk, Errno, Kind, Result, Stat};
 
@@ -11,9 +12,9 @@ use crate::rules::Rule;
 use crate::write_set::{ContentsWrite, ObjectWrite, WriteSet};
 
 impl<D: Disk> Validation<'_, D> {
-    /// The kernel let the owner write by what the view said of the object, also
-    /// of a directory in which only entries change. If that right was taken
-    /// back since, a service with more rights must not write for them.
+    /// The kernel let the owner write by the mode and owner that the view
+    /// reported, also for a directory in which only entries change. If that right
+    /// was taken back since, a service with more rights must not write for them.
     pub(super) fn check_rights(&mut self, object: &ObjectWrite) {
         let (Some(told), Ok(present)) = (object.told, self.core.stat_now(&object.base)) else {
             return;
@@ -36,7 +37,7 @@ impl<D: Disk> Validation<'_, D> {
         let rule = Rule::ObjectUnnamed;
         let is_held = matches!(base.state().place, Place::Held | Place::Limbo(_));
         if is_held && rule.holds() {
-            // The one name by which the transaction knew it is gone.
+            // The only name by which the transaction knew the object is gone.
             let by = self.since(rule, base, |changed| changed.unnamed);
             self.conflict(rule, path, what, by);
             return Ok(());
@@ -66,7 +67,7 @@ impl<D: Disk> Validation<'_, D> {
         Ok(())
     }
 
-    /// What commits have changed, part by part.
+    /// Checks, part by part, what commits have changed.
     fn check_parts(&mut self, object: &ObjectWrite) {
         let (base, path) = (&object.base, &object.path);
         if object.writes_attributes() {
@@ -84,8 +85,8 @@ impl<D: Disk> Validation<'_, D> {
         }
     }
 
-    /// A directory's times change with its entries and tell nothing, so mode and
-    /// owner are compared with what the view first showed of them.
+    /// A directory's times change with its entries and prove nothing, so mode and
+    /// owner are compared with those that the view first showed.
     fn check_directory_attributes(&mut self, object: &ObjectWrite, present: &Stat) -> Result<()> {
         let rule = Rule::DirectoryChangedOutside;
         let is_committed = self.since(rule, &object.base, |changed| changed.attributes);
@@ -121,8 +122,9 @@ impl ObjectWrite {
 }
 
 impl ContentsWrite {
-    /// The pages it overwrites, as page numbers, and all from where a new length
-    /// cuts the file off or goes on: so two changes of the length always overlap.
+    /// The overwritten pages, as page numbers. A new length counts as all pages
+    /// from where it cuts the file off or extends it, so two changes of the
+    /// length always overlap.
     pub fn written(&self) -> Vec<(u64, u64)> {
         let mut written: Vec<(u64, u64)> = self.pages.iter().collect();
         if let Some(length) = self.length {

@@ -1,19 +1,20 @@
-//! Outside writers, found by what they leave.
+//! Finds changes of outside writers by the traces they leave.
 //!
-//! A name that is not what it should be speaks for itself. Of a file, its identity,
-//! length, modification time and change time tell (a [`Stamp`]): if they are not
-//! what the store's own last commit left behind, the last change was an outside
-//! writer's, at the file's change time. It is a conflict if that is not before the
-//! transaction's begin, both read from the file system's own clock.
+//! A name is changed if it names another object than it should. A file is compared
+//! by its identity, length, modification time and change time (a [`Stamp`]). If
+//! they are not those that the store's own last commit left behind, the last change
+//! was an outside writer's, at the file's change time. It is a conflict if that is
+//! not before the transaction's begin. Both times come from the file system's own
+//! clock.
 //!
-//! A later commit of the store changes the stamp again and would hide that. So
-//! whoever validates notes the outside change in the file's history as long as a
-//! transaction is open that is older than it: see `Changed::outside`.
+//! A later commit of the store changes the stamp again and would hide the outside
+//! change. So every validation notes it in the file's history as long as a
+//! transaction is open that is older than the change: see `Changed::outside`.
 //!
-//! Two cases need no clock, which may have been set back: the file looks other than
-//! when this transaction first looked at it, and the outside change came after a
-//! commit that is not in this transaction's snapshot. They count as changed at the
-//! begin.
+//! Two cases need no clock, which may have been set back: the file does not look as
+//! it did when this transaction first looked at it, or the outside change came
+//! after a commit that is not in this transaction's snapshot. Such a change counts
+//! as made at the begin or later.
 
 use atomdir_disk::Disk;
 

@@ -1,9 +1,10 @@
-//! Serializable: is everything that the transaction read as it read it?
+//! Validates serializable transactions: is everything still as the transaction read
+//! it?
 //!
-//! A transaction that writes takes its place in the commit order, so what it
-//! read must not have been changed since its snapshot by anyone. One that only
-//! read takes its place at its snapshot: later commits cannot have disturbed
-//! it, and only outside writers, from whom a snapshot is not kept apart, can.
+//! A transaction that writes takes its place in the commit order, so nobody may
+//! have changed what it read since its snapshot. A transaction that only reads
+//! takes its place at its snapshot. Later commits cannot have disturbed it, but
+//! outside writers can, since a snapshot is not kept apart from them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -18,11 +19,11 @@ use crate::ids::Sequence;
 use crate::rules::Rule;
 use crate::view::read_set::{EntriesRead, ListingDigest, ObjectReads, Permissions, ReadSet};
 
-/// How a path is told of a base object.
+/// Returns the path under which a base object is reported.
 pub(crate) type PathOf<'a> = &'a dyn Fn(&Base) -> Vec<u8>;
 
 impl<D: Disk> Validation<'_, D> {
-    /// After the write set: each path is told once.
+    /// To be called after the write set was validated: each path is reported once.
     pub fn run_reads(&mut self, reads: &ReadSet, only_reads: bool, path_of: PathOf) -> Result<()> {
         let mut check = ReadCheck {
             told: self
@@ -121,7 +122,8 @@ impl<D: Disk> ReadCheck<'_, '_, D> {
                 let newest = changed.attributes.max(changed.links);
                 newest.filter(|_| reads.attributes)
             });
-        // A file's attributes tell when, and how long, its contents were made.
+        // A file's attributes include its length and the time when its contents
+        // changed.
         let of_attributes = self
             .validation
             .since(Rule::ReadAttributesOfWritten, base, |changed| {
@@ -156,7 +158,8 @@ impl<D: Disk> ReadCheck<'_, '_, D> {
         is_changed
     }
 
-    /// A directory's times and link count follow from its entries.
+    /// Leaves out a directory's times and link count, which follow from its
+    /// entries.
     fn check_directory_attributes(
         &mut self,
         base: &Arc<Base>,
@@ -193,7 +196,8 @@ impl<D: Disk> ReadCheck<'_, '_, D> {
     ) -> Result<()> {
         let core = self.validation.core;
         if directory.is_mount_point() {
-            // It shows as empty for as long as it is one, which its own name tells.
+            // A mount point shows as empty for as long as it is one. The check of
+            // its own name finds out whether it still is.
             return Ok(());
         }
         let handle = match core.directory(directory) {
