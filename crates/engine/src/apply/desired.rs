@@ -152,8 +152,8 @@ impl Desired {
 
     /// The files that recovery would have to find if it were to start over.
     pub fn files(&self) -> impl Iterator<Item = Identity> + '_ {
-        // Recovery need not find a new, flushed file with one name: the file
-        // ends with that name.
+        // Recovery need not find a new, flushed file with one name: without
+        // that name the file is gone.
         let is_safe = |identity| self.is_staged(identity) && !self.made.contains(&identity);
         let named = self.homes.iter();
         named

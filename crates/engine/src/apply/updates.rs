@@ -71,8 +71,8 @@ impl<D: Disk> Apply<'_, D> {
             }
         };
         if let Some(content) = &update.content {
-            // Once before the new contents are there, and again in case the file got some
-            // meanwhile.
+            // Take them before the new contents are there, and again in case the file got
+            // some meanwhile.
             self.take_privileges(handle, &place, *user)?;
             self.write_content(handle, &place, *transaction, content)?;
             self.take_privileges(handle, &place, *user)?;

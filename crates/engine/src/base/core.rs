@@ -27,8 +27,8 @@ pub(crate) struct Core<D: Disk> {
     pub handles: HandleCache<D>,
     pub root_base: Arc<Base>,
     pub options: Options,
-    /// Held for writing while a commit changes the base. A reader that met a
-    /// half-moved object waits for it and looks again.
+    /// Held for writing while a commit changes the base. A reader that finds an
+    /// object half-moved waits for this lock and looks again.
     pub applying: RwLock<()>,
     /// Made when it is first needed: see [`Core::occupied`].
     occupied: OnceLock<Name>,
@@ -63,7 +63,8 @@ impl<D: Disk> Core<D> {
         })
     }
 
-    /// Makes everything that was applied durable. If the flush fails, it may be lost.
+    /// Makes everything that was applied durable. A flush that fails may have lost
+    /// it.
     #[track_caller]
     pub fn flush_base(&self) -> Result<()> {
         self.control.applied.clear(&self.disk)?;

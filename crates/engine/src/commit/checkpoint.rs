@@ -56,7 +56,7 @@ impl<D: Disk> Store<D> {
         self.checkpoint_locked(&mut state)
     }
 
-    /// Ends the store in order. Open transactions must have been aborted.
+    /// Closes the store in order. Open transactions must have been aborted.
     pub fn close(&self) -> Result<(), StoreError> {
         let mut state = self.lock_settled()?;
         self.checkpoint_locked(&mut state)?;

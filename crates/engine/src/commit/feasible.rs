@@ -86,7 +86,7 @@ fn check_unlocked<D: Disk>(
         Ok(stat) if stat.mount_point && base.serial != 0 => {
             Err(CommitError::io(step, path, Errno::BUSY))
         }
-        // If the object is missing, validation has had to find that.
+        // It is for validation to find what is missing.
         _ => Ok(()),
     }
 }

@@ -1,8 +1,8 @@
 //! Group commit: commits that wait together share one flush of the log.
 //!
 //! A commit is appended under the commit lock and joins the queue. Then one of
-//! those that wait flushes the log for all, without the lock, so that others
-//! can be appended meanwhile; their turn comes with the next flush.
+//! the waiting threads flushes the log for all of them, without the lock, so that
+//! others can append meanwhile. The next flush covers those.
 //!
 //! Invariants
 //! 1. Commits are applied in the order of the log, and only once a flush that

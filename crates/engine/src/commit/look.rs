@@ -50,8 +50,8 @@ pub(crate) fn look_at_base<D: Disk>(
                     }
                     stat
                 }
-                // The transaction has given its owner the right, which apply will
-                // use.
+                // The transaction has given the owner the right, which the base
+                // does not show yet.
                 Err(Errno::ACCESS) if object.attributes.mode.is_some() => {
                     core.stat_place(&place, identity)
                 }

@@ -57,7 +57,7 @@ pub(crate) fn correct_places<D: Disk>(view: &View<D>, set: &WriteSet) {
     }
 }
 
-/// Keeps the invariant.
+/// Keeps the invariant: files that have several names by now are changed in place.
 pub(crate) fn change_linked_in_place<D: Disk>(view: &View<D>, set: &mut WriteSet) {
     for index in 0..set.objects.len() {
         let object = &set.objects[index];

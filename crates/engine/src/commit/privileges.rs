@@ -1,16 +1,17 @@
 //! Takes set-id bits and file capabilities from files that a user's commit writes.
 //!
 //! The kernel does this when a user writes to a file, and a view does it with what its
-//! snapshot shows. But a commit or an outside writer can give a file some later. New contents
-//! do not conflict with that, and the kernel lets root's service keep them.
+//! snapshot shows. But a commit or an outside writer can give a file such privileges later.
+//! New contents do not conflict with that, and the kernel takes none when root's service
+//! writes.
 //!
-//! Invariant: a commit of a user other than root leaves none on a file whose contents it
-//! changes, except those that its transaction has set.
+//! Invariant: a commit of a user other than root leaves no such privileges on a file whose
+//! contents it changes, except those that its transaction has set.
 //! 1. The record takes those that the file has under the commit lock, so that older
 //!    snapshots go on showing them.
 //! 2. Apply takes those that the file gets after that and before the new contents, and so
 //!    does every redo (`apply::updates`).
-//! 3. A new inode takes none over.
+//! 3. A new inode does not take them over.
 
 use atomdir_disk::{Disk, Errno};
 

@@ -7,8 +7,8 @@
 //! caches an object, for example that the object gets another inode number.
 //!
 //! Overlays are recognized by their type, because the trial would not notice them: an
-//! object of a lower layer changes when it is first written, and nothing in a new
-//! directory comes from a lower layer.
+//! object of a lower layer gets another identity when it is first written, and nothing
+//! in a new directory comes from a lower layer.
 
 use atomdir_disk::{
     Access, Disk, Errno, FileSystemStatus, Identity, NewNode, RenameMode, Times, Timestamp, reason,

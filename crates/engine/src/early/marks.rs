@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. Of two open transactions that have written the same part, both wanting to
 //!    know early, the younger has met a conflict.
-//! 2. A noted write keeps its object alive, so that no other object gets its
+//! 2. A noted write keeps its object alive, so that the object keeps its
 //!    serial.
 
 use std::collections::{BTreeSet, HashMap};
@@ -29,7 +29,7 @@ struct Writer {
     conflicts: Vec<Conflict>,
     /// Its commit is being logged, so it counts as older than all others.
     is_committing: bool,
-    /// By serial.
+    /// What was written of each object, by the object's serial.
     written: HashMap<u64, Parts>,
 }
 
@@ -39,7 +39,7 @@ struct Parts {
     pages: RangeSet,
     attributes: bool,
     entries: BTreeSet<atomdir_disk::Name>,
-    /// It was removed.
+    /// The object was removed.
     object: bool,
 }
 

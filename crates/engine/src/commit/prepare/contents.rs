@@ -1,5 +1,4 @@
-//! Prepares new contents of files that the base has, to replace them as a whole or in
-//! place.
+//! Prepares new contents of files that the base has: as a new inode, or in place.
 
 use std::sync::Arc;
 

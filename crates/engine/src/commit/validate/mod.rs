@@ -32,7 +32,7 @@ pub(crate) struct Validation<'a, D: Disk> {
     pub began: Timestamp,
     /// When the oldest open transaction began.
     pub oldest_began: Timestamp,
-    /// The owner has fewer rights than this process.
+    /// Whether the owner has fewer rights than this process.
     checks_rights: bool,
     reachable: HashSet<u64>,
     /// The objects that lose names, by serial.

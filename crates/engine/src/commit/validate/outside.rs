@@ -1,6 +1,6 @@
 //! Finds changes of outside writers by the traces they leave.
 //!
-//! A name is changed if it names another object than it should. A file is compared
+//! A name was changed if it does not name the expected object. A file is compared
 //! by its identity, length, modification time and change time (a [`Stamp`]). If
 //! they are not those that the store's own last commit left behind, the last change
 //! was an outside writer's, at the file's change time. It is a conflict if that is
