@@ -4,7 +4,7 @@ use super::target::Extent;
 use crate::base::Base;
 use crate::ids::Sequence;
 
-/// The newest commit that changed a part of an object, as far as open
+/// Returns the newest commit that changed a part of an object, as far as open
 /// snapshots need to know.
 pub(crate) fn newest(base: &Base, extent: &Extent) -> Option<Sequence> {
     let state = base.state();

@@ -1,12 +1,13 @@
-//! Locks on request: optimistic transactions need none, but one that holds a
-//! lock cannot lose what it covers to another one's commit.
+//! Locks on request. Optimistic transactions need none, but a transaction that holds
+//! a lock cannot lose what the lock covers to another transaction's commit.
 //!
-//! A lock is on a part of the base, and is honoured by every commit: while it
-//! is held, a commit of another transaction that changes what it covers is a
-//! conflict. Those who ask for locks wait for one another.
+//! A lock is on a part of the base, and every commit honours it: while it is held, a
+//! commit of another transaction that changes what it covers is a conflict. Requests
+//! for locks wait for one another.
 //!
-//! A lock covers only what its holder may change, or for a shared lock read. Of the
-//! objects below the root of a locked subtree that is asked one by one (`reach`).
+//! A lock covers only what its holder may change or, for a shared lock, read. For a
+//! locked subtree this is decided separately for each object below its root
+//! (`reach`).
 //!
 //! Locks belong to the outermost of nested transactions, and end with it.
 //!
@@ -40,12 +41,12 @@ use crate::lock;
 pub struct LockRequest {
     pub mode: LockMode,
     pub scope: LockScope,
-    /// In the view, relative to its root; granted all together.
+    /// Paths in the view, relative to its root. All are granted together.
     pub paths: Vec<Vec<u8>>,
 }
 
-/// How much of what is at a path is locked. Where there is nothing, it is the
-/// name.
+/// How much of the object at a path is locked. Where no object exists, the lock is
+/// on the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockScope {
     /// A file's contents and attributes; a directory's entries and attributes,
@@ -74,10 +75,11 @@ pub enum LockError {
     Ended,
     #[error("cannot lock '{path}': {errno}", errno = reason(errno))]
     Path { path: String, errno: Errno },
-    /// Others hold locks, and the caller would not wait longer.
+    /// Others hold locks, and the caller gave up waiting.
     #[error("locked by others")]
     Held(Vec<Waits>),
-    /// Each waits for the next, and the last for the first, which is told.
+    /// Each transaction waits for the next, and the last for the first. The first
+    /// one gets this error.
     #[error("deadlock")]
     Deadlock(Vec<Waits>),
     /// The snapshot does not show what the lock would protect.
@@ -87,7 +89,8 @@ pub enum LockError {
     Store(#[from] StoreError),
 }
 
-/// How a request waits. Its caller does that, and knows who may give up and when.
+/// How a request waits. The caller does the waiting, and decides who may give up and
+/// when.
 pub struct Patience<'a> {
     /// Called by any thread, with locks held, when the request may succeed now. It
     /// must neither wait nor call the store.
@@ -104,27 +107,28 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    /// Whoever changes the table calls [`Locks::wake_all`] before letting go of it.
+    /// Code that changes the table calls [`Locks::wake_all`] before it unlocks the
+    /// table.
     pub fn table(&self) -> MutexGuard<'_, LockTable> {
         lock(&self.table)
     }
 
-    /// Those who wait look at the table again.
+    /// Makes all waiting requests look at the table again.
     pub fn wake_all(&self) {
         self.waiters.wake_all();
     }
 
-    /// Until the result is dropped, `wake` is called whenever the table changes.
+    /// Calls `wake` whenever the table changes, until the result is dropped.
     pub fn add_waiter(&self, wake: &Arc<dyn Fn() + Send + Sync>) -> Waiter<'_> {
         self.waiters.add(wake)
     }
 
-    /// Locks of others that forbid a change.
+    /// Returns the locks of others that forbid these changes.
     pub fn forbid(&self, transaction: TransactionId, changes: &[Target]) -> Vec<Waits> {
         self.table().forbid(transaction, changes)
     }
 
-    /// A transaction has ended.
+    /// Releases the locks and requests of a transaction that has ended.
     pub fn ended(&self, transaction: TransactionId) {
         let mut table = self.table();
         if !table.is_empty() {

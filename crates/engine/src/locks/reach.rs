@@ -1,9 +1,10 @@
-//! How far a lock on a subtree reaches: to what its holder may change, or for a shared
-//! lock read, at each object below. Otherwise anyone who may write one directory could
-//! hold up everybody else's commits to directories below it that are closed to them.
+//! How far a lock on a subtree reaches. Below its root it covers each object that its
+//! holder may change or, for a shared lock, read. Otherwise anyone who may write one
+//! directory could hold up everybody else's commits to directories below it that are
+//! closed to them.
 //!
-//! The permissions are those of the base when somebody meets the lock, since they may
-//! change while it is held.
+//! The permissions are those that the base has when somebody meets the lock, since
+//! they may change while the lock is held.
 
 use std::sync::Arc;
 
@@ -26,8 +27,9 @@ impl Reach {
         Reach(Arc::new(|_| true))
     }
 
-    /// What the holder of a lock on `top` may change or read. What cannot be looked at
-    /// is covered: the lock must not fail its holder.
+    /// Covers what the holder of a lock on `top` may change or read. An object whose
+    /// permissions cannot be read is covered as well: the lock must not fail its
+    /// holder.
     pub fn of_holder<D: Disk>(
         core: &Arc<Core<D>>,
         top: &Arc<Base>,

@@ -1,4 +1,5 @@
-//! From paths in a view to what is locked, and who may lock it.
+//! Finds what paths in a view would lock, and checks whether the caller may
+//! lock it.
 
 use atomdir_disk::{Disk, Errno, Kind, Name};
 
@@ -33,8 +34,8 @@ pub(crate) fn locks<D: Disk>(
     Ok(locks)
 }
 
-/// The object of the base at a path. For what is new in the view, or is not
-/// there, the name in the base that it would take.
+/// Returns the object of the base at a path. If the object is new in the view
+/// or does not exist, returns the name that it would take in the base.
 fn target<D: Disk>(
     view: &mut View<D>,
     path: &[u8],
@@ -68,7 +69,7 @@ fn target<D: Disk>(
             if parts.peek().is_some() || is_part {
                 return Err(Errno::NOENT);
             }
-            // A name belongs to whoever may write its directory.
+            // Anyone who may write the directory may lock the name.
             if request.mode == LockMode::Exclusive {
                 view.require(at, credentials, Permission::Write)?;
             }
@@ -78,7 +79,7 @@ fn target<D: Disk>(
     }
     let node = view.node(at)?;
     let (kind, base, parent) = (node.kind, node.base.clone(), node.parent);
-    // A link is changed by putting another in its place.
+    // A symbolic link is changed by replacing it, so its directory decides.
     let (of, needed) = match (kind, request.mode) {
         (Kind::Symlink, LockMode::Shared) => (parent, Permission::Search),
         (Kind::Symlink, LockMode::Exclusive) => (parent, Permission::Write),
@@ -105,7 +106,7 @@ fn extent(scope: LockScope, kind: Kind) -> Result<Extent, Errno> {
     }
 }
 
-/// As it was asked for, in whole pages.
+/// The scope of a request, in whole pages.
 pub(crate) fn scope(extent: &Extent) -> LockScope {
     match extent {
         Extent::Pages(start, end) => LockScope::Bytes {

@@ -1,10 +1,12 @@
-//! Who holds which lock, and who waits for which.
+//! Which transaction holds which lock, and which waits for which.
 //!
 //! Invariants
-//! 1. Locks that overlap, of which one is exclusive, have the same holder.
-//! 2. A request is granted whole or not at all.
-//! 3. Requests that conflict are granted in the order they came, unless one
-//!    that came later would then wait for itself: fairness makes no deadlock.
+//! 1. If two locks overlap and one of them is exclusive, they have the same
+//!    holder.
+//! 2. A request is granted as a whole or not at all.
+//! 3. Conflicting requests are granted in the order in which they came, unless
+//!    the later one would then wait for itself: fairness must not cause a
+//!    deadlock.
 //! 4. In each cycle of transactions that wait for one another, the request of the
 //!    youngest fails. `--retry` keeps the age of the first try, so a transaction
 //!    that is tried again becomes the oldest in the end.
@@ -22,14 +24,14 @@ pub enum LockMode {
     Exclusive,
 }
 
-/// One part of what is locked together.
+/// One of the parts that a request locks together.
 #[derive(Clone)]
 pub(crate) struct Lock {
     pub target: Target,
     pub mode: LockMode,
-    /// As it was asked for.
+    /// The path as it was requested.
     pub path: Vec<u8>,
-    /// What it covers below its object, if it is on a subtree.
+    /// What the lock covers below its object, if it is on a subtree.
     pub reach: Reach,
 }
 
@@ -42,7 +44,7 @@ impl Lock {
             && other.reaches(&self.target)
     }
 
-    /// Of targets that overlap.
+    /// Whether the lock reaches a target that overlaps its own.
     pub fn reaches(&self, other: &Target) -> bool {
         let is_below = self.target.base.serial != other.base.serial
             && self.target.extent == Extent::Subtree
@@ -51,7 +53,7 @@ impl Lock {
     }
 }
 
-/// Who asks. The lower the age, the older.
+/// The transaction that asks. The lower the age, the older it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Asker {
     pub transaction: TransactionId,
@@ -73,7 +75,8 @@ pub struct Waits {
 pub(crate) enum Progress {
     Granted,
     Waiting,
-    /// Chosen to fail: the cycle, beginning with the one that is told.
+    /// This request was chosen to fail. The cycle begins with its own
+    /// transaction.
     Deadlock(Vec<Waits>),
     /// The transaction has ended.
     Ended,
@@ -87,12 +90,12 @@ struct Request {
 
 #[derive(Default)]
 pub(crate) struct LockTable {
-    /// By the serial of the object locked.
+    /// Keyed by the serial of the locked object.
     held: HashMap<u64, Vec<(TransactionId, Lock)>>,
-    /// In the order they came.
+    /// In the order in which they came.
     waiting: BTreeMap<Ticket, Request>,
     next_ticket: u64,
-    /// How many each transaction holds.
+    /// How many locks each transaction holds.
     counts: HashMap<TransactionId, usize>,
 }
 
@@ -101,7 +104,7 @@ impl LockTable {
         self.held.is_empty() && self.waiting.is_empty()
     }
 
-    /// Asks for locks; [`LockTable::progress`] tells what comes of it.
+    /// Asks for locks; [`LockTable::progress`] returns the outcome.
     pub fn ask(&mut self, asker: Asker, locks: Vec<Lock>) -> Ticket {
         self.next_ticket += 1;
         let ticket = Ticket(self.next_ticket);
@@ -114,7 +117,8 @@ impl LockTable {
         ticket
     }
 
-    /// To be asked again whenever the table has changed.
+    /// Returns the state of a request. Call it again whenever the table has
+    /// changed.
     pub fn progress(&mut self, ticket: Ticket) -> Progress {
         let Some(request) = self.waiting.get(&ticket) else {
             return Progress::Ended;
@@ -138,18 +142,19 @@ impl LockTable {
         self.choose(ticket, &cycle)
     }
 
-    /// The request is given up.
+    /// Gives up the request.
     pub fn withdraw(&mut self, ticket: Ticket) {
         self.waiting.remove(&ticket);
     }
 
-    /// What a waiting request waits for: each holder once.
+    /// What a waiting request waits for. Each holder is listed once.
     pub fn waits_for(&self, ticket: Ticket) -> Vec<Waits> {
         let request = self.waiting.get(&ticket);
         request.map_or_else(Vec::new, |request| self.holders_of(request))
     }
 
-    /// Locks of others that forbid `transaction` to change what the targets say.
+    /// Returns the locks of others that forbid `transaction` to change these
+    /// targets.
     pub fn forbid(&self, transaction: TransactionId, changes: &[Target]) -> Vec<Waits> {
         if self.held.is_empty() {
             return Vec::new();
@@ -174,7 +179,7 @@ impl LockTable {
         self.release(transaction, |_| true)
     }
 
-    /// Ends some of its locks; returns how many.
+    /// Ends some of a transaction's locks; returns how many.
     pub fn release(&mut self, transaction: TransactionId, wanted: impl Fn(&Lock) -> bool) -> u64 {
         let mut released = 0;
         self.held.retain(|_, locks| {
@@ -223,7 +228,7 @@ impl LockTable {
                 continue;
             }
             let before = locks.len();
-            // An exclusive lock takes the place of the shared one.
+            // An exclusive lock replaces the shared one.
             locks.retain(|(of, known)| *of != holder || known.target.extent != lock.target.extent);
             locks.push((holder, lock));
             let count = self.counts.entry(holder).or_default();
@@ -241,8 +246,9 @@ impl LockTable {
         found
     }
 
-    /// Locks of others that conflict with a lock: those on its object, those
-    /// on whole subtrees above it, and if it is one itself, those below it.
+    /// Finds the locks of others that conflict with a lock: those on its object,
+    /// those on whole subtrees above it and, if it is on a subtree itself, those
+    /// below it.
     fn conflicts_of(&self, transaction: TransactionId, lock: &Lock, found: &mut Vec<Waits>) {
         let mut look_at = |(holder, held): &(TransactionId, Lock)| {
             if *holder != transaction && held.conflicts_with(lock) {
@@ -267,14 +273,14 @@ impl LockTable {
         }
     }
 
-    /// Whether an earlier request has to be granted first.
+    /// Whether an earlier request must be granted first.
     fn must_queue(&self, ticket: Ticket, request: &Request) -> bool {
         let asker = request.asker.transaction;
         self.earlier_than(ticket, request)
             .any(|earlier| self.path_of_waits(earlier, asker, true).is_none())
     }
 
-    /// Who asked earlier for what conflicts, and waits still.
+    /// The transactions with earlier conflicting requests that are still waiting.
     fn earlier_than<'a>(
         &'a self,
         ticket: Ticket,
@@ -293,13 +299,13 @@ impl LockTable {
             .map(|earlier| earlier.asker.transaction)
     }
 
-    /// How a transaction waits for itself by what others hold.
+    /// How a transaction waits for itself, through locks that others hold.
     fn cycle(&self, transaction: TransactionId) -> Option<Vec<Waits>> {
         self.path_of_waits(transaction, transaction, false)
     }
 
-    /// How `from` waits for `to`, if it does: one step at least. A request that
-    /// no holder keeps waiting may wait for its turn.
+    /// How `from` waits for `to`, if it does: at least one step. A request that
+    /// waits for no holder may still wait for its turn.
     fn path_of_waits(
         &self,
         from: TransactionId,
@@ -344,7 +350,7 @@ impl LockTable {
         all
     }
 
-    /// The youngest of a cycle is chosen to fail.
+    /// Chooses the youngest transaction of a cycle to fail.
     fn choose(&mut self, ticket: Ticket, cycle: &[Waits]) -> Progress {
         let in_cycle: HashSet<TransactionId> = cycle.iter().map(|one| one.transaction).collect();
         let asks = self

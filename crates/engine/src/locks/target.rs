@@ -17,15 +17,15 @@ pub(crate) struct Target {
 pub(crate) enum Extent {
     /// Page numbers of a file's contents, half-open.
     Pages(u64, u64),
-    /// Mode, owner, times, extended attributes. Never locked alone.
+    /// Mode, owner, times, extended attributes. No lock is on these alone.
     Attributes,
-    /// One entry of a directory, whether or not there is one of that name.
+    /// One entry of a directory, whether or not the name exists.
     Entry(Name),
-    /// All of the object itself: a file's contents, a directory's entries, and
-    /// the attributes.
+    /// The object itself: a file's contents or a directory's entries, and the
+    /// attributes.
     Object,
-    /// The object and whatever is below it. A commit that moves or removes an
-    /// object changes this of it.
+    /// The object and everything below it. A commit changes this part of an
+    /// object when it moves or removes the object.
     Subtree,
 }
 
@@ -39,7 +39,7 @@ impl Target {
         covers(self, other) || covers(other, self)
     }
 
-    /// Whether the object lies below a directory of the base, as it is now.
+    /// Whether the object is now below a directory of the base.
     pub fn is_below(&self, directory: &Base) -> bool {
         above(&self.base).any(|above| above.serial == directory.serial)
     }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 const SHARED: LockMode = LockMode::Shared;
 const EXCLUSIVE: LockMode = LockMode::Exclusive;
 
-/// `/`, `/a`, `/a/b`, `/a/b/f`, `/a/g`, `/h`, by serial 0 to 5.
+/// The directories and files `/`, `/a`, `/a/b`, `/a/b/f`, `/a/g`, `/h`, with
+/// serials 0 to 5.
 fn tree() -> Vec<Arc<Base>> {
     let parents = [None, Some(0), Some(1), Some(2), Some(1), Some(0)];
     let mut tree: Vec<Arc<Base>> = Vec::new();
@@ -130,7 +131,7 @@ fn the_youngest_of_a_cycle_is_told_it() {
     assert_eq!(table.progress(two), Progress::Waiting);
     let three = table.ask(asks(3), own(3));
     assert_eq!(table.progress(three), Progress::Waiting);
-    // The oldest closes the cycle; the youngest fails.
+    // The oldest transaction closes the cycle; the youngest fails.
     let one = table.ask(asks(1), own(4));
     assert_eq!(table.progress(one), Progress::Waiting);
     let Progress::Deadlock(cycle) = table.progress(three) else {
@@ -157,8 +158,8 @@ fn a_shared_lock_becomes_exclusive_ahead_of_those_who_wait_for_it() {
     assert_eq!(table.progress(other), Progress::Waiting);
 }
 
-/// What an extent covers, spelled out: (serial, part) of a tree in which a
-/// file has four pages and a directory four names.
+/// Lists what an extent covers as pairs (serial, part), in a tree where a file
+/// has four pages and a directory four names.
 fn cells(tree: &[Arc<Base>], lock: &Lock) -> Vec<(u64, String)> {
     let own = |base: &Base, extent: &Extent| -> Vec<(u64, String)> {
         let serial = base.serial;
@@ -214,8 +215,9 @@ fn random_lock(random: &mut Random, tree: &[Arc<Base>]) -> Lock {
     on(base, extent, mode)
 }
 
-/// Random requests and ends: no two hold what excludes one another, by the
-/// cells; and nobody is stuck, whatever fairness and deadlocks did.
+/// Random requests and ends. By these cells, no two transactions hold
+/// conflicting locks, and no transaction is stuck, whatever fairness and
+/// deadlocks did.
 #[test]
 fn random_histories_keep_the_invariants() {
     let tree = tree();
@@ -242,7 +244,7 @@ fn random_histories_keep_the_invariants() {
     assert!(deadlocks > 100, "only {deadlocks} deadlocks were tried");
 }
 
-/// Asks until nothing changes; whoever is told of a deadlock ends.
+/// Asks until nothing changes. A transaction that gets a deadlock error ends.
 fn settle(table: &mut LockTable, waiting: &mut BTreeMap<Ticket, u64>) -> u64 {
     let mut deadlocks = 0;
     loop {
@@ -292,7 +294,8 @@ fn check(table: &LockTable, tree: &[Arc<Base>], seed: u64) {
     }
 }
 
-/// When those that do not wait end, one after the other, everybody gets on.
+/// When the transactions that do not wait end one after the other, all others
+/// progress.
 fn drain(table: &mut LockTable, waiting: &mut BTreeMap<Ticket, u64>, seed: u64) {
     for _ in 1..=5 {
         let free = (1..=5).filter(|number| !waiting.values().any(|of| of == number));

@@ -1,8 +1,8 @@
-//! Those who wait for locks, and how each is woken.
+//! The requests that wait for locks, and how each is woken.
 //!
-//! A wake-up is not lost: a request is added before it looks at the table, and
-//! whoever changes the table wakes all that are added by then. Each is woken by its
-//! own means, as it may wait for something else at the same time.
+//! No wake-up is lost: a request is added before it looks at the table, and code
+//! that changes the table then wakes all requests that have been added. Each has
+//! its own means of waking, as it may wait for something else at the same time.
 
 use crate::lock;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ type Wake = Arc<dyn Fn() + Send + Sync>;
 pub(crate) struct Waiters(Mutex<Vec<Wake>>);
 
 impl Waiters {
-    /// Until what is returned is dropped.
+    /// Adds a request that waits, until the returned value is dropped.
     pub fn add(&self, wake: &Wake) -> Waiter<'_> {
         lock(&self.0).push(Arc::clone(wake));
         Waiter {

@@ -1,6 +1,6 @@
-//! The history of commits: those whose log is gone, and those still in the log.
+//! The history of commits: those that have left the log, and those still in it.
 //!
-//! It does not grow for ever: when it is long, a checkpoint drops its older half.
+//! It does not grow for ever: when it gets long, a checkpoint drops its older half.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use crate::log::Log;
 use crate::log::journal::Journal;
 use crate::names;
 
-/// Who asks for a commit reads the history, and so does who opens the store.
+/// Listing commits reads the whole history, and so does opening the store.
 pub(crate) const HISTORY_BYTES_MAX: u64 = 32 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl From<SummaryRecord> for CommitSummary {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Every commit after this one, oldest first.
+    /// Calls `each` for every commit after this one, oldest first.
     pub fn for_each_summary(
         &self,
         core: &Core<D>,
@@ -60,7 +60,8 @@ impl<D: Disk> Journal<D> {
         if after.0 < in_history {
             self.history
                 .for_each(&core.disk, |summary: SummaryRecord| {
-                    // What a checkpoint that was cut short has added is in the log.
+                    // A summary that an interrupted checkpoint added is also in the
+                    // log.
                     if summary.sequence <= in_history {
                         take(summary);
                     }
@@ -73,8 +74,8 @@ impl<D: Disk> Journal<D> {
         })
     }
 
-    /// Tells of the commits that conflicts name by their sequence who made them,
-    /// as far as that is still known.
+    /// Conflicts name commits by their sequence. Adds which transaction made each
+    /// commit, as far as that is still known.
     pub fn describe(&self, core: &Core<D>, conflicts: &mut [Conflict]) {
         let mut unknown: HashMap<Sequence, Vec<&mut ChangedBy>> = HashMap::new();
         for conflict in conflicts {
@@ -116,14 +117,14 @@ impl<D: Disk> Journal<D> {
         }
         let durable = self.header.last_sequence;
         let shorter = copy_tail(core, &file, start, length).map_err(failed)?;
-        // Its name is durable with the next header, which lies beside it and
-        // comes after whatever is appended.
+        // The shorter file's name becomes durable with the next header, which is in
+        // the same directory and is written after everything that is appended.
         self.history = Log::new(shorter, id, length - start, durable);
         Ok(())
     }
 }
 
-/// Puts a copy of the file from `start` on in its place.
+/// Replaces the file by a copy that begins at `start`.
 fn copy_tail<D: Disk>(
     core: &Core<D>,
     file: &D::Handle,

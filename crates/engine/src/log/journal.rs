@@ -15,7 +15,7 @@ use crate::log::Log;
 pub(crate) struct Journal<D: Disk> {
     pub log: Log<D>,
     pub history: Log<D>,
-    /// The newest commit that has its summary there.
+    /// The newest commit that has its summary in the history.
     pub newest_summary: u64,
     pub header: StoreHeader,
     /// The newest commit in the log.
@@ -23,7 +23,7 @@ pub(crate) struct Journal<D: Disk> {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Returns up to which id transactions may have theirs.
+    /// Reserves transaction ids, and returns the end of the reserved range.
     pub fn reserve_ids(&mut self, core: &Core<D>, count: u64) -> Result<u64, StoreError> {
         self.header.transaction_high_water += count;
         self.write_header(core)?;
@@ -34,11 +34,12 @@ impl<D: Disk> Journal<D> {
         control::write_header(&core.disk, &core.control.directory, &self.header)
     }
 
-    /// Everything in the log is durably in the base.
+    /// Empties the log, all of whose commits are durably in the base.
     pub fn retire_log(&mut self, core: &Core<D>) -> Result<(), StoreError> {
         let before = (self.history.length(), self.newest_summary);
         self.log.for_each(&core.disk, |record: CommitRecord| {
-            // A checkpoint or a recovery that was cut short may have been here.
+            // An interrupted checkpoint or recovery may have added this summary
+            // already.
             if record.sequence > self.header.last_sequence.max(self.newest_summary) {
                 let summary = SummaryRecord::from(record);
                 self.history
@@ -50,7 +51,7 @@ impl<D: Disk> Journal<D> {
         })?;
         let newest = self.newest.0;
         if let Err(errno) = self.history.flush(&core.disk, newest) {
-            // Another flush might succeed without writing what this one lost.
+            // The next flush might succeed without writing what this one lost.
             let cut = self.history.cut(&core.disk, before.0);
             cut.map_err(failed("cut the history"))?;
             self.newest_summary = before.1;

@@ -5,10 +5,9 @@
 //! lists commits from both. `record_builder` writes a write set down as a record.
 //!
 //! Invariants
-//! 1. `tail` is the end of the last whole record. What lies behind it was never
-//!    acknowledged.
-//! 2. Each record carries the sequence up to which everything was durable when the record
-//!    was written. So a missing record can be told from one that never was.
+//! 1. `tail` is the end of the last whole record. Nothing behind it was ever acknowledged.
+//! 2. Each record carries the sequence up to which everything was durable when the record was
+//!    written. So a lost record can be told apart from one that was never written.
 
 pub(crate) mod history;
 pub(crate) mod journal;
@@ -33,8 +32,8 @@ pub(crate) struct Log<D: Disk> {
     durable: u64,
 }
 
-/// The file grows in steps of this, by zeros: so neither appending nor flushing
-/// runs out of space half-way, and a flush has no new length to write down.
+/// The file grows in steps of this size, filled with zeros. So neither appending nor flushing
+/// runs out of space half-way, and a flush has no new length to write.
 const ALLOCATION_STEP: u64 = 128 << 10;
 
 const REWRITE_CHUNK: usize = 1 << 20;
@@ -63,7 +62,7 @@ impl<D: Disk> Log<D> {
             .allocate(disk, end)
             .and_then(|()| disk.write_at(&self.file, &bytes, self.tail));
         if let Err(errno) = written {
-            // What was written in part must not be taken for a record later.
+            // A partly written record must not be taken for a record later.
             disk.set_length(&self.file, self.tail)?;
             self.allocated = self.tail;
             return Err(errno);
@@ -94,8 +93,8 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Writes once more what has been in the file from `start` on: a flush that
-    /// failed may have left it in memory only, and marked as written.
+    /// Writes the records from `start` on once more: after a failed flush they may be in
+    /// memory only, though marked as written.
     pub fn rewrite(&self, disk: &D, start: u64) -> Result<(), Errno> {
         let mut buffer = vec![0; REWRITE_CHUNK];
         let mut at = start;
@@ -111,7 +110,7 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// For who flushes it without holding the log.
+    /// The file, for a caller that flushes it without holding the log.
     pub fn file(&self) -> Arc<D::Handle> {
         self.file.clone()
     }
@@ -121,12 +120,13 @@ impl<D: Disk> Log<D> {
         self.durable
     }
 
-    /// All up to this sequence was in the file when a successful flush began.
+    /// Notes that every record up to this sequence was in the file when a successful flush
+    /// began.
     pub fn note_durable(&mut self, last: u64) {
         self.durable = self.durable.max(last);
     }
 
-    /// Takes back the records from `tail` on, which no one was told of.
+    /// Cuts off the records from `tail` on, none of which was acknowledged.
     pub fn cut(&mut self, disk: &D, tail: u64) -> Result<(), Errno> {
         assert!(tail <= self.tail, "a cut only shortens");
         disk.set_length(&self.file, tail)?;
@@ -135,14 +135,14 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Everything in it is in the base, and the header says so: records that a
-    /// crash brings back are passed over, and the next flush makes it durable.
+    /// Empties the log. Its records are in the base, and the header says so: readers skip
+    /// records that a crash brings back, and the next flush makes the new length durable.
     pub fn drop_all(&mut self, disk: &D) -> Result<(), Errno> {
         self.cut(disk, 0)
     }
 
-    /// Hands over every record, oldest first: one at a time, as a log may be
-    /// large. Those before a damaged one are handed over as well.
+    /// Calls `each` for every record, oldest first, one at a time, as a log may be large.
+    /// Records before a damaged one are included.
     pub fn for_each<R: Record>(
         &self,
         disk: &D,
@@ -152,8 +152,8 @@ impl<D: Disk> Log<D> {
         scan(scanner, |_, record| each(record)).map(drop)
     }
 
-    /// Where the records start of which the last so many bytes consist, or the
-    /// last record alone if that is longer.
+    /// Where the records begin that make up the last `bytes` bytes, or where the last record
+    /// begins if it alone is longer.
     pub fn start_of_last<R: Record>(&self, disk: &D, bytes: u64) -> Result<u64, StoreError> {
         let mut scanner = scanner::<D, R>(disk, &self.file, self.tail, self.id, u64::MAX);
         let (mut start, mut next) = (0, 0);
@@ -174,16 +174,16 @@ fn unread(errno: Errno) -> StoreError {
 }
 
 pub(crate) struct ReadRecords<T> {
-    /// What was kept of each.
+    /// What the caller kept of each record.
     pub records: Vec<T>,
     pub tail: u64,
-    /// Where the first record lies that no later one proves to be durable.
+    /// Where the first record begins that no later record proves to be durable.
     pub unproven: u64,
-    /// How much follows that is no whole record.
+    /// How many bytes follow that are no whole record.
     pub torn_bytes: u64,
 }
 
-/// Reads every record of a file to its end, and keeps of each what is wanted.
+/// Reads every record of a file, and keeps of each what the caller wants.
 pub(crate) fn read_records<D: Disk, R: Record, T>(
     disk: &D,
     file: &D::Handle,
@@ -217,9 +217,9 @@ pub(crate) fn read_records<D: Disk, R: Record, T>(
 
 struct Ending {
     tail: u64,
-    /// What follows is no whole record, nor zeros.
+    /// The bytes that follow are neither a whole record nor zeros.
     is_torn: bool,
-    /// Up to which sequence the last record proves all to be durable.
+    /// The sequence up to which the last record proves everything to be durable.
     durable: u64,
 }
 
@@ -234,8 +234,8 @@ fn scanner<'a, D: Disk, R: Record>(
     Scanner::new(id, length, first_at_most, read)
 }
 
-/// The one way in which files of records are read: hands over each, with where
-/// it starts, and tells how they end.
+/// Calls `each` for every record with its offset, and returns how the records end. Files of
+/// records are read in no other way.
 fn scan<R: Record>(
     mut scanner: Scanner<R, impl FnMut(u64, &mut [u8]) -> Result<usize, Errno>>,
     mut each: impl FnMut(u64, R) -> Result<(), StoreError>,

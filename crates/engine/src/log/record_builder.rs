@@ -1,5 +1,6 @@
-//! Writes a write set down as a commit record: objects by identity, places as
-//! they are now. Called with the commit lock held.
+//! Turns a write set into a commit record. The record names objects by
+//! identity, and their places as they are now. The caller holds the commit
+//! lock.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,15 +18,16 @@ use crate::write_set::{
     RemovedDirectory, WriteSet,
 };
 
-/// By the serials of base objects.
+/// What a record needs to know about the present base, by the serials of base
+/// objects.
 #[derive(Default)]
 pub(crate) struct Present {
     /// Of files changed in place.
     pub lengths: HashMap<u64, u64>,
-    /// Modification times of directories in which a file gets a new inode,
-    /// but no entry changes as far as anyone can see.
+    /// Modification times of directories in which a file gets a new inode
+    /// while, as far as users can see, no entry changes.
     pub directory_times: HashMap<u64, Timestamp>,
-    /// Modes of directories that are moved and keep their owner from it.
+    /// Modes of directories that the commit moves and that keep their owner.
     pub modes: HashMap<u64, u32>,
 }
 
@@ -35,14 +37,15 @@ pub(crate) struct RecordBuilder<'a> {
     record: CommitRecord,
     directories: HashMap<Identity, u32>,
     objects: HashMap<Identity, u32>,
-    /// The objects of `set.created` that an entry is to name.
+    /// The objects of `set.created` that an entry will name.
     named: HashSet<usize>,
-    /// The first update of each object, in the record.
+    /// The first update of each object in the record.
     updates: HashMap<u32, usize>,
 }
 
-/// The record's entries and updates, over the `head` that has none yet.
-/// `present` is what must be known of the base to change it in place.
+/// Adds the record's entries and updates to `head`, which has none yet.
+/// `present` is what the record needs to know about the base to change it in
+/// place.
 pub(crate) fn build(
     set: &WriteSet,
     carried: &Carried,
@@ -100,8 +103,8 @@ impl RecordBuilder<'_> {
         }
     }
 
-    /// A directory goes as a whole; what had a name in it and others elsewhere
-    /// loses that name.
+    /// A directory goes as a whole. An object that had a name in it and has
+    /// others elsewhere loses that name.
     fn add_removed_names(&mut self, removed: &RemovedDirectory) {
         let set = self.set;
         for (name, base) in set.survivors(removed) {
@@ -145,7 +148,7 @@ impl RecordBuilder<'_> {
         });
     }
 
-    /// A file that stays in its place gets a new inode.
+    /// Gives a file that stays in its place a new inode.
     fn replace(&mut self, base: &Arc<Base>, index: usize, present: &Present) {
         if self.named.contains(&index) {
             return;
@@ -181,7 +184,8 @@ impl RecordBuilder<'_> {
         self.record.updates.push(update);
     }
 
-    /// What is to be as it is, where nothing else is said of it.
+    /// Adds attributes that a directory is to keep, unless the record sets them
+    /// anyway.
     fn keep(&mut self, directory: &Arc<Base>, kept: AttributesChange) {
         let Some(object) = self.object(&Object::Base(directory.clone())) else {
             return;
@@ -270,7 +274,8 @@ impl RecordBuilder<'_> {
         }
     }
 
-    /// The index of a directory, which comes after those it is reached through.
+    /// Returns the index of a directory, which comes after those that lead to
+    /// it.
     fn directory(&mut self, object: &Object) -> Option<u32> {
         let (identity, _) = self.identify(object);
         if let Some(index) = self.directories.get(&identity) {
