@@ -10,7 +10,7 @@ use crate::store::Store;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CheckReport {
-    /// One sentence each; empty when all is well.
+    /// One sentence for each problem; empty if there is none.
     pub problems: Vec<String>,
     pub commits_in_log: u64,
     pub log_bytes: u64,

@@ -11,7 +11,7 @@ use crate::error::StoreError;
 use crate::names;
 use crate::recovery::read_log;
 
-/// What is open for as long as the store is.
+/// The files that stay open as long as the store is open.
 pub(crate) struct ControlFiles<D: Disk> {
     pub handles: ControlHandles<D>,
     pub log: D::Handle,
@@ -68,10 +68,10 @@ pub(crate) fn open<D: Disk>(
     })
 }
 
-/// Makes directories again that somebody has taken away while they were empty, as
-/// `git stash --all` does. That is safe while no record waits to be applied: what lies
-/// in these directories matters to such records only. The log file may hold older
-/// records all the same, since emptying it becomes durable later than the header.
+/// Makes directories again that somebody removed while they were empty, as `git stash
+/// --all` does. That is safe while no record waits to be applied, since only such
+/// records need what is in these directories. The log file may still hold older
+/// records, since emptying it becomes durable later than the header.
 ///
 /// The new directories are durable before anything is logged: recovery ends with
 /// [`crate::control::write_header`], which flushes the control directory.

@@ -1,4 +1,4 @@
-//! What recovery would do, found out without changing anything.
+//! Finds out what recovery would do, without changing anything.
 
 use atomdir_disk::{Access, Disk, Errno};
 use atomdir_format::summary::SummaryRecord;
@@ -12,31 +12,33 @@ use crate::store::Store;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Inspection {
-    /// What recovery would refuse to touch the store for; empty when all is well.
+    /// Damage for which recovery would refuse to touch the store; empty if there
+    /// is none.
     pub damage: Vec<Damage>,
-    /// What it would bring into the base, oldest first.
+    /// The commits that recovery would bring into the base, oldest first.
     pub commits: Vec<CommitSummary>,
-    /// Of the log up to the end of its last whole record.
+    /// The length of the log up to the end of its last whole record.
     pub log_bytes: u64,
-    /// What it would cut off the log.
+    /// The bytes that recovery would cut off the log.
     pub torn_tail: Option<TornTail>,
     /// Transactions that were open when the store was last used.
     pub transactions_unfinished: u64,
-    /// What it would remove of the staging directory and of limbo.
+    /// How many objects recovery would remove from the staging directory and from
+    /// limbo.
     pub leftovers: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// In the control directory.
+    /// The name of the file in the control directory.
     pub file: &'static str,
-    /// Where in the file, if that can be told.
+    /// The offset in the file, if it is known.
     pub offset: Option<u64>,
     /// A sentence that names both.
     pub message: String,
 }
 
-/// Something that never was a whole record.
+/// Bytes that never were a whole record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TornTail {
     pub offset: u64,
@@ -44,7 +46,7 @@ pub struct TornTail {
 }
 
 impl<D: Disk> Store<D> {
-    /// Looks at a store that no process has open, and reads only.
+    /// Inspects a store that no process has open. Only reads.
     pub fn inspect(disk: &D, control: D::Handle) -> Result<Inspection, StoreError> {
         let mut inspection = Inspection::default();
         let opened = control_files::open(disk, control, Access::Read);
@@ -56,7 +58,7 @@ impl<D: Disk> Store<D> {
 }
 
 impl Inspection {
-    /// What is damaged is told, and looked at no further.
+    /// Reports damage, and returns `None` for it.
     fn heed<T>(&mut self, found: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
         let (file, offset, error) = match found {
             Ok(found) => return Ok(Some(found)),

@@ -49,7 +49,7 @@ pub struct RecoveryReport {
     pub bytes_replayed: u64,
     /// Transactions that were open when the store was last used.
     pub transactions_discarded: u64,
-    /// The log ended in something that was never a whole record.
+    /// The log ended in so many bytes that were never a whole record.
     pub torn_tail_bytes: u64,
 }
 
@@ -134,8 +134,8 @@ pub(crate) fn recover<D: Disk>(
     Ok((core, state, report))
 }
 
-/// The log, without the commits at its start that are durably in the base, and
-/// of the others what is to be kept.
+/// Reads the log, except the commits at its start that are durably in the base, and keeps of
+/// the other commits what `keep` returns.
 pub(crate) fn read_log<D: Disk, T>(
     disk: &D,
     log: &D::Handle,
@@ -173,7 +173,7 @@ pub(crate) fn read_log<D: Disk, T>(
     }
 }
 
-/// Which commit was which transaction's.
+/// Reads which transaction made which commit.
 pub(crate) fn read_history<D: Disk>(
     disk: &D,
     history: &D::Handle,
@@ -187,8 +187,8 @@ pub(crate) fn read_history<D: Disk>(
     })
 }
 
-/// How many transactions have staged something and are neither in the log nor in
-/// the history.
+/// Counts the transactions that have staged something and are in neither the log nor the
+/// history.
 pub(crate) fn unfinished<D: Disk>(
     disk: &D,
     stage: &D::Handle,
@@ -213,8 +213,8 @@ fn redo<D: Disk>(
     torn: bool,
 ) -> Result<(), StoreError> {
     if torn {
-        // The next flush makes it durable: until then no crash makes the rest
-        // of a record of what lies there.
+        // The next flush makes the cut durable. Until then no crash can complete these bytes
+        // to a record.
         let end = state.journal.log.length();
         state
             .journal
@@ -223,8 +223,8 @@ fn redo<D: Disk>(
             .map_err(failed("cut the log"))?;
     }
     if !tail.is_empty() {
-        // What was read may only be in the page cache; the base must not get
-        // ahead of the log.
+        // The records may have been read from the page cache only; the base must not get ahead
+        // of the log on disk.
         state
             .journal
             .log
@@ -247,7 +247,7 @@ fn redo<D: Disk>(
         let is_applied = |record: &CommitRecord| applied >= Some(Sequence(record.sequence));
         let first_left = tail.partition_point(is_applied);
         let (done, left) = tail.split_at_mut(first_left);
-        // Under the mounting of the mark nothing was lost.
+        // If the applied mark holds, the system has not crashed, so no object was lost.
         let remakes = applied.is_none();
         let earlier: HashSet<Identity> = Desired::of(done, remakes).files().collect();
         let writers = Writers::<D>::new();
@@ -283,10 +283,11 @@ fn redo<D: Disk>(
     state.journal.write_header(core)
 }
 
-/// Writes contents again that the kernel may have failed to write (`apply::again`).
-/// `None`: the mark is gone, and the whole tail is to be applied.
+/// Writes contents again that the kernel may have failed to write (`apply::again`). Returns
+/// `None` if the mark is cleared and the whole tail must be applied.
 ///
-/// Meanwhile files are in an older state. There is no mark then, lest a recovery that
+/// While this runs, files are in an older state. So the mark is cleared first: if this
+/// recovery dies, the next one must not take the older state for an outside writer's change.
 /// follows on our death take that for an outside writer's change.
 fn write_again<D: Disk>(
     core: &Core<D>,

@@ -1,13 +1,14 @@
-//! A note of the privileges that recovery takes from files for a moment.
+//! A note of the privileges that recovery temporarily takes from files.
 //!
-//! The kernel takes `security.capability`, and from a process without CAP_FSETID the set-id
-//! bits, of a file that is written. Recovery gives them back once it has written contents
-//! again (`apply::again`), but may die before. So it writes this note first, durably, if there
-//! is anything to note: a commit record by form, in a file of its own. A recovery that
-//! applies the whole log because the applied mark is gone takes it for one more record.
+//! When a file is written, the kernel clears its `security.capability` and, if the writer has
+//! no CAP_FSETID, its set-id bits. Recovery restores them once it has written contents again
+//! (`apply::again`), but may die before. So if a file has any, recovery first writes this note
+//! and flushes it. The note has the form of a commit record, in a file of its own. A recovery
+//! that applies the whole log because the applied mark is gone applies the note as one more
+//! record.
 //!
-//! The note has the sequence of the log's last record. With any other it is of a log that
-//! was retired since, and counts no more.
+//! The note has the sequence of the log's last record. With any other sequence it belongs to a
+//! log that was retired since, and is ignored.
 
 use std::collections::HashSet;
 
@@ -24,7 +25,7 @@ use crate::ids::Sequence;
 use crate::log::read_records;
 use crate::names;
 
-/// Writes down what [`Apply::write_again`] will take.
+/// Notes the privileges that [`Apply::write_again`] will take.
 pub(super) fn write<D: Disk>(
     core: &Core<D>,
     newest: Sequence,
@@ -72,7 +73,7 @@ pub(super) fn write<D: Disk>(
         .map_err(failed("write down privileges"))
 }
 
-/// What a recovery that has died wrote down.
+/// Reads the note of a recovery that died.
 pub(super) fn read<D: Disk>(
     core: &Core<D>,
     newest: Sequence,

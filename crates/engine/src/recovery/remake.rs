@@ -1,8 +1,9 @@
-//! Makes again what the log carries and a crash has lost.
+//! Makes objects again that the log carries and a crash has lost.
 //!
-//! An object made again has a new identity, which takes the place of the old
-//! one in all records. Should this recovery die, too, the next one makes another:
-//! what this one has put in place then counts as an outside writer's.
+//! An object made again has a new identity, which replaces the old one in all
+//! records. If this recovery dies as well, the next one makes yet another object.
+//! It then takes the objects that this recovery put in place for an outside
+//! writer's.
 
 use std::collections::HashMap;
 
@@ -14,11 +15,11 @@ use crate::base::core::Core;
 use crate::ids::TransactionId;
 use crate::names;
 
-/// Objects of a tail, by the identities they had.
+/// Objects made again, by the identities that they had.
 type Remade = HashMap<Identity, (Identity, Locator)>;
 
-/// Sees to it that everything exists that the records, whose composition is
-/// `desired`, carry and want. True if they have changed.
+/// Makes every missing object that the records carry and that `desired`, their
+/// composition, still wants. Returns true if the records have changed.
 pub(crate) fn remake<D: Disk>(
     core: &Core<D>,
     records: &mut [CommitRecord],
@@ -27,7 +28,7 @@ pub(crate) fn remake<D: Disk>(
     let (earlier, writers) = Default::default();
     let mut apply = Apply::new(core, desired, &earlier, None, &writers);
     let mut remade = Remade::new();
-    // Above all that the view gave out.
+    // Slots above all that the view gave out.
     let mut slot = u64::MAX;
     for record in &*records {
         for made in &record.made {
@@ -65,7 +66,7 @@ fn make<D: Disk>(
         Err(errno) => return Err(errno),
     }
     let stage = disk.open(above, &directory, Access::Directory)?;
-    // From a recovery that died.
+    // A recovery that died may have left this name.
     match disk.unlink(&stage, name) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(errno),

@@ -14,7 +14,8 @@ use crate::transaction::Transaction;
 impl<D: Disk> Store<D> {
     pub fn begin(&self, options: BeginOptions) -> Result<Arc<Transaction<D>>, BeginError> {
         self.refuse_if_poisoned()?;
-        // A snapshot is the base plus nothing: lazy and stalled commits must be in it.
+        // A snapshot is the base alone, so lazy and stalled commits must be in the base
+        // first.
         self.settle_lazy()?;
         let id = self.take_id()?;
         let not_applying = self
@@ -39,7 +40,7 @@ impl<D: Disk> Store<D> {
         Ok(transaction)
     }
 
-    /// From now on writes are noted, and those of before as well.
+    /// From now on writes are noted. Also notes the earlier writes of open transactions.
     fn begin_early(&self, transaction: &Transaction<D>) {
         let writers = &self.0.contention.writers;
         if !writers.begin(transaction.id()) {
@@ -71,10 +72,10 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// A moment on the file system's own clock: what changed before has an
-    /// earlier change time, what changes later has not. That clock may stand
-    /// still for a tick; since Linux 6.13 it moves when a file is changed whose
-    /// time, just read, would otherwise stay the same.
+    /// Returns a moment on the file system's own clock: everything that changed before
+    /// has an earlier change time, and nothing that changes later does. That clock may
+    /// stand still for a tick. Since Linux 6.13 it moves when a file is changed whose
+    /// change time was just read and would otherwise stay the same.
     pub(crate) fn stamp(&self) -> Result<Timestamp, StoreError> {
         let core = &self.0.core;
         let time = core.options.clock.now();

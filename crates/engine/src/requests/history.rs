@@ -1,4 +1,4 @@
-//! The commits of the past, as the history and the log list them.
+//! Lists past commits from the history and the log.
 
 use atomdir_disk::Disk;
 
@@ -16,7 +16,8 @@ impl<D: Disk> Store<D> {
         Ok(commits)
     }
 
-    /// As [`Store::commits`], one at a time. What `each` does holds up commits.
+    /// Like [`Store::commits`], one commit at a time. Commits wait while `each`
+    /// runs.
     pub fn for_each_commit(&self, mut each: impl FnMut(CommitSummary)) -> Result<(), StoreError> {
         let state = lock(&self.0.commit);
         state
@@ -24,9 +25,9 @@ impl<D: Disk> Store<D> {
             .for_each_summary(&self.0.core, Sequence(0), |summary| each(summary.into()))
     }
 
-    /// Drops the oldest commits from the history if it is longer than this, so
-    /// that half is left; the newest stays in any case. Commits themselves are
-    /// in the base, and stay there.
+    /// If the history is longer than this, drops its oldest commits until half
+    /// of that is left. It always keeps the newest. This drops only the list:
+    /// the commits themselves stay in the base.
     pub fn shorten_history(&self, bytes_max: u64) -> Result<(), StoreError> {
         let mut state = self.lock_settled()?;
         state.journal.shorten_history(&self.0.core, bytes_max)

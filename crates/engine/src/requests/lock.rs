@@ -13,13 +13,14 @@ use crate::store::Store;
 use crate::store::commit_state::CommitState;
 use crate::transaction::Transaction;
 
-/// Its locks are kept in memory: they count towards its owner's budget.
+/// Charges a transaction's locks to its owner's budget, since they are kept in
+/// memory.
 fn charge<D: Disk>(holder: &Transaction<D>, table: &LockTable) {
     holder.share.update_locks(table.count_held_by(holder.id()));
 }
 
 impl<D: Disk> Store<D> {
-    /// Locks for a transaction, until it ends.
+    /// Grants locks to a transaction until it ends.
     pub fn lock(
         &self,
         transaction: &Transaction<D>,
@@ -50,18 +51,19 @@ impl<D: Disk> Store<D> {
                 age: holder.age(),
             };
             let ticket = table.ask(asker, wanted.clone());
-            // Someone may now pass a request that came before.
+            // A request may now overtake an earlier one.
             locks.wake_all();
             ticket
         };
-        // What changes from here on wakes it, and before each wait it looks once.
+        // From here on, changes to the table wake this request, and it looks once
+        // before each wait.
         let _waiter = locks.add_waiter(&patience.wake);
         loop {
             let sound = self.refuse_if_poisoned();
             let settled = sound.and_then(|()| self.lock_settled());
             let mut table = locks.table();
             if settled.is_err() {
-                // Nobody else is to wait for a request that nobody makes any more.
+                // Nobody may wait for a request that has been given up.
                 table.withdraw(ticket);
                 locks.wake_all();
             }
@@ -69,7 +71,7 @@ impl<D: Disk> Store<D> {
             match table.progress(ticket) {
                 Progress::Granted => {
                     charge(holder, &table);
-                    // Others may have been overtaken, and wait for this one now.
+                    // Requests that were overtaken may now wait for this one.
                     locks.wake_all();
                     drop(table);
                     return self.confirm(transaction, &wanted, &state);
@@ -97,7 +99,8 @@ impl<D: Disk> Store<D> {
         Err(LockError::Held(waits))
     }
 
-    /// A lock on what has changed since the snapshot would be of no use.
+    /// Fails if the base has changed since the snapshot: the lock would then be of
+    /// no use.
     fn confirm(
         &self,
         transaction: &Transaction<D>,
@@ -129,7 +132,7 @@ impl<D: Disk> Store<D> {
         Err(LockError::Changed(conflicts))
     }
 
-    /// The newest commit after `at` that changed what a lock covers.
+    /// Returns the newest commit after `at` that changed what a lock covers.
     fn changed_since(&self, lock: &Lock, at: Sequence) -> Option<(Vec<u8>, Sequence)> {
         let Target { base, extent } = &lock.target;
         let mut newest = changes::newest(base, extent);
@@ -150,7 +153,7 @@ impl<D: Disk> Store<D> {
             .map(|changed| (lock.path.clone(), changed))
     }
 
-    /// Ends locks of a transaction on these paths, or all of them; returns how
+    /// Releases a transaction's locks on these paths, or all of them; returns how
     /// many there were.
     pub fn unlock(&self, transaction: &Transaction<D>, paths: Option<&[Vec<u8>]>) -> u64 {
         let mut table = self.0.contention.locks.table();

@@ -1,6 +1,6 @@
-//! What may be asked of an open store, besides a commit: to begin a transaction (`begin`), also
-//! a nested one, and to set savepoints (`nesting`); to lock parts of the base (`lock`); to list
-//! the commits of the past (`history`).
+//! The requests that an open store serves besides commits: beginning a transaction (`begin`),
+//! nested transactions and savepoints (`nesting`), locks on parts of the base (`lock`), and
+//! listing past commits (`history`).
 //!
 //! Invariants
 //! 1. A transaction begins only when every commit that was acknowledged is in the base: its

@@ -1,8 +1,8 @@
 //! Transactions within transactions, and savepoints: see `view::fork`.
 //!
 //! A nested transaction has a view over the outer one's and shares its
-//! snapshot. Its commit is not logged and not validated against the base: that
-//! is done when the outermost one commits. One transaction at a time can be
+//! snapshot. Its commit is neither logged nor validated against the base: that
+//! happens when the outermost one commits. One transaction at a time can be
 //! nested in another.
 
 use std::sync::Arc;
@@ -54,13 +54,13 @@ impl<D: Disk> Store<D> {
 }
 
 impl<D: Disk> Transaction<D> {
-    /// The open transaction that is nested in this one.
+    /// Returns the open transaction that is nested in this one.
     pub fn nested_in_it(&self) -> Option<TransactionId> {
         self.view.lock().as_ref()?.nested()
     }
 
-    /// Names the present state, to go back to; an older one of that name is
-    /// forgotten.
+    /// Saves the present state under a name. Replaces an older savepoint of
+    /// that name.
     pub fn set_savepoint(&self, name: &[u8]) -> Result<(), SavepointError> {
         self.with_savepoints(|view| {
             self.share.require_room().map_err(SavepointError::Staging)?;
@@ -71,8 +71,8 @@ impl<D: Disk> Transaction<D> {
         })
     }
 
-    /// Makes everything as it was at the savepoint, which stays; later ones go.
-    /// Returns what caches of the view must forget.
+    /// Returns everything to its state at the savepoint. That savepoint stays;
+    /// later ones are dropped. Returns what caches of the view must drop.
     pub fn roll_back(&self, name: &[u8]) -> Result<Vec<Outdated>, SavepointError> {
         self.with_savepoints(|view| {
             let outdated = view.roll_back(name);

@@ -1,8 +1,10 @@
-//! What the rules decide, as scripts: see `tests/engine/support/script.rs`.
+//! Scripts that show what the rules decide. `tests/engine/support/script.rs` describes
+//! their form.
 //!
-//! A scenario begins with its name after `==`; `shows` lists the rules without any
-//! of which it comes out differently, `needs root` that it tells users apart. Its
-//! outcome, each line after `>`, is what the commits said and the tree in the end.
+//! A scenario begins with its name after `==`. `shows` lists the rules that change
+//! its outcome when any one of them is off. `needs root` says that it uses several
+//! users. The outcome, each line after `>`, is what the commits returned and the
+//! final tree.
 
 use super::Rule;
 

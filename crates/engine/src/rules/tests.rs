@@ -1,5 +1,5 @@
-//! No rule is there for nothing: with any one of them switched off, a scenario
-//! comes out differently.
+//! Every rule is needed: with any one of them switched off, some scenario comes
+//! out differently.
 
 #[path = "../../tests/engine/support/mod.rs"]
 mod support;
@@ -16,7 +16,7 @@ thread_local! {
     pub(super) static OFF: Cell<Option<Rule>> = const { Cell::new(None) };
 }
 
-/// Those that can be run by this user.
+/// The scenarios that this user can run.
 fn runnable(test: &str) -> Vec<Scenario> {
     let mut all = scenarios();
     if !rustix::process::geteuid().is_root() {
@@ -39,7 +39,7 @@ fn scenarios_come_out_as_written() {
     assert!(wrong.is_empty(), "these came out as\n{}", wrong.join("\n"));
 }
 
-/// A store that fails, or a panic, is a difference as well.
+/// A store that fails or panics differs as well.
 fn differs_without(rule: Rule, scenario: &Scenario) -> bool {
     OFF.set(Some(rule));
     let outcome = catch_unwind(AssertUnwindSafe(|| run(&scenario.script)));

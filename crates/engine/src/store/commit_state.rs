@@ -1,4 +1,4 @@
-//! What the commit lock guards.
+//! The state that the commit lock guards.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::MutexGuard;
@@ -25,18 +25,18 @@ pub(crate) struct CommitState<D: Disk> {
     pub queue: Queue<D>,
     /// Ended transactions whose staging directories the log may still need.
     pub stages: BTreeSet<TransactionId>,
-    /// Files that the log speaks of, and that recovery would have to find.
+    /// Files that the log mentions, and that recovery would have to find.
     pub applied: HashSet<Identity>,
     /// When the last commit was appended.
     pub last_commit: Option<Timestamp>,
 }
 
-/// The reserve always holds so much, for what apply itself may need.
+/// The reserve always holds at least so much, for apply itself.
 const RESERVE_MIN: u64 = 1 << 20;
 
 impl<D: Disk> CommitState<D> {
-    /// Sets space aside, so that a commit that was logged cannot fail for want
-    /// of it when it is applied.
+    /// Sets space aside, so that a logged commit cannot fail for lack of space
+    /// when it is applied.
     pub fn fill_reserve(&self, core: &Core<D>, set: &WriteSet) -> Result<(), CommitError> {
         let waiting = self.queue.commits.iter().map(|pending| &pending.set);
         let pages: u64 = waiting.chain([set]).map(WriteSet::pages_in_place).sum();
@@ -51,7 +51,8 @@ impl<D: Disk> CommitState<D> {
         }
     }
 
-    /// Applies once more, with the reserved space, what had none.
+    /// Applies again, with the reserved space, a commit that had run out of
+    /// space.
     pub fn with_reserve(
         &self,
         core: &Core<D>,
@@ -68,7 +69,8 @@ impl<D: Disk> CommitState<D> {
 
     /// Gives the reserved space back to the file system.
     pub fn empty_reserve(&self, core: &Core<D>) -> Result<(), Errno> {
-        // Blocks reserved beyond the length go only when the length changes.
+        // The file system frees blocks reserved beyond the length only when the
+        // length changes.
         core.disk.set_length(&self.reserve, 1)?;
         core.disk.set_length(&self.reserve, 0)
     }

@@ -1,12 +1,12 @@
-//! An open store: what all its transactions and commits share.
+//! An open store: the state that all its transactions and commits share.
 //!
 //! `open_transactions` knows which transactions are open, and ends them. `commit_state` is
-//! what the commit lock guards: the log, the reserved space, and the `queue` of commits that
-//! are logged and not yet in the base.
+//! the state that the commit lock guards: the log, the reserved space, and the `queue` of
+//! commits that are logged and not yet in the base.
 //!
 //! Invariants
-//! 1. A poisoned store takes no more commits and begins no transactions; only opening it
-//!    again, which recovers it, ends that. Its applied mark is cleared.
+//! 1. A poisoned store accepts no commits and begins no transactions until it is opened
+//!    again, which recovers it. Its applied mark is cleared.
 //! 2. The queue holds commits in the order of the log.
 //!
 //! ARCHITECTURE.md lists the order in which locks are taken.
@@ -47,18 +47,18 @@ pub(crate) struct Inner<D: Disk> {
     pub contention: Arc<Contention>,
     /// Serializes commits and checkpoints.
     pub commit: Mutex<CommitState<D>>,
-    /// With `commit`: a flush of the log has ended.
+    /// Signalled, with `commit`, when a flush of the log has ended.
     pub flushed: Condvar,
     pub open: Mutex<OpenTransactions<D>>,
     /// Base objects with a history that an open snapshot may need, by serial.
     pub retained: Mutex<HashMap<u64, Arc<Base>>>,
     pub poisoned: Mutex<Option<Poison>>,
-    /// A lazy commit, or one that is stalled, waits to be brought into the base.
+    /// Whether a lazy or stalled commit waits to be brought into the base.
     pub has_pending: AtomicBool,
-    /// What the first commit of the queue met when it was last tried.
+    /// The obstacle that the first commit of the queue met when it was last tried.
     pub stalled: Mutex<Option<Stalled>>,
-    /// Names in limbo of files that have other names: they go with the last
-    /// open snapshot, as they show in the files' link counts.
+    /// Links in limbo to files that have other names. They show in the files' link counts,
+    /// so they are removed when the last open snapshot ends.
     pub linked_in_limbo: Mutex<Vec<Name>>,
 }
 
@@ -77,7 +77,7 @@ pub struct StoreStatus {
 }
 
 impl<D: Disk> Store<D> {
-    /// Formats an empty control directory; harmless if that was done before.
+    /// Formats an empty control directory. Doing so again is harmless.
     /// `id` must be random: it keeps foreign bytes from passing as records.
     pub fn create(disk: &D, control: &D::Handle, id: [u8; 16]) -> Result<(), StoreError> {
         control::create(disk, control, StoreId(id))
@@ -108,13 +108,14 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Whether the store's directory has been removed under us.
+    /// Whether the store's directory has been removed while the store was open.
     pub fn is_removed(&self) -> bool {
         let core = &self.0.core;
         let has_gone = |handle| matches!(core.disk.stat(handle), Ok(stat) if stat.links == 0);
         let header = names::fixed(names::HEADER);
         let header = core.disk.stat_at(&core.control.directory, &header);
-        // Without a header nobody can open it again, whatever could not be removed.
+        // Without a header nobody can open the store again, even if some files could not be
+        // removed.
         has_gone(&core.root) || header == Err(Errno::NOENT)
     }
 

@@ -1,4 +1,5 @@
-//! The open transactions of a store: their ids, their snapshots, their end.
+//! The open transactions of a store: their ids, their snapshots, and how they
+//! end.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -17,12 +18,12 @@ pub(crate) struct OpenTransactions<D: Disk> {
     pub ids: IdSupply,
     /// The newest commit that is in the base.
     pub published: Sequence,
-    /// For which oldest snapshot histories were pruned last, and its begin.
+    /// The oldest snapshot for which histories were last pruned, and its begin.
     pruned_for: (Sequence, Option<Timestamp>),
 }
 
 impl<D: Disk> OpenTransactions<D> {
-    /// `published`: the newest commit, which is in the base.
+    /// `published` is the newest commit, which must be in the base.
     pub fn new(published: Sequence, ids: IdSupply) -> OpenTransactions<D> {
         OpenTransactions {
             by_id: BTreeMap::new(),
@@ -42,8 +43,8 @@ impl<D: Disk> Store<D> {
         lock(&self.0.open).by_id.get(&id).cloned()
     }
 
-    /// Aborts the transactions nested in it as well. False: it has ended before,
-    /// perhaps by a commit that was under way.
+    /// Aborts a transaction and those nested in it. Returns false if it had
+    /// already ended, perhaps by a commit that was under way.
     pub fn abort(&self, transaction: &Transaction<D>) -> bool {
         let Some(view) = self.take_view(transaction) else {
             return false;
@@ -65,7 +66,8 @@ impl<D: Disk> Store<D> {
             let mut open = lock(&self.0.open);
             open.by_id.remove(&id);
             if open.by_id.is_empty() {
-                // While none can begin and need what is held next.
+                // Under this lock no transaction can begin and need the held
+                // handles.
                 self.0.core.handles.release_held();
             }
             let oldest = open.by_id.values().map(|transaction| transaction.at).min();
@@ -84,7 +86,7 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// What no open snapshot can ask for is forgotten.
+    /// Drops the versions that no open snapshot can read.
     fn prune(&self, oldest: Sequence, oldest_begin: Option<Timestamp>) {
         lock(&self.0.retained).retain(|_, base| {
             let mut state = base.state();
@@ -99,10 +101,12 @@ impl<D: Disk> Store<D> {
         });
     }
 
-    /// Takes back the links that only snapshots needed, once none is open.
+    /// Removes the links in limbo that only snapshots needed, once no snapshot
+    /// is open.
     fn drop_links_in_limbo(&self) {
         let core = &self.0.core;
-        // None may begin meanwhile: the change shows in the files' change times.
+        // No transaction may begin meanwhile: removing a link changes the file's
+        // change time.
         let _not_beginning = core
             .applying
             .write()
@@ -111,7 +115,7 @@ impl<D: Disk> Store<D> {
             return;
         }
         for name in lock(&self.0.linked_in_limbo).drain(..) {
-            // What remains goes at the next checkpoint.
+            // The next checkpoint removes the links that remain.
             if let Err(error) = core.disk.unlink(&core.control.limbo, &name) {
                 tracing::debug!(%error, ?name, "a link in limbo is left over");
             }
@@ -133,8 +137,8 @@ impl<D: Disk> Store<D> {
         open.by_id.values().map(|one| one.began_change_time).min()
     }
 
-    /// The view of a transaction that is to be aborted; none is nested in it
-    /// any more. `None`: it has ended.
+    /// Takes the view of a transaction that is being aborted, and in which none
+    /// is nested any more. Returns `None` if it has ended.
     pub(crate) fn take_view(&self, transaction: &Transaction<D>) -> Option<View<D>> {
         loop {
             let nested = {
@@ -144,7 +148,7 @@ impl<D: Disk> Store<D> {
                     Some(nested) => nested,
                 }
             };
-            // It may just have ended by itself.
+            // The nested transaction may have ended meanwhile.
             if let Some(nested) = self.transaction(nested) {
                 self.abort(&nested);
             }

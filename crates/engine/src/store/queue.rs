@@ -1,5 +1,5 @@
-//! Logged commits that are not yet in the base, and which others may be logged behind
-//! them: see the third invariant of `commit::group`.
+//! Logged commits that are not yet in the base, and which other commits may be logged
+//! behind them: see the third invariant of `commit::group`.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -19,12 +19,12 @@ pub(crate) struct Pending<D: Disk> {
     pub record: CommitRecord,
     pub set: WriteSet,
     pub staging: Staging,
-    /// It has returned already.
+    /// The commit call has already returned.
     pub is_lazy: bool,
-    /// The files it changes in place, opened before the record was logged: that
-    /// they may be written is certain then, and no program can be started from them.
+    /// The files that the commit changes in place, opened before its record was
+    /// logged. So they are certainly writable, and nobody can execute them meanwhile.
     pub writers: Writers<D>,
-    /// How far publishing it has come, if it was tried before.
+    /// How far publishing came, if it was tried before.
     pub attempt: Option<Attempt>,
 }
 
@@ -43,17 +43,18 @@ impl<D: Disk> Default for Queue<D> {
     }
 }
 
-/// More that wait are not worth what looking through them costs.
+/// With more waiting commits, the search through them would cost more than it saves.
 const COMMITS_MAX: usize = 128;
 const CHANGES_MAX: usize = 4096;
 
 /// A commit that has met an obstacle: the third state in `commit::stalled`.
 pub(crate) struct Attempt {
-    /// Snapshots are open, and show all that loses its last name, but these.
+    /// `Some` while snapshots are open: they need all objects that lose their last
+    /// name, except these.
     pub keeps_but: Option<HashSet<Identity>>,
     pub progress: Progress,
-    /// Objects that are on their way, and the places they had before: publishing
-    /// starts from those.
+    /// Objects that were being moved, and the places they had before. Publishing
+    /// starts again from those places.
     pub moved: Vec<(Arc<Base>, Place)>,
 }
 
@@ -96,7 +97,7 @@ impl<D: Disk> Queue<D> {
         waiting.any(|pending| pending.record.sequence == sequence.0)
     }
 
-    /// The modification time that a directory is on its way to.
+    /// The modification time that the queued commits will give a directory.
     pub fn modified(&self, serial: u64) -> Option<Timestamp> {
         let sets = self.commits.iter().rev().map(|pending| &pending.set);
         let mut objects = sets.flat_map(|set| &set.objects);
@@ -110,12 +111,13 @@ impl<D: Disk> Queue<D> {
 /// and applied.
 #[derive(Default)]
 struct Footprint {
-    /// By serial, with those whose times alone change because of entries.
+    /// By serial; includes directories of which only the times change, because of
+    /// entries.
     objects: HashSet<u64>,
-    /// By serial: what else of an object is changed, or its names.
+    /// By serial: objects of which anything else changes, or their names.
     changed: HashSet<u64>,
     entries: HashSet<(u64, Name)>,
-    /// Directories move or go: that touches everything beneath.
+    /// Directories are moved or removed, which touches everything below them.
     moves_directories: bool,
 }
 

@@ -1,7 +1,7 @@
-//! How much the transactions of one user together may make the engine remember.
+//! Limits how much the transactions of one user together may make the engine remember.
 //!
-//! Changed objects are kept in memory while a transaction is open. The rest of what it makes
-//! the engine remember counts as so many more changed objects:
+//! Changed objects are kept in memory while a transaction is open. Other things that the
+//! engine must remember count as changed objects, too:
 //! - the extended attributes and link targets that it sets: each kilobyte that was ever set,
 //!   whether or not it was replaced since;
 //! - what each savepoint keeps ([`View::kept_objects`]);
@@ -9,8 +9,7 @@
 //!   of pages;
 //! - each lock that it holds.
 //!
-//! The engine knows no
-//! users: whoever begins transactions says which of them share a budget.
+//! The engine knows no users: its caller decides which transactions share a budget.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -20,7 +19,7 @@ use atomdir_disk::{Disk, Errno, Result};
 use super::Transaction;
 use crate::view::View;
 
-/// About what a changed object takes.
+/// About how much memory a changed object takes.
 const OBJECT_BYTES: u64 = 1024;
 
 #[derive(Debug)]
@@ -37,18 +36,18 @@ impl Budget {
         }
     }
 
-    /// What open transactions have changed.
+    /// How many changed objects the open transactions use.
     pub fn changed_objects(&self) -> u64 {
         self.changed_objects.load(Ordering::Relaxed)
     }
 }
 
-/// A transaction's share of a budget, if it has one; given back with the transaction.
+/// A transaction's share of a budget, if it has one. Dropping it returns the share.
 #[derive(Debug, Default)]
 pub(crate) struct Share {
     budget: OnceLock<Arc<Budget>>,
     changed_objects: AtomicU64,
-    /// Of attributes and link targets.
+    /// Bytes of extended attributes and link targets.
     bytes_set: AtomicU64,
     locks: AtomicU64,
 }
@@ -58,7 +57,7 @@ impl Share {
         let _ = self.budget.set(budget);
     }
 
-    /// `EDQUOT` when all is used up.
+    /// Fails with `EDQUOT` when the budget is used up.
     pub fn require_room(&self) -> Result<()> {
         match self.budget.get() {
             Some(budget) if budget.changed_objects() >= budget.changed_objects_max => {
@@ -68,12 +67,12 @@ impl Share {
         }
     }
 
-    /// So much of an attribute or a link target is about to be kept in memory.
+    /// Counts bytes of an attribute or a link target that will be kept in memory.
     pub fn add_bytes(&self, length: usize) {
         self.bytes_set.fetch_add(length as u64, Ordering::Relaxed);
     }
 
-    /// The view keeps so many changed objects now.
+    /// Sets how many changed objects the view keeps.
     pub fn update(&self, kept_objects: impl FnOnce() -> u64) {
         if self.budget.get().is_some() {
             let bytes_set = self.bytes_set.load(Ordering::Relaxed);
@@ -82,7 +81,7 @@ impl Share {
         }
     }
 
-    /// The transaction holds so many locks now.
+    /// Sets how many locks the transaction holds.
     pub fn update_locks(&self, locks: u64) {
         self.set_used(&self.locks, locks);
     }
@@ -92,8 +91,9 @@ impl Share {
             return;
         };
         let before = used.swap(now, Ordering::Relaxed);
-        // One at a time: the transaction's view, or the table of locks, is locked.
-        // Subtracting wraps likewise.
+        // No other thread does this at the same time: the caller has locked the
+        // transaction's view or the table of locks. If the number falls, the wrapping
+        // difference subtracts.
         let difference = now.wrapping_sub(before);
         budget
             .changed_objects
@@ -109,15 +109,16 @@ impl Drop for Share {
 }
 
 impl<D: Disk> Transaction<D> {
-    /// What it makes the engine remember counts towards this budget; to be said before
-    /// it changes anything. Once all is used up, whatever would change something fails with
-    /// `EDQUOT`, and so do savepoints, locks, and reads of a serializable transaction.
+    /// Counts what the transaction makes the engine remember towards this budget. Call this
+    /// before the transaction changes anything. Once the budget is used up, every change
+    /// fails with `EDQUOT`, and so do savepoints, locks, and reads of a serializable
+    /// transaction.
     pub fn set_budget(&self, budget: Arc<Budget>) {
         self.share.set(budget);
     }
 
-    /// A read set takes memory as well. A read that it has no room for fails: a
-    /// transaction that forgot it would not be serializable.
+    /// A read set takes memory as well. If there is no room to note a read, the read fails:
+    /// a transaction that did not note it would not be serializable.
     pub(super) fn reading<T>(
         &self,
         view: &mut View<D>,

@@ -1,4 +1,4 @@
-//! What open transactions hold against one another, and a transaction's own part in it.
+//! How open transactions get in each other's way: locks and early conflicts.
 
 use atomdir_disk::{Disk, Errno, Result};
 
@@ -13,13 +13,14 @@ use crate::view::View;
 pub(crate) struct Contention {
     /// What transactions have locked.
     pub locks: Locks,
-    /// What open transactions have written, while one wants to know early.
+    /// What open transactions have written, kept while any of them wants early
+    /// conflicts.
     pub writers: Writers,
 }
 
 impl<D: Disk> Transaction<D> {
-    /// To be called before a write, with the view locked: `EBUSY` if another
-    /// transaction was there first.
+    /// Must be called before a write, with the view locked. Fails with `EBUSY` if
+    /// another transaction wrote it first.
     pub(crate) fn announce(
         &self,
         view: &mut View<D>,
@@ -42,8 +43,8 @@ impl<D: Disk> Transaction<D> {
         announced.map_err(|Busy| Errno::BUSY)
     }
 
-    /// The conflicts that the transaction has met at its writes: it can only be
-    /// aborted.
+    /// The conflicts that the transaction has met when writing. If there are any, it
+    /// can only be aborted.
     pub fn met(&self) -> Vec<Conflict> {
         self.contention.writers.met_by(self.outermost().id())
     }

@@ -1,13 +1,13 @@
 //! A transaction: its identity, and its view behind a lock.
 //!
 //! `operations` is what programs do in the view. `view_slot` lends the view to a commit.
-//! `contention` is what open transactions hold against one another: locks, and writes that
-//! are noted for early conflicts. `budget` bounds the memory that one user's transactions
-//! take, and `snapshot_object` shows what a path was in the snapshot.
+//! `contention` holds what transactions block for one another: locks, and writes that are
+//! noted for early conflicts. `budget` bounds the memory that one user's transactions take,
+//! and `snapshot_object` shows what a path was in the snapshot.
 //!
 //! Invariants
 //! 1. A transaction has a view until it ends, and none afterwards. During a commit the commit
-//!    has the view, and nothing that must not wait waits for it (`view_slot`).
+//!    has the view, and threads that must not wait do not wait for it (`view_slot`).
 //! 2. Every write is announced before the view changes, so that a conflict found early leaves
 //!    the view as it was.
 
@@ -41,14 +41,13 @@ pub struct Transaction<D: Disk> {
     id: TransactionId,
     options: BeginOptions,
     began: Timestamp,
-    /// Set if this one is nested in it.
+    /// The transaction that this one is nested in.
     outer: Option<Arc<Transaction<D>>>,
     /// The newest commit in the snapshot.
     pub(crate) at: Sequence,
-    /// The begin on the file system's own clock, for finding outside writers.
+    /// The begin on the file system's own clock; used to find outside writers.
     pub(crate) began_change_time: Timestamp,
-    /// `None` once the transaction has ended.
-    /// Its view is the lower layer of an overlay.
+    /// The view is the lower layer of an overlay.
     lower: AtomicBool,
     pub(crate) share: Share,
     pub(crate) view: ViewSlot<D>,
@@ -104,9 +103,9 @@ impl<D: Disk> Transaction<D> {
         }
     }
 
-    /// Calls this whenever a commit of the transaction has ended, however it ended:
-    /// what was answered with `ERESTART` meanwhile can be asked again. It must neither
-    /// wait nor call the store.
+    /// Calls the listener whenever a commit of the transaction has ended, with any outcome.
+    /// Requests that were answered with `ERESTART` meanwhile can then be tried again. The
+    /// listener must neither wait nor call the store.
     pub fn on_commit_end(&self, listener: impl Fn() + Send + Sync + 'static) {
         self.view.on_return(Arc::new(listener));
     }
@@ -140,7 +139,8 @@ impl<D: Disk> Transaction<D> {
         self.options.conflicts
     }
 
-    /// The lower, the older: its id, or that of the first of several tries.
+    /// The age: the lower, the older. It is the transaction's id, or that of the first of
+    /// several tries.
     pub(crate) fn age(&self) -> TransactionId {
         self.options.first_try.unwrap_or(self.id).min(self.id)
     }
@@ -154,24 +154,24 @@ impl<D: Disk> Transaction<D> {
         self.outer.as_ref()
     }
 
-    /// Itself, if it is nested in none.
+    /// The transaction itself, if it is not nested.
     pub(crate) fn outermost(&self) -> &Transaction<D> {
         self.outer.as_ref().map_or(self, |outer| outer.outermost())
     }
 
-    /// `ERESTART` while the view is being committed: who asks may not have the
-    /// time to wait, and can ask again.
+    /// Fails with `ERESTART` while the view is being committed: callers that may not wait can
+    /// try again.
     fn with<T>(&self, act: impl FnOnce(&mut View<D>) -> Result<T>) -> Result<T> {
         let mut view = self.view.try_lock()?;
         self.reading(view.as_mut().ok_or(Errno::STALE)?, act)
     }
 
-    /// Waits for a commit under way.
+    /// Like `with`, but waits for a commit under way.
     pub(crate) fn wait_with<T>(&self, act: impl FnOnce(&mut View<D>) -> Result<T>) -> Result<T> {
         act(self.view.lock().as_mut().ok_or(Errno::STALE)?)
     }
 
-    /// With a view that may be changed.
+    /// Like `with`, for calls that change the view.
     fn with_changes<T>(&self, act: impl FnOnce(&mut View<D>) -> Result<T>) -> Result<T> {
         let mut view = self.view.try_lock()?;
         let view = view.as_mut().ok_or(Errno::STALE)?;
@@ -181,7 +181,7 @@ impl<D: Disk> Transaction<D> {
         self.charged(view, act)
     }
 
-    /// As `with_changes`, for what may stage contents.
+    /// Like `with_changes`, for calls that may stage contents.
     fn with_contents<T>(&self, act: impl FnOnce(&mut View<D>) -> Result<T>) -> Result<T> {
         self.with_changes(|view| {
             let _charge = self.charge()?;
@@ -189,9 +189,9 @@ impl<D: Disk> Transaction<D> {
         })
     }
 
-    /// What this thread stages until the result is dropped counts as the owner's, and no
-    /// right of root's helps it to more space. Where this process is not root, it is the
-    /// owner already.
+    /// Until the result is dropped, what this thread stages counts towards the owner's quota,
+    /// and root's right to exceed quotas does not apply. If this process is not root, it
+    /// already runs as the owner.
     pub(crate) fn charge(&self) -> Result<Charge> {
         let privileges = &self.core.options.privileges;
         match privileges.all && self.owner() != privileges.user {
@@ -200,9 +200,9 @@ impl<D: Disk> Transaction<D> {
         }
     }
 
-    /// From now on the view shows of the base only what this user may look at as it is now,
-    /// and a commit changes only what they may. For a service that may do more than the
-    /// transaction's user. Nested transactions are restricted likewise.
+    /// From now on the view shows only those parts of the base that this user may read now,
+    /// and a commit changes only what they may change. A service that has more rights than
+    /// the transaction's user needs this. Nested transactions are restricted likewise.
     pub fn restrict_to(&self, user: Credentials) -> Result<()> {
         self.wait_with(|view| {
             view.restricted_to = Some(user);
@@ -210,7 +210,7 @@ impl<D: Disk> Transaction<D> {
         })
     }
 
-    /// With a view whose names may be changed.
+    /// Like `with_changes`, for calls that change names.
     fn with_names<T>(&self, act: impl FnOnce(&mut View<D>) -> Result<T>) -> Result<T> {
         self.with_changes(|view| {
             view.refuse_while_nested()?;
@@ -240,8 +240,8 @@ impl<D: Disk> Transaction<D> {
         })
     }
 
-    /// Below the control directory: where the directories `upper` and `work` of
-    /// its overlay are. `None`: it has none.
+    /// The directory, relative to the control directory, that has the overlay's `upper` and
+    /// `work`. `None` if the transaction has no overlay.
     pub fn layers(&self) -> Option<PathBuf> {
         let stage = Path::new(names::STAGE).join(self.id.to_string());
         self.is_lower().then_some(stage)
@@ -257,10 +257,9 @@ impl<D: Disk> Transaction<D> {
         self.lower.load(Ordering::Acquire)
     }
 
-    /// Makes an upper layer's changes the view's own. The overlay must have
-    /// ended, or be read-only for ever. An error, but for one that says that
-    /// the transaction has ended, leaves everything as it was, or the
-    /// transaction of no use but to be aborted.
+    /// Makes an upper layer's changes the view's own. The overlay must have ended, or be
+    /// read-only for good. If this fails, either nothing has changed, or the transaction has
+    /// ended, or it can only be aborted.
     pub fn take_over_upper(&self) -> Result<()> {
         let began = self.began_change_time;
         self.wait_with(|view| {

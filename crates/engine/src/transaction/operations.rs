@@ -7,13 +7,14 @@ use crate::transaction::Transaction;
 use crate::view::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes};
 
 impl<D: Disk> Transaction<D> {
-    /// The node at a path of the view, its lookup count unchanged.
+    /// Finds the node at a path of the view, and leaves its lookup count
+    /// unchanged.
     pub fn resolve(&self, path: &[u8]) -> Result<Option<NodeId>> {
         self.wait_with(|view| self.reading(view, |view| view.resolve(path)))
     }
 
-    /// Finding the name does not count as reading the attributes that come with
-    /// it: who uses those asks for them with [`Transaction::attributes`].
+    /// Finding the name does not count as reading the attributes that are returned
+    /// with it: a caller that uses those calls [`Transaction::attributes`].
     pub fn lookup(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
         self.with(|view| view.lookup(parent, name))
     }
@@ -29,8 +30,8 @@ impl<D: Disk> Transaction<D> {
         })
     }
 
-    /// Whether the object's attributes may be used from memory: asking for them
-    /// again would not add to the read set.
+    /// Whether the object's attributes may be cached: asking for them again would
+    /// not add to the read set.
     pub fn attributes_noted(&self, node: NodeId) -> bool {
         let view = self.view.try_lock();
         view.is_ok_and(|view| {
@@ -67,7 +68,8 @@ impl<D: Disk> Transaction<D> {
         caller: Caller,
     ) -> Result<Entry> {
         self.with_names(|view| {
-            // Group, mode and access control list may come from the directory.
+            // The new object may inherit group, mode and access control list from
+            // the directory.
             view.note_attributes(parent)?;
             self.announce(view, |view| view.writes_entry(parent, name))?;
             if let NewNode::Symlink(target) = &what {
@@ -132,7 +134,8 @@ impl<D: Disk> Transaction<D> {
         })
     }
 
-    /// Fills the buffer from the offset; less only at the end of the file.
+    /// Fills the buffer from the offset on; reads less only at the end of the
+    /// file.
     pub fn read(
         &self,
         node: NodeId,
@@ -156,7 +159,7 @@ impl<D: Disk> Transaction<D> {
         Ok(count)
     }
 
-    /// True if the write took away set-id bits or capabilities.
+    /// Returns true if the write cleared set-id bits or capabilities.
     pub fn write(&self, node: NodeId, offset: u64, data: &[u8], kill_set_id: bool) -> Result<bool> {
         let end = offset.saturating_add(data.len() as u64);
         self.with_contents(|view| {
@@ -174,7 +177,7 @@ impl<D: Disk> Transaction<D> {
         })
     }
 
-    /// The next data, or the next hole, at or after the offset.
+    /// Finds the next data or the next hole at or after the offset.
     pub fn seek(&self, node: NodeId, offset: u64, hole: bool) -> Result<u64> {
         self.with(|view| {
             view.note_contents(node, offset, u64::MAX)?;
@@ -182,7 +185,7 @@ impl<D: Disk> Transaction<D> {
         })
     }
 
-    /// Every entry but `.` and `..`.
+    /// Lists every entry except `.` and `..`.
     pub fn list(&self, node: NodeId) -> Result<Vec<ListEntry>> {
         self.with(|view| view.list(node))
     }
@@ -190,7 +193,8 @@ impl<D: Disk> Transaction<D> {
     pub fn xattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>> {
         self.with(|view| {
             if view.lower && self.marking().is_mark(name) {
-                // overlayfs asks for its own, at each first look; no program does.
+                // At each first look overlayfs asks for its own attributes, and no
+                // program does.
                 return Err(Errno::NODATA);
             }
             view.note_attributes(node)?;

@@ -7,19 +7,20 @@ use crate::base::snapshot::Snapshot;
 use crate::transaction::Transaction;
 use crate::view::NodeAttributes;
 
-/// An object as the snapshot has it.
+/// An object in the snapshot.
 #[derive(Debug, Clone)]
 pub struct SnapshotObject {
     pub kind: Kind,
     pub attributes: NodeAttributes,
-    /// By name.
+    /// Sorted by name.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// A symbolic link's; empty for other kinds.
+    /// The target of a symbolic link; empty for other kinds.
     pub target: Vec<u8>,
 }
 
 impl SnapshotObject {
-    /// Then the mode does not tell who may read it.
+    /// Whether there is an access list. If so, the mode alone does not say who may
+    /// read it.
     pub fn has_access_list(&self) -> bool {
         self.xattrs.iter().any(|(name, _)| name == acl::ACCESS)
     }
@@ -47,13 +48,14 @@ impl<D: Disk> Transaction<D> {
         }))
     }
 
-    /// Fills the buffer from the contents that the snapshot has at a path, with zeros
-    /// past their end.
+    /// Fills the buffer from the contents of a path in the snapshot, with zeros past
+    /// their end.
     pub fn read_snapshot(&self, path: &[u8], offset: u64, buffer: &mut [u8]) -> Result<()> {
         let snapshot = self.open_snapshot()?;
         let (base, _) = snapshot.resolve(path)?.ok_or(Errno::STALE)?;
         snapshot.read(&base, offset, buffer)?;
-        // What its end has let go may have been read.
+        // If the transaction has ended, this may have read versions that were already
+        // dropped.
         self.open_snapshot().map(drop)
     }
 

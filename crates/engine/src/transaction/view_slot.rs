@@ -1,7 +1,7 @@
-//! A transaction's view behind a lock that a commit does not hold: it takes the
-//! view out. So who must not wait, as the workers that serve the views of all
-//! transactions must not, learns that it is being committed, and is called when it is
-//! not any more.
+//! A transaction's view behind a lock. A commit does not hold that lock: it takes the
+//! view out. Threads that must not wait, such as the workers that serve the views of
+//! all transactions, then learn at once that the view is being committed. When it is
+//! back, the listeners are called.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -21,11 +21,11 @@ pub(crate) struct ViewSlot<D: Disk> {
 
 type Listener = Arc<dyn Fn() + Send + Sync>;
 
-/// What the view is while no commit has it: `None` once the transaction ended.
+/// The view while no commit has it; `None` once the transaction has ended.
 pub(crate) struct Slot<D: Disk> {
     view: Option<View<D>>,
     is_committing: bool,
-    /// Meanwhile, by the kernel.
+    /// What the kernel has forgotten while a commit has the view.
     forgotten: Vec<(NodeId, u64)>,
 }
 
@@ -57,7 +57,7 @@ impl<D: Disk> ViewSlot<D> {
         }
     }
 
-    /// Waits for a commit to end.
+    /// Locks the slot; waits for a commit to end.
     pub fn lock(&self) -> MutexGuard<'_, Slot<D>> {
         let mut slot = lock(&self.slot);
         while slot.is_committing {
@@ -71,7 +71,8 @@ impl<D: Disk> ViewSlot<D> {
         lock(&self.listeners).push(listener);
     }
 
-    /// `ERESTART` while it is being committed. The listeners are called after that.
+    /// Fails with `ERESTART` while the view is being committed. The listeners are
+    /// called afterwards.
     pub fn try_lock(&self) -> Result<MutexGuard<'_, Slot<D>>, Errno> {
         let slot = lock(&self.slot);
         match slot.is_committing {
@@ -99,7 +100,7 @@ impl<D: Disk> ViewSlot<D> {
     }
 }
 
-/// The view while it is being committed; what is left of it goes back.
+/// The view during a commit. Dropping this puts back what is left of it.
 pub(crate) struct Committing<'a, D: Disk> {
     pub view: Option<View<D>>,
     slot: &'a ViewSlot<D>,
