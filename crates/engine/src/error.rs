@@ -21,7 +21,7 @@ pub enum StoreError {
         "the store was copied or restored while commits were still to be recovered; run 'atomdir recover' on the original and copy it again"
     )]
     Copied,
-    /// A directory of the control directory.
+    /// A directory in the control directory is missing.
     #[error(
         "the directory '.atomdir/{name}' is missing: `atomdir recover` makes it again if no commit in the log waits to be applied; otherwise contents of commits may have been in it: restore the store from a backup, or make the directory if you know that it was empty"
     )]
@@ -59,9 +59,10 @@ pub enum StoreError {
 /// Why a store refuses changes until it is recovered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Poison {
-    /// What was to be flushed may be lost, and the next flush would not report it.
+    /// A flush failed. What it had to flush may be lost, and the next flush would not
+    /// report it.
     NotFlushed { what: &'static str, errno: Errno },
-    /// A commit is in the log, and the base has an unknown part of it.
+    /// A commit is in the log, and an unknown part of it is in the base.
     NotApplied {
         sequence: Sequence,
         /// Unknown after a panic.
@@ -69,7 +70,7 @@ pub enum Poison {
     },
 }
 
-/// What kept a commit from the base.
+/// The obstacle that kept a commit from the base.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Obstacle {
     /// Relative to the store's root.
@@ -98,8 +99,8 @@ impl fmt::Display for Poison {
     }
 }
 
-/// A durable commit that cannot be applied to the base as long as something there
-/// is in its way.
+/// A durable commit that cannot be applied to the base until an obstacle there is
+/// removed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "commit {sequence} is applied to the base: it is durable, but '{path}' is in its way: {reason}; remove the cause, and the store goes on by itself"
@@ -183,8 +184,8 @@ pub enum CommitError {
         path: String,
         errno: Errno,
     },
-    /// The commit's record was appended to the log before something failed. Whether the
-    /// commit landed is for recovery to say.
+    /// Something failed after the commit's record was appended to the log. Recovery will
+    /// show whether the commit landed.
     #[error(transparent)]
     Logged(StoreError),
     #[error(transparent)]
@@ -208,7 +209,7 @@ impl CommitError {
 /// changed by someone else since it began.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// In the view, relative to its root.
+    /// The path in the view, relative to its root.
     pub path: Vec<u8>,
     pub what: ConflictKind,
     pub by: ChangedBy,
@@ -222,16 +223,16 @@ pub enum ConflictKind {
     Removed,
     EntryInRemovedDirectory,
     DirectoryLoop,
-    /// Contents or attributes, since a nested transaction began.
+    /// The outer transaction changed contents or attributes after the nested one began.
     Outer,
     /// Another transaction has locked it.
     Locked,
-    /// An open transaction has written it that is older, or whose commit is on
-    /// its way.
+    /// An open transaction has written it, and is older or already committing.
     Written,
-    /// A lock was asked for that would not protect what the snapshot shows.
+    /// The requested lock would not protect what the snapshot shows: it has changed
+    /// since.
     ChangedBeforeLock,
-    /// The rest is what a serializable transaction read.
+    /// The kinds below are about what a serializable transaction read.
     ReadContents,
     ReadAttributes,
     ReadRemoved,
@@ -253,7 +254,7 @@ pub enum ChangedBy {
         label: Vec<u8>,
     },
     Outside,
-    /// The transaction that the one that conflicts is nested in.
+    /// The transaction that this one is nested in.
     Outer {
         transaction: TransactionId,
     },
@@ -287,7 +288,8 @@ impl fmt::Display for ConflictKind {
 }
 
 impl ChangedBy {
-    /// By a commit, of which more is looked up once all conflicts are known.
+    /// A change by a commit. More about the commit is looked up once all conflicts are
+    /// known.
     pub(crate) fn commit(sequence: Sequence) -> ChangedBy {
         ChangedBy::Commit {
             sequence,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A commit's place in the commit order; 0 stands before the first.
+/// A commit's place in the commit order; 0 means before the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Sequence(pub u64);
 
@@ -12,7 +12,7 @@ impl Sequence {
     }
 }
 
-/// Never given twice by one store.
+/// A transaction's id. A store never uses one twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransactionId(pub u64);
 

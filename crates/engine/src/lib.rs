@@ -1,8 +1,9 @@
 //! Transactions over ordinary directories: snapshots, views, a redo-only log,
-//! validation, apply and recovery. ARCHITECTURE.md tells how they fit.
+//! validation, apply and recovery. ARCHITECTURE.md explains how they fit
+//! together.
 //!
-//! The engine reaches the file system through [`atomdir_disk::Disk`] only, and
-//! is handed its clock; it knows no terminal, environment or network.
+//! The engine reaches the file system only through [`atomdir_disk::Disk`], and
+//! its caller provides the clock; it knows no terminal, environment or network.
 
 #[cfg(test)]
 extern crate self as atomdir_engine;
@@ -55,8 +56,8 @@ pub use view::{
     Caller, Entry, ListEntry, Marking, NewNode, NodeAttributes, Outdated, SetAttributes, SetTime,
 };
 
-/// A panic in another thread leaves no lock of the engine unusable: what a
-/// lock guards is changed last, and whole.
+/// Locks a mutex even if a thread panicked while it held it: what a lock guards
+/// is changed last, and as a whole.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

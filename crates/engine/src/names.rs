@@ -6,7 +6,7 @@ use crate::ids::{Sequence, TransactionId};
 
 pub(crate) const HEADER: &str = "header";
 pub(crate) const HEADER_NEW: &str = "header.new";
-/// What recovery must not take from files while it writes them.
+/// The note of privileges that recovery must restore after it has written files.
 pub(crate) const PRIVILEGES: &str = "privileges";
 pub(crate) const PRIVILEGES_NEW: &str = "privileges.new";
 pub(crate) const LOG: &str = "log";
@@ -16,7 +16,7 @@ pub(crate) const LOCK: &str = "lock";
 pub(crate) const CLOCK: &str = "clock";
 pub(crate) const RESERVE: &str = "reserve";
 pub(crate) const APPLIED: &str = "applied";
-/// While a store is made: where the file system is tried.
+/// Where the file system is tried while a store is being made.
 pub(crate) const TRIAL: &str = "trial";
 pub(crate) const STAGE: &str = "stage";
 pub(crate) const LIMBO: &str = "limbo";
@@ -24,12 +24,12 @@ pub(crate) const LIMBO: &str = "limbo";
 /// feasibility checks try that.
 pub(crate) const OCCUPIED: &str = "occupied";
 pub(crate) const OCCUPANT: &str = "occupant";
-/// In a transaction's staging directory: the layer that an overlay writes to,
-/// and the directory it works in.
+/// In a transaction's staging directory: the upper layer of its overlay, and
+/// overlayfs's work directory.
 pub(crate) const UPPER: &str = "upper";
 pub(crate) const WORK: &str = "work";
 pub(crate) const WORK_INDEX: &str = "index";
-/// In `stage`, for a moment: a stand-in for what is to be tried.
+/// A temporary object in `stage`, on which an operation is tried out.
 pub(crate) const REHEARSAL: &str = "rehearsal";
 
 /// A name that is known to be valid.
@@ -49,13 +49,14 @@ pub(crate) fn slot_number(name: &Name) -> Option<u64> {
     std::str::from_utf8(name.as_bytes()).ok()?.parse().ok()
 }
 
-/// Where an object waits that has lost its name, or not yet got its next.
+/// The place of an object that has lost its name, or that waits for its next
+/// one.
 pub(crate) fn limbo(identity: Identity) -> Name {
     fixed(&format!("{:x}-{:x}", identity.inode, identity.birth))
 }
 
-/// Where another link to an object is for a moment; an exchange leaves something
-/// else there, until that gets its next name.
+/// The temporary place of another link to an object. An exchange leaves the
+/// other object there, until that gets its next name.
 pub(crate) fn second_link(identity: Identity, number: u32) -> Name {
     match number {
         0 => limbo(identity),
@@ -66,7 +67,8 @@ pub(crate) fn second_link(identity: Identity, number: u32) -> Name {
     }
 }
 
-/// Where the pages go that a commit overwrites while an older snapshot is open.
+/// The file for the pages that a commit overwrites while an older snapshot is
+/// open.
 pub(crate) fn saved_pages(identity: Identity, sequence: Sequence) -> Name {
     fixed(&format!(
         "{:x}-{:x}.{}",

@@ -1,4 +1,4 @@
-//! What the engine is handed instead of looking around for it.
+//! What the caller provides to the engine, which looks for none of it itself.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use atomdir_disk::{Owner, Timestamp};
 
 use crate::ids::TransactionId;
 
-/// The real-time clock, for the times of files and the log's entries. Never
-/// used to decide what conflicts: that is the file system's own clock's part.
+/// The real-time clock, for the times of files and of the log's entries. It
+/// never decides what conflicts: the file system's own clock does.
 pub trait Clock: Send + Sync {
     fn now(&self) -> Timestamp;
 }
@@ -17,15 +17,15 @@ pub struct Options {
     /// How many file descriptors may be kept open for speed.
     pub handles_max: usize,
     pub privileges: Privileges,
-    /// A commit that stages no more than so many bytes carries them in the log.
+    /// A commit that stages at most this many bytes carries them in the log.
     pub carried_bytes_max: u64,
 }
 
-/// What is carried is written twice, to save flushes: so not without a bound.
+/// Carried bytes are written twice, to save flushes. So there is a bound.
 pub const CARRIED_BYTES_MAX: u64 = 256 << 10;
 
-/// What the process may do: decides whether a file can be replaced by a new
-/// one with the same owner and attributes, or must be changed in place.
+/// What the process may do. This decides whether a file can be replaced by a
+/// new one with the same owner and attributes, or must be changed in place.
 #[derive(Debug, Clone)]
 pub struct Privileges {
     pub user: u32,
@@ -52,12 +52,13 @@ pub enum Durability {
     Lazy,
 }
 
-/// When a transaction learns that another has written the same.
+/// When a transaction learns that another one has written the same object or
+/// name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conflicts {
-    /// Of those that have committed, at its own commit.
+    /// At its own commit, if the other one has committed.
     AtCommit,
-    /// Of those that are open, at the write.
+    /// At the write, if the other one is open.
     Early,
 }
 
@@ -68,7 +69,8 @@ pub struct BeginOptions {
     pub isolation: Isolation,
     pub durability: Durability,
     pub conflicts: Conflicts,
-    /// The first of several tries, of which this is one: the oldest wins.
+    /// The first of several tries, if this is a later one. The transaction with
+    /// the oldest first try wins.
     pub first_try: Option<TransactionId>,
     pub label: Vec<u8>,
 }

@@ -1,21 +1,22 @@
-//! How far a long commit is.
+//! How far a long commit has come.
 
-/// Steps are of unlike length: enough for a line on a terminal.
+/// Steps take different times; the numbers are good enough for a line on a
+/// terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     pub done: u64,
     pub total: u64,
 }
 
-/// Tells of progress now and then, not at every step.
+/// Reports progress now and then, not at every step.
 pub(crate) struct Meter<'a> {
     report: &'a mut dyn FnMut(Progress),
     progress: Progress,
-    /// When to tell next.
+    /// The number of steps at which to report next.
     next: u64,
 }
 
-/// A commit of fewer steps is over before anyone could read of it.
+/// A commit with fewer steps ends before anyone could read a report.
 const STEPS_BETWEEN_REPORTS: u64 = 1_000;
 const REPORTS_MAX: u64 = 50;
 
@@ -28,7 +29,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// So many more steps are to come.
+    /// Adds to the number of expected steps.
     pub fn expect(&mut self, steps: usize) {
         self.progress.total += steps as u64;
     }
@@ -36,7 +37,8 @@ impl<'a> Meter<'a> {
     pub fn step(&mut self) {
         self.progress.done += 1;
         if self.progress.done >= self.next {
-            // Not so many that a listener who never listens could block us.
+            // A client that never reads reports must not block the commit, so
+            // their number is limited.
             let share = self.progress.total / REPORTS_MAX;
             self.next = self.progress.done + share.max(STEPS_BETWEEN_REPORTS);
             (self.report)(self.progress);

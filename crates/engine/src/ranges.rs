@@ -36,7 +36,8 @@ impl RangeSet {
         self.run_at(position).0
     }
 
-    /// Whether `position` is in the set, and where that stops being so.
+    /// Whether `position` is in the set, and the next position where that
+    /// changes.
     pub fn run_at(&self, position: u64) -> (bool, u64) {
         if let Some((_, &end)) = self.ranges.range(..=position).next_back()
             && position < end
@@ -71,8 +72,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Against a plain set of numbers, over all short sequences of operations
-    /// that a small generator makes.
+    /// Compares it with a plain set of numbers, over all short sequences of
+    /// operations that a small generator makes.
     #[test]
     fn behaves_as_a_set_of_numbers() {
         let mut seed = 1u64;

@@ -1,11 +1,11 @@
-//! The rules by which commits are validated, merged with what others have
-//! committed, and grouped: each by a name.
+//! Names for the rules by which commits are validated, merged with what others have
+//! committed, and grouped.
 //!
 //! The names exist for one test. `rules::tests` switches one rule off at a time and
-//! shows that some scenario then comes out differently, so that no rule can be
-//! lost, and none is there for nothing. Only the engine's own unit tests can
-//! switch a rule off, for their own thread; in every other build [`Rule::holds`]
-//! is the constant `true`, and nothing remains of it.
+//! shows that some scenario then comes out differently, so each rule is needed, and
+//! none can be lost unnoticed. Only the engine's own unit tests can switch a rule
+//! off, for their own thread. In every other build [`Rule::holds`] is the constant
+//! `true`, and costs nothing.
 
 #[cfg(test)]
 mod scenarios;
@@ -27,112 +27,116 @@ macro_rules! rules {
 }
 
 rules! {
-    // What the transaction wrote. "Since" means: since its snapshot.
-    /// A commit has changed an entry since that the transaction changes.
+    // What the transaction wrote. All changes by commits are since its snapshot.
+    /// A commit has changed an entry that the transaction changes.
     EntryChanged,
     /// An outside writer has changed an entry that the transaction changes.
     EntryChangedOutside,
-    /// A commit has removed the directory of a changed entry since.
+    /// A commit has removed the directory of an entry that the transaction changes.
     DirectoryRemoved,
     /// An outside writer has moved or removed the directory of a changed entry,
     /// or one above it.
     DirectoryMovedOutside,
-    /// The mode or owner by which the kernel let the owner write was taken back.
+    /// The kernel let the user write because of the mode or owner, which has been
+    /// changed to forbid that.
     RightsTakenBack,
-    /// A commit has changed an entry of a directory since that the transaction
-    /// removes.
+    /// A commit has changed an entry of a directory that the transaction removes.
     RemovedDirectoryChanged,
     /// An outside writer has created, replaced or removed something in a directory
     /// that the transaction removes.
     RemovedDirectoryChangedOutside,
-    /// A commit has removed a file since to which the transaction adds a name.
+    /// A commit has removed a file to which the transaction adds a name.
     LinkedFileRemoved,
     /// A file to which the transaction adds a name has lost the name by which the
     /// transaction knew it, or an outside writer has removed it.
     LinkedFileGone,
-    /// A commit has removed an object since that the transaction writes.
+    /// A commit has removed an object that the transaction writes.
     ObjectRemoved,
     /// An object that the transaction writes has lost the name by which the
     /// transaction knew it.
     ObjectUnnamed,
-    /// An object that the transaction writes loses its last name by this very
-    /// commit, since others have removed the rest.
+    /// This very commit removes the last name of an object that the transaction
+    /// writes, since others have removed its other names.
     ObjectLosesLastName,
     /// An outside writer has removed an object that the transaction writes.
     ObjectGone,
-    /// A commit has changed the attributes since that the transaction changes.
+    /// A commit has changed attributes that the transaction changes.
     AttributesChanged,
-    /// A commit has written pages since that the transaction writes or cuts off, or
-    /// has changed the length that it changes.
+    /// A commit has written pages that the transaction writes or cuts off, or has
+    /// changed a length that the transaction changes.
     PagesChanged,
     /// An outside writer has changed a file that the transaction writes.
     FileChangedOutside,
     /// An outside writer has changed mode or owner of a directory whose attributes
     /// the transaction changes.
     DirectoryChangedOutside,
-    /// A commit has changed the attributes of a directory since that the
-    /// transaction removes.
+    /// A commit has changed the attributes of a directory that the transaction
+    /// removes.
     DyingDirectoryChanged,
-    /// A commit has changed a file since that loses its last name.
+    /// A commit has changed a file whose last name the transaction removes.
     DyingFileChanged,
-    /// An outside writer has changed a file that loses its last name.
+    /// An outside writer has changed a file whose last name the transaction removes.
     DyingFileChangedOutside,
     /// Two transactions have each moved a directory below the other's.
     Loop,
-    /// A file whose last name in the snapshot goes has got another name since: it
-    /// lives on.
+    /// The transaction removes a file's last name of the snapshot, but the file has
+    /// got another name since: the file stays.
     LinkedFileLives,
-    /// A file whose other names have gone since loses its last one.
+    /// The transaction removes a name of a file whose other names have been removed
+    /// since: the file goes.
     UnlinkedFileDies,
 
     // Outside writers.
-    /// What the store's own last commit left behind is no outside writer's.
+    /// What the store's own last commit changed was not changed by an outside
+    /// writer.
     OwnStamp,
-    /// What an outside writer changed before a later commit is remembered for
-    /// transactions that are older than it.
+    /// Changes of outside writers before a later commit are remembered for
+    /// transactions older than that commit.
     OutsideRemembered,
     /// The same, where that commit only renames or links the file.
     OutsideRememberedByEntry,
-    /// A file that looks other than when the transaction first looked was changed
-    /// since it began, whatever the clock says.
+    /// A file that looks different from the transaction's first look was changed
+    /// after it began, whatever the clock says.
     ChangedSinceFirstLook,
-    /// A change after a commit that the snapshot lacks came after the begin,
+    /// A change that follows a commit that the snapshot lacks came after the begin,
     /// whatever the clock says.
     ChangedAfterNewerCommit,
-    /// A change time before the begin is no conflict.
+    /// A change whose time is before the begin is no conflict.
     ChangedBeforeBegin,
 
-    // What a serializable transaction read.
-    /// One that only reads does not conflict with commits.
+    // What a serializable transaction read. All changes by commits are since its
+    // snapshot.
+    /// A transaction that only reads does not conflict with commits.
     OnlyReads,
-    /// A commit has removed an object since that was read.
+    /// A commit has removed an object that was read.
     ReadRemoved,
-    /// A commit has changed the attributes or names since of a file whose
-    /// attributes were read.
+    /// A commit has changed the attributes or names of a file whose attributes were
+    /// read.
     ReadAttributesChanged,
-    /// A commit has changed the contents since of a file whose attributes were read.
+    /// A commit has changed the contents of a file whose attributes were read.
     ReadAttributesOfWritten,
-    /// A commit has written pages since that were read.
+    /// A commit has written pages that were read.
     ReadPagesChanged,
-    /// A commit has changed the length since of a file whose end was seen.
+    /// A commit has changed the length of a file whose end was seen.
     ReadLengthChanged,
     /// An outside writer has changed a file that was read.
     ReadFileChangedOutside,
     /// An outside writer has removed a file that was read.
     ReadFileGone,
-    /// A commit has changed the attributes since of a directory.
+    /// A commit has changed the attributes of a directory whose attributes were
+    /// read.
     ReadDirectoryChanged,
-    /// An outside writer has changed mode or owner of a directory.
+    /// An outside writer has changed mode or owner of such a directory.
     ReadDirectoryChangedOutside,
     /// An outside writer has removed a directory whose attributes were read.
     ReadDirectoryGone,
-    /// A commit has changed a name since that was looked up.
+    /// A commit has changed a name that was looked up.
     ReadNameChanged,
     /// An outside writer has changed a name that was looked up.
     ReadNameChangedOutside,
     /// An outside writer has removed a directory in which names were looked up.
     ReadNamesGone,
-    /// A commit has changed names since in a directory that was listed.
+    /// A commit has changed names in a directory that was listed.
     ReadListingChanged,
     /// An outside writer has changed names in a directory that was listed.
     ReadListingChangedOutside,
@@ -142,27 +146,29 @@ rules! {
     ReadTorn,
 
     // What others have committed to other parts of the same objects.
-    /// A file is looked for by the name by which the transaction knows it.
+    /// A file is found by the name by which the transaction knows it.
     CorrectPlaces,
     /// The same for a file that gets another name.
     CorrectPlacesOfLinked,
-    /// A file prepared as a whole takes in what others have committed to it.
+    /// A file that was prepared as a whole includes what others have committed to
+    /// it.
     RefreshReplacements,
-    /// A file that has got another name since is changed in place.
+    /// A file that has got another name since the snapshot is changed in place.
     ChangeLinkedInPlace,
 
-    // Commits that wait at the same time.
-    /// Nothing waits beside a commit that moves or removes a directory.
+    // Commits that wait at the same time. "Waiting": logged and not yet in the base.
+    /// No commit waits beside one that moves or removes a directory.
     GroupMovedDirectory,
-    /// A commit does not touch what one that waits changes.
+    /// A commit does not touch what a waiting commit changes.
     GroupTouchesWhatWaits,
-    /// Two that wait do not change the same entry.
+    /// Two waiting commits do not change the same entry.
     GroupEntries,
-    /// A name that one that waits changes was not looked up.
+    /// The transaction has not looked up a name that a waiting commit changes.
     GroupReadNames,
-    /// A directory in which one that waits changes entries was not listed.
+    /// The transaction has not listed a directory in which a waiting commit changes
+    /// entries.
     GroupReadListing,
-    /// An object that one that waits changes was not read.
+    /// The transaction has not read an object that a waiting commit changes.
     GroupReadChanged,
     /// A file that gets another inode keeps its directory's time: the one that it
     /// will have when those that wait are in the base.

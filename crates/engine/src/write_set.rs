@@ -1,4 +1,4 @@
-//! What a transaction wants changed, as a value: whatever made it.
+//! The changes that a transaction wants, as a value, whatever made them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -24,27 +24,28 @@ pub(crate) struct WriteSet {
     pub summary: Vec<SummaryLine>,
 }
 
-/// How what a write set has staged survives a crash.
+/// How the staged objects and contents of a write set survive a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Staging {
-    /// It is durable in the staging directory before the record is logged.
+    /// They are durable in the staging directory before the record is logged.
     Flushed,
-    /// The record holds a copy of all of it.
+    /// The record holds a copy of all of them.
     Carried,
 }
 
-/// What a record carries; nothing where what is staged was flushed.
+/// What a record carries; empty if the staged objects were flushed.
 #[derive(Default)]
 pub(crate) struct Carried {
     /// In the order of [`WriteSet::created`].
     pub created: Vec<CarriedObject>,
-    /// What pages changed in place hold, by the serial of the base object.
+    /// The new contents of pages changed in place, by the serial of the base
+    /// object.
     pub pages: HashMap<u64, Vec<Run>>,
 }
 
-/// A new object as it is staged.
+/// A new object as it was staged.
 pub(crate) struct CarriedObject {
-    /// `None`: a regular file.
+    /// `None` for a regular file.
     pub node: Option<NewNode>,
     pub stat: Stat,
     pub xattrs: Xattrs,
@@ -63,7 +64,7 @@ pub(crate) struct EntryWrite {
     pub name: Name,
     pub before: Option<Arc<Base>>,
     pub after: Option<Object>,
-    /// In the view, for messages.
+    /// The path in the view, for messages.
     pub path: Vec<u8>,
 }
 
@@ -72,8 +73,8 @@ pub(crate) struct Created {
     pub identity: Identity,
     pub kind: Kind,
     pub place: CreatedPlace,
-    /// What recovery must be able to set again: of objects that cannot be
-    /// synced by themselves.
+    /// The attributes that recovery must set again, for objects that cannot be
+    /// flushed by themselves.
     pub attributes: AttributesChange,
 }
 
@@ -89,13 +90,14 @@ pub(crate) enum CreatedPlace {
 pub(crate) struct ObjectWrite {
     pub node: NodeId,
     pub base: Arc<Base>,
-    /// What it looked like when the transaction first changed it.
+    /// What the object looked like when the transaction first changed it.
     pub stamp: Option<Stamp>,
-    /// The mode and owner by which callers were let in.
+    /// The mode and owner that the kernel used for its permission checks.
     pub told: Option<(u32, Owner)>,
     pub path: Vec<u8>,
     pub attributes: AttributesChange,
-    /// Only the times that follow from changed entries: never a conflict.
+    /// Only times change, because entries changed. Such a write never
+    /// conflicts.
     pub is_implied: bool,
     pub xattrs: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     pub contents: Option<ContentsWrite>,
@@ -108,7 +110,8 @@ pub(crate) struct ContentsWrite {
     pub pages: RangeSet,
     /// The length, if the transaction changed it.
     pub length: Option<u64>,
-    /// How many bytes of the old contents stay, where pages do not cover them.
+    /// How many bytes of the old contents remain where no staged page covers
+    /// them.
     pub keep: u64,
     /// An index into `created` when the whole file is replaced by a new inode.
     pub replacement: Option<usize>,
@@ -116,7 +119,7 @@ pub(crate) struct ContentsWrite {
 
 pub(crate) struct RemovedDirectory {
     pub base: Arc<Base>,
-    /// What the transaction took out of it.
+    /// The names that the transaction removed from it.
     pub names: BTreeMap<Name, Arc<Base>>,
     pub path: Vec<u8>,
 }
@@ -126,7 +129,7 @@ impl WriteSet {
         self.dying.contains_key(&base.serial)
     }
 
-    /// About how many pages of space the commit takes when it is applied.
+    /// About how many pages of space the commit needs when it is applied.
     pub fn pages_in_place(&self) -> u64 {
         let in_place = self.objects.iter().filter_map(|object| {
             let contents = object.contents.as_ref()?;
@@ -136,7 +139,8 @@ impl WriteSet {
         in_place.sum::<u64>() + self.entries.len() as u64 / 8
     }
 
-    /// What had a name in a removed directory and goes on elsewhere.
+    /// The objects that had a name in a removed directory and live on
+    /// elsewhere.
     pub fn survivors<'a>(
         &'a self,
         removed: &'a RemovedDirectory,
@@ -145,7 +149,7 @@ impl WriteSet {
         names.filter(|(_, base)| !self.is_dying(base))
     }
 
-    /// Changes a file in place that was to be replaced by a new inode.
+    /// Changes a file in place that would have been replaced by a new inode.
     pub fn change_in_place(&mut self, object: usize) {
         let object = &mut self.objects[object];
         let contents = object.contents.as_mut();
@@ -186,8 +190,8 @@ impl WriteSet {
 }
 
 impl ObjectWrite {
-    /// All extended attributes that the object will have: the base's present
-    /// ones with the transaction's changes.
+    /// All extended attributes that the object will have: those now in the base
+    /// with the transaction's changes.
     pub fn xattrs_to_be<D: Disk>(&self, core: &Core<D>) -> Result<Xattrs, Errno> {
         let at = Sequence(u64::MAX);
         let mut xattrs = Snapshot { core, at }.xattrs(&self.base)?;

@@ -91,7 +91,8 @@ fn a_subtree_covers_what_is_below_and_a_directory_does_not() {
     assert_eq!(table.progress(ticket), Progress::Granted);
     assert_eq!(table.forbid(other, &changes(1, name)).len(), 1);
     assert_eq!(table.forbid(other, &changes(3, Extent::Object)), []);
-    // Removing what lies above takes the locked directory away.
+    // Removing an object above the locked directory removes that directory,
+    // too.
     assert_eq!(table.forbid(other, &changes(0, Extent::Subtree)).len(), 1);
 }
 

@@ -22,12 +22,13 @@ use crate::write_set::{
 /// objects.
 #[derive(Default)]
 pub(crate) struct Present {
-    /// Of files changed in place.
+    /// Lengths of files that are changed in place.
     pub lengths: HashMap<u64, u64>,
     /// Modification times of directories in which a file gets a new inode
     /// while, as far as users can see, no entry changes.
     pub directory_times: HashMap<u64, Timestamp>,
-    /// Modes of directories that the commit moves and that keep their owner.
+    /// Modes of moved directories that keep out their own owner. The record
+    /// keeps them.
     pub modes: HashMap<u64, u32>,
 }
 
