@@ -1,6 +1,6 @@
-//! Whether a user may do something to an object, by its mode and its access
-//! list as the view has them. The kernel asks this for all that goes through a
-//! view; here it is asked for what does not.
+//! Whether a user may do something to an object, by its mode and access list in
+//! the view. The kernel checks this itself for all calls that go through a
+//! mounted view; this module checks it for other requests.
 
 use atomdir_disk::{Disk, Errno, Result};
 
@@ -10,7 +10,7 @@ use crate::base::credentials::{Credentials, Permission};
 use crate::ids::NodeId;
 
 impl<D: Disk> View<D> {
-    /// `EACCES` if the user may not.
+    /// Fails with `EACCES` if the user may not.
     pub fn require(
         &mut self,
         id: NodeId,

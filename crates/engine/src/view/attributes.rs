@@ -33,8 +33,9 @@ impl<D: Disk> View<D> {
         Ok(self.with_stored(id, attributes))
     }
 
-    /// Programs take a file without blocks for one hole, though it may have been
-    /// stored to (see [`super::sparse`]).
+    /// Programs take a file without blocks for one hole, though a program may
+    /// have stored to it through a mapping (see [`super::sparse`]). Such a file
+    /// gets blocks here.
     fn with_stored(&self, id: NodeId, attributes: NodeAttributes) -> NodeAttributes {
         let blocks_min = if self.holes_read.is_any(id) { 8 } else { 0 };
         NodeAttributes {
@@ -43,7 +44,8 @@ impl<D: Disk> View<D> {
         }
     }
 
-    /// The attributes of a node without changes, from what the snapshot has.
+    /// Returns the attributes of a node without changes, from those in the
+    /// snapshot.
     pub(super) fn tell(&mut self, id: NodeId, stat: &Stat) -> Result<NodeAttributes> {
         let attributes = attributes_of(stat);
         let told = (attributes.mode, attributes.owner);
@@ -60,9 +62,9 @@ impl<D: Disk> View<D> {
         }
     }
 
-    /// The kernel checks permissions against the attributes it was told of. If
-    /// an outside writer has closed the file since, a service with more rights
-    /// than the caller must not read it for them.
+    /// The kernel checks permissions against attributes that it has cached. If
+    /// an outside writer has withdrawn the permission since, a service with more
+    /// rights than the caller must not read the file for them.
     pub fn check_readable(&self, id: NodeId, caller: Caller) -> Result<()> {
         if caller.user == 0 || !self.core.options.privileges.all {
             return Ok(());
@@ -140,8 +142,8 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// What writing to a file or giving it away does to its privileges; true if
-    /// it had any.
+    /// Clears the privileges of a file that is written or given away. Returns
+    /// true if it had any.
     pub(super) fn kill_set_id(&mut self, id: NodeId) -> Result<bool> {
         let mut is_killed = false;
         if self.node(id)?.kind == Kind::Directory {

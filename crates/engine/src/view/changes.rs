@@ -1,4 +1,4 @@
-//! What the view has changed, told as paths.
+//! Lists the view's changes by path.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use super::node::{EntryDelta, Node, OwnBody, Touched};
 use crate::base::Base;
 use crate::ids::NodeId;
 
-/// The old names that objects of the base have lost, by the object's serial;
-/// and whether something else has that name now.
+/// The old names that objects of the base have lost, by the object's serial, each
+/// with whether another object has that name now.
 type Vacated = HashMap<u64, Vec<(Vec<u8>, bool)>>;
 
 impl<D: Disk> View<D> {
-    /// Where a node is in the view, or was last.
+    /// The node's path in the view, or its last path.
     pub fn path(&self, id: NodeId) -> Vec<u8> {
         let mut names: Vec<&[u8]> = Vec::new();
         let mut at = id;
@@ -43,7 +43,7 @@ impl<D: Disk> View<D> {
         self.changes_but(&put_back)
     }
 
-    /// As [`changes`](Self::changes), without the objects that were put back.
+    /// Like [`changes`](Self::changes), without the objects that were put back.
     pub fn changes_but(&self, put_back: &BTreeSet<NodeId>) -> Result<Vec<SummaryLine>> {
         let mut lines = Vec::new();
         let mut vacated = self.vacated()?;
@@ -90,7 +90,8 @@ impl<D: Disk> View<D> {
         Ok(vacated)
     }
 
-    /// The directory may itself have been moved in the view.
+    /// The old path of a name in a directory that may itself have been moved in the
+    /// view.
     fn old_path(&self, before: &Arc<Base>, directory: NodeId, name: &Name) -> Vec<u8> {
         let above = self
             .node(directory)
@@ -133,8 +134,8 @@ impl<D: Disk> View<D> {
 }
 
 impl Node {
-    /// An object of the base whose contents or attributes were changed, and perhaps
-    /// put back.
+    /// Whether this is an object of the base whose contents or attributes were
+    /// changed, even if they were put back since.
     pub(crate) fn is_modified(&self) -> bool {
         let (Some(own), Some(_)) = (&self.own, &self.base) else {
             return false;

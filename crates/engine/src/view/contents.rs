@@ -17,15 +17,15 @@ const KEEP_SIZE: u32 = 0x01;
 const PUNCH_HOLE: u32 = 0x02;
 const ZERO_RANGE: u32 = 0x10;
 
-/// What a read needs, taken under the transaction's lock and carried out
-/// without it.
+/// All that a read needs. It is collected under the transaction's lock, and the
+/// read runs without the lock.
 pub(crate) struct ReadPlan<D: Disk> {
     pub length: usize,
     offset: u64,
     base: Option<Arc<Base>>,
     base_limit: u64,
     staged: Option<Arc<D::Handle>>,
-    /// Pages of the staged file; empty when it holds everything.
+    /// Pages of the staged file; empty if it holds the whole file.
     pages: RangeSet,
     at: Sequence,
 }
@@ -42,7 +42,7 @@ impl<D: Disk> ReadPlan<D> {
                 (Some(file), _) if is_staged => has_data(core.disk.next_data(file, at)?, at, until),
                 (_, Some(base)) if !is_staged && until <= self.base_limit => {
                     let snapshot = Snapshot { core, at: self.at };
-                    // What older commits have kept may have other holes.
+                    // Kept older versions may have other holes.
                     !snapshot.has_versions(base)
                         && has_data(snapshot.next_data(base, at)?, at, until)
                 }
@@ -106,7 +106,7 @@ impl<D: Disk> ReadPlan<D> {
     }
 }
 
-/// Whether a run of data reaches from one offset to the other.
+/// Whether the run of data includes everything between the offsets.
 fn has_data(run: Option<Extent>, start: u64, end: u64) -> bool {
     run.is_some_and(|run| run.offset <= start && run.offset.saturating_add(run.length) >= end)
 }
@@ -202,9 +202,9 @@ impl<D: Disk> View<D> {
         Ok(is_killed)
     }
 
-    /// The staged file may have taken a part of what it had no space for. Of that,
-    /// nothing may show that is past the end of the file, or in a hole: it would be
-    /// there when the file grows or another part of the page is written.
+    /// When the space ran out, a part of the write may be in the staged file.
+    /// Clears it past the end of the file and in holes. Otherwise it would appear
+    /// when the file grows or another part of the page is written.
     fn clear_failed_write(
         &mut self,
         id: NodeId,
@@ -217,7 +217,8 @@ impl<D: Disk> View<D> {
             self.core.disk.set_length(file, length)?;
         }
         let contents = self.node(id)?.contents();
-        // Of a file that is all staged, the part is within what the program wrote.
+        // If the file is staged as a whole, the part lies within what the program
+        // wrote.
         let Some(contents) = contents.filter(|contents| contents.base_limit > 0) else {
             return Ok(());
         };
@@ -235,8 +236,8 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// Fills from the base those pages of a range that will not be overwritten
-    /// whole.
+    /// Fills pages at the edges of a range from the base, unless they will be
+    /// overwritten as a whole.
     fn fill_edges(&mut self, id: NodeId, offset: u64, end: u64) -> Result<()> {
         let (first, last) = (offset / PAGE, (end - 1) / PAGE);
         if !offset.is_multiple_of(PAGE) {
@@ -248,7 +249,7 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// From now on the staged file has the pages of a range.
+    /// Records that the staged file now holds the pages of a range.
     fn own_pages(&mut self, id: NodeId, offset: u64, end: u64) -> Result<()> {
         let contents = self.contents_mut(id)?;
         if contents.base_limit > 0 {
@@ -271,7 +272,7 @@ impl<D: Disk> View<D> {
         self.core.disk.write_at(&file, &buffer[..shown], start)
     }
 
-    /// Bookkeeping of every change of contents that reaches `end`.
+    /// Updates the node after any change of contents that reaches `end`.
     fn wrote(&mut self, id: NodeId, end: u64) -> Result<()> {
         let now = self.now();
         let own = self.own_mut(id)?;

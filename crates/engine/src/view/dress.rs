@@ -6,8 +6,8 @@ use crate::base::Xattrs;
 use crate::base::core::Core;
 use crate::base::rights::with_rights;
 
-/// Gives a staged object its owner, extended attributes, mode and times, in
-/// the order in which none undoes another.
+/// Sets a staged object's owner, extended attributes, mode and times, in an
+/// order in which none undoes another.
 pub(crate) fn dress<D: Disk>(
     core: &Core<D>,
     handle: &D::Handle,

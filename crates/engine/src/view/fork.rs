@@ -1,22 +1,22 @@
 //! Other states of a view: its savepoints, and the views of transactions that
 //! are nested in it.
 //!
-//! A state is a value ([`Nodes`]) together with staged files. Saving one, or
-//! beginning a nested transaction, clones the value; staged files are shared,
-//! and copied when one of those who share them first changes them. So nesting
-//! costs what the view has nodes, and nothing of the contents.
+//! A state is a value ([`Nodes`]) together with staged files. Saving a state or
+//! beginning a nested transaction clones the value. The states share staged files, and
+//! one that changes a shared file first copies it. So nesting costs time for each node
+//! of the view, but none for contents.
 //!
-//! While a nested view is open, names in the outer one stay as they are;
-//! contents and attributes of files may be changed, as a command's redirected
-//! output is. A commit of the nested one puts its nodes in place of the outer
-//! one's: nothing on disk moves.
+//! While a nested view is open, names in the outer one do not change. Contents and
+//! attributes of files may, since a command's output may be redirected to one. The
+//! commit of the nested view puts its nodes in place of the outer one's; nothing on
+//! disk moves.
 //!
 //! Invariants
-//! 1. While there is another state, no node id and no slot is given twice: a
-//!    node that two states have is the same object in both.
+//! 1. While there is another state, no node id and no slot is used again: a node that
+//!    two states have is the same object in both.
 //! 2. A staged file that another state may need is neither changed nor removed.
-//! 3. A nested view keeps each node that holds changes and that the outer view
-//!    may know, so that it can take the place of the outer view's.
+//! 3. A nested view keeps each node that holds changes and that the outer view may
+//!    know, since its nodes may replace the outer view's.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -31,12 +31,13 @@ use crate::ids::{NodeId, TransactionId};
 use crate::names;
 use crate::view::read_set::ReadSet;
 
-/// So many nodes that are merely known take in a savepoint what a changed object takes.
+/// In a savepoint, this many unchanged nodes count as one changed object.
 const KNOWN_PER_OBJECT: usize = 32;
-/// So many objects, names and runs of pages that were read take as much.
+/// This many objects, names and runs of pages that were read also count as one.
 const READS_PER_OBJECT: usize = 4;
 
-/// The numbers that all views over one staging directory give.
+/// The next numbers for nodes and slots, shared by all views over one staging
+/// directory.
 pub(crate) struct Numbers {
     next_node: AtomicU64,
     last_slot: AtomicU64,
@@ -66,7 +67,7 @@ impl Numbers {
     }
 }
 
-/// A moment in the giving of numbers.
+/// The numbers as they were at one moment.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     next_node: u64,
@@ -75,7 +76,7 @@ struct Mark {
 
 impl Mark {
     fn is_after(&self, staged: &Staged) -> bool {
-        // What has no slot was placed by a commit that failed: only an
+        // An object without a slot was put where it is by a failed commit. Only an
         // outermost transaction without savepoints is committed to the base.
         staged.parent != StagedParent::Slots
             || names::slot_number(&staged.name).is_none_or(|slot| slot <= self.last_slot)
@@ -87,8 +88,8 @@ struct State {
     mark: Mark,
 }
 
-/// From the oldest to the newest: where the outer view was left, savepoints,
-/// where a nested view left this one.
+/// The other states, from the oldest to the newest: the outer view when this one began,
+/// savepoints, and this view when the nested one began.
 #[derive(Default)]
 pub(super) struct Forks {
     outer: Option<Mark>,
@@ -103,7 +104,7 @@ impl Forks {
         nested.or_else(saved).or(self.outer)
     }
 
-    /// What the savepoints keep, in changed objects.
+    /// What the savepoints keep, counted in changed objects.
     fn kept_objects(&self) -> u64 {
         let kept = |nodes: &Nodes| 1 + nodes.changed.len() + nodes.len() / KNOWN_PER_OBJECT;
         let saved = self.savepoints.iter().map(|(_, state)| kept(&state.nodes));
@@ -116,17 +117,17 @@ impl Forks {
     }
 }
 
-/// What a cache of a view must forget, as it was changed behind its back.
+/// What caches of a view must drop, since a rollback or a nested commit changed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outdated {
-    /// Attributes, contents or listing.
+    /// A node's attributes, contents or listing.
     Node(NodeId),
-    /// What a name leads to.
+    /// The node that a name leads to.
     Entry(NodeId, Name),
 }
 
 impl<D: Disk> View<D> {
-    /// What it makes the engine remember, in changed objects.
+    /// What the view makes the engine remember, counted in changed objects.
     pub fn kept_objects(&self) -> u64 {
         let reads = self.reads.as_ref().map_or(0, ReadSet::size);
         let changed = self.nodes.changed.len() + reads / READS_PER_OBJECT;
@@ -137,7 +138,7 @@ impl<D: Disk> View<D> {
         self.forks.nested.as_ref().map(|(id, _)| *id)
     }
 
-    /// Names stay as they are while a nested transaction is open.
+    /// Fails while a nested transaction is open: names must not change then.
     pub fn refuse_while_nested(&self) -> Result<()> {
         match self.forks.nested {
             Some(_) => Err(Errno::BUSY),
@@ -178,7 +179,7 @@ impl<D: Disk> View<D> {
         }
     }
 
-    /// A view over this one.
+    /// Begins a view over this one.
     pub fn begin_nested(&mut self, id: TransactionId) -> View<D> {
         let state = self.state();
         let nested = View {
@@ -208,7 +209,8 @@ impl<D: Disk> View<D> {
         nested
     }
 
-    /// Paths of what was changed here and in the nested view since it began.
+    /// Returns the paths that have changed both here and in the nested view since it
+    /// began.
     pub fn conflicts_with_nested(&self, nested: &View<D>) -> Vec<Vec<u8>> {
         let Some((_, begun)) = &self.forks.nested else {
             return Vec::new();
@@ -231,7 +233,7 @@ impl<D: Disk> View<D> {
             .collect()
     }
 
-    /// The nested view's changes become this view's.
+    /// Makes the nested view's changes this view's own.
     pub fn take_nested(&mut self, nested: View<D>) -> Vec<Outdated> {
         let Some((_, begun)) = self.forks.nested.take() else {
             return Vec::new();
@@ -248,10 +250,11 @@ impl<D: Disk> View<D> {
         outdated
     }
 
-    /// The nested view is given up.
+    /// Drops the nested view.
     pub fn drop_nested(&mut self, nested: View<D>) {
         let begun = self.forks.nested.take();
-        // Who began it may act by how it ended, and so by what it read.
+        // A program may act on how the nested transaction ended, and so on what it
+        // read.
         self.take_reads(nested.reads);
         self.has_stage |= nested.has_stage;
         let left = nested.forks.into_states();
@@ -260,7 +263,7 @@ impl<D: Disk> View<D> {
         self.settle_all();
     }
 
-    /// Names the present state; one of that name is forgotten.
+    /// Saves the present state under a name. Replaces an older savepoint of that name.
     pub fn set_savepoint(&mut self, name: &[u8]) {
         self.release_savepoint(name);
         let state = self.state();
@@ -289,8 +292,8 @@ impl<D: Disk> View<D> {
         self.settle_all();
     }
 
-    /// Back to a savepoint, which stays; later ones go. `None`: there is none
-    /// of that name.
+    /// Goes back to a savepoint. It stays; later ones are dropped. Returns `None` if
+    /// there is no savepoint of that name.
     pub fn roll_back(&mut self, name: &[u8]) -> Option<Vec<Outdated>> {
         let mut savepoints = self.forks.savepoints.iter();
         let place = savepoints.position(|(known, _)| known == name)?;
@@ -308,8 +311,8 @@ impl<D: Disk> View<D> {
         Some(outdated)
     }
 
-    /// New ids for directories that were removed and come back: the kernel lets
-    /// nothing into one that it has removed, as long as a process is in it.
+    /// Returns new ids for removed directories that come back. While a process is in a
+    /// directory that the kernel has removed, the kernel lets nothing into it.
     fn revived(&self, saved: &Nodes) -> HashMap<NodeId, NodeId> {
         let is_removed = |id: &NodeId| {
             let node = self.nodes.get(*id);
@@ -324,9 +327,9 @@ impl<D: Disk> View<D> {
         back.map(|id| (id, self.numbers.new_node())).collect()
     }
 
-    /// Puts other nodes in place of the present ones, with the ids that the
-    /// kernel knows but those that were `revived` under new ones, and with the
-    /// changes that the present nodes `kept` hold.
+    /// Replaces the present nodes. Nodes that the kernel knows keep their ids, except
+    /// those in `revived`, which get new ones. The present nodes in `kept` keep their
+    /// changes.
     fn replace(
         &mut self,
         mut new: Nodes,
@@ -360,7 +363,7 @@ impl<D: Disk> View<D> {
         old
     }
 
-    /// A node of the base that the kernel knows goes on, as the snapshot has it.
+    /// Keeps a node of the base that the kernel knows, with the snapshot's state.
     fn restore(&mut self, old: &Nodes, id: NodeId, origins: &HashMap<u64, (NodeId, Name)>) {
         let Some(node) = old.get(id) else { return };
         let Some(base) = &node.base else { return };
@@ -409,7 +412,7 @@ impl<D: Disk> View<D> {
         self.nodes.get(id).map_or(NodeId::ROOT, |_| id)
     }
 
-    /// What differs from the old nodes, as far as the kernel knows of it.
+    /// What differs from the old nodes, as far as the kernel knows it.
     fn outdated(&self, old: &Nodes) -> Vec<Outdated> {
         let mut outdated = Vec::new();
         let known = (1..self.lookups.len().max(2) as u64).map(NodeId);
@@ -426,8 +429,8 @@ impl<D: Disk> View<D> {
         outdated
     }
 
-    /// Removes the staged objects of states that have gone, but those that one
-    /// that is left needs.
+    /// Removes the staged objects of states that are gone, except those that a
+    /// remaining state needs.
     fn discard_unneeded<'a>(&mut self, gone: impl Iterator<Item = &'a Nodes>) {
         let gone: HashSet<(Staged, atomdir_disk::Kind)> = gone
             .flat_map(Nodes::staged)
@@ -450,8 +453,8 @@ impl<D: Disk> View<D> {
         }
     }
 
-    /// Lets all nodes go that are not needed, and ids be given again if no
-    /// other state has them.
+    /// Drops all nodes that are not needed, and frees their ids if there is no other
+    /// state.
     fn settle_all(&mut self) {
         let ids: Vec<NodeId> = self.nodes.ids().collect();
         for id in ids {

@@ -2,8 +2,8 @@
 //!
 //! `node` holds the shape, `tree` finds and keeps nodes, and each group of operations has a
 //! module. `fork` makes savepoints and nested views, `read_set` records what a serializable
-//! transaction has read, `sparse` knows the holes of files, and `upper` makes a view of
-//! what overlayfs has gathered. Each of these states the invariants that it keeps.
+//! transaction has read, `sparse` knows the holes of files, and `upper` makes a view of an
+//! overlay's upper layer. Each of these states the invariants that it keeps.
 //!
 //! Invariant: nothing here changes the base.
 
@@ -52,34 +52,34 @@ pub(crate) struct View<D: Disk> {
     /// The newest commit that the snapshot holds.
     pub at: Sequence,
     pub nodes: Nodes,
-    /// How often the kernel was told of each node and has not yet forgotten it.
+    /// How often the kernel has looked up each node and not yet forgotten it.
     lookups: Vec<u64>,
     holes_read: HolesRead,
-    /// How often each id was given.
+    /// How often each id has been used.
     generations: Vec<u32>,
-    /// Ids that may be given again.
+    /// Ids that may be used again.
     free: Vec<NodeId>,
     numbers: Arc<Numbers>,
     forks: Forks,
-    /// Whose staging directory it is: that of the outermost transaction.
+    /// The outermost transaction, which owns the staging directory.
     stage_of: TransactionId,
-    /// Of a serializable transaction.
+    /// `Some` for a serializable transaction.
     pub reads: Option<ReadSet>,
     has_stage: bool,
     is_written_ahead: bool,
-    /// It serves as the lower layer of an overlay. The kernel then finds files
-    /// with several names by their nodes, which must stay.
+    /// This view is the lower layer of an overlay. The kernel then finds files with several
+    /// names by their nodes, so these must stay.
     pub lower: bool,
-    /// Nothing can be changed in it: every call that would fails with `EROFS`.
+    /// The view is read-only: every call that would change it fails with `EROFS`.
     pub frozen: bool,
-    /// Whose rights on the present base every look at it and the commit take, where the
-    /// service has others (`base/present.rs`).
+    /// The user whose present rights in the base limit every read of it and the commit, if
+    /// the service has other rights (`base/present.rs`).
     pub restricted_to: Option<Credentials>,
     next_inode: u64,
 }
 
-/// New objects get inode numbers from here on until they are committed: above
-/// what file systems use, and exact in a double for programs that need that.
+/// New objects get inode numbers from here on until they are committed. They are above
+/// those that file systems use, and exact in a double, for programs that need that.
 const NEW_INODE_FIRST: u64 = 1 << 52;
 
 impl<D: Disk> View<D> {
@@ -113,7 +113,7 @@ impl<D: Disk> View<D> {
         }
     }
 
-    /// That the base may be looked at as it is now.
+    /// Fails unless the user may look at the base object as it is now.
     fn require_present(&self, base: &Arc<Base>, one_of: &[Permission]) -> atomdir_disk::Result<()> {
         match &self.restricted_to {
             Some(user) => present::require(&self.core, base, user, one_of),
@@ -121,8 +121,8 @@ impl<D: Disk> View<D> {
         }
     }
 
-    /// That a file's contents may be read in the base as it is now, if that is where they
-    /// are.
+    /// Fails unless the user may read a file's contents in the base as it is now, if the
+    /// file is in the base.
     pub fn require_contents(&self, id: NodeId) -> atomdir_disk::Result<()> {
         if self.restricted_to.is_none() {
             return Ok(());

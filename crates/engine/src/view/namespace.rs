@@ -12,7 +12,7 @@ use crate::base::acl::{self, AccessControlList};
 use crate::ids::NodeId;
 
 const SET_GROUP_ID: u32 = 0o2000;
-/// The least that the file systems in use allow: ext4.
+/// The lowest limit of the file systems in use: ext4's.
 pub(crate) const LINKS_MAX: u32 = 65_000;
 
 impl<D: Disk> View<D> {
@@ -35,7 +35,7 @@ impl<D: Disk> View<D> {
         self.entry(id)
     }
 
-    /// A file without a name (O_TMPFILE), which `link` may give one.
+    /// Creates a file without a name (O_TMPFILE); `link` may give it one.
     pub fn create_unnamed(
         &mut self,
         parent: NodeId,
@@ -61,7 +61,7 @@ impl<D: Disk> View<D> {
         Ok(name)
     }
 
-    /// The control directory's name cannot be taken.
+    /// Fails for the control directory's name.
     fn refuse_hidden(&self, parent: NodeId, name: &Name) -> Result<()> {
         if parent == NodeId::ROOT && self.core.hidden.as_ref() == Some(name) {
             return Err(Errno::PERM);
@@ -140,8 +140,8 @@ impl<D: Disk> View<D> {
         }
     }
 
-    /// The mode of a new object under its directory's default ACL, which takes
-    /// the umask's place, or under the umask.
+    /// The mode of a new object under its directory's default ACL, which replaces the
+    /// umask, or else under the umask.
     fn inherit_acl(
         &mut self,
         parent: NodeId,
@@ -218,7 +218,7 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// One name less for something that is not a directory.
+    /// Removes one name of a file or other object that is not a directory.
     pub(super) fn drop_link(&mut self, id: NodeId) -> Result<()> {
         let now = self.now();
         let own = self.own_mut(id)?;
@@ -230,7 +230,7 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// An empty directory loses its name.
+    /// Removes the name of an empty directory.
     fn drop_directory(&mut self, id: NodeId, parent: NodeId) -> Result<()> {
         self.delta_mut(id)?.removed = true;
         self.own_mut(id)?.attributes.links = 0;
@@ -267,7 +267,8 @@ impl<D: Disk> View<D> {
             return Err(Errno::INVAL);
         }
         let now = self.now();
-        // Changed nodes stay, whatever is let go of on the way.
+        // These nodes now hold changes, so they stay when other nodes are dropped
+        // below.
         self.delta_mut(from.0)?;
         self.delta_mut(to.0)?;
         match (mode, target) {
@@ -278,7 +279,7 @@ impl<D: Disk> View<D> {
                 if self.is_ancestor(target, from.0)? {
                     return Err(Errno::INVAL);
                 }
-                // Before anything is let go of: one may be known as the other's child.
+                // Before any node is dropped: the parent of one may be the other.
                 self.own_mut(target)?.attributes.changed = now;
                 self.own_mut(source)?.attributes.changed = now;
                 self.move_node(target, to.0, (from.0, &from.1))?;
@@ -299,7 +300,7 @@ impl<D: Disk> View<D> {
         }
     }
 
-    /// What a rename replaces loses its name.
+    /// Removes the name of the object that a rename replaces.
     fn drop_target(&mut self, source: NodeId, target: NodeId, parent: NodeId) -> Result<()> {
         let source_is_directory = self.node(source)?.kind == Kind::Directory;
         let target_is_directory = self.node(target)?.kind == Kind::Directory;

@@ -21,16 +21,17 @@ use crate::ranges::RangeSet;
 #[derive(Clone)]
 pub(crate) struct Node {
     pub kind: Kind,
-    /// The object of the snapshot; `None` for one the transaction made.
+    /// The object of the snapshot; `None` if the transaction made the object.
     pub base: Option<Arc<Base>>,
-    /// Where the node is in the view, or was last; the root is its own parent.
+    /// The node's directory in the view, or its last one; the root is its own
+    /// parent.
     pub parent: NodeId,
     pub name: Option<Name>,
-    /// The mode and owner by which the kernel first let callers in.
+    /// The mode and owner that the kernel first used for permission checks.
     pub told: Option<(u32, Owner)>,
-    /// How many nodes have this one as parent.
+    /// How many nodes have this one as their parent.
     pub children: u64,
-    /// How many entries of the difference name it.
+    /// How many entries of the difference name this node.
     pub listed: u32,
     pub own: Option<Arc<Own>>,
 }
@@ -40,9 +41,9 @@ pub(crate) struct Node {
 pub(crate) struct Own {
     pub attributes: NodeAttributes,
     pub touched: Touched,
-    /// What the base object looked like when it was first changed.
+    /// The base object's stamp when the transaction first changed it.
     pub stamp: Option<Stamp>,
-    /// Set to a value, or removed.
+    /// Each is set to a value, or removed.
     pub xattrs: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     pub body: OwnBody,
     /// Where the node's object is in the staging directory, if it has one.
@@ -50,14 +51,15 @@ pub(crate) struct Own {
     pub dress: Dress,
 }
 
-/// What a new node's staged object is like, besides its contents.
+/// How far a new node's staged object has the node's attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dress {
-    /// Private, its attributes known to the node only.
+    /// Not at all: only the node has them.
     Bare,
-    /// As the node is: it was made outside the view and taken over.
+    /// Fully: the object was made outside the view and taken over.
     Complete,
-    /// Taken over, and changed in the view since: `xattrs` holds the changes.
+    /// It was taken over, and the view has changed it since: `xattrs` holds the
+    /// changes.
     Outdated,
 }
 
@@ -71,7 +73,7 @@ pub(crate) struct Touched {
 }
 
 impl Touched {
-    /// As of a new object.
+    /// What a new object has.
     pub const ALL: Touched = Touched {
         mode: true,
         owner: true,
@@ -82,7 +84,7 @@ impl Touched {
 
 #[derive(Clone)]
 pub(crate) enum OwnBody {
-    /// Contents, entries or link target are as the snapshot has them.
+    /// Contents, entries or link target are those of the snapshot.
     Unchanged,
     File(Contents),
     Directory(DirectoryDelta),
@@ -96,20 +98,20 @@ pub(crate) enum OwnBody {
 pub(crate) struct Contents {
     /// How many bytes of the base's contents still show through.
     pub base_limit: u64,
-    /// Page numbers that the staged file holds. Kept only while `base_limit`
-    /// is not 0: a file that shows nothing of the base is all staged.
+    /// Numbers of the pages that the staged file holds. Kept only while
+    /// `base_limit` is not 0: otherwise the whole file is staged.
     pub pages: RangeSet,
 }
 
 #[derive(Clone, Default)]
 pub(crate) struct DirectoryDelta {
     pub entries: BTreeMap<Name, EntryDelta>,
-    /// Entries have come or gone, perhaps only both: the directory's modification
-    /// time is the transaction's.
+    /// Entries were added or removed, even if that cancelled out. The directory's
+    /// modification time is the transaction's.
     pub is_touched: bool,
     /// The directory was removed; its entries are kept for validation.
     pub removed: bool,
-    /// The default ACL that new entries inherit, once it was asked for.
+    /// The default ACL that new entries inherit; known once it has been read.
     pub default_acl: Option<Option<Arc<[u8]>>>,
 }
 
@@ -123,7 +125,7 @@ pub(crate) struct EntryDelta {
 pub(crate) struct Staged {
     pub parent: StagedParent,
     pub name: Name,
-    /// Known once the object is complete, at commit.
+    /// Known at commit, once the object is complete.
     pub identity: Option<Identity>,
 }
 
@@ -158,7 +160,7 @@ impl Node {
         self.directory_delta().is_some_and(|delta| delta.removed)
     }
 
-    /// Whether the node can go once the kernel has forgotten it: see the
+    /// Whether the node can be dropped once the kernel has forgotten it: see the
     /// second invariant.
     pub fn is_disposable(&self) -> bool {
         if self.children > 0 || self.listed > 0 {
@@ -166,7 +168,7 @@ impl Node {
         }
         match &self.own {
             None => true,
-            // A removed directory's entries are part of what is validated.
+            // Validation needs the entries of a removed directory.
             Some(own) => {
                 own.attributes.links == 0 && !(self.is_removed_directory() && self.base.is_some())
             }

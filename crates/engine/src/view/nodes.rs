@@ -42,7 +42,7 @@ impl Nodes {
         nodes
     }
 
-    /// How many there are, or have been at the same time.
+    /// The highest number of nodes that there have been at the same time.
     pub fn len(&self) -> usize {
         self.by_id.len()
     }
@@ -84,7 +84,7 @@ impl Nodes {
         self.get(id)?.own.as_ref()
     }
 
-    /// Whether the node has the very changes that it has in the other.
+    /// Whether both have the very same changes of a node.
     pub fn is_same_own(&self, other: &Nodes, id: NodeId) -> bool {
         match (self.own(id), other.own(id)) {
             (None, None) => true,
@@ -93,13 +93,14 @@ impl Nodes {
         }
     }
 
-    /// Staged objects, and what they are.
+    /// All staged objects, each with its kind.
     pub fn staged(&self) -> impl Iterator<Item = (&Staged, Kind)> {
         let owns = self.changed.iter().filter_map(|id| self.own(*id));
         owns.filter_map(|own| Some((own.staged.as_ref()?, own.attributes.kind)))
     }
 
-    /// The entries of the base that differ, by the serial of what they named.
+    /// The entries of the base that differ, by the serial of the object that
+    /// they named.
     pub fn origins(&self) -> HashMap<u64, (NodeId, Name)> {
         let mut origins = HashMap::new();
         for id in &self.changed {

@@ -1,7 +1,7 @@
-//! What the transaction changed and put back is no change.
+//! What the transaction changed and then put back does not count as changed.
 //!
-//! Contents are compared only if the file has its old modification time again. Whoever
-//! writes changes that time, so most changed files cost no look at their contents.
+//! Contents are compared only if the file has its old modification time again. A write
+//! changes that time, so the contents of most changed files are not read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::ids::NodeId;
 const CHUNK: u64 = 256 << 10;
 
 impl<D: Disk> View<D> {
-    /// The objects of the base that were modified, and whose attributes and contents
-    /// are again as the snapshot has them.
+    /// Returns the objects of the base that were modified, but whose attributes and
+    /// contents are again those of the snapshot.
     pub(crate) fn put_back(&mut self) -> Result<BTreeSet<NodeId>> {
         let mut found = BTreeSet::new();
         let changed: Vec<NodeId> = self.changed_nodes().collect();
@@ -25,7 +25,7 @@ impl<D: Disk> View<D> {
             match self.is_put_back(id) {
                 Ok(true) => drop(found.insert(id)),
                 Ok(false) => {}
-                // An outside writer took it away; validation finds that.
+                // An outside writer removed it; validation will find that.
                 Err(Errno::STALE | Errno::NOENT) => {}
                 Err(errno) => return Err(errno),
             }
@@ -82,7 +82,8 @@ impl<D: Disk> View<D> {
         }
         let mut at = 0;
         while at < length {
-            // What shows through of the base, and is not past what was cut off.
+            // Pages of the base that still show through are unchanged, up to where the
+            // file was cut.
             let (is_own, until) = match at < contents.base_limit {
                 true => contents.pages.run_at(at / PAGE),
                 false => (true, u64::MAX),

@@ -1,13 +1,13 @@
-//! What a serializable transaction has read of its snapshot, as a value.
+//! The parts of its snapshot that a serializable transaction has read, as a value.
 //!
 //! Invariants
-//! 1. It keeps alive every base object it speaks of: so whatever is committed
-//!    to one of them later is found in that object's own history.
-//! 2. What is implied is not kept: a listing implies the names in it, and a
+//! 1. It keeps alive every base object that it mentions. So any later commit to
+//!    one of them is found in that object's own history.
+//! 2. It does not keep what is implied: a listing implies the names in it, and a
 //!    file's attributes imply its contents, since writing changes its times.
 //! 3. Its size is bounded by the number of objects, and of names looked up in
-//!    directories that were not listed: a file with many runs of pages read
-//!    counts as read from the first to the last.
+//!    directories that were not listed: if many runs of pages of a file were read,
+//!    the file counts as read from the first to the last.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -23,7 +23,7 @@ const RUNS_MAX: usize = 256;
 
 #[derive(Default)]
 pub(crate) struct ReadSet {
-    /// By the object's serial.
+    /// Keyed by the object's serial.
     objects: BTreeMap<u64, ObjectReads>,
     size: usize,
 }
@@ -31,16 +31,16 @@ pub(crate) struct ReadSet {
 pub(crate) struct ObjectReads {
     pub base: Arc<Base>,
     pub attributes: bool,
-    /// Of a directory whose attributes were read.
+    /// Only for a directory whose attributes were read.
     pub permissions: Option<Permissions>,
-    /// Where the contents end.
+    /// Whether the end of the contents was seen.
     pub length: bool,
     pub pages: PagesRead,
     pub entries: EntriesRead,
 }
 
-/// By which outside changes of a directory's attributes are found: its times
-/// tell nothing.
+/// The attributes by which outside changes of a directory are found. Its times are
+/// of no use for that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Permissions {
     mode: u32,
@@ -69,14 +69,14 @@ pub(crate) enum PagesRead {
 pub(crate) enum EntriesRead {
     #[default]
     None,
-    /// What each name that was looked up was found to name, or nothing.
+    /// The object that each name was found to name, if any.
     Names(BTreeMap<Name, Option<Arc<Base>>>),
     Listed(ListingDigest),
-    /// Two reads had different answers, so an outside writer came between them.
+    /// Two reads differed, so an outside writer changed something between them.
     Torn,
 }
 
-/// Stands for the names in a directory, whatever their order.
+/// A digest of the names in a directory, in any order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ListingDigest(u64);
 
@@ -92,7 +92,7 @@ impl ListingDigest {
 }
 
 impl ReadSet {
-    /// Of how many objects something was read.
+    /// The number of objects of which something was read.
     pub fn len(&self) -> usize {
         self.objects.len()
     }
@@ -149,7 +149,7 @@ impl ReadSet {
         });
     }
 
-    /// `permissions`: of a directory.
+    /// `permissions` is `Some` for a directory.
     pub fn attributes(&mut self, base: &Arc<Base>, permissions: Option<Permissions>) {
         self.change(base, |object| {
             object.attributes = true;
@@ -163,7 +163,8 @@ impl ReadSet {
         object.is_some_and(|object| object.attributes)
     }
 
-    /// Pages from `start` to before `end`, and whether the contents' end was seen.
+    /// Adds the pages from `start` to before `end`, and whether the end of the
+    /// contents was seen.
     pub fn contents(&mut self, base: &Arc<Base>, start: u64, end: u64, to_end: bool) {
         self.change(base, |object| {
             if !object.attributes {
@@ -173,7 +174,7 @@ impl ReadSet {
         });
     }
 
-    /// Adds what another has read of the same snapshot.
+    /// Adds what another transaction has read of the same snapshot.
     pub fn merge(&mut self, other: ReadSet) {
         for reads in other.objects.into_values() {
             let base = reads.base.clone();
@@ -368,7 +369,8 @@ mod tests {
         assert!(reads.has_attributes(&file) && runs(&reads).is_empty());
     }
 
-    /// An outside writer came between: no state of the base explains both.
+    /// An outside writer changed the base in between: no one state of it explains
+    /// both reads.
     #[test]
     fn answers_that_differ_are_torn() {
         let (directory, found, other) = (

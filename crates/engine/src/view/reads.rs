@@ -1,6 +1,6 @@
-//! What a serializable transaction reads of its snapshot goes into its read
-//! set. Names and listings are noted where the snapshot is asked for them; the
-//! rest when a program asks, not when the view itself looks something up.
+//! Notes what a serializable transaction reads of its snapshot in its read set.
+//! Names and listings are noted when the view reads the snapshot; all else only
+//! when a program asks, not when the view itself needs it.
 
 use atomdir_disk::{Disk, Errno, Kind, Result};
 
@@ -26,7 +26,8 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// Whether a program may be told the attributes and not ask again.
+    /// Whether the kernel may cache the attributes, so that it does not ask
+    /// again.
     pub fn attributes_noted(&self, id: NodeId) -> bool {
         let Ok(node) = self.node(id) else {
             return true;
@@ -37,8 +38,8 @@ impl<D: Disk> View<D> {
         }
     }
 
-    /// What the file still shows of the base is read; the rest is the
-    /// transaction's own.
+    /// Notes a read of those contents that still come from the base. The rest
+    /// is the transaction's own.
     pub fn note_contents(&mut self, id: NodeId, offset: u64, length: u64) -> Result<()> {
         if self.reads.is_none() {
             return Ok(());
@@ -55,14 +56,15 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// What a nested transaction read of the snapshot it shares.
+    /// Adds what a nested transaction has read of the shared snapshot.
     pub fn take_reads(&mut self, nested: Option<ReadSet>) {
         if let (Some(reads), Some(nested)) = (&mut self.reads, nested) {
             reads.merge(nested);
         }
     }
 
-    /// Where an object of the base is in the view, or else is now.
+    /// The path of a base object in the view, or else its present path in the
+    /// base.
     pub fn path_of_base(&self, base: &Base) -> Vec<u8> {
         match self.nodes.by_base.get(&base.serial) {
             Some(id) => self.path(*id),

@@ -1,11 +1,12 @@
 //! Where a file has data, for programs that leave out holes (lseek with SEEK_DATA).
 //!
-//! Stores to mapped memory arrive here only when the kernel writes them back, so a hole
-//! may be one no more. But a page can be stored to only after the kernel has read it.
+//! The view sees stores to mapped memory only when the kernel writes them back, so a
+//! hole may already be filled. But a program can store to a page only after the kernel
+//! has read it.
 //!
 //! Invariants
-//! 1. A page of which the kernel may have a copy counts as data, if any of it was a hole
-//!    when it was read: until the kernel forgets the file.
+//! 1. If any part of a page was a hole when the kernel read the page, the page counts as
+//!    data until the kernel forgets the file, since the kernel may have a copy.
 //! 2. A page with any data counts as data from its start to its end.
 
 use std::collections::HashMap;
@@ -17,7 +18,7 @@ use crate::base::snapshot::PAGE;
 use crate::ids::NodeId;
 use crate::ranges::RangeSet;
 
-/// A file with more runs of such pages counts as read from the first to the last.
+/// If a file has more runs of such pages, all pages from the first to the last count.
 const RUNS_MAX: usize = 256;
 
 /// Pages that were holes when the kernel read them, by file.
@@ -36,7 +37,7 @@ impl HolesRead {
         }
     }
 
-    /// The kernel has no copy of the file any more.
+    /// Called when the kernel has no copy of the file any more.
     pub fn forget(&mut self, id: NodeId) {
         self.0.remove(&id);
     }
@@ -52,9 +53,9 @@ impl HolesRead {
 }
 
 impl<D: Disk> View<D> {
-    /// The kernel was given a range in which there are holes.
+    /// Notes that the kernel has read a range with holes.
     pub(crate) fn note_hole_read(&mut self, id: NodeId, offset: u64, length: u64) {
-        // Nothing is stored to pages of an overlay's lower layer.
+        // No program can store to pages of an overlay's lower layer.
         if !self.lower && length > 0 {
             let end = offset.saturating_add(length).div_ceil(PAGE);
             self.holes_read.insert(id, offset / PAGE, end);
@@ -77,7 +78,7 @@ impl<D: Disk> View<D> {
         if hole { Ok(total) } else { Err(Errno::NXIO) }
     }
 
-    /// Whether the page at an offset counts as data, and until where that holds.
+    /// Whether the page at an offset counts as data, and where that changes.
     fn page_run(&mut self, id: NodeId, offset: u64, total: u64) -> Result<(bool, u64)> {
         let page = offset / PAGE;
         let (is_read, until) = self.holes_read.run_at(id, page);
@@ -101,7 +102,7 @@ impl<D: Disk> View<D> {
         Ok((false, end))
     }
 
-    /// Whether there is data at an offset, and until where that holds.
+    /// Whether there is data at an offset, and where that changes.
     fn data_run(&mut self, id: NodeId, at: u64) -> Result<(bool, u64)> {
         let node = self.node(id)?;
         let base = node.base.clone();

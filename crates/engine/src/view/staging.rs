@@ -1,4 +1,4 @@
-//! The transaction's staging directory: where its new objects are on disk.
+//! The transaction's staging directory, which holds its new objects on disk.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use crate::names;
 const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_DIRECTORY: u32 = 0o700;
 
-/// Fewer files are flushed before another thread has found them; and those of
+/// With fewer files, the flush ends before another thread has found them. And files of
 /// small commits, which the log carries, should not be written at all.
 const WRITTEN_AHEAD_MIN: usize = 256;
 
 impl<D: Disk> View<D> {
-    /// The transaction's directory below `stage`, made at first use.
+    /// Returns the transaction's directory below `stage`, and makes it if it is missing.
     pub(crate) fn stage(&mut self) -> Result<Arc<D::Handle>> {
         if !self.has_stage {
             let name = names::transaction(self.stage_of);
             let (disk, parent) = (&self.core.disk, &self.core.control.stage);
             match disk.make(parent, &name, &NewNode::Directory, PRIVATE_DIRECTORY) {
-                // A transaction that is nested in this one, or the outer one, was first.
+                // The outer transaction or a nested one made it first.
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno),
             }
@@ -35,8 +35,8 @@ impl<D: Disk> View<D> {
         self.open_stage()
     }
 
-    /// The directory, if it was made. Many transactions can be open: so its handle is
-    /// not kept for as long as they are.
+    /// Returns the directory, if it was made. Many transactions can be open, so its
+    /// handle is cached only for a while.
     pub(super) fn open_stage(&self) -> Result<Arc<D::Handle>> {
         if !self.has_stage {
             return Err(Errno::STALE);
@@ -56,17 +56,17 @@ impl<D: Disk> View<D> {
         self.has_stage
     }
 
-    /// To be called when a commit is near: the disk writes what is staged while
-    /// the commit is being prepared, and its flush has less to wait for.
+    /// Call this when a commit is near. The disk then writes staged objects while the
+    /// commit is being prepared, so that its flush has less to wait for.
     pub(crate) fn write_ahead(&mut self) {
         let has_enough = self.changed_nodes().nth(WRITTEN_AHEAD_MIN - 1).is_some();
-        // What an upper layer holds has been found by looking there.
+        // If there was an upper layer, the files in it are already counted here.
         if has_enough && !self.is_written_ahead {
             self.write_ahead_what_is_found();
         }
     }
 
-    /// As [`write_ahead`](Self::write_ahead), of an upper layer not yet read.
+    /// Like [`write_ahead`](Self::write_ahead), for an upper layer that is not yet read.
     pub(super) fn write_ahead_what_is_found(&mut self) {
         if let Ok(stage) = self.open_stage() {
             self.is_written_ahead = true;
@@ -99,7 +99,7 @@ impl<D: Disk> View<D> {
         Ok(self.node(id)?.own().and_then(|own| own.staged.clone()))
     }
 
-    /// A staged object, opened for attributes only.
+    /// Opens a staged object for its attributes only.
     pub(crate) fn open_staged(&mut self, staged: &Staged) -> Result<D::Handle> {
         let parent = self.staged_parent(staged.parent)?;
         open_closed(&self.core.disk, &parent, &staged.name, Access::Path)
@@ -110,13 +110,13 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// The staged object is no longer what the node is.
+    /// Notes that the node has changed and its staged object has not.
     pub(crate) fn outdate(&mut self, id: NodeId) -> Result<()> {
         self.own_mut(id).map(|_| ())
     }
 
-    /// Gives every staged object a slot: where states of a view share them, none
-    /// may lie in another, which could be committed without it.
+    /// Gives every staged object a slot. If states of a view share objects, none may lie
+    /// in another, since that one could be committed without it.
     pub(crate) fn unplace_staged(&mut self) -> Result<()> {
         let placed: Vec<(NodeId, NodeId)> = self
             .changed_nodes()
@@ -133,7 +133,7 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// The staged file of a regular file, made if there is none.
+    /// Opens the staged file of a regular file, or makes it.
     pub(crate) fn staged_file(&mut self, id: NodeId) -> Result<Arc<D::Handle>> {
         let key = HandleKey::Staged(self.id, id);
         if let Some(handle) = self.core.handles.get(key) {
@@ -162,8 +162,8 @@ impl<D: Disk> View<D> {
         Ok(handle)
     }
 
-    /// The staged file to change contents in: a copy of its own if another
-    /// state of the view needs the present one. `keep`: how much of it counts.
+    /// Opens the staged file to change its contents. If another state of the view needs
+    /// the file, first copies its first `keep` bytes.
     pub(super) fn staged_file_to_change(
         &mut self,
         id: NodeId,
@@ -181,7 +181,7 @@ impl<D: Disk> View<D> {
         let disk = &self.core.disk;
         let to = Arc::new(disk.create(&stage, &name, PRIVATE_FILE)?);
         if let Err(errno) = copy_contents(disk, &from, &to, keep) {
-            // What is left goes with the staging directory.
+            // If this fails, the file goes with the staging directory.
             let _ = disk.unlink(&stage, &name);
             return Err(errno);
         }
@@ -189,7 +189,8 @@ impl<D: Disk> View<D> {
         let xattrs = self.all_xattrs(id)?;
         let own = self.own_mut(id)?;
         if is_new {
-            // The copy has none of those that the original has on disk.
+            // The copy does not have the extended attributes that the original has on
+            // disk.
             own.xattrs = set_all(xattrs);
         }
         own.dress = Dress::Bare;
@@ -203,7 +204,7 @@ impl<D: Disk> View<D> {
         Ok(to)
     }
 
-    /// The node is gone: nothing of it will be committed.
+    /// Removes the staged object of a node that is gone and will not be committed.
     pub(super) fn discard_staged(&mut self, id: NodeId, own: &Own) {
         self.core.handles.remove(HandleKey::Staged(self.id, id));
         if let Some(staged) = &own.staged
@@ -222,7 +223,8 @@ impl<D: Disk> View<D> {
             })
         });
         if let Err(error) = removed {
-            // It goes with the whole staging directory at the end.
+            // The object goes with the whole staging directory when the transaction
+            // ends.
             tracing::debug!(%error, name = ?staged.name, "a staged object is left over");
         }
     }
@@ -244,7 +246,7 @@ impl<D: Disk> View<D> {
         let to = self.staged_parent(parent)?;
         let mode = atomdir_disk::RenameMode::NoReplace;
         let disk = &self.core.disk;
-        // A directory's own entry for the one above it changes, too.
+        // The directory's own `..` entry changes, too.
         let object = open_closed(disk, &from, &staged.name, Access::Path)?;
         with_rights(disk, &[&from, &to, &object], || {
             disk.rename((&from, &staged.name), (&to, &name), mode)
@@ -261,7 +263,7 @@ impl<D: Disk> View<D> {
     }
 }
 
-/// The first `keep` bytes, holes staying holes.
+/// Copies the first `keep` bytes. Holes stay holes.
 fn copy_contents<D: Disk>(disk: &D, from: &D::Handle, to: &D::Handle, keep: u64) -> Result<()> {
     let length = disk.stat(from)?.length.min(keep);
     disk.set_length(to, length)?;

@@ -1,4 +1,4 @@
-//! Finding nodes, making them, and letting them go.
+//! Finding nodes, making them, and dropping them.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl<D: Disk> View<D> {
         self.nodes.get_mut(id).ok_or(Errno::STALE)
     }
 
-    /// A directory that still has a name.
+    /// Returns a directory that still has a name.
     pub(super) fn live_directory(&self, id: NodeId) -> Result<&Node> {
         let node = self.node(id)?;
         if node.kind != Kind::Directory {
@@ -40,8 +40,9 @@ impl<D: Disk> View<D> {
         Ok(node)
     }
 
-    /// Changes in it or of it fail with EROFS, as if the mounted file system were
-    /// read-only; changes of its name with EBUSY, as they do outside.
+    /// Refuses to change a mount point. Changes in it or of its attributes fail
+    /// with EROFS, as in a read-only mount. Changes of its name fail with EBUSY,
+    /// as they do in the base.
     pub(super) fn refuse_mount_point(&self, id: NodeId, errno: Errno) -> Result<()> {
         match &self.node(id)?.base {
             Some(base) if base.is_mount_point() => Err(errno),
@@ -53,7 +54,7 @@ impl<D: Disk> View<D> {
         let name = parse_name(name)?;
         let (node, stat) = self.find_child(parent, &name)?.ok_or(Errno::NOENT)?;
         let attributes = match stat {
-            // Finding the name has just looked at the object itself.
+            // The lookup has just read the object's attributes.
             Some(stat) if self.node(node)?.own().is_none() => self.tell(node, &stat)?,
             _ => self.attributes(node)?,
         };
@@ -64,7 +65,7 @@ impl<D: Disk> View<D> {
         Ok(self.known(node, attributes))
     }
 
-    /// The answer that makes the kernel know the node.
+    /// Returns the reply to a lookup, after which the kernel knows the node.
     pub(super) fn entry(&mut self, node: NodeId) -> Result<Entry> {
         let attributes = self.attributes(node)?;
         Ok(self.known(node, attributes))
@@ -74,7 +75,7 @@ impl<D: Disk> View<D> {
         self.raise_lookups(node);
         let has_names = attributes.kind != Kind::Directory && attributes.links > 1;
         if has_names && self.lower {
-            // This one is never given back.
+            // This lookup is never subtracted again.
             self.raise_lookups(node);
         }
         Entry {
@@ -102,7 +103,7 @@ impl<D: Disk> View<D> {
         self.lookups[place] += 1;
     }
 
-    /// Sets a node apart from those that had its id before.
+    /// Tells a node apart from earlier ones with the same id.
     pub(super) fn generation(&self, id: NodeId) -> u32 {
         self.generations.get(id.0 as usize).copied().unwrap_or(0)
     }
@@ -115,7 +116,7 @@ impl<D: Disk> View<D> {
         self.generations[place] = self.generations[place].wrapping_add(1);
     }
 
-    /// The root is never forgotten.
+    /// Whether the kernel knows the node. It never forgets the root.
     pub(super) fn is_known(&self, id: NodeId) -> bool {
         let lookups = self.lookups.get(id.0 as usize);
         id == NodeId::ROOT || lookups.is_some_and(|lookups| *lookups > 0)
@@ -126,7 +127,7 @@ impl<D: Disk> View<D> {
         Ok(found.map(|(node, _)| node))
     }
 
-    /// The child, with what the snapshot has of it if that was looked at.
+    /// Finds the child, and its state in the snapshot if that was read.
     fn find_child(
         &mut self,
         parent: NodeId,
@@ -165,7 +166,8 @@ impl<D: Disk> View<D> {
         id
     }
 
-    /// A file may have lost the name it was known by and have this other one.
+    /// Updates the place of a file that has lost its known name and still has
+    /// this one.
     fn renew_place(&mut self, id: NodeId, parent: NodeId, name: &Name) {
         let Ok(Node {
             parent: old,
@@ -178,12 +180,12 @@ impl<D: Disk> View<D> {
         let delta = self.node(*old).ok().and_then(Node::directory_delta);
         let entry = delta.and_then(|delta| delta.entries.get(old_name));
         if entry.is_some_and(|entry| entry.now != Some(id)) {
-            // Only a node that has gone could make this fail.
+            // This fails only if the node is gone.
             let _ = self.reparent(id, parent, name);
         }
     }
 
-    /// The entry of the base, unchanged in the view, by which a node is known.
+    /// The unchanged entry of the base by which a node is known.
     pub(crate) fn base_place(&self, id: NodeId) -> Option<(Arc<Base>, Name)> {
         let node = self.node(id).ok()?;
         let (parent, name) = (self.node(node.parent).ok()?, node.name.clone()?);
@@ -236,7 +238,7 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// Lets the node go if nothing needs it any more, and then its parent.
+    /// Drops the node if nothing needs it any more, and then its parent likewise.
     pub(super) fn settle(&mut self, mut id: NodeId) {
         while id != NodeId::ROOT {
             let Ok(node) = self.node(id) else { return };
@@ -259,7 +261,8 @@ impl<D: Disk> View<D> {
         }
     }
 
-    /// The node's changes; from now on it has some.
+    /// Returns the node's changes. A node without changes gets an empty set of
+    /// them.
     pub(super) fn own_mut(&mut self, id: NodeId) -> Result<&mut Own> {
         if self.node(id)?.own.is_none() {
             self.refuse_mount_point(id, Errno::ROFS)?;
@@ -284,8 +287,8 @@ impl<D: Disk> View<D> {
         Ok(own)
     }
 
-    /// The changes of a node that has some, for what leaves its staged object as
-    /// it should be.
+    /// Returns the changes of a node that has some, for callers that keep its
+    /// staged object up to date.
     pub(super) fn own_in_place(&mut self, id: NodeId) -> Result<&mut Own> {
         let own = self.node_mut(id)?.own.as_mut();
         own.map(Arc::make_mut).ok_or(Errno::STALE)
@@ -306,7 +309,7 @@ impl<D: Disk> View<D> {
         }
     }
 
-    /// Makes an entry name a node, or nothing, and the directory's times new.
+    /// Makes an entry name a node or nothing, and updates the directory's times.
     pub(super) fn set_entry(
         &mut self,
         parent: NodeId,
@@ -333,7 +336,7 @@ impl<D: Disk> View<D> {
             .entry(name.clone())
             .or_insert(EntryDelta { before, now: None });
         let old = std::mem::replace(&mut entry.now, now);
-        // An entry that is as the snapshot has it is no difference.
+        // An entry that equals the snapshot's is no difference.
         let same = entry.before.as_ref().map(|base| base.serial) == now_base
             && (entry.before.is_some() || now.is_none());
         if same {

@@ -1,4 +1,4 @@
-//! What the view's operations take and give.
+//! Arguments and results of the view's operations.
 
 use atomdir_disk::{Kind, Name, Owner, Timestamp};
 
@@ -13,7 +13,7 @@ pub struct Caller {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     pub node: NodeId,
-    /// Differs between nodes that have the same id one after the other.
+    /// Tells apart nodes that had the same id one after the other.
     pub generation: u32,
     pub attributes: NodeAttributes,
 }
@@ -68,7 +68,7 @@ pub struct SetAttributes {
     pub length: Option<u64>,
     pub accessed: Option<SetTime>,
     pub modified: Option<SetTime>,
-    /// The caller's write or change of owner takes away set-id bits.
+    /// The caller's write or change of owner clears set-id bits.
     pub kill_set_id: bool,
 }
 

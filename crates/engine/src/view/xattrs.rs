@@ -1,4 +1,4 @@
-//! Extended attributes, ACLs among them.
+//! Extended attributes, including ACLs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const CREATE_ONLY: u32 = 1;
 const REPLACE_ONLY: u32 = 2;
 const SET_GROUP_ID: u32 = 0o2000;
 
-/// Changes of extended attributes: set to a value, or removed.
+/// Changes of extended attributes: each is set to a value, or removed.
 pub(super) type Changes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 pub(super) fn set_all(xattrs: Xattrs) -> Changes {
@@ -38,7 +38,7 @@ impl<D: Disk> View<D> {
         }
     }
 
-    /// The staged object, if it has extended attributes of its own.
+    /// Opens the staged object, if it has extended attributes of its own.
     fn taken_over(&mut self, id: NodeId) -> Result<Option<D::Handle>> {
         let own = self.node(id)?.own();
         let staged = own.filter(|own| own.dress != Dress::Bare);
@@ -125,7 +125,7 @@ impl<D: Disk> View<D> {
         self.touch_changed(id)
     }
 
-    /// What the commit could not write is refused at once.
+    /// Refuses at once an attribute that the commit could not write.
     fn refuse_privileged(&self, name: &[u8]) -> Result<()> {
         let privileged = name.starts_with(b"trusted.") || name.starts_with(b"security.");
         if privileged && !self.core.options.privileges.all {
@@ -140,8 +140,8 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// The list's mode bits become the object's; a list that says no more than
-    /// they do is not kept.
+    /// The mode bits of the list become the object's. A list that says no more
+    /// than the mode is not kept.
     fn set_access_acl(&mut self, id: NodeId, value: &[u8], kill_set_group_id: bool) -> Result<()> {
         let list = AccessControlList::decode(value)?;
         let own = self.own_mut(id)?;
@@ -173,7 +173,8 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    /// What new entries of the directory inherit; asked for at each creation.
+    /// Returns the ACL that new entries of the directory inherit. Cached, since
+    /// every creation needs it.
     pub(super) fn default_acl(&mut self, id: NodeId) -> Result<Option<Arc<[u8]>>> {
         if let Some(known) = self
             .node(id)?
