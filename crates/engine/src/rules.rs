@@ -37,8 +37,7 @@ rules! {
     /// An outside writer has moved or removed the directory of a changed entry,
     /// or one above it.
     DirectoryMovedOutside,
-    /// The kernel let the user write because of the mode or owner, which has been
-    /// changed to forbid that.
+    /// The mode or owner by which the kernel let the user write has changed.
     RightsTakenBack,
     /// A commit has changed an entry of a directory that the transaction removes.
     RemovedDirectoryChanged,
@@ -170,8 +169,8 @@ rules! {
     GroupReadListing,
     /// The transaction has not read an object that a waiting commit changes.
     GroupReadChanged,
-    /// A file that gets another inode keeps its directory's time: the one that it
-    /// will have when those that wait are in the base.
+    /// If a file gets a new inode, its directory keeps its time: the one that it
+    /// will have when the waiting commits are in the base.
     GroupDirectoryTimes,
 }
 

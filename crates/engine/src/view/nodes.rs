@@ -42,7 +42,7 @@ impl Nodes {
         nodes
     }
 
-    /// The highest number of nodes that there have been at the same time.
+    /// An upper bound for the number of nodes.
     pub fn len(&self) -> usize {
         self.by_id.len()
     }

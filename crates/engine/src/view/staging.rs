@@ -60,7 +60,7 @@ impl<D: Disk> View<D> {
     /// commit is being prepared, so that its flush has less to wait for.
     pub(crate) fn write_ahead(&mut self) {
         let has_enough = self.changed_nodes().nth(WRITTEN_AHEAD_MIN - 1).is_some();
-        // If there was an upper layer, the files in it are already counted here.
+        // Taking over an upper layer has already started this.
         if has_enough && !self.is_written_ahead {
             self.write_ahead_what_is_found();
         }

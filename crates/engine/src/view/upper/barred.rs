@@ -1,18 +1,19 @@
-//! Keeps an ordinary user's overlay from changing what it could not change right.
+//! Keeps an ordinary user's overlay from making changes that would come out wrong.
 //!
-//! Without privileges overlayfs has no index: of a file that has several names it
-//! would make a copy for the one, and the others would go on to show the old
-//! contents. Nor does it copy what stands where its own notes do. As it copies
-//! extended attributes first, one that the lower layer lists and that an ordinary
-//! user may not read makes the copy fail, with ENODATA. Programs are not shown the
-//! name: overlayfs hides all of `trusted.` from them.
+//! Without privileges overlayfs has no index. If a file has several names, overlayfs
+//! would make a copy for one of them, and the others would still show the old contents.
+//! Nor does overlayfs copy extended attributes that have the names of overlay
+//! attributes. But it copies extended attributes before contents. So for such files the
+//! lower layer lists one more attribute, which an ordinary user may not read: the copy
+//! then fails with ENODATA. Programs do not see its name, as overlayfs hides all of
+//! `trusted.` from them.
 //!
-//! A character device of number 0 of the base's own would pass for overlayfs's note that
-//! a name is gone: programs would not see it, and remove it with its directory. Looking
-//! it up fails instead.
+//! overlayfs would take a character device of number 0 in the base for its own sign that
+//! a name is gone. Programs would not see it, and would remove it with its directory. So
+//! looking it up fails.
 //!
-//! Mount points are barred likewise, for root too, whom reading the attribute tells
-//! why: EROFS.
+//! Mount points are barred in the same way, for root, too: root may read the attribute,
+//! but that fails with EROFS.
 
 use atomdir_disk::{Disk, Errno, Kind, Result};
 
@@ -23,7 +24,7 @@ use crate::view::{NodeAttributes, View};
 const BAR: &[u8] = b"trusted.atomdir.unchangeable";
 
 impl<D: Disk> View<D> {
-    /// Of an object of the lower layer.
+    /// Lists the extended attributes of an object of the lower layer.
     pub(crate) fn lower_xattr_names(&mut self, id: NodeId) -> Result<Vec<Vec<u8>>> {
         let mut names = self.xattr_names(id)?;
         if self.is_mount_point(id)? {

@@ -1,4 +1,5 @@
-//! overlayfs copies a file in large chunks, and fills the holes within them.
+//! overlayfs copies a file in large chunks and fills the holes within them.
+//! This restores them.
 
 use std::sync::Arc;
 
@@ -11,8 +12,8 @@ use crate::view::View;
 
 const CHUNK: usize = 1 << 20;
 
-/// Makes holes again where the file of the base has some and nothing but zeros
-/// was put there.
+/// Makes holes again where the base's file has some and the copy has nothing
+/// but zeros.
 pub(super) fn dig<D: Disk>(view: &mut View<D>, id: NodeId, base: &Arc<Base>) -> Result<()> {
     let length = view.snapshot_stat(base)?.length;
     let mut at = 0;
@@ -27,7 +28,7 @@ pub(super) fn dig<D: Disk>(view: &mut View<D>, id: NodeId, base: &Arc<Base>) -> 
     Ok(())
 }
 
-/// Looks at what data there is between `start` and `end`.
+/// Punches holes where the data between `start` and `end` is zeros.
 fn dig_one<D: Disk>(view: &mut View<D>, id: NodeId, start: u64, end: u64) -> Result<()> {
     let file = view.staged_file(id)?;
     let disk = &view.core.disk;

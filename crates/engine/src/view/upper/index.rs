@@ -1,5 +1,5 @@
-//! The index, in which overlayfs keeps a copy of each changed file that has several
-//! names.
+//! Reads overlayfs's index, which holds a copy of each changed file that has
+//! several names.
 
 use atomdir_disk::{Access, Disk, Errno, Kind, Result};
 
@@ -8,14 +8,15 @@ use super::{InLayer, Reading};
 use crate::ids::NodeId;
 use crate::names;
 
-/// Stand for overlayfs's own directories where the view's are numbered; node 0
-/// is never used, nor is the last.
+/// These stand for overlayfs's own directories where directories are numbered as
+/// nodes. The view uses neither node 0 nor the last one.
 const WORK: NodeId = NodeId(0);
 const INDEX: NodeId = NodeId(u64::MAX);
 
 impl<D: Disk> Reading<'_, D> {
-    /// Files of several names have a copy in the index as well. It is the only
-    /// one if all names by which they were changed are gone, and others left.
+    /// A copied file with several names is in the index as well. If all names
+    /// through which it was changed are gone and others are left, this is the only
+    /// copy.
     pub(super) fn take_index(&mut self) -> Result<()> {
         if !self.add_index_to_layer()? {
             return Ok(());
@@ -24,13 +25,13 @@ impl<D: Disk> Reading<'_, D> {
         for entry in self.new.core.disk.list(&handle)? {
             let object = match self.new.core.disk.open(&handle, &entry.name, Access::Path) {
                 Ok(object) => object,
-                // Only when programs are still at work.
+                // Happens only while programs still work in the overlay.
                 Err(Errno::NOENT) => continue,
                 Err(error) => return Err(error),
             };
             let stat = self.new.core.disk.stat(&object)?;
-            // Of directories the index tells nothing; a device of number 0 stands
-            // for a file whose names are all gone.
+            // What the index has of directories is not needed. A device of number 0
+            // stands for a file whose names are all gone.
             if stat.kind == Kind::Directory || is_whiteout(&stat) {
                 continue;
             }
@@ -58,7 +59,7 @@ impl<D: Disk> Reading<'_, D> {
         let work = disk.open(&stage, &names::fixed(names::WORK), Access::Directory)?;
         let name = names::fixed(names::WORK_INDEX);
         let index = match disk.stat_at(&work, &name) {
-            // None of the options that need it was used.
+            // The overlay was mounted without the options that need an index.
             Err(Errno::NOENT) => return Ok(false),
             index => index?,
         };

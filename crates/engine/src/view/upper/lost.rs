@@ -1,5 +1,5 @@
-//! Objects of the base that have lost names: whiteouts tell only of the
-//! uppermost, and a removed directory takes all with it.
+//! Finds the objects of the base that have lost names. A whiteout names only
+//! the topmost object, and everything in a removed directory is gone with it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use crate::base::Base;
 use crate::base::snapshot::Found;
 use crate::ids::NodeId;
 
-/// An entry that the base does not have.
+/// An entry of the view that the base does not have.
 struct Gained {
     directory: NodeId,
     id: NodeId,
 }
 
-/// An entry of the base that the view has no more.
+/// An entry of the base that the view no longer has.
 struct Lost {
     directory: NodeId,
     name: Name,
@@ -28,7 +28,8 @@ impl<D: Disk> Reading<'_, D> {
     pub(super) fn drop_lost_names(&mut self) -> Result<()> {
         let (gained, mut lost) = self.changed_names()?;
         let mut moved = HashSet::new();
-        // First what is gained, lest anything seem to die in between.
+        // Count the gained names first, so that no link count falls to zero in
+        // between.
         for Gained { directory, id } in gained {
             let node = self.new.node(id)?;
             let Some(base) = node.base.clone() else {
@@ -80,7 +81,8 @@ impl<D: Disk> Reading<'_, D> {
             base,
         } = entry;
         if base.is_mount_point() {
-            // overlayfs lets it go; the commit is refused, with its path.
+            // overlayfs allows this removal. The commit will be refused and
+            // name the path.
             self.new.nodes.dying.insert(base.serial, base);
             return Ok(());
         }
@@ -103,7 +105,7 @@ impl<D: Disk> Reading<'_, D> {
         Ok(())
     }
 
-    /// With all that the snapshot has in it.
+    /// Removes a directory with all that the snapshot has in it.
     fn remove_directory(
         &mut self,
         base: Arc<Base>,

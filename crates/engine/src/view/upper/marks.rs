@@ -1,5 +1,5 @@
-//! What overlayfs notes on the objects of its upper layer, in extended
-//! attributes of a name space of its own (fs/overlayfs/overlayfs.h).
+//! Overlay attributes: extended attributes in which overlayfs records what it
+//! did to the objects of its upper layer (fs/overlayfs/overlayfs.h).
 
 use atomdir_disk::{Disk, Errno, Result};
 
@@ -7,12 +7,13 @@ use crate::base::Xattrs;
 use crate::ids::NodeId;
 use crate::options::Privileges;
 
-/// Which name space: it is one or the other for all of an overlay. What stands
-/// in the other one is a program's own, and may say anything.
+/// The name space of the overlay attributes. An overlay uses one of the two
+/// throughout. Attributes in the other one belong to programs and may have any
+/// value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Marking {
     Trusted,
-    /// Of an overlay mounted by an ordinary user, with the option `userxattr`.
+    /// For an overlay mounted by an ordinary user, with the option `userxattr`.
     User,
 }
 
@@ -32,7 +33,7 @@ impl Marking {
         }
     }
 
-    /// Whether an extended attribute is overlayfs's own.
+    /// Whether an extended attribute is an overlay attribute.
     pub(crate) fn is_mark(self, name: &[u8]) -> bool {
         name.starts_with(self.prefix())
     }
@@ -42,21 +43,22 @@ impl Marking {
 pub(super) struct Marks {
     /// Nothing of the lower layer shows through the directory.
     pub opaque: bool,
-    /// The directory, or the file's contents, are those of this lower path.
+    /// The lower path that the directory, or the file's contents, come from.
     pub redirect: Option<Vec<u8>>,
     /// The contents are still the lower file's.
     pub metacopy: bool,
     /// The directory may hold objects of the lower layer.
     pub impure: bool,
-    /// The lower object that this is a copy of, if its handle can be read.
+    /// The lower object that this is a copy of. The inner `None` means that its
+    /// handle cannot be read.
     pub origin: Option<Option<Origin>>,
-    /// The names of all marks that there are.
+    /// The names of all overlay attributes of the object.
     pub names: Vec<Vec<u8>>,
     /// The object's own extended attributes.
     pub xattrs: Xattrs,
 }
 
-/// A lower object as our FUSE file system has named it to the kernel.
+/// The identity that our FUSE file system gave the kernel for a lower object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Origin {
     pub node: NodeId,
@@ -89,8 +91,8 @@ impl Marks {
     }
 }
 
-/// struct ovl_fb: 21 bytes, the sixteen of the file system's UUID among them,
-/// and then the handle that FUSE makes of a node.
+/// The handle that FUSE makes of a node follows struct ovl_fb, which has 21
+/// bytes. They include the 16 bytes of the file system's UUID.
 const HANDLE_AT: usize = 21;
 const MAGIC_AT: usize = 1;
 const MAGIC: u8 = 0xfb;

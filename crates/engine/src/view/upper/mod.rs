@@ -1,23 +1,22 @@
-//! Takes over what overlayfs has gathered above a snapshot: its upper layer
-//! becomes a view's difference.
+//! Makes a view of the changes in an overlay's upper layer.
 //!
-//! A transaction with a native view works in an overlay of the kernel's: the
-//! lower layer is the snapshot, served read-only, and the upper layer a
-//! directory of the staging area. When its programs have ended, the upper
-//! layer is read (`walk`), what has lost its names is found (`lost`), and only
-//! then is anything moved (`moves`). The result is a view like any other, with
-//! the upper layer's new objects as its staged ones.
+//! A transaction with a native view works in an overlay of the kernel's. The lower
+//! layer is the snapshot, served read-only, and the upper layer is a directory of the
+//! staging area. When the transaction's programs have ended, `walk` reads the upper
+//! layer, and `lost` finds the objects that have lost names. Only then does `moves`
+//! move anything. The result is a view like any other, with the upper layer's new
+//! objects as its staged ones.
 //!
 //! Invariants
-//! 1. Reading for a look changes nothing on disk, so that it may be done while
-//!    programs still work in the overlay, and given up when it fails. Only when the
-//!    layer is taken over are directories opened up that are closed to their owner.
-//! 2. An object of the upper layer with an origin is the object of the base
-//!    that it is a copy of; its contents count as written whole, unless they
-//!    are still the lower file's (metacopy).
-//! 3. A new directory stays as it is, with all that is new in it: what it
-//!    holds has its place below it, so the commit moves it by one rename.
-//! 4. What is new or copied in a directory of the base gets a slot of the
+//! 1. Merely looking at the layer changes nothing on disk, so it can be done while
+//!    programs still work in the overlay, and it can fail without harm. Only a
+//!    takeover opens directories that are closed to their owner.
+//! 2. An object of the upper layer with an origin is the object of the base that it
+//!    was copied from. Its contents count as written in full, unless they are still
+//!    those of the lower file (metacopy).
+//! 3. A new directory stays as it is, with everything new in it. The new objects stay
+//!    in place below it, so the commit moves it by one rename.
+//! 4. An object that is new or copied in a directory of the base gets a slot of the
 //!    staging directory.
 
 mod barred;
@@ -46,7 +45,7 @@ use moves::Moves;
 const PRIVATE_DIRECTORY: u32 = 0o700;
 
 impl<D: Disk> View<D> {
-    /// Makes the directories that the overlay is mounted with.
+    /// Makes the directories that the overlay's mount needs.
     pub(crate) fn prepare_upper(&mut self) -> Result<()> {
         let stage = self.stage()?;
         let disk = &self.core.disk;
@@ -54,22 +53,22 @@ impl<D: Disk> View<D> {
             let name = names::fixed(name);
             disk.make(&stage, &name, &NewNode::Directory, PRIVATE_DIRECTORY)?;
         }
-        // The overlay's root looks like its upper layer's.
+        // The overlay's root has the attributes of its upper layer's root.
         let root = self.snapshot_stat(&self.core.root_base)?;
         let xattrs = self.snapshot().xattrs(&self.core.root_base)?;
         let upper = disk.open(&stage, &names::fixed(names::UPPER), Access::Directory)?;
         dress(&self.core, &upper, root.kind, root.attributes, &xattrs)
     }
 
-    /// The view as its upper layer now has it; nothing is changed by a look.
+    /// Returns the view with the upper layer's present changes. Changes nothing.
     pub(crate) fn look_at_upper(&mut self, began: Timestamp) -> Result<View<D>> {
         let (view, moves) = self.read_upper(began, false)?;
         moves.close_layer(&view);
         Ok(view)
     }
 
-    /// The view that goes on from here, without an overlay.
-    /// `began`: when the transaction did.
+    /// Returns the view that replaces the overlay. `began` is the transaction's
+    /// begin.
     pub(crate) fn take_over_upper(&mut self, began: Timestamp) -> Result<View<D>> {
         self.write_ahead_what_is_found();
         let opens_up = !self.core.options.privileges.all;
@@ -112,19 +111,20 @@ impl<D: Disk> View<D> {
     }
 }
 
-/// The upper layer on its way to a view.
+/// An upper layer while it is being made into a view.
 struct Reading<'a, D: Disk> {
     /// The view that served as the lower layer.
     old: &'a View<D>,
     new: View<D>,
     marking: Marking,
     began: Timestamp,
-    /// Nobody works in the layer any more, and some of it may be closed to its owner.
+    /// No program works in the layer any more, so directories closed to their owner
+    /// may be opened.
     opens_up: bool,
     moves: Moves,
     /// New files with several names, by inode.
     with_names: HashMap<u64, NodeId>,
-    /// Directories still to be read, and what was noted on them.
+    /// Directories still to be read, with their overlay attributes.
     to_visit: Vec<(NodeId, Stat, Marks)>,
 }
 
@@ -144,7 +144,7 @@ impl<D: Disk> Reading<'_, D> {
         Ok(self.new.node(id)?.base.is_none())
     }
 
-    /// What the old view remembers of the same object.
+    /// The old view's node of the same object.
     fn old_node(&self, serial: u64) -> Option<&Node> {
         let id = self.old.nodes.by_base.get(&serial)?;
         self.old.node(*id).ok()

@@ -1,4 +1,4 @@
-//! What is to be done on disk once the upper layer has been read.
+//! Changes to make on disk once the upper layer has been read.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use crate::view::node::StagedParent;
 
 #[derive(Default)]
 pub(super) struct Moves {
-    /// From a directory of the layer to a slot.
+    /// Moves from a directory of the layer to a slot.
     to_slots: Vec<(NodeId, Name, Name)>,
     dropped_slots: HashSet<Name>,
     unlinks: Vec<(NodeId, Name)>,
     touched: HashSet<NodeId>,
     /// Copies of files of the base, whose holes the kernel may have filled.
     copies: Vec<(NodeId, Arc<Base>)>,
-    /// Marks to be taken off new objects.
+    /// Overlay attributes to remove from new objects.
     strips: Vec<(NodeId, Vec<Vec<u8>>)>,
-    /// Directories that were closed to their owner, and their modes: open until all
-    /// is carried out.
+    /// Directories that were closed to their owner, with their modes. They stay
+    /// open until all changes are made.
     pub opened: Vec<(NodeId, u32)>,
-    /// Where the directories were that the moves start from.
+    /// The places, before any move, of the directories that objects are moved from.
     pub layer: HashMap<NodeId, InLayer>,
 }
 
@@ -37,12 +37,12 @@ impl Moves {
         self.to_slots.push((directory, name, slot));
     }
 
-    /// The object has another place after all.
+    /// Gives up a move to a slot, as the object stays elsewhere.
     pub fn drop_slot(&mut self, slot: &Name) {
         self.dropped_slots.insert(slot.clone());
     }
 
-    /// Whether something is taken out of the directory.
+    /// Whether an object is taken out of the directory.
     pub fn is_touched(&self, directory: NodeId) -> bool {
         self.touched.contains(&directory)
     }
@@ -62,7 +62,7 @@ impl Moves {
         }
     }
 
-    /// Nobody goes through the layer's directories any more.
+    /// Closes the handles of the layer's directories, which nobody needs any more.
     pub fn close_layer<D: Disk>(&self, view: &View<D>) {
         for place in self.layer.values() {
             let key = HandleKey::Directory(place.identity);
@@ -77,7 +77,7 @@ impl Moves {
             let above = open_in_layer(view, &self.layer, *directory)?;
             core.disk.unlink(&above, name)?;
         }
-        // From below, while the directories are still where they were.
+        // From the bottom up, while the directories are still in their places.
         for (directory, name, slot) in self.to_slots.iter().rev() {
             let above = open_in_layer(view, &self.layer, *directory)?;
             if self.dropped_slots.contains(slot) {
@@ -102,7 +102,8 @@ impl Moves {
         self.close_up(view)
     }
 
-    /// From below. What stays in the layer is of no use any more.
+    /// Closes the opened directories from the bottom up. Those left in the layer no
+    /// longer matter.
     fn close_up<D: Disk>(&self, view: &mut View<D>) -> Result<()> {
         for (id, mode) in self.opened.iter().rev() {
             if view.staged(*id)?.is_some() {

@@ -65,7 +65,7 @@ impl<D: Disk> Reading<'_, D> {
         for entry in self.new.core.disk.list(&handle)? {
             let stat = match self.new.core.disk.stat_at(&handle, &entry.name) {
                 Ok(stat) => stat,
-                // Only when programs are still at work.
+                // Happens only while programs still work in the overlay.
                 Err(Errno::NOENT) => continue,
                 Err(error) => return Err(error),
             };
@@ -130,7 +130,7 @@ impl<D: Disk> Reading<'_, D> {
             return Ok(None);
         };
         if self.marking == Marking::User && item.stat.links > 1 {
-            // Which of the names it was copied for is not noted.
+            // overlayfs does not record for which of its names it was copied.
             return Ok(None);
         }
         let of_node = origin.and_then(|origin| self.of_origin(origin));
@@ -140,10 +140,10 @@ impl<D: Disk> Reading<'_, D> {
                 Some(Found { base, stat })
             }
             (None, Some(path)) => self.at_lower_path(item, path)?,
-            // The kernel has forgotten the node, so it has one name only, or
-            // notes none for an ordinary user. What the name named is as good: the
-            // copy's own is gone, or this is it. Of files the contents are compared;
-            // other objects are taken for new ones.
+            // The kernel has forgotten the node, so the file has one name only; or
+            // the overlay is an ordinary user's and records no names. The object
+            // with this name will do: it is the original, or the original is gone. A
+            // file's contents are compared with it. Other objects count as new.
             (None, None) => self
                 .at_same_place(item)?
                 .filter(|found| found.base.kind == Kind::File && found.stat.links == 1),
@@ -158,7 +158,7 @@ impl<D: Disk> Reading<'_, D> {
         }
     }
 
-    /// A path from the layer's root, or a name in the directory's lower one.
+    /// Finds a path from the layer's root, or a name in the lower directory.
     fn at_lower_path(&self, item: &Item, path: &[u8]) -> Result<Option<Found>> {
         let snapshot = self.new.snapshot();
         if path.starts_with(b"/") {
@@ -178,7 +178,7 @@ impl<D: Disk> Reading<'_, D> {
         Ok(())
     }
 
-    /// The node of an object of the base that has this name now.
+    /// Gives an object of the base its present name, and returns its node.
     fn place(&mut self, item: &Item, found: Found) -> Result<NodeId> {
         let told = self.old_node(found.base.serial).and_then(|old| old.told);
         let id = self.new.node_of_base(found, item.parent, &item.name);
@@ -206,23 +206,24 @@ impl<D: Disk> Reading<'_, D> {
         self.to_visit.push((id, item.stat, marks));
     }
 
-    /// A file, link or special file of the base, changed or with a new name.
+    /// Takes a file, link or special file of the base that was changed or has a new
+    /// name.
     fn take_copy(&mut self, item: Item, found: Found, marks: Marks) -> Result<()> {
         let is_in_new = self.is_new(item.parent)?;
         let id = self.place(&item, found)?;
         let (parent, name) = (item.parent, item.name.clone());
         if !self.take_changes(id, item, marks)? && is_in_new {
-            // Nothing but what is new may stay in a directory that lands as it is.
+            // A directory that lands as it is may hold only new objects.
             self.moves.unlink(parent, name);
         }
         Ok(())
     }
 
-    /// What has become of an object of the base, by one of its copy's names.
-    /// True if that name is the one by which its contents are staged.
+    /// Takes the changes of a base object, found by one name of its copy. Returns
+    /// true if its contents are staged by that name.
     pub(super) fn take_changes(&mut self, id: NodeId, item: Item, marks: Marks) -> Result<bool> {
         if self.new.staged(id)?.is_some() {
-            // Another name of the same copy: to compare it again would lose
+            // This is another name of the same copy. Comparing it again would lose
             // what is known of its contents.
             return Ok(false);
         }
@@ -245,7 +246,7 @@ impl<D: Disk> Reading<'_, D> {
         Ok(has_contents)
     }
 
-    /// The object is to move from the layer to a slot.
+    /// Plans to move the object from the layer to a slot.
     fn stage_in_slot(&mut self, item: &Item) -> Staged {
         let slot = names::slot(self.new.new_slot());
         self.moves
@@ -257,9 +258,10 @@ impl<D: Disk> Reading<'_, D> {
         }
     }
 
-    /// A file that was opened for writing is copied, written or not. Whoever
-    /// writes changes its modification time; only if that is the old one must
-    /// the contents be compared.
+    /// Whether the file's contents are still the base's: overlayfs copies a file
+    /// that is opened for writing even if nobody writes. A write changes the
+    /// modification time, so the contents are compared only if the time is the old
+    /// one.
     fn is_unwritten(&self, base: &Arc<Base>, item: &Item) -> Result<bool> {
         let before = self.new.snapshot_stat(base)?;
         let modified = |stat: &Stat| stat.attributes.times.modified;
@@ -292,7 +294,7 @@ impl<D: Disk> Reading<'_, D> {
         node.base.clone().filter(|_| is_it)
     }
 
-    /// What the attributes of an object of the base have become.
+    /// Compares the attributes of a base object with those that it has now.
     fn compare(&mut self, id: NodeId, stat: &Stat, xattrs: Xattrs) -> Result<()> {
         let base = self.new.node(id)?.base.clone().ok_or(Errno::STALE)?;
         let before = self.new.snapshot_stat(&base)?;
@@ -322,8 +324,8 @@ impl<D: Disk> Reading<'_, D> {
         Ok(())
     }
 
-    /// Whether a program set the time: one that followed from another call
-    /// is not before the transaction's begin, or after now.
+    /// Whether a program set the time. A time that follows from another call is
+    /// neither before the transaction's begin nor after now.
     fn is_set(&self, old: Timestamp, now: Timestamp) -> bool {
         let clock = self.new.core.options.clock.now();
         old != now && (now < self.began || now > clock)
@@ -388,7 +390,8 @@ impl<D: Disk> Reading<'_, D> {
             self.moves.unlink(item.parent, item.name);
             return Ok(());
         }
-        // It lands with its directory; a link in a slot would be one too many.
+        // The object lands with its directory. Another link in a slot would be one
+        // too many.
         let staged = self.new.staged(id)?.ok_or(Errno::STALE)?;
         if staged.parent == StagedParent::Slots {
             self.moves.drop_slot(&staged.name);
@@ -402,7 +405,7 @@ impl<D: Disk> Reading<'_, D> {
         Ok(())
     }
 
-    /// Whether entries have come and gone in a directory of the base.
+    /// Whether entries were added to or removed from a directory of the base.
     fn had_entries(&self, id: NodeId, stat: &Stat) -> Result<bool> {
         let Some(base) = &self.new.node(id)?.base else {
             return Ok(false);
@@ -412,7 +415,8 @@ impl<D: Disk> Reading<'_, D> {
         Ok(now != before && now >= self.began)
     }
 
-    /// Entering names has made the directory's times new: they are the layer's.
+    /// Adding names has changed the directory's times: sets those that it has in the
+    /// layer.
     fn take_directory_times(&mut self, id: NodeId, stat: &Stat) -> Result<()> {
         let is_new = self.is_new(id)?;
         let is_as_it_was = !self.moves.is_touched(id);
@@ -438,7 +442,7 @@ pub(super) fn is_whiteout(stat: &Stat) -> bool {
 
 fn difference(before: &Xattrs, now: Xattrs, marking: Marking) -> Changes {
     let mut changes = set_all(now);
-    // Marks of the base's own are in no overlay.
+    // Programs in the overlay do not see overlay attributes of base objects.
     let visible = before.iter().filter(|(name, _)| !marking.is_mark(name));
     for (name, value) in visible {
         match changes.get(name) {
