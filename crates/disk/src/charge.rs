@@ -1,15 +1,15 @@
 use std::any::Any;
 
-/// While it lives, its thread acts at the expense of a user: see
+/// As long as this lives, its thread acts at a user's expense: see
 /// [`Disk::charge`](crate::Disk::charge).
 #[must_use = "it ends when it is dropped"]
 pub struct Charge {
-    /// What ends it.
+    /// Dropping this ends the charge.
     _end: Option<Box<dyn Any>>,
 }
 
 impl Charge {
-    /// Nothing is to be undone.
+    /// A charge that has nothing to undo.
     pub fn none() -> Charge {
         Charge { _end: None }
     }

@@ -1,5 +1,5 @@
-//! What every [`Disk`] must do, as a test that any of them can be run through.
-//! (What is durable when is the simulated disk's own business to show.)
+//! The contract of [`Disk`], as a test that any implementation can run. (The
+//! simulated disk shows what is durable when.)
 
 mod attributes;
 mod contents;
@@ -10,7 +10,7 @@ use std::fmt::Debug;
 
 use crate::{Access, Disk, Errno, Kind, Name, NewNode, Result, Stat};
 
-/// What the disk under test and the user it runs as can do.
+/// The abilities of the tested disk and of the user that runs the test.
 #[derive(Debug, Clone, Copy)]
 pub struct Abilities {
     /// May change owners, make device nodes and set `trusted.*` attributes.
@@ -20,10 +20,10 @@ pub struct Abilities {
     pub large_directory_entries: u32,
 }
 
-/// Exercises every method beneath an empty directory, which is left empty.
+/// Tests every method below an empty directory, and leaves that empty.
 ///
 /// # Panics
-/// At the first promise that is not kept.
+/// If any promise is broken.
 pub fn check<D: Disk>(disk: &D, directory: &D::Handle, abilities: Abilities) {
     let bench = Bench { disk, abilities };
     let within = |name: &str, check: &dyn Fn(&Bench<'_, D>, &D::Handle)| {
@@ -49,7 +49,7 @@ pub fn check<D: Disk>(disk: &D, directory: &D::Handle, abilities: Abilities) {
     assert_eq!(ok(disk.list(directory)), []);
 }
 
-/// Removes `name` of `directory`, whatever it is, with all that is beneath it.
+/// Removes `name` of `directory`, whatever it is, with everything below it.
 pub fn remove_tree<D: Disk>(disk: &D, directory: &D::Handle, name: &Name) {
     if ok(disk.stat_at(directory, name)).kind != Kind::Directory {
         return ok(disk.unlink(directory, name));
@@ -153,7 +153,7 @@ fn refused<T>(result: Result<T>, with: Errno) {
     }
 }
 
-/// Every kind of object that the user can make but a regular file.
+/// Every kind of object that the user can make, except a regular file.
 fn nodes(abilities: Abilities) -> Vec<(&'static str, NewNode, Kind)> {
     let mut nodes = vec![
         ("directory", NewNode::Directory, Kind::Directory),

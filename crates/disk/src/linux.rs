@@ -25,11 +25,11 @@ use crate::{
 /// Linux's `include/uapi/linux/magic.h`
 const OVERLAYFS_SUPER_MAGIC: rustix::fs::FsWord = 0x794c_7630;
 
-/// The file systems of the machine.
+/// The machine's file systems.
 ///
-/// Needs `/proc` mounted: the kernel reaches the mode and the extended
-/// attributes of an object opened with [`Access::Path`] by no other way. Where
-/// it is missing, those calls answer `ENOSYS`.
+/// Needs a mounted `/proc`: it is the only way to the mode and the extended
+/// attributes of an object opened with [`Access::Path`]. Without it, those calls
+/// fail with `ENOSYS`.
 #[derive(Debug, Clone, Copy)]
 pub struct LinuxDisk {
     opener: open::Opener,
@@ -42,8 +42,9 @@ impl LinuxDisk {
         }
     }
 
-    /// Opens the directory at `path`, from where the [`Disk`] calls go on. The
-    /// only call that takes a path, and the only one that follows symbolic links.
+    /// Opens the directory at `path`, from which the [`Disk`] calls start. This
+    /// is the only call that takes a path, and the only one that follows symbolic
+    /// links.
     pub fn open_root(path: &Path) -> Result<OwnedFd> {
         open::directory_at_path(path)
     }

@@ -1,10 +1,10 @@
-//! Error numbers as people read them.
+//! Error numbers as text for users.
 
 use std::borrow::Borrow;
 
 use rustix::io::Errno;
 
-/// The system's words for an error, without its number: `No such file or directory`.
+/// The system's text for an error, without its number: `No such file or directory`.
 pub fn reason(errno: impl Borrow<Errno>) -> String {
     let mut text = errno.borrow().to_string();
     if let Some(number) = text.rfind(" (os error ") {

@@ -1,11 +1,12 @@
 use crate::Name;
 
-/// Which object: never the same for two that exist at once, and, thanks to the
-/// birth time, hardly ever for two that existed one after the other.
+/// Identifies an object. Two objects that exist at the same time never have the
+/// same identity; thanks to the birth time, two that exist one after the other
+/// hardly ever do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     pub inode: u64,
-    /// Nanoseconds since 1970; 0 where the file system keeps no birth time.
+    /// Nanoseconds since 1970; 0 if the file system keeps no birth time.
     pub birth: u64,
 }
 
@@ -20,7 +21,7 @@ pub enum Kind {
     BlockDevice,
 }
 
-/// Since 1970, of the system's real-time clock.
+/// Time since 1970 on the system's real-time clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp {
     pub seconds: i64,
@@ -39,7 +40,7 @@ pub struct Owner {
     pub group: u32,
 }
 
-/// What can be set on an object besides contents and extended attributes.
+/// The attributes that can be set, besides extended attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes {
     /// Permission bits with set-id and sticky bits, without the file type.
@@ -51,7 +52,7 @@ pub struct Attributes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
     pub identity: Identity,
-    /// Which file system; differs from the store's where another is mounted.
+    /// The file system; differs from the store's if another one is mounted there.
     pub device: u64,
     pub kind: Kind,
     pub attributes: Attributes,
@@ -60,7 +61,7 @@ pub struct Stat {
     pub length: u64,
     /// In 512-byte units.
     pub blocks: u64,
-    /// Of a device node, as `makedev` packs it.
+    /// The device number of a device node, as `makedev` packs it.
     pub device_number: u64,
     /// chattr +i or +a: entries or contents cannot be changed freely.
     pub immutable: bool,
@@ -72,13 +73,14 @@ pub struct Stat {
 pub struct DirectoryEntry {
     pub name: Name,
     pub inode: u64,
-    /// `None` where the file system does not say.
+    /// `None` if the file system does not report it.
     pub kind: Option<Kind>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// For stat, attributes and extended attributes only; any kind of object.
+    /// Only for stat, attributes and extended attributes; works for any kind of
+    /// object.
     Path,
     Directory,
     Read,
@@ -96,7 +98,7 @@ pub enum NewNode {
 }
 
 impl NewNode {
-    /// Of a kind that takes nothing but a number, which is a device's.
+    /// Returns a node of a kind that needs at most a device number.
     pub fn special(kind: Kind, device_number: u64) -> Option<NewNode> {
         match kind {
             Kind::Fifo => Some(NewNode::Fifo),
@@ -121,9 +123,10 @@ impl NewNode {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenameMode {
-    /// What has the new name is replaced; a directory only if empty.
+    /// An existing object of the new name is replaced; a directory only if it is
+    /// empty.
     Replace,
-    /// `EEXIST` when the new name is taken.
+    /// Fails with `EEXIST` if the new name exists.
     NoReplace,
     /// The two objects change places.
     Exchange,
@@ -145,16 +148,17 @@ pub struct FileSystemStatus {
     pub files_free: u64,
     pub name_length_max: u32,
     pub read_only: bool,
-    /// An overlay. An object of a lower layer becomes another one when it is first
-    /// changed: its birth time changes, and perhaps its inode and its hard links.
+    /// Whether this is an overlay. When an object of a lower layer is first
+    /// changed, it becomes another object: its birth time changes, and perhaps its
+    /// inode and its hard links.
     pub layered: bool,
 }
 
-/// From one boot and one mount to the other end of them. Where it is the same,
-/// no crash lies between: everything written is there, synced or not.
+/// One mount during one boot. If two of these are equal, no crash lies between
+/// them: everything written is there, synced or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mounting {
     pub boot: [u8; 16],
-    /// Never given twice during one boot.
+    /// Never used again during the same boot.
     pub mount: u64,
 }

@@ -44,7 +44,7 @@ pub(super) fn modes<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handle) {
     for (bits, expected) in [(0, true), (4, true), (2, bench.abilities.privileged)] {
         assert_eq!(ok(disk.may_access(&path, bits)), expected, "{bits}");
     }
-    // Not even root may execute what nobody may.
+    // A file that nobody may execute cannot be executed even by root.
     assert!(!ok(disk.may_access(&file, 1)));
     assert!(ok(disk.may_access(directory, 7)));
     assert!(ok(disk.may_access(&symlink, 4)));
@@ -119,7 +119,7 @@ pub(super) fn times<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handle) {
     let file = bench.open(directory, "file", Access::Read);
     refused(disk.set_times(&file, wrong), Errno::INVAL);
     ok(disk.set_times(&file, times));
-    // Listing and reading leave the access time alone.
+    // Listing and reading do not change the access time.
     bench.read(&file);
     assert_eq!(ok(disk.stat(&file)).attributes.times, times);
 }
@@ -169,7 +169,7 @@ pub(super) fn xattrs<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handle) {
     );
 }
 
-/// They are the link's own, even where the link leads somewhere.
+/// They belong to the link itself, even if it leads to an existing object.
 pub(super) fn symlink_xattrs<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handle) {
     if !bench.abilities.privileged {
         return;

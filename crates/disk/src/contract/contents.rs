@@ -1,4 +1,4 @@
-//! What is in regular files.
+//! Contents of regular files.
 
 use super::{Bench, n, ok, refused};
 use crate::{Access, Disk, Errno, Extent};
@@ -84,7 +84,7 @@ pub(super) fn copies<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handle) {
     let mut expected = vec![0xee; 50];
     expected.extend_from_slice(&contents[10..10 + STEP as usize]);
     assert_eq!(bench.read(&to), expected);
-    // Less than asked only at the end of the source.
+    // Copies less than asked only at the end of the source.
     assert_eq!(
         ok(disk.copy_range((&from, STEP), (&to, 0), u64::MAX >> 8)),
         2 * STEP + 17
@@ -92,7 +92,7 @@ pub(super) fn copies<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handle) {
     assert_eq!(bench.read(&to), contents[STEP as usize..]);
     assert_eq!(ok(disk.copy_range((&from, 4 * STEP), (&to, 0), 1)), 0);
     assert_eq!(ok(disk.copy_range((&from, 0), (&to, 0), 0)), 0);
-    // Within one file.
+    // Copying within one file.
     assert_eq!(ok(disk.copy_range((&to, 0), (&to, STEP), 1000)), 1000);
     let mut expected = contents[STEP as usize..].to_vec();
     expected.copy_within(..1000, STEP as usize);

@@ -1,4 +1,4 @@
-//! Names and what they name.
+//! Names, and the objects that they name.
 
 use super::{Bench, LOOP_DEVICE, NULL_DEVICE, assert_sorted, n, nodes, ok, refused};
 use crate::{Access, Disk, Errno, Kind, Name, NewNode, RenameMode};
@@ -37,7 +37,7 @@ pub(super) fn every_kind<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handle) {
         assert_eq!(bench.stat(directory, "null").device_number, NULL_DEVICE);
         assert_eq!(bench.stat(directory, "loop").device_number, LOOP_DEVICE);
     }
-    // Opening to read never waits for a writer.
+    // Opening a FIFO for reading never waits for a writer.
     bench.open(directory, "fifo", Access::Read);
     for access in [Access::Read, Access::ReadWrite, Access::Directory] {
         refused(disk.open(directory, &n("symlink"), access), Errno::LOOP);
@@ -182,7 +182,7 @@ pub(super) fn links<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handle) {
     );
     assert_eq!(bench.stat(&below, "symlink").kind, Kind::Symlink);
 
-    // Two names of one object: rename leaves both, as POSIX wants it.
+    // If both names are of one object, rename leaves both, as POSIX requires.
     let (from, to) = ((directory, &n("file")), (&below, &n("second")));
     ok(disk.rename(from, to, RenameMode::Replace));
     assert_eq!(ok(disk.stat(&file)).links, 2);
@@ -192,7 +192,7 @@ pub(super) fn links<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handle) {
     let last = ok(disk.stat(&file));
     assert_eq!((last.links, last.length), (0, 8));
     assert_eq!(bench.read(&file), b"contents");
-    // Whatever comes next is another object, even under the same name.
+    // The next object is another one, even under the same name.
     bench.write(directory, "file", b"");
     assert_ne!(bench.stat(directory, "file").identity, last.identity);
 }
@@ -216,7 +216,7 @@ pub(super) fn renames<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handle) {
     ok(disk.rename((&two, &n("b")), (&one, &n("c")), RenameMode::NoReplace));
     assert_eq!(bench.names(&one), ["c"]);
 
-    // A file and a directory change places; an open handle stays with its directory.
+    // A file and a directory are exchanged; an open handle stays with its directory.
     ok(disk.rename(
         (&one, &n("c")),
         (directory, &n("two")),
@@ -233,7 +233,7 @@ pub(super) fn renames<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handle) {
         RenameMode::Exchange,
     ));
     assert_eq!(bench.names(&bench.directory(directory, "three")), ["kept"]);
-    // An empty directory may be replaced by a full one.
+    // A non-empty directory may replace an empty one.
     ok(disk.rename(
         (directory, &n("three")),
         (&one, &n("c")),
@@ -241,7 +241,7 @@ pub(super) fn renames<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handle) {
     ));
     assert_eq!(bench.names(&bench.directory(&one, "c")), ["kept"]);
     assert_eq!(bench.names(directory), ["one", "two"]);
-    // Onto itself: nothing happens.
+    // Renaming an object to its own name does nothing.
     ok(disk.rename((&one, &n("c")), (&one, &n("c")), RenameMode::Replace));
     assert_eq!(bench.names(&one), ["c"]);
 }

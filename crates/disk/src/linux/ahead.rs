@@ -1,4 +1,4 @@
-//! Starting to write early what a flush will wait for later.
+//! Starts early to write data that a flush would have to wait for later.
 
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -10,15 +10,16 @@ use rustix::io::retry_on_intr;
 use super::listing;
 use crate::{Kind, Name, Result};
 
-/// In a thread of its own, as all of it has to be waited for.
+/// Runs in a thread of its own, as all of this must be waited for.
 pub(super) fn start_writing(directory: &OwnedFd, files_min: usize) {
-    // Opened anew: an error is told once to each open file that was there before
-    // it, and is not to be taken from the one that is flushed later.
+    // Reopened: the kernel reports a write error once to each open file
+    // description that is older than the error. Only the one that is flushed later
+    // must use up its report.
     let Ok(own) = listing::reopen(directory) else {
         return;
     };
     let thread = std::thread::Builder::new().name("write-ahead".to_owned());
-    // Without a thread the flush does it all.
+    // If no thread can be started, the flush writes everything.
     let _ = thread.spawn(move || {
         let (own, mut found) = (Rc::new(own), 0);
         let looked = for_each_file(own.clone(), |_| {
@@ -35,8 +36,9 @@ pub(super) fn start_writing(directory: &OwnedFd, files_min: usize) {
     });
 }
 
-/// Visits the regular files below a directory until told to break off. What cannot
-/// be opened, or has been moved or removed meanwhile, is passed over.
+/// Visits the regular files below a directory until `visit` breaks off. Skips
+/// directories that cannot be opened, or that have been moved or removed
+/// meanwhile.
 pub(super) fn for_each_file(
     root: Rc<OwnedFd>,
     mut visit: impl FnMut(&Name) -> ControlFlow<()>,
@@ -58,7 +60,7 @@ pub(super) fn for_each_file(
 }
 
 fn open_directory(above: &OwnedFd, name: &Name) -> Result<OwnedFd> {
-    // Nobody's access times change by it; without the right to that it is left.
+    // Leaves access times unchanged if this process has the right to.
     let flags =
         OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NOATIME | OFlags::CLOEXEC;
     retry_on_intr(|| rustix::fs::openat(above, name.as_bytes(), flags, Mode::empty()))

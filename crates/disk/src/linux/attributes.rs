@@ -1,4 +1,4 @@
-//! Reading and setting what stat shows.
+//! Reading and setting the attributes that stat shows.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{
@@ -20,8 +20,8 @@ pub(super) fn stat(object: &OwnedFd) -> Result<Stat> {
     })?)
 }
 
-/// Whatever is mounted under the name is not asked: its server may never answer, or
-/// refuse this process.
+/// Does not ask a file system that is mounted under the name: its server may never
+/// answer, or refuse this process.
 pub(super) fn stat_at(directory: &OwnedFd, name: &Name) -> Result<Stat> {
     const NOT_ASKING: AtFlags = AtFlags::STATX_DONT_SYNC;
     let all = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
@@ -31,12 +31,12 @@ pub(super) fn stat_at(directory: &OwnedFd, name: &Name) -> Result<Stat> {
     };
     let raw = match look(NOT_ASKING, all) {
         Ok(raw) if is_mount_point(&raw) || raw.stx_dev_major != 0 => raw,
-        // Without a device of its own it may be a file system that has to be asked.
+        // A file system without a device of its own may have to be asked.
         Ok(_) => look(AtFlags::STATX_SYNC_AS_STAT, all)?,
         Err(Errno::NOENT) => return Err(Errno::NOENT),
         Err(errno) => match look(NOT_ASKING, StatxFlags::empty()) {
             Ok(mut raw) if is_mount_point(&raw) => {
-                // Which kind it is, only a listing of the directory tells.
+                // Only a listing of the directory would show its kind.
                 raw.stx_mode = FileType::Directory.as_raw_mode() as u16;
                 raw
             }
@@ -102,7 +102,7 @@ fn timestamp(raw: &StatxTimestamp) -> Timestamp {
     }
 }
 
-/// A birth before 1970 or after 2554 counts as unknown.
+/// A birth time before 1970 or after 2554 counts as unknown.
 fn birth(raw: &StatxTimestamp) -> u64 {
     u64::try_from(raw.tv_sec)
         .ok()
@@ -125,7 +125,7 @@ pub(super) fn set_mode(object: &OwnedFd, mode: u32) -> Result<()> {
 }
 
 pub(super) fn set_owner(object: &OwnedFd, owner: Owner) -> Result<()> {
-    // chown takes this value as "leave it".
+    // For chown this value means "leave it".
     if owner.user == u32::MAX || owner.group == u32::MAX {
         return Err(Errno::INVAL);
     }
@@ -141,7 +141,8 @@ pub(super) fn set_times(object: &OwnedFd, times: Times) -> Result<()> {
     retry_on_intr(|| rustix::fs::utimensat(object, c"", &times, AtFlags::EMPTY_PATH))
 }
 
-/// Above a second's worth of nanoseconds lie utimensat's "now" and "leave it".
+/// A full second of nanoseconds or more could mean "now" or "leave it" to
+/// utimensat.
 fn timespec(time: Timestamp) -> Result<Timespec> {
     if time.nanoseconds >= 1_000_000_000 {
         return Err(Errno::INVAL);
@@ -159,9 +160,9 @@ pub(super) fn check_access(object: &OwnedFd, bits: u32) -> Result<()> {
     })
 }
 
-/// The calls that cannot be given a handle opened with `Access::Path` reach
-/// the object through `/proc`, even a symbolic link itself. The object is
-/// open, so the only thing that can be missing is `/proc`.
+/// Calls that do not take a handle opened with `Access::Path` reach the object
+/// through `/proc`, even if it is a symbolic link. The object is open, so only
+/// `/proc` can be missing.
 pub(super) fn by_path<T>(object: &OwnedFd, mut call: impl FnMut(&str) -> Result<T>) -> Result<T> {
     let path = path_of(object);
     match retry_on_intr(|| call(&path)) {

@@ -1,13 +1,14 @@
-//! Acting at another user's expense, for a process of root's.
+//! Lets a process of root's act at another user's expense.
 //!
-//! File systems look at two properties of the calling thread before they take blocks:
-//! its user id for files, which owns what it creates and may use what is reserved for
-//! that user, and CAP_SYS_RESOURCE, which is above quotas and reservations. Both belong
-//! to the thread alone, so other threads keep root's.
+//! Before a file system allocates blocks it looks at two properties of the calling
+//! thread: its user id for files and CAP_SYS_RESOURCE. The id owns what the thread
+//! creates, and may use space that is reserved for that user. The capability exempts from
+//! quotas and reservations. Both belong to the thread alone, so other threads keep
+//! root's.
 //!
-//! The thread keeps its other capabilities, so that it can go on to work in directories
-//! that the user may not enter. The real and effective user ids stay root's: with these
-//! the user could send signals to the thread.
+//! The thread keeps its other capabilities, so that it can still work in directories that
+//! the user may not enter. The real and effective user ids stay root's: otherwise the
+//! user could send signals to the thread.
 
 use std::marker::PhantomData;
 
@@ -19,7 +20,7 @@ use crate::{Errno, Result};
 pub(super) struct Charged {
     user_before: u32,
     capabilities_before: CapabilitySets,
-    /// It belongs to its thread.
+    /// Not `Send`: the charge belongs to its thread.
     _thread: PhantomData<*const ()>,
 }
 
@@ -32,9 +33,9 @@ impl Charged {
             capabilities_before,
             _thread: PhantomData,
         };
-        // From here on, dropping it restores what was.
+        // From here on, dropping it restores the previous state.
         set_file_user(user)?;
-        // Leaving root's id has taken away what root may do with others' files.
+        // Giving up root's id has also cleared its rights to other users' files.
         set_capabilities(None, bounded(capabilities_before))?;
         Ok(charged)
     }
@@ -45,29 +46,29 @@ impl Drop for Charged {
         let restored = set_file_user(self.user_before)
             .and_then(|()| set_capabilities(None, self.capabilities_before));
         if restored.is_err() {
-            // The kernel had no memory for it. This thread might next apply a commit, and
-            // everything it made would be the user's. Recovery is the safer way on.
+            // The kernel had no memory for this. The thread might next apply a commit,
+            // and everything it made would belong to the user. Recovery is safer.
             std::process::abort();
         }
     }
 }
 
-/// Without what is above quotas and reservations. What a thread is permitted to have
-/// stays, as it must be had again.
+/// Removes the right to exceed quotas and reservations. It stays permitted, so that the
+/// thread can get it back.
 pub(super) fn bounded(mut rights: CapabilitySets) -> CapabilitySets {
     rights.effective.remove(CapabilitySet::SYS_RESOURCE);
     rights
 }
 
 fn file_user() -> u32 {
-    // SAFETY: a plain number. This one is no user's, so that nothing is changed.
+    // SAFETY: takes a plain number. This one is no user's id, so nothing changes.
     let user = unsafe { libc::setfsuid(u32::MAX) };
     user.cast_unsigned()
 }
 
-/// The call reports no error, only which id there was before.
+/// The call reports no error, only the previous id.
 fn set_file_user(user: u32) -> Result<()> {
-    // SAFETY: a plain number; it changes this thread alone.
+    // SAFETY: takes a plain number, and changes this thread alone.
     unsafe { libc::setfsuid(user) };
     match file_user() == user {
         true => Ok(()),

@@ -6,7 +6,7 @@ use rustix::io::retry_on_intr;
 
 use crate::{Errno, Extent, Result};
 
-/// For file systems that cannot copy by themselves.
+/// Used for file systems that cannot copy by themselves.
 const COPY_BUFFER_LENGTH: usize = 256 * 1024;
 
 pub(super) fn read_at(file: &OwnedFd, buffer: &mut [u8], offset: u64) -> Result<usize> {
@@ -70,7 +70,8 @@ pub(super) fn copy_range(from: (&OwnedFd, u64), to: (&OwnedFd, u64), length: u64
     end_max.ok_or(Errno::INVAL)?;
     let mut copied = 0;
     while copied < length {
-        // The kernel stops at its own limit, far below this, and we go on.
+        // The kernel stops at its own limit, far below this, and the loop goes
+        // on.
         let count = usize::try_from(length - copied).unwrap_or(usize::MAX);
         let result = retry_on_intr(|| {
             let mut source = from.1 + copied;
@@ -78,8 +79,8 @@ pub(super) fn copy_range(from: (&OwnedFd, u64), to: (&OwnedFd, u64), length: u64
             rustix::fs::copy_file_range(from.0, Some(&mut source), to.0, Some(&mut target), count)
         });
         match result {
-            // Some file systems say 0 where they mean "not like this", so that
-            // only a read that finds nothing counts as the end.
+            // Some file systems return 0 for a copy that they do not support,
+            // so only a read that returns nothing counts as the end.
             Ok(0) | Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
                 let from = (from.0, from.1 + copied);
                 let to = (to.0, to.1 + copied);

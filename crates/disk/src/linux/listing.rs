@@ -10,8 +10,8 @@ use crate::{DirectoryEntry, Errno, Name, Result};
 /// A call brings up to about a thousand entries.
 const BUFFER_LENGTH: usize = 32 * 1024;
 
-/// Reads through a descriptor of its own: the position in a directory belongs
-/// to the open descriptor, and two listings of one handle may run at once.
+/// Uses a descriptor of its own: the position in a directory belongs to the
+/// open file description, and two listings of one handle may run at once.
 pub(super) fn list(directory: &OwnedFd) -> Result<Vec<DirectoryEntry>> {
     let own = reopen(directory)?;
     let mut buffer: Vec<u8> = Vec::with_capacity(BUFFER_LENGTH);
@@ -29,7 +29,7 @@ pub(super) fn list(directory: &OwnedFd) -> Result<Vec<DirectoryEntry>> {
             continue;
         }
         entries.push(DirectoryEntry {
-            // A damaged or hostile file system may hold any bytes.
+            // A damaged or hostile file system may have any bytes as a name.
             name: Name::new(bytes).map_err(|_| Errno::IO)?,
             inode: entry.ino(),
             kind: kind(entry.file_type()),
@@ -37,7 +37,7 @@ pub(super) fn list(directory: &OwnedFd) -> Result<Vec<DirectoryEntry>> {
     }
 }
 
-/// An open directory of its own, not a duplicate.
+/// Opens the directory again, instead of duplicating the descriptor.
 pub(super) fn reopen(directory: &OwnedFd) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = |flags| retry_on_intr(|| rustix::fs::openat(directory, c".", flags, Mode::empty()));

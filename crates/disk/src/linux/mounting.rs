@@ -1,4 +1,4 @@
-//! Which boot and which mount this is.
+//! Identifies the present boot and mount.
 
 use std::sync::OnceLock;
 
@@ -8,8 +8,8 @@ use rustix::io::retry_on_intr;
 
 use crate::{Mounting, Result};
 
-/// `STATX_MNT_ID_UNIQUE`, since Linux 6.8. The older id is given again once a
-/// file system is unmounted, which a crash of its device may lie before.
+/// `STATX_MNT_ID_UNIQUE`, since Linux 6.8. The older id is used again after a
+/// file system is unmounted, and its device may have crashed in between.
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
 pub(super) fn of(object: &OwnedFd) -> Result<Option<Mounting>> {

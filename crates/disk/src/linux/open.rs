@@ -1,5 +1,5 @@
-//! Opening and creating: by one name beneath a directory handle, never through
-//! a symbolic link, never into another file system.
+//! Opening and creating objects: by one name below a directory handle, never through
+//! a symbolic link, never in another file system.
 
 use std::path::Path;
 
@@ -10,14 +10,13 @@ use rustix::io::retry_on_intr;
 use super::attributes;
 use crate::{Access, Errno, Kind, Name, NewNode, Result};
 
-/// A [`Name`] is a single component, so there is nothing RESOLVE_BENEATH could
-/// catch, and it takes a lock that the whole machine shares.
+/// A [`Name`] is a single component, so RESOLVE_BENEATH would check nothing more,
+/// and it takes a lock that the whole machine shares.
 const RESOLVE: ResolveFlags = ResolveFlags::NO_XDEV.union(ResolveFlags::NO_SYMLINKS);
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Opener {
-    /// Every kernel we support has openat2, but a seccomp filter may not let
-    /// it through.
+    /// Every kernel that we support has openat2, but a seccomp filter may forbid it.
     pub(super) has_openat2: bool,
 }
 
@@ -38,16 +37,17 @@ impl Opener {
     }
 
     pub(super) fn open(self, directory: &OwnedFd, name: &Name, access: Access) -> Result<OwnedFd> {
-        // NONBLOCK keeps the open from waiting: of a FIFO or a device for the other
-        // side, of a leased file for the holder of the lease, who may be anyone that
-        // owns a file, and who now has been asked to give it back.
+        // NONBLOCK keeps the open of a FIFO or a device from waiting for the other
+        // side, and that of a leased file from waiting for the lease's holder, who
+        // may be any owner of a file. The kernel then asks the holder to give the
+        // lease back.
         let flags = match access {
             Access::Path => return self.open_exactly(directory, name, OFlags::PATH),
             Access::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
             Access::Read => OFlags::RDONLY | OFlags::NONBLOCK,
             Access::ReadWrite => OFlags::RDWR | OFlags::NONBLOCK,
         };
-        // Only an object's owner and root may leave its access time alone.
+        // Only an object's owner and root may use NOATIME.
         let result = match self.open_exactly(directory, name, flags | OFlags::NOATIME) {
             Err(Errno::PERM) => self.open_exactly(directory, name, flags),
             result => result,
@@ -73,9 +73,10 @@ impl Opener {
         Ok(object)
     }
 
-    /// As [`Opener::open`]. If someone holds a lease on the file (a file server, for
-    /// its clients), this waits until they give it back. The kernel takes it away
-    /// after `/proc/sys/fs/lease-break-time`, 45 seconds if nobody has changed that.
+    /// Like [`Opener::open`], but if someone holds a lease on the file (for example
+    /// a file server, for its clients), this waits until they give it back. The
+    /// kernel revokes the lease after `/proc/sys/fs/lease-break-time`, 45 seconds by
+    /// default.
     pub(super) fn open_waiting(
         self,
         directory: &OwnedFd,
@@ -91,7 +92,7 @@ impl Opener {
             _ => OFlags::RDONLY,
         };
         let object = self.open_exactly(directory, name, OFlags::PATH)?;
-        // The open of a FIFO or of a device could wait for ever.
+        // Opening a FIFO or a device could wait for ever.
         if attributes::stat(&object)?.kind != Kind::File {
             return Err(Errno::AGAIN);
         }
@@ -133,8 +134,8 @@ impl Opener {
     }
 }
 
-/// The umask, the parent's set-group-id bit and its default ACL all change a
-/// new object's mode. Looking costs a tenth of what setting it always would.
+/// The umask, the parent's set-group-id bit and its default ACL all change a new
+/// object's mode. Reading the mode costs a tenth of always setting it.
 pub(super) fn create(directory: &OwnedFd, name: &Name, mode: u32) -> Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let wanted = Mode::from_raw_mode(mode);
@@ -146,8 +147,8 @@ pub(super) fn create(directory: &OwnedFd, name: &Name, mode: u32) -> Result<Owne
     Ok(file)
 }
 
-/// A path that leads to the object itself, even to a symbolic link itself, for
-/// the calls that do not take a handle opened with [`Access::Path`].
+/// A path that leads to the object itself, even if it is a symbolic link, for calls
+/// that do not take a handle opened with [`Access::Path`].
 pub(super) fn path_of(object: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", object.as_raw_fd())
 }

@@ -1,5 +1,5 @@
-//! The contract on real file systems, as root and as an ordinary user, with
-//! and without openat2; and what only mounts can show.
+//! The contract on real file systems, as root and as an ordinary user, with and
+//! without openat2; and tests that need mounts.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -28,7 +28,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A directory that goes when the test is over.
+/// A directory that is removed when the test ends.
 struct Scratch {
     parent: OwnedFd,
     name: Name,
@@ -38,7 +38,7 @@ struct Scratch {
 
 impl Scratch {
     fn new(parent: &Path, test: &str) -> Scratch {
-        // The strictest umask there is: modes must come out right all the same.
+        // With the strictest umask, modes must still be right.
         static UMASK: Once = Once::new();
         UMASK.call_once(|| _ = rustix::process::umask(Mode::from_raw_mode(0o077)));
         let disk = LinuxDisk::new();
@@ -98,7 +98,7 @@ fn keeps_the_contract_on_tmpfs_without_openat2() {
 #[test]
 fn keeps_the_contract_at_a_users_expense() {
     if !is_root() {
-        return; // nobody else can act at another's expense
+        return; // only root can act at another's expense
     }
     let scratch = Scratch::new(&std::env::temp_dir(), "expense");
     let disk = LinuxDisk::new();
@@ -109,13 +109,13 @@ fn keeps_the_contract_at_a_users_expense() {
     };
     let before = rustix::thread::capabilities(None).unwrap();
     disk.set_mode(&scratch.directory, 0o700).unwrap();
-    // Nobody has this number, which is no number for the kernel.
+    // The kernel has no user with this number.
     assert!(disk.charge(u32::MAX).is_err());
     let charge = disk.charge(ORDINARY_USER).unwrap();
     assert_eq!(owner_of("charged"), ORDINARY_USER);
     std::thread::scope(|scope| {
         let of_this_thread = scope.spawn(|| rustix::thread::capabilities(None).unwrap());
-        // It has what the thread has that started it.
+        // A new thread has the rights of the thread that started it.
         let rights = of_this_thread.join().unwrap();
         assert_eq!(rights, super::charge::bounded(before));
     });
@@ -147,7 +147,7 @@ fn at_a_users_expense_nothing_is_above_quotas() {
 #[test]
 fn keeps_the_contract_for_an_ordinary_user() {
     if !is_root() {
-        return; // the first test was that already
+        return; // the first test has tested that already
     }
     let scratch = Scratch::new(&std::env::temp_dir(), "ordinary");
     let disk = LinuxDisk::new();
@@ -164,7 +164,7 @@ fn keeps_the_contract_for_an_ordinary_user() {
         group: ORDINARY_USER,
     };
     disk.set_owner(&own, owner).unwrap();
-    // Credentials are a thread's: the rest of the process stays root.
+    // Credentials belong to a thread: the rest of the process stays root.
     let ordinary = || {
         let (user, group) = (Uid::from_raw(ORDINARY_USER), Gid::from_raw(ORDINARY_USER));
         rustix::thread::set_thread_groups(&[]).unwrap();
@@ -176,7 +176,7 @@ fn keeps_the_contract_for_an_ordinary_user() {
             large_directory_entries: 1000,
         };
         contract::check(&disk, &own, abilities);
-        // Someone else's file: NOATIME is refused, reading is not.
+        // In someone else's file NOATIME is refused, but reading is not.
         disk.open(&scratch.directory, &name("foreign"), Access::Read)
             .unwrap();
         assert!(!disk.may_access(&foreign, 2).unwrap());
@@ -194,9 +194,9 @@ fn never_enters_another_file_system() {
         return;
     }
     let scratch = Scratch::new(&std::env::temp_dir(), "mounts");
-    // The mounts are this thread's own and end with it.
+    // The mounts belong to this thread and end with it.
     let mounted = || {
-        // SAFETY: only this thread's view of the mounts changes.
+        // SAFETY: changes only the mounts that this thread sees.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
         let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         rustix::mount::mount_change("/", flags).unwrap();
@@ -208,7 +208,7 @@ fn never_enters_another_file_system() {
 }
 
 fn assert_stays_out(disk: LinuxDisk, scratch: &Scratch) {
-    // Reached by path: what is mounted must be seen in this thread's mounts.
+    // Opened by path, so that it is seen among this thread's mounts.
     let top = LinuxDisk::open_root(&scratch.path).unwrap();
     for below in ["other", "bound", "from"] {
         disk.make(&top, &name(below), &NewNode::Directory, 0o755)
@@ -218,7 +218,7 @@ fn assert_stays_out(disk: LinuxDisk, scratch: &Scratch) {
     let other = scratch.path.join("other");
     let none: Option<&std::ffi::CStr> = None;
     rustix::mount::mount("tmpfs", &other, "tmpfs", MountFlags::empty(), none).unwrap();
-    // Bound from the same file system: the device does not tell.
+    // A bind mount of the same file system: the device number does not change.
     rustix::mount::mount_bind(scratch.path.join("from"), scratch.path.join("bound")).unwrap();
     rustix::mount::mount_bind("/dev/null", scratch.path.join("file")).unwrap();
 
@@ -252,7 +252,7 @@ fn assert_stays_out(disk: LinuxDisk, scratch: &Scratch) {
     contract::remove_tree(&disk, &top, &name("from"));
 }
 
-/// The kernel refuses; the bytes must get there all the same.
+/// The kernel refuses this copy; the bytes must still arrive.
 fn assert_copies_between(disk: LinuxDisk, from: &OwnedFd, to: &OwnedFd) {
     let contents: Vec<u8> = (0..1_000_000_u32)
         .map(|index| (index % 253) as u8)
@@ -281,7 +281,7 @@ fn every_regular_file_is_found_and_no_access_time_changes() {
     symlink("one", place.join("link")).unwrap();
     symlink("a", place.join("directory")).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, place.join("fifo"), Mode::RUSR).unwrap();
-    // Older than the modification: a listing would renew it.
+    // Older than the modification time, so a listing would update it.
     let long_ago = std::process::Command::new("touch")
         .args(["-a", "-d", "@1000000000"])
         .args([&place, &deep])

@@ -1,4 +1,4 @@
-//! Extended attributes, of any kind of object and by any kind of handle.
+//! Extended attributes of any kind of object, by any kind of handle.
 
 use rustix::buffer::spare_capacity;
 use rustix::fd::OwnedFd;
@@ -8,7 +8,8 @@ use rustix::io::retry_on_intr;
 use super::attributes::by_path;
 use crate::{Errno, Result};
 
-/// Most values and lists fit; the heap need not hold the maximum for each.
+/// Most values and lists fit, so that the heap need not hold the maximum for
+/// each.
 const USUAL_LENGTH: usize = 256;
 /// The kernel's limit of one value, and of a list of names.
 const LENGTH_MAX: usize = 65536;
@@ -50,7 +51,7 @@ pub(super) fn remove(object: &OwnedFd, name: &[u8]) -> Result<()> {
     })
 }
 
-/// Calls with no path first, then, if the handle was opened with
+/// Calls `call` without a path first, and then, if the handle was opened with
 /// `Access::Path`, with the object's path.
 fn by_handle<T>(object: &OwnedFd, mut call: impl FnMut(Option<&str>) -> Result<T>) -> Result<T> {
     match retry_on_intr(|| call(None)) {
