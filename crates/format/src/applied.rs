@@ -1,6 +1,6 @@
 //! The applied mark: how far the base has come since the file system was
-//! mounted. It is written after each commit and never flushed, so it holds
-//! only for as long as no crash of the machine comes between.
+//! mounted. It is written after each commit and never flushed, so it is valid
+//! only as long as the machine does not crash.
 
 use atomdir_disk::Mounting;
 
@@ -13,7 +13,7 @@ const CHECKSUM_OFFSET: usize = LENGTH - 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AppliedMark {
     pub mounting: Mounting,
-    /// Every commit up to this one is in the base, if not durably.
+    /// Every commit up to this one is in the base, though perhaps not durably.
     pub sequence: u64,
 }
 
@@ -28,7 +28,7 @@ impl AppliedMark {
         bytes
     }
 
-    /// `None` for anything but a whole mark of this store.
+    /// Returns `None` unless the bytes are a whole mark of this store.
     pub fn decode(store: StoreId, bytes: &[u8; LENGTH]) -> Option<AppliedMark> {
         let checksum = u32::from_le_bytes(array(bytes, CHECKSUM_OFFSET));
         if store.checksum(&bytes[..CHECKSUM_OFFSET]) != checksum {

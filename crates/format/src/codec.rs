@@ -1,6 +1,6 @@
 //! The payloads of frames: commit records and summaries, as docs/format.md
-//! draws them. Whatever is encoded decodes to the same; whatever else is
-//! decoded is refused, without a panic and without a large allocation.
+//! draws them. Whatever is encoded decodes to the same value. All other bytes
+//! are refused, without a panic and without a large allocation.
 
 use atomdir_disk::{Kind, NewNode};
 
@@ -40,7 +40,7 @@ impl Record for CommitRecord {
     }
 
     /// # Panics
-    /// If an index leads out of its list, or to a later directory: a record
+    /// If an index points outside its list, or to a later directory: a record
     /// that could not be read back must not get into the log.
     fn encode_payload(&self) -> Vec<u8> {
         assert_indices(self);
@@ -210,7 +210,7 @@ fn take_locator(reader: &mut Reader<'_>, directories: usize) -> Result<Locator> 
     })
 }
 
-/// The flag where there is a value, nothing where not.
+/// Returns the flag if there is a value, and 0 otherwise.
 fn flag<T>(value: &Option<T>, flag: u8) -> u8 {
     if value.is_some() { flag } else { 0 }
 }
@@ -382,8 +382,8 @@ fn take_made(reader: &mut Reader<'_>, objects: usize) -> Result<Made> {
     Ok(Made { node, update })
 }
 
-/// The letter that `diff` prints, with the high bit set when the line says
-/// where the object was before.
+/// Writes the letter that `diff` prints. Its high bit says that the line also
+/// has the object's old path.
 fn put_summary_line(writer: &mut Writer, line: &SummaryLine) {
     writer.byte(line.change.letter() as u8 | flag(&line.from, 0x80));
     writer.string(&line.path);

@@ -1,15 +1,15 @@
-//! A record in a file: a header of 40 bytes, the payload, zeros up to a
-//! multiple of 8 bytes. Frames follow one another without gaps.
+//! A frame is a record in a file: a header of 40 bytes, the payload, and zeros
+//! up to a multiple of 8 bytes. Frames follow one another without gaps.
 //!
 //! Both checksums start from the store's id, which only the store's owner can
-//! read: bytes from elsewhere, even a whole frame that someone put into an
+//! read. So bytes from elsewhere, even a whole frame that someone put into an
 //! extended attribute, are never taken for a frame of this store.
 
 use crate::DecodeError;
 use crate::header::StoreId;
 
 pub const HEADER_LENGTH: usize = 40;
-/// Frames start at multiples of it.
+/// Every frame starts at a multiple of this.
 pub const ALIGNMENT: usize = 8;
 
 pub(crate) const MAGIC: [u8; 4] = *b"ADFR";
@@ -22,12 +22,12 @@ pub enum FrameKind {
     Summary,
 }
 
-/// What can be in a frame.
+/// A type that a frame can hold.
 pub trait Record: Sized {
     const KIND: FrameKind;
 
     fn sequence(&self) -> u64;
-    /// Everything but the sequence, which stands in the frame's header.
+    /// Everything but the sequence, which is in the frame's header.
     fn encode_payload(&self) -> Vec<u8>;
     fn decode_payload(sequence: u64, payload: &[u8]) -> Result<Self, DecodeError>;
 }
@@ -44,9 +44,9 @@ pub(crate) struct FrameHeader {
     payload_checksum: u32,
 }
 
-/// The bytes to append for a record. `durable`: the last sequence that a
-/// completed flush is known to have made durable, 0 if none; a reader tells
-/// by it a torn tail from damage.
+/// Returns the bytes to append for a record. `durable` is the last sequence
+/// that a completed flush is known to have made durable, or 0. It lets a reader
+/// tell a torn tail from damage.
 ///
 /// # Panics
 /// If `durable` is not below the record's own sequence.
@@ -73,7 +73,7 @@ pub fn encode<R: Record>(store: StoreId, durable: u64, record: &R) -> Vec<u8> {
 }
 
 impl FrameHeader {
-    /// `None` if these bytes are no frame header of this store.
+    /// Returns `None` if these bytes are no frame header of this store.
     pub(crate) fn check(store: StoreId, bytes: &[u8; HEADER_LENGTH]) -> Option<FrameHeader> {
         let found = u32::from_le_bytes(array(bytes, CHECKSUM_OFFSET));
         if bytes[..4] != MAGIC || store.checksum(&bytes[..CHECKSUM_OFFSET]) != found {
@@ -97,7 +97,7 @@ impl FrameHeader {
         self.kind == kind_tag(kind)
     }
 
-    /// How many bytes follow the header; `None` if there cannot be so many.
+    /// How many bytes follow the header; `None` if the number is impossible.
     pub(crate) fn body_length(&self) -> Option<u64> {
         self.payload_length
             .checked_next_multiple_of(ALIGNMENT as u64)

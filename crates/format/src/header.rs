@@ -1,5 +1,6 @@
-//! The store's header: 128 bytes at the start of the control directory's
-//! `header` file, which is written whole under another name and renamed.
+//! The store's header: 128 bytes at the start of the `header` file in the
+//! control directory. The whole file is written under another name and then
+//! renamed.
 
 use atomdir_disk::Identity;
 
@@ -12,7 +13,7 @@ pub const FORMAT_VERSION: u32 = 1;
 const MAGIC: [u8; 8] = *b"ATOMDIR\0";
 const CHECKSUM_OFFSET: usize = LENGTH - 4;
 
-/// Drawn at random when the store is made, and kept from other users.
+/// Chosen at random when the store is made, and kept secret from other users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StoreId(pub [u8; 16]);
 
@@ -27,11 +28,11 @@ impl StoreId {
 pub struct StoreHeader {
     pub format_version: u32,
     pub store_id: StoreId,
-    /// Of the control directory: in a copied store it no longer fits.
+    /// The control directory's identity, which a copied store does not match.
     pub control_identity: Identity,
-    /// Every commit up to this one is in the base, durably.
+    /// Every commit up to this one is durably in the base.
     pub last_sequence: u64,
-    /// No transaction has had an id above this one.
+    /// No transaction has had a higher id.
     pub transaction_high_water: u64,
 }
 
@@ -81,7 +82,8 @@ impl UncheckedHeader {
         }
     }
 
-    /// The checksum goes before the version, which it covers in every version.
+    /// Checks the checksum before the version: it covers the version in every
+    /// version.
     pub fn check(&self) -> Result<StoreHeader, HeaderError> {
         let bytes = &self.0;
         if bytes[..8] != MAGIC {

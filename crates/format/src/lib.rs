@@ -1,9 +1,9 @@
 //! The bytes of a store's control files: pure encoding and decoding, no I/O.
 //! docs/format.md draws every structure.
 //!
-//! A file of records is read with a [`scan::Scanner`] and appended to with
-//! [`frame::encode`]; [`record`] and [`summary`] hold what can be in a frame,
-//! [`header`] the store's fixed header.
+//! A [`scan::Scanner`] reads a file of records, and [`frame::encode`] makes the
+//! bytes to append to it. [`record`] and [`summary`] hold what can be in a
+//! frame, [`header`] the store's fixed header.
 
 pub mod applied;
 mod codec;

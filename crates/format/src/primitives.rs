@@ -1,8 +1,8 @@
 //! Numbers, byte strings and the small types that records are made of.
 //!
-//! A *number* is unsigned LEB128: seven bits a byte, least significant first,
-//! the high bit set on all but the last byte, in the shortest form only, so
-//! that every record has exactly one encoding.
+//! A *number* is unsigned LEB128: seven bits per byte, least significant first,
+//! with the high bit set on all but the last byte. Only the shortest form is
+//! allowed, so every record has exactly one encoding.
 
 use atomdir_disk::{Extent, Identity, Kind, Name, Timestamp};
 
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    /// A byte of which only the bits of `known` may be set.
+    /// Reads a byte in which only the bits of `known` may be set.
     pub(crate) fn flags(&mut self, known: u8) -> Result<u8> {
         let flags = self.byte()?;
         if flags & !known != 0 {
@@ -157,7 +157,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The list grows as its items are read: a false count allocates nothing.
+    /// The list grows as its items are read, so a wrong count allocates
+    /// nothing.
     pub(crate) fn list<T>(
         &mut self,
         mut item: impl FnMut(&mut Reader<'a>) -> Result<T>,
@@ -174,7 +175,7 @@ impl<'a> Reader<'a> {
         Name::new(bytes).or_else(|_| self.fail(Problem::Name))
     }
 
-    /// An index into a list of `length` items.
+    /// Reads an index into a list of `length` items.
     pub(crate) fn index(&mut self, length: usize) -> Result<u32> {
         let index = self.number_u32()?;
         if index as usize >= length {

@@ -1,8 +1,8 @@
-//! One commit, as the log holds it: a state to be reached, not steps to take.
+//! One commit, as the log holds it: a state to reach, not steps to take.
 //!
-//! Objects are named by [`Identity`]; names and slots only tell where an object
-//! may be found. Applying a record is therefore idempotent, and the records of
-//! a log's tail can be composed into one.
+//! Objects are identified by [`Identity`]; names and slots only say where an
+//! object may be found. So a record can be applied any number of times, and the
+//! records of a log's tail can be composed into one.
 
 use atomdir_disk::{Extent, Identity, Kind, Name, NewNode, Timestamp};
 
@@ -14,7 +14,7 @@ pub struct CommitRecord {
     pub time: Timestamp,
     /// The numeric user id of the transaction's owner.
     pub user: u32,
-    /// What the user called it: the command line of `run`, or a message.
+    /// The user's name for it: the command line of `run`, or a message.
     pub label: Vec<u8>,
     pub directories: Vec<DirectoryReference>,
     pub objects: Vec<ObjectReference>,
@@ -24,8 +24,8 @@ pub struct CommitRecord {
     pub summary: Vec<SummaryLine>,
 }
 
-/// A directory that the record's entries and locators speak of. One stands
-/// after those it is reached through.
+/// A directory that the record's entries and locators mention. It comes after
+/// those that lead to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryReference {
     pub identity: Identity,
@@ -45,7 +45,7 @@ pub enum Locator {
     Staged {
         slot: u64,
     },
-    /// In limbo, under its identity; or under names that no record speaks of.
+    /// In limbo, under its identity, or under names that no record mentions.
     Limbo,
 }
 
@@ -56,7 +56,7 @@ pub struct ObjectReference {
     pub locator: Locator,
 }
 
-/// The entry `name` of `directory` shall name `after`, or nothing.
+/// The entry `name` of `directory` must name `after`, or nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryChange {
     pub directory: u32,
@@ -66,13 +66,13 @@ pub struct EntryChange {
     pub after: Option<u32>,
 }
 
-/// What shall change in an object that stays where it is.
+/// Changes to an object that stays where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Update {
     /// An index into the record's objects.
     pub object: u32,
     pub attributes: AttributesChange,
-    /// Set to the value, or removed.
+    /// Each is set to the value, or removed.
     pub xattrs: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     pub content: Option<ContentChange>,
 }
@@ -101,7 +101,7 @@ pub struct ContentChange {
 pub enum Source {
     /// At the same offsets of the staged file in this slot.
     Staged { slot: u64 },
-    /// In the record. What no run covers is a hole.
+    /// In the record. Ranges that no run covers are holes.
     Carried { runs: Vec<Run> },
 }
 
@@ -112,13 +112,13 @@ pub struct Run {
     pub bytes: Vec<u8>,
 }
 
-/// A new object that the record holds as a whole: it was not flushed, and is
-/// made again where a crash has lost it.
+/// A new object that the record holds in full. It was not flushed; if a crash
+/// has lost it, recovery makes it again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
     /// Never a directory; `None` is a regular file.
     pub node: Option<NewNode>,
-    /// Everything about it.
+    /// All of its attributes and contents.
     pub update: Update,
 }
 
@@ -127,7 +127,7 @@ pub struct SummaryLine {
     pub change: Change,
     /// Relative to the store's root, without a leading slash.
     pub path: Vec<u8>,
-    /// Where a renamed object was before.
+    /// The old path of a renamed object.
     pub from: Option<Vec<u8>>,
 }
 

@@ -1,11 +1,11 @@
-//! Reading a file of frames from its start, and telling how it ends.
+//! Reads a file of frames from its start, and finds out how it ends.
 //!
-//! A crash may tear what was not yet flushed: any of those frames may be
-//! missing, whole or in part, also one that stands before others that are
-//! whole. So a whole frame behind an invalid one does not mean damage. But
-//! each frame says up to which sequence all was durable when it was written;
-//! a header that says so of the very record that cannot be read shows that the
-//! record was once safely there: that is damage.
+//! A crash may tear frames that were not yet flushed: any of them may be
+//! missing, in full or in part, even one that stands before whole ones. So a
+//! whole frame behind an invalid one does not mean damage. But each frame says
+//! up to which sequence everything was durable when it was written. If the
+//! record that cannot be read is within that, it was durable once, and this is
+//! damage.
 
 use std::marker::PhantomData;
 
@@ -15,8 +15,9 @@ use crate::header::StoreId;
 
 const CHUNK_LENGTH: usize = 256 * 1024;
 
-/// Reads frames one after another. `F` reads the file: it fills the buffer
-/// from an offset and returns how much it got, less only at the file's end.
+/// Reads frames one after another. `F` reads the file: it fills the buffer from
+/// an offset on and returns how many bytes it read, less only at the file's
+/// end.
 pub struct Scanner<R, F> {
     store: StoreId,
     length: u64,
@@ -39,16 +40,16 @@ pub enum Scanned<R> {
         record: R,
         next_offset: u64,
     },
-    /// All that follows, if anything, is zeros.
+    /// Only zeros follow, if anything.
     End {
         offset: u64,
     },
-    /// What follows was never known to be durable: cut the file here, durably,
+    /// What follows was never known to be durable. Cut the file here, durably,
     /// before anything is appended.
     Torn {
         offset: u64,
     },
-    /// A record is lost that was durable.
+    /// A record that was durable is lost.
     Damaged {
         offset: u64,
         damage: Damage,
@@ -75,8 +76,9 @@ where
     R: Record,
     F: FnMut(u64, &mut [u8]) -> Result<usize, E>,
 {
-    /// `sequence_max_first`: the first record's sequence is not above this
-    /// one. For a log, the one after the last that is known to be in the base.
+    /// The first record's sequence is at most `sequence_max_first`. For a log,
+    /// this is the sequence after the last commit that is known to be in the
+    /// base.
     pub fn new(store: StoreId, length: u64, sequence_max_first: u64, read: F) -> Scanner<R, F> {
         Scanner {
             store,
@@ -89,10 +91,11 @@ where
         }
     }
 
-    /// The next record, or how the file ends: the same answer from then on.
+    /// Returns the next record, or how the file ends; after the end, always the
+    /// same answer.
     ///
     /// # Errors
-    /// Those of the reader, and nothing else.
+    /// Only those of the reader.
     pub fn step(&mut self) -> Result<Scanned<R>, E> {
         let Some(header) = self.header_at(self.offset)? else {
             return self.ending();
@@ -115,7 +118,7 @@ where
         if !header.has_kind(R::KIND) {
             return damaged(Damage::Kind(header.kind));
         }
-        // The body was read, so that the length fits into memory.
+        // The body was read, so its length fits into memory.
         let payload = &body[..header.payload_length as usize];
         match R::decode_payload(header.sequence, payload) {
             Err(error) => damaged(Damage::Record(error)),
@@ -131,8 +134,8 @@ where
         }
     }
 
-    /// Up to which sequence all was known to be durable when the newest record
-    /// that was read was written.
+    /// The sequence up to which everything was known to be durable when the
+    /// newest record read so far was written.
     pub fn durable(&self) -> u64 {
         self.durable
     }
@@ -158,7 +161,7 @@ where
         Ok(is_whole.then_some(body))
     }
 
-    /// There is no valid frame at the offset: why?
+    /// Finds out why there is no valid frame at the offset.
     fn ending(&mut self) -> Result<Scanned<R>, E> {
         let offset = self.offset;
         let (NextSequence::AtMost(sequence) | NextSequence::Exactly(sequence)) = self.next;
@@ -170,7 +173,7 @@ where
             let chunk = self.chunk(position, &mut buffer)?;
             let has_zeros_only = is_zero_only(chunk);
             is_zero = is_zero && has_zeros_only;
-            // Mostly it is what the file has grown ahead.
+            // Mostly these are zeros that were allocated ahead.
             let headers = (!has_zeros_only).then(|| windows(chunk));
             for bytes in headers.into_iter().flatten() {
                 let header = FrameHeader::check(self.store, bytes);
@@ -205,7 +208,7 @@ where
         Ok(&buffer[..count])
     }
 
-    /// Whether the file has all that the buffer asks for.
+    /// Fills the buffer; returns false if the file ends before.
     fn fill(&mut self, offset: u64, buffer: &mut [u8]) -> Result<bool, E> {
         if buffer.len() as u64 > self.length - offset {
             return Ok(false);
@@ -223,14 +226,14 @@ impl NextSequence {
     }
 }
 
-/// By blocks, as comparing those is much faster than looking at each byte.
+/// Compares whole blocks, which is much faster than looking at each byte.
 fn is_zero_only(chunk: &[u8]) -> bool {
     const ZEROS: [u8; 4096] = [0; 4096];
     let mut blocks = chunk.chunks(ZEROS.len());
     blocks.all(|block| *block == ZEROS[..block.len()])
 }
 
-/// Every place of the chunk where a frame's header may stand.
+/// Every place in the chunk where a frame's header may start.
 fn windows(chunk: &[u8]) -> impl Iterator<Item = &[u8; HEADER_LENGTH]> {
     let places = (0..chunk.len()).step_by(ALIGNMENT);
     places

@@ -1,4 +1,4 @@
-//! What is kept of a commit after the log has been dropped.
+//! The part of a commit that is kept after the log has been emptied.
 
 use atomdir_disk::Timestamp;
 

@@ -1,5 +1,5 @@
-//! What is encoded decodes to the same; what decodes at all is what would have
-//! been encoded; nothing panics.
+//! Whatever is encoded decodes to the same value. Bytes that decode at all are exactly
+//! those that encoding would produce. Nothing panics.
 
 use atomdir_disk::{Extent, Identity, Kind, Name, NewNode, Timestamp};
 use atomdir_format::Problem;
@@ -41,7 +41,7 @@ fn kind() -> impl Strategy<Value = Kind> {
     ]
 }
 
-/// With the directory's index still to be brought into range.
+/// The directory's index is not yet in range.
 fn locator() -> impl Strategy<Value = Locator> {
     prop_oneof![
         Just(Locator::Root),
@@ -218,7 +218,7 @@ fn in_range(locator: Locator, directories: u32) -> Locator {
     }
 }
 
-/// The property that makes the encoding strict: one record, one encoding.
+/// Decoding is strict: each record has exactly one encoding.
 fn assert_canonical<R: Record>(sequence: u64, payload: &[u8]) {
     if let Ok(record) = R::decode_payload(sequence, payload) {
         assert_eq!(record.encode_payload(), payload);
@@ -316,7 +316,7 @@ fn a_false_index_is_neither_written_nor_read() {
         |record| record.entries[0].after = Some(1),
         |record| record.entries[0].directory = 2,
         |record| {
-            // A directory reached through itself.
+            // A directory that leads to itself.
             let name = Name::new(b"below").unwrap();
             record.directories[1].locator = Locator::Entry { directory: 1, name };
         },
@@ -345,7 +345,8 @@ fn a_false_index_is_neither_written_nor_read() {
         break_it(&mut record);
         assert!(std::panic::catch_unwind(|| record.encode_payload()).is_err());
     }
-    // The same, read: the last bytes are "after: 0", no updates, none made, no summary.
+    // The same when reading: the last bytes are "after: 0", no updates, none made, no
+    // summary.
     let mut payload = small().encode_payload();
     let after = payload.len() - 4;
     payload[after] = 1;
@@ -357,7 +358,7 @@ fn a_false_index_is_neither_written_nor_read() {
 fn a_false_count_is_refused_without_reserving_for_it() {
     let mut payload = small().encode_payload();
     payload.truncate(payload.len() - 1);
-    // As many summary lines as a u64 can say, and not one of them there.
+    // The largest possible number of summary lines, and none of them present.
     payload.extend_from_slice(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]);
     let error = CommitRecord::decode_payload(1, &payload).unwrap_err();
     assert_eq!(error.problem, Problem::Truncated);

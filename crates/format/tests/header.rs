@@ -1,4 +1,5 @@
-//! The store's header: what is written is read, anything else is refused.
+//! The store's header: what is written can be read, and anything else is
+//! refused.
 
 use atomdir_disk::Identity;
 use atomdir_format::header::{

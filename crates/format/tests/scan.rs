@@ -43,7 +43,7 @@ fn reader(file: &[u8]) -> impl FnMut(u64, &mut [u8]) -> Result<usize, Infallible
     }
 }
 
-/// The sequences read, and how it ended.
+/// Returns the sequences that were read, and how the file ended.
 fn scan(file: &[u8], sequence_max_first: u64) -> (Vec<u64>, Scanned<SummaryRecord>) {
     let length = file.len() as u64;
     let mut scanner: Scanner<SummaryRecord, _> =
@@ -73,7 +73,7 @@ fn whole_records_then_zeros_or_nothing() {
     let mut file: Vec<u8> = (5..9).flat_map(|sequence| frame(sequence, 4, 10)).collect();
     let offset = file.len() as u64;
     assert_eq!(scan(&file, 5), (vec![5, 6, 7, 8], Scanned::End { offset }));
-    // A log may start earlier than it needs to, never later.
+    // A log may start earlier than necessary, but never later.
     assert_eq!(scan(&file, 9).0, [5, 6, 7, 8]);
     assert_eq!(
         scan(&file, 4),
@@ -133,7 +133,8 @@ fn any_flipped_bit_of_a_durable_record_is_damage() {
             (vec![], Scanned::Damaged { offset: 0, damage })
         );
     }
-    // The second was never known to be durable: as if it had not been written.
+    // The second record was never known to be durable, so it counts as not
+    // written.
     let offset = first.len();
     file[offset + 50] ^= 1;
     assert_eq!(
@@ -149,7 +150,7 @@ fn any_flipped_bit_of_a_durable_record_is_damage() {
 
 #[test]
 fn a_witness_is_found_wherever_it_stands() {
-    // Around where the search goes from one chunk to the next.
+    // Places the frame around the end of a chunk of the search.
     for extra in (0..160).step_by(ALIGNMENT) {
         let mut file = frame(1, 0, 262_144 - 160 + extra);
         file[100] ^= 1;
@@ -168,7 +169,7 @@ fn a_witness_is_found_wherever_it_stands() {
 
 #[test]
 fn nobody_can_forge_a_witness() {
-    // A record that holds a frame, as a label or an attribute may, is torn.
+    // A torn record that contains a frame, as a label or an attribute may.
     let ending_with = |store: StoreId, shift: usize| {
         let mut label = vec![0; shift];
         label.extend(frame::encode(store, 99, &record(100, vec![])));
@@ -179,7 +180,7 @@ fn nobody_can_forge_a_witness() {
     };
     let torn = Scanned::Torn { offset: 0 };
     assert!((0..ALIGNMENT).all(|shift| ending_with(OTHER_STORE, shift) == torn));
-    // Which the store's id is needed for: who knows it can.
+    // That takes the store's id: whoever knows it can forge one.
     assert!((0..ALIGNMENT).any(|shift| ending_with(STORE, shift) != torn));
     let foreign = frame::encode(OTHER_STORE, 0, &record(1, vec![]));
     assert_eq!(scan(&foreign, 1), (vec![], Scanned::Torn { offset: 0 }));
@@ -212,7 +213,7 @@ fn what_does_not_belong_is_damage_even_when_whole() {
     );
 }
 
-/// A frame with right checksums around anything, put together by hand as
+/// A frame with right checksums around any payload, built by hand as
 /// docs/format.md says.
 fn sealed(kind: u16, version: u16, payload: &[u8; 8]) -> Vec<u8> {
     let checksum = |bytes: &[u8]| crc32c::crc32c(&[&STORE.0[..], bytes].concat());
@@ -249,9 +250,9 @@ fn a_read_error_is_passed_on() {
 }
 
 proptest! {
-    /// A crash keeps, drops (to zeros) or tears sectors of what was not
-    /// flushed: what was durable is read, a prefix of the rest perhaps, and
-    /// nothing is ever taken for damage.
+    /// A crash keeps, drops (to zeros) or tears sectors that were not flushed.
+    /// The scanner reads all that was durable, and perhaps a prefix of the
+    /// rest, and never reports damage.
     #[test]
     fn no_crash_looks_like_damage(
         lengths in vec(0_usize..1500, 1..20),
