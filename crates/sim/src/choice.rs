@@ -1,13 +1,14 @@
-//! Which of the pending effects a crash keeps: all choices up to a bound, and
-//! beyond it those that most often tell, and random ones.
+//! Chooses which pending effects a crash keeps: all choices up to a bound, and
+//! beyond it random ones and those that find most errors.
 
 use crate::effect::{Keep, Volatile, What};
 
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Every choice is tried where so many effects are pending.
+    /// With at most this many pending effects, every choice is tried.
     pub exhaustive: usize,
-    /// Beyond that, so many random ones; if none, only nothing and all is kept.
+    /// Beyond that, this many random choices; if 0, only nothing and everything
+    /// is kept.
     pub random: usize,
 }
 
@@ -28,7 +29,8 @@ impl Random {
     }
 }
 
-/// The choices for what is pending now, always in the same order.
+/// Returns the choices for the effects that are pending now, always in the same
+/// order.
 pub(crate) fn choices(disk: &Volatile, bounds: Bounds, seed: u64) -> Vec<Vec<Keep>> {
     let count = disk.pending.len();
     let mut kept = Vec::new();
@@ -47,15 +49,15 @@ pub(crate) fn choices(disk: &Volatile, bounds: Bounds, seed: u64) -> Vec<Vec<Kee
         }
         let mut random = Random(seed);
         for _ in 0..bounds.random {
-            // From nearly nothing to nearly all.
+            // From nearly nothing to nearly everything.
             let chance = 1 + random.below(15);
             kept.push((0..count).map(|_| random.below(16) < chance).collect());
         }
     }
     let mut chosen: Vec<Vec<Keep>> = Vec::new();
     for (number, mut kept) in kept.into_iter().enumerate() {
-        // Beyond the bound, a choice that is not allowed is mended by keeping
-        // more or by keeping less.
+        // Beyond the bound, a choice that the contract forbids is corrected by
+        // keeping more or by keeping less.
         let before = kept.clone();
         if number % 2 == 0 {
             disk.add_dependencies(&mut kept);
@@ -71,8 +73,8 @@ pub(crate) fn choices(disk: &Volatile, bounds: Bounds, seed: u64) -> Vec<Vec<Kee
     chosen
 }
 
-/// Each write of several sectors is torn in a few ways, beside all and beside
-/// nothing of the rest.
+/// Tears each write of several sectors in a few ways, once with all other
+/// effects and once with none of them.
 fn add_torn(disk: &Volatile, chosen: &mut Vec<Vec<Keep>>, seed: u64) {
     let mut random = Random(!seed);
     for (index, effect) in disk.pending.iter().enumerate() {

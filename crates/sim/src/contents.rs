@@ -1,5 +1,5 @@
-//! What is in a regular file: sectors and a length, which a crash may keep
-//! apart from each other.
+//! Contents of a regular file: sectors and a length. A crash may keep one
+//! without the other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use atomdir_disk::Extent;
 
 pub(crate) const SECTOR: u64 = 512;
-/// Holes and data alternate at multiples of it.
+/// Holes and data alternate at multiples of this.
 const BLOCK: u64 = 4096;
 
 pub(crate) type Sector = Arc<[u8; SECTOR as usize]>;
@@ -15,9 +15,9 @@ pub(crate) type Sector = Arc<[u8; SECTOR as usize]>;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Contents {
     pub length: u64,
-    /// Those that were written; the others are holes.
+    /// The sectors that were written; the others are holes.
     pub sectors: BTreeMap<u64, Sector>,
-    /// Bytes from the start that have blocks set aside.
+    /// How many bytes from the start have blocks reserved.
     pub reserved: u64,
 }
 
@@ -40,7 +40,8 @@ impl Contents {
         count
     }
 
-    /// The sectors as they will be once `data` is written; nothing changes yet.
+    /// Returns the sectors as they will be once `data` is written; changes
+    /// nothing yet.
     pub fn written(&self, data: &[u8], offset: u64) -> Vec<(u64, Option<Sector>)> {
         let mut sectors = Vec::new();
         let mut done = 0;
@@ -61,7 +62,7 @@ impl Contents {
         known.map_or([0; SECTOR as usize], |sector| **sector)
     }
 
-    /// The sectors as they will be once a range is a hole.
+    /// Returns the sectors as they will be once a range is a hole.
     pub fn punched(&self, offset: u64, end: u64) -> Vec<(u64, Option<Sector>)> {
         let touched = self.sectors.range(offset / SECTOR..end.div_ceil(SECTOR));
         let punch = |(number, sector): (&u64, &Sector)| {
@@ -91,7 +92,8 @@ impl Contents {
         self.trim();
     }
 
-    /// What lies beyond the length is no longer there when the file grows.
+    /// Drops what is beyond the length, so that it does not return when the
+    /// file grows.
     pub fn trim(&mut self) {
         self.sectors.split_off(&self.length.div_ceil(SECTOR));
         let within = (self.length % SECTOR) as usize;
@@ -122,7 +124,7 @@ impl Contents {
         })
     }
 
-    /// In sectors.
+    /// The allocated blocks, in sectors.
     pub fn blocks(&self) -> u64 {
         (self.sectors.len() as u64).max(self.reserved / SECTOR)
     }

@@ -1,5 +1,6 @@
-//! Damaged bytes in the control directory are found. Only the newest record has
-//! none after it that proves that it was durable: damaged, it looks torn.
+//! Damaged bytes in the control directory are found. The exception is the newest
+//! record: no later one proves that it was durable, so if it is damaged, it
+//! looks torn.
 
 use atomdir_disk::{Access, Disk, Errno, Name};
 use atomdir_engine::{Inspection, RecoveryReport, Store, StoreError};
@@ -9,7 +10,8 @@ use crate::effect::Ordering;
 use crate::image::Image;
 use crate::workload::{SimStore, Workload, open};
 
-/// So many zeros stand for all behind the last record, from its last byte on.
+/// Of all the zeros behind the last record, only this many are tried, from its
+/// last byte on.
 const ZEROS: usize = 24;
 
 /// A store as a workload leaves it when the machine dies.
@@ -19,7 +21,7 @@ pub struct AtRest {
 }
 
 impl AtRest {
-    /// With or without what was not flushed.
+    /// Runs the workload; the crash keeps or loses what was not flushed.
     pub fn after(workload: &Workload, keeps_all: bool) -> AtRest {
         let mut driver = workload.driver(Ordering::Least, None);
         driver.open();
@@ -32,8 +34,8 @@ impl AtRest {
         }
     }
 
-    /// The bytes of a file of the control directory; of the zeros that the log
-    /// ends in, a few.
+    /// The bytes of a file of the control directory, with only a few of the
+    /// zeros at the log's end.
     pub fn file(&self, name: &str) -> Vec<u8> {
         let disk = SimDisk::boot(self.image.clone(), Ordering::Least);
         let read = || -> Result<Vec<u8>, Errno> {
@@ -49,8 +51,8 @@ impl AtRest {
         read().unwrap_or_default()
     }
 
-    /// Looks at the store and opens it after a file of the control directory has
-    /// been given other bytes. What is told must fit what happens.
+    /// Inspects and opens the store after a file of the control directory has
+    /// been overwritten. The reports must fit what happens.
     pub fn open_with(&self, name: &str, bytes: &[u8]) -> Result<(), String> {
         self.look_and_open(name, bytes).map(drop)
     }
@@ -69,7 +71,8 @@ impl AtRest {
 
 type Opened = Result<(SimStore, RecoveryReport), StoreError>;
 
-/// What a look tells is what opening then meets, and looking changes nothing.
+/// Checks that opening meets what inspecting reports, and that inspecting
+/// changes nothing.
 fn look_and_open(disk: &SimDisk) -> Result<Opened, String> {
     let untouched = disk.image().hash();
     let inspected = inspect(disk).map_err(|error| error.to_string())?;
@@ -100,11 +103,11 @@ fn look_and_open(disk: &SimDisk) -> Result<Opened, String> {
     Ok(opened)
 }
 
-/// Flips one bit of each byte of the header and of the log that the workload
-/// leaves when the machine dies, in turn. Answers how many bytes there were, or
-/// what went wrong. Nothing but the applied mark, which is not flushed, tells of
-/// the newest record that it was durable: without it, damage to that looks like
-/// a torn end.
+/// Flips one bit of each byte, in turn, of the header and of the log that the
+/// workload leaves when the machine dies. Returns how many bytes there were, or
+/// what went wrong. Only the applied mark, which is not flushed, shows that the
+/// newest record was durable: without it, damage to that record looks like a
+/// torn end.
 pub fn damage_each_byte(workload: &Workload, keeps_mark: bool) -> Result<u64, String> {
     let store = AtRest::after(workload, keeps_mark);
     let before = (store.newest - 1, store.newest);
@@ -142,7 +145,7 @@ pub fn damage_each_byte(workload: &Workload, keeps_mark: bool) -> Result<u64, St
             }
         }
     }
-    // Without the mark more is done, and nothing else.
+    // Without the mark, recovery only does more work.
     for at in 0..store.file("applied").len() {
         let mut damaged = store.file("applied");
         damaged[at] ^= 1 << (at % 8);

@@ -19,7 +19,7 @@ use crate::image::{Image, Number, ROOT};
 use crate::trace::Trace;
 use crate::world::{Site, World};
 
-/// A file system in memory. Clones are the same one.
+/// A file system in memory. All clones share it.
 #[derive(Clone)]
 pub struct SimDisk(Arc<Mutex<World>>);
 
@@ -51,18 +51,18 @@ impl Default for SimDisk {
 }
 
 impl SimDisk {
-    /// An empty file system.
+    /// Makes an empty file system.
     pub fn new() -> SimDisk {
         SimDisk(Arc::new(Mutex::new(World::new())))
     }
 
-    /// The machine starts on what a crash has left.
+    /// Starts the machine on the disk that a crash has left.
     pub fn boot(image: Image, ordering: Ordering) -> SimDisk {
         SimDisk(Arc::new(Mutex::new(World::boot(image, ordering))))
     }
 
-    /// A program starts where another has died: what that wrote is all there,
-    /// on the disk or not.
+    /// Starts a program where another one has died. Everything that one wrote
+    /// is there, whether or not it is on the disk.
     pub(crate) fn restart(live: Image, disk: Volatile) -> SimDisk {
         let mut world = World::boot(live, disk.ordering);
         world.live.boots -= 1;
@@ -74,27 +74,27 @@ impl SimDisk {
         self.handle(&mut self.world(), ROOT, Access::Directory)
     }
 
-    /// What programs see.
+    /// The file system as programs see it.
     pub fn image(&self) -> Image {
         let mut image = self.world().live.clone();
         image.settle();
         image
     }
 
-    /// A crash that keeps nothing but what it must, or all there is.
+    /// The disk after a crash that keeps everything, or no more than it must.
     pub fn crash(&self, keeps_all: bool) -> Image {
         let world = self.world();
         let keep = if keeps_all { Keep::All } else { Keep::Nothing };
         world.disk.crash(&vec![keep; world.disk.pending.len()])
     }
 
-    /// From here on, what happens is written down.
+    /// Starts to record what happens.
     pub fn start_trace(&self) {
         let mut world = self.world();
         world.trace = Some(Trace::new(world.disk.clone()));
     }
 
-    /// What has happened since [`SimDisk::start_trace`].
+    /// Returns what has happened since [`SimDisk::start_trace`].
     pub fn take_trace(&self) -> Trace {
         let mut world = self.world();
         let disk = world.disk.clone();
@@ -122,7 +122,7 @@ impl SimDisk {
         world.after_failed_sync = after_failed_sync;
     }
 
-    /// Does something that no fault strikes and that counts for no call.
+    /// Does something that no fault strikes and that does not count as a call.
     pub(crate) fn undisturbed<T>(&self, act: impl FnOnce() -> T) -> T {
         let (faults, calls) = {
             let mut world = self.world();
@@ -139,7 +139,7 @@ impl SimDisk {
         self.world().struck
     }
 
-    /// Leaves out the syncs that this line of the program asks for.
+    /// Skips the syncs that this line of the program asks for.
     pub fn skip_sync(&self, site: Option<Site>) {
         self.world().skipped = site;
     }
@@ -264,7 +264,7 @@ impl Disk for SimDisk {
         match world.enter(Call::Grow) {
             Ok(()) => contents::write_at(&mut world, file, data, offset),
             Err(errno) => {
-                // As much as a failed write may have done.
+                // A failed write may have written as much as this.
                 contents::write_at(&mut world, file, &data[..data.len() / 2], offset)?;
                 Err(errno)
             }

@@ -1,6 +1,7 @@
-//! Faults at run time: the last commit of a workload, or a recovery, meets one.
+//! Faults at run time: one occurs during a workload's last commit, or during a
+//! recovery.
 //!
-//! Each check answers whether the fault struck, or how a promise was broken.
+//! Each check returns whether the fault struck, or how a promise was broken.
 
 use atomdir_disk::Errno;
 use atomdir_engine::{CommitError, Durability, StoreError};
@@ -16,13 +17,13 @@ use crate::workload::{Driver, Expected, SimStore, Step, Workload, begin, open};
 
 pub(crate) type Outcome<T> = Result<T, String>;
 
-/// The tree before the disturbed commit and, where its view could be read, after.
+/// The trees before and after the disturbed commit.
 pub(crate) struct Sides {
     pub before: Expected,
     pub after: Expected,
 }
 
-/// All steps but the last, which must be a commit, have been done. With what that
+/// Does all steps but the last, which must be a commit. Also returns what that
 /// commit does.
 pub(crate) fn up_to_last_commit(workload: &Workload) -> Outcome<(Driver, &[Operation])> {
     let Some((Step::Commit(operations), earlier)) = workload.steps.split_last() else {
@@ -36,8 +37,8 @@ pub(crate) fn up_to_last_commit(workload: &Workload) -> Outcome<(Driver, &[Opera
     Ok((driver, operations))
 }
 
-/// Disturbs the last commit of the workload: `fault` is told the number of the
-/// first call that may be struck.
+/// Disturbs the last commit of the workload. `fault` gets the number of the first
+/// call that it may strike.
 pub fn disturb_commit(
     workload: &Workload,
     fault: &dyn Fn(u64) -> Fault,
@@ -61,7 +62,7 @@ pub fn disturb_commit(
             Err(format!("staging failed by itself: {errno}"))
         };
     }
-    // The view is read with the fault put aside: it counts calls.
+    // The view is read without the fault, which counts calls.
     let sides = sides(&driver, &transaction);
     let committed = store.commit(&transaction);
     let struck = disk.has_struck();
@@ -107,16 +108,16 @@ pub fn disturb_commit(
     Ok(struck)
 }
 
-/// What the workload ends with.
+/// How the workload ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Death {
-    /// Of the program: what it wrote is all there, flushed or not.
+    /// The program dies. Everything that it wrote is there, flushed or not.
     Process,
-    /// Of the machine, and of all that was not flushed.
+    /// The machine dies, and everything that was not flushed may be lost.
     Machine,
 }
 
-/// Disturbs the recovery of all that the workload has left in the log.
+/// Disturbs the recovery of everything that the workload has left in the log.
 pub fn disturb_recovery(
     workload: &Workload,
     death: Death,
@@ -181,7 +182,8 @@ pub(crate) fn expect(disk: &SimDisk, allowed: &[&Expected], when: &str) -> Outco
     Err(format!("{when}:\n{}", told.join("  or\n")))
 }
 
-/// A crash that keeps all, and one that keeps nothing, of what was not flushed.
+/// Crashes once keeping everything that was not flushed, and once keeping nothing
+/// of it.
 pub(crate) fn crash_and_expect(disk: &SimDisk, allowed: &[&Expected], when: &str) -> Outcome<()> {
     for keeps_all in [false, true] {
         let crashed = SimDisk::boot(disk.crash(keeps_all), Ordering::Least);
@@ -191,8 +193,8 @@ pub(crate) fn crash_and_expect(disk: &SimDisk, allowed: &[&Expected], when: &str
     Ok(())
 }
 
-/// The program is started again while the machine goes on, which then stops
-/// somewhere in that recovery or after it.
+/// Starts the program again while the machine goes on; then the machine stops
+/// during that recovery or after it.
 fn restart_and_expect(disk: &SimDisk, allowed: &[&Expected]) -> Outcome<()> {
     let expected: Vec<Expected> = allowed.iter().map(|one| (*one).clone()).collect();
     let bounds = Bounds {
@@ -210,7 +212,7 @@ fn restart_and_expect(disk: &SimDisk, allowed: &[&Expected]) -> Outcome<()> {
     restart(disk, &expected, &plan).map_err(|reason| format!("started again: {reason}"))
 }
 
-/// Who reads it learns what could not be done, to what, and why.
+/// The message must say what could not be done, to which object, and why.
 fn check_message(message: &str, fault: Fault, sides: &Sides) -> Outcome<()> {
     let cause = match fault {
         Fault::Fails { errno, .. } => errno.to_string(),
@@ -253,7 +255,7 @@ fn check_poisoned(store: &SimStore, error: &StoreError) -> Outcome<()> {
     Ok(())
 }
 
-/// After a failure that cost nothing, the same can be done in another transaction.
+/// After a failure without losses, another transaction can do the same.
 fn check_usable(store: &SimStore, operations: &[Operation]) -> Outcome<()> {
     let transaction = begin(store, Durability::Durable)?;
     let staged = try_all(&*transaction, operations);

@@ -1,7 +1,7 @@
-//! What calls do to a disk, and which of it a crash may keep.
+//! The effects of calls on a disk, and which of them a crash may keep.
 //!
 //! Programs see every effect at once. On the disk it is pending until a sync
-//! covers it; a crash keeps any of the pending effects, in the order of the
+//! covers it. A crash keeps any set of pending effects, in the order of the
 //! calls, that the contract of [`atomdir_disk::Disk`] allows.
 
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ pub(crate) struct Effect {
 
 #[derive(Debug, Clone)]
 pub(crate) enum What {
-    /// Sectors as they are after the call; `None` is a hole.
+    /// The sectors after the call; `None` is a hole.
     Data(Number, Vec<(u64, Option<Sector>)>),
     Length(Number, u64),
     Mode(Number, u32),
@@ -30,13 +30,14 @@ pub(crate) enum What {
     Entries(EntryChange),
 }
 
-/// What one call does to names, all or nothing.
+/// How one call changes names, as a whole or not at all.
 #[derive(Debug, Clone)]
 pub(crate) struct EntryChange {
     pub set: Vec<(Number, Name, Option<Number>)>,
-    /// The name by which an object was found to be given another.
+    /// The old name of an object that gets another name.
     pub found_at: Option<(Number, Name)>,
-    /// File systems keep moves of directories in order: a tree stays a tree.
+    /// File systems keep moves of directories in order, so that a tree stays a
+    /// tree.
     pub moves_directory: bool,
 }
 
@@ -45,18 +46,19 @@ pub(crate) struct EntryChange {
 pub(crate) enum Keep {
     Nothing,
     All,
-    /// Of sector `n` of a write, whether bit `n` modulo 64 is set.
+    /// Sector `n` of a write is kept if bit `n` modulo 64 is set.
     Torn(u64),
 }
 
-/// In which order effects that no sync has covered reach the disk.
+/// The order in which effects that no sync has covered reach the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ordering {
     /// The least that the contract of [`atomdir_disk::Disk`] promises.
     #[default]
     Least,
-    /// As ext4 with `data=ordered`: names, attributes and lengths in order and
-    /// all of them with any sync; a file's length not before its contents.
+    /// Like ext4 with `data=ordered`: any sync keeps all earlier names,
+    /// attributes and lengths, in order, and a file's length never comes before
+    /// its contents.
     Journal,
 }
 
@@ -97,7 +99,7 @@ impl Effect {
         }
     }
 
-    /// Whether this is never kept without the earlier effect.
+    /// Whether a crash never keeps this effect without the earlier one.
     pub fn depends_on(&self, earlier: &Effect, ordering: Ordering) -> bool {
         if ordering == Ordering::Journal && self.is_metadata() {
             let own_contents = matches!((&self.what, &earlier.what),
@@ -144,7 +146,7 @@ impl Effect {
 
     fn apply_to(&self, inode: &mut Inode, keep: Keep) {
         if matches!(self.what, What::Data(..) | What::Length(..)) && inode.changed <= self.at {
-            // Unless later attributes have reached the disk before.
+            // Not if later attributes have already reached the disk.
             inode.times.modified = self.at;
         }
         inode.changed = inode.changed.max(self.at);
@@ -203,10 +205,10 @@ impl EntryChange {
     }
 }
 
-/// A disk with what has not reached it yet.
+/// A disk with the effects that have not reached it yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Volatile {
-    /// Also holds objects that have no name there yet.
+    /// Also holds objects that have no name on the disk yet.
     pub durable: Image,
     pub pending: Vec<Arc<Effect>>,
     pub ordering: Ordering,
@@ -218,7 +220,7 @@ impl Volatile {
             let mut pending = self.pending.iter();
             pending.any(|effect| matches!(effect.what, What::Length(of, _) if of == number))
         };
-        // A new length is in the journal, with all that came before it.
+        // A new length is in the journal, with everything that came before it.
         let scope = match scope {
             Scope::Data(number) if self.ordering == Ordering::Journal && has_length(number) => {
                 Scope::Object(number)
@@ -243,7 +245,7 @@ impl Volatile {
         });
     }
 
-    /// Makes a choice one that the contract allows, by keeping more.
+    /// Makes a choice that the contract allows, by keeping more.
     pub fn add_dependencies(&self, kept: &mut [bool]) {
         for later in (0..kept.len()).rev() {
             if !kept[later] {
@@ -255,7 +257,7 @@ impl Volatile {
         }
     }
 
-    /// Makes a choice one that the contract allows, by keeping less.
+    /// Makes a choice that the contract allows, by keeping less.
     pub fn drop_dependents(&self, kept: &mut [bool]) {
         for later in 0..kept.len() {
             let mut earlier = 0..later;
@@ -268,7 +270,7 @@ impl Volatile {
         }
     }
 
-    /// The disk after a crash that kept so much of each pending effect.
+    /// The disk after a crash that kept this much of each pending effect.
     pub fn crash(&self, keep: &[Keep]) -> Image {
         let mut image = self.durable.clone();
         for (effect, keep) in self.pending.iter().zip(keep) {
@@ -278,20 +280,20 @@ impl Volatile {
         image
     }
 
-    /// A sync of it failed: the kernel calls its pages clean all the same.
+    /// A sync of the object failed, and the kernel still marks its pages clean.
     pub fn lose_contents(&mut self, number: Number) {
         self.pending
             .retain(|effect| effect.object() != Some(number) || effect.is_metadata());
     }
 
-    /// The objects whose contents the disk does not have yet.
+    /// The objects with contents that the disk does not have yet.
     pub fn unwritten(&self) -> BTreeSet<Number> {
         let pending = self.pending.iter();
         let contents = pending.filter(|effect| matches!(effect.what, What::Data(..)));
         contents.filter_map(|effect| effect.object()).collect()
     }
 
-    /// Programs read of an object what the disk has.
+    /// From now on programs read the contents that the disk has.
     pub fn evict(&self, live: &mut Image, number: Number) {
         let Some(Body::File(on_disk)) = self.durable.get(number).map(|inode| &inode.body) else {
             return;
@@ -308,7 +310,7 @@ impl Volatile {
         }
     }
 
-    /// An object of which neither the disk nor a pending effect knows.
+    /// Whether neither the disk nor a pending effect knows the object.
     pub fn is_unknown(&self, number: Number) -> bool {
         let names = |effect: &Effect| match &effect.what {
             What::Entries(change) => change

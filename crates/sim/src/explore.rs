@@ -1,5 +1,5 @@
-//! Crashes a traced run at every point in every way, recovers, compares; and
-//! crashes that recovery, too.
+//! Crashes a traced run at every point in every way, recovers, and compares. It also crashes
+//! those recoveries.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -19,16 +19,15 @@ use crate::world::Site;
 
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// For crashes of the workload, of its recovery, of that recovery's, ...
+    /// Bounds for crashes of the workload, of its recovery, of that one's recovery, and so on.
     pub levels: Vec<Bounds>,
-    /// At each level but the last, the recovery is itself crashed for one state
-    /// in so many.
+    /// At each level but the last, one in so many states has its recovery crashed, too.
     pub deeper_one_in: Vec<u64>,
-    /// Within recoveries, so many states at most.
+    /// The largest number of states within recoveries.
     pub deeper_max: u64,
     pub seed: u64,
     pub skipped: Option<Site>,
-    /// Of one state, the path to it as it was printed: positions and choices.
+    /// Tries only this state. The path is as it was printed: positions and choices.
     pub only: Option<Vec<(usize, usize)>>,
 }
 
@@ -44,7 +43,7 @@ pub struct Failure {
 pub struct Explored {
     /// Distinct states from which recovery was checked.
     pub states: u64,
-    /// Crash points, those within recoveries included.
+    /// Crash points, including those within recoveries.
     pub points: u64,
     pub failure: Option<Failure>,
     /// The lines that have asked for a sync in a recovery.
@@ -53,19 +52,19 @@ pub struct Explored {
     seen: HashSet<(u64, u64)>,
 }
 
-/// Stops at the first failure.
+/// Explores the trace; stops at the first failure.
 pub fn explore(trace: &Trace, expected: &[Expected], plan: &Plan) -> Explored {
     let mut explored = Explored::default();
     explored.level(trace, expected, plan, &mut Vec::new());
     explored
 }
 
-/// In [`Failure::path`], in place of a crash's choice: the program died, and
-/// the machine did not.
+/// Stands for a crash's choice in [`Failure::path`] if the program died and the machine did
+/// not.
 pub const KILLED: usize = usize::MAX;
 
-/// Kills the program at one call in so many, and crashes the recovery that
-/// follows: what that reads need not be on the disk yet. [`Plan::deeper_one_in`] says how many.
+/// Kills the program at one call in so many, and crashes the recovery that follows, which may
+/// read what is not yet on the disk. [`Plan::deeper_one_in`] says how many.
 pub fn explore_kills(trace: &Trace, expected: &[Expected], plan: &Plan) -> Explored {
     let mut explored = Explored::default();
     let before = trace.start.durable.clone();
@@ -76,7 +75,7 @@ pub fn explore_kills(trace: &Trace, expected: &[Expected], plan: &Plan) -> Explo
     explored
 }
 
-/// Kills the program likewise, and then the recovery that follows.
+/// Kills the program likewise, and then kills the recovery that follows.
 pub fn explore_killed_recoveries(trace: &Trace, expected: &[Expected], plan: &Plan) -> Explored {
     let mut explored = Explored::default();
     let before = trace.start.durable.clone();
@@ -120,10 +119,10 @@ fn restart_program(live: &Image, disk: &Volatile) -> SimDisk {
     SimDisk::restart(seen, disk.clone())
 }
 
-/// Kills the program likewise, after the kernel has failed to write one object's
-/// contents to the disk and has reported that to another program. They can still be
-/// read from memory, or else what the disk has is read. Once the program has
-/// recovered, the machine stops.
+/// Kills the program likewise, after the kernel has failed to write one object's contents to
+/// the disk and has reported that to another program. Then programs read the contents from
+/// memory or, depending on `after`, those that the disk has. Once the program has recovered,
+/// the machine stops.
 pub fn explore_lost_writes(
     trace: &Trace,
     expected: &[Expected],
@@ -150,7 +149,7 @@ pub fn explore_lost_writes(
     explored
 }
 
-/// The program is started again, and the machine stops once that has recovered.
+/// Starts the program again, and stops the machine once the program has recovered.
 fn lost_write(
     (mut live, disk): (Image, Volatile),
     allowed: &[usize],
@@ -167,8 +166,8 @@ fn lost_write(
         .map_err(|reason| format!("after a crash: {reason}"))
 }
 
-/// Goes on as long as `each` is true: it is given what programs see and what the disk
-/// has. `live`: what programs saw when the trace began.
+/// Calls `each` with what programs see and what the disk has, as long as it returns true.
+/// `live` is what programs saw when the trace began.
 fn each_kill(
     trace: &Trace,
     mut live: Image,
@@ -186,7 +185,7 @@ fn each_kill(
             _ => {}
         }
         let wanted = plan.only.as_ref().and_then(|only| only.first());
-        // A machine may stop within a call, but not a program.
+        // A machine may stop within a call, but a program cannot.
         let next = trace.events.get(position + 1);
         let is_left_out = wanted.is_none()
             && plan
@@ -206,7 +205,7 @@ fn each_kill(
 }
 
 impl Explored {
-    /// The program has died, and is started again.
+    /// Starts the program again after it has died.
     fn killed(
         &mut self,
         position: usize,
@@ -304,7 +303,7 @@ impl Explored {
     }
 }
 
-/// Crashes the making of a store everywhere: made again, it is an empty store.
+/// Crashes the making of a store at every point. Making it again gives an empty store.
 pub fn explore_making(ordering: Ordering, bounds: Bounds, skipped: Option<Site>) -> Explored {
     let mut explored = Explored::default();
     let disk = SimDisk::new();
@@ -334,7 +333,7 @@ pub fn explore_making(ordering: Ordering, bounds: Bounds, skipped: Option<Site>)
     explored
 }
 
-/// What a crash has left of a store that was being made becomes one, and stays.
+/// Makes a store of what a crash has left of one, and checks that it stays.
 fn make_again(disk: &SimDisk, skipped: Option<Site>) -> Result<(), String> {
     disk.skip_sync(skipped);
     make_store(disk).map_err(|error| format!("made again: {error}"))?;
@@ -360,8 +359,8 @@ pub(crate) fn restart(disk: &SimDisk, expected: &[Expected], plan: &Plan) -> Res
     }
 }
 
-/// Recovers, compares, and, if it is to be crashed itself, goes on to one more
-/// commit; gives back what then may be found after crashes in that.
+/// Recovers and compares. If this run is traced, makes one more commit, and returns what
+/// crashes in the trace may leave.
 fn recover(
     disk: &SimDisk,
     allowed: &[usize],

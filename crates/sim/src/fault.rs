@@ -1,17 +1,18 @@
-//! What goes wrong while the engine runs.
+//! Faults that occur while the engine runs.
 
 use atomdir_disk::Errno;
 
-/// One call fails, or all calls that need space do.
+/// One call fails, or all calls that need space fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The call of this number fails, having done nothing; but a write has
-    /// written half, and a sync has lost what it was to keep.
+    /// The call with this number fails and does nothing. But a failed write has
+    /// written half, and a failed sync has lost what it had to keep.
     Fails { call: u64, errno: Errno },
-    /// From the call of this number on, no space is left, until a file gives
-    /// back what was reserved for it.
+    /// From the call with this number on, no space is left, until a file gives
+    /// back its reserved space.
     Full { call: u64 },
-    /// At the call of this number the system's clock is set by so many seconds.
+    /// At the call with this number the system's clock is changed by this many
+    /// seconds.
     Clock { call: u64, seconds: i64 },
 }
 
@@ -21,11 +22,11 @@ pub enum AfterFailedSync {
     /// The pages are still in memory, marked clean.
     #[default]
     Written,
-    /// The pages were evicted: it is the disk that is read.
+    /// The pages were evicted, so the contents on the disk are read.
     Durable,
 }
 
-/// What a call is, as far as faults go.
+/// The kind of a call, as far as it matters to faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Call {
     Look,

@@ -1,17 +1,17 @@
-//! Commits that arrive while another one's flush of the log is under way.
+//! Commits that arrive while another one's flush of the log is running.
 //!
-//! Which thread of those that wait then flushes for all is the scheduler's to
-//! say, but what it does is the same for each. All else has a fixed order: the
-//! others arrive one by one, and none of them flushes before it is let.
+//! The scheduler decides which waiting thread then flushes for all, but each
+//! would do the same. All else has a fixed order: the others arrive one by one,
+//! and none of them flushes before it is allowed to.
 
 use std::thread::{self, ThreadId};
 
 use crate::disk::SimDisk;
 
-/// When, in the flush, the others arrive.
+/// When the others arrive: before or after the flush itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// The flush covers them, though nobody may rely on it.
+    /// The flush covers the others, though nobody may rely on it.
     Before,
     After,
 }
@@ -28,7 +28,7 @@ impl Company {
     }
 }
 
-/// What a flush of the log meets.
+/// Commits that arrive during a flush of the log.
 #[derive(Default)]
 pub(crate) struct Meeting {
     awaited: Option<Company>,
@@ -37,8 +37,8 @@ pub(crate) struct Meeting {
 }
 
 impl SimDisk {
-    /// The next flush of a file's data, which this thread is about to ask for,
-    /// meets the company; what that flushes itself waits to be released.
+    /// This thread is about to flush a file's data; during that flush the
+    /// company arrives. Flushes by the company wait until it is released.
     pub(crate) fn await_company(&self, company: Company) {
         let meeting = &mut self.world().meeting;
         meeting.awaited = Some(company);
@@ -49,7 +49,7 @@ impl SimDisk {
         self.world().meeting.leader = None;
     }
 
-    /// Does a flush of a file's data, with whom it is to meet.
+    /// Flushes a file's data, and lets the awaited company arrive.
     pub(crate) fn flush_in_company<T>(&self, flush: impl FnOnce(&SimDisk) -> T) -> T {
         let own = thread::current().id();
         while self

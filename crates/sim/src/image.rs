@@ -1,4 +1,4 @@
-//! A file system's state: what is on the disk, or what programs see.
+//! A file system's state: that of the disk, or the one that programs see.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,11 +50,11 @@ impl Inode {
     }
 }
 
-/// Cheap to copy: inodes are shared until one of the copies changes them.
+/// Cheap to copy: images share inodes until one of them changes them.
 #[derive(Debug, Clone)]
 pub struct Image {
     inodes: Vec<Option<Arc<Inode>>>,
-    /// How often a machine has started on it.
+    /// How often a machine has started on this image.
     pub(crate) boots: u64,
 }
 
@@ -92,8 +92,9 @@ impl Image {
         self.inodes.len() as Number
     }
 
-    /// What a file system's own recovery does: objects without a name go, the
-    /// link counts are those of the names, nothing lies beyond a file's end.
+    /// Does what a file system's own recovery does: it removes objects without
+    /// a name, sets link counts to the number of names, and drops what is
+    /// beyond a file's end.
     pub(crate) fn settle(&mut self) {
         let mut links = vec![0; self.inodes.len()];
         links[ROOT as usize] = 2;

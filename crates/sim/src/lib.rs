@@ -1,10 +1,10 @@
 //! A simulated disk, and the crashes and faults that the engine must survive
 //! on it.
 //!
-//! [`SimDisk`] is the whole [`atomdir_disk::Disk`] in memory. What no sync has
-//! covered is pending: a crash keeps, loses or tears it in every way that the
-//! contract of the trait allows. Nothing in it is random or depends on time, so
-//! that a state once found is found again.
+//! [`SimDisk`] is the whole [`atomdir_disk::Disk`] in memory. Whatever no sync
+//! has covered is pending: a crash keeps, loses or tears it in every way that
+//! the contract of the trait allows. Nothing in it is random or depends on
+//! time, so a state that was found once can be found again.
 
 mod choice;
 mod contents;

@@ -1,7 +1,7 @@
-//! Obstacles: something in the base is in the way of a commit that is durable.
+//! Obstacles in the base that keep a durable commit from being applied.
 //!
-//! The commit must say so, open views must go on as if nothing had happened, no
-//! transaction may begin, and once the obstacle is gone the store must go on by
+//! The commit must report the obstacle, and open views must go on unchanged. No
+//! transaction may begin. Once the obstacle is gone, the store must go on by
 //! itself. A crash at any time leads to the same base.
 
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use crate::fault::{AfterFailedSync, Fault};
 use crate::tree::Tree;
 use crate::workload::{Expected, SimStore, Workload, begin};
 
-/// What came of the obstacle.
+/// What the obstacle caused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Obstructed {
-    /// The commit was over before that call.
+    /// The commit ended before that call.
     NotMet,
-    /// It was met by something else than the apply of the commit.
+    /// Something other than applying the commit met it.
     Elsewhere,
     Stalled,
 }
 
-/// The call of this number, counted from the begin of the workload's last commit,
-/// fails as if a file system were mounted on a name.
+/// The call with this number, counted from the begin of the workload's last
+/// commit, fails as if a file system were mounted on a name.
 pub fn obstruct_commit(workload: &Workload, number: u64) -> Outcome<Obstructed> {
     let (driver, operations) = up_to_last_commit(workload)?;
     let (store, disk) = (driver.store(), driver.disk.clone());
-    // One has looked at everything before the commit, and one at nothing.
+    // One view has looked at everything before the commit, the other at nothing.
     let known = begin(&store, Durability::Durable)?;
     let unknown = begin(&store, Durability::Durable)?;
     let before = driver.expected.last().ok_or("nothing is expected")?.clone();
@@ -85,7 +85,8 @@ pub fn obstruct_commit(workload: &Workload, number: u64) -> Outcome<Obstructed> 
     Ok(Obstructed::Stalled)
 }
 
-/// An apply can also meet a flush that fails, and then names the path it was at.
+/// When a flush fails during an apply, the message names the path that was being
+/// applied.
 fn is_failed_flush(poison: &Poison) -> bool {
     match poison {
         Poison::NotFlushed { .. } => true,

@@ -1,4 +1,5 @@
-//! What programs do to a tree: in a transaction's view, or on the plain disk.
+//! Operations of programs on a tree: in a transaction's view, or on the plain
+//! disk.
 
 use atomdir_disk::{Access, Disk, Errno, Name, Owner, RenameMode, Result, Times, Timestamp};
 use atomdir_engine::{NewNode, NodeId, SetAttributes, SetTime, Transaction};
@@ -8,18 +9,18 @@ use crate::tree::CALLER;
 
 #[derive(Debug, Clone)]
 pub enum Operation {
-    /// A new file of so many bytes.
+    /// A new file of this many bytes.
     File(String, u64),
-    /// At an offset, so many bytes.
+    /// The offset, and the number of bytes to write there.
     Write(String, u64, u64),
     Truncate(String, u64),
     Make(String, Node),
     Mode(String, u32),
     Owner(String, u32, u32),
-    /// In seconds.
+    /// The time is in seconds.
     Modified(String, i64),
     Xattr(String, Option<&'static str>),
-    /// What a program gets that is run from the file.
+    /// A capability that a program gets when the file is executed.
     Capability(String),
     Rename(String, String),
     Exchange(String, String),
@@ -42,7 +43,7 @@ pub(crate) const CAPABILITY_VALUE: &[u8] = b"a capability";
 const LINK_TARGET: &[u8] = b"some/target";
 const DEVICE_NUMBER: u64 = 0x103;
 
-/// Bytes that differ with the place and with the operation that writes them.
+/// Bytes that differ with their place and with the operation that writes them.
 pub(crate) fn pattern(salt: u64, offset: u64, length: u64) -> Vec<u8> {
     let byte = |at: u64| {
         let mixed = ((at / 64) ^ (salt << 20)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
@@ -55,7 +56,7 @@ pub(crate) fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
-/// Something that the operations can be done to.
+/// A tree on which the operations can be done.
 pub(crate) trait Target {
     fn act(&self, operation: &Operation, salt: u64) -> Result<()>;
 }

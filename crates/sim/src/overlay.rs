@@ -1,6 +1,6 @@
-//! A stand-in for overlayfs: does to a transaction's upper layer what the
-//! kernel does when a program changes a native view, so far as the layer shows
-//! it in the end (fs/overlayfs, with `index`, `redirect_dir` and `metacopy`).
+//! A stand-in for overlayfs. It changes a transaction's upper layer as the
+//! kernel does when a program changes a native view, as far as the final layer
+//! shows it (fs/overlayfs, with `index`, `redirect_dir` and `metacopy`).
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -23,23 +23,25 @@ const ORIGIN: &[u8] = b"trusted.overlay.origin";
 pub(crate) struct Overlay<'a> {
     disk: &'a SimDisk,
     lower: &'a Transaction<SimDisk>,
-    /// Paths from the disk's root.
+    /// A path from the disk's root, like `index`.
     upper: String,
     index: String,
-    /// Of each file in the index, by inode: its name there, and how many names
-    /// it has in the overlay.
+    /// For each file in the index, by inode: its name in the index, and how
+    /// many names it has in the overlay.
     indexed: RefCell<HashMap<u64, (Name, u32)>>,
 }
 
-/// What a path leads to in the overlay.
+/// What a path of the overlay leads to.
 struct Found {
-    /// The directory of the upper layer, if the object is there.
+    /// The object's directory in the upper layer and its name there, if it is
+    /// in that layer.
     upper: Option<(Handle, Name)>,
-    /// The lower object that it is, a copy of, or merged with.
+    /// The lower object that this object is, or is a copy of, or is merged
+    /// with.
     lower: Option<String>,
 }
 
-/// How much of a file is copied up.
+/// How much of a file to copy up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Copy {
     Attributes,
@@ -88,7 +90,7 @@ impl<'a> Overlay<'a> {
         }
     }
 
-    /// The directory itself, copied up, and its lower one.
+    /// Copies the directory up if needed, and returns it and its lower one.
     fn directory(&self, path: &str) -> Result<(Handle, Option<String>)> {
         if path.is_empty() {
             return Ok((self.disk.directory_at(&self.upper)?, Some(String::new())));
@@ -101,7 +103,7 @@ impl<'a> Overlay<'a> {
         ))
     }
 
-    /// What is at a path whose directory is copied up.
+    /// Finds the object at a path, and copies its directory up.
     fn find(&self, path: &str) -> Result<Found> {
         let (parent, name) = split(path);
         let (directory, lower) = self.directory(parent)?;
@@ -147,7 +149,7 @@ impl<'a> Overlay<'a> {
         })
     }
 
-    /// The object in the upper layer; a file's contents only if asked for.
+    /// Copies an object up; a file's contents only on request.
     fn copy_up(&self, path: &str, copy: Copy) -> Result<Found> {
         let mut found = self.find(path)?;
         if found.upper.is_none() {
@@ -179,7 +181,8 @@ impl<'a> Overlay<'a> {
         let entry = self.lower_entry(lower)?.ok_or(Errno::NOENT)?;
         let attributes = entry.attributes;
         let has_names = attributes.kind != Kind::Directory && attributes.links > 1;
-        // One copy for all names, which the index knows by the lower object.
+        // All names share one copy, which the index names after the lower
+        // object.
         let indexed = name_of(&format!("{:x}", entry.node.0))?;
         let index = self.disk.directory_at(&self.index)?;
         if has_names && self.disk.stat_at(&index, &indexed).is_ok() {
@@ -250,7 +253,7 @@ impl<'a> Overlay<'a> {
         self.disk.write_at(file, &bytes, 0)
     }
 
-    /// A file of which only the attributes were copied gets its contents.
+    /// Adds the contents to a file of which only the attributes were copied.
     fn complete(&self, found: &Found) -> Result<()> {
         let (directory, name) = found.upper.as_ref().ok_or(Errno::NOENT)?;
         let object = self.disk.open(directory, name, Access::Path)?;
@@ -275,7 +278,7 @@ impl<'a> Overlay<'a> {
         }
     }
 
-    /// Makes the name free in the upper layer, and says where it is.
+    /// Frees the name in the upper layer, and returns its place.
     fn vacate(&self, path: &str) -> Result<(Handle, Name)> {
         match self.find(path) {
             Ok(found) => self.lose_name(path, &found)?,
@@ -290,7 +293,8 @@ impl<'a> Overlay<'a> {
         Ok((directory, name))
     }
 
-    /// A file of several names is copied up even to lose one: the index counts.
+    /// A file with several names is copied up even to lose one, since the index
+    /// counts names.
     fn lose_name(&self, path: &str, found: &Found) -> Result<()> {
         if found.upper.is_none() {
             let lower = found.lower.as_deref().ok_or(Errno::NOENT)?;
@@ -316,7 +320,7 @@ impl<'a> Overlay<'a> {
         Ok(())
     }
 
-    /// Takes a name out of the upper layer, and hides it in the lower one.
+    /// Removes a name from the upper layer, and hides it in the lower one.
     fn remove(&self, path: &str) -> Result<()> {
         let (directory, name) = self.vacate(path)?;
         if self.shows_through(path)? {
@@ -326,7 +330,8 @@ impl<'a> Overlay<'a> {
         Ok(())
     }
 
-    /// A whiteout, a file, or a directory with nothing in it but whiteouts.
+    /// Removes a whiteout, a file, or a directory that holds nothing but
+    /// whiteouts.
     fn clear(&self, directory: &Handle, name: &Name) -> Result<()> {
         if self.disk.stat_at(directory, name)?.kind != Kind::Directory {
             return self.disk.unlink(directory, name);
@@ -338,8 +343,8 @@ impl<'a> Overlay<'a> {
         self.disk.remove_directory(directory, name)
     }
 
-    /// What has another place now still finds its lower object; a directory
-    /// without one hides what is at its new place.
+    /// Makes a moved object still find its lower object. A directory without
+    /// one hides what the lower layer has at its new place.
     fn tie(&self, found: &Found, new_path: &str) -> Result<()> {
         let (directory, name) = found.upper.as_ref().ok_or(Errno::NOENT)?;
         let object = self.disk.open(directory, name, Access::Path)?;
@@ -381,7 +386,7 @@ impl<'a> Overlay<'a> {
         Ok(())
     }
 
-    /// Whether another path leads to the same object, copied up.
+    /// Whether another path leads to the same copied-up object.
     fn is_same(&self, found: &Found, path: &str) -> Result<bool> {
         if matches!(self.find(path), Err(Errno::NOENT)) {
             return Ok(false);
@@ -483,7 +488,7 @@ fn join(directory: &str, name: &str) -> String {
     }
 }
 
-/// struct ovl_fb, as `Marks` of the engine reads it.
+/// Builds struct ovl_fb, as `Marks` of the engine reads it.
 fn origin(entry: &Entry) -> Vec<u8> {
     let NodeId(node) = entry.node;
     let mut bytes = vec![0, 0xfb, 33, 0, 0x81];

@@ -1,5 +1,5 @@
-//! Random workloads: what cannot be done is left out, so that every seed is
-//! some workload.
+//! Random workloads. Operations that are impossible are left out, so every seed
+//! gives a workload.
 
 use atomdir_engine::CARRIED_BYTES_MAX;
 
@@ -31,7 +31,8 @@ pub fn random(seed: u64) -> Workload {
         if random.below(3) == 0 {
             steps.push(Step::Snapshot);
         }
-        // Something always changes: a commit of nothing is none.
+        // Every step changes something, since a commit without changes does not
+        // count.
         let kept = format!("kept-{}", steps.len());
         let mut operations = vec![Operation::File(kept, 20)];
         act(&plain, &operations, 0);
@@ -61,7 +62,8 @@ pub fn random(seed: u64) -> Workload {
     }
 }
 
-/// The operations in parts, some of them nested, beside others that come to nothing.
+/// Splits the operations into parts, some of them nested, and adds others that are
+/// undone.
 fn parts(random: &mut Random, plain: &SimDisk, operations: Vec<Operation>) -> Vec<Act> {
     let mut acts = Vec::new();
     for part in operations.chunks(1 + random.below(4)) {
@@ -80,7 +82,7 @@ fn parts(random: &mut Random, plain: &SimDisk, operations: Vec<Operation>) -> Ve
     acts
 }
 
-/// Some operations, tried out on a plain disk; those that it refuses are left out.
+/// Random operations, tried on a plain disk; those that it refuses are left out.
 fn possible(random: &mut Random, plain: &SimDisk, count: usize) -> Vec<Operation> {
     let mut done = Vec::new();
     for _ in 0..count * 20 {

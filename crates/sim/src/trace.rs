@@ -1,4 +1,5 @@
-//! What happened to a disk, for crashes to be tried at every point of it.
+//! Records what happened to a disk, so that crashes can be tried at every point
+//! of it.
 
 use std::sync::Arc;
 
@@ -32,7 +33,7 @@ impl Trace {
 }
 
 impl Event {
-    /// Whether both are what one call did.
+    /// Whether one call did both.
     pub(crate) fn is_of_call(&self, other: &Event) -> bool {
         match (self, other) {
             (Event::Effect(one), Event::Effect(other)) => one.at == other.at,
@@ -41,7 +42,7 @@ impl Event {
         }
     }
 
-    /// Brings the disk to where it was after this.
+    /// Brings the disk to its state after this event.
     pub(crate) fn replay(&self, disk: &mut Volatile) {
         match self {
             Event::Born(number, inode) => disk.durable.insert(*number, inode.clone()),

@@ -15,19 +15,19 @@ use crate::overlay::Overlay;
 use crate::tree::{CALLER, Tree};
 use crate::workload::{Driver, Expected, SimStore, act, begin, options};
 
-/// What happens within a transaction.
+/// One part of a transaction.
 #[derive(Debug, Clone)]
 pub enum Act {
     Do(Vec<Operation>),
-    /// In a nested transaction, which is committed into this one.
+    /// Done in a nested transaction, which is committed into this one.
     Nested(Vec<Act>),
-    /// In a nested transaction that is aborted.
+    /// Done in a nested transaction that is aborted.
     Aborted(Vec<Act>),
-    /// After a savepoint, to which it is rolled back.
+    /// Done after a savepoint and then rolled back.
     RolledBack(Vec<Act>),
 }
 
-/// What a serializable transaction asks for.
+/// A read by a serializable transaction.
 #[derive(Debug, Clone, Copy)]
 pub enum Read {
     Contents(&'static str),
@@ -36,21 +36,21 @@ pub enum Read {
     Missing(&'static str),
 }
 
-/// A serializable transaction beside which another commits.
+/// A serializable transaction during which another one commits.
 #[derive(Debug, Clone)]
 pub struct Reader {
     pub reads: Vec<Read>,
     pub writes: Vec<Operation>,
-    /// What the other does.
+    /// The changes that the other one commits.
     pub meanwhile: Vec<Operation>,
-    /// What was read has changed by then.
+    /// Whether they change what was read, so that the commit is refused.
     pub is_refused: bool,
 }
 
 type Open = Arc<Transaction<SimDisk>>;
 
-/// Does it in the transaction and, so that views can be compared, on a plain
-/// disk, which a part that comes to nothing leaves as it was.
+/// Does the acts in the transaction and also on a plain disk, with which views
+/// are compared. Acts that are undone change only a copy of the plain disk.
 fn play(store: &SimStore, open: &Open, plain: &mut SimDisk, acts: &[Act], salt: u64) {
     for (salt, one) in (salt << 4..).zip(acts) {
         match one {
@@ -171,11 +171,11 @@ impl Driver {
             return;
         }
         act(&self.plain, &reader.writes, salt << 4);
-        // Its view must not be looked at: that would be reading.
+        // Nobody may look at its view: that would be reading.
         self.commit_unseen(&open);
     }
 
-    /// One transaction holds a lock while another, which changes the same, is
+    /// One transaction holds a lock. Another that changes the same object is
     /// refused; then the first commits.
     pub fn locked(
         &mut self,
@@ -216,8 +216,9 @@ impl Driver {
         });
     }
 
-    /// The first commit's flush of the log meets others: lazy ones return at
-    /// once, durable ones, each in a thread of its own, wait for the next flush.
+    /// Other commits arrive while the first one's flush of the log runs. Lazy
+    /// ones return at once. Durable ones, each in a thread of its own, wait for
+    /// the next flush.
     pub fn group(
         &mut self,
         first: &[Operation],
@@ -276,8 +277,8 @@ impl Driver {
         self.expected.last().expect("there is the empty store")
     }
 
-    /// Commits transactions that began on older trees than the newest, and do
-    /// not meet what has changed since.
+    /// Commits transactions that began on older trees than the newest, and do not
+    /// conflict with changes since.
     fn commit_beside(&mut self, transactions: &[(&Open, &Tree)], commit: impl FnOnce()) {
         for (transaction, before) in transactions {
             let view = Tree::of_view(transaction).expect("a view can be read");
@@ -302,7 +303,8 @@ impl Driver {
     }
 }
 
-/// Returns when the commit is in the log: a durable one then waits in its thread.
+/// Returns when the commit is in the log. A durable commit then waits in its
+/// thread.
 fn append(store: &SimStore, transaction: Open) -> Option<JoinHandle<()>> {
     let commit = {
         let (store, transaction) = (store.clone(), transaction.clone());

@@ -1,4 +1,4 @@
-//! All of a tree that a transaction promises to keep.
+//! Everything of a tree that a transaction promises to keep.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,10 +12,10 @@ use crate::hash::Hasher;
 use crate::image::{Body, Image, Number, ROOT};
 
 pub(crate) const CALLER: Caller = Caller { user: 0, group: 0 };
-/// In the root, and no part of the tree.
+/// The control directory: it is in the root, and not part of the tree.
 pub(crate) const CONTROL: &[u8] = b".atomdir";
 
-/// By path; the root's is empty.
+/// Objects by path; the root's path is empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tree(BTreeMap<Vec<u8>, Object>);
 
@@ -28,9 +28,9 @@ struct Object {
     device_number: u64,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     length: u64,
-    /// Of a file's contents or a link's target.
+    /// A hash of a file's contents or a link's target.
     hash: u64,
-    /// Where the object is met first: the same for all its names.
+    /// The first path of the object: the same for all its names.
     first: Vec<u8>,
 }
 
@@ -57,7 +57,7 @@ impl fmt::Debug for Object {
 }
 
 impl Tree {
-    /// The root's, every path and every last part of one.
+    /// The root's name, every path, and the last part of each.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
@@ -68,7 +68,7 @@ impl Tree {
             .filter(|name| !name.is_empty())
     }
 
-    /// What programs find on the disk, the control directory left out.
+    /// The tree that programs find on the disk, without the control directory.
     pub(crate) fn of_image(image: &Image) -> Tree {
         let mut tree = Tree::default();
         tree.add(image, ROOT, b"", &mut BTreeMap::new());
@@ -112,7 +112,7 @@ impl Tree {
         }
     }
 
-    /// What a transaction shows.
+    /// The tree that a transaction shows.
     pub(crate) fn of_view(view: &Transaction<SimDisk>) -> Result<Tree> {
         let mut tree = Tree::default();
         tree.add_node(view, NodeId::ROOT, b"", &mut BTreeMap::new())?;
@@ -169,7 +169,7 @@ impl Tree {
         Ok(())
     }
 
-    /// This tree with what has become of an older one by other changes.
+    /// This tree with the changes that lead from `before` to `after`.
     pub(crate) fn with_changes(&self, before: &Tree, after: &Tree) -> Tree {
         let mut tree = self.clone();
         for path in before.0.keys().chain(after.0.keys()) {
@@ -182,7 +182,7 @@ impl Tree {
         tree
     }
 
-    /// Times are those of the calls, which come to two disks at two times.
+    /// Two disks get the same calls at different times, so their times differ.
     pub(crate) fn without_times(mut self) -> Tree {
         for object in self.0.values_mut() {
             object.modified = Timestamp::default();
@@ -198,7 +198,7 @@ impl Tree {
         }
     }
 
-    /// Where the two differ, for people.
+    /// Where the two differ, as text.
     pub(crate) fn difference(&self, expected: &Tree) -> String {
         let paths = self.0.keys().chain(expected.0.keys());
         let mut paths: Vec<&Vec<u8>> = paths.collect();

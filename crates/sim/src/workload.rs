@@ -1,5 +1,4 @@
-//! A few commits in a row on a simulated disk, and what a crash at any moment
-//! of it may leave.
+//! A few commits in a row on a simulated disk, and what a crash at any moment may leave.
 
 use std::sync::Arc;
 
@@ -22,13 +21,13 @@ use crate::world::Site;
 #[derive(Debug, Clone)]
 pub struct Workload {
     pub name: String,
-    /// What is there before the store is.
+    /// The files that exist before the store.
     pub base: Vec<Operation>,
     pub steps: Vec<Step>,
-    /// Commits that stage no more carry it in the log.
+    /// Commits that stage at most this much carry it in the log.
     pub carried_bytes_max: u64,
-    /// Whether a directory's times are to be those that the view showed: not
-    /// where what changed its entries has cancelled out.
+    /// Whether directories must have the times that the view showed. False if changes of
+    /// entries have cancelled out.
     pub has_directory_times: bool,
 }
 
@@ -37,35 +36,35 @@ pub enum Step {
     /// A durable commit.
     Commit(Vec<Operation>),
     Lazy(Vec<Operation>),
-    /// Two transactions beside each other, which do not conflict.
+    /// Two concurrent transactions that do not conflict.
     Both(Vec<Operation>, Vec<Operation>),
     /// A durable commit of nested transactions and savepoints.
     Transaction(Vec<Act>),
-    /// A durable commit of what was done in a native view.
+    /// A durable commit of changes made in a native view.
     Native(Vec<Operation>),
     Serializable(Reader),
-    /// While one transaction holds a lock on the path and changes it, another
-    /// that changes it too is refused, and a third, beside it, is not.
+    /// While one transaction holds a lock on the path and changes it, a second one that
+    /// changes it too is refused, and a third one that does not is committed.
     Locked {
         path: &'static str,
         holder: Vec<Operation>,
         other: Vec<Operation>,
         beside: Vec<Operation>,
     },
-    /// A durable commit whose flush of the log others meet.
+    /// A durable commit, during whose flush of the log others arrive.
     Group(Vec<Operation>, Vec<(Durability, Vec<Operation>)>, Moment),
-    /// Changes by an outside writer, which are durable.
+    /// Durable changes by an outside writer.
     Outside(Vec<Operation>),
     Sync,
     Checkpoint,
-    /// The history loses all but its newest commit.
+    /// Drops all commits but the newest from the history.
     ShortenHistory,
     /// A transaction begins, and stays open for its snapshot.
     Snapshot,
     EndSnapshots,
-    /// The store is closed in order and opened again.
+    /// The store is closed normally and opened again.
     Reopen,
-    /// The store is closed in order and opened again. In between, somebody removes the
+    /// The store is closed normally and opened again. In between, somebody removes the
     /// empty directories of its control directory, as git does, which cannot store them.
     LoseDirectories,
 }
@@ -76,12 +75,12 @@ pub struct Expected {
     pub sequence: u64,
     pub tree: Tree,
     pub has_directory_times: bool,
-    /// So many commits are in the history.
+    /// The least number of commits in the history.
     pub commits_min: u64,
 }
 
 impl Expected {
-    /// Where what is on the disk differs, for people.
+    /// Where the disk's contents differ, as text.
     pub fn difference(&self, image: &Image) -> Option<String> {
         let mut found = Tree::of_image(image);
         let mut wanted = self.tree.clone();
@@ -93,7 +92,7 @@ impl Expected {
     }
 }
 
-/// What a workload did, undisturbed.
+/// What a workload did without faults.
 pub struct Run {
     pub trace: Trace,
     pub expected: Vec<Expected>,
@@ -154,7 +153,7 @@ pub(crate) fn begin(
 }
 
 impl Workload {
-    /// The disk before anything is traced: the base and an empty store.
+    /// The disk before the trace begins: the base and an empty store.
     pub fn start(&self) -> Image {
         let disk = SimDisk::new();
         act(&disk, &self.base, 0);
@@ -162,7 +161,7 @@ impl Workload {
         disk.crash(true)
     }
 
-    /// Runs it to its end, writing down what happens to the disk.
+    /// Runs the workload to its end, and records what happens to the disk.
     pub fn run(&self, ordering: Ordering, skipped: Option<Site>) -> Run {
         let mut driver = self.driver(ordering, skipped);
         driver.open();
@@ -217,7 +216,7 @@ pub(crate) fn make_store(disk: &SimDisk) -> Result<(), StoreError> {
     disk.sync_directory(&disk.root()).map_err(failed)
 }
 
-/// Does the operations; a workload is written so that all of them succeed.
+/// Does the operations. Workloads are written so that all of them succeed.
 pub(crate) fn act(target: &impl Target, operations: &[Operation], salt: u64) {
     for (number, operation) in operations.iter().enumerate() {
         let done = target.act(operation, salt << 8 | number as u64);
@@ -230,7 +229,7 @@ pub(crate) struct Driver {
     store: Option<SimStore>,
     snapshots: Vec<Arc<Transaction<SimDisk>>>,
     pub expected: Vec<Expected>,
-    /// The newest commit that is promised to survive.
+    /// The newest commit that must survive.
     pub durable: usize,
     has_directory_times: bool,
     carried_bytes_max: u64,
@@ -343,7 +342,7 @@ impl Driver {
     pub fn commit(&mut self, operations: &[Operation], durability: Durability, salt: u64) {
         let store = self.store();
         let transaction = begin(&store, durability).expect("a transaction begins");
-        // A begin makes lazy commits durable.
+        // Beginning a transaction makes lazy commits durable.
         self.all_is_durable();
         act(&*transaction, operations, salt);
         act(&self.plain, operations, salt);
@@ -385,8 +384,8 @@ impl Driver {
         self.commit_unseen(&later);
     }
 
-    /// Commits what has been done on the plain disk as well, and no view has
-    /// shown as the base will be: the commit tells.
+    /// Like `finish`, if no view has shown the base as it will be: the expected tree is
+    /// the base after the commit.
     pub fn commit_unseen(&mut self, transaction: &Transaction<SimDisk>) {
         let newest = self.expected[self.durable].clone();
         self.expected.push(Expected {

@@ -1,5 +1,5 @@
-//! The family of workloads: every kind of change that a commit can make, and
-//! the circumstances that matter to crashes.
+//! The workloads: every kind of change that a commit can make, and the
+//! circumstances that matter to crashes.
 
 mod transactions;
 
@@ -63,7 +63,7 @@ fn xattr(path: &str, value: Option<&'static str>) -> Operation {
     Operation::Xattr(path.to_owned(), value)
 }
 
-/// Files of several sizes, directories in directories, a file of two names.
+/// Files of several sizes, nested directories, a file with two names.
 fn base() -> Vec<Operation> {
     vec![
         file("a", 700),
@@ -90,7 +90,8 @@ fn workload(name: &str, steps: Vec<Step>) -> Workload {
     }
 }
 
-/// Each with what is small in the log, and with all in staged files.
+/// Makes two versions of each: small contents are in the log, or all are in
+/// staged files.
 fn carried_and_staged(carried: Vec<Workload>) -> Vec<Workload> {
     let staged = carried.iter().map(|workload| Workload {
         name: format!("{}, staged", workload.name),
@@ -125,7 +126,7 @@ pub fn privileged() -> Vec<Workload> {
     carried_and_staged(vec![workload])
 }
 
-/// One commit of one kind of change each.
+/// Workloads with one commit each, of one kind of change.
 pub fn kinds() -> Vec<Workload> {
     let mut all = new_objects();
     all.extend(contents_and_attributes());

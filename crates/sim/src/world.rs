@@ -1,5 +1,5 @@
-//! The state behind a simulated disk: what programs see, what is durable, what
-//! is pending, and what goes wrong.
+//! The state of a simulated disk: what programs see, what is durable, what is
+//! pending, and which faults occur.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::Location;
@@ -13,7 +13,7 @@ use crate::group::Meeting;
 use crate::image::{Body, Image, Inode, Number, ROOT};
 use crate::trace::{Event, Trace};
 
-/// Where in the program a sync is asked for.
+/// The place in the program that asks for a sync.
 pub type Site = (&'static str, u32);
 
 /// The clock of file systems and programs when a new disk is made.
@@ -29,10 +29,10 @@ pub(crate) struct World {
     pub calls: u64,
     pub faults: Vec<Fault>,
     pub after_failed_sync: AfterFailedSync,
-    /// A fault has struck.
+    /// Whether a fault has struck.
     pub struck: bool,
     pub trace: Option<Trace>,
-    /// A sync that is left out.
+    /// A sync to skip.
     pub skipped: Option<Site>,
     pub sites: BTreeSet<Site>,
     open: HashMap<Number, u32>,
@@ -136,7 +136,7 @@ impl World {
         entries.get(name).copied().ok_or(Errno::NOENT)
     }
 
-    /// Does something to what programs see; the disk has it pending.
+    /// Changes what programs see; the change is pending on the disk.
     pub fn change(&mut self, what: What) {
         let at = self.time();
         let effect = Arc::new(Effect { at, what });
@@ -153,7 +153,8 @@ impl World {
             .collect();
         let set = change.set.clone();
         self.change(What::Entries(change));
-        // What is moved must not be without any name in between.
+        // Count new names first, so that a moved object is never without a
+        // name.
         for (parent, _, child) in &set {
             self.count(*parent, *child, 1);
         }
@@ -168,7 +169,8 @@ impl World {
             return;
         };
         if inode.entries().is_some() {
-            // Its own `.` comes and goes with its name; `..` is its parent's.
+            // A directory's own `.` comes and goes with its name; its `..`
+            // counts for its parent.
             inode.links = inode.links.saturating_add_signed(2 * difference);
             if let Some(parent) = self.live.get_mut(parent) {
                 parent.links = parent.links.saturating_add_signed(difference);
@@ -241,7 +243,7 @@ impl World {
         Ok(())
     }
 
-    /// Inode numbers may be given out again once the disk knows them no more.
+    /// Frees inode numbers that the disk no longer has.
     fn forget_durable(&mut self) {
         let mut settled = self.disk.durable.clone();
         settled.settle();
@@ -254,7 +256,7 @@ impl World {
         }
     }
 
-    /// What a sync that fails was to keep.
+    /// Loses what a failed sync had to keep.
     fn lose(&mut self, number: Number, scope: Scope) {
         let lost = match scope {
             Scope::Object(number) | Scope::Data(number) => vec![number],

@@ -1,5 +1,5 @@
-//! Crashes at every call of the workloads and of their recoveries: what is
-//! recovered is a prefix of the commits that holds every durable one.
+//! Crashes at every call of the workloads and of their recoveries. The recovered base is
+//! a prefix of the commits that includes every durable one.
 //! `ATOMDIR_STATE`, as a failure prints it, replays one state; `ATOMDIR_SEED`
 //! replays one of the random workloads.
 
@@ -85,8 +85,8 @@ fn a_machine_that_dies_after_the_program_leaves_a_prefix() {
     check_all(&all, explore_kills, &fewer, pick(15_000, 100_000));
 }
 
-/// Writing takes set-id bits and capabilities from a file. A recovery that dies while it
-/// writes contents again must not have taken what an outside writer gave.
+/// Writing clears a file's set-id bits and capabilities. A recovery that dies while it
+/// writes contents again must not have removed what an outside writer set.
 #[test]
 fn privileges_from_outside_outlive_any_kill_of_the_program_and_of_its_recovery() {
     let each = Plan {
@@ -105,7 +105,7 @@ fn lost_writes_read_from_the_disk(trace: &Trace, expected: &[Expected], plan: &P
     explore_lost_writes(trace, expected, plan, AfterFailedSync::Durable)
 }
 
-/// The kernel reports a failed write once: to whoever syncs next.
+/// The kernel reports a failed write only once, to the next caller of sync.
 #[test]
 fn contents_that_the_kernel_failed_to_write_are_written_again_by_recovery() {
     let mut all = workloads::kinds();
@@ -136,7 +136,7 @@ fn a_store_half_made_can_be_made_again() {
         assert!(made.states > 10);
     }
 }
-/// Undisturbed: each run compares every view and the base with a plain disk.
+/// Without faults: each run compares every view and the base with a plain disk.
 #[test]
 fn random_commits_come_out_as_on_a_plain_disk() {
     let seeds: Vec<u64> = seeds(pick(600, 10_000)).collect();

@@ -1,5 +1,5 @@
-//! Every error at every call: a commit fails and can be made again, or
-//! succeeds, or leaves the store refusing more until it is recovered; and the
+//! Every error at every call. A commit fails and can be made again, or it
+//! succeeds, or the store refuses more until it is recovered. In every case the
 //! base is whole. A failure names the workload, the call and the error.
 
 #![cfg(test)]
@@ -13,7 +13,7 @@ use atomdir_sim::{
 };
 use support::in_parallel;
 
-/// Told the number of the first call and which one after it to strike.
+/// Gets the number of the first call, and which call after it to strike.
 type Make = fn(u64, u64) -> Fault;
 type Disturb = fn(&Workload, &dyn Fn(u64) -> Fault, AfterFailedSync) -> Result<bool, String>;
 
@@ -98,7 +98,8 @@ fn an_error_at_any_call_of_a_commit() {
     strike_every_call(commit, error_at_one_call, AfterFailedSync::Durable);
 }
 
-/// Something in the base is in the way of any one call that applies a commit.
+/// An obstacle in the base meets each call that applies a commit, one at a
+/// time.
 #[test]
 fn an_obstacle_at_any_call_of_a_commit() {
     let all = workloads::kinds().into_iter().chain(workloads::sequences());

@@ -1,5 +1,5 @@
-//! No sync of the engine is there for nothing: with any one of them left out,
-//! some crash breaks a promise. A sync is known by the line that asks for it.
+//! Every sync of the engine is needed: with any one of them left out, some
+//! crash breaks a promise. A sync is identified by the line that asks for it.
 
 #![cfg(test)]
 
@@ -25,7 +25,7 @@ const CALLS: [&str; 6] = [
     ".flush_base()",
 ];
 
-/// Every place in the engine's source where a sync is asked for.
+/// Every place in the engine's source that asks for a sync.
 fn sites_in_source() -> BTreeSet<(String, u32)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()
@@ -63,7 +63,7 @@ fn all_workloads() -> Vec<Workload> {
     all
 }
 
-/// Small, as each sync is left out in turn, and mostly missed at once.
+/// Small, as each sync is left out in turn, and most are missed at once.
 fn small_plan(skipped: Option<Site>) -> Plan {
     let bounds = |exhaustive, random| Bounds { exhaustive, random };
     Plan {
@@ -96,7 +96,7 @@ fn explore_kills_of(workload: &Workload, skipped: Option<Site>) -> Explored {
     explore_kills(&run.trace, &run.expected, &plan)
 }
 
-/// The first crash that tells that the sync is missing.
+/// The first crash that shows that the sync is missing.
 fn noticed(site: Site, all: &[Workload]) -> Option<String> {
     let made = explore_making(Ordering::Least, plan().levels[0], Some(site));
     if let Some(failure) = made.failure {

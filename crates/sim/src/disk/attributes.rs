@@ -1,4 +1,4 @@
-//! Attributes, and what stat shows.
+//! Attributes, and the results of stat.
 
 use atomdir_disk::{
     Attributes, Errno, FileSystemStatus, Identity, Kind, Owner, Result, Stat, Times,
@@ -75,7 +75,7 @@ pub(super) fn set_owner(world: &mut World, number: Number, owner: Owner) -> Resu
     Ok(())
 }
 
-/// What the kernel leaves of a mode when a file is written or given away.
+/// The mode that the kernel leaves when a file is written or given away.
 pub(super) fn without_set_id(mode: u32) -> u32 {
     let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
     mode & !0o4000 & !group
@@ -125,7 +125,8 @@ pub(super) fn remove_xattr(world: &mut World, number: Number, name: &[u8]) -> Re
     Ok(())
 }
 
-/// As root, who may do everything but execute what nobody may.
+/// Checks access as root, who may do everything except execute a file that
+/// nobody may.
 pub(super) fn may_access(world: &World, number: Number, bits: u32) -> Result<bool> {
     if bits > 7 {
         return Err(Errno::INVAL);

@@ -37,7 +37,8 @@ fn end(offset: u64, length: u64) -> Result<u64> {
     Ok(end)
 }
 
-/// As Linux does when a file is changed by a program without CAP_FSETID.
+/// Clears privileges as Linux does when a program without CAP_FSETID changes a
+/// file.
 fn take_privileges(world: &mut World, file: &Handle) -> Result<()> {
     let inode = world.inode(file.number)?;
     let (mode, left) = (inode.mode, without_set_id(inode.mode));
@@ -90,7 +91,7 @@ pub(super) fn set_length(world: &mut World, file: &Handle, length: u64) -> Resul
 pub(super) fn allocate(world: &mut World, file: &Handle, offset: u64, length: u64) -> Result<()> {
     writable(world, file, Errno::BADF)?;
     let end = end(offset, length)?;
-    // Blocks that hold nothing show in no other way than in their number.
+    // Reserved blocks without data show only in the number of blocks.
     if let Some(Body::File(contents)) = world.live.get_mut(file.number).map(|inode| &mut inode.body)
     {
         contents.reserved = contents.reserved.max(end);

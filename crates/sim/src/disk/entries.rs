@@ -1,4 +1,4 @@
-//! Names, and what is made and removed with them.
+//! Names, and the objects that are made and removed with them.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub(super) fn open(
     }
 }
 
-/// Nothing has the name, and the directory has not been removed.
+/// Checks that the name is free and that the directory has not been removed.
 fn check_free(world: &World, directory: Number, name: &Name) -> Result<()> {
     if world.directory(directory)?.contains_key(name) {
         return Err(Errno::EXIST);
@@ -147,7 +147,7 @@ pub(super) fn rename(
     Ok(())
 }
 
-/// Whether the directory is the other one or lies somewhere below it.
+/// Whether the directory is the other one or is below it.
 fn is_below(world: &World, above: Number, directory: Number) -> bool {
     if above == directory {
         return true;

@@ -1,4 +1,4 @@
-//! Workloads of what a transaction can be besides a write and a commit.
+//! Workloads with more in a transaction than writes and a commit.
 
 use atomdir_engine::Durability::{self, Durable, Lazy};
 
@@ -14,7 +14,8 @@ use crate::workload::{Step, Workload};
 
 pub fn transactions() -> Vec<Workload> {
     let mut all = nested();
-    // A directory in which something came and went is shown with the time of it.
+    // A view shows a directory's new time even if its changed entries have
+    // cancelled out.
     for workload in &mut all {
         workload.has_directory_times = false;
     }
@@ -73,7 +74,7 @@ fn nested() -> Vec<Workload> {
     ]
 }
 
-/// As a program leaves it in the kernel's overlay.
+/// Changes made by a program in the kernel's overlay.
 fn native() -> Vec<Workload> {
     let tree = vec![
         make("t", Directory),
@@ -194,7 +195,7 @@ fn locked() -> Workload {
     workload("locked", vec![contended, Step::Commit(after)])
 }
 
-/// They keep to directories of their own, or they would not be let into the group.
+/// Each keeps to its own directories; otherwise it could not join the group.
 fn groups() -> Vec<Workload> {
     let first = || vec![write("a", 0, 70), file("new", 300), unlink("b")];
     let others: Vec<(Durability, Vec<Operation>)> = vec![

@@ -1,5 +1,5 @@
-//! What the tests of crashes share: bounds, replaying, threads.
-#![allow(dead_code)] // Each test uses a part of it.
+//! Shared parts of the crash tests: bounds, replaying, threads.
+#![allow(dead_code)] // each test uses a part of it
 
 use std::fmt;
 use std::sync::Mutex;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering as Memory};
 use atomdir_sim::{Bounds, KILLED, Ordering, Plan, Site};
 use atomdir_testing::pick;
 
-/// The bounds of the tier that runs.
+/// The bounds of the test tier that is running.
 pub fn plan() -> Plan {
     let bounds = |exhaustive, random| Bounds { exhaustive, random };
     Plan {
@@ -25,7 +25,7 @@ pub fn plan() -> Plan {
     }
 }
 
-/// For the crashes of recoveries that follow a kill.
+/// Bounds for the crashes of recoveries that follow a kill.
 pub fn kill_plan(skipped: Option<Site>) -> Plan {
     let bounds = Bounds {
         exhaustive: pick(2, 5),
@@ -49,7 +49,7 @@ pub struct State {
 }
 
 impl State {
-    /// The one that `ATOMDIR_STATE` names.
+    /// The state that `ATOMDIR_STATE` names.
     pub fn asked_for() -> Option<State> {
         let text = std::env::var("ATOMDIR_STATE").ok()?;
         let mut parts = text.split('/');
@@ -91,7 +91,8 @@ impl fmt::Display for State {
     }
 }
 
-/// The seeds of a test: one that was asked for, or so many from the first on.
+/// The seeds of a test: the one that was asked for, or this many from the first
+/// on.
 pub fn seeds(count: u64) -> Box<dyn Iterator<Item = u64>> {
     match std::env::var("ATOMDIR_SEED") {
         Ok(seed) => Box::new(std::iter::once(seed.parse().expect("a number"))),
@@ -99,7 +100,7 @@ pub fn seeds(count: u64) -> Box<dyn Iterator<Item = u64>> {
     }
 }
 
-/// Does all jobs, as many at once as there are processors.
+/// Runs all jobs, as many at once as there are processors.
 pub fn in_parallel<J: Sync, R: Send>(jobs: &[J], work: impl Fn(&J) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::new());
