@@ -48,7 +48,7 @@ pub use types::{
 
 pub type Result<T> = std::result::Result<T, Errno>;
 
-/// A file system as the engine uses it. See the crate's head for durability.
+/// A file system as the engine uses it. The crate's head says what is durable when.
 pub trait Disk: Send + Sync + 'static {
     /// An open object. A directory's handle follows it when it is renamed.
     type Handle: Send + Sync + 'static;

@@ -3,9 +3,9 @@
 //! A crash may tear frames that were not yet flushed: any of them may be
 //! missing, in full or in part, even one that stands before whole ones. So a
 //! whole frame behind an invalid one does not mean damage. But each frame says
-//! up to which sequence everything was durable when it was written. If the
-//! record that cannot be read is within that, it was durable once, and this is
-//! damage.
+//! up to which sequence everything was durable when it was written. If a header
+//! says so of the very record that cannot be read, that record was once durable,
+//! and this is damage.
 
 use std::marker::PhantomData;
 

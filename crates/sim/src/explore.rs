@@ -34,7 +34,7 @@ pub struct Plan {
 /// A state from which recovery went wrong.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// To be given back as [`Plan::only`].
+    /// A value for [`Plan::only`].
     pub path: Vec<(usize, usize)>,
     pub reason: String,
 }

@@ -349,7 +349,7 @@ impl Driver {
         self.finish(&transaction);
     }
 
-    /// Commits what has been done on the plain disk as well.
+    /// Commits changes that have also been made on the plain disk.
     pub fn finish(&mut self, transaction: &Transaction<SimDisk>) {
         let tree = Tree::of_view(transaction).expect("a view can be read");
         let plain = Tree::of_image(&self.plain.image()).without_times();

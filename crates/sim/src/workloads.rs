@@ -301,7 +301,7 @@ fn removed_and_reused_names() -> Vec<Workload> {
     ]
 }
 
-/// Several commits, of both kinds, with all that may run beside them.
+/// Workloads of several commits of both kinds, with all that may run beside them.
 pub fn sequences() -> Vec<Workload> {
     let mut all = commits_in_a_row();
     all.extend(with_snapshots());

@@ -136,7 +136,7 @@ impl<D: Disk> Log<D> {
     }
 
     /// Empties the log. Its records are in the base, and the header says so: readers skip
-    /// records that a crash brings back, and the next flush makes the new length durable.
+    /// records that a crash brings back, and the next flush makes this durable.
     pub fn drop_all(&mut self, disk: &D) -> Result<(), Errno> {
         self.cut(disk, 0)
     }

@@ -68,8 +68,8 @@ pub(crate) fn open<D: Disk>(
     })
 }
 
-/// Makes directories again that somebody removed while they were empty, as `git stash
-/// --all` does. That is safe while no record waits to be applied, since only such
+/// Makes directories again that somebody removed while they were empty, as
+/// `git stash --all` does. That is safe while no record waits to be applied, since only such
 /// records need what is in these directories. The log file may still hold older
 /// records, since emptying it becomes durable later than the header.
 ///

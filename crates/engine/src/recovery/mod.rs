@@ -288,7 +288,6 @@ fn redo<D: Disk>(
 ///
 /// While this runs, files are in an older state. So the mark is cleared first: if this
 /// recovery dies, the next one must not take the older state for an outside writer's change.
-/// follows on our death take that for an outside writer's change.
 fn write_again<D: Disk>(
     core: &Core<D>,
     tail: &[CommitRecord],
