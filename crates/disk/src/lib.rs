@@ -94,8 +94,8 @@ pub trait Disk: Send + Sync + 'static {
     fn remove_directory(&self, directory: &Self::Handle, name: &Name) -> Result<()>;
 
     fn stat(&self, object: &Self::Handle) -> Result<Stat>;
-    /// For a mount point, only that it is one is certain, since this does not ask the
-    /// mounted file system.
+    /// Does not ask a file system that is mounted there: for a mount point, only
+    /// `mount_point` is certain.
     fn stat_at(&self, directory: &Self::Handle, name: &Name) -> Result<Stat>;
     /// Lists every entry except `.` and `..`, in no particular order.
     fn list(&self, directory: &Self::Handle) -> Result<Vec<DirectoryEntry>>;

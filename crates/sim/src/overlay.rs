@@ -36,8 +36,7 @@ struct Found {
     /// The object's directory in the upper layer and its name there, if it is
     /// in that layer.
     upper: Option<(Handle, Name)>,
-    /// The lower object that this object is, or is a copy of, or is merged
-    /// with.
+    /// The lower object that this is, or is a copy of, or is merged with.
     lower: Option<String>,
 }
 
@@ -330,8 +329,7 @@ impl<'a> Overlay<'a> {
         Ok(())
     }
 
-    /// Removes a whiteout, a file, or a directory that holds nothing but
-    /// whiteouts.
+    /// Removes a whiteout, a file, or a directory of whiteouts only.
     fn clear(&self, directory: &Handle, name: &Name) -> Result<()> {
         if self.disk.stat_at(directory, name)?.kind != Kind::Directory {
             return self.disk.unlink(directory, name);

@@ -185,7 +185,7 @@ impl RecordBuilder<'_> {
         self.record.updates.push(update);
     }
 
-    /// Adds attributes that a directory is to keep, unless the record sets them
+    /// Adds attributes that a directory must keep, unless the record sets them
     /// anyway.
     fn keep(&mut self, directory: &Arc<Base>, kept: AttributesChange) {
         let Some(object) = self.object(&Object::Base(directory.clone())) else {

@@ -49,7 +49,7 @@ pub struct RecoveryReport {
     pub bytes_replayed: u64,
     /// Transactions that were open when the store was last used.
     pub transactions_discarded: u64,
-    /// The log ended in so many bytes that were never a whole record.
+    /// How many bytes at the log's end were never a whole record.
     pub torn_tail_bytes: u64,
 }
 

@@ -247,7 +247,7 @@ impl<D: Disk> Transaction<D> {
         self.is_lower().then_some(stage)
     }
 
-    /// How its overlay is to be mounted.
+    /// How its overlay must be mounted.
     pub fn marking(&self) -> Marking {
         Marking::of(&self.core.options.privileges)
     }
