@@ -1,10 +1,9 @@
-//! Who may use the store, and whether they could reach it outside.
+//! Who may use the store, and whether they could reach it without the service.
 //!
-//! The service holds the store's root open, so that directories above which are
-//! closed to a user would not keep them from it. So before a user who is not the
-//! service's own is served, the kernel is asked whether they could open the root
-//! themselves. Both this and the list are looked at anew for each request: what is
-//! taken away takes effect at once.
+//! The service holds the store's root open, so a directory above it that is closed to a
+//! user would not stop that user. So before the service serves another user, it asks the
+//! kernel whether that user could open the root. It checks this and the list of allowed
+//! users anew for each request, so taking access away works at once.
 
 use crate::permissions::Peer;
 use atomdir::Settings;
@@ -17,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 pub(crate) struct Access {
-    /// Where the list is.
+    /// The directory that has the list.
     pub(crate) control: OwnedFd,
     /// The store's root.
     pub(crate) root: PathBuf,
@@ -31,7 +30,7 @@ impl Access {
         let settings = Settings::read(&self.control);
         match settings.map(|settings| settings.allow()) {
             Ok(Ok(allow)) => allow.holds(peer.user, &peer.groups),
-            // Who may use the store is not known: then nobody but its owner may.
+            // Without a readable list, only the store's owner may use the store.
             Ok(Err(error)) => {
                 tracing::warn!("nobody but the owner is served: {error}");
                 false
@@ -43,7 +42,7 @@ impl Access {
         }
     }
 
-    /// What the store's settings say, which are looked at anew for each transaction.
+    /// The view that the store's settings ask for; read anew for each transaction.
     pub(crate) fn configured_view(&self) -> Result<ViewChoice, Failure> {
         let failed = |error: &dyn std::fmt::Display| {
             Failure::new(FailureKind::Internal, error.to_string())
@@ -53,8 +52,9 @@ impl Access {
         settings.view().map_err(|error| failed(&error))
     }
 
-    /// What gives back or ends what a user has is always served. So is the proof of being
-    /// in a view, after which any other request is looked at as here.
+    /// Checks a request, except those that only inspect, give back or end what the user
+    /// has, and the request to enter a view. The requests that follow an enter are checked
+    /// here.
     pub(crate) fn check(&self, peer: &Peer, request: &Request) -> Result<(), Failure> {
         let ends = matches!(
             request,
@@ -86,18 +86,18 @@ impl Access {
         })
     }
 
-    /// With search permission on the root itself, too.
+    /// The final `.` requires search permission on the root itself, too.
     fn open_root(&self) -> Result<(), Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         openat(CWD, self.root.join("."), flags, Mode::empty()).map(|_| ())
     }
 }
 
-/// Acts with the peer's permissions on files, for a service of root's.
+/// Acts with the peer's file permissions, in a service that runs as root.
 ///
-/// On a thread of its own, which never gets root's back. Only the ids that count for
-/// files are changed: with the others the peer could send signals to the thread, which
-/// would end the service.
+/// It does so on a separate thread that never regains root's permissions. It changes only
+/// the ids that count for files: if it changed the others, the peer could send signals to
+/// the thread, which would end the service.
 pub(crate) fn as_peer<T: Send>(
     peer: &Peer,
     act: impl FnOnce() -> Result<T, Errno> + Send,
@@ -116,16 +116,16 @@ pub(crate) fn as_peer<T: Send>(
 
 fn take_on(peer: &Peer) -> Result<(), Errno> {
     let (user, groups) = (peer.user, &peer.groups);
-    // The peer's own group is the last.
+    // The peer's primary group is the last.
     let group = groups.last().copied().unwrap_or(u32::MAX);
-    // SAFETY: the list has the length given. The system call changes this thread alone,
+    // SAFETY: the list has the given length. The system call changes only this thread,
     // unlike the C library's function of that name.
     let result = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
     if result != 0 {
         return Err(Errno::PERM);
     }
-    // SAFETY: plain numbers; these two change this thread alone. They say what was before,
-    // so that only a second call tells whether the first one worked.
+    // SAFETY: plain numbers; both calls change only this thread. They return the previous
+    // value, so only a second call shows whether the first one worked.
     let changed = unsafe {
         libc::setfsgid(group);
         libc::setfsuid(user);

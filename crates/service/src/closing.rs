@@ -1,11 +1,11 @@
-//! Closes connections that were turned away.
+//! Closes connections that the service turned away.
 //!
-//! What their peers have sent is dropped with them, unread. It may hold descriptors of
-//! files, and the close of the last descriptor of a file can wait for as long as its
-//! owner likes: that of a TCP socket waits for the other end to read (SO_LINGER), that of
-//! a FUSE file for its server. The thread that accepts connections serves every user, so it
-//! closes none of them. Since Linux 6.16 no descriptor gets here, as listeners refuse
-//! them; on older kernels only this thread waits.
+//! This drops what their peers have sent, unread, and that may hold descriptors of files.
+//! The close of a file's last descriptor can wait for as long as the file's owner likes:
+//! for a TCP socket until the other end reads (SO_LINGER), for a FUSE file until its server
+//! answers. The thread that accepts connections serves every user, so it closes none of
+//! them. Since Linux 6.16 listeners refuse descriptors, so none gets here; on older kernels
+//! only this thread waits.
 
 use crate::socket::Stream;
 use rustix::io::Errno;
@@ -24,7 +24,7 @@ impl Closing {
     }
 
     pub(crate) fn close(&self, stream: Stream) {
-        // The thread ends only with what sends to it.
+        // The thread runs as long as there is a sender, so this cannot fail.
         let _ = self.0.send(stream);
     }
 }

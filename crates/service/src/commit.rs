@@ -1,4 +1,4 @@
-//! The request to commit, and what its client is told when it fails.
+//! The request to commit, and the failures that its client gets.
 
 use crate::connection::Connection;
 use crate::leases::{self, Attempt};
@@ -20,8 +20,8 @@ pub(crate) fn commit(
     force: bool,
 ) -> Result<Answer, Unanswered> {
     let one = sharing::claim(service, connection, id, force)?;
-    // A client that does not listen is found out when the answer is sent: others
-    // wait for this commit, and it must not wait for the client.
+    // If the client does not read, we find out when we send the answer. Other
+    // commits wait for this one, so it must not wait for the client.
     let stream = &connection.stream;
     let mut report = |progress: atomdir_engine::Progress| {
         let atomdir_engine::Progress { done, total } = progress;
@@ -101,7 +101,7 @@ pub(crate) fn commit(
     Err(failure.into())
 }
 
-/// The commit is in the log; whether it lands is for recovery to say.
+/// The commit is in the log; recovery will show whether it landed.
 fn logged_failure(id: TransactionId, error: &StoreError, peer: &Peer) -> Failure {
     let message = discretion::store_error(error, peer);
     Failure::new(FailureKind::Logged, message).with_hint(format!(

@@ -1,4 +1,4 @@
-//! One connection: greeting, then one request after the other.
+//! One connection: the greeting, then one request at a time.
 
 use crate::connections::{ConnectionId, Connections};
 use crate::limits;
@@ -17,32 +17,32 @@ pub(crate) struct Connection {
     pub(crate) stream: Stream,
     pub(crate) peer: Peer,
     pub(crate) id: ConnectionId,
-    /// The first that was begun here: the oldest that a later one may claim to
-    /// be another try of.
+    /// The first transaction begun on this connection. A later one may claim to be
+    /// another try of this one or of any after it, but of none before.
     pub(crate) first_begun: Option<TransactionId>,
 }
 
 impl Connection {
-    /// What the peer claims, if it may.
+    /// The first try that the peer claims, if it may claim it.
     pub(crate) fn first_try(&self, claimed: Option<TransactionId>) -> Option<TransactionId> {
         claimed.filter(|claimed| self.first_begun.is_some_and(|first| first <= *claimed))
     }
 }
 
-/// Tells a peer that cannot be served why, without waiting for it to speak.
+/// Sends a peer that cannot be served the reason, without waiting for its greeting.
 pub(crate) fn turn_away(stream: &Stream, verdict: Verdict) {
     let _ = stream.send_bytes(&handshake::encode_verdict(verdict));
 }
 
-/// Serves the connection until either side ends it. Whatever happens, what
-/// the connection holds is given back.
+/// Serves the connection until either side ends it. Then gives back what the connection
+/// holds, even after a panic.
 pub(crate) fn serve(
     service: Arc<Service>,
     connections: &Connections,
     id: ConnectionId,
     mut connection: Connection,
 ) {
-    // It counts until it is closed: that may take as long as the peer likes.
+    // The connection counts until it is closed, and the peer can delay that at will.
     let _counted = Counted { connections, id };
     let connection = &mut connection;
     let served = Served {
@@ -66,7 +66,7 @@ impl Drop for Counted<'_> {
 }
 
 struct Served<'a> {
-    /// Taken by drop only.
+    /// Only drop takes it.
     service: Option<Arc<Service>>,
     connections: &'a Connections,
     id: ConnectionId,
@@ -92,8 +92,8 @@ impl Served<'_> {
 }
 
 impl Served<'_> {
-    /// Waits for a request: for ever only if the connection holds a transaction, or its
-    /// user is not bound by limits.
+    /// Waits for a request. There is no limit if the connection holds a transaction or
+    /// no limits apply to its user.
     fn is_wanted(&self, service: &Service) -> bool {
         let idle_time = limits::idle_time(self.connection.peer.user);
         while !self.connection.stream.is_ready_within(idle_time) {
@@ -110,7 +110,8 @@ impl Drop for Served<'_> {
         if let Some(service) = self.service.take() {
             service.release_all(self.id);
         }
-        // The service ends when no connection is left, and wants the store then.
+        // The service ends when no connection is left, and needs the store for itself
+        // then.
         drop(self.connections.take_stream(self.id));
     }
 }
@@ -123,14 +124,15 @@ fn greet(stream: &Stream) -> Result<(), ReceiveError> {
             turn_away(stream, Verdict::OtherVersion);
             return Err(ReceiveError::Closed);
         }
-        // It would not understand any answer.
+        // The peer would not understand any answer.
         Err(HandshakeError::NotAtomdir) => return Err(ReceiveError::Closed),
     }
     Ok(())
 }
 
-/// `None`: the peer has closed, or what it sent cannot be understood. It was
-/// told so, and where its next request would begin is not known.
+/// Returns `None` if the peer has closed, or its request cannot be decoded. In that
+/// case this sends a failure and the connection ends, since nobody knows where the next
+/// request begins.
 fn next_request(stream: &Stream) -> Result<Option<Request>, Errno> {
     match stream.receive_request() {
         Ok(request) => Ok(Some(request)),
@@ -144,7 +146,7 @@ fn next_request(stream: &Stream) -> Result<Option<Request>, Errno> {
     }
 }
 
-/// An error ends the connection.
+/// An error means that the connection must end.
 fn answer(service: &Service, connection: &mut Connection, request: Request) -> Result<(), Errno> {
     let outcome = match requests::handle(service, connection, request) {
         Ok(outcome) => outcome,
@@ -156,7 +158,7 @@ fn answer(service: &Service, connection: &mut Connection, request: Request) -> R
         Outcome::LastWith(reply, descriptor) => connection
             .stream
             .send_reply_with(&reply, descriptor.as_fd()),
-        // The answer comes when everything has ended.
+        // The answer follows when the service has ended.
         Outcome::Stopping => Err(Errno::CANCELED),
     }
 }

@@ -1,4 +1,4 @@
-//! Which connections there are, and how many there may be.
+//! Keeps track of connections and limits their number.
 
 use crate::latch::Latch;
 use crate::limits;
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Root and the store's owner find room even when all others are taken.
+/// Reserved for root and the store's owner when all other connections are taken.
 const OWNER_CONNECTIONS_EXTRA: u64 = 16;
 
 pub(crate) struct Connections {
@@ -19,7 +19,7 @@ pub(crate) struct Connections {
 #[derive(Default)]
 struct Open {
     next: u64,
-    /// No stream: it is being closed.
+    /// A connection that is being closed has no stream.
     streams: HashMap<u64, (u32, Option<Stream>)>,
 }
 
@@ -27,7 +27,7 @@ struct Open {
 pub(crate) struct ConnectionId(u64);
 
 impl Connections {
-    /// `latch` is set whenever one has closed.
+    /// The service sets `latch` whenever a connection has closed.
     pub(crate) fn new(latch: Arc<Latch>) -> Connections {
         Connections {
             open: Mutex::default(),
@@ -36,7 +36,7 @@ impl Connections {
         }
     }
 
-    /// `None`: there are too many.
+    /// Returns `None` if there are too many.
     pub(crate) fn admit(&self, user: u32, stream: &Stream) -> Option<ConnectionId> {
         let mut open = self.lock();
         let own = open
@@ -60,7 +60,7 @@ impl Connections {
         Some(ConnectionId(id))
     }
 
-    /// Gives back the stream that was kept for a connection, which still counts.
+    /// Returns the stream that was kept for a connection. The connection still counts.
     pub(crate) fn take_stream(&self, id: ConnectionId) -> Option<Stream> {
         let mut open = self.lock();
         open.streams.get_mut(&id.0)?.1.take()
@@ -76,10 +76,10 @@ impl Connections {
         self.lock().streams.len()
     }
 
-    /// Ends every connection once its present request is answered, at the
-    /// latest when a peer has not taken its answer for as long as `patience`.
-    /// Returns when none is left. When one has not ended for so long, `give_up` lets
-    /// those go who wait for something that other programs may keep for ever.
+    /// Ends each connection after its present request is answered, and returns when
+    /// none is left. A peer has `patience` to read its answer. Each time `patience`
+    /// passes and connections are left, `give_up` is called: it may end waits that
+    /// other programs could prolong for ever.
     pub(crate) fn close_all(&self, patience: Duration, give_up: impl Fn()) {
         for stream in self
             .lock()

@@ -1,4 +1,4 @@
-//! The engine's words in the protocol's.
+//! Converts the engine's types to the protocol's.
 
 use crate::discretion;
 use crate::permissions::Peer;
@@ -85,7 +85,7 @@ pub(crate) fn change_line(line: record::SummaryLine) -> ChangeLine {
     }
 }
 
-/// Labels hold command lines: only their owner and root may see them.
+/// Labels hold command lines, so only their owner and root may see them.
 pub(crate) fn conflict(conflict: engine::Conflict, labels_visible: bool) -> Conflict {
     let by = match conflict.by {
         engine::ChangedBy::Commit {
@@ -158,7 +158,7 @@ pub(crate) fn begin_failure(error: &engine::BeginError, peer: &Peer) -> Failure 
     }
 }
 
-/// What a native view cannot do.
+/// The failure for what a native view cannot do.
 pub(crate) fn native_failure(error: &impl std::fmt::Display) -> Failure {
     Failure::new(FailureKind::NoViews, error.to_string()).with_hint(
         "run the outermost command with `--view exact`, or with ATOMDIR_VIEW=exact in the \

@@ -1,5 +1,5 @@
-//! Leaving the starter's world: its environment, descriptors, session, terminal,
-//! directory, umask and signal settings.
+//! Leaving the starter's surroundings: its environment, descriptors, session,
+//! terminal, directory, umask and signal settings.
 
 use crate::ServiceError;
 use atomdir::SERVICE_ENVIRONMENT;
@@ -10,7 +10,7 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 
-/// Where the starter waits to hear how the start went.
+/// The pipe on which the starter waits for the result of the start.
 #[derive(Debug)]
 pub(crate) struct Starter(OwnedFd);
 
@@ -26,8 +26,8 @@ impl Starter {
     }
 }
 
-/// Drops what the starter had and a service has no use for: descriptors other than
-/// the standard ones, and all of the environment but [`SERVICE_ENVIRONMENT`].
+/// Drops what a service inherits but does not use: descriptors other than the standard
+/// ones, and all of the environment except [`SERVICE_ENVIRONMENT`].
 ///
 /// Must come before any thread is started and any descriptor is opened.
 pub(crate) fn drop_inheritance() -> Result<(), ServiceError> {
@@ -48,8 +48,8 @@ pub(crate) fn drop_inheritance() -> Result<(), ServiceError> {
     Ok(())
 }
 
-/// Continues in a process of its own: the one that called ends at once. Must
-/// come before any thread is started.
+/// Continues in a new process; the calling process exits at once. Must be called
+/// before any thread is started.
 pub(crate) fn detach() -> Result<Starter, ServiceError> {
     let failed = |operation| move |errno| ServiceError::Process { operation, errno };
     fork_away().map_err(failed("forking"))?;
@@ -70,16 +70,16 @@ pub(crate) fn detach() -> Result<Starter, ServiceError> {
     Ok(Starter(starter))
 }
 
-/// What every service needs, detached or not.
+/// Settings that every service needs, detached or not.
 pub(crate) fn settle() -> Result<(), ServiceError> {
     let failed = |operation| move |errno| ServiceError::Process { operation, errno };
     rustix::process::chdir("/").map_err(failed("changing directory to /"))?;
-    // The modes that programs in views ask for are exact.
+    // Files in views must get exactly the modes that programs ask for.
     rustix::process::umask(Mode::empty());
-    // Its memory holds what several users' transactions read and write, and where root
-    // has started it, what root's environment was. The process itself still reaches
-    // /proc/self/fd, which the disk works through: the kernel lets every process
-    // look at itself.
+    // The service's memory holds what several users' transactions read and write and,
+    // if root started it, root's environment. So other processes of the same user must
+    // not inspect it. The process itself can still use /proc/self/fd, which the disk
+    // needs: the kernel lets every process inspect itself.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(failed("keeping others out of its memory"))?;
     let limit = rustix::process::getrlimit(Resource::Nofile);
@@ -96,7 +96,7 @@ fn fork_away() -> Result<(), Errno> {
     match unsafe { libc::fork() } {
         -1 => Err(last_errno()),
         0 => Ok(()),
-        // SAFETY: _exit runs no handlers; what is buffered stays the child's.
+        // SAFETY: _exit runs no handlers, so only the child writes out buffered data.
         _ => unsafe { libc::_exit(0) },
     }
 }

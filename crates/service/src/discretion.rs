@@ -1,9 +1,9 @@
-//! What is wrong with the store as a whole, for those who may know all of it and for
-//! others.
+//! Describes what is wrong with the store as a whole, in full or without paths.
 //!
-//! A commit that cannot be applied names a path, which may be another user's. Users whom
-//! the store's settings merely list need not be allowed to see that path. So they learn
-//! what happened and to which commit; the store's owner and root learn the rest.
+//! The error of a commit that cannot be applied names a path, which may be another
+//! user's. Users whom the store's settings merely list may lack the right to see that
+//! path. So they learn what happened and to which commit; the store's owner and root
+//! learn the rest.
 
 use crate::permissions::Peer;
 use atomdir_engine::{Poison, Stalled, StoreError};
@@ -11,7 +11,7 @@ use rustix::process::geteuid;
 
 const ASK: &str = "the store's owner sees in `atomdir service status` what it is";
 
-/// A program in a view may know as much as its user.
+/// A program in a view may see as much as its user.
 fn may_see_all(peer: &Peer) -> bool {
     peer.may_use(geteuid().as_raw())
 }

@@ -44,7 +44,7 @@ pub enum ServiceError {
 }
 
 impl ServiceError {
-    /// As it is told to the starter.
+    /// The failure to report to the starter.
     pub fn to_failure(&self) -> Failure {
         let kind = match self {
             ServiceError::NotOwner { .. } => FailureKind::NotPermitted,

@@ -1,7 +1,7 @@
-//! Transactions and locks that end at an age their owner has given them.
+//! Ends transactions and locks at the age that their owner has set.
 //!
-//! One thread knows when the next is due. It ends nothing itself, since that may wait
-//! for a commit of the very transaction: each has a thread of its own for that.
+//! One thread waits for the next that is due. It ends nothing itself, since an end
+//! may wait for a commit of the same transaction. It starts a thread for each end.
 
 use crate::permissions::Peer;
 use crate::replies::Unanswered;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Of one transaction.
+/// The limit for one transaction.
 const ENDINGS_MAX: usize = 64;
 
 #[derive(Default)]
@@ -23,7 +23,7 @@ pub(crate) struct Expiry {
 
 #[derive(Default)]
 struct State {
-    /// The number tells those apart that are due at the same time.
+    /// The number distinguishes entries that are due at the same time.
     due: BTreeMap<(Instant, u64), Due>,
     count: u64,
     is_over: bool,
@@ -35,11 +35,11 @@ pub(crate) struct Due {
     pub(crate) ending: Ending,
 }
 
-/// What ends at an age.
+/// What to end when the age is reached.
 pub(crate) enum Ending {
-    /// The transaction is aborted.
+    /// Abort the transaction.
     Transaction,
-    /// Its locks on these paths end, as they were asked for.
+    /// Release its locks on these paths, written as in the request.
     Locks(Vec<Vec<u8>>),
 }
 
@@ -60,7 +60,8 @@ pub(crate) fn abort_after(
 }
 
 impl Expiry {
-    /// Several connections may find the last room at once: each gets it.
+    /// Several connections may check at once and all succeed, which exceeds the limit
+    /// a little.
     pub(crate) fn check_room(&self, transaction: TransactionId) -> Result<(), Failure> {
         let state = self.lock();
         let is_of_it = |due: &&Due| due.transaction == transaction;
@@ -74,7 +75,7 @@ impl Expiry {
     }
 
     pub(crate) fn add(&self, due: Due) {
-        // Beyond what a clock can show it never ends.
+        // An age beyond what the clock can show never ends.
         let Some(at) = Instant::now().checked_add(due.age) else {
             return;
         };
@@ -85,7 +86,7 @@ impl Expiry {
         self.changed.notify_all();
     }
 
-    /// The transaction has ended.
+    /// Forgets a transaction that has ended.
     pub(crate) fn forget(&self, transaction: TransactionId) {
         let mut state = self.lock();
         if !state.due.is_empty() {
@@ -93,7 +94,7 @@ impl Expiry {
         }
     }
 
-    /// Waits for the next; `None`: there are no more.
+    /// Waits for the next that is due. Returns `None` at the end of the service.
     fn next(&self) -> Option<Due> {
         let mut state = self.lock();
         while !state.is_over {
@@ -122,7 +123,7 @@ impl Expiry {
     }
 }
 
-/// The thread's work, until the end of [`Expiry`].
+/// The work of the thread, until [`Expiry`] ends.
 pub(crate) fn run(service: &Arc<Service>) {
     while let Some(due) = service.expiry.next() {
         let ending = Arc::downgrade(service);

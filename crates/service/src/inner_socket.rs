@@ -1,12 +1,13 @@
-//! A second socket, beside the mount of views: programs in a view do not see
-//! the control directory, and nested transactions begin with them.
+//! A second socket, beside the mount of views. Programs in a view do not see the
+//! control directory, and they use this socket to begin nested transactions.
 //!
 //! Everybody can find this socket, whoever may see the store. So a connection
-//! first shows the secret of a transaction, which that transaction's programs
-//! get in their environment. The kernel keeps a process's environment from other
-//! users. It reaches more programs than an inherited descriptor would, as many
-//! close those that they do not know. The connection must besides come from the
-//! transaction's owner or root, and then acts within that transaction only.
+//! first presents the secret of a transaction, which that transaction's programs
+//! get in their environment. The kernel hides a process's environment from other
+//! users. The environment reaches more programs than an inherited descriptor
+//! would, since many close descriptors that they do not know. The connection must
+//! also come from the transaction's owner or root, and then acts within that
+//! transaction only.
 
 use crate::connection::Connection;
 use crate::mountpoint::{self, MountpointError};
@@ -30,19 +31,19 @@ pub(crate) struct InnerSocket {
     path: PathBuf,
 }
 
-/// Of one transaction. Too long to be guessed.
+/// The secret of one transaction, too long to be guessed.
 #[derive(Clone)]
 pub(crate) struct Secret([u8; 16]);
 
 impl Secret {
     pub(crate) fn new() -> Result<Secret, Errno> {
         let mut bytes = [0; 16];
-        // A request this small is answered whole or not at all.
+        // The kernel answers such a small request in full or not at all.
         retry_on_intr(|| getrandom(&mut bytes, GetRandomFlags::empty()))?;
         Ok(Secret(bytes))
     }
 
-    /// Takes as long for every guess of the right length.
+    /// Takes the same time for every guess of the right length.
     fn is(&self, guess: &[u8]) -> bool {
         let different = self
             .0
@@ -57,8 +58,8 @@ impl Secret {
     }
 }
 
-/// What programs in the view of a transaction are given. Those in a sealed one
-/// get nothing.
+/// What programs in a transaction's view need to use this socket. Those in a
+/// sealed transaction get nothing.
 pub(crate) fn way_in(service: &Service, id: TransactionId) -> Option<Within> {
     let socket = service.inner_socket.clone()?;
     let secret = service.transactions.secret(id)?;
@@ -68,7 +69,7 @@ pub(crate) fn way_in(service: &Service, id: TransactionId) -> Option<Within> {
     })
 }
 
-/// A connection that came by the inner socket says which transaction it is in.
+/// A connection at the inner socket names its transaction and proves it.
 pub(crate) fn enter(
     service: &Service,
     connection: &mut Connection,
@@ -79,13 +80,13 @@ pub(crate) fn enter(
         let message = "only the first request over the inner socket can say whose it is";
         return Err(Failure::new(FailureKind::BadRequest, message));
     }
-    // A wrong guess learns no more than one about a transaction that has ended.
+    // A wrong guess gets the same answer as one about a transaction that has ended.
     let secret = service.transactions.secret(id);
     if !secret.is_some_and(|secret| secret.is(guess)) {
         return Err(no_such_transaction(id));
     }
     connection.peer.reach = Reach::Within(id);
-    // Knowing the secret is not enough: it must be the owner's process, or root's.
+    // The secret is not enough: the process must be the owner's or root's.
     service
         .transactions
         .find(id, &connection.peer)
@@ -102,8 +103,8 @@ enum InnerSocketError {
 }
 
 impl InnerSocket {
-    /// `mountpoint`: of the views. Without the socket all works but nesting
-    /// from within, so a failure is only noted.
+    /// `mountpoint` is that of the views. Without the socket only nesting from
+    /// within a view fails, so an error is only reported in the service's log.
     pub(crate) fn bind(mountpoint: &Path, user: u32) -> Option<InnerSocket> {
         let bound = try_bind(mountpoint, user);
         bound
@@ -123,7 +124,7 @@ impl InnerSocket {
 }
 
 fn try_bind(mountpoint: &Path, user: u32) -> Result<InnerSocket, InnerSocketError> {
-    // Held until it listens, so that nobody takes it for dead.
+    // We hold this lock until the socket listens, so that no sweep takes it for dead.
     let lock = mountpoint::prepare_parent(user)?;
     let path = mountpoint.with_extension("socket");
     let name = path.file_name().unwrap_or_default();
@@ -133,7 +134,7 @@ fn try_bind(mountpoint: &Path, user: u32) -> Result<InnerSocket, InnerSocketErro
         errno,
     };
     let listener = Listener::bind(&lock, &name, user == 0).map_err(failed)?;
-    // Another descriptor of the directory, without the lock.
+    // A second descriptor of the directory, which does not hold the lock.
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = openat(&lock, ".", flags, Mode::empty()).map_err(failed)?;
     Ok(InnerSocket {

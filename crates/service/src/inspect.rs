@@ -1,4 +1,4 @@
-//! Looking at a store that nobody serves, changing nothing.
+//! Inspects a store that no service has open, without changing it.
 
 use crate::store::{self, Directories};
 use crate::{ServiceError, convert};
@@ -9,22 +9,23 @@ use std::path::Path;
 /// What recovery would do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
-    /// What it would refuse to touch the store for; empty when all is well.
+    /// Damage because of which recovery would refuse to touch the store.
     pub damage: Vec<Damage>,
-    /// What it would bring into the base, oldest first.
+    /// Commits that it would bring into the base, oldest first.
     pub commits: Vec<CommitSummary>,
-    /// Of the log up to the end of its last whole record.
+    /// The length of the log up to the end of its last whole record.
     pub log_bytes: u64,
-    /// What it would cut off the log.
+    /// The incomplete end that it would cut off the log.
     pub torn_tail: Option<TornTail>,
     /// Transactions that were open when the store was last used.
     pub transactions_unfinished: u64,
-    /// What it would remove of the staging directory and of limbo.
+    /// How many objects it would remove from the staging directory and limbo.
     pub leftovers: u64,
 }
 
-/// Looks at the store whose root is `store`, as its owner: root gives up its
-/// rights for that. [`ServiceError::AlreadyRunning`] if it is in use.
+/// Inspects the store whose root is `store`, as its owner: a process of root
+/// gives up root's rights for that. Fails with [`ServiceError::AlreadyRunning`]
+/// if it is in use.
 pub fn inspect(store: &Path) -> Result<Inspection, ServiceError> {
     let directories = Directories::open(store::locate(store)?)?;
     let found = directories.inspect()?;

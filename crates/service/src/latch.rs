@@ -1,10 +1,10 @@
-//! Wakes a thread that polls.
+//! A flag that wakes a thread in poll.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Readable from [`Latch::set`] until [`Latch::clear`].
+/// Readable after [`Latch::set`] until [`Latch::clear`].
 #[derive(Debug)]
 pub(crate) struct Latch(OwnedFd);
 
@@ -14,7 +14,7 @@ impl Latch {
     }
 
     pub(crate) fn set(&self) {
-        // It can only fail when it is set already.
+        // The write can fail only if the latch is already set.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 

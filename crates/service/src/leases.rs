@@ -1,10 +1,10 @@
 //! Waiting for leases in a commit.
 //!
-//! Anyone may take a lease (fcntl(2), F_SETLEASE) on a file of their own, and then
-//! every open of it waits until the lease is given back, or the kernel takes it away
-//! after `/proc/sys/fs/lease-break-time`. The engine never waits for one before a
-//! commit is in the log: it says which file it is about. Here the connection that
-//! asked for the commit waits, with no lock held, and tries again.
+//! Anyone may take a lease (fcntl(2), F_SETLEASE) on a file of their own. Then every
+//! open of the file waits until the holder gives the lease back, or the kernel ends
+//! it after `/proc/sys/fs/lease-break-time`. Before a commit is in the log, the
+//! engine never waits for a lease; it reports the file instead. The connection that
+//! asked for the commit waits here, with no lock held, and tries again.
 
 use crate::replies::Unanswered;
 use crate::service::Service;
@@ -14,19 +14,20 @@ use crate::views::Arrived;
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
 use std::time::{Duration, Instant};
 
-/// The kernel tells nobody when a lease ends but those who wait in an open, and such
-/// a wait cannot be broken off when the peer goes. So we look at intervals.
+/// The kernel reports the end of a lease only to threads that wait in an open, and
+/// such a wait cannot be interrupted when the peer disconnects. So we try at
+/// intervals.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Longer than the kernel lets a lease go on, if nobody has changed that.
+/// Longer than the kernel's default limit for breaking a lease.
 const TIME_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) enum Attempt<T> {
     Done(T),
-    /// What could not be done, and to which file, if that is known.
+    /// The step that failed and its file, if known.
     Leased(Option<(&'static str, String)>),
 }
 
-/// Tries until no lease is in the way, the peer has gone, or it takes too long.
+/// Tries until no lease is in the way, the peer has disconnected, or the time is over.
 pub(crate) fn outlast<T>(
     stream: &Stream,
     mut attempt: impl FnMut() -> Result<Attempt<T>, Unanswered>,
@@ -41,7 +42,7 @@ pub(crate) fn outlast<T>(
     }
 }
 
-/// Gathers all that the transaction's programs have written; says whether it was.
+/// Gathers all that the transaction's programs have written; returns whether all arrived.
 pub(crate) fn gather(
     service: &Service,
     stream: &Stream,

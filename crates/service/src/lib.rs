@@ -1,17 +1,17 @@
-//! The process that owns a store while it is in use: one per store, started
-//! on first use, gone when idle. It recovers the store, mounts its views and
-//! serves clients over `.atomdir/socket`; the engine does the rest.
+//! The process that owns a store while it is in use. Each store has one, which
+//! starts on first use and ends when idle. It recovers the store, mounts its views
+//! and serves clients over `.atomdir/socket`; the engine does the rest.
 //!
 //! Invariants
-//! 1. The service runs as the store's owner, even if root starts it: the control
-//!    files are that user's to write, and they say who shall own what (`owner`).
-//! 2. A peer is who the kernel says (SO_PEERCRED). Whatever it sends harms its own
-//!    connection only.
-//! 3. If the service has rights that a transaction's user has not, the view and the
-//!    commit also ask the base's present permissions (`present` in the engine), and
-//!    each request asks whether the user could reach the root (`access`).
-//! 4. What is staged for a user is staged at that user's expense (`Disk::charge`).
-//!    The log and the apply are at the store's.
+//! 1. The service runs as the store's owner, even if root starts it: that user can
+//!    write the control files, and they say who shall own what (`owner`).
+//! 2. The kernel says who a peer is (SO_PEERCRED). Whatever a peer sends harms only
+//!    its own connection.
+//! 3. If the service has rights that a transaction's user lacks, the view and the
+//!    commit also check the base's present permissions (`present` in the engine),
+//!    and each request checks whether the user could reach the root (`access`).
+//! 4. A user pays for what is staged for that user (`Disk::charge`). The store's
+//!    owner pays for the log and the apply.
 
 mod access;
 mod closing;

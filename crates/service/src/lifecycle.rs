@@ -1,6 +1,6 @@
-//! From start to end. Starting: take the start lock, see that nobody serves
-//! the store already, open and recover it, listen, tell the starter. Ending,
-//! when idle or told to: the same backwards, leaving nothing behind.
+//! The service from start to end. To start: take the start lock, check that no other
+//! service has the store, open and recover it, listen, report to the starter. To end,
+//! when idle or asked to: the same steps backwards, leaving nothing behind.
 
 use crate::access::Access;
 use crate::closing::Closing;
@@ -33,28 +33,28 @@ use std::sync::mpsc::{RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// For a peer to take its answer when the service ends.
+/// The time that a peer has to read its answer when the service ends.
 const END_PATIENCE: Duration = Duration::from_secs(1);
-/// For what programs wrote to arrive when the service ends; they can keep it from that.
+/// The time that written data has to arrive when the service ends; programs can hold it up.
 const BARRIER_PATIENCE: Duration = Duration::from_secs(5);
-/// For all of the end. Whatever takes longer is broken off, as by SIGKILL: the next
-/// service recovers.
+/// The limit for the whole end. After it the process exits as if by SIGKILL, and the
+/// next service recovers.
 const END_TIME_MAX: Duration = Duration::from_secs(120);
-/// The one who started the service must find it.
+/// The process that started the service needs this time to connect.
 const FIRST_CLIENT_TIME: Duration = Duration::from_secs(10);
 const IDLE_TIME: Duration = Duration::from_secs(30);
-/// Before trying again what failed for want of descriptors or of the start lock.
+/// The pause before another try when descriptors or the start lock were not to be had.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// While something is open: that the store was removed is told by nobody.
+/// How often an otherwise used service checks whether its store was removed.
 const LOOK_PAUSE_MIN: Duration = Duration::from_secs(1);
 const LOOK_PAUSE_MAX: Duration = IDLE_TIME;
 
 #[derive(Debug, Clone)]
 pub struct ServiceOptions {
-    /// Continue as a process of its own: the calling one ends. Readiness is
-    /// told on its standard output, for `atomdir::StartService`.
+    /// Continue in a new process while the calling one exits. Readiness is reported on
+    /// standard output, to `atomdir::StartService`.
     pub detach: bool,
-    /// How long nothing need be open before the service ends; `None`: it stays.
+    /// The service ends after nothing was open for this long; `None`: it stays.
     pub idle: Option<Duration>,
 }
 
@@ -67,13 +67,13 @@ impl Default for ServiceOptions {
     }
 }
 
-/// Serves the store whose root is `store` until idle or told to end. The process
-/// must still have one thread: its descriptors but the standard ones are closed, and
-/// its environment is reduced to [`atomdir::SERVICE_ENVIRONMENT`].
+/// Serves the store whose root is `store` until idle or asked to end. The process must
+/// have only one thread: this closes all descriptors but the standard ones, and reduces
+/// the environment to [`atomdir::SERVICE_ENVIRONMENT`].
 pub fn run(store: &Path, options: &ServiceOptions) -> Result<(), ServiceError> {
     memory::give_back_large_buffers();
     detach::drop_inheritance()?;
-    // Before the current directory changes.
+    // Resolve the path before the current directory changes.
     let location = store::locate(store);
     let starter = if options.detach {
         Some(detach::detach()?)
@@ -91,7 +91,7 @@ pub fn run(store: &Path, options: &ServiceOptions) -> Result<(), ServiceError> {
             running.serve();
             Ok(())
         }
-        // For a starter one service is as good as another.
+        // A starter can use the other service just as well.
         Err(ServiceError::AlreadyRunning { .. }) if starter.is_some() => {
             tell(starter, Readiness::Ready);
             Ok(())
@@ -203,16 +203,16 @@ impl Running {
             }
             match StartLock::try_take(&self.directories.control) {
                 Ok(Some(start_lock)) => {
-                    // One that came before the lock was had must not be turned away.
+                    // A client that connected before we got the lock must not be turned away.
                     self.accept_all();
                     if !self.is_used() {
                         return self.end(Some(start_lock));
                     }
                 }
-                // A starter is about to connect, or to give up.
+                // A starter holds the lock. It is about to connect, or to give up.
                 Ok(None) => idle.extend(RETRY_PAUSE),
                 Err(errno) => {
-                    // Nobody can start another where the control directory has gone.
+                    // The control directory is gone, so nobody can start another service.
                     tracing::warn!(
                         "ending without the start lock: {errno}",
                         errno = reason(errno)
@@ -229,7 +229,7 @@ impl Running {
         service.connections.count() > 0 || (stays && !service.store.is_removed())
     }
 
-    /// One that stays ends when its store was removed.
+    /// A service without an idle time ends as well, when its store was removed.
     fn idle_time(&self) -> Duration {
         self.service.idle_time.get().unwrap_or(IDLE_TIME)
     }
@@ -281,7 +281,7 @@ impl Running {
         }
     }
 
-    /// Returns the stream if it is not served, and why.
+    /// Returns the stream and the reason if the service does not serve it.
     fn admit(&self, stream: Stream, reach: Reach) -> Option<(Stream, Verdict)> {
         let allowed = Peer::of(&stream).ok();
         let allowed = allowed.filter(|peer| self.service.access.is_allowed(peer));
@@ -309,8 +309,8 @@ impl Running {
         refused.map(|stream| (stream, Verdict::TooManyConnections))
     }
 
-    /// The lock, if it could be had, is held until the process ends: a starter
-    /// waits for it.
+    /// The process holds the start lock, if it got it, until it exits: a starter waits
+    /// for that.
     fn end(self, start_lock: Option<StartLock>) {
         socket::remove(&self.directories.control, socket::NAME);
         if let Some(inner) = &self.inner {
@@ -336,26 +336,26 @@ impl Running {
         service.maintenance.end();
         let _ = self.maintainer.join();
         if let Err(error) = service.store.close() {
-            // The log still holds what the base lacks: the next start recovers.
+            // The log still has what the base lacks; the next start recovers.
             tracing::error!("the store could not be closed in order: {error}");
         }
         let waiting = service.stop.take_waiting();
         service.views.unmount();
         drop(watchdog);
-        // The lock goes with the last of it.
+        // The last reference to the service holds the store's lock.
         drop(service);
         answer_stopped(waiting);
         std::mem::forget(start_lock);
     }
 }
 
-/// Ends the process when its end takes too long, unless it is dropped before: a thread
-/// may wait for something in the kernel that other programs hold, and nothing but the
-/// end of the process breaks that off.
+/// Exits the process if its end takes too long, unless dropped before. A thread may
+/// wait in the kernel for something that other programs hold, and only the process's
+/// exit ends such a wait.
 struct Watchdog(#[expect(dead_code, reason = "its end is the news")] Sender<()>);
 
 impl Watchdog {
-    /// `None`: it could not be started, and then the end takes what it takes.
+    /// Returns `None` if the thread could not be started; then the end has no limit.
     fn start(service: &Arc<Service>) -> Option<Watchdog> {
         let (alive, news) = std::sync::mpsc::channel();
         let service = Arc::downgrade(service);
@@ -385,7 +385,7 @@ fn answer_stopped(waiting: Vec<Asker>) {
     }
 }
 
-/// Since when nothing is open, and for how long that is borne.
+/// Since when the service is idle, and how long it may be.
 struct Idle {
     since: Instant,
     time_max: Duration,
@@ -414,11 +414,11 @@ enum Wake {
     Other,
 }
 
-/// The start lock's holder asks by connecting, as a client does.
+/// Checks by connecting, as a client does. The caller holds the start lock.
 fn check_nobody_serves(directories: &Directories) -> Result<(), ServiceError> {
     match atomdir::Connection::open(&directories.location, &StartService::Never) {
         Err(ConnectError::NotRunning { .. }) => Ok(()),
-        // It answers, be it with a refusal.
+        // Some service answers, even if it refuses.
         _ => Err(ServiceError::AlreadyRunning {
             store: directories.location.root.clone(),
         }),
@@ -433,7 +433,7 @@ fn spawn_maintenance(service: &Arc<Service>) -> Result<JoinHandle<()>, Errno> {
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))
 }
 
-/// It does not hold the service: that goes when the expiry has ended.
+/// The thread's reference to the service goes when the expiry ends.
 fn spawn_expiry(service: &Arc<Service>) -> Result<(), Errno> {
     let service = service.clone();
     std::thread::Builder::new()

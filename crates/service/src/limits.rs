@@ -1,10 +1,10 @@
-//! What one user may take of the service, so that others find some left.
+//! Limits on what one user may take of the service, so that others find some left.
 //!
-//! Root and the user the service runs as, who owns the store, are not bound by these:
-//! they could end the service as well.
+//! They do not apply to root and the store's owner, as whom the service runs: these
+//! could end the service as well.
 //!
-//! There is none for bytes of contents: what a user stages is bound by the file system,
-//! as what they write outside is.
+//! Bytes of contents have no limit here. The file system limits what a user stages,
+//! like anything that the user writes outside.
 
 use atomdir_engine::Budget;
 use atomdir_protocol::Limits;
@@ -13,14 +13,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-/// Each has a thread and may have an answer of some hundred kilobytes in memory.
+/// Each connection has a thread and may have an answer of some hundred kilobytes in memory.
 const USER_CONNECTIONS_MAX: u64 = 64;
 const USER_TRANSACTIONS_MAX: u64 = 1024;
-/// About a kilobyte of memory each.
+/// Each takes about a kilobyte of memory.
 const USER_CHANGED_OBJECTS_MAX: u64 = 1_000_000;
-/// Then one that holds no transaction is closed.
+/// After this time the service closes a connection that holds no transaction.
 const CONNECTION_IDLE: Duration = Duration::from_secs(600);
-/// Of all users.
+/// The limit for all users together.
 const CONNECTIONS_MAX: u64 = 256;
 const TRANSACTIONS_MAX: u64 = 65_536;
 
@@ -49,12 +49,12 @@ pub(crate) fn idle_time(user: u32) -> Duration {
     }
 }
 
-/// The budgets of users who are bound by one and have transactions.
+/// The budgets of users who have transactions and are subject to limits.
 #[derive(Default)]
 pub(crate) struct Budgets(Mutex<HashMap<u32, Weak<Budget>>>);
 
 impl Budgets {
-    /// `None`: the user may change as much as they like.
+    /// Returns `None` if the user may change any number of objects.
     pub(crate) fn of(&self, user: u32) -> Option<Arc<Budget>> {
         if !bind(user) {
             return None;

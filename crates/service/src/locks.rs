@@ -1,10 +1,11 @@
-//! Locks: asked for as the peer, waited for as long as the peer is there.
+//! Requests for locks. A lock belongs to the peer's transaction, and a request waits
+//! only while the peer is connected.
 //!
-//! A request that waits polls a latch, which the engine sets when the request may
-//! succeed, together with the peer's socket. So it wakes when there is something to
-//! do, when the peer goes or the service closes the connection, and when its time is
-//! over, and not before. The latch stays set until the request looks again: what
-//! happens while it does not poll wakes it afterwards.
+//! A waiting request polls the peer's socket together with a latch, which the engine
+//! sets when the request may succeed. So the request wakes when it may succeed, when
+//! the peer disconnects or the service closes the connection, and when its time is
+//! over, but not before. The latch stays set until the request tries again, so no
+//! wake-up is lost in between.
 
 use crate::connection::Connection;
 use crate::convert;
@@ -81,7 +82,7 @@ pub(crate) fn lock(
     }
 }
 
-/// Tells what stands in the way part by part, then in words.
+/// Reports the conflicting locks as data first, then as a message.
 fn refuse(connection: &Connection, one: &OpenTransaction, error: engine::LockError) -> Unanswered {
     let id = one.id();
     let (conflicts, message) = match error {

@@ -1,5 +1,5 @@
-//! The engine has no thread or clock of its own: this one makes lazy commits
-//! durable and checkpoints while there is something to do, else it sleeps.
+//! The engine has no thread or clock of its own. This thread makes lazy commits
+//! durable and runs checkpoints while there is work; otherwise it sleeps.
 
 use crate::ticks::Ticks;
 use atomdir_disk::LinuxDisk;
@@ -10,13 +10,13 @@ const PERIOD: Duration = Duration::from_millis(50);
 const PAUSE_WHILE_STALLED: Duration = Duration::from_millis(500);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(5);
 
-/// The thread's work, until the ticks end. It is to be woken after each commit.
+/// Runs until the ticks end. The caller must wake `ticks` after each commit.
 pub(crate) fn run(store: &Store<LinuxDisk>, ticks: &Ticks) {
     let mut pause = PERIOD;
     while ticks.next(pause) {
         pause = match store.maintain() {
             Ok(()) => PERIOD,
-            // The engine has logged what is in the way.
+            // The engine has already reported the obstacle.
             Err(StoreError::Stalled(_)) => PAUSE_WHILE_STALLED,
             Err(error) => {
                 tracing::error!("maintenance of the store failed: {error}");

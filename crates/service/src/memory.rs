@@ -1,15 +1,15 @@
-//! What the allocator does with memory that was given back.
+//! Makes the allocator return freed memory to the system.
 
-/// Large buffers go back to the system at once. By itself glibc raises the length
-/// from which it does so to that of the largest buffer ever freed; what threads
-/// and mounts that have ended took then stays in its heaps, in pieces, and a
-/// service whose mounts are ended again and again grows by it.
+/// Returns large buffers to the system at once. By default glibc does so only for
+/// buffers longer than the largest ever freed. The memory of ended threads and
+/// mounts then stays in its heaps, in pieces, and a service that often ends
+/// mounts grows.
 pub(crate) fn give_back_large_buffers() {
     #[cfg(target_env = "gnu")]
     {
         const LARGE_BYTES: libc::c_int = 128 << 10;
-        // SAFETY: it changes a setting of the allocator's own, under its lock. If
-        // it refuses, the service takes more memory.
+        // SAFETY: it changes a setting of the allocator, under the allocator's
+        // lock. If it fails, the service only takes more memory.
         let _ = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES) };
     }
 }

@@ -1,5 +1,5 @@
-//! Where views are mounted: a directory of the store's own, below one that
-//! only the service's user can change.
+//! Where views are mounted: in a directory of each store, whose parent only the
+//! service's user can change.
 
 use crate::socket;
 use atomdir::describe_user;
@@ -16,7 +16,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Beside each place: where its service listens for those in its views.
+/// The suffix of the socket beside a place, on which its service listens for
+/// programs in views.
 const SOCKET_SUFFIX: &[u8] = b".socket";
 
 #[derive(Debug, thiserror::Error)]
@@ -32,28 +33,28 @@ pub(crate) enum MountpointError {
     Dead { path: PathBuf, errno: Errno },
 }
 
-/// The place for the store whose control directory is `control`: one for each
-/// object, so that two stores never share one.
+/// The place for the store with this control directory. It is derived from the
+/// directory's identity, so two stores never share one.
 pub(crate) fn choose(user: u32, control: &Stat) -> PathBuf {
     parent(user).join(format!("{:x}-{:x}", control.st_dev, control.st_ino))
 }
 
-/// Beside it, the place for the snapshots beneath native views.
+/// The place beside it for the snapshots below native views.
 pub(crate) fn lower(place: &Path) -> PathBuf {
     let mut name = place.file_name().unwrap_or_default().to_owned();
     name.push("-lower");
     place.with_file_name(name)
 }
 
-/// Beside it, the place for exact views of a user who is not the service's.
+/// The place beside it for exact views of a user other than the service's.
 pub(crate) fn of_other(place: &Path, user: u32) -> PathBuf {
     let mut name = place.file_name().unwrap_or_default().to_owned();
     name.push(format!("-{user}"));
     place.with_file_name(name)
 }
 
-/// Takes away what an earlier service of this store left behind for others than its
-/// user. Only for the one service that the store has.
+/// Removes what an earlier service of this store left behind for users other than
+/// its own. The caller must be the store's only service.
 pub(crate) fn sweep_others(user: u32, place: &Path) {
     if let Ok(held) = lock(&parent(user), FlockOperation::LockShared) {
         remove_others(&held, place);
@@ -75,8 +76,8 @@ fn remove_others(parent: &OwnedFd, place: &Path) {
     }
 }
 
-/// Makes the place, with nothing mounted on it. It stays at least as long as
-/// what is returned.
+/// Makes the place, with nothing mounted on it. It stays at least as long as the
+/// returned lock.
 pub(crate) fn prepare(place: &Path, user: u32) -> Result<OwnedFd, MountpointError> {
     let lock = prepare_parent(user)?;
     clear(place)?;
@@ -84,8 +85,8 @@ pub(crate) fn prepare(place: &Path, user: u32) -> Result<OwnedFd, MountpointErro
     Ok(lock)
 }
 
-/// Makes the directory that holds the place. What comes into it stays at least
-/// as long as what is returned.
+/// Makes the directory that holds the place. Places in it stay at least as long as
+/// the returned lock.
 pub(crate) fn prepare_parent(user: u32) -> Result<OwnedFd, MountpointError> {
     let parent = parent(user);
     make(&parent, mode(user), user)?;
@@ -95,15 +96,16 @@ pub(crate) fn prepare_parent(user: u32) -> Result<OwnedFd, MountpointError> {
     })
 }
 
-/// Others pass through root's to reach their views; a user's is their own.
+/// Other users pass through root's directory to reach their views; an ordinary
+/// user's is private.
 fn mode(user: u32) -> u32 {
     if user == 0 { 0o711 } else { 0o700 }
 }
 
-/// Takes away what other services of this user left behind when they were
-/// killed. Only a socket that refuses tells that: a place that nothing is
-/// mounted on here may be mounted on in another mount namespace, and removing
-/// it would unmount it there.
+/// Removes what killed services of this user left behind. Only a socket that
+/// refuses connections proves that a service is dead. A place may look unmounted
+/// here but be mounted in another mount namespace, and removing it would unmount it
+/// there.
 pub(crate) fn sweep(user: u32) {
     let parent = parent(user);
     let Ok(held) = lock(&parent, FlockOperation::NonBlockingLockExclusive) else {
@@ -135,7 +137,7 @@ fn lock(parent: &Path, how: FlockOperation) -> Result<OwnedFd, Errno> {
     Ok(directory)
 }
 
-/// Takes away what a service of this store that was killed left mounted.
+/// Unmounts what a killed service of this store left mounted.
 pub(crate) fn clear(place: &Path) -> Result<(), MountpointError> {
     while is_mounted(place) {
         unmount(place).map_err(|errno| MountpointError::Dead {
@@ -146,7 +148,7 @@ pub(crate) fn clear(place: &Path) -> Result<(), MountpointError> {
     Ok(())
 }
 
-/// Takes the place itself away; whether that works matters to nobody.
+/// Removes the place itself; a failure does no harm.
 pub(crate) fn remove(place: &Path) {
     let _ = rustix::fs::rmdir(place);
 }
@@ -189,7 +191,7 @@ fn is_private(stat: &Stat, user: u32) -> bool {
         && stat.st_mode & 0o022 == 0
 }
 
-/// Also of a mount whose service is dead, which answers nothing but this.
+/// Also works if the mount's service is dead and every other call on it fails.
 fn is_mounted(place: &Path) -> bool {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     match statx(CWD, place, flags, StatxFlags::empty()) {
@@ -205,7 +207,7 @@ fn unmount(place: &Path) -> Result<(), Errno> {
     if own != Err(Errno::PERM) {
         return own;
     }
-    // An ordinary user's mounts are the helper's to take away.
+    // Only the helper can unmount an ordinary user's mounts.
     let done = ["fusermount3", "fusermount"].iter().any(|helper| {
         Command::new(helper)
             .args(["-u", "-z", "-q", "--"])

@@ -1,4 +1,4 @@
-//! Native views: who can have one, and what it is mounted with.
+//! Native views: who can have one, and the options of its overlay mount.
 
 use crate::permissions::{Peer, Reach};
 use crate::service::Service;
@@ -13,25 +13,25 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::os::unix::ffi::OsStringExt;
 
-/// Where an upper layer can do all that a native view needs, as statfs(2) names them:
-/// ext4, XFS, Btrfs.
+/// File systems whose directories can be the upper layer of a native view, by their
+/// numbers in statfs(2): ext4, XFS, Btrfs.
 const FILE_SYSTEMS: [i64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
 
-/// Each forbids ordinary users to mount an overlay if it is 0.
+/// If any of these is 0, ordinary users cannot mount an overlay.
 const USER_NAMESPACES: [&str; 2] = [
     "/proc/sys/user/max_user_namespaces",
     "/proc/sys/kernel/unprivileged_userns_clone",
 ];
 
 pub(crate) enum Choice {
-    /// Also if a native view could not be had, and then why.
+    /// `because`: why a native view was not possible, if one was wanted.
     Exact { because: Option<String> },
-    /// If it is required, an exact view does not do instead.
+    /// `is_required`: the begin fails if a native view is not possible.
     Native { is_required: bool },
 }
 
-/// The one place that decides which kind of view a transaction gets. What only the
-/// client can find out, whether the kernel lets it mount an overlay, comes after this.
+/// Decides which kind of view a transaction gets; nothing else does. Only the client
+/// can find out later whether the kernel lets it mount an overlay.
 pub(crate) fn choose(
     service: &Service,
     begin: &BeginRequest,
@@ -57,7 +57,7 @@ pub(crate) fn choose(
     })
 }
 
-/// Why there can be no native view, whoever wants one.
+/// Why a native view is not possible, even if the client requires one.
 fn impossible(service: &Service, begin: &BeginRequest, peer: &Peer) -> Result<(), Failure> {
     peer.require_native()?;
     if begin.outer.is_some() {
@@ -88,7 +88,7 @@ fn impossible(service: &Service, begin: &BeginRequest, peer: &Peer) -> Result<()
     Ok(())
 }
 
-/// Why a transaction that may have a native view is better off with an exact one.
+/// Why an exact view suits this transaction better, though a native one is possible.
 fn unfit(begin: &BeginRequest) -> Result<(), Failure> {
     if begin.sealed {
         return Err(no_view("a sealed command has an exact view"));
@@ -124,7 +124,7 @@ fn no_view(message: &str) -> Failure {
     Failure::new(FailureKind::NoViews, message).with_hint("use `--view exact`")
 }
 
-/// Makes what the overlay is mounted with.
+/// Makes the directories from which the client mounts the overlay.
 pub(crate) fn prepare(transaction: &Transaction, choice: Choice) -> Result<Choice, Failure> {
     let Choice::Native { is_required } = choice else {
         return Ok(choice);
@@ -160,7 +160,7 @@ pub(crate) fn layers(transaction: &Transaction, is_required: bool) -> Option<Lay
     })
 }
 
-/// While its programs run, only they can reach a native view.
+/// While a native view's programs run, only they can reach it.
 pub(crate) fn require_exact(one: &OpenTransaction) -> Result<(), Failure> {
     if !one.transaction.is_lower() {
         return Ok(());
@@ -174,7 +174,7 @@ pub(crate) fn in_use(id: TransactionId) -> Failure {
         .with_hint("a transaction that others shall use needs `run --view exact`")
 }
 
-/// The upper layer could not be read.
+/// The failure when the upper layer could not be read.
 pub(crate) fn unreadable(id: TransactionId, errno: Errno) -> Failure {
     let message = format!(
         "cannot read what was changed in transaction {id}: {errno}",

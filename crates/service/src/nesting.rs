@@ -1,4 +1,4 @@
-//! Transactions in transactions, and savepoints.
+//! Nested transactions and savepoints.
 
 use crate::connection::Connection;
 use crate::replies::Unanswered;
@@ -17,7 +17,7 @@ pub(crate) fn begin(
 ) -> Result<Arc<Transaction>, Unanswered> {
     let (transactions, peer) = (&service.transactions, &connection.peer);
     let one = transactions.control(outer, peer, connection.id)?;
-    // It sees what was written to mapped files, too.
+    // The nested transaction must also see writes through memory mappings.
     leases::gather(service, &connection.stream, &one.transaction)?;
     let options = BeginOptions {
         owner: one.transaction.owner(),
@@ -68,7 +68,7 @@ pub(crate) fn roll_back(
 ) -> Result<Answer, Unanswered> {
     let (transactions, peer) = (&service.transactions, &connection.peer);
     let one = transactions.control(id, peer, connection.id)?;
-    // Nothing written before may arrive after.
+    // No write from before the rollback may arrive after it.
     leases::gather(service, &connection.stream, &one.transaction)?;
     let outdated = one.transaction.roll_back(name);
     let outdated = outdated.map_err(|error| savepoint_failure(id, name, error))?;

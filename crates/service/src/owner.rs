@@ -1,6 +1,6 @@
-//! As whom the service runs: always as the store's owner. Root must not act
-//! with root's rights on control files that an ordinary user can write, for
-//! they say which objects get which owner and mode.
+//! The service always runs as the store's owner. Root must not act with root's
+//! rights on control files that an ordinary user can write, for they say which
+//! objects get which owner and mode.
 
 use crate::ServiceError;
 use atomdir::Account;
@@ -9,7 +9,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, getgroups};
 
-/// Gives up root for the owner of a store that is not root's.
+/// If the store is not root's, a process of root becomes the store's owner.
 pub(crate) fn become_owner(owner: u32, control_group: u32) -> Result<(), ServiceError> {
     if owner == 0 || !geteuid().is_root() {
         return Ok(());
@@ -40,7 +40,7 @@ pub(crate) fn become_owner(owner: u32, control_group: u32) -> Result<(), Service
     check(unsafe { libc::setresuid(owner, owner, owner) }).map_err(failed("setresuid"))
 }
 
-/// What the engine may count on.
+/// The privileges that the engine may rely on.
 pub(crate) fn privileges() -> Privileges {
     Privileges {
         user: geteuid().as_raw(),

@@ -1,18 +1,18 @@
-//! Long lists go out in parts, so that no frame is long and nothing is held
-//! twice.
+//! Sends long lists in parts, so that frames stay short and no list is in
+//! memory twice.
 
 use crate::socket::Stream;
 use atomdir_protocol::{ChangeLine, Conflict, Failure, Reply};
 use rustix::io::Errno;
 
-/// About what a part holds.
+/// The approximate length of a part.
 const PART_LENGTH: usize = 256 << 10;
 
-/// Why a request did not end with an answer.
+/// Why a request got no answer.
 #[derive(Debug)]
 pub(crate) enum Unanswered {
     Failed(Failure),
-    /// The peer cannot be reached any more.
+    /// The connection to the peer is lost.
     PeerLost(Errno),
 }
 

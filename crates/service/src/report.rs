@@ -1,5 +1,5 @@
-//! What the service has to say that no client asked for: on standard error,
-//! which for a detached service is `service.log` in the control directory.
+//! Where the service reports what no client asked for: on standard error, which
+//! for a detached service is `service.log` in the control directory.
 
 use rustix::fs::{Mode, OFlags, fstat, ftruncate, openat};
 use rustix::io::Errno;

@@ -1,4 +1,4 @@
-//! Each request, in the engine's terms.
+//! Translates each request into calls of the engine.
 
 use crate::connection::Connection;
 use crate::inner_socket::{self, Secret};
@@ -26,9 +26,9 @@ use std::time::Duration;
 
 pub(crate) enum Outcome {
     Last(Reply),
-    /// With a descriptor of a view's root.
+    /// A reply with a descriptor of a view's root.
     LastWith(Reply, OwnedFd),
-    /// Answered when the service has ended.
+    /// The reply follows when the service has ended.
     Stopping,
 }
 
@@ -151,7 +151,7 @@ fn abort(service: &Service, peer: &Peer, id: TransactionId) -> Result<Answer> {
     }
 }
 
-/// The peer's own; for root, all.
+/// Aborts the peer's own transactions; for root, all.
 fn abort_all(service: &Service, peer: &Peer) -> Answer {
     let why = Why::User(peer.user);
     let visible = service.transactions.visible(peer);
@@ -187,7 +187,7 @@ fn begin_transaction(
         );
         Failure::new(FailureKind::Internal, message)
     })?;
-    // Without views a transaction would be of no use.
+    // Refuse early: a transaction without a view would be useless.
     service.views.mount(peer.user)?;
     let options = BeginOptions {
         owner: peer.user,
@@ -257,11 +257,11 @@ fn show_opened(
     opened.inspect_err(|_| service.views.hide(transaction))
 }
 
-/// A native view's programs have ended: what they did is read from its upper
-/// layer, and shows from now on in an exact view.
+/// Takes over a native view after its programs have ended: reads the changes from
+/// its upper layer, and shows them in an exact view.
 ///
-/// Only the process that mounted the overlay knows that they have ended: the one
-/// that holds the transaction.
+/// Only the process that mounted the overlay knows that the programs have ended, so
+/// the request must come from the connection that holds the transaction.
 fn take_over(service: &Service, connection: &Connection, id: TransactionId) -> Result<Outcome> {
     let (transactions, peer) = (&service.transactions, &connection.peer);
     let one = transactions.control(id, peer, connection.id)?;
@@ -270,7 +270,7 @@ fn take_over(service: &Service, connection: &Connection, id: TransactionId) -> R
     }
     if one.transaction.is_lower() {
         service.views.hide(&one.transaction);
-        // From the take-over on, others may commit it.
+        // After the take-over other connections may commit it.
         service.views.expect(&one.transaction)?;
         let taken = one.transaction.take_over_upper();
         let taken = taken.map_err(|errno| match errno {
@@ -291,7 +291,8 @@ fn attach(
 ) -> Result<Outcome> {
     let (transactions, peer) = (&service.transactions, &connection.peer);
     let one = match transactions.control(id, peer, connection.id) {
-        // Looking at what cannot change any more harms nobody.
+        // A frozen transaction cannot change any more, so anyone who may use it may
+        // look.
         Err(_) if !hold && is_frozen(service, connection, id) => transactions.find(id, peer)?,
         controlled => controlled?,
     };
@@ -338,7 +339,8 @@ fn view(
 
 fn changes(service: &Service, connection: &Connection, id: TransactionId) -> Result<Answer> {
     let one = service.transactions.find(id, &connection.peer)?;
-    // What is shown is what a commit would find, or all that is left.
+    // Shows what a commit would find or, if writes were lost with a mount, what is
+    // left.
     leases::gather(service, &connection.stream, &one.transaction)?;
     let lines = one
         .transaction
@@ -366,7 +368,8 @@ fn log(
     before: Option<Sequence>,
     limit: u64,
 ) -> Result<Answer> {
-    // What is collected is held in memory; a client asks for the rest with `before`.
+    // The answer is held in memory, so it is limited; a client asks for the rest
+    // with `before`.
     let limit = usize::try_from(limit.min(LOG_LENGTH_MAX)).unwrap_or(usize::MAX);
     let mut wanted = VecDeque::new();
     let read = service.store.for_each_commit(|commit| {

@@ -1,10 +1,11 @@
-//! Commits exactly what was shown.
+//! A commit after a review contains exactly the changes that were reviewed.
 //!
-//! Whoever shows a transaction's changes before they are committed freezes its
-//! view first. The order matters: stores to mapped memory are gathered while the
-//! view can still be written; from the freeze on every write fails, also one
-//! that the kernel sends late; then the changes are read. A commit that follows
-//! lands what was read, whoever still has files of the view open.
+//! A client that shows a transaction's changes before their commit first freezes
+//! the view. The order matters. First the service gathers writes through memory
+//! mappings, while the view is still writable. From the freeze on every write
+//! fails, including those that the kernel sends late. Then the client reads the
+//! changes. The commit lands these changes, even if programs still have files of
+//! the view open.
 
 use crate::connection::Connection;
 use crate::permissions::no_such_transaction;
@@ -41,7 +42,8 @@ pub(crate) fn frozen(id: TransactionId) -> Failure {
     ))
 }
 
-/// A sealed transaction lives as long as the connection that controls it.
+/// A sealed transaction ends with its controlling connection, so it cannot be
+/// detached.
 pub(crate) fn refuse_detached(detached: bool, sealed: bool) -> Result<(), Failure> {
     if detached && sealed {
         let message = "a sealed transaction cannot be detached";

@@ -1,31 +1,32 @@
-//! What every connection shares.
+//! What all connections share.
 //!
 //! # Nobody holds up the others
 //!
 //! No thread or child process that serves several users waits for what one of them
-//! controls. Where the service can come to wait for a client or for a client's files:
+//! controls. The service may wait for a client or for a client's files in these places:
 //!
-//! - A peer that does not send, or does not read: its connection has a thread of its
-//!   own, and time limits (`socket`).
-//! - A barrier, and opening a view's root: a child process of the user's own mount
-//!   (`views`, and `settle` of the crate fuse). Programs in the mount can keep the
+//! - A peer that does not send or does not read: its connection has a thread of its own,
+//!   and time limits (`socket`).
+//! - The barrier, and opening a view's root: a child process of the user's own mount
+//!   waits (`views`, and `settle` of the crate fuse). Programs in the mount can keep the
 //!   kernel's locks of its directories. Then the threads of that user's connections
 //!   wait, until the service ends (`connections::close_all`, `Views::give_up_barriers`).
-//! - The end of a transaction: the kernel forgets its view by the same child, and
+//! - The end of a transaction: the same child makes the kernel forget its view, and
 //!   nobody waits longer than a second for that (`forgetting` of the crate fuse).
 //! - Workers of a mount: they wait neither for commits nor for leases (`waiting` of the
 //!   crate fuse), and serve one user.
-//! - A lease on a file of the base: the engine's opens do not wait, but for those that
+//! - A lease on a file of the base: the engine's opens do not wait, except those that
 //!   apply a commit which is in the log. The thread of the committing connection waits,
 //!   with no lock held (`leases`).
-//! - Locks on request: the thread of the asking connection waits. What a lock covers is
-//!   the holder's to change (`locks` of the engine).
-//! - The end of the service: it breaks off what is left after two minutes
+//! - Requests for locks: the thread of the asking connection waits. A transaction can
+//!   lock only what its user may change or, for a shared lock, read (`locks` of the
+//!   engine).
+//! - The end of the service: after two minutes the process exits whatever still waits
 //!   (`lifecycle`).
 //!
-//! One thing is left to the kernel: who may list a directory of the base can keep it
-//! locked, and a commit that changes its entries waits, as any program would. Commits
-//! behind it wait with it.
+//! The kernel leaves one case: a user who may list a directory of the base can keep it
+//! locked. A commit that changes its entries then waits, as any program would, and later
+//! commits wait behind it.
 
 use crate::access::Access;
 use crate::connections::{ConnectionId, Connections};
@@ -46,19 +47,19 @@ use std::time::{Duration, Instant};
 
 pub(crate) struct Service {
     pub(crate) store: Store<LinuxDisk>,
-    /// Where the store's root is.
+    /// The path of the store's root.
     pub(crate) path: PathBuf,
     pub(crate) access: Access,
     pub(crate) views: Views,
-    /// Where it listens for those who are in a view.
+    /// The socket on which it listens for programs in views.
     pub(crate) inner_socket: Option<Vec<u8>>,
     pub(crate) transactions: Transactions,
     pub(crate) budgets: Budgets,
     pub(crate) expiry: Expiry,
     pub(crate) connections: Arc<Connections>,
-    /// Of the thread that maintains the store.
+    /// Wakes the thread that maintains the store.
     pub(crate) maintenance: Ticks,
-    /// Set when whether the service is idle, or shall stop, may have changed.
+    /// Set when the service may have become idle or been asked to stop.
     pub(crate) latch: Arc<Latch>,
     pub(crate) started: Timestamp,
     pub(crate) started_at: Instant,
@@ -67,7 +68,7 @@ pub(crate) struct Service {
     pub(crate) idle_time: IdleTime,
 }
 
-/// How long nothing need be open before the service ends; `None`: it stays.
+/// The service ends after nothing was open for this long; `None`: it stays.
 pub(crate) struct IdleTime(Mutex<Option<Duration>>);
 
 impl IdleTime {
@@ -79,7 +80,7 @@ impl IdleTime {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The service looks at it when the connection that asks has closed.
+    /// The service applies it when the connection that asks has closed.
     pub(crate) fn set(&self, time: Option<Duration>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = time;
     }
@@ -88,13 +89,13 @@ impl IdleTime {
 #[derive(Default)]
 pub(crate) struct Stop {
     requested: AtomicBool,
-    /// Those who asked, and wait until it is done.
+    /// The clients that asked, and wait until the service has ended.
     waiting: Mutex<Vec<Asker>>,
 }
 
 pub(crate) struct Asker {
     pub(crate) stream: Stream,
-    /// When they asked: what they ended by it.
+    /// How many were open when the client asked: these the request aborts.
     pub(crate) transactions_open: u64,
 }
 
@@ -125,7 +126,7 @@ impl Service {
         self.latch.set();
     }
 
-    /// A connection has closed.
+    /// Called when a connection has closed.
     pub(crate) fn release_all(&self, holder: ConnectionId) {
         self.abort(self.transactions.release_all(holder));
     }
@@ -134,10 +135,10 @@ impl Service {
         self.abort(self.transactions.remove_all())
     }
 
-    /// Of transactions already removed from the open ones. Says how many were
-    /// aborted: a commit under way may have come first.
+    /// Aborts transactions that are already removed from the open ones. Returns how many
+    /// were aborted: a commit under way may have come first.
     pub(crate) fn abort(&self, ended: Vec<OpenTransaction>) -> u64 {
-        // First all that others may wait for.
+        // First end everything that other transactions may wait for.
         let aborted = ended.iter().map(|one| self.store.abort(&one.transaction));
         let count = aborted.map(u64::from).sum();
         for one in &ended {

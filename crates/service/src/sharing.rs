@@ -23,8 +23,8 @@ pub(crate) fn detach(
     Ok(Answer::Aborted(service.abort(unheld)))
 }
 
-/// A transaction that the connection may commit, or freeze to be committed: nothing
-/// nested is left, and nobody else is in it.
+/// Finds a transaction that the connection may commit, or freeze for a commit:
+/// nothing is nested in it, and no other connection holds it.
 pub(crate) fn claim(
     service: &Service,
     connection: &Connection,
@@ -39,8 +39,8 @@ pub(crate) fn claim(
     Ok(one)
 }
 
-/// A command cannot force the end of the transaction that it runs in: whoever
-/// started the command waits for its exit code, and decides.
+/// A command cannot force the end of the transaction that it runs in: the program
+/// that started the command waits for its exit code, and decides.
 fn refuse_own_end(
     one: &OpenTransaction,
     connection: &Connection,
@@ -59,7 +59,7 @@ fn refuse_own_end(
     Ok(())
 }
 
-/// With `force` what is nested is aborted, and others lose their view.
+/// With `force`, aborts nested transactions and takes the view from other holders.
 fn clear_the_way(
     service: &Service,
     one: &OpenTransaction,

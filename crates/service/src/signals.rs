@@ -1,12 +1,12 @@
-//! SIGTERM, SIGINT and SIGHUP, as something to poll.
+//! SIGTERM, SIGINT and SIGHUP as a descriptor to poll.
 
 use crate::ServiceError;
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Readable once the process was asked to end. Those signals are blocked in
-/// every thread started after this was made.
+/// Readable once the process has got such a signal. The signals are blocked in the
+/// calling thread and in every thread that it starts later.
 pub(crate) struct EndSignals(OwnedFd);
 
 impl EndSignals {
@@ -23,7 +23,7 @@ impl EndSignals {
             }
             set.assume_init()
         };
-        // SAFETY: the set is initialized; the old mask is not wanted.
+        // SAFETY: the set is initialized; we do not need the old mask.
         let error = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &set, std::ptr::null_mut()) };
         if error != 0 {
             return Err(failed("blocking signals")(Errno::from_raw_os_error(error)));
@@ -36,19 +36,19 @@ impl EndSignals {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
             return Err(failed("receiving signals")(errno));
         }
-        // SAFETY: signalfd just returned it, and nobody else has it.
+        // SAFETY: signalfd just returned it, and nothing else owns it.
         Ok(EndSignals(unsafe { OwnedFd::from_raw_fd(descriptor) }))
     }
 }
 
-/// Gives signals that the starter ignores their default effect. With SIGCHLD ignored,
-/// for example, the end of fusermount3 could not be waited for. SIGPIPE stays ignored:
-/// Rust's runtime sees to that.
+/// Restores the default effect of signals that the starter ignores. If SIGCHLD were
+/// ignored, for example, we could not wait for fusermount3. Rust's runtime ignores
+/// SIGPIPE, and that stays.
 fn stop_ignoring() {
     const SIGNALS_MAX: i32 = 64;
     for signal in (1..=SIGNALS_MAX).filter(|signal| *signal != libc::SIGPIPE) {
         let mut now = MaybeUninit::<libc::sigaction>::uninit();
-        // SAFETY: sigaction fills `now`, or fails, for a number that is no signal.
+        // SAFETY: sigaction fills `now`, or fails if the number is not a signal's.
         unsafe {
             if libc::sigaction(signal, std::ptr::null(), now.as_mut_ptr()) == 0
                 && now.assume_init().sa_sigaction == libc::SIG_IGN

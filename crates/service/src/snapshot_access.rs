@@ -1,6 +1,6 @@
-//! What a path was in a transaction's snapshot. The engine reads it with the
-//! service's rights, so a root service checks first that the peer itself
-//! could have read it: nobody else will.
+//! Reads a path as it was in a transaction's snapshot. The engine reads it with the
+//! service's rights, so a service that runs as root must check here that the peer
+//! itself could have read it: there is no later check.
 
 use crate::connection::Connection;
 use crate::convert;
@@ -16,7 +16,8 @@ use rustix::process::geteuid;
 
 const READ: u32 = 4;
 const SEARCH: u32 = 1;
-/// So much of a file is held in memory at a time, for a peer that may never read it.
+/// At most this much of a file is in memory at a time, since the peer may never read
+/// it.
 const CONTENTS_PART: u64 = 256 << 10;
 
 pub(crate) fn send(
@@ -57,7 +58,7 @@ fn send_contents(
     Ok(())
 }
 
-/// The object, if the peer may read it.
+/// Finds the object, if the peer may read it.
 fn find(
     connection: &Connection,
     one: &OpenTransaction,
@@ -83,14 +84,14 @@ fn find(
     if found.kind == Kind::File && !readable {
         return Err(Errno::ACCESS);
     }
-    // As the kernel has it, see xattr(7).
+    // The kernel hides the same attributes, see xattr(7).
     found.xattrs.retain(|(name, _)| {
         !name.starts_with(b"trusted.") && (readable || !name.starts_with(b"user."))
     });
     Ok(Some(found))
 }
 
-/// The directories a path leads through, the root first.
+/// The directories that a path leads through, starting with the root.
 fn prefixes(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     [&path[..0]]
@@ -107,7 +108,7 @@ fn may(peer: &Peer, object: &SnapshotObject, bit: u32) -> bool {
     } else {
         0
     };
-    // A list may take away what the mode seems to allow all but the owner.
+    // An access list may deny what the mode seems to allow to anyone but the owner.
     if object.has_access_list() && class != 6 {
         return false;
     }

@@ -1,5 +1,5 @@
-//! The service's socket, and frames over one connection of it. A peer may
-//! send anything, or nothing, or never read: it harms its own thread only.
+//! The service's socket, and the frames sent over one of its connections. Whether a
+//! peer sends garbage, sends nothing or never reads, it holds up only its own thread.
 
 use crate::latch::Latch;
 use atomdir_protocol::frame::{self, FrameError, HEADER_LENGTH, REQUEST_LENGTH_MAX};
@@ -19,18 +19,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// In the control directory.
+/// The socket's name in the control directory.
 pub(crate) const NAME: &str = "socket";
 const BACKLOG: i32 = 1024;
-/// For what a peer has begun to send or must send first.
+/// The limit for a peer to send its greeting, and the rest of a request it has begun.
 const RECEIVE_TIME_MAX: Duration = Duration::from_secs(10);
-/// For a peer to make room for some of a reply.
+/// The limit for a peer to make room for part of a reply.
 const SEND_TIME_MAX: Duration = Duration::from_secs(30);
 
 pub(crate) struct Listener(OwnedFd);
 
 impl Listener {
-    /// Only for the holder of the store's lock: a socket that is there is dead.
+    /// The caller must hold the store's lock, so a socket that already exists is dead.
     pub(crate) fn bind(
         directory: &OwnedFd,
         name: &str,
@@ -39,18 +39,18 @@ impl Listener {
         remove(directory, name);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        // By descriptor: a socket's address holds no more than 107 bytes.
+        // Use the descriptor, since a socket address has room for only 107 bytes.
         let path = format!("/proc/self/fd/{}/{name}", directory.as_raw_fd());
         refuse_descriptors(&socket);
         bind(&socket, &SocketAddrUnix::new(path.as_str())?)?;
         let mode = if open_to_all { 0o666 } else { 0o600 };
         chmodat(directory, name, Mode::from_raw_mode(mode), AtFlags::empty())?;
-        // Nobody gets in before this.
+        // No client can connect before this call.
         listen(&socket, BACKLOG)?;
         Ok(Listener(socket))
     }
 
-    /// `None`: nobody waits.
+    /// Returns `None` if no client is waiting.
     pub(crate) fn accept(&self) -> Result<Option<Stream>, Errno> {
         match accept_with(&self.0, SocketFlags::CLOEXEC) {
             Ok(socket) => Ok(Some(Stream::new(socket)?)),
@@ -66,14 +66,15 @@ impl AsFd for Listener {
     }
 }
 
-/// The connections of this listener take no descriptors from their peers. A descriptor
-/// that is never received is closed with its connection, and that can wait for as long
-/// as the peer likes: see [`crate::closing`], which does for kernels before Linux 6.16.
+/// Makes this listener's connections refuse descriptors from their peers. A descriptor
+/// that is never received is closed with its connection, and the peer decides how long
+/// that close takes: see [`crate::closing`], which handles this on kernels before Linux
+/// 6.16.
 fn refuse_descriptors(listener: &OwnedFd) {
-    /// Of `asm-generic/socket.h`.
+    /// The value in `asm-generic/socket.h`.
     const SO_PASSRIGHTS: libc::c_int = 83;
     let off: libc::c_int = 0;
-    // SAFETY: the option's value is a number. Older kernels do not know the option.
+    // SAFETY: the option's value is a number. Older kernels reject the option.
     let _ = unsafe {
         libc::setsockopt(
             listener.as_raw_fd(),
@@ -85,7 +86,7 @@ fn refuse_descriptors(listener: &OwnedFd) {
     };
 }
 
-/// Of a service that was killed: nobody listens.
+/// Removes the socket of a killed service: nothing listens on it.
 pub(crate) fn remove_if_dead(directory: &OwnedFd, name: &str) -> bool {
     let path = format!("/proc/self/fd/{}/{name}", directory.as_raw_fd());
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -101,13 +102,13 @@ pub(crate) fn remove_if_dead(directory: &OwnedFd, name: &str) -> bool {
 }
 
 pub(crate) fn remove(directory: &OwnedFd, name: &str) {
-    // What matters is that none is there; binding tells.
+    // If this fails because the socket still exists, binding reports it.
     let _ = unlinkat(directory, name, AtFlags::empty());
 }
 
 #[derive(Debug)]
 pub(crate) enum ReceiveError {
-    /// The peer closed between two requests.
+    /// The peer closed the connection between two requests.
     Closed,
     Io(Errno),
     Frame(FrameError),
@@ -142,15 +143,16 @@ impl Stream {
         Ok(hello)
     }
 
-    /// Whether the peer sends something, or closes, within a time.
+    /// Whether the peer sends something or closes the connection within `time`.
     pub(crate) fn is_ready_within(&self, time: Duration) -> bool {
         let mut polled = [PollFd::new(&*self.socket, PollFlags::IN)];
         let time = Timespec::try_from(time).ok();
-        // Whatever fails, receiving tells.
+        // Receiving reports any failure.
         poll(&mut polled, time.as_ref()) != Ok(0)
     }
 
-    /// The next request, whenever it comes; but once begun, it must go on.
+    /// Waits for the next request without a limit; once a request has begun, the limit
+    /// applies.
     pub(crate) fn receive_request(&self) -> Result<Request, ReceiveError> {
         let mut header = [0; HEADER_LENGTH];
         let first = loop {
@@ -171,7 +173,7 @@ impl Stream {
     }
 
     fn receive_by(&self, mut buffer: &mut [u8], deadline: Instant) -> Result<(), Errno> {
-        // Nearly always it is all there already.
+        // The whole message has nearly always arrived already.
         let mut flags = RecvFlags::DONTWAIT;
         while !buffer.is_empty() {
             match recv(&*self.socket, &mut *buffer, flags) {
@@ -252,18 +254,19 @@ impl Stream {
         self.is_within(PollFlags::OUT, Duration::ZERO)
     }
 
-    /// Whether the peer, or this side, closes within a time; whatever is still unread.
+    /// Whether the peer or this side closes within `time`, even if data is still
+    /// unread.
     pub(crate) fn is_hung_up_within(&self, time: Duration) -> bool {
         self.is_within(PollFlags::RDHUP | PollFlags::HUP, time)
     }
 
-    /// Waits until the latch is set: `false` if the peer or this side closes before,
-    /// or the time comes.
+    /// Waits until the latch is set. Returns `false` if the peer or this side closes
+    /// first, or the deadline passes.
     pub(crate) fn wait_beside(&self, latch: &Latch, deadline: Option<Instant>) -> bool {
         let gone = PollFlags::RDHUP | PollFlags::HUP;
         loop {
             let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
-            // A time too long for the kernel is as good as none.
+            // A time too long for the kernel counts as no limit.
             let left = left.and_then(|left| Timespec::try_from(left).ok());
             let mut polled = [
                 PollFd::new(&*self.socket, gone),
@@ -272,7 +275,8 @@ impl Stream {
             match poll(&mut polled, left.as_ref()) {
                 Err(Errno::INTR) => {}
                 Err(_) | Ok(0) => return false,
-                // Without interest in input, all else that a socket reports is its end.
+                // We do not poll for input, so any event on the socket means that it
+                // was closed.
                 Ok(_) => return polled[0].revents().is_empty(),
             }
         }
@@ -284,12 +288,13 @@ impl Stream {
         poll(&mut polled, time.as_ref()).is_ok() && polled[0].revents().intersects(what)
     }
 
-    /// What waits for the peer's next request then finds the connection closed.
+    /// A thread that waits for the peer's next request then finds the connection
+    /// closed.
     pub(crate) fn close_for_reading(&self) {
         let _ = shutdown(&*self.socket, Shutdown::Read);
     }
 
-    /// What waits for the peer to take an answer then fails.
+    /// A thread that waits for the peer to read an answer then fails.
     pub(crate) fn close_if_sending(&self) {
         if self.sending.load(Ordering::Relaxed) {
             let _ = shutdown(&*self.socket, Shutdown::Both);
@@ -346,7 +351,7 @@ mod tests {
     fn a_wait_ends_with_the_latch_the_peer_the_connection_or_the_time() {
         let (stream, peer) = pair();
         let latch = Latch::new().unwrap();
-        // It is over before it begins.
+        // The deadline has already passed.
         assert!(!stream.wait_beside(&latch, Some(Instant::now())));
         let set_meanwhile = || {
             std::thread::scope(|scope| {
@@ -356,7 +361,7 @@ mod tests {
             })
         };
         assert!(set_meanwhile());
-        // What was set before counts as well; what the peer says more does not.
+        // A latch set earlier counts as well; further input from the peer does not.
         rustix::io::write(&peer, b"more").unwrap();
         assert!(stream.wait_beside(&latch, None));
         latch.clear();

@@ -1,6 +1,6 @@
-//! Serializes starting and ending: whoever starts a service or ends one holds
-//! `start.lock`, so a starter that finds the old service ending waits until
-//! that is over, instead of failing or polling.
+//! Serializes starting and ending. A process holds `start.lock` while it starts
+//! a service or ends one. So a starter that meets an ending service waits for
+//! its end, instead of failing or polling.
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::Errno;
@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 
 const NAME: &str = "start.lock";
 
-/// Held until dropped, or until the process is gone.
+/// Held until dropped or until the process exits.
 #[derive(Debug)]
 pub(crate) struct StartLock {
     _file: OwnedFd,
@@ -21,7 +21,7 @@ impl StartLock {
         Ok(StartLock { _file: file })
     }
 
-    /// `None`: a starter has it.
+    /// Returns `None` if another process has it.
     pub(crate) fn try_take(control: &OwnedFd) -> Result<Option<StartLock>, Errno> {
         let file = open(control)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {

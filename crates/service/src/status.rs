@@ -1,4 +1,4 @@
-//! What the service says about a transaction, and about itself.
+//! The status of a transaction, and of the service.
 
 use crate::permissions::Peer;
 use crate::service::Service;
@@ -34,7 +34,7 @@ pub(crate) fn transaction(service: &Service, one: &OpenTransaction) -> Transacti
     }
 }
 
-/// Whose they are was told by a write that failed; labels are not.
+/// A failed write already reported whose transactions these are, but not their labels.
 fn met(transaction: &Transaction) -> Vec<Conflict> {
     let met = transaction.met().into_iter();
     met.map(|one| convert::conflict(one, false)).collect()

@@ -1,4 +1,4 @@
-//! Finding a store's two directories and opening it.
+//! Finds a store's two directories and opens the store.
 
 use crate::{ServiceError, owner};
 use atomdir::{CONTROL_NAME, StoreLocation, Trust};
@@ -16,15 +16,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A process that was killed may hold the lock until its last call is done.
+/// A killed process may hold the lock until its last system call is done.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// The kernel has no lock with a time limit, so we try again at intervals.
 const LOCK_RETRY: Duration = Duration::from_millis(20);
 
-/// For connections, mounts and the engine's few files that are always open.
+/// Reserved for connections, mounts and the few files that the engine always has open.
 const DESCRIPTORS_RESERVED: u64 = 512;
 
-/// A store's two directories, which belong to the user the process runs as.
+/// A store's two directories. They belong to the user as whom the process runs.
 pub(crate) struct Directories {
     pub(crate) location: StoreLocation,
     pub(crate) control: OwnedFd,
@@ -33,7 +33,7 @@ pub(crate) struct Directories {
 }
 
 impl Directories {
-    /// Becomes the store's owner on the way.
+    /// Opens both, and becomes the store's owner before opening the second.
     pub(crate) fn open(location: StoreLocation) -> Result<Directories, ServiceError> {
         let serve = |operation| {
             let store = location.root.clone();
@@ -45,7 +45,7 @@ impl Directories {
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let path_flags = flags.difference(OFlags::RDONLY) | OFlags::PATH;
-        // Not for reading: an ordinary user learns first whose it is.
+        // Without read access: an ordinary user first gets an error that names the owner.
         let control = openat(CWD, &location.control, path_flags, Mode::empty())
             .map_err(serve("opening the control directory"))?;
         let control_stat = fstat(&control).map_err(serve("reading its owner"))?;
@@ -63,12 +63,12 @@ impl Directories {
         })
     }
 
-    /// Takes the lock and recovers. Only for the holder of the start lock.
+    /// Takes the lock and recovers. The caller must hold the start lock.
     pub(crate) fn open_store(&self) -> Result<(Store<LinuxDisk>, RecoveryReport), ServiceError> {
         self.once_unlocked(|| self.try_open_store())
     }
 
-    /// Takes the lock and looks, changing nothing.
+    /// Takes the lock and inspects the store without changing it.
     pub(crate) fn inspect(&self) -> Result<Inspection, ServiceError> {
         self.once_unlocked(|| {
             let control = self.keep(&self.control)?;
@@ -113,7 +113,7 @@ impl Directories {
         ))
     }
 
-    /// Another descriptor of the control directory.
+    /// Opens another descriptor of the control directory.
     pub(crate) fn control(&self) -> Result<OwnedFd, ServiceError> {
         self.keep(&self.control)
     }
@@ -163,15 +163,15 @@ fn check_owner(location: &StoreLocation, control: &Stat) -> Result<(), ServiceEr
     Ok(())
 }
 
-/// Whosever it is: the service acts as its owner, and whoever starts it has named it.
+/// Accepts any owner: the service acts as the owner, and its starter has named the store.
 pub(crate) fn locate(store: &Path) -> Result<StoreLocation, ServiceError> {
     Ok(StoreLocation::at_with(store, Trust::Everyone)?)
 }
 
 fn handles_max() -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
-    // The engine keeps so many, a quarter more that it cannot open again, and while a
-    // commit is applied as many directories again.
+    // The engine keeps this many open, a quarter more that it cannot open again and,
+    // while it applies a commit, as many directories again.
     let handles = descriptors.saturating_sub(DESCRIPTORS_RESERVED) / 3;
     usize::try_from(handles.clamp(64, 1 << 16)).unwrap_or(64)
 }

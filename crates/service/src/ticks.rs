@@ -1,4 +1,5 @@
-//! When a thread that works at intervals has to, and when it may sleep.
+//! Wakes a thread that works at intervals, and lets it sleep while there is no
+//! work.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,7 +17,7 @@ struct State {
 }
 
 impl Ticks {
-    /// There is something to do: one more tick will come.
+    /// Announces work: at least one more tick follows.
     pub(crate) fn wake(&self) {
         let mut state = self.lock();
         if !state.awake {
@@ -25,14 +26,15 @@ impl Ticks {
         }
     }
 
-    /// There are no more.
+    /// Announces that no more ticks follow.
     pub(crate) fn end(&self) {
         self.lock().ending = true;
         self.changed.notify_one();
     }
 
-    /// Sleeps until woken, and for `pause` after that. What wakes it from then
-    /// on is for the next tick. `false`: there is none, the thread shall end.
+    /// Sleeps until woken, and then for `pause`. A wake-up after that counts
+    /// for the next tick. Returns `false` if there are no more ticks and the
+    /// thread shall end.
     pub(crate) fn next(&self, pause: Duration) -> bool {
         let asleep = self
             .changed

@@ -1,10 +1,11 @@
-//! The open transactions, as the service knows them, and who holds them.
+//! The service's open transactions, and which connections hold them.
 //!
-//! Connections hold a transaction that they have begun or attached to. It ends
-//! with its last holder, unless it is detached, and with the one it is nested in.
+//! A connection holds the transactions that it has begun or attached to. A
+//! transaction ends with its last holder, unless it is detached, and with its
+//! outer transaction.
 //!
-//! A sealed transaction has one controller, the connection that began it. Nobody
-//! else enters, changes or commits it until the controller keeps it open.
+//! A sealed transaction has one controller, the connection that began it. No other
+//! connection enters, changes or commits it until the controller keeps it open.
 
 use crate::connections::ConnectionId;
 use crate::inner_socket::Secret;
@@ -18,13 +19,14 @@ use std::time::Duration;
 
 pub(crate) type Transaction = atomdir_engine::Transaction<LinuxDisk>;
 
-/// Of so many transactions it is known why they are no longer open.
+/// For this many ended transactions the service remembers why they ended.
 const ENDED_MAX: usize = 1024;
 
 #[derive(Default)]
 pub(crate) struct Transactions {
     open: Mutex<BTreeMap<TransactionId, OpenTransaction>>,
-    /// Those that somebody else, or their age, has ended; the newest last.
+    /// Transactions that a user or their age limit has aborted; the newest is
+    /// last.
     ended: Mutex<VecDeque<Ended>>,
 }
 
@@ -37,24 +39,25 @@ struct Ended {
 /// Why a transaction was aborted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// It was given this age at most.
+    /// It had reached this age limit.
     Age(Duration),
-    /// This user has asked for it.
+    /// This user aborted it.
     User(u32),
 }
 
 #[derive(Clone)]
 pub(crate) struct OpenTransaction {
     pub(crate) transaction: Arc<Transaction>,
-    /// Else it ends with its last holder.
+    /// If false, the transaction ends with its last holder.
     pub(crate) detached: bool,
-    /// The connections that hold it, and whose they are.
+    /// The connections that hold it, each with the id of its process.
     pub(crate) holders: BTreeMap<ConnectionId, u32>,
-    /// Of a sealed transaction: the connection that began it.
+    /// For a sealed transaction, the connection that began it.
     pub(crate) controller: Option<ConnectionId>,
-    /// The transaction in which the program ran that began it.
+    /// If a program in another transaction's view began this one: that
+    /// transaction.
     pub(crate) begun_within: Option<TransactionId>,
-    /// What programs in it show to the inner socket.
+    /// Programs in the view present this at the inner socket.
     pub(crate) secret: Secret,
 }
 
@@ -103,7 +106,8 @@ impl Transactions {
         }
     }
 
-    /// What is said of a transaction that is not open, or not the peer's.
+    /// The failure for a transaction that is not open, or that the peer may not
+    /// use.
     fn gone(&self, id: TransactionId, peer: &Peer) -> Failure {
         let ended = self.lock_ended();
         let known = ended.iter().rev().find(|one| one.id == id);
@@ -125,8 +129,8 @@ impl Transactions {
             .with_hint("begin anew, with an age that lasts if it was too old")
     }
 
-    /// As [`find`](Self::find), for what only the controller of a sealed
-    /// transaction may do.
+    /// Like [`find`](Self::find), for requests that only the controller of a
+    /// sealed transaction may make.
     pub(crate) fn control(
         &self,
         id: TransactionId,
@@ -140,8 +144,8 @@ impl Transactions {
         }
     }
 
-    /// As [`find`](Self::find), for looking at the transaction or ending it, which
-    /// the store's owner may do, too.
+    /// Like [`find`](Self::find), for inspecting or ending the transaction. The
+    /// store's owner may do that, too.
     pub(crate) fn find_to_end(
         &self,
         id: TransactionId,
@@ -154,7 +158,7 @@ impl Transactions {
         self.find(id, peer)
     }
 
-    /// Those the peer may use; all of them for the store's owner.
+    /// The transactions that the peer may use; for the store's owner, all of them.
     pub(crate) fn visible(&self, peer: &Peer) -> Vec<OpenTransaction> {
         let open = self.lock();
         let mine = open
@@ -163,7 +167,7 @@ impl Transactions {
         mine.cloned().collect()
     }
 
-    /// `None`: the transaction has ended, or is sealed.
+    /// Returns `None` if the transaction has ended or is sealed.
     pub(crate) fn secret(&self, id: TransactionId) -> Option<Secret> {
         let open = self.lock();
         let one = open.get(&id)?;
@@ -189,7 +193,8 @@ impl Transactions {
         }
     }
 
-    /// What has to be aborted, as nobody holds it any more.
+    /// Returns the transactions that must be aborted because nobody holds them any
+    /// more.
     pub(crate) fn release(&self, id: TransactionId, holder: ConnectionId) -> Vec<OpenTransaction> {
         let mut open = self.lock();
         let Some(one) = open.get_mut(&id) else {
@@ -203,7 +208,8 @@ impl Transactions {
         }
     }
 
-    /// As [`release`](Self::release), of everything that a connection holds.
+    /// Like [`release`](Self::release), for all transactions that a connection
+    /// holds.
     pub(crate) fn release_all(&self, holder: ConnectionId) -> Vec<OpenTransaction> {
         let held: Vec<TransactionId> = {
             let open = self.lock();
@@ -217,12 +223,13 @@ impl Transactions {
             .collect()
     }
 
-    /// With those nested in it; empty: it has ended already.
+    /// Removes the transaction and those nested in it. Returns nothing if it has
+    /// ended.
     pub(crate) fn remove(&self, id: TransactionId) -> Vec<OpenTransaction> {
         remove_with_nested(&mut self.lock(), id)
     }
 
-    /// As [`remove`](Self::remove); its owner learns why, if they ask for it.
+    /// Like [`remove`](Self::remove); remembers the reason, for its owner.
     pub(crate) fn remove_because(&self, id: TransactionId, why: Why) -> Vec<OpenTransaction> {
         let removed = self.remove(id);
         let mut ended = self.lock_ended();
@@ -248,7 +255,7 @@ impl Transactions {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those nested in it.
+    /// Removes the transactions nested in it.
     pub(crate) fn remove_nested(&self, id: TransactionId) -> Vec<OpenTransaction> {
         let mut open = self.lock();
         match nested_in(&open, id) {

@@ -1,9 +1,10 @@
-//! One mount in which the transactions of a user appear, each as a directory. It is
-//! made for the first of them: all else works also where nothing can be mounted.
+//! The mount in which a user's transactions appear, each as a directory. It is made
+//! for the user's first transaction, so all else works even where nothing can be
+//! mounted.
 //!
-//! Programs in a mount can hold up whatever waits for it, since they can keep locks
-//! that the kernel has for its directories, or for all of it. So the lock `mounted` is
-//! held by nobody who waits for the mount.
+//! Programs in a mount can keep the kernel's locks for its directories, or for all of
+//! it, and so hold up any thread that waits for the mount. So no thread holds the lock
+//! `mounted` while it waits for the mount.
 
 use crate::mountpoint;
 use crate::permissions::no_such_transaction;
@@ -21,31 +22,31 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// `classic`: requests come by /dev/fuse even where io_uring could bring them.
+/// If the variable is `classic`, requests come by /dev/fuse even where io_uring is possible.
 const FUSE_VARIABLE: &str = "ATOMDIR_FUSE";
 
 pub(crate) struct ViewMount {
     user: u32,
     place: PathBuf,
     store: PathBuf,
-    /// What the store's root is called, and so each view's.
+    /// The name of the store's root, which each view's root has as well.
     name: OsString,
     flags: MountFlags,
     filesystem: Arc<atomdir_fuse::Views>,
     mounted: Mutex<Option<Arc<Session>>>,
     is_over: AtomicBool,
-    /// Transactions that the present mount has shown from their begin on. Of
-    /// others, an older mount took along what was stored to mapped memory.
+    /// Transactions that only the present mount has shown. Other transactions may have
+    /// lost writes through memory mappings when an older mount ended.
     whole: Mutex<HashSet<TransactionId>>,
 }
 
-/// Whether all that a transaction's programs wrote is in it.
+/// Whether the view has received everything that the transaction's programs wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrived {
     All,
-    /// The mount was ended from outside since the transaction's begin.
+    /// Somebody else ended the mount after the transaction began.
     PerhapsNotAll,
-    /// Something needs a file on which another process holds a lease.
+    /// A write waits for a file on which another process holds a lease.
     NotAllYet,
 }
 
@@ -59,7 +60,7 @@ impl ViewMount {
     ) -> ViewMount {
         let flags = flags | forbidden_outside(store);
         if let Err(error) = mountpoint::clear(&place) {
-            // Mounting will say so to whoever needs it.
+            // Mounting will report this to each client that needs a view.
             tracing::warn!("{error}");
         }
         ViewMount {
@@ -79,12 +80,12 @@ impl ViewMount {
         &self.place
     }
 
-    /// A view's root directory.
+    /// The path of a view's root directory.
     pub(crate) fn path(&self, id: TransactionId) -> PathBuf {
         self.place.join(id.to_string()).join(&self.name)
     }
 
-    /// Mounts, unless that is done; again, when someone has unmounted it.
+    /// Mounts unless a mount is there; mounts again if someone has unmounted it.
     pub(crate) fn mount(&self) -> Result<(), Failure> {
         self.serving().map(|_| ())
     }
@@ -93,8 +94,8 @@ impl ViewMount {
         self.serving_while(|_| ())
     }
 
-    /// `act` is done while no other mount can take this one's place; it must not wait
-    /// for anything.
+    /// Calls `act` under the lock, so that no other mount can replace this one
+    /// meanwhile. `act` must not wait for anything.
     fn serving_while(&self, act: impl FnOnce(&Session)) -> Result<Arc<Session>, Failure> {
         let mut mounted = self.lock();
         if let Some(session) = mounted.as_ref().filter(|session| !session.is_ended()) {
@@ -118,7 +119,7 @@ impl ViewMount {
         let options = MountOptions {
             source: self.store.to_string_lossy().into_owned(),
             others_allowed: self.user == 0,
-            // Programs behave as outside; fusermount3 forbids some by itself.
+            // Views have the flags of the base's mount; fusermount3 adds some of its own.
             flags: self.flags,
             workers: std::thread::available_parallelism()
                 .map_or(2, |count| count.get().clamp(2, 8)),
@@ -128,19 +129,20 @@ impl ViewMount {
             .map_err(|error| mount_failure(&error))
     }
 
-    /// The transaction's view will appear. Until then nothing can be written in it, so
-    /// a commit finds everything in this mount.
+    /// Announces that the transaction's view will appear. Nothing can be written in it
+    /// before that, so this mount will have received every write when a commit runs
+    /// the barrier.
     pub(crate) fn expect(&self, id: TransactionId) -> Result<(), Failure> {
         let whole = || _ = self.lock_whole().insert(id);
         self.serving_while(|_| whole()).map(drop)
     }
 
-    /// Makes the transaction's view appear.
     pub(crate) fn show(&self, transaction: &Arc<Transaction>) -> Result<(), Failure> {
         self.filesystem.add(transaction.clone());
         let id = TransactionId(transaction.id().0);
         self.expect(id).inspect_err(|_| self.hide(id))?;
-        // Whoever ended it meanwhile may have hidden its view before it was added.
+        // If the transaction ended meanwhile, its view may have been hidden before it
+        // was added.
         if !transaction.is_open() {
             self.hide(id);
             return Err(no_such_transaction(id));
@@ -156,18 +158,18 @@ impl ViewMount {
             .map_err(|errno| view_failure(&format!("enter the view of transaction {id}"), errno))
     }
 
-    /// What programs wrote to mapped files reaches the transaction only now. Programs
-    /// of the user whose mount this is can make it wait.
+    /// Waits until writes through memory mappings have reached the transaction.
+    /// Programs of the mount's user can hold this up.
     pub(crate) fn write_back(&self, id: TransactionId) -> Result<Arrived, Failure> {
         let session = self.lock().clone();
         let Some(session) = session.filter(|_| self.lock_whole().contains(&id)) else {
             return Ok(Arrived::PerhapsNotAll);
         };
         match session.settle() {
-            // Another mount may have taken its place meanwhile.
+            // Another mount may have replaced this one meanwhile.
             Ok(()) if self.lock_whole().contains(&id) => Ok(Arrived::All),
             Ok(()) | Err(Errno::NOTCONN | Errno::CONNABORTED) => {
-                // Then it was this service that gave up.
+                // The connection may have broken because this service gave up.
                 self.refuse_if_over()?;
                 Ok(Arrived::PerhapsNotAll)
             }
@@ -179,13 +181,13 @@ impl ViewMount {
         }
     }
 
-    /// What was changed behind the kernel's back.
+    /// Invalidates what the kernel has cached of changes that it did not make itself.
     pub(crate) fn forget(&self, id: TransactionId, outdated: &[Outdated]) {
         let id = atomdir_engine::TransactionId(id.0);
         self.filesystem.forget(id, outdated);
     }
 
-    /// Whether the present mount's requests do.
+    /// Whether requests of the present mount come over io_uring.
     pub(crate) fn comes_over_io_uring(&self) -> bool {
         self.lock()
             .as_ref()
@@ -204,7 +206,7 @@ impl ViewMount {
         self.lock_whole().remove(&id);
     }
 
-    /// Lets those go who wait for programs in the mount; there will be no other.
+    /// Ends the threads' wait for programs in the mount. Nothing mounts here again.
     pub(crate) fn give_up_barriers(&self) {
         self.is_over.store(true, Ordering::Release);
         if let Some(session) = &*self.lock() {
@@ -212,7 +214,7 @@ impl ViewMount {
         }
     }
 
-    /// Keeps new transactions of the user waiting meanwhile, and nobody else.
+    /// Meanwhile new transactions of this user wait, but nobody else's.
     pub(crate) fn unmount_if_idle(&self) {
         let mut mounted = self.lock();
         if !self.lock_whole().is_empty() {
@@ -241,7 +243,8 @@ impl ViewMount {
         let mounted = self.lock().take();
         if let Some(mounted) = mounted {
             end(&mounted);
-            // One whose connection someone has aborted had ended, and is still there.
+            // A mount whose FUSE connection someone has aborted counts as ended, but
+            // is still there.
             if let Err(error) = mountpoint::clear(&self.place) {
                 tracing::error!("{error}");
             }
@@ -258,7 +261,7 @@ impl ViewMount {
     }
 }
 
-/// What the base's own mount forbids is forbidden in a view.
+/// A view forbids what the base's own mount forbids.
 fn forbidden_outside(store: &Path) -> MountFlags {
     use rustix::fs::StatVfsMountFlags as Outside;
     let outside = rustix::fs::statvfs(store).map_or(Outside::empty(), |found| found.f_flag);

@@ -1,13 +1,13 @@
-//! The views of open transactions: exact ones, which are file systems of
-//! ours, and the snapshots that lie beneath native ones. Each kind has a mount,
-//! as the second is read-only, and the kernel may then keep access times.
+//! The views of open transactions: exact ones, which are FUSE file systems of ours, and the
+//! snapshots below native ones. Each kind has mounts of its own, since the snapshots' mount
+//! is read-only, so that the kernel may keep access times there.
 //!
-//! Exact views have a mount for each user. What one mount has only once (its threads,
-//! the barrier before a commit, the child process that waits for it, and in the kernel
-//! the lock of its root and the lock for renames) can be held up by any program in it:
-//! a directory stays locked while getdents(2) writes to a page of a file system that
-//! does not answer. So nobody shares these with another user. Native views are for the
-//! service's own user only.
+//! Each user has a mount for exact views. Any program in a mount can hold up what the mount
+//! has only once: its threads, the barrier before a commit, the child process that waits
+//! for it, and in the kernel the lock of its root and the lock for renames. For example, a
+//! directory stays locked while getdents(2) writes to a page of a file system that does not
+//! answer. So users do not share a mount. Only the service's own user can have native
+//! views.
 
 use crate::mountpoint;
 use crate::transactions::Transaction;
@@ -27,16 +27,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The store `/` has no name of its own.
 const UNNAMED: &str = "root";
 
-/// More mounts than these are taken away when nothing is open in them.
+/// If there are more mounts than this, the service unmounts those with nothing open.
 const IDLE_MOUNTS_MAX: usize = 16;
 
 pub(crate) struct Views {
     user: u32,
     store: PathBuf,
     name: OsString,
-    /// Exact ones of the service's own user.
+    /// The mount for exact views of the service's own user.
     own: Arc<ViewMount>,
-    /// Exact ones of others.
+    /// The mounts for exact views of other users.
     others: Mutex<BTreeMap<u32, Arc<ViewMount>>>,
     lower: ViewMount,
 }
@@ -59,18 +59,18 @@ impl Views {
         }
     }
 
-    /// Where the service's own user's exact ones are, or why there can be none.
+    /// Where the exact views of the service's own user are, or why there can be none.
     pub(crate) fn place(&self) -> Result<Vec<u8>, Failure> {
         self.own.mount()?;
         Ok(self.own.place().as_os_str().as_bytes().to_vec())
     }
 
-    /// Where the mount of the service's own user's exact views is made.
+    /// The mount point for exact views of the service's own user.
     pub(crate) fn mountpoint(&self) -> &Path {
         self.own.place()
     }
 
-    /// The mount of a user's exact views.
+    /// The mount for a user's exact views.
     fn exact(&self, owner: u32) -> Arc<ViewMount> {
         if owner == self.user {
             return self.own.clone();
@@ -90,7 +90,7 @@ impl Views {
         mount
     }
 
-    /// All mounts of exact views.
+    /// All mounts for exact views.
     fn all_exact(&self) -> Vec<Arc<ViewMount>> {
         let others = self.lock_others();
         others.values().chain([&self.own]).cloned().collect()
@@ -100,8 +100,7 @@ impl Views {
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the view's root is; of a native one, where the snapshot is that
-    /// lies beneath it.
+    /// The path of the view's root; for a native view, of the snapshot below it.
     pub(crate) fn path(&self, transaction: &Transaction) -> PathBuf {
         let id = TransactionId(transaction.id().0);
         if transaction.is_lower() {
@@ -115,7 +114,7 @@ impl Views {
         self.exact(user).mount()
     }
 
-    /// The transaction's native view will be taken over, and appear as an exact one.
+    /// Announces that the native view will be taken over and appear as an exact one.
     pub(crate) fn expect(&self, transaction: &Transaction) -> Result<(), Failure> {
         let id = TransactionId(transaction.id().0);
         self.exact(transaction.owner()).expect(id)
@@ -138,7 +137,7 @@ impl Views {
         self.exact(transaction.owner()).open(id)
     }
 
-    /// What programs wrote to mapped files reaches the transaction only now.
+    /// Waits until writes through memory mappings have reached the transaction.
     pub(crate) fn write_back(&self, transaction: &Transaction) -> Result<Arrived, Failure> {
         if transaction.is_lower() {
             // An overlay's upper layer is a plain directory.
@@ -146,19 +145,20 @@ impl Views {
         }
         let id = TransactionId(transaction.id().0);
         match self.exact(transaction.owner()).write_back(id)? {
-            // It was committed or aborted meanwhile, so its view has gone with it, not with
-            // the mount. Nothing is missing: what the caller does next says that it ended.
+            // The transaction was committed or aborted meanwhile, and its view ended with
+            // it. So no write was lost with the mount, and the caller's next step reports
+            // the end.
             Arrived::PerhapsNotAll if !transaction.is_open() => Ok(Arrived::All),
             arrived => Ok(arrived),
         }
     }
 
-    /// What was changed behind the kernel's back in a view of this user.
+    /// Invalidates what the kernel has cached of changes that it did not make itself.
     pub(crate) fn forget(&self, owner: u32, id: TransactionId, outdated: &[Outdated]) {
         self.exact(owner).forget(id, outdated);
     }
 
-    /// Whether requests for exact views do.
+    /// Whether requests for exact views come over io_uring.
     pub(crate) fn come_over_io_uring(&self) -> bool {
         self.own.comes_over_io_uring()
     }
@@ -176,8 +176,7 @@ impl Views {
         self.lower.hide(id);
     }
 
-    /// Lets everybody go who waits for programs in views. Views are of no use then but
-    /// to be unmounted.
+    /// Ends all waits for programs in views. After that views can only be unmounted.
     pub(crate) fn give_up_barriers(&self) {
         for mount in self.all_exact() {
             mount.give_up_barriers();
@@ -188,7 +187,7 @@ impl Views {
     pub(crate) fn unmount(&self) {
         let exact = self.all_exact();
         std::thread::scope(|scope| {
-            // What holds up the end of one does not keep the others.
+            // If the end of one mount is held up, the others still end.
             for mount in &exact {
                 scope.spawn(|| mount.unmount());
             }
@@ -197,10 +196,10 @@ impl Views {
     }
 }
 
-/// In a thread, as programs in a mount may hold up its end.
+/// Unmounts in a new thread, since programs in a mount may hold up its end.
 fn unmount_idle<'a>(mounts: impl Iterator<Item = &'a Arc<ViewMount>>) {
     let mounts: Vec<Arc<ViewMount>> = mounts.cloned().collect();
     let thread = std::thread::Builder::new().name("unmount".to_owned());
-    // Without one, they stay for a while.
+    // If no thread can be started, the mounts stay for a while.
     let _ = thread.spawn(move || mounts.iter().for_each(|mount| mount.unmount_if_idle()));
 }

@@ -1,5 +1,5 @@
-//! For this crate's tests, which cannot reach the `atomdir` command:
-//! `atomdir-serve ROOT IDLE_MILLISECONDS [--detach]`.
+//! Runs the service for this crate's tests, which cannot reach the `atomdir`
+//! command: `atomdir-serve ROOT IDLE_MILLISECONDS [--detach]`.
 
 use atomdir::Explain;
 use atomdir_service::{ServiceOptions, run};

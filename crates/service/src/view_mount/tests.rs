@@ -5,8 +5,8 @@ use atomdir_engine::{
     BeginOptions, CARRIED_BYTES_MAX, Conflicts, Durability, Isolation, Options, Store,
 };
 
-/// As when it is aborted while its native view is taken over: whoever aborts it has
-/// hidden its view before it is shown.
+/// A transaction may be aborted while its native view is being taken over. Then the
+/// abort hides its view before the take-over shows it.
 #[test]
 fn a_transaction_that_has_ended_is_not_shown() {
     if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
