@@ -1,4 +1,4 @@
-//! Users and groups, as the system's databases have them.
+//! Users and groups from the system's databases.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::mem::MaybeUninit;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 const BUFFER_LENGTH: usize = 16 << 10;
-/// A group's members are all in the buffer.
+/// The buffer must have room for all members of a group.
 const BUFFER_LENGTH_MAX: usize = 16 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,13 +23,13 @@ pub struct Account {
 pub struct Group {
     pub name: CString,
     pub group: u32,
-    /// Users whose primary group is another.
+    /// Users who have another primary group.
     pub members: Vec<CString>,
 }
 
 impl Account {
     pub fn of(user: u32) -> Option<Account> {
-        // SAFETY: `look_up` hands over pointers to memory of the length given.
+        // SAFETY: `look_up` passes pointers to memory of the given length.
         look_up(|entry, buffer, length, found| unsafe {
             libc::getpwuid_r(user, entry, buffer, length, found)
         })
@@ -44,13 +44,13 @@ impl Account {
     }
 }
 
-/// All users that the databases list. One on the network may keep its list to itself.
+/// All users that the databases list. A network database may not list its users.
 pub(crate) fn accounts() -> Vec<Account> {
     static LIST: Mutex<()> = Mutex::new(());
     let _one_reader = LIST.lock().unwrap_or_else(PoisonError::into_inner);
     let mut accounts = Vec::new();
-    // SAFETY: these functions share one place in the list and one buffer. The lock
-    // keeps other threads of ours out, and each entry is copied before the next is read.
+    // SAFETY: these functions share one position in the list and one buffer. The lock
+    // excludes our other threads, and we copy each entry before we read the next.
     unsafe {
         libc::setpwent();
         while let Some(entry) = libc::getpwent().as_ref() {
@@ -132,7 +132,7 @@ impl Entry for Group {
     }
 }
 
-/// `None`: there is no such entry, or the database cannot be read.
+/// Returns `None` if there is no such entry, or the database cannot be read.
 fn look_up<E: Entry>(
     ask: impl Fn(*mut E::Raw, *mut libc::c_char, usize, *mut *mut E::Raw) -> libc::c_int,
 ) -> Option<E> {

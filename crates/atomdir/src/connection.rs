@@ -16,24 +16,24 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// What the parts before a last reply may take together in memory. The list of a million
-/// changes takes a fourth of that, the largest contents that can be asked for a half.
+/// The limit for the memory of a reply's parts together. The list of a million changes
+/// takes a fourth of that, and the largest contents that can be asked for take half.
 const PARTS_MEMORY_MAX: usize = if cfg!(test) { 16 << 20 } else { 512 << 20 };
-/// How often a service may end just when a client comes before that is odd.
+/// How many times a client starts a service that ends just as the client connects.
 const STARTS_MAX: u32 = 10;
 
 #[derive(Debug)]
 pub struct Connection {
     socket: OwnedFd,
     store: PathBuf,
-    /// The control directory, where it can be seen.
+    /// The control directory, if this process sees it.
     control: Option<PathBuf>,
-    /// As whom the service listens.
+    /// The user as whom the service runs.
     service_user: u32,
     started: bool,
 }
 
-/// What came in parts before the last reply.
+/// The parts that came before the last reply.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     pub(crate) changes: Vec<ChangeLine>,
@@ -45,9 +45,9 @@ pub(crate) struct Parts {
 }
 
 enum Attempt {
-    /// With the user who listens.
+    /// The socket, and the user who listens.
     Connected(OwnedFd, u32),
-    /// Nobody listens, or who does is about to end.
+    /// Nobody listens, or the service is about to end.
     NoService,
 }
 
@@ -83,7 +83,7 @@ impl Connection {
         }
     }
 
-    /// For poll(2) only: hangs up when the service ends.
+    /// Only for poll(2): hangs up when the service ends.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -93,9 +93,9 @@ impl Connection {
         self.started
     }
 
-    /// From within a view, where the control directory cannot be seen. The environment
-    /// says where the service listens, and somebody else may have set the environment:
-    /// the service must be the caller's own or root's.
+    /// Connects from within a view, where the control directory cannot be seen. The
+    /// environment says where the service listens, and somebody else may have set the
+    /// environment. So the service must be the caller's own or root's.
     pub fn open_within(current: &Current) -> Result<Connection, ConnectError> {
         let store = &current.store;
         let attempt = match SocketAddrUnix::new(&current.socket) {
@@ -124,7 +124,7 @@ impl Connection {
         ServiceProcess::at(&self.socket)
     }
 
-    /// What a view that the service gives is checked against.
+    /// Views that the service offers are checked against this user.
     pub(crate) fn service_user(&self) -> u32 {
         self.service_user
     }
@@ -143,8 +143,8 @@ impl Connection {
         }
     }
 
-    /// Sends the request and gathers its replies. `parts` keeps what came,
-    /// also when the request fails.
+    /// Sends the request and gathers its replies. `parts` keeps the received parts, even
+    /// if the request fails.
     pub(crate) fn ask_with(
         &mut self,
         request: &Request,
@@ -231,23 +231,23 @@ fn attempt(store: &StoreLocation) -> Result<Attempt, ConnectError> {
             store: store.root.clone(),
         });
     }
-    // By descriptor: a socket's address holds no more than 107 bytes.
+    // Use the descriptor, since a socket address has room for only 107 bytes.
     let path = format!("/proc/self/fd/{}/socket", control.as_raw_fd());
     let address = SocketAddrUnix::new(path.as_str()).map_err(io("naming the socket"))?;
     attempt_at(&store.root, &address, vec![store.owner, 0])
 }
 
-/// The users whose services a program in a view may have.
+/// The users whose services a program in a view may use.
 fn own_or_roots() -> Vec<u32> {
     let mut users = vec![rustix::process::geteuid().as_raw(), 0];
-    // The kernel shows root so in a user namespace that does not map it.
+    // A user namespace that does not map root shows root as this user.
     if !is_root_mapped() {
         users.push(OVERFLOW_USER);
     }
     users
 }
 
-/// `listeners`: the users as whom the service may run.
+/// `listeners` are the users as whom the service may run.
 fn attempt_at(
     store: &Path,
     address: &SocketAddrUnix,
@@ -294,12 +294,12 @@ fn attempt_at(
 
 fn shake_hands(store: &Path, socket: OwnedFd, user: u32) -> Result<Attempt, ConnectError> {
     let mut answer = [0; handshake::LENGTH];
-    // One that turns us away speaks and closes without listening: what it said
-    // can be read all the same.
+    // A service that turns us away sends its answer and closes without reading. We can
+    // read that answer even if sending fails.
     let _ = send_all(&socket, &handshake::encode_hello());
     match receive_exact(&socket, &mut answer, &mut None) {
         Ok(true) => {}
-        // It ended between our connecting and its accepting.
+        // The service ended after we connected and before it accepted.
         Ok(false) | Err(Errno::CONNRESET | Errno::PIPE) => return Ok(Attempt::NoService),
         Err(errno) => {
             return Err(ConnectError::Io {
@@ -328,7 +328,7 @@ fn shake_hands(store: &Path, socket: OwnedFd, user: u32) -> Result<Attempt, Conn
     }
 }
 
-/// Only the owner of the control directory, or root, can open the store.
+/// Checks that the caller owns the control directory or is root: only they can open the store.
 fn check_may_start(store: &StoreLocation) -> Result<(), ConnectError> {
     let user = rustix::process::geteuid().as_raw();
     if user == 0 || user == store.owner {
@@ -346,7 +346,7 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
 
-    /// A million empty strings are a megabyte in a message, and 24 in memory.
+    /// A million empty strings take a megabyte in a message, and 24 in memory.
     #[test]
     fn an_answer_is_limited_by_what_it_takes_in_memory() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
@@ -354,7 +354,7 @@ mod tests {
             let problems = Reply::Problems(vec![String::new(); 1 << 20]);
             let part = frame::encode(&problems, frame::REPLY_LENGTH_MAX).expect("encoded");
             let last = frame::encode(&Reply::Done(Answer::Nothing), frame::REPLY_LENGTH_MAX);
-            // The client may have had enough.
+            // The client may have closed the connection already.
             let _ = theirs.write_all(&part);
             let _ = theirs.write_all(&last.expect("encoded"));
         });

@@ -1,5 +1,5 @@
-//! The transaction that a process runs in, as whoever began it says in the
-//! environment.
+//! The transaction that a process runs in, according to environment variables that the
+//! program which began it has set.
 
 use crate::{Transaction, TransactionId};
 use std::ffi::OsString;
@@ -9,21 +9,21 @@ use std::path::{Path, PathBuf};
 const TRANSACTION: &str = "ATOMDIR_TX";
 const STORE: &str = "ATOMDIR_STORE";
 const SOCKET: &str = "ATOMDIR_SOCKET";
-/// In hexadecimal digits: what proves to the service that a program is in the transaction.
+/// The secret, in hexadecimal digits, proves that a program is in the transaction.
 const SECRET: &str = "ATOMDIR_SECRET";
 
 #[derive(Clone, PartialEq, Eq)]
 pub struct Current {
     pub transaction: TransactionId,
-    /// The store's root, where the view stands in its place.
+    /// The store's root. The view replaces it there.
     pub store: PathBuf,
     pub(crate) socket: PathBuf,
     pub(crate) secret: Vec<u8>,
 }
 
 impl Current {
-    /// `None`: in no transaction, or in one whose service does not listen to
-    /// those within.
+    /// Returns `None` if the process is in no transaction, or in one whose service does
+    /// not listen to programs in views.
     pub fn from_environment() -> Option<Current> {
         let text = std::env::var_os(TRANSACTION)?;
         let socket = std::env::var_os(SOCKET).filter(|path| !path.is_empty())?;
@@ -35,9 +35,9 @@ impl Current {
         })
     }
 
-    /// For those who shall run in the transaction. `store`: its root.
+    /// The variables for programs that shall run in the transaction. `store` is its root.
     pub fn environment(transaction: &Transaction, store: &Path) -> Vec<(&'static str, OsString)> {
-        // That of another service around this one must not be taken for its.
+        // Without a socket of our own, hide that of an enclosing transaction's service.
         let (socket, secret) = match &transaction.within {
             Some(within) => (within.socket.clone(), hexadecimal(&within.secret)),
             None => Default::default(),
@@ -52,7 +52,7 @@ impl Current {
 }
 
 impl fmt::Debug for Current {
-    /// Without the secret, which must not get into a log.
+    /// Leaves out the secret, which must not get into a log.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Current")

@@ -1,13 +1,13 @@
-//! One process in one transaction after another.
+//! Lets one process work in several transactions, one after another.
 
 use crate::Transaction;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
-/// This process's current directory is in a transaction's view. It is back
-/// where it was once this is suspended or dropped; [`Transaction::enter`]
-/// resumes.
+/// While this exists, the process's current directory is in a transaction's
+/// view. Suspending or dropping it restores the previous directory;
+/// [`Transaction::enter`] resumes.
 #[derive(Debug)]
 #[must_use = "the directory changes back when this is dropped"]
 pub struct Entered {
@@ -16,8 +16,9 @@ pub struct Entered {
 
 impl Transaction {
     /// Makes the view's root this process's current directory, so that relative
-    /// paths lead into the transaction. For a process with one thread that
-    /// cares: the current directory is the whole process's.
+    /// paths lead into the transaction. The current directory belongs to the
+    /// whole process, so a process whose other threads use relative paths must
+    /// not call this.
     pub fn enter(&self) -> Result<Entered, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let before = openat(CWD, ".", flags, Mode::empty())?;
@@ -38,7 +39,7 @@ impl Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
-            // Who wants to know calls `suspend`.
+            // A caller who needs the result calls `suspend`.
             let _ = rustix::process::fchdir(before);
         }
     }

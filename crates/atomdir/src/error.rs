@@ -9,10 +9,10 @@ use atomdir_protocol::{Conflict, ExitCode, Failure, FailureKind};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
-/// What a program that ends on an error needs besides its message.
+/// What a program needs besides the message when it ends with an error.
 pub trait Explain: std::error::Error {
     fn exit_code(&self) -> ExitCode;
-    /// What to do about it, where the message does not say.
+    /// What to do about it, if the message does not say.
     fn hint(&self) -> Option<String>;
 }
 
@@ -32,7 +32,7 @@ pub enum FindError {
     Untrusted {
         store: PathBuf,
         reason: Distrust,
-        /// Of the caller: it can list the store.
+        /// The caller's configuration, which can list the store.
         configuration: Option<PathBuf>,
     },
     #[error("cannot look for a store at '{path}': {errno}", errno = reason(errno))]
@@ -99,7 +99,7 @@ impl Explain for FindError {
     }
 }
 
-/// A path as a word of a command that may be pasted into a shell.
+/// Writes a path as one word of a shell command, for pasting.
 fn for_shell(path: &Path) -> String {
     let path = path.display().to_string();
     let is_plain =
@@ -111,8 +111,8 @@ fn for_shell(path: &Path) -> String {
     }
 }
 
-/// Whether to advise it: whoever has lost their way to the root of a file system,
-/// or above all that is mounted, does not want a store of it.
+/// Whether to advise making it a store. Someone who ended up at the root of a file
+/// system, or above all mounts, does not want a store there.
 fn may_become_store(directory: &Path) -> bool {
     directory != Path::new("/") && !mounts::any_below(directory)
 }
@@ -137,7 +137,7 @@ pub enum InitError {
     InView { path: PathBuf },
     #[error("'{path}' would not be a store to trust: {reason}")]
     Untrusted { path: PathBuf, reason: Distrust },
-    /// It is one already.
+    /// It is already a store.
     #[error(transparent)]
     Existing(#[from] FindError),
     #[error("'{path}' is not a directory")]
@@ -242,7 +242,7 @@ pub enum ConnectError {
     StartedBadly { store: PathBuf },
     #[error("the service ended each time it was started for '{store}'")]
     KeepsEnding { store: PathBuf },
-    /// Told by the service that was started.
+    /// Reported by the service that was started.
     #[error("{0}")]
     Failed(Failure),
     #[error("the service of the store '{store}' cannot be reached from within its view")]
@@ -303,7 +303,7 @@ impl Explain for ConnectError {
     }
 }
 
-/// Why the service did not do what it was asked.
+/// Why the service did not fulfil a request.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
@@ -376,13 +376,13 @@ pub enum CommitError {
 }
 
 impl CommitError {
-    /// Others hold the transaction, or one is nested in it.
+    /// Whether others hold the transaction, or one is nested in it.
     pub fn is_busy(&self) -> bool {
         matches!(self, CommitError::Request(error) if error.kind() == Some(FailureKind::Busy))
     }
 
-    /// The commit is in the log, and the transaction has ended. Whether the commit landed
-    /// is for recovery to say.
+    /// Whether the commit is in the log, and the transaction has ended. Recovery will
+    /// show whether the commit landed.
     pub fn is_logged(&self) -> bool {
         matches!(self, CommitError::Request(error) if error.kind() == Some(FailureKind::Logged))
     }

@@ -1,4 +1,4 @@
-//! Making a directory a store.
+//! Makes a directory a store.
 
 mod control;
 mod ignore;
@@ -18,17 +18,17 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitOutcome {
     pub store: StoreLocation,
-    /// Else it was a store before.
+    /// If false, it was a store before.
     pub created: bool,
 }
 
-/// Makes `directory` a store, with its control directory at `control` or else
-/// inside it. Harmless when it is one already, and when this was interrupted.
+/// Makes `directory` a store, with its control directory at `control`, by default
+/// inside it. May be called again for a store, and after an interrupted call.
 pub fn init(directory: &Path, control: Option<&Path>) -> Result<InitOutcome, InitError> {
     init_with(directory, control, Trust::Listed)
 }
 
-/// As [`init`], in a directory that may be somebody else's.
+/// Like [`init`], for a directory that may be somebody else's.
 pub fn init_with(
     directory: &Path,
     control: Option<&Path>,
@@ -67,7 +67,7 @@ pub fn init_with(
     })
 }
 
-/// Where no store can be.
+/// Refuses places where no store can be.
 fn check_place(root: &Root) -> Result<(), InitError> {
     if view::is_in_view(&root.path) {
         let path = root.path.clone();
@@ -90,9 +90,9 @@ fn format(root: &Root, control: &OwnedFd) -> Result<(), InitError> {
     })
 }
 
-/// The directory that shall be a store.
+/// The directory that becomes a store.
 struct Root {
-    /// Absolute, without symbolic links.
+    /// Absolute and without symbolic links.
     path: PathBuf,
     handle: OwnedFd,
     device: u64,
@@ -125,7 +125,7 @@ impl Root {
         })
     }
 
-    /// Whether a store here would be obeyed by the one who makes it, with its control
+    /// Checks that the user who makes the store would trust it, with its control
     /// directory in `above` if that is not the root.
     fn check_trust(&self, above: Option<&Path>) -> Result<(), InitError> {
         let way_to = |directory| {

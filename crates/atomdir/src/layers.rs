@@ -1,4 +1,4 @@
-//! What a native view's overlay is mounted with.
+//! The layers from which a native view's overlay is mounted.
 
 use crate::view_root::{self, ViewRootError};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
@@ -6,22 +6,22 @@ use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Where a native view's layers are: the snapshot, and above it two directories of the
-/// store's control directory. Nothing else is opened, whatever the service says.
+/// The layers of a native view: the snapshot, and two directories of the store's
+/// control directory above it. Whatever the service answers, nothing else is opened.
 #[derive(Debug, Clone)]
 pub struct Layers {
-    /// overlayfs has to keep its notes where ordinary users may (`userxattr`).
+    /// overlayfs must keep its attributes where ordinary users may write them (`userxattr`).
     pub user_marks: bool,
-    /// An exact view does not do instead.
+    /// If the overlay cannot be mounted, an exact view must not replace it.
     pub is_required: bool,
     pub(crate) snapshot: PathBuf,
     pub(crate) control: PathBuf,
-    /// In the control directory, where the directories `upper` and `work` are.
+    /// The directory of `upper` and `work`, relative to the control directory.
     pub(crate) below: PathBuf,
     pub(crate) service_user: u32,
 }
 
-/// In the order of overlayfs's options.
+/// The open layers, in the order of overlayfs's options.
 #[derive(Debug)]
 pub struct OpenLayers {
     pub lower: OwnedFd,
@@ -30,7 +30,7 @@ pub struct OpenLayers {
 }
 
 impl Layers {
-    /// Opens them in the present mount namespace: overlayfs takes no others.
+    /// Opens the layers in the present mount namespace; overlayfs accepts no others.
     pub fn open(&self) -> Result<OpenLayers, ViewRootError> {
         let io = |operation| move |errno| ViewRootError::Io { operation, errno };
         let lower =

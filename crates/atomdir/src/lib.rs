@@ -14,8 +14,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A transaction begun without [`BeginOptions::detached`] is aborted when its
-//! [`Connection`] is dropped, and when this process dies.
+//! A transaction that was begun without [`BeginOptions::detached`] is aborted
+//! when its [`Connection`] is dropped or this process dies.
 
 mod accounts;
 mod connection;

@@ -1,5 +1,5 @@
-//! Where a store is: found by walking up, as git does, and obeyed only if it is
-//! trusted: see [`crate::trust`].
+//! Finds a store by walking up, as git does. A store is used only if it is trusted:
+//! see [`crate::trust`].
 
 pub(crate) mod pointer;
 pub(crate) mod view;
@@ -17,22 +17,21 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use way::Way;
 
-/// In a store's root: its control directory, or a file that holds its path.
+/// The name in a store's root of its control directory, or of a file with its path.
 pub const CONTROL_NAME: &str = ".atomdir";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreLocation {
-    /// Absolute, without symbolic links.
+    /// Absolute and without symbolic links.
     pub root: PathBuf,
     /// Absolute.
     pub control: PathBuf,
-    /// Relative to the root: where the search began.
+    /// Where the search began, relative to the root.
     pub start: PathBuf,
-    /// The search began in this transaction's view, whose path means the
-    /// transaction.
+    /// The transaction in whose view the search began, if it began in one.
     pub transaction: Option<TransactionId>,
-    /// The user that the control directory belongs to. A service of theirs or of
-    /// root's is the store's; any other is an impostor.
+    /// The owner of the control directory. A service that runs as this user or as
+    /// root is the store's; any other is an impostor.
     pub owner: u32,
 }
 
@@ -42,7 +41,7 @@ impl StoreLocation {
         StoreLocation::at_with(root, Trust::Listed)
     }
 
-    /// As [`at`](StoreLocation::at), of a store that may be somebody else's.
+    /// Like [`at`](StoreLocation::at), for a store that may be somebody else's.
     pub fn at_with(root: &Path, trust: Trust) -> Result<StoreLocation, FindError> {
         let root = absolute(root)?;
         let (way, found) = walk(&root)?;
@@ -53,12 +52,12 @@ impl StoreLocation {
     }
 }
 
-/// The store that holds `start`, or whose view does.
+/// Finds the store that contains `start`, in its root or in one of its views.
 pub fn find(start: &Path) -> Result<StoreLocation, FindError> {
     find_with(start, Trust::Listed)
 }
 
-/// As [`find`], of a store that may be somebody else's.
+/// Like [`find`], for a store that may be somebody else's.
 pub fn find_with(start: &Path, trust: Trust) -> Result<StoreLocation, FindError> {
     let start = absolute(start)?;
     if let Some(found) = view::store_of(&start, trust)? {
@@ -70,7 +69,7 @@ pub fn find_with(start: &Path, trust: Trust) -> Result<StoreLocation, FindError>
     }
 }
 
-/// Without symbolic links.
+/// Resolves symbolic links.
 fn absolute(path: &Path) -> Result<PathBuf, FindError> {
     path.canonicalize().map_err(|error| FindError::Io {
         path: path.to_owned(),
@@ -78,12 +77,12 @@ fn absolute(path: &Path) -> Result<PathBuf, FindError> {
     })
 }
 
-/// Looks for `.atomdir` in each directory on the way; what is found is the deepest.
+/// Looks for `.atomdir` in each directory on the way, and returns the deepest.
 fn walk(path: &Path) -> Result<(Way, Option<Found>), FindError> {
     let mut found = None;
     let way = Way::visiting(path, |number, directory| {
         let entry = match statat(directory, CONTROL_NAME, AtFlags::SYMLINK_NOFOLLOW) {
-            // A directory that may not be searched is no reason to give up.
+            // A directory that may not be searched does not end the search.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return,
             Err(errno) => Err(errno),
             Ok(stat) => rustix::io::fcntl_dupfd_cloexec(directory, 3)
@@ -99,12 +98,12 @@ fn walk(path: &Path) -> Result<(Way, Option<Found>), FindError> {
 
 /// A directory that has something called `.atomdir`.
 struct Found {
-    /// Of its step on the way.
+    /// The number of its step on the way.
     number: usize,
     entry: Result<(OwnedFd, FileType), Errno>,
 }
 
-/// A control directory, and the way to it if it is not in the root.
+/// A control directory, and the way to it unless it is in the root.
 struct Control {
     path: PathBuf,
     directory: OwnedFd,
@@ -122,7 +121,7 @@ impl Found {
         let distrust = |reason| FindError::untrusted(&root.path, reason);
         let is_listed = match trust {
             Trust::Everyone => true,
-            // Looked at only where it makes a difference.
+            // The configuration is read only where it makes a difference.
             Trust::Listed => match check_root(way, self.number) {
                 Ok(()) => false,
                 Err(_) if configuration::lists(&root.path) => true,
@@ -156,7 +155,7 @@ impl Found {
     }
 }
 
-/// The root itself, and what lies above it.
+/// Checks the root itself and the directories above it.
 pub(crate) fn check_root(way: &Way, number: usize) -> Result<(), Distrust> {
     way.check_above(number)?;
     way.steps[number].check_owner()
@@ -209,7 +208,7 @@ fn control_elsewhere(root: &Owned, handle: &OwnedFd, listed: bool) -> Result<Con
     };
     let way = Way::to(&control).map_err(|(_, errno)| bad(reason(errno)))?;
     let owner = way.steps[way.steps.len() - 1].user;
-    // Otherwise anyone could lend another's control directory to a tree of their own.
+    // Otherwise anyone could use another user's control directory for a tree of their own.
     if owner != written_by.user {
         return Err(bad(format!(
             "it belongs to {}, and the file that names it to {}",
@@ -225,8 +224,9 @@ fn control_elsewhere(root: &Owned, handle: &OwnedFd, listed: bool) -> Result<Con
     })
 }
 
-/// Whether `directory` has something called `.atomdir` that the caller would obey.
-/// One that cannot be looked at counts.
+/// Whether `directory` has an entry called `.atomdir` that the caller would trust. If
+/// looking fails for a reason other than a missing entry or permission, the answer is
+/// yes.
 pub(crate) fn is_root(directory: &Path) -> bool {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let entry = openat(CWD, directory.join(CONTROL_NAME), flags, Mode::empty());

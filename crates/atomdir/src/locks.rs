@@ -12,18 +12,18 @@ use std::time::Duration;
 pub struct LockOptions {
     pub mode: LockMode,
     pub scope: LockScope,
-    /// How long to wait for others who hold conflicting locks; `None`: as long
-    /// as it takes.
+    /// How long to wait for others that hold conflicting locks; `None` means without limit.
     pub wait: Option<Duration>,
-    /// The locks end so long after they were granted: others can then commit changes
-    /// to what they cover, and the transaction stays open. `None`: with the transaction.
+    /// The locks end this long after they were granted. Others can then commit changes
+    /// to what they covered, and the transaction stays open. `None`: they end with the
+    /// transaction.
     pub max_age: Option<Duration>,
 }
 
 impl Connection {
-    /// Locks paths, relative to the store's root, until the transaction ends;
-    /// all of them or none. It is a conflict if others hold them too long, if
-    /// they wait for this transaction in turn, or if what is to be locked has
+    /// Locks paths, relative to the store's root, until the transaction ends; all of
+    /// them or none. The request fails with a conflict if others hold locks for too
+    /// long, if they wait for this transaction in turn, or if an object to be locked has
     /// changed since the transaction began.
     pub fn lock(
         &mut self,
@@ -53,8 +53,8 @@ impl Connection {
         }
     }
 
-    /// Has the transaction aborted after a time, counted from now, unless it has ended
-    /// before. Requests about it then say why it is gone.
+    /// Makes the service abort the transaction after `age`, counted from now, unless it
+    /// ends before. Later requests for it then report why it ended.
     pub fn abort_after(
         &mut self,
         transaction: TransactionId,
@@ -66,7 +66,7 @@ impl Connection {
         })
     }
 
-    /// Ends the locks on these paths, or all. Returns how many there were.
+    /// Releases the locks on these paths, or all locks. Returns how many there were.
     pub fn unlock(
         &mut self,
         transaction: TransactionId,

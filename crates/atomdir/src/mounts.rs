@@ -1,4 +1,4 @@
-//! What is mounted where, as the kernel lists it in `/proc/self/mountinfo`.
+//! The mounts that the kernel lists in `/proc/self/mountinfo`.
 
 use rustix::fs::{
     AtFlags, CWD, FileType, FsWord, Mode, OFlags, StatxFlags, lstat, open, statfs, statx,
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 const FUSE: FsWord = 0x6573_5546;
 const OVERLAY: FsWord = 0x794c_7630;
-/// The type of an exact view's mount, and the source of a native view's overlay.
+/// The file system type of an exact view's mount.
 const VIEW_TYPE: &[u8] = b"fuse.atomdir";
 const OVERLAY_TYPE: &[u8] = b"overlay";
-/// Names the overlay of a native view in the list of mounts.
+/// The source that a native view's overlay has in the list of mounts.
 pub const OVERLAY_SOURCE: &str = "atomdir";
 const READ_LENGTH: usize = 1 << 16;
 
@@ -23,18 +23,18 @@ pub struct Mount {
     pub(crate) id: u64,
     /// `MAJOR:MINOR` of the file system.
     pub device: String,
-    /// What of the file system is mounted.
+    /// The part of the file system that is mounted.
     pub root: PathBuf,
     pub point: PathBuf,
     pub(crate) source: PathBuf,
     /// The type of file system.
     pub kind: Vec<u8>,
-    /// The user who mounted it, of a FUSE file system.
+    /// For a FUSE file system, the user who mounted it.
     pub(crate) user: Option<u32>,
 }
 
 impl Mount {
-    /// Whether it says of itself that it is a view. Anybody can mount one that does.
+    /// Whether it claims to be a view. Anybody can mount a file system that does.
     pub(crate) fn claims_to_be_view(&self) -> bool {
         self.is_exact_view() || self.is_native_view()
     }
@@ -50,7 +50,7 @@ impl Mount {
 
 /// The mount that `path` lies in, if it claims to be a view.
 pub(crate) fn view_at(path: &Path) -> Result<Option<Mount>, Errno> {
-    // Only these two kinds are worth a look at the list.
+    // Only these two kinds can be views, so for others we do not read the list.
     if !matches!(statfs(path)?.f_type, FUSE | OVERLAY) {
         return Ok(None);
     }
@@ -60,8 +60,8 @@ pub(crate) fn view_at(path: &Path) -> Result<Option<Mount>, Errno> {
     Ok(mount.filter(Mount::claims_to_be_view))
 }
 
-/// Where anything is mounted, as this process sees it. For views, it is the directory
-/// that holds them: their services listen beside them.
+/// All mount points that this process sees. For views, that is the directory that
+/// holds them, beside which their services listen.
 pub fn mount_points() -> Result<Vec<PathBuf>, Errno> {
     let point = |mount: Mount| match mount.point.parent() {
         Some(parent)
@@ -74,7 +74,7 @@ pub fn mount_points() -> Result<Vec<PathBuf>, Errno> {
     Ok(list()?.into_iter().map(point).collect())
 }
 
-/// Whether nobody but root and the caller can make anything in this directory.
+/// Whether only root and the caller can make anything in this directory.
 pub(crate) fn is_private(directory: &Path) -> bool {
     lstat(directory).is_ok_and(|stat| {
         FileType::from_raw_mode(stat.st_mode) == FileType::Directory
@@ -106,7 +106,7 @@ pub fn list() -> Result<Vec<Mount>, Errno> {
     Ok(parse(&text))
 }
 
-/// Of a text in the form of `/proc/self/mountinfo`.
+/// Parses a text in the form of `/proc/self/mountinfo`.
 pub fn parse(text: &[u8]) -> Vec<Mount> {
     let lines = text.split(|byte| *byte == b'\n');
     lines.filter_map(parse_line).collect()
@@ -130,7 +130,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     })
 }
 
-/// The kernel writes blank, tab, newline and backslash as octal.
+/// The kernel writes space, tab, newline and backslash as octal escapes.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

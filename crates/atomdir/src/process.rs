@@ -1,15 +1,15 @@
-//! The service's process, to wait for its end.
+//! Waits for the end of the service's process.
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
 use std::os::fd::OwnedFd;
 
-/// `None` where it cannot be seen, as in another process namespace.
+/// `None` if we cannot see the process, for example in another process namespace.
 pub(crate) struct ServiceProcess(Option<OwnedFd>);
 
 impl ServiceProcess {
-    /// The one at the other end, which must be alive.
+    /// The process at the other end of the socket, which must be alive.
     pub(crate) fn at(socket: &OwnedFd) -> ServiceProcess {
         let credentials = rustix::net::sockopt::socket_peercred(socket);
         let process = credentials.and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty()));

@@ -1,4 +1,4 @@
-//! One method for each request. A [`Connection`] carries one at a time.
+//! One method for each request. A [`Connection`] carries one request at a time.
 
 use crate::connection::{Connection, Parts};
 use crate::{
@@ -17,48 +17,47 @@ pub struct BeginOptions {
     pub isolation: Isolation,
     pub durability: Durability,
     pub conflicts: Conflicts,
-    /// The first of several tries, of which this is one, begun on the same
-    /// connection: with early conflicts the oldest wins.
+    /// If this is a repeated try, the first try, begun on the same connection: with early conflicts
+    /// the oldest transaction wins.
     pub first_try: Option<TransactionId>,
-    /// What the log calls it; cut to [`LABEL_LENGTH_MAX`](atomdir_protocol::LABEL_LENGTH_MAX) bytes.
+    /// The name in the log; cut to [`LABEL_LENGTH_MAX`](atomdir_protocol::LABEL_LENGTH_MAX) bytes.
     pub label: Vec<u8>,
-    /// It lives until it is committed or aborted or the service ends; else it
-    /// is aborted when its last holder's connection closes.
+    /// The transaction lives until it is committed or aborted or the service ends. If false, it is
+    /// aborted when its last holder's connection closes.
     pub detached: bool,
-    /// It is nested in this one, whose isolation and durability it shares. One
-    /// transaction at a time can be: another is refused with
+    /// The transaction in which this one is nested, and whose isolation and durability it shares.
+    /// Only one transaction at a time can be nested in another: a second is refused with
     /// [`FailureKind::Busy`].
     pub outer: Option<TransactionId>,
     pub view: ViewChoice,
-    /// The service opens the view's root for [`Transaction::root`]: for who does
-    /// not see its mount of views, as in a container. A begin takes several times
-    /// as long with it.
+    /// The service opens the view's root for [`Transaction::root`]. Needed by programs that do not
+    /// see the service's mount of views, for example in a container. A begin takes several times as
+    /// long with it.
     pub opened: bool,
-    /// Nobody but this connection enters, changes or commits it, until it is given
-    /// up with [`Connection::keep`]. Its programs get no way to the service.
+    /// Only this connection can enter, change or commit it, until [`Connection::keep`]. Its
+    /// programs get no way to reach the service.
     pub sealed: bool,
 }
 
-/// What a commit does about others who hold the transaction, and about a
-/// transaction that is nested in it.
+/// What a commit does if others hold the transaction, or another transaction is nested in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Others {
-    /// It fails with [`FailureKind::Busy`].
+    /// The commit fails with [`FailureKind::Busy`].
     #[default]
     Refuse,
-    /// It waits until they are gone.
+    /// The commit waits until they have ended.
     Wait,
-    /// It ends their views, and aborts what is nested.
+    /// The commit ends the others' views, and aborts the nested transaction.
     End,
 }
 
-/// How often a commit that waits asks again.
+/// How often a waiting commit asks again.
 const WAIT_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone)]
 pub struct SnapshotContents {
     pub object: SnapshotObject,
-    /// Of a file that is not [`SnapshotObject::too_long`]; else empty.
+    /// The contents of a file that is not [`SnapshotObject::too_long`]; otherwise empty.
     pub contents: Vec<u8>,
 }
 
@@ -93,21 +92,20 @@ impl Connection {
         self.view(&request, options.opened)
     }
 
-    /// The view of a transaction that is already open. This connection holds
-    /// it from now on.
+    /// Returns the view of an open transaction. This connection then holds the transaction.
     pub fn attach(&mut self, transaction: TransactionId) -> Result<Transaction, RequestError> {
         let hold = true;
         self.view(&Request::Attach { transaction, hold }, true)
     }
 
-    /// Its view, to look at: it may be committed or aborted meanwhile.
+    /// Returns the view to look at, without a hold: the transaction may end meanwhile.
     pub fn open_view(&mut self, transaction: TransactionId) -> Result<Transaction, RequestError> {
         let hold = false;
         self.view(&Request::Attach { transaction, hold }, true)
     }
 
-    /// Gives back this connection's hold. If it was the last one, and the
-    /// transaction is not detached, it is aborted; returns whether it was.
+    /// Gives back this connection's hold. If it was the last one and the transaction is not
+    /// detached, the transaction is aborted; returns whether it was.
     pub fn detach(&mut self, transaction: TransactionId) -> Result<bool, RequestError> {
         match self.ask(&Request::Detach { transaction })? {
             (Answer::Aborted(count), _) => Ok(count > 0),
@@ -115,8 +113,8 @@ impl Connection {
         }
     }
 
-    /// Says which transaction this program runs in: the connection acts on that
-    /// one and on those within it.
+    /// Reports which transaction this program runs in. The connection then acts only on that
+    /// transaction and on those within it.
     pub(crate) fn enter(&mut self, current: &Current) -> Result<(), ConnectError> {
         let request = Request::Enter {
             transaction: current.transaction,
@@ -130,8 +128,8 @@ impl Connection {
         })
     }
 
-    /// Makes the transaction's view read-only, so that a commit lands exactly
-    /// what [`changes`](Self::changes) says. [`keep`](Self::keep) undoes it.
+    /// Makes the transaction's view read-only, so that a commit lands exactly what
+    /// [`changes`](Self::changes) lists. [`keep`](Self::keep) undoes it.
     pub fn freeze(
         &mut self,
         transaction: TransactionId,
@@ -148,9 +146,8 @@ impl Connection {
         }
     }
 
-    /// Names the present state, for [`roll_back`](Self::roll_back); an older
-    /// savepoint of that name is forgotten. A commit forgets all, also one
-    /// that fails.
+    /// Names the present state, for [`roll_back`](Self::roll_back), and drops an older savepoint of
+    /// that name. A commit drops all savepoints, even if it fails.
     pub fn set_savepoint(
         &mut self,
         transaction: TransactionId,
@@ -160,7 +157,7 @@ impl Connection {
         self.nothing(&Request::SetSavepoint { transaction, name })
     }
 
-    /// Makes everything as it was at the savepoint, which stays; later ones go.
+    /// Restores the state at the savepoint. The savepoint stays; later ones are dropped.
     pub fn roll_back(
         &mut self,
         transaction: TransactionId,
@@ -173,21 +170,19 @@ impl Connection {
         })
     }
 
-    /// The transaction's view was native, and no program can change anything in
-    /// it any more: from now on it is exact.
+    /// Turns a native view into an exact one, after all programs in it have ended.
     pub fn take_over(&mut self, transaction: TransactionId) -> Result<Transaction, RequestError> {
         self.view(&Request::TakeOver { transaction }, true)
     }
 
-    /// Lets a transaction outlive its holders, of whom this connection is none
-    /// any more.
+    /// Lets a transaction outlive its holders, and gives up this connection's hold.
     pub fn keep(&mut self, transaction: TransactionId) -> Result<(), RequestError> {
         self.nothing(&Request::Keep { transaction })
     }
 
-    /// After an error the transaction is still open, with two exceptions. When the error
-    /// [is logged](CommitError::is_logged), or there is no such transaction, it has ended.
-    /// After [`RequestError::Disconnected`] nobody can say.
+    /// After an error the transaction is still open, with two exceptions. If the error [is
+    /// logged](CommitError::is_logged), or there is no such transaction, it has ended. After
+    /// [`RequestError::Disconnected`] its state is unknown.
     pub fn commit(
         &mut self,
         transaction: TransactionId,
@@ -196,7 +191,7 @@ impl Connection {
         self.commit_with(transaction, Others::Refuse, progress)
     }
 
-    /// As [`commit`](Self::commit), when others may hold it.
+    /// Like [`commit`](Self::commit), for a transaction that others may hold.
     pub fn commit_with(
         &mut self,
         transaction: TransactionId,
@@ -241,7 +236,7 @@ impl Connection {
         }
     }
 
-    /// Every transaction this user may abort. Returns how many there were.
+    /// Aborts all transactions that this user may abort. Returns how many there were.
     pub fn abort_all(&mut self) -> Result<u64, RequestError> {
         match self.ask(&Request::AbortAll)? {
             (Answer::Aborted(count), _) => Ok(count),
@@ -259,7 +254,7 @@ impl Connection {
         }
     }
 
-    /// What commit would land, sorted by path.
+    /// Lists the changes that a commit would land, sorted by path.
     pub fn changes(&mut self, transaction: TransactionId) -> Result<Vec<ChangeLine>, RequestError> {
         match self.ask(&Request::Changes { transaction })? {
             (Answer::Nothing, parts) => Ok(parts.changes),
@@ -267,8 +262,8 @@ impl Connection {
         }
     }
 
-    /// What `path`, relative to the store's root, was in the transaction's
-    /// snapshot; a file's contents only up to `contents_length_max` bytes.
+    /// Returns `path`, relative to the store's root, as it was in the transaction's snapshot; with
+    /// a file's contents if they have at most `contents_length_max` bytes.
     pub fn snapshot_object(
         &mut self,
         transaction: TransactionId,
@@ -289,7 +284,7 @@ impl Connection {
         }
     }
 
-    /// The open transactions this user may see: their own; all, for root.
+    /// Lists the open transactions that this user may see: their own, or all for root.
     pub fn transactions(&mut self) -> Result<Vec<TransactionStatus>, RequestError> {
         match self.ask(&Request::List)? {
             (Answer::Nothing, parts) => Ok(parts.transactions),
@@ -297,7 +292,7 @@ impl Connection {
         }
     }
 
-    /// At most `limit` commits older than `before`, newest first.
+    /// Lists at most `limit` commits older than `before`, newest first.
     pub fn log(
         &mut self,
         before: Option<Sequence>,
@@ -306,7 +301,7 @@ impl Connection {
         let (mut before, mut left) = (before, limit);
         let mut commits: Vec<CommitSummary> = Vec::new();
         while left > 0 {
-            // The service answers with no more at once.
+            // The service returns no more than this at once.
             let limit = left.min(LOG_LENGTH_MAX);
             let part = match self.ask(&Request::Log { before, limit })? {
                 (Answer::Nothing, parts) => parts.commits,
@@ -360,15 +355,15 @@ impl Connection {
         }
     }
 
-    /// Has the service end after so long without a transaction or a connection;
-    /// `None`: it stays until it is stopped.
+    /// Makes the service end after this time without a transaction or a connection. With `None` it
+    /// stays until it is stopped.
     pub fn set_idle_time(&mut self, idle: Option<Duration>) -> Result<(), RequestError> {
         let idle_ms = idle.map(|idle| idle.as_millis().try_into().unwrap_or(u64::MAX));
         self.ask(&Request::SetIdleTime { idle_ms }).map(drop)
     }
 
-    /// Ends the service, aborting what is open. Returns when nothing of it is
-    /// left: no mount, no socket, no lock, no process.
+    /// Ends the service and aborts open transactions. Returns when nothing of the service is left:
+    /// no mount, no socket, no lock, no process.
     pub fn stop(mut self) -> Result<StopReport, RequestError> {
         let process = self.service_process();
         match self.ask(&Request::Stop)? {
@@ -393,9 +388,9 @@ impl Connection {
         }
     }
 
-    /// The view's root, for a command that runs in it or has it bound over the store:
-    /// unlike what [`Transaction::root`] gives, it has been checked to be a view of this
-    /// service, mounted in this mount namespace.
+    /// Returns the view's root, for a command that runs in it or for binding it over the store.
+    /// Unlike [`Transaction::root`], this checks that the directory is a view of this service,
+    /// mounted in this mount namespace.
     pub fn enterable_root(&self, transaction: &Transaction) -> Result<OwnedFd, RequestError> {
         let root = transaction.enterable_root();
         root.map_err(|source| self.bad_view(source))

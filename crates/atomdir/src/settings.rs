@@ -1,5 +1,6 @@
-//! A store's settings: the file `settings` in its control directory, a key and a
-//! value a line (docs/format.md). Keys of newer versions are kept as they are.
+//! A store's settings: the file `settings` in its control directory, with a key
+//! and a value on each line (docs/format.md). Keys of newer versions are left
+//! unchanged.
 
 use crate::StoreLocation;
 use crate::accounts::{Account, Group};
@@ -21,10 +22,10 @@ const LENGTH_MAX: usize = 1 << 20;
 /// Who may use the store besides its owner and root.
 pub const ALLOW: &str = "allow";
 
-/// Which kind of view commands get that ask for none.
+/// Which kind of view commands get if they ask for none.
 pub const VIEW: &str = "view";
 
-/// The keys there are, in the order they are shown.
+/// All keys, in the order in which they are shown.
 pub const KEYS: [&str; 2] = [ALLOW, VIEW];
 
 const VIEWS: [(&str, ViewChoice); 3] = [
@@ -94,13 +95,14 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Those of a store, as its owner or root.
+    /// Reads the settings of a store; the caller must be its owner or root.
     pub fn of(store: &StoreLocation) -> Result<Settings, SettingsError> {
         let control = open_control(store)?;
         Settings::read(&control).map_err(|error| error.of(store))
     }
 
-    /// Those in a control directory. There is no file before something is set.
+    /// Reads the settings in a control directory. There is no file before the
+    /// first change.
     pub fn read(control: impl AsFd) -> Result<Settings, ReadError> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match openat(control, NAME, flags, Mode::empty()) {
@@ -142,7 +144,7 @@ impl Settings {
         parse_view(self.values.get(VIEW).map_or("", String::as_str))
     }
 
-    /// As it is shown to people.
+    /// The value as users see it.
     pub fn show(&self, key: &str) -> Result<String, SettingsError> {
         match known(key)? {
             ALLOW => Ok(self.allow()?.to_string()),
@@ -150,7 +152,7 @@ impl Settings {
         }
     }
 
-    /// Changes one setting of a store; empty: back to the default.
+    /// Changes one setting of a store. An empty value restores the default.
     pub fn change(store: &StoreLocation, key: &str, value: &str) -> Result<(), SettingsError> {
         let key = known(key)?;
         let user = geteuid().as_raw();
@@ -183,7 +185,7 @@ impl Settings {
     }
 
     fn write(&self, control: &OwnedFd, owner: u32) -> Result<(), Errno> {
-        // Left by one that was killed.
+        // A killed process may have left one.
         let _ = unlinkat(control, NAME_NEW, AtFlags::empty());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = openat(control, NAME_NEW, flags, Mode::RUSR | Mode::WUSR)?;
@@ -232,7 +234,7 @@ fn known(key: &str) -> Result<&'static str, SettingsError> {
     })
 }
 
-/// Empty: the default.
+/// An empty text means the default.
 fn parse_view(text: &str) -> Result<ViewChoice, SettingsError> {
     let found = VIEWS.into_iter().find(|(name, _)| *name == text);
     match found {
@@ -281,8 +283,8 @@ fn read_all(file: &OwnedFd) -> Result<String, ReadError> {
     String::from_utf8(bytes).map_err(|_| ReadError::Damaged("it is not UTF-8".to_owned()))
 }
 
-/// Users and groups that may use a store. Kept as numbers: a name may come to mean
-/// somebody else, and the service must not wait for a user database.
+/// Users and groups that may use a store. They are kept as numbers: a name may
+/// come to mean somebody else, and the service must not wait for a user database.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Allow {
     users: BTreeSet<u32>,
@@ -290,7 +292,7 @@ pub struct Allow {
 }
 
 impl Allow {
-    /// `USER,@GROUP`: names or numbers.
+    /// Parses `USER,@GROUP`, as names or numbers.
     fn parse(text: &str) -> Result<Allow, SettingsError> {
         let bad = |reason: String| SettingsError::BadValue {
             key: ALLOW,

@@ -1,4 +1,4 @@
-//! Starting a store's service, and waiting until it is ready.
+//! Starts a store's service and waits until it is ready.
 
 use crate::{ConnectError, StoreLocation};
 use atomdir_protocol::{Readiness, frame};
@@ -8,13 +8,12 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The variables of the starter's environment that a service gets. It gets no
-/// others: it may run as another user than its starter, and the starter's
-/// secrets are nobody's business there.
+/// The variables that a service gets from the starter's environment. It gets no others: it
+/// may run as another user than its starter, and must not learn the starter's secrets.
 pub const SERVICE_ENVIRONMENT: [&str; 6] = [
-    // Where fusermount3 is.
+    // To find fusermount3.
     "PATH",
-    // Where views are mounted.
+    // The directory for the mounts of views.
     "XDG_RUNTIME_DIR",
     "ATOMDIR_FUSE",
     "LANG",
@@ -26,8 +25,8 @@ pub const SERVICE_ENVIRONMENT: [&str; 6] = [
 #[derive(Debug, Clone)]
 pub enum StartService {
     Never,
-    /// Run this program: it must call `atomdir_service::run` for the store
-    /// with `detach` set, which tells on its standard output when it is ready.
+    /// Run this program. It must call `atomdir_service::run` for the store with `detach`
+    /// set, which reports on its standard output when it is ready.
     IfNeeded {
         program: PathBuf,
         arguments: Vec<OsString>,
@@ -48,7 +47,7 @@ impl StartService {
     }
 }
 
-/// Returns when the service is ready, or another one already was.
+/// Returns when the service is ready, or if another one was already.
 pub(crate) fn start(
     store: &Path,
     program: &Path,
@@ -71,7 +70,7 @@ pub(crate) fn start(
             errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
         })?;
     let told = child.stdout.take().map(read_readiness);
-    // The service itself is this child's child: it does not stay ours to reap.
+    // The service is a child of this child, so we do not have to reap it.
     let _ = child.wait();
     match told.flatten() {
         Some(Readiness::Ready) => Ok(()),

@@ -1,4 +1,4 @@
-//! An open transaction, as its client knows it.
+//! An open transaction on the client's side.
 
 use crate::connection::Connection;
 use crate::view_root::{self, ViewRootError};
@@ -16,16 +16,16 @@ use std::sync::OnceLock;
 #[derive(Debug)]
 pub struct Transaction {
     pub id: TransactionId,
-    /// The view's root directory; of a native view, the snapshot's beneath it.
+    /// The view's root directory; for a native view, that of the snapshot below it.
     pub view_path: PathBuf,
     root: OnceLock<OwnedFd>,
-    /// Of a native view.
+    /// Only a native view has layers.
     pub layers: Option<Layers>,
-    /// Why the view is exact although a native one would have been taken.
+    /// Why the view is exact although the client would have taken a native one.
     pub exact_because: Option<String>,
-    /// For programs in its view. `None`: it is sealed, or the service cannot listen.
+    /// For programs in the view. `None` if it is sealed, or the service cannot listen.
     pub(crate) within: Option<Within>,
-    /// As whom the service listens that showed the view.
+    /// The user as whom the service runs that showed the view.
     service_user: u32,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Within {
 }
 
 impl Transaction {
-    /// `None`: the service offers what it has no business to offer.
+    /// Returns `None` if the service offers a native view that it must not offer.
     pub(crate) fn new(
         begun: Begun,
         root: Option<OwnedFd>,
@@ -46,7 +46,7 @@ impl Transaction {
         let view_path = path(begun.view_path);
         let layers = match begun.layers {
             None => None,
-            // Whoever can write in a layer decides what its overlay shows.
+            // A user who can write in a layer decides what its overlay shows.
             Some(_) if service_user != rustix::process::geteuid().as_raw() => return None,
             Some(layers) => Some(Layers {
                 user_marks: layers.user_marks,
@@ -71,15 +71,15 @@ impl Transaction {
         })
     }
 
-    /// What `view_path` names, open with `O_PATH`: by the service if it was asked
-    /// to, else by that path when this is first called, which fails where the
-    /// mount of views is not seen and once the transaction has ended.
+    /// Returns `view_path` opened with `O_PATH`. If the service was not asked to open it,
+    /// the first call does, by its path. That fails once the transaction has ended, and
+    /// where this process does not see the mount of views.
     pub fn root(&self) -> Result<BorrowedFd<'_>, Errno> {
         if let Some(root) = self.root.get() {
             return Ok(root.as_fd());
         }
-        // The path is in the service's own mount, and no other transaction of
-        // this store is ever shown under it.
+        // The path is in the service's own mount, which never shows another transaction
+        // of this store under the same path.
         let opened = view_root::open(&self.view_path)?;
         match view_root::check(&opened, self.service_user) {
             Ok(()) => Ok(self.root.get_or_init(|| opened).as_fd()),
@@ -98,8 +98,9 @@ impl Transaction {
         let brought = self.root.get();
         if let Some(root) = brought {
             match view_root::check(root, self.service_user) {
-                // The service is in another namespace, as that of a command in a view is:
-                // its mount may be found in this one by its path.
+                // The service may be in another namespace than this process, for example
+                // because this process runs in a view. Its mount may still be visible
+                // here by its path.
                 Err(ViewRootError::NotMounted) => {}
                 checked => return checked.and_then(|()| duplicate(root)),
             }
@@ -121,7 +122,7 @@ impl Transaction {
 }
 
 impl fmt::Debug for Within {
-    /// Without the secret, which must not get into a log.
+    /// Leaves out the secret, which must not get into a log.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.socket.fmt(formatter)
     }

@@ -6,7 +6,7 @@ use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 
-/// `Ok(false)`: the other end closed before the first byte.
+/// Returns `Ok(false)` if the other end closed before the first byte.
 pub(crate) fn receive_exact(
     socket: &OwnedFd,
     mut buffer: &mut [u8],

@@ -1,18 +1,17 @@
-//! Whose stores this process obeys.
+//! Which stores this process trusts enough to use.
 //!
-//! Whoever controls a store's control directory decides which program answers
-//! there and what it says, and whoever can rename a directory on the way to it can
-//! put another in its place. So a store is obeyed if
+//! The user who controls a store's control directory decides which program answers there
+//! and what it answers. A user who can rename a directory on the way to it can put another
+//! in its place. So a store is trusted if
 //!
-//! 1. its root and its control directory belong to the caller or to root, and
-//!    nobody else can write in the control directory;
-//! 2. every directory above them belongs to the caller or to root, and nobody else
-//!    can rename what it holds: others cannot write in it, or it is sticky;
+//! 1. its root and its control directory belong to the caller or to root, and nobody else
+//!    can write in the control directory;
+//! 2. every directory above them belongs to the caller or to root, and nobody else can
+//!    rename its entries: others cannot write in it, or it is sticky.
 //!
-//! or if the caller's own configuration lists its root, or the caller says so for
-//! this once. The root itself may be writable by others, as that of a shared store
-//! is: what they can put in place of the control directory does not meet the first
-//! condition.
+//! A store is also trusted if the caller's own configuration lists its root, or the caller
+//! says so for one call. Others may write in the root itself, as in that of a shared store:
+//! whatever they put in place of the control directory fails the first condition.
 
 pub(crate) mod configuration;
 
@@ -26,20 +25,20 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// As whom the kernel shows users that the user namespace does not map.
+/// The user id that the kernel shows for users whom the user namespace does not map.
 pub(crate) const OVERFLOW_USER: u32 = 65_534;
 
-/// Which stores are obeyed besides the caller's own and root's.
+/// Which stores are trusted besides the caller's own and root's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Trust {
     /// Those that the caller's configuration lists: see docs/running.md.
     #[default]
     Listed,
-    /// Whosever it is. For a store that the caller has named.
+    /// Any owner's store. For a store that the caller has named.
     Everyone,
 }
 
-/// Why a store is not obeyed.
+/// Why a store is not trusted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Distrust {
     #[error("'{path}' belongs to {}", describe_user(*user))]
@@ -48,10 +47,10 @@ pub enum Distrust {
     Writable { path: PathBuf },
 }
 
-/// What an access control list may have at most (XATTR_SIZE_MAX).
+/// The longest access control list (XATTR_SIZE_MAX).
 const LIST_LENGTH_MAX: usize = 64 << 10;
 
-/// A file or directory, as far as trust goes.
+/// The owner and permissions of a file or directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Owned {
     pub(crate) path: PathBuf,
@@ -63,10 +62,10 @@ pub(crate) struct Owned {
 }
 
 impl Owned {
-    /// `path` is what messages call it.
+    /// Messages call the object `path`.
     pub(crate) fn new(path: &Path, object: impl AsFd) -> Result<Owned, Errno> {
         let stat = fstat(&object)?;
-        // The group's bits are the list's mask: without them nobody is let in by name.
+        // The group's bits are the list's mask: without them the list lets nobody write by name.
         let names_writer = stat.st_mode & 0o020 != 0 && names_writer(object, stat.st_uid)?;
         Ok(Owned {
             path: path.to_owned(),
@@ -77,13 +76,13 @@ impl Owned {
         })
     }
 
-    /// Of what is at `path`, links followed.
+    /// Reads them from the object at `path`; follows links.
     pub(crate) fn at(path: &Path) -> Result<Owned, Errno> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         Owned::new(path, openat(CWD, path, flags, Mode::empty())?)
     }
 
-    /// For a root, which others may write in.
+    /// For a root: others may write in it.
     pub(crate) fn check_owner(&self) -> Result<(), Distrust> {
         let user = self.user;
         if user == 0 || (user == geteuid().as_raw() && !self.is_of_unmapped_user()) {
@@ -93,7 +92,8 @@ impl Owned {
         Err(Distrust::Foreign { path, user })
     }
 
-    /// For a control directory, and for what lies above nothing.
+    /// For a control directory, the file that names it, and the caller's configuration:
+    /// nobody else can write.
     pub(crate) fn check_closed(&self) -> Result<(), Distrust> {
         self.check_owner()?;
         if self.others_can_write() {
@@ -103,12 +103,13 @@ impl Owned {
         Ok(())
     }
 
-    /// For a directory above: nobody else can rename what it holds. In a sticky one
-    /// only the owner of an entry can, and each entry on the way is checked as well.
+    /// For a directory above: nobody else can rename its entries. In a sticky one only the
+    /// owner of an entry can, and each entry on the way is checked as well.
     pub(crate) fn check_above(&self) -> Result<(), Distrust> {
-        // In the user namespace of a command in a transaction, which maps its user alone,
-        // root's directories look like everybody else's. Without this no store could be
-        // used there; the root and the control directory must be the caller's all the same.
+        // The user namespace of a command in a transaction maps only its user, so root's
+        // directories there seem to belong to the same user as everybody else's. Without
+        // this exception no store could be used there. The root and the control directory
+        // must still be the caller's.
         if !self.is_of_unmapped_user() {
             self.check_owner()?;
         }
@@ -124,17 +125,17 @@ impl Owned {
         by_all || self.names_writer || (by_group && !is_private_group(self.group, self.user))
     }
 
-    /// The kernel shows users that the user namespace does not know as this one, which
-    /// some systems also call nobody. Where root is mapped there is nobody to mistake.
+    /// The kernel shows users that the user namespace does not map as this id, which some
+    /// systems also call nobody. If root is mapped, the id needs no exception.
     fn is_of_unmapped_user(&self) -> bool {
         self.user == OVERFLOW_USER && !is_root_mapped()
     }
 }
 
-/// Whether the access control list lets somebody write who is not the owner, the
-/// caller or root. A list that cannot be understood is taken to.
+/// Whether the access control list lets anyone write except the owner, the caller and root.
+/// For a list that cannot be decoded the answer is yes.
 fn names_writer(object: impl AsFd, owner: u32) -> Result<bool, Errno> {
-    // getxattr(2) does not take a descriptor that only names the object.
+    // getxattr(2) does not accept an `O_PATH` descriptor.
     let path = format!("/proc/self/fd/{}", object.as_fd().as_raw_fd());
     let name = OsStr::from_bytes(AccessControlList::ATTRIBUTE);
     let mut list = vec![0; LIST_LENGTH_MAX];
@@ -150,8 +151,8 @@ fn names_writer(object: impl AsFd, owner: u32) -> Result<bool, Errno> {
     }))
 }
 
-/// Many systems give every user a group of their own, and a umask that lets it
-/// write: the group has the user's name and nobody else in it.
+/// Many systems give each user a private group, and a umask that lets the group write. Such
+/// a group has the user's name and no other members.
 fn is_private_group(group: u32, user: u32) -> bool {
     let (Some(account), Some(group)) = (Account::of(user), Group::of(group)) else {
         return false;
@@ -159,7 +160,7 @@ fn is_private_group(group: u32, user: u32) -> bool {
     account.name == group.name && is_alone_in(&account, &group, &accounts())
 }
 
-/// A group lists only those for whom it is not the primary one.
+/// A group does not list members for whom it is the primary group.
 fn is_alone_in(account: &Account, group: &Group, accounts: &[Account]) -> bool {
     account.group == group.group
         && group.members.iter().all(|member| *member == account.name)
@@ -174,7 +175,7 @@ pub(crate) fn is_root_mapped() -> bool {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let read = openat(CWD, "/proc/self/uid_map", flags, Mode::empty())
         .and_then(|map| rustix::io::read(&map, &mut buffer));
-    // Nobody is taken for root without proof.
+    // Without proof we do not treat the overflow user as root.
     let Ok(length) = read else {
         return true;
     };

@@ -1,10 +1,10 @@
-//! Whether a directory that a service gives as a view's root is one.
+//! Checks that a directory which a service offers as a view's root is one.
 //!
-//! A service of another user than the caller could otherwise have any directory
-//! bound over the store, or a command run in it: one of the caller's own, say, in
-//! which the command does what it was meant to do in the view. So the kernel is asked
-//! what the directory is: on a FUSE file system of Atomdir's kind, mounted in this
-//! mount namespace by the user that the service runs as.
+//! Otherwise a service of another user could make the caller bind any directory over
+//! the store or run a command in it. In one of the caller's own directories, for
+//! example, the command would do what it was meant to do in the view. So we ask the
+//! kernel whether the directory is on a FUSE file system of Atomdir's type, mounted
+//! in this mount namespace by the user that the service runs as.
 
 use crate::mounts;
 use crate::trust::OVERFLOW_USER;
@@ -16,7 +16,6 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 const FUSE_MAGIC: i64 = 0x6573_5546;
-/// As user namespaces show users that they do not map.
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -54,14 +53,14 @@ fn io(operation: &'static str) -> impl Fn(Errno) -> ViewRootError {
     move |errno| ViewRootError::Io { operation, errno }
 }
 
-/// Opens what a service says is a view's root, which may not be one.
+/// Opens a directory that the service calls a view's root, but which may not be one.
 pub(crate) fn open(path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(CWD, path, flags, Mode::empty())
 }
 
-/// For a descriptor that is only used as one: it may be on a mount of another
-/// namespace, of which the kernel tells no more.
+/// For a descriptor that is used only as such. It may be on a mount of another mount
+/// namespace, and the kernel tells no more about those.
 pub(crate) fn check_file_system(root: &OwnedFd) -> Result<(), ViewRootError> {
     let found = fstatfs(root).map_err(io("asking for its file system"))?;
     #[allow(clippy::unnecessary_cast, reason = "its type differs by architecture")]
@@ -71,7 +70,7 @@ pub(crate) fn check_file_system(root: &OwnedFd) -> Result<(), ViewRootError> {
     }
 }
 
-/// For a directory that is bound or run in. `service_user`: as whom it listens.
+/// For a directory to bind or to run in. The service runs as `service_user`.
 pub(crate) fn check(root: &OwnedFd, service_user: u32) -> Result<(), ViewRootError> {
     check_file_system(root)?;
     let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
@@ -88,7 +87,7 @@ pub(crate) fn check(root: &OwnedFd, service_user: u32) -> Result<(), ViewRootErr
     }
 }
 
-/// Whether both are the same directory of the same file system.
+/// Whether both are the same directory on the same file system.
 pub(crate) fn is_same(one: &OwnedFd, other: &OwnedFd) -> Result<bool, ViewRootError> {
     let identity = |directory| {
         let stat = fstat(directory).map_err(io("looking at it"))?;
@@ -97,8 +96,8 @@ pub(crate) fn is_same(one: &OwnedFd, other: &OwnedFd) -> Result<bool, ViewRootEr
     Ok(identity(one)? == identity(other)?)
 }
 
-/// The mount table has the user as the namespace knows them in which the service
-/// mounted; the socket as this one does, which may know neither.
+/// The mount table shows the user as in the namespace where the service mounted. The
+/// socket shows the user as in this namespace, which may not map that user.
 fn is_mount_of(mounted_by: Option<u32>, service_user: u32) -> bool {
     mounted_by == Some(service_user) || (service_user == OVERFLOW_USER && mounted_by == Some(0))
 }

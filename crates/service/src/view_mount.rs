@@ -4,7 +4,7 @@
 //!
 //! Programs in a mount can keep the kernel's locks for its directories, or for all of
 //! it, and so hold up any thread that waits for the mount. So no thread holds the lock
-//! `mounted` while it waits for the mount.
+//! `mounted` while it waits for the mount, except to end it.
 
 use crate::mountpoint;
 use crate::permissions::no_such_transaction;

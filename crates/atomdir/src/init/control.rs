@@ -1,5 +1,5 @@
-//! The control directory: in the store's root, or elsewhere on its file
-//! system, with a file in the root that holds its path.
+//! Makes the control directory: in the store's root, or elsewhere on its file system, with
+//! a file in the root that holds its path.
 
 use super::{Root, nesting};
 use crate::accounts::describe_user;
@@ -15,12 +15,12 @@ use rustix::path::Arg;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Others pass through it to the socket; all else in it is private.
+/// Other users pass through it to the socket; everything else in it is private.
 const MODE: u32 = 0o711;
 const POINTER_MODE: u32 = 0o644;
 const POINTER_NAME_NEW: &str = "pointer.new";
 
-/// Of what is a store already; `wanted` must not be another one.
+/// The control directory of an existing store; `wanted` must not be another one.
 pub(super) fn existing(
     root: &Root,
     existing: &Path,
@@ -78,7 +78,7 @@ pub(super) fn make(root: &Root, wanted: Option<&Path>, trust: Trust) -> Result<O
     }
     let handle = open_at(&above, name).map_err(unfit(&path))?;
     take_over(root, &path, &handle)?;
-    // The path that goes into the pointer must still lead here.
+    // The path that is written to the pointer must still lead to this directory.
     if !is_same(&handle, &open(&path)?).map_err(unfit(&path))? {
         return Err(unfit(&path)(Errno::AGAIN));
     }
@@ -86,8 +86,8 @@ pub(super) fn make(root: &Root, wanted: Option<&Path>, trust: Trust) -> Result<O
     Ok(handle)
 }
 
-/// Others may have been able to write in the directory until its mode was set, so
-/// only what is found afterwards counts. A directory that is not fit anyhow keeps its mode.
+/// Others may have been able to write in the directory until its mode was set, so the
+/// second check decides. The first one leaves the mode of an unfit directory unchanged.
 fn take_over(root: &Root, path: &Path, handle: &OwnedFd) -> Result<(), InitError> {
     check(root, path, handle)?;
     set_mode(path, handle)?;
@@ -101,14 +101,14 @@ fn is_same(one: &OwnedFd, other: &OwnedFd) -> Result<bool, Errno> {
 
 /// Removes what [`make`] has made, if nothing else is in it.
 pub(super) fn unmake(root: &Root, wanted: Option<&Path>) {
-    // What stays is an empty directory; the error that is being reported says more.
+    // A leftover empty directory does no harm, and the error under way matters more.
     let _ = match wanted {
         None => unlinkat(&root.handle, CONTROL_NAME, AtFlags::REMOVEDIR),
         Some(_) => unlinkat(&root.handle, CONTROL_NAME, AtFlags::empty()),
     };
 }
 
-/// Without symbolic links; only the last name may be of nothing.
+/// Resolves symbolic links; the last name need not exist.
 fn resolve(wanted: &Path) -> Result<PathBuf, InitError> {
     let failed = |error: std::io::Error| {
         let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
@@ -125,8 +125,8 @@ fn resolve(wanted: &Path) -> Result<PathBuf, InitError> {
     Ok(parent.canonicalize().map_err(failed)?.join(name))
 }
 
-/// It must be this user's, on the store's file system, and hold nothing: what
-/// is in it may be another store's.
+/// The directory must be this user's, on the store's file system and empty, since its
+/// entries may be another store's.
 fn check(root: &Root, path: &Path, handle: &OwnedFd) -> Result<(), InitError> {
     let stat = fstat(handle).map_err(unfit(path))?;
     if stat.st_dev != root.device {
@@ -148,7 +148,7 @@ fn check(root: &Root, path: &Path, handle: &OwnedFd) -> Result<(), InitError> {
     })
 }
 
-/// But for what an interrupted init left.
+/// Ignores what an interrupted init left.
 fn is_empty(directory: &OwnedFd) -> Result<bool, Errno> {
     let ours: [&[u8]; 3] = [b".", b"..", POINTER_NAME_NEW.as_bytes()];
     for entry in Dir::read_from(directory)? {
@@ -168,13 +168,13 @@ fn open_at(above: impl AsFd, name: impl Arg) -> Result<OwnedFd, Errno> {
     openat(above, name, flags, Mode::empty())
 }
 
-/// Also where the umask took bits away.
+/// Sets the mode again, since the umask may have removed bits.
 fn set_mode(path: &Path, handle: &OwnedFd) -> Result<(), InitError> {
     fchmod(handle, Mode::from_raw_mode(MODE)).map_err(unfit(path))
 }
 
-/// The file is made in the control directory and renamed into the root: what
-/// cannot be done with it could not be done with any other, either.
+/// Makes the file in the control directory and renames it into the root. Where that fails,
+/// later renames between the two would fail as well.
 fn point_to(root: &Root, control: &Path, handle: &OwnedFd) -> Result<(), InitError> {
     let pointer = Pointer {
         control: control.to_owned(),
@@ -194,7 +194,7 @@ fn point_to(root: &Root, control: &Path, handle: &OwnedFd) -> Result<(), InitErr
 }
 
 fn write(control: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
-    // One that is there already may be a link to a file of ours.
+    // An existing one may be a link to another file of ours.
     match unlinkat(control, POINTER_NAME_NEW, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(errno),
@@ -202,7 +202,7 @@ fn write(control: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(POINTER_MODE);
     let file = openat(control, POINTER_NAME_NEW, flags, mode)?;
-    // Whatever the umask is: other users must find the store.
+    // Other users must find the store, whatever the umask is.
     fchmod(&file, mode)?;
     while !bytes.is_empty() {
         let count = rustix::io::write(&file, bytes)?;

@@ -1,6 +1,6 @@
 //! Keeps git away from the control directory, for stores in a work tree.
 //!
-//! Without it `git add --all` would stage the log and what is staged for commits, and
+//! Without it `git add --all` would add the log and staged files to the index, and
 //! `git clean -d` would remove the store's control directory.
 
 use rustix::fs::{AtFlags, Mode, OFlags, fsync, openat, renameat, statat};
@@ -12,7 +12,7 @@ const NAME_NEW: &str = ".gitignore.new";
 const CONTENTS: &[u8] = b"*\n";
 const MODE: u32 = 0o600;
 
-/// Durable when it returns. What is there already is left as it is.
+/// The file is durable when this returns. An existing file is left as it is.
 pub(super) fn write(control: &OwnedFd) -> Result<(), Errno> {
     match statat(control, NAME, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => {}

@@ -1,5 +1,4 @@
-//! Stores cannot be nested: the outer one would move the inner one's control
-//! files about.
+//! Stores cannot be nested: the outer one would move the inner one's control files.
 
 use super::{Root, control};
 use crate::location::is_root;
@@ -22,12 +21,12 @@ pub(super) fn check_above(root: &Root) -> Result<(), InitError> {
 }
 
 pub(super) fn store_above(path: &Path) -> Option<&Path> {
-    // What a stranger has put into /tmp, say, makes no store of it.
+    // An entry that a stranger made, for example in /tmp, does not make it a store.
     path.ancestors().skip(1).find(|above| is_root(above))
 }
 
-/// Walks every directory on the root's file system. What may not be read is
-/// passed over: transactions of this user cannot reach it, either.
+/// Walks every directory on the root's file system, and skips those that it may
+/// not read: this user's transactions cannot reach them, either.
 pub(super) fn check_below(root: &Root) -> Result<(), InitError> {
     let mut waiting = vec![PathBuf::new()];
     while let Some(relative) = waiting.pop() {
@@ -51,13 +50,13 @@ fn open(root: &Root, relative: &Path) -> Result<Option<OwnedFd>, Errno> {
     match open_deep(&root.handle, relative) {
         Ok(directory) if fstat(&directory)?.st_dev == root.device => Ok(Some(directory)),
         Ok(_) => Ok(None),
-        // Gone or changed since it was listed, or not ours to read.
+        // It was removed or changed since we listed it, or we may not read it.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::PERM) => Ok(None),
         Err(errno) => Err(errno),
     }
 }
 
-/// One name after the other: a tree may be deeper than a path may be long.
+/// Opens one name at a time: a tree may be deeper than the longest path.
 fn open_deep(root: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut directory = openat(root, ".", flags, Mode::empty())?;
@@ -67,7 +66,8 @@ fn open_deep(root: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
     Ok(directory)
 }
 
-/// Notes the directories in `directory`. True: it is a store's root.
+/// Adds the directories in `directory` to `waiting`. Returns whether it is a
+/// store's root.
 fn scan(directory: &OwnedFd, relative: &Path, waiting: &mut Vec<PathBuf>) -> Result<bool, Errno> {
     for entry in Dir::read_from(directory)? {
         let entry = entry?;

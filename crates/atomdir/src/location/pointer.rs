@@ -5,8 +5,8 @@
 //! root 1234567
 //! ```
 //!
-//! The number is the inode of the store's root: a copied tree brings a copy of
-//! this file with it, but must not share the control directory.
+//! The number is the inode of the store's root: a copied tree contains a copy
+//! of this file, but must not share the control directory.
 
 use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
@@ -38,7 +38,7 @@ impl Pointer {
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Pointer> {
         let bytes = bytes.strip_suffix(b"\n")?;
-        // From the end: the path itself may hold such a line.
+        // Search from the end: the path itself may contain such a line.
         let mut places = bytes.windows(ROOT_LINE.len());
         let at = places.rposition(|window| window == ROOT_LINE)?;
         let inode = std::str::from_utf8(&bytes[at + ROOT_LINE.len()..]).ok()?;
@@ -52,7 +52,8 @@ impl Pointer {
         })
     }
 
-    /// What the file holds, and the file. `None`: it holds something else.
+    /// Returns what the file holds, and the file. `None`: its contents are not
+    /// a pointer.
     pub(crate) fn read(root: &OwnedFd, name: &str) -> Result<(Option<Pointer>, OwnedFd), Errno> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = openat(root, name, flags, Mode::empty())?;

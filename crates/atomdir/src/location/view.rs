@@ -1,10 +1,9 @@
-//! A path in a transaction's view, as `begin` printed it: which transaction it
-//! means, and of which store.
+//! Finds the transaction and the store of a path in a view, as `begin` printed it.
 //!
 //! Anyone can mount a file system that calls itself ours and names any store. So
-//! a mount counts only if nobody but root and the caller can have made it: it
-//! lies in a directory that belongs to one of them and that no one else can
-//! write. It must also be the very place that a service chooses for the control
+//! a mount counts only if nobody but root and the caller can have made it: the
+//! directory above it belongs to one of them, and no one else can write in that.
+//! It must also be exactly the place that a service chooses for the control
 //! directory of the store that it names.
 
 use super::StoreLocation;
@@ -15,7 +14,8 @@ use rustix::fs::{lstat, stat};
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
-/// `path`: absolute, without symbolic links. `None`: it is in no view.
+/// `path` must be absolute and without symbolic links. Returns `None` if it is in
+/// no view.
 pub(super) fn store_of(path: &Path, trust: Trust) -> Result<Option<StoreLocation>, FindError> {
     let view = mounts::view_at(path).map_err(|errno| FindError::Io {
         path: path.to_owned(),
@@ -27,7 +27,7 @@ pub(super) fn store_of(path: &Path, trust: Trust) -> Result<Option<StoreLocation
     let inside = || FindError::InView {
         path: path.to_owned(),
     };
-    // Bound over the store's own path, it hides the way to the service.
+    // A view that is bound over the store's own path hides the way to the service.
     if mount.is_native_view() || mount.root != Path::new("/") {
         return Err(inside());
     }
@@ -47,12 +47,12 @@ pub(super) fn store_of(path: &Path, trust: Trust) -> Result<Option<StoreLocation
     }))
 }
 
-/// Whether `path` lies in a view, or in something that says so.
+/// Whether `path` lies in a mount that claims to be a view.
 pub(crate) fn is_in_view(path: &Path) -> bool {
     matches!(mounts::view_at(path), Ok(Some(_)))
 }
 
-/// Only root or the caller can have mounted it there.
+/// Checks that only root or the caller can have mounted it there.
 fn check_place(path: &Path, mount: &Mount) -> Result<(), FindError> {
     let parent = mount.point.parent().unwrap_or(Path::new("/"));
     let stat = lstat(parent).map_err(|errno| FindError::Io {
@@ -68,7 +68,7 @@ fn check_place(path: &Path, mount: &Mount) -> Result<(), FindError> {
     })
 }
 
-/// A service mounts its views at a place that is named for its control directory.
+/// A service names the place of its views after its control directory.
 fn is_place_of(point: &Path, control: &Path) -> bool {
     stat(control).is_ok_and(|stat| {
         let name = format!("{:x}-{:x}", stat.st_dev, stat.st_ino);

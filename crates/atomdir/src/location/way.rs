@@ -1,6 +1,6 @@
-//! The way from `/` down to a directory, opened one name after the other, so that
-//! what is looked at is what was passed through: no link is followed, and a
-//! directory that is renamed meanwhile is still the one that was seen.
+//! The way from `/` down to a directory, opened one name at a time. So the
+//! directories that we check are those that we passed through: no link is followed,
+//! and a directory that is renamed meanwhile is still the one that was checked.
 
 use crate::trust::{Distrust, Owned};
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -17,7 +17,7 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    /// `path`: absolute, without symbolic links.
+    /// `path` must be absolute and without symbolic links.
     pub(crate) fn to(path: &Path) -> Result<Way, (PathBuf, Errno)> {
         Way::visiting(path, |_, _| ())
     }
@@ -47,8 +47,8 @@ impl Way {
         }
     }
 
-    /// Whether nobody else can put another directory in place of what lies at the end
-    /// of the first `count` steps.
+    /// Checks that nobody else can replace the directory at the end of the first
+    /// `count` steps with another.
     pub(crate) fn check_above(&self, count: usize) -> Result<(), Distrust> {
         self.steps[..count].iter().try_for_each(Owned::check_above)
     }

@@ -1,14 +1,15 @@
-//! The caller's own configuration: `atomdir/config` in `$XDG_CONFIG_HOME`, or
-//! else in `~/.config`. It lists stores of others that are obeyed, one a line:
+//! The caller's own configuration: `atomdir/config` in `$XDG_CONFIG_HOME`, by
+//! default in `~/.config`. It lists other users' stores that the caller trusts, one
+//! a line:
 //!
 //! ```text
 //! # Comments and empty lines are skipped, as are words this version does not know.
 //! trust /srv/site
 //! ```
 //!
-//! Only a file that nobody else could have written is believed. The environment may
-//! name a directory of somebody else's (root's HOME under `sudo -E`): such a
-//! directory is passed over for the home that the user database has.
+//! Only a file that nobody else could have written counts. The environment may name
+//! another user's directory (root's HOME under `sudo -E`). Such a directory is
+//! ignored, and the home from the user database is used.
 
 use super::Owned;
 use crate::accounts::Account;
@@ -34,7 +35,7 @@ pub(crate) fn lists(root: &Path) -> bool {
     }
 }
 
-/// Where it is, or would be.
+/// Where the file is, or would be.
 pub(crate) fn path() -> Option<PathBuf> {
     directory().map(|directory| directory.join(NAME))
 }
@@ -50,7 +51,7 @@ fn directory() -> Option<PathBuf> {
         .or_else(own)
 }
 
-/// One that does not exist yet is the caller's if the one above is.
+/// A directory that does not exist yet counts as the caller's if its parent does.
 fn is_own(directory: &Path) -> bool {
     let is_closed = |owned: Owned| owned.check_closed().is_ok();
     match Owned::at(directory) {
@@ -62,7 +63,7 @@ fn is_own(directory: &Path) -> bool {
     }
 }
 
-/// `None`: somebody else may have written it.
+/// Returns `None` if somebody else may have written the file.
 fn read(directory: &Path) -> Result<Option<Vec<u8>>, Errno> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let path = directory.join(NAME);
