@@ -22,13 +22,13 @@ impl ExitCode {
     }
 }
 
-/// Why a request failed, for a program that wants to tell failures apart.
+/// Why a request failed, for programs that treat failures differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// The request cannot be understood or makes no sense.
+    /// The request cannot be decoded or makes no sense.
     BadRequest,
-    /// What was asked for is not built.
+    /// The service cannot do what was asked for.
     Unsupported,
     NoSuchTransaction,
     NoSuchCommit,
@@ -43,27 +43,27 @@ pub enum FailureKind {
     /// Too many connections or transactions.
     TooMany,
     NoSpace,
-    /// The commit's record is in the log and the transaction has ended. Whether the commit
-    /// landed is for recovery to say.
+    /// The commit's record is in the log and the transaction has ended. Recovery will show
+    /// whether the commit landed.
     Logged,
-    /// A write failed earlier; the store must be recovered first.
+    /// A flush or an apply failed earlier; the store must be recovered first.
     Poisoned,
     Io,
-    /// An earlier commit cannot be applied yet; the store goes on by itself.
+    /// An earlier commit cannot be applied yet; the service tries again by itself.
     Stalled,
-    /// The service ends and takes no more requests.
+    /// The service is ending and accepts no more requests.
     Ending,
     AlreadyRunning,
     Internal,
 }
 
-/// A failure as the service tells it: ready to be printed.
+/// A failure as the service reports it, ready to be printed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
     pub kind: FailureKind,
     pub code: ExitCode,
-    /// What happened, and to what.
+    /// What happened, and to which object.
     pub message: String,
     /// What to do about it.
     pub hint: Option<String>,

@@ -1,20 +1,20 @@
-//! How much memory decoded values take. The elements of a list may be one byte each
-//! in a message and dozens in memory, so the length of a message is no limit for what
-//! it decodes to.
+//! Estimates how much memory decoded values take. The elements of a list may take one
+//! byte each in a message and dozens in memory, so the length of a message does not
+//! limit the memory of the decoded value.
 
 use crate::{ChangeLine, ChangedBy, CommitSummary, Conflict, LockStatus, Reply, TransactionStatus};
 
-/// About what the allocator adds to each piece.
+/// About how much the allocator adds to each allocation.
 const ALLOCATION: usize = 16;
 
 trait Footprint: Sized {
-    /// What the value has allocated, without its own size.
+    /// The bytes that the value has allocated, without its own size.
     fn heap(&self) -> usize;
 }
 
 impl Reply {
-    /// About how many bytes the reply takes in memory, if it is one of the parts that
-    /// a client keeps until the last reply.
+    /// About how many bytes the reply takes in memory, if it is a part that a client
+    /// keeps until the last reply.
     pub fn memory(&self) -> usize {
         match self {
             Reply::Changes(part) => part.heap(),
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_list_counts_as_what_it_decodes_to() {
-        // Two bytes of count, then as many empty lists or strings.
+        // A count of two bytes, then this many empty lists or strings.
         let elements = |tag: u8, zeros: usize| {
             let mut payload = vec![tag, 0xff, 0x7f];
             payload.resize(3 + zeros * 0x3fff, 0);
@@ -120,7 +120,7 @@ mod tests {
         };
         let count = 0x3fff;
         for (reply, element) in [
-            // An addition without a path, and so on.
+            // For example, an addition without a path.
             (elements(1, 3), size_of::<ChangeLine>()),
             (elements(4, 1), size_of::<String>()),
         ] {

@@ -4,9 +4,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub const HEADER_LENGTH: usize = 4;
-/// Of a request's payload.
+/// The longest payload of a request.
 pub const REQUEST_LENGTH_MAX: usize = 64 << 10;
-/// Of a reply's payload.
+/// The longest payload of a reply.
 pub const REPLY_LENGTH_MAX: usize = 16 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -19,7 +19,7 @@ pub enum FrameError {
     TrailingBytes(usize),
 }
 
-/// The whole frame, header included.
+/// Returns the whole frame, header included.
 pub fn encode<T: Serialize>(message: &T, length_max: usize) -> Result<Vec<u8>, FrameError> {
     let frame =
         postcard::to_extend(message, vec![0; HEADER_LENGTH]).map_err(FrameError::Malformed)?;
@@ -37,7 +37,7 @@ fn finish(mut frame: Vec<u8>, length_max: usize) -> Result<Vec<u8>, FrameError> 
     }
 }
 
-/// How many payload bytes follow the header.
+/// Returns how many payload bytes follow the header.
 pub fn decode_header(header: [u8; HEADER_LENGTH], length_max: usize) -> Result<usize, FrameError> {
     let length = u32::from_le_bytes(header) as usize;
     if length > length_max {

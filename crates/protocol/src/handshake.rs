@@ -1,5 +1,5 @@
-//! The first 16 bytes each way. They are the same in every version, so that
-//! any two programs can tell each other that they do not fit.
+//! The first 16 bytes in each direction. They are the same in every version, so
+//! that any two programs can find out that their versions differ.
 //!
 //! ```text
 //! client   "atomdir?"  version u32  0 u32          (little-endian)
@@ -38,7 +38,7 @@ pub fn encode_hello() -> [u8; LENGTH] {
     encode(HELLO, VERSION, 0)
 }
 
-/// What the service makes of a client's hello.
+/// Checks a client's hello.
 pub fn decode_hello(bytes: &[u8; LENGTH]) -> Result<(), HandshakeError> {
     let (version, _) = decode(HELLO, bytes)?;
     if version != VERSION {

@@ -1,15 +1,15 @@
 //! The messages between a client and the service: bytes only, no I/O.
 //!
-//! Over a Unix stream socket the client sends its [`hello`](handshake), the
-//! service answers with a verdict, and from then on each side sends frames:
-//! a 32-bit little-endian length and that many bytes of one postcard-encoded
-//! message. The client sends one [`Request`] and reads [`Reply`] frames until
-//! [`Reply::Done`] or [`Reply::Failed`]; only then may it send the next. With
-//! the `Done` that answers `Attach` or `TakeOver`, or a `Begin` that asks for it,
-//! comes one file descriptor (SCM_RIGHTS): the view's root directory.
+//! The client sends its [`hello`](handshake) over a Unix stream socket, and the
+//! service answers with a verdict. From then on each side sends frames: a 32-bit
+//! little-endian length and that many bytes of one postcard-encoded message. The
+//! client sends one [`Request`] and reads [`Reply`] frames until [`Reply::Done`]
+//! or [`Reply::Failed`]; only then may it send the next request. The `Done` that
+//! answers `Attach` or `TakeOver`, or a `Begin` that asks for it, carries one
+//! file descriptor (SCM_RIGHTS): the view's root directory.
 //!
-//! The handshake's bytes never change. Anything else may whenever [`VERSION`]
-//! does.
+//! The handshake's bytes never change. Anything else may change whenever
+//! [`VERSION`] does.
 
 mod failure;
 mod footprint;
@@ -27,14 +27,14 @@ pub use records::{
     TransactionId, TransactionStatus, View, ViewChoice, Within,
 };
 
-/// Of the messages, not of the program.
+/// The version of the messages, not of the program.
 pub const VERSION: u32 = 9;
 
-/// What a `Begin` may carry as a label.
+/// The longest label of a `Begin`.
 pub const LABEL_LENGTH_MAX: usize = 4096;
 
-/// How many commits one request for the log is answered with at most.
+/// The most commits that one request for the log returns.
 pub const LOG_LENGTH_MAX: u64 = 1024;
 
-/// What a savepoint's name may have.
+/// The longest name of a savepoint.
 pub const SAVEPOINT_LENGTH_MAX: usize = 255;

@@ -8,39 +8,37 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     Begin(BeginRequest),
-    /// The view of a transaction that is already open.
+    /// Returns the view of an open transaction.
     Attach {
         transaction: TransactionId,
-        /// As long as the connection is open, or until `Detach`, it is not
-        /// committed without a word, nor aborted for want of holders.
+        /// While the connection is open, and until `Detach`, others cannot commit the
+        /// transaction without `force`, and it is not aborted for want of holders.
         hold: bool,
     },
-    /// Gives back the hold of this connection.
+    /// Gives back this connection's hold.
     Detach {
         transaction: TransactionId,
     },
-    /// The programs in a transaction's native view have ended: from now on
-    /// its view is exact.
+    /// The programs in a transaction's native view have ended, and the view becomes exact.
     TakeOver {
         transaction: TransactionId,
     },
-    /// Lets a transaction outlive its holders, of whom this connection is none
-    /// any more.
+    /// Lets a transaction outlive its holders, and gives up this connection's hold.
     Keep {
         transaction: TransactionId,
     },
     Commit {
         transaction: TransactionId,
-        /// Also while others hold it, whose views end, and while others are
-        /// nested in it, which are aborted.
+        /// Commit even while others hold it, whose views end, or while a transaction
+        /// is nested in it, which is aborted.
         force: bool,
     },
-    /// Names the present state, to go back to.
+    /// Names the present state, so that `RollBack` can restore it.
     SetSavepoint {
         transaction: TransactionId,
         name: Vec<u8>,
     },
-    /// Undoes what was changed since.
+    /// Restores the state at a savepoint.
     RollBack {
         transaction: TransactionId,
         savepoint: Vec<u8>,
@@ -48,37 +46,37 @@ pub enum Request {
     Abort {
         transaction: TransactionId,
     },
-    /// Every transaction the peer may abort.
+    /// Aborts all transactions that the peer may abort.
     AbortAll,
     Status {
         transaction: TransactionId,
     },
-    /// What commit would land.
+    /// Lists the changes that a commit would land.
     Changes {
         transaction: TransactionId,
     },
-    /// What `path` was in the snapshot, with a file's contents if there are
-    /// at most `contents_length_max` bytes of them.
+    /// Returns `path` as it was in the snapshot; with a file's contents if they have
+    /// at most `contents_length_max` bytes.
     SnapshotObject {
         transaction: TransactionId,
         path: Vec<u8>,
         contents_length_max: u64,
     },
-    /// Locks paths of a transaction, all or none.
+    /// Locks paths for a transaction: all or none.
     Lock(LockRequest),
-    /// Ends locks on these paths, or all of them.
+    /// Releases the locks on these paths, or all locks.
     Unlock {
         transaction: TransactionId,
         paths: Option<Vec<Vec<u8>>>,
     },
-    /// Has the transaction aborted after so long, unless it has ended before.
+    /// Aborts the transaction after this time, unless it ends before.
     AbortAfter {
         transaction: TransactionId,
         age_ms: u64,
     },
-    /// The open transactions the peer may see.
+    /// Lists the open transactions that the peer may see.
     List,
-    /// Commits, newest first, from just before `before`.
+    /// Lists commits older than `before`, newest first.
     Log {
         before: Option<Sequence>,
         limit: u64,
@@ -91,25 +89,25 @@ pub enum Request {
     Checkpoint,
     Check,
     ServiceStatus,
-    /// From now on the service ends after so long without a transaction or a
-    /// connection; `None`: it stays until it is stopped.
+    /// Makes the service end after this time without a transaction or a connection;
+    /// `None`: it stays until it is stopped.
     SetIdleTime {
         idle_ms: Option<u64>,
     },
-    /// Answered when everything is cleaned up, just before the process ends.
+    /// The answer comes when everything is cleaned up, just before the process ends.
     Stop,
-    /// The first request over the inner socket: the connection may act on this
-    /// transaction and on what is nested in it, and on nothing else.
+    /// The first request over the inner socket. After it the connection may act on
+    /// this transaction and on those within it, and on no others.
     Enter {
         transaction: TransactionId,
-        /// From [`Within`](crate::Within).
+        /// The secret from [`Within`](crate::Within).
         secret: Vec<u8>,
     },
-    /// Makes the view read-only, so that a commit lands exactly what `Changes`
-    /// answers from now on. `Keep` makes it writable again.
+    /// Makes the view read-only, so that a commit lands exactly what `Changes` lists.
+    /// `Keep` makes it writable again.
     Freeze {
         transaction: TransactionId,
-        /// As for `Commit`.
+        /// See `Commit`.
         force: bool,
     },
 }
@@ -119,20 +117,20 @@ pub struct BeginRequest {
     pub isolation: Isolation,
     pub durability: Durability,
     pub conflicts: Conflicts,
-    /// The first of several tries, of which this is one: only its owner's, begun
-    /// on the same connection.
+    /// If this is a repeated try, the first try; it must have been begun on the same
+    /// connection.
     pub first_try: Option<TransactionId>,
     /// At most [`LABEL_LENGTH_MAX`](crate::LABEL_LENGTH_MAX) bytes.
     pub label: Vec<u8>,
     pub detached: bool,
-    /// Nested in this transaction, whose isolation and durability it shares.
+    /// The transaction in which this one is nested, and whose isolation and
+    /// durability it shares.
     pub outer: Option<TransactionId>,
     pub view: ViewChoice,
-    /// The view's root shall come with the answer: opening it is most of what
-    /// a begin takes.
+    /// Send the view's root with the answer. Opening it takes most of the time of a begin.
     pub opened: bool,
-    /// Only this connection may enter, change or commit it, until it gives the
-    /// transaction up with `Keep`. Its programs get no way to the service.
+    /// Only this connection may enter, change or commit it, until `Keep`. Its
+    /// programs get no way to reach the service.
     pub sealed: bool,
 }
 
@@ -141,19 +139,18 @@ pub struct LockRequest {
     pub transaction: TransactionId,
     pub mode: LockMode,
     pub scope: LockScope,
-    /// Relative to the store's root, as the transaction's view has them.
+    /// Relative to the store's root, in the transaction's view.
     pub paths: Vec<Vec<u8>>,
-    /// How long to wait for those who hold other locks; `None`: as long as it
-    /// takes.
+    /// How long to wait for others that hold conflicting locks; `None` means without limit.
     pub wait_ms: Option<u64>,
-    /// The locks on these paths end so long after they were granted; `None`: with the
-    /// transaction.
+    /// The locks on these paths end this long after they were granted; `None`: with
+    /// the transaction.
     pub max_age_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    // More follows these. Long lists come in several parts.
+    // More replies follow each of these. Long lists come in several parts.
     Progress(Progress),
     Changes(Vec<ChangeLine>),
     Conflicts(Vec<Conflict>),
@@ -161,20 +158,20 @@ pub enum Reply {
     Problems(Vec<String>),
     Transactions(Vec<TransactionStatus>),
     Commits(Vec<CommitSummary>),
-    // These are the last.
+    // Nothing follows these.
     Done(Answer),
     Failed(Failure),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// All there is to say was in the parts before, or nothing.
+    /// There is no answer, or the parts before were all of it.
     Nothing,
     Begun(Begun),
     Committed(Committed),
     /// How many transactions were aborted.
     Aborted(u64),
-    /// How many locks were ended.
+    /// How many locks were released.
     Unlocked(u64),
     Transaction(TransactionStatus),
     /// `None`: the path named nothing.
@@ -185,7 +182,7 @@ pub enum Answer {
     Stopped(StopReport),
 }
 
-/// The one frame a service that is being started writes to its starter.
+/// The single frame that a starting service writes to its starter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Readiness {
     Ready,

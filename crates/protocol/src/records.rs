@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TransactionId(pub u64);
 
-/// A commit's place in the commit order, from 1.
+/// A commit's place in the commit order, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Sequence(pub u64);
 
@@ -37,13 +37,13 @@ pub enum Durability {
     Lazy,
 }
 
-/// When a transaction learns that another has written the same.
+/// When a transaction learns that another one has written the same object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Conflicts {
-    /// Of those that have committed, at its own commit.
+    /// At its own commit, if the other has committed.
     #[default]
     AtCommit,
-    /// Of those that are open, at the write.
+    /// At the write, if the other is open.
     Early,
 }
 
@@ -53,14 +53,14 @@ pub enum LockMode {
     Exclusive,
 }
 
-/// How much of what is at a path is locked.
+/// How much of the object at a path is locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockScope {
-    /// A file; a directory's own entries.
+    /// A file, or a directory's own entries.
     Object,
-    /// The pages of a file that hold these bytes, half-open.
+    /// The pages of a file that hold these bytes; `end` is not included.
     Bytes { start: u64, end: u64 },
-    /// All that is at and below the path.
+    /// Everything at and below the path.
     Subtree,
 }
 
@@ -70,33 +70,33 @@ pub struct LockStatus {
     pub path: Vec<u8>,
     pub mode: LockMode,
     pub scope: LockScope,
-    /// Else it is waited for.
+    /// If false, the request still waits.
     pub granted: bool,
 }
 
-/// How a transaction's programs see it.
+/// How a transaction's programs see the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum View {
-    /// In a file system of the service's.
+    /// In a FUSE file system of the service.
     #[default]
     Exact,
     /// In an overlay that the client mounts over the snapshot.
     Native,
 }
 
-/// Which kind of view a transaction is to have.
+/// Which kind of view a client asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum ViewChoice {
     #[default]
     Exact,
     Native,
-    /// A native one where it can be had and no option needs an exact one.
+    /// A native view if one is possible and no option needs an exact one.
     Auto,
-    /// What the store's settings say.
+    /// The kind in the store's settings.
     Configured,
 }
 
-/// Since 1970, of the real-time clock.
+/// The time since 1970, by the real-time clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Timestamp {
     pub seconds: i64,
@@ -140,7 +140,7 @@ pub struct ChangeLine {
     pub change: Change,
     /// Relative to the store's root, without a leading slash.
     pub path: Vec<u8>,
-    /// Where a renamed object was before.
+    /// The old path of a renamed object.
     pub from: Option<Vec<u8>>,
 }
 
@@ -148,7 +148,7 @@ pub struct ChangeLine {
 pub struct Conflict {
     /// Relative to the store's root, without a leading slash.
     pub path: Vec<u8>,
-    /// What of it was changed, in words.
+    /// Which part of it was changed, in words.
     pub what: String,
     pub by: ChangedBy,
 }
@@ -158,69 +158,68 @@ pub enum ChangedBy {
     Commit {
         sequence: Sequence,
         transaction: TransactionId,
-        /// Empty when the reader may not see another user's.
+        /// Empty if it is another user's and the reader may not see it.
         label: Vec<u8>,
     },
-    /// One that is still open.
+    /// A transaction that is still open.
     Open {
         transaction: TransactionId,
-        /// Empty when the reader may not see another user's.
+        /// Empty if it is another user's and the reader may not see it.
         label: Vec<u8>,
     },
     /// An outside writer.
     Outside,
-    /// The transaction that the one that conflicts is nested in.
+    /// The outer transaction of the one that has the conflict.
     Outer { transaction: TransactionId },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begun {
     pub transaction: TransactionId,
-    /// The view's root directory: an absolute path. Of a native view: the
-    /// snapshot beneath it.
+    /// The absolute path of the view's root; for a native view, of the snapshot below it.
     pub view_path: Vec<u8>,
-    /// Of a native view.
+    /// Only a native view has layers.
     pub layers: Option<Layers>,
-    /// Why the view is exact although a native one would have been taken.
+    /// Why the view is exact although the client would have taken a native one.
     pub exact_because: Option<String>,
-    /// For programs in the view, which do not see the control directory.
-    /// `None`: they cannot reach the service.
+    /// For programs in the view, which do not see the control directory. `None`: they
+    /// cannot reach the service.
     pub within: Option<Within>,
 }
 
 /// How a program in a view reaches the service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Within {
-    /// Where the service listens: an absolute path.
+    /// The absolute path of the socket on which the service listens.
     pub socket: Vec<u8>,
-    /// For [`Request::Enter`](crate::Request::Enter). Whoever knows it acts on
-    /// the transaction as its programs may.
+    /// For [`Request::Enter`](crate::Request::Enter). Any program of the transaction's
+    /// owner or of root that knows it may act on the transaction as its programs may.
     pub secret: Vec<u8>,
 }
 
-/// What an overlay is mounted with, above the snapshot.
+/// The layers of an overlay above the snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layers {
-    /// Where the directories `upper` and `work` are: relative to the control directory.
+    /// The directory of `upper` and `work`, relative to the control directory.
     pub path: Vec<u8>,
-    /// overlayfs has to keep its notes where ordinary users may (`userxattr`).
+    /// overlayfs must keep its attributes where ordinary users may write them (`userxattr`).
     pub user_marks: bool,
-    /// If the overlay cannot be mounted, the transaction shall fail and not take an
+    /// If the overlay cannot be mounted, the transaction must fail instead of taking an
     /// exact view.
     pub is_required: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Committed {
-    /// `None`: the transaction had changed nothing, or its changes are now
-    /// those of the one it was nested in.
+    /// `None`: the transaction had changed nothing, or its changes now belong to its
+    /// outer transaction.
     pub sequence: Option<Sequence>,
     pub changes: u64,
-    /// The commit is durable, and why the base does not show it yet.
+    /// Why the base does not show the commit yet, although it is durable.
     pub stalled: Option<String>,
 }
 
-/// How far a commit is.
+/// How far a commit has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     pub done: u64,
@@ -238,29 +237,29 @@ pub struct TransactionStatus {
     pub durability: Durability,
     pub conflicts: Conflicts,
     pub locks: Vec<LockStatus>,
-    /// Met at its writes, with early conflicts: it can only be aborted.
+    /// Early conflicts at its writes. With any, it can only be aborted.
     pub met: Vec<Conflict>,
-    /// Lives until it is committed or aborted, not only as long as a connection.
+    /// It lives until it is committed or aborted, not only as long as a connection holds it.
     pub detached: bool,
     pub view: View,
     pub view_path: Vec<u8>,
-    /// The transaction it is nested in.
+    /// The transaction in which it is nested.
     pub outer: Option<TransactionId>,
     /// The open transaction that is nested in it.
     pub nested: Option<TransactionId>,
-    /// Process ids of those who hold it.
+    /// The ids of the processes that hold it.
     pub holders: Vec<u32>,
-    /// Their names, oldest first.
+    /// The names of its savepoints, oldest first.
     pub savepoints: Vec<Vec<u8>>,
     /// Only the process that began it may commit it.
     pub sealed: bool,
 }
 
-/// What `path` was in a transaction's snapshot.
+/// An object as it was in a transaction's snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotObject {
     pub kind: Kind,
-    /// As the view's inodes have it.
+    /// The inode number that the view shows.
     pub inode: u64,
     /// How many names it has.
     pub links: u32,
@@ -271,11 +270,11 @@ pub struct SnapshotObject {
     pub length: u64,
     pub modified: Timestamp,
     pub device_number: u64,
-    /// Of a symbolic link.
+    /// The target of a symbolic link.
     pub target: Vec<u8>,
-    /// Extended attributes that the reader may see, by name.
+    /// The extended attributes that the reader may see, with their names.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The file is longer than was asked for; its contents were not sent.
+    /// The file is longer than the request allowed, so its contents were not sent.
     pub too_long: bool,
 }
 
@@ -285,7 +284,7 @@ pub struct CommitSummary {
     pub transaction: TransactionId,
     pub time: Timestamp,
     pub user: u32,
-    /// Empty when the reader may not see another user's.
+    /// Empty if it is another user's and the reader may not see it.
     pub label: Vec<u8>,
     /// How many lines `Show` lists.
     pub changes: u64,
@@ -296,7 +295,7 @@ pub struct RecoveryReport {
     pub commits_replayed: u64,
     pub bytes_replayed: u64,
     pub transactions_discarded: u64,
-    /// What the log ended in that was never a whole commit.
+    /// The length of an incomplete record at the end of the log, which was cut off.
     pub torn_tail_bytes: u64,
 }
 
@@ -313,28 +312,28 @@ pub struct CheckReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceStatus {
     pub process: u32,
-    /// The numeric user id it runs as.
+    /// The numeric id of the user as whom it runs.
     pub user: u32,
     /// The program's version.
     pub version: String,
     pub started: Timestamp,
     pub age_seconds: u64,
     pub store: Vec<u8>,
-    /// Where views are, or why there are none.
+    /// Where views are mounted, or why there are none.
     pub views: Result<Vec<u8>, Failure>,
     /// Whether the kernel's requests for views come over io_uring.
     pub views_over_io_uring: bool,
-    /// What the kernel has asked of the views' file system, since its mount.
+    /// How many requests the views' file systems have got since they were mounted.
     pub view_requests: u64,
     pub connections: u64,
     pub open_transactions: u64,
-    /// After so long without a transaction or a connection it ends; `None`: it stays.
+    /// It ends after this time without a transaction or a connection; `None`: it stays.
     pub idle_ms: Option<u64>,
     pub limits: Limits,
-    /// Of the newest commit.
+    /// The sequence of the newest commit.
     pub sequence: Sequence,
     pub log_bytes: u64,
-    /// Why the store takes no more commits until it is recovered.
+    /// Why the store accepts no more commits until it is recovered.
     pub poisoned: Option<String>,
     /// Which commit waits to be applied to the base, and why.
     pub stalled: Option<String>,
@@ -342,18 +341,18 @@ pub struct ServiceStatus {
     pub recovery: RecoveryReport,
 }
 
-/// What the service gives at most; those of a user bind neither root nor the store's
-/// owner.
+/// The service's limits. Those with `user_` in their names do not apply to root and the
+/// store's owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     pub connections_max: u64,
     pub transactions_max: u64,
     pub user_connections_max: u64,
     pub user_transactions_max: u64,
-    /// In all open transactions of a user.
+    /// The limit for all open transactions of a user together.
     pub user_changed_objects_max: u64,
-    /// After so long without a request a connection of a user is closed, unless it
-    /// holds a transaction.
+    /// A user's connection is closed after this time without a request, unless it holds
+    /// a transaction.
     pub connection_idle_seconds: u64,
     /// How many descriptors the process may have open.
     pub descriptors_max: u64,
