@@ -1,4 +1,4 @@
-//! The command line: what every verb takes, and the verbs.
+//! The command line: the options that all verbs take, and the verbs.
 
 use crate::verbs;
 use atomdir::TransactionId;

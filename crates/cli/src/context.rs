@@ -13,7 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Names the current transaction to what runs in its view.
+/// Programs in a transaction's view find its id in this variable.
 pub const TRANSACTION_VARIABLE: &str = "ATOMDIR_TX";
 
 pub struct Context {
@@ -28,13 +28,13 @@ pub struct Context {
 pub struct Connected {
     /// The store's root.
     pub root: PathBuf,
-    /// Relative to it: the caller's directory.
+    /// The caller's directory, relative to the root.
     pub start: PathBuf,
-    /// The transaction in whose view that directory is.
+    /// The transaction in whose view the caller's directory is.
     view: Option<TransactionId>,
-    /// That view's root.
+    /// The root of that view.
     view_root: Option<PathBuf>,
-    /// Its control directory. `None`: it cannot be seen, as this runs in a view.
+    /// The store's control directory. `None`: we run in a view and cannot see it.
     pub control: Option<PathBuf>,
     pub connection: Connection,
 }
@@ -74,15 +74,15 @@ impl Context {
         self.store_at(&self.directory)
     }
 
-    /// A view does not show the control directory, so what runs in one does not
-    /// find the store, but a way to its service.
+    /// Finds a store. A view does not show the control directory, so a program in
+    /// one finds only a way to the store's service.
     pub fn store_at(&self, start: &Path) -> Result<StoreLocation, Error> {
         let found = atomdir::find_with(start, self.trust);
         found.map_err(|error| match (&error, &self.current_transaction) {
             (FindError::NoStore { .. } | FindError::InView { .. }, Some(transaction)) => {
                 inside(transaction)
             }
-            // Whatever a stranger has put above the store does not keep us from it.
+            // A stranger's store above ours must not keep us from ours.
             (FindError::Untrusted { store, .. }, Some(transaction))
                 if self.is_above_current(start, store) =>
             {
@@ -100,7 +100,7 @@ impl Context {
         })
     }
 
-    /// Starts the service if it does not run.
+    /// Starts the service if none runs.
     pub fn connect(&self) -> Result<Connected, Error> {
         let store = match self.store() {
             Err(error @ Error::Inside { .. }) => return self.connect_within(error),
@@ -116,7 +116,7 @@ impl Context {
         Ok(Connected::outside(&self.directory, store, connection))
     }
 
-    /// Through the socket that the transaction around us names.
+    /// Connects through the socket that the surrounding transaction names.
     fn connect_within(&self, not_found: Error) -> Result<Connected, Error> {
         let Some(current) = &self.current else {
             return Err(not_found);
@@ -124,7 +124,7 @@ impl Context {
         let mut connection = Connection::open_within(current)?;
         let start = match self.directory.strip_prefix(&current.store) {
             Ok(start) => start.to_owned(),
-            // Where no mount namespace could be had, views are where they are.
+            // Without a mount namespace, views are at their own paths.
             Err(_) => {
                 let view = connection.status(current.transaction)?.view_path;
                 let start = self.directory.strip_prefix(OsStr::from_bytes(&view));
@@ -141,8 +141,8 @@ impl Context {
         })
     }
 
-    /// The transaction of this store that is meant if none is named: that of the
-    /// view that the caller's directory is in, or the one that we run in.
+    /// The transaction of this store to use if none is named: that of the view in
+    /// which the caller's directory is, or the one that we run in.
     pub fn current(&self, connected: &Connected) -> Option<TransactionId> {
         connected.view.or_else(|| self.around(connected))
     }
@@ -153,8 +153,8 @@ impl Context {
         (current.store == connected.root).then_some(current.transaction)
     }
 
-    /// Whether we run in the transaction, or in one that is nested in it: it
-    /// cannot end before we do.
+    /// Whether we run in the transaction, or in one nested in it. Then it cannot
+    /// end before we do.
     pub fn is_inside(
         &self,
         connected: &mut Connected,
@@ -167,7 +167,7 @@ impl Context {
             }
             around = match connected.connection.status(one) {
                 Ok(status) => status.outer,
-                // From within one sees no further than to one's own transaction.
+                // Within a transaction we do not see the transactions around it.
                 Err(error) if error.kind() == Some(FailureKind::NoSuchTransaction) => None,
                 Err(error) => return Err(error.into()),
             };
@@ -175,8 +175,8 @@ impl Context {
         Ok(false)
     }
 
-    /// A connection, and the transaction that the user means, as
-    /// [`Context::transaction`] finds it.
+    /// Connects, and finds the transaction that the user means as
+    /// [`Context::transaction`] does.
     pub fn connect_to(
         &self,
         named: Option<TransactionId>,
@@ -191,7 +191,7 @@ impl Context {
         }
     }
 
-    /// `None` when no service runs: then no transaction is open either.
+    /// Returns `None` if no service runs: then no transaction is open either.
     pub fn connect_if_running(&self) -> Result<Option<Connected>, Error> {
         match self.connect_to_running() {
             Err(Error::Connect(ConnectError::NotRunning { .. })) => Ok(None),
@@ -208,8 +208,8 @@ impl Context {
         Ok(Connected::outside(&self.directory, store, connection))
     }
 
-    /// The transaction that the user means: the one named; by default the current
-    /// one; where there is none, the only one they have open.
+    /// The transaction that the user means: the named one, by default the current
+    /// one, and without a current one the user's only open one.
     pub fn transaction(
         &self,
         named: Option<TransactionId>,
@@ -236,8 +236,8 @@ impl Context {
 }
 
 impl Connected {
-    /// A path of the caller's. One in the view that they are in means the same as
-    /// that in the store.
+    /// Translates a path of the caller's: one in the view that they are in means
+    /// the same path in the store.
     pub fn out_of_view<'a>(&self, path: &'a Path) -> Cow<'a, Path> {
         let view_root = self.view_root.as_ref();
         match view_root.and_then(|root| path.strip_prefix(root).ok()) {
@@ -275,7 +275,7 @@ fn cannot_act_in(directory: &Path, errno: Errno) -> Error {
     }
 }
 
-/// What starts the service. The link works also when the file was replaced.
+/// The program that starts the service. The link works even if the file was replaced.
 pub fn own_program() -> PathBuf {
     match std::env::current_exe() {
         Ok(program) if rustix::fs::stat(&program).is_ok() => program,

@@ -1,4 +1,4 @@
-//! Lengths of time on the command line.
+//! Durations on the command line.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Whatever can go wrong in a verb, and the one place that turns it into a
-//! message, a hint and an exit code.
+//! All errors of verbs, and the one place that turns them into a message, a hint and
+//! an exit code.
 
 use crate::enter::{EnterError, Step};
 use crate::output::{escaped, json, quoted, time};
@@ -51,7 +51,7 @@ pub enum Error {
     Commit {
         transaction: TransactionId,
         source: CommitError,
-        /// Whether the transaction has outlived this.
+        /// Whether the transaction is still open.
         open: bool,
     },
     #[error("there can be no native view: {reason}")]
@@ -64,7 +64,7 @@ pub enum Error {
     Unsound { problems: String },
     #[error("cannot write '{path}': {errno}", errno = reason(errno))]
     Write { path: PathBuf, errno: Errno },
-    /// The reader of a pipe has seen enough.
+    /// The reader of a pipe has closed it.
     #[error("cannot write to standard output: {}", io_reason(.0))]
     Output(std::io::Error),
     #[error("cannot read the answer from the terminal: {}", io_reason(.0))]
@@ -75,10 +75,10 @@ pub enum Error {
     Service(#[from] atomdir_service::ServiceError),
 }
 
-/// An error as it is told.
+/// An error as it is reported.
 pub struct Explained {
     pub message: String,
-    /// More of it, one thing each.
+    /// Further lines, each about one thing.
     pub lines: Vec<String>,
     pub hint: Option<String>,
     pub exit_code: u8,
@@ -93,12 +93,12 @@ impl Error {
         }
     }
 
-    /// Whether someone closed the pipe that we print to: nobody wants to hear of it.
+    /// Whether the reader of our output has closed its pipe: then we report nothing.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Error::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
     }
 
-    /// The one function that decides what the user sees and the caller gets.
+    /// The only function that decides the message for the user and the exit code.
     pub fn explain(&self) -> Explained {
         let (exit_code, hint) = match self {
             Error::Usage { hint, .. } => (ExitCode::Usage.code(), hint.clone()),
@@ -223,7 +223,7 @@ fn explain_commit(transaction: TransactionId, error: &CommitError) -> (u8, Optio
     (code, hint.or_else(|| still_open.then(what_to_do)))
 }
 
-/// After a commit that failed while nobody was there to look at it.
+/// The hint after a commit that failed while no user was there to review it.
 fn aborted_hint(transaction: TransactionId) -> String {
     format!(
         "transaction {transaction} was aborted; `--retry N` runs the command again after a \
@@ -233,7 +233,7 @@ fn aborted_hint(transaction: TransactionId) -> String {
 
 fn explain_enter(error: &EnterError) -> (u8, Option<String>) {
     match error {
-        // As a shell has it.
+        // The exit codes of a shell.
         EnterError::NoSuchProgram { .. } => (127, None),
         EnterError::NotExecutable { .. } => (126, None),
         EnterError::Start { .. } | EnterError::Wait(_) | EnterError::LeftBehind(_) => {
@@ -293,7 +293,7 @@ fn numbers(transactions: &[TransactionStatus]) -> String {
     numbers.join(", ")
 }
 
-/// As [`reason`], also for errors that are not the system's.
+/// Like [`reason`], but also for errors that are not the system's.
 pub fn io_reason(error: &std::io::Error) -> String {
     match Errno::from_io_error(error) {
         Some(errno) => reason(errno),

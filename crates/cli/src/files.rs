@@ -10,10 +10,10 @@ use std::os::unix::ffi::OsStrExt;
 /// Names and values.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// As the kernel has it, for a value and for the list of names.
+/// The kernel's limit for a value and for the list of names.
 const XATTR_LENGTH_MAX: usize = 64 << 10;
 
-/// Never follows a symbolic link at the last name.
+/// Does not follow a symbolic link at the last name.
 pub fn read_at(directory: impl AsFd, path: impl rustix::path::Arg) -> Result<Vec<u8>, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::openat(directory, path, flags, Mode::empty())?;
@@ -27,15 +27,15 @@ pub fn read_at(directory: impl AsFd, path: impl rustix::path::Arg) -> Result<Vec
     }
 }
 
-/// Extended attributes by name, those of a symbolic link itself.
+/// Extended attributes by name; for a symbolic link, its own.
 pub fn xattrs_at(directory: &OwnedFd, name: &OsStr) -> Result<Xattrs, Errno> {
-    // The calls that take a descriptor want it opened for reading.
+    // The calls that take a descriptor require it to be open for reading.
     let mut path = format!("/proc/self/fd/{}", directory.as_raw_fd()).into_bytes();
     if !name.is_empty() {
         path.push(b'/');
         path.extend(name.as_bytes());
     }
-    // Without a last name the path itself is a symbolic link.
+    // With an empty name the path itself is a symbolic link, which must be followed.
     let follows = name.is_empty();
     let list = |buffer: &mut [u8]| match follows {
         true => rustix::fs::listxattr(&*path, buffer),
@@ -64,7 +64,7 @@ pub fn xattrs_at(directory: &OwnedFd, name: &OsStr) -> Result<Xattrs, Errno> {
     Ok(xattrs)
 }
 
-/// Calls with ever longer buffers until one is long enough.
+/// Repeats the call with longer buffers until one is long enough.
 fn grown(call: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
     let mut buffer = vec![0; 256];
     loop {
@@ -88,7 +88,7 @@ pub struct Entry {
     pub is_directory: bool,
 }
 
-/// What a directory holds, beneath a root.
+/// Lists a directory below a root.
 pub fn list(root: BorrowedFd<'_>, path: &[u8]) -> Result<Vec<Entry>, Errno> {
     let (parent, name) = open_parent(root, path)?;
     let name = if name.is_empty() {
@@ -113,8 +113,9 @@ pub fn list(root: BorrowedFd<'_>, path: &[u8]) -> Result<Vec<Entry>, Errno> {
     Ok(entries)
 }
 
-/// The directory that holds the last name of `path`, and that name: paths may
-/// be longer than the kernel takes at once. The root's own name is empty.
+/// Opens the parent directory of `path`, and returns it with the last name.
+/// Paths may be longer than the kernel accepts at once. The root's own name is
+/// empty.
 pub fn open_parent<'a>(
     root: BorrowedFd<'_>,
     path: &'a [u8],

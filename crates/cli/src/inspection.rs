@@ -1,4 +1,4 @@
-//! A look at a store without using it: through its service if one runs.
+//! Inspects a store without changing it, through its service if one runs.
 
 use crate::context::{Connected, Context};
 use crate::error::Error;
@@ -9,13 +9,13 @@ pub enum Seen {
     AtRest(Inspection),
 }
 
-/// Starts no service, and changes nothing.
+/// Does not start a service, and changes nothing.
 pub fn look(context: &Context) -> Result<Seen, Error> {
     if let Some(connected) = context.connect_if_running()? {
         return Ok(Seen::InUse(connected));
     }
     match inspect(&context.store()?.root) {
-        // Someone has just started it.
+        // Someone has just started the service.
         Err(ServiceError::AlreadyRunning { .. }) => Ok(Seen::InUse(context.connect_to_running()?)),
         other => Ok(Seen::AtRest(other?)),
     }

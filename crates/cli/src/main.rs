@@ -24,7 +24,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-/// As a shell tells of a program that SIGPIPE has ended.
+/// The exit code that a shell reports for a program ended by SIGPIPE.
 const BROKEN_PIPE: u8 = 128 + 13;
 
 fn main() -> ExitCode {
@@ -40,8 +40,8 @@ fn main() -> ExitCode {
     ExitCode::from(result.unwrap_or_else(|error| failed(&error, output)))
 }
 
-/// Help and version are asked for and go to standard output. What was wrong
-/// with `--json` on the command line is printed as JSON.
+/// Help and version were asked for, so they go to standard output. An error in a
+/// command line with `--json` is printed as JSON.
 fn not_understood(error: &clap::Error) -> u8 {
     let mut own = std::env::args_os().take_while(|word| word != "--");
     let json = error.use_stderr() && own.any(|word| word == "--json");
@@ -89,8 +89,8 @@ fn is_odd(word: &OsStr) -> bool {
     output::escaped(word.as_bytes()).as_bytes() != word.as_bytes()
 }
 
-/// Clap's own text has the words as they were typed. This is what it is about, and
-/// is escaped when it is printed.
+/// What the error is about. Clap's own text has the words as they were typed; this
+/// one is escaped when it is printed.
 fn briefly(error: &clap::Error) -> String {
     let mut text = error.kind().to_string();
     for (kind, value) in error.context() {

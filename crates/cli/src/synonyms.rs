@@ -1,6 +1,6 @@
-//! Words that people try because other programs have them, and what to do here instead.
+//! Verbs that users may try because other programs have them, and what to do here instead.
 
-/// `undo` and the like are not verbs yet: a commit cannot be taken back.
+/// `undo` and similar verbs do not exist yet: a commit cannot be taken back.
 const SYNONYMS: [(&[&str], &str); 10] = [
     (
         &["undo", "revert", "reset", "restore"],

@@ -1,4 +1,4 @@
-//! Asking on the terminal whether to commit.
+//! Asks on the terminal whether to commit.
 
 use super::Wish;
 use crate::changes::{Affected, ChangeList, Filter, Rights};
@@ -12,17 +12,18 @@ use rustix::termios::{OptionalActions, QueueSelector, Termios, tcflush, tcgetatt
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 
-/// The terminal itself, whatever the standard streams are.
+/// The controlling terminal, even if the standard streams are redirected.
 pub struct Terminal {
     descriptor: OwnedFd,
-    /// As the user had it before the command ran.
+    /// The user's settings from before the command ran.
     settings: Option<Termios>,
-    /// Set if the command that ran on it was sealed, so that nothing of it is left.
+    /// Whether to restore the terminal before asking. Only after a sealed command,
+    /// since then no process of the command is left.
     is_regained: bool,
 }
 
 impl Terminal {
-    /// `sealed`: whether the command that will run on it is.
+    /// `sealed` says whether the command that will run on it is sealed.
     pub fn open(sealed: bool) -> Result<Terminal, Error> {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         match rustix::fs::open(c"/dev/tty", flags, Mode::empty()) {
@@ -38,21 +39,21 @@ impl Terminal {
         }
     }
 
-    /// Makes sure that what is read from now on was typed by the user and is read
-    /// as lines. The command may have changed the settings, and may have put an
-    /// answer into the terminal's input.
+    /// Makes sure that the user types the answer, and that it is read as lines. The
+    /// command may have changed the settings, and may have put an answer into the
+    /// terminal's input.
     fn regain(&self) {
         if !self.is_regained {
             return;
         }
-        // If the terminal has hung up, reading says so.
+        // If the terminal has hung up, reading reports it.
         if let Some(settings) = &self.settings {
             let _ = tcsetattr(&self.descriptor, OptionalActions::Now, settings);
         }
         let _ = tcflush(&self.descriptor, QueueSelector::IFlush);
     }
 
-    /// Without the newline; `None` at the end of input.
+    /// Returns a line without its newline, or `None` at the end of input.
     fn read_line(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
         loop {
@@ -79,8 +80,8 @@ impl Write for Terminal {
     }
 }
 
-/// Shows what the transaction changed and asks what to do with it. No answer
-/// means no; `None`: nothing changed, so there was nothing to ask.
+/// Shows the transaction's changes and asks what to do with them. No answer counts
+/// as no. Returns `None` if nothing changed, without asking.
 pub fn ask(
     context: &Context,
     connected: &mut Connected,
@@ -88,7 +89,7 @@ pub fn ask(
     others: Others,
     terminal: &mut Terminal,
 ) -> Result<Option<Wish>, Error> {
-    // What is shown is what a commit lands, whatever still runs in the view.
+    // The commit then lands exactly what we show, even if programs still run in the view.
     super::freeze(&mut connected.connection, transaction.id, others)?;
     let lines = connected.connection.changes(transaction.id)?;
     if lines.is_empty() {
@@ -101,7 +102,7 @@ pub fn ask(
         .show(&mut painter)
         .map_err(Error::Terminal)?;
     terminal.regain();
-    // A long list may have scrolled away.
+    // Repeat this below the list, since a long list may have scrolled away.
     let special = match rights.count() {
         0 => String::new(),
         count => format!(", of which {count} give programs rights"),

@@ -8,9 +8,9 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_millis(1280);
 
-/// Exponential with full jitter: each wait is anywhere between nothing and a
-/// bound that doubles, so that those who conflicted do not meet again (Brooker,
-/// "Exponential Backoff And Jitter").
+/// Exponential backoff with full jitter: each wait is random, from zero to a
+/// bound that doubles. So transactions that conflicted do not meet again
+/// (Brooker, "Exponential Backoff And Jitter").
 pub struct Backoff {
     tries_left: u32,
     bound: Duration,
@@ -24,7 +24,7 @@ impl Backoff {
         }
     }
 
-    /// `None` when there has been the last try.
+    /// Returns `None` after the last try.
     pub fn next(&mut self) -> Result<Option<Duration>, Error> {
         if self.tries_left == 0 {
             return Ok(None);
@@ -40,7 +40,7 @@ impl Backoff {
     }
 }
 
-/// At least 0, below 1.
+/// Returns a number from 0 to 1, without 1 itself.
 fn random_fraction() -> Result<f64, Error> {
     let mut bytes = [0; 4];
     retry_on_intr(|| getrandom(&mut bytes, GetRandomFlags::empty())).map_err(Error::Random)?;

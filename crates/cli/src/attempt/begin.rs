@@ -1,4 +1,4 @@
-//! Beginning the transaction of a command, nested in the one we are in.
+//! Begins the transaction of a command, nested in the current one.
 
 use crate::context::{Connected, Context};
 use crate::error::Error;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 const WAIT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// One transaction at a time can be nested in another: others wait their turn,
-/// as long as someone is at work in it.
+/// Only one transaction at a time can be nested in another. So this waits as
+/// long as somebody works in the nested one.
 pub fn begin(
     context: &Context,
     connected: &mut Connected,
@@ -34,7 +34,7 @@ pub fn begin(
     }
 }
 
-/// Whether someone else holds what is nested, or nothing is any more.
+/// Whether somebody else holds the nested transaction, or it has ended.
 fn is_at_work(
     context: &Context,
     connected: &mut Connected,

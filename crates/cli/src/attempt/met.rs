@@ -1,12 +1,12 @@
-//! Early conflicts: what the command's writes failed on.
+//! Early conflicts that made the command's writes fail.
 
 use crate::context::Connected;
 use crate::enter::Ended;
 use crate::error::Error;
 use atomdir::{CommitError, Failure, FailureKind, TransactionId};
 
-/// A command that failed because its writes met another transaction's has met a
-/// conflict, whatever it made of it.
+/// If the command's writes conflicted with another transaction's, the failure
+/// of the command counts as a conflict, whatever the command made of it.
 pub fn refuse_met(
     connected: &mut Connected,
     transaction: TransactionId,

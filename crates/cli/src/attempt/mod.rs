@@ -1,5 +1,5 @@
-//! One transaction from its command's end to its own: what the verbs that run
-//! a command and then commit have in common.
+//! Runs a command in a transaction and ends the transaction: the common part of
+//! the verbs that run a command and then commit.
 
 mod ask;
 mod backoff;
@@ -44,7 +44,7 @@ pub enum Wish {
     Keep,
 }
 
-/// Runs a command in a transaction's view, as it is to see it, until it ends.
+/// Runs a command in a transaction's view until it ends.
 pub fn run_command(
     context: &Context,
     connected: &Connected,
@@ -63,7 +63,7 @@ pub fn run_command(
     };
     let mut environment = environment.to_vec();
     environment.extend(Current::environment(transaction, &connected.root));
-    // An exact view tells the command itself when the service has ended.
+    // In an exact view the command itself gets errors when the service has ended.
     let lifeline = match &place.view {
         Tree::Exact(_) => None,
         Tree::Native(_) => Some(connected.connection.descriptor()),
@@ -104,9 +104,8 @@ pub fn run_command(
     Ok(ended)
 }
 
-/// Does what was wished, once it was asked for on the terminal if there is
-/// one. After a failed commit the transaction is still open, unless the
-/// service has gone.
+/// Carries out the wish, after asking on the terminal if one is given. After a
+/// failed commit the transaction is still open, unless the service has ended.
 pub fn conclude(
     context: &Context,
     connected: &mut Connected,
@@ -140,7 +139,7 @@ pub fn conclude(
     Ok(outcome)
 }
 
-/// Says what became of a transaction that was not committed.
+/// Reports what became of a transaction that was not committed.
 fn tell(context: &Context, transaction: TransactionId, ended: Ended, outcome: &Outcome) {
     let how = match ended {
         Ended::Exited(code) => format!("the command exited with {code}"),
@@ -167,8 +166,9 @@ fn tell(context: &Context, transaction: TransactionId, ended: Ended, outcome: &O
     }
 }
 
-/// Makes the view read-only, so that exactly what is then shown is committed. It
-/// fails for the same reasons as the commit, and leaves as much behind.
+/// Makes the view read-only, so that the commit lands exactly what is then
+/// shown. It fails for the same reasons as the commit, and also leaves the
+/// transaction open.
 pub fn freeze(
     connection: &mut Connection,
     transaction: TransactionId,
@@ -205,14 +205,14 @@ pub fn commit(
     Ok(committed)
 }
 
-/// Detaches from a transaction now: who commits it next must not find us in it.
+/// Detaches from a transaction now, so that the next commit does not find us in it.
 pub fn leave(connection: &mut Connection, transaction: TransactionId) {
-    // It, or the service, may have ended meanwhile.
+    // The transaction or the service may have ended meanwhile.
     let _ = connection.detach(transaction);
 }
 
-/// Keeps a transaction whose commit failed open beyond our end, or aborts it.
-/// The error says afterwards which of them happened.
+/// After a failed commit, keeps the transaction open beyond our end or aborts
+/// it. The returned error says which of them happened.
 pub fn end_uncommitted(
     connection: &mut Connection,
     error: Error,
@@ -231,7 +231,7 @@ pub fn end_uncommitted(
         source,
         CommitError::Request(RequestError::Disconnected { .. })
     ) {
-        // While others are in it, it is theirs as well.
+        // While others are in it, it is also theirs, so we do not abort it.
         if source.is_busy() || end.keeps_uncommitted() {
             match connection.keep(transaction) {
                 // Somebody else has ended it.

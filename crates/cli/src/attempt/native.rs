@@ -1,4 +1,4 @@
-//! Which kind of view a command runs in: the service chooses, and the kernel has to let
+//! Which kind of view a command runs in: the service chooses, and the kernel must let
 //! us mount it.
 
 use crate::context::{Connected, Context};

@@ -63,7 +63,7 @@ pub struct BeginArguments {
     pub outer: Option<Outer>,
 }
 
-/// What a transaction is nested in.
+/// The transaction in which a new one is nested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outer {
     None,
@@ -78,8 +78,8 @@ fn outer(text: &str) -> Result<Outer, String> {
 }
 
 impl BeginArguments {
-    /// The transaction is called `label` if the user gave no message.
-    /// `current`: the one that this runs in.
+    /// `label` names the transaction if the user gave no message. `current` is
+    /// the transaction that this process runs in.
     pub fn options(
         &self,
         label: OsString,
@@ -108,7 +108,7 @@ impl BeginArguments {
             label: self.message.clone().unwrap_or(label).into_vec(),
             detached,
             view: atomdir::ViewChoice::Exact,
-            // Commands enter it by its descriptor.
+            // Commands enter the view by the descriptor of its root.
             opened: true,
             sealed: false,
         }
@@ -166,7 +166,7 @@ impl EnterArguments {
 /// How a command gets into its view.
 pub struct Way {
     pub may_be_unbound: bool,
-    /// Set for a command that is to be sealed.
+    /// Set if the command is to be sealed.
     pub sealing: Option<Sealing>,
 }
 
@@ -186,7 +186,7 @@ pub struct SealArguments {
 }
 
 impl SealArguments {
-    /// `implied`: whether its changes will be shown before they are committed.
+    /// `implied` says whether the changes will be shown before the commit.
     pub fn is_wanted(&self, implied: bool) -> bool {
         self.sealed || self.confine || implied
     }
@@ -196,8 +196,8 @@ impl SealArguments {
         connected: &Connected,
         transaction: &Transaction,
     ) -> Result<Sealing, Error> {
-        // The root of a view is named after the store, in a directory named by
-        // its transaction, in the mount of the store's views.
+        // A view's root is DIRECTORY/MOUNT/TRANSACTION/NAME: MOUNT has the store's
+        // views, and DIRECTORY also the sockets of services.
         let views = transaction.view_path.ancestors().nth(3);
         let control = connected.control.clone();
         Ok(Sealing {
@@ -210,7 +210,7 @@ impl SealArguments {
         })
     }
 
-    /// Without symbolic links.
+    /// The named places, with symbolic links resolved.
     fn writable(&self) -> Result<Vec<PathBuf>, Error> {
         if self.write.len() > WRITABLE_MAX {
             let message = format!("--write can be given {WRITABLE_MAX} times at most");
@@ -253,15 +253,16 @@ impl EndArguments {
     pub fn wish(&self, ended: Ended) -> Wish {
         match ended {
             Ended::Exited(0) => self.on_success.unwrap_or(Wish::Commit),
-            // What was cut off in the middle is of use to nobody.
+            // The command was interrupted, so its changes are incomplete.
             Ended::TimedOut | Ended::InVain | Ended::HungUp => Wish::Abort,
             _ => self.on_error.unwrap_or(Wish::Abort),
         }
     }
 
-    /// Whether a transaction outlives us when its commit has failed. A person
-    /// may have worked in it and can end it. A loop that nobody watches would
-    /// leave one behind at each turn, and can run its command again.
+    /// Whether a transaction stays open after our end when its commit has
+    /// failed. A user at a terminal may have worked in it and can end it. A loop
+    /// that nobody watches would leave a transaction behind at each turn, and
+    /// can run its command again.
     pub fn keeps_uncommitted(&self) -> bool {
         match self.on_conflict {
             Some(wish) => wish == OnConflict::Keep,
@@ -270,7 +271,7 @@ impl EndArguments {
     }
 }
 
-/// A command as one would type it, to be read and not to be run.
+/// A command for display. It is not quoted for a shell.
 pub fn command_line(command: &[OsString]) -> OsString {
     OsString::from_vec(
         command

@@ -1,4 +1,4 @@
-//! What became of a transaction, as a status descriptor and `--json` tell it.
+//! The outcome of a transaction, as a status descriptor and `--json` report it.
 
 use super::is_conflict;
 use crate::error::Error;
@@ -14,14 +14,14 @@ pub enum Outcome {
     Kept,
 }
 
-/// A transaction and its outcome, or why there is none.
+/// A transaction and its outcome, or the error.
 pub struct Finished<'a> {
     pub transaction: Option<TransactionId>,
     pub result: Result<Outcome, &'a Error>,
     pub exit_code: u8,
 }
 
-/// One line, the first word of which is enough for most readers.
+/// One line. For most readers its first word is enough.
 impl fmt::Display for Finished<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let id = Number(self.transaction.map(|transaction| transaction.0));
@@ -64,7 +64,7 @@ struct FinishedJson<'a> {
     stalled: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'a str>,
-    /// After a commit that failed.
+    /// Set after a failed commit.
     #[serde(skip_serializing_if = "Option::is_none")]
     open: Option<bool>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -1,4 +1,4 @@
-//! `--status-fd N`: where the outcome is told apart from the command's own
+//! `--status-fd N`: reports the outcome separately from the command's own
 //! output and exit code.
 
 use crate::error::Error;
@@ -12,7 +12,7 @@ pub struct StatusDescriptor {
 }
 
 impl StatusDescriptor {
-    /// The command does not get it, unless it is one of the standard three.
+    /// The command does not inherit it, unless it is one of the standard three.
     pub fn new(number: RawFd) -> Result<StatusDescriptor, Error> {
         let not_open = || Error::Usage {
             message: format!("--status-fd {number}: no such descriptor is open"),
@@ -21,8 +21,8 @@ impl StatusDescriptor {
         if number < 0 {
             return Err(not_open());
         }
-        // SAFETY: whoever called us opened it for us; we never close it, and
-        // the next line learns whether it is open at all.
+        // SAFETY: our caller opened it for us and we never close it. The next
+        // call finds out whether it is open at all.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
         let flags = fcntl_getfd(descriptor).map_err(|_| not_open())?;
         if number > 2 {

@@ -1,10 +1,10 @@
-//! One line on what a command's transaction has committed.
+//! Summarizes in one line what a command's transaction has committed.
 
 use crate::context::Context;
 use crate::output::counted;
 use atomdir::{Change, ChangeLine, Committed, Connection};
 
-/// To a person at a terminal. Scripts have `--status-fd` and `--json`.
+/// For users at a terminal. Scripts have `--status-fd` and `--json`.
 pub fn show(context: &Context, connection: &mut Connection, committed: &Committed) {
     let output = &context.output;
     if !output.summarizes() {
@@ -15,7 +15,7 @@ pub fn show(context: &Context, connection: &mut Connection, committed: &Committe
         None => "committed to the outer transaction".to_owned(),
         Some(sequence) => match connection.show(sequence) {
             Ok(details) => format!("committed {sequence}: {}", by_kind(&details.changes)),
-            // The commit stands, whether or not its list can be had.
+            // The commit stands even if we cannot get the list of its changes.
             Err(_) => {
                 let changes = counted(committed.changes, "change");
                 format!("committed {sequence}: {changes}")

@@ -6,16 +6,16 @@ use atomdir::{ChangeLine, Kind};
 use serde::Serialize;
 use std::io;
 
-/// A change with what it was before and what it is now.
+/// A change, with the object before and after it.
 pub struct Difference<'a> {
     pub(super) line: &'a ChangeLine,
-    /// In the snapshot.
+    /// The path in the snapshot.
     pub(super) old_path: Vec<u8>,
     pub(super) before: Option<Version>,
     pub(super) after: Option<Version>,
 }
 
-/// How the contents differ, as far as lines tell it.
+/// How the contents differ, in lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lines {
     Counted { added: u64, removed: u64 },
@@ -23,7 +23,7 @@ pub enum Lines {
     TooLong,
 }
 
-/// What there is to compare.
+/// The contents to compare.
 enum Sides<'a> {
     Same,
     Text(&'a [u8], &'a [u8]),
@@ -71,7 +71,7 @@ impl Difference<'_> {
         }
     }
 
-    /// With contents as a unified diff where they are text.
+    /// Includes contents as a unified diff if they are text.
     pub fn json(&self) -> io::Result<String> {
         let mut diff = Vec::new();
         if let Sides::Text(old, new) = self.sides() {
@@ -141,7 +141,7 @@ impl From<&Version> for VersionJson {
     }
 }
 
-/// Its kind, mode, and what identifies a device.
+/// The object's kind and mode, and a device's number.
 pub(super) fn described(version: &Version) -> String {
     let Version { kind, mode, .. } = version;
     let (kind, device) = (kind_word(*kind), version.device_number);
@@ -170,12 +170,12 @@ pub(super) fn kind_word(kind: Kind) -> &'static str {
     }
 }
 
-/// Extended attributes, access lists among them, and what became of each.
+/// The changed extended attributes, including access lists, each with its change.
 pub(super) fn xattr_changes<'a>(
     before: Option<&'a Version>,
     after: Option<&'a Version>,
 ) -> Vec<(&'a [u8], &'static str)> {
-    // All that a deleted object had goes with it.
+    // A deleted object loses all its attributes, which need not be listed.
     let Some(after) = after else {
         return Vec::new();
     };
@@ -200,7 +200,7 @@ pub(super) fn xattr_changes<'a>(
     changes
 }
 
-/// `None` when they are too long to be at hand.
+/// Returns `None` if the contents were too long to read.
 fn contents(side: &Option<Version>) -> Option<&[u8]> {
     match side.as_ref().map(|version| &version.contents) {
         Some(Contents::Bytes(bytes)) => Some(bytes),

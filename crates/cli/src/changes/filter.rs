@@ -1,4 +1,4 @@
-//! `-- PATH...`: only what is at or below one of the paths.
+//! `-- PATH...`: selects the changes at or below these paths.
 
 use crate::error::Error;
 use atomdir::ChangeLine;
@@ -12,8 +12,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// The paths are relative to the caller's directory. They may name what is
-    /// no longer there, so they are taken as they are written.
+    /// The paths are relative to the caller's directory. They may name removed
+    /// objects, so this does not resolve them.
     pub fn new(root: &Path, start: &Path, paths: &[PathBuf]) -> Result<Filter, Error> {
         let paths = paths.iter().map(|path| path_in_store(root, start, path));
         Ok(Filter {
@@ -27,7 +27,7 @@ impl Filter {
         self.wants_path(&line.path) || from.is_some_and(|from| self.wants_path(from))
     }
 
-    /// Of the store, relative to its root.
+    /// `path` is relative to the store's root.
     pub fn wants_path(&self, path: &[u8]) -> bool {
         let path = Path::new(std::ffi::OsStr::from_bytes(path));
         let mut paths = self.paths.iter();
@@ -35,7 +35,7 @@ impl Filter {
     }
 }
 
-/// A path of the caller's, relative to the store's root.
+/// Makes a path of the caller's relative to the store's root.
 pub fn path_in_store(root: &Path, start: &Path, path: &Path) -> Result<PathBuf, Error> {
     let absolute = root.join(start).join(path);
     match without_dots(&absolute).strip_prefix(root) {

@@ -16,7 +16,7 @@ impl<'a> ChangeList<'a> {
         ChangeList { lines, rights }
     }
 
-    /// Also says what gives programs rights.
+    /// Also shows which changes give programs rights.
     pub fn with_rights(lines: &'a [ChangeLine], rights: &'a Rights) -> ChangeList<'a> {
         let rights = Some(rights);
         ChangeList { lines, rights }
@@ -70,7 +70,7 @@ impl Show for Listing<'_> {
     }
 }
 
-/// The path, or both of a rename. The store's root is `.`.
+/// The path, or both paths of a rename. The store's root is `.`.
 pub fn name_of(line: &ChangeLine) -> String {
     let name = |path: &[u8]| quoted(if path.is_empty() { b"." } else { path });
     match &line.from {

@@ -1,4 +1,4 @@
-//! What a transaction changed, as a list and as differences of contents.
+//! Shows what a transaction changed, as a list and as differences of contents.
 
 mod difference;
 mod filter;
@@ -22,7 +22,7 @@ use crate::error::Error;
 use atomdir::{ChangeLine, Transaction};
 use version::Version;
 
-/// Looks a change, one of `lines`, up on both sides: in the snapshot and in the view.
+/// Looks up both sides of a change, which is one of `lines`: in the snapshot and in the view.
 pub fn difference<'a>(
     connected: &mut Connected,
     transaction: &Transaction,

@@ -1,6 +1,7 @@
-//! What among the changes gives programs rights that its user did not have:
-//! programs that run with the rights of their owner or group, or with capabilities,
-//! and device nodes. Whoever looks at a list of changes must not have to find them.
+//! Finds changes that give programs rights which their user did not have: programs
+//! that run with the rights of their owner or group or with capabilities, and
+//! device nodes. A user who reads a list of changes must not have to search for
+//! them.
 
 use super::patch::old_path;
 use super::version::Version;
@@ -19,11 +20,11 @@ const SET_GROUP_ID: u32 = 0o2000;
 const EXECUTABLE: u32 = 0o111;
 const CAPABILITIES: &[u8] = b"security.capability";
 
-/// Of those changes that give any, by their place in the list.
+/// The rights that changes give, by the change's place in the list.
 #[derive(Debug, Default)]
 pub struct Rights(BTreeMap<usize, Right>);
 
-/// What one changed object gives.
+/// The rights that one changed object gives.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Right {
     words: Vec<&'static str>,
@@ -66,7 +67,7 @@ impl Rights {
         self.0.get(&place)
     }
 
-    /// How many changes give any.
+    /// How many changes give rights.
     pub fn count(&self) -> usize {
         self.0.len()
     }
@@ -94,9 +95,9 @@ impl fmt::Display for Right {
 
 fn in_view(root: BorrowedFd<'_>, path: &[u8]) -> Result<Option<Right>, Errno> {
     match look(root, path) {
-        // It has gone since the list was made.
+        // It was removed after the list was made.
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-        // A directory that its owner may not search must not hide anything.
+        // A directory that its owner may not search must not hide such changes.
         Err(Errno::ACCESS) => Ok(Some(Right {
             words: vec!["not to be seen by its owner"],
             mode: None,
@@ -145,7 +146,7 @@ fn words_for(stat: &Stat) -> Vec<&'static str> {
     words
 }
 
-/// For a regular file's mode.
+/// The rights that a regular file's mode gives.
 pub(super) fn set_id_words(mode: u32) -> Vec<&'static str> {
     let bits = [(SET_USER_ID, "set-user-id"), (SET_GROUP_ID, "set-group-id")];
     let set = bits.into_iter().filter(|(bit, _)| mode & bit != 0);

@@ -6,7 +6,7 @@ use atomdir::{ChangeLine, TransactionId};
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// The longest bar of signs.
+/// The length of the longest bar.
 const BAR_LENGTH_MAX: u64 = 40;
 
 #[derive(Serialize)]
@@ -19,7 +19,7 @@ pub struct Stat<'a> {
 struct StatLine<'a> {
     #[serde(flatten)]
     change: json::Change<'a>,
-    /// `None` where lines do not tell the difference.
+    /// `None` if the difference cannot be counted in lines.
     lines_added: Option<u64>,
     lines_removed: Option<u64>,
     #[serde(skip)]
@@ -95,7 +95,8 @@ impl StatLine<'_> {
     }
 }
 
-/// To scale if the longest would not fit, but never empty for what is not zero.
+/// Scales the bar if the longest would not fit. The bar of a nonzero count is
+/// never empty.
 fn bar(sign: &str, count: u64, most: u64) -> String {
     let length = if most <= BAR_LENGTH_MAX {
         count

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::ops::Range;
 
 const CONTEXT_LINES: usize = 3;
-/// As git has it: a NUL byte this early makes a file binary.
+/// git's rule: a NUL byte in this prefix makes a file binary.
 const BINARY_PREFIX_LENGTH: usize = 8000;
 
 pub(super) fn is_binary(contents: &[u8]) -> bool {
@@ -34,7 +34,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// How many lines were added, and how many removed.
+    /// The numbers of added and removed lines.
     pub(super) fn count(&self) -> (u64, u64) {
         let mut count = (0, 0);
         for operation in &self.operations {
@@ -92,7 +92,7 @@ fn show_lines(
     Ok(())
 }
 
-/// Lines count from 1; an empty range stands after the line it names.
+/// Lines count from 1. An empty range names the line before it.
 fn place(range: Range<usize>) -> String {
     match range.len() {
         0 => format!("{},0", range.start),
@@ -120,7 +120,7 @@ mod tests {
             unified("1\n2\n3\n4\n5\n", "1\n2\n3\n4\nfive"),
             "@@ -2,4 +2,4 @@\n 2\n 3\n 4\n-5\n+five\n\\ No newline at end of file\n"
         );
-        // A carriage return alone ends no line.
+        // A carriage return alone does not end a line.
         assert_eq!(unified("a\rb\n", "a\rc\n"), "@@ -1 +1 @@\n-a\rb\n+a\rc\n");
     }
 

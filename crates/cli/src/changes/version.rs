@@ -1,4 +1,4 @@
-//! One side of a difference: what a path is in the snapshot or in the view.
+//! One side of a difference: an object in the snapshot or in the view.
 
 use crate::error::Error;
 use crate::files;
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// Longer files are not compared: both sides are held in memory.
+/// Longer files are not compared, since both sides are held in memory.
 const CONTENTS_LENGTH_MAX: u64 = 256 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,22 +21,22 @@ pub(super) struct Version {
     pub(super) modified: Timestamp,
     pub(super) length: u64,
     pub(super) device_number: u64,
-    /// By name.
+    /// Extended attributes, by name.
     pub(super) xattrs: files::Xattrs,
     pub(super) contents: Contents,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Contents {
-    /// Of a file, or the target of a symbolic link.
+    /// The contents of a file, or the target of a symbolic link.
     Bytes(Vec<u8>),
     TooLong,
-    /// What is neither has none.
+    /// For objects that are neither.
     None,
 }
 
 impl Contents {
-    /// Not known of those that are too long.
+    /// Returns false if either is too long, since the answer is then unknown.
     pub(super) fn is_same(&self, other: &Contents) -> bool {
         *self != Contents::TooLong && self == other
     }
@@ -87,7 +87,8 @@ impl Version {
         }
     }
 
-    /// `None` also when it has gone since the list of changes was made.
+    /// Also returns `None` if the object was removed after the list of changes
+    /// was made.
     pub(super) fn in_view(
         transaction: &Transaction,
         path: &[u8],
@@ -96,7 +97,7 @@ impl Version {
             path: path.to_owned(),
             errno,
         };
-        // That the view has gone must not look like a removed file.
+        // A view that has ended must not look like a removed file.
         let root = transaction.root().map_err(failed)?;
         match read_in_view(root, path) {
             Ok(version) => Ok(Some(version)),

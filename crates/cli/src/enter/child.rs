@@ -14,9 +14,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// How long a command may take to end once it was asked to by SIGTERM.
+/// How long a command may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long what a command left behind may go on writing in a native view.
+/// How long a command's background processes may go on writing in a native view.
 const PATIENCE: Duration = Duration::from_secs(1);
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
@@ -26,12 +26,11 @@ pub enum Ended {
     Killed {
         signal: i32,
     },
-    /// It had not ended in time, and was killed with all that it had started.
+    /// Its time was over. It was killed, with all that it had started.
     TimedOut,
-    /// Its work had come to nothing, so it was killed likewise.
+    /// Its transaction could not be committed any more, so it was killed in the same way.
     InVain,
-    /// Its terminal was closed. It was sent SIGHUP, and killed if that did not
-    /// end it.
+    /// Its terminal was closed. It got SIGHUP, and was killed if that did not end it.
     HungUp,
 }
 
@@ -39,12 +38,12 @@ pub enum Ended {
 pub struct Running {
     child: Child,
     process: Pid,
-    /// Of the child, to wait on.
+    /// The child's descriptor, to wait on.
     descriptor: OwnedFd,
     signals: HeldSignals,
     deadline: Option<Instant>,
-    /// Children that we had before the command, which are never killed: a shell
-    /// may have left us some by exec.
+    /// Children that we had before the command, which we never kill. A shell may have
+    /// left us some by exec.
     others: Vec<Pid>,
     without_namespace: Option<SetUpFailure>,
     sealed: Option<SealedRun>,
@@ -52,23 +51,22 @@ pub struct Running {
     hung_up: bool,
 }
 
-/// Of a sealed command.
+/// What only a sealed command needs.
 struct SealedRun {
     foreground: Foreground,
     /// Why it has no process namespace, if it has none.
     without_processes: Option<SetUpFailure>,
 }
 
-/// The other side closes it when the command's work can come to nothing.
+/// The other side closes it when the transaction cannot be committed any more.
 enum Lifeline {
     None,
     Held(OwnedFd),
     Cut,
 }
 
-/// Starts `command`, of which the first word is the program; what `timeout`
-/// limits begins now. `environment` is set on top of our own. When `lifeline`
-/// hangs up, the command is ended.
+/// Starts `command`, whose first word is the program. `timeout` counts from now.
+/// `environment` is added to our own. When `lifeline` hangs up, the command is ended.
 pub fn start(
     place: &Place,
     command: &[OsString],
@@ -86,7 +84,7 @@ pub fn start(
     let others = descendants::children().map_err(failed)?;
     let overlay = matches!(place.view, Tree::Native(_));
     if timeout.is_some() || overlay || place.sealing.is_some() {
-        // Whatever the command leaves behind becomes our child: we can find it.
+        // The command's background processes become our children, so we can find them.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(|errno| failed(errno.into()))?;
     }
@@ -136,7 +134,7 @@ fn spawn(
     }
 }
 
-/// Without a mount namespace there is no seal.
+/// Fails without a mount namespace, since a seal needs one.
 fn spawn_sealed(
     launch: &Launch<'_>,
     signals: &HeldSignals,
@@ -171,8 +169,8 @@ impl Running {
         self.without_namespace
     }
 
-    /// Waits until the command itself has ended. What it left running is not
-    /// waited for, but of a sealed command nothing is left.
+    /// Waits until the command itself has ended. Its background processes may still
+    /// run, but none of a sealed command.
     pub fn wait(&mut self) -> Result<Ended, EnterError> {
         let ended = self.wait_or_kill().map_err(EnterError::Wait)?;
         if let Some(sealed) = &self.sealed {
@@ -184,9 +182,9 @@ impl Running {
         Ok(ended)
     }
 
-    /// Ends all writing in the overlay that the command ran in. What it has
-    /// left behind may finish at once, is asked to end, and then killed; true
-    /// if it came to that.
+    /// Ends all writing in the overlay that the command ran in. Background processes
+    /// have a moment to finish; then they get SIGTERM, and at last they are killed.
+    /// Returns whether they got a signal.
     pub fn end_writing(&self, overlay: &Overlay) -> Result<bool, EnterError> {
         if is_read_only(overlay, PATIENCE)? {
             return Ok(false);
@@ -218,10 +216,9 @@ impl Running {
         }
     }
 
-    /// The kernel tells only the session's leader that its terminal was closed,
-    /// and everybody else once the leader has ended. If we lead the session, the
-    /// command learns it from us. It may be stopped, and then has to continue
-    /// before it can end.
+    /// When a terminal is closed, the kernel signals only the session's leader, and
+    /// the others when the leader has ended. If we lead the session, we must signal
+    /// the command. It may be stopped, and must then continue before it can end.
     fn hang_up(&mut self) -> io::Result<Ended> {
         self.pass_on(libc::SIGHUP)?;
         self.pass_on(libc::SIGCONT)?;
@@ -232,7 +229,7 @@ impl Running {
         Ok(Ended::HungUp)
     }
 
-    /// `None` when the deadline passed first, the lifeline was cut, or the
+    /// Returns `None` if the deadline passed first, the lifeline was cut, or the
     /// terminal was closed.
     fn wait_until(&mut self, deadline: Option<Instant>) -> io::Result<Option<ExitStatus>> {
         loop {
@@ -259,12 +256,12 @@ impl Running {
         }
     }
 
-    /// Stops with a command that stopped itself, as a shell's `suspend` does.
-    /// The other stop signals come from the terminal, which stops us too.
+    /// Stops us if the command stopped itself, as a shell's `suspend` does. The other
+    /// stop signals come from the terminal, which stops us too.
     fn follow_stop(&self) -> io::Result<()> {
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
         let status = match waitid(WaitId::Pid(self.process), options) {
-            // It has ended, so it will not stop any more.
+            // It has ended, so it cannot stop any more.
             Err(Errno::CHILD) => None,
             other => other?,
         };
@@ -278,23 +275,23 @@ impl Running {
 
     fn pass_on(&self, signal: i32) -> io::Result<()> {
         match Signal::from_named_raw(signal) {
-            // The child is not reaped yet, so the number is still its own.
+            // The child is not reaped yet, so the process id is still its own.
             Some(signal) => Ok(rustix::process::kill_process(self.process, signal)?),
             None => Ok(()),
         }
     }
 
-    /// Returns whether there was anything to signal.
+    /// Returns whether there was a process to signal.
     fn signal_all(&self, signal: Signal) -> io::Result<bool> {
         let living = descendants::living(&self.others)?;
         for process in &living {
-            // It may have ended since.
+            // The process may have ended since.
             let _ = rustix::process::kill_process(*process, signal);
         }
         Ok(!living.is_empty())
     }
 
-    /// Processes that are started while we kill are found in the next round.
+    /// Kills in rounds: the next one finds processes that were started during the last.
     fn kill_all(&self) -> io::Result<()> {
         while self.signal_all(Signal::KILL)? {
             std::thread::yield_now();
@@ -303,8 +300,8 @@ impl Running {
     }
 }
 
-/// Tries for as long as others may write. The kernel does not report when the last of
-/// them has closed its files, so we try again at intervals.
+/// Tries to make the overlay read-only while others may write. The kernel does not
+/// report when the last of them has closed its files, so we try again at intervals.
 fn is_read_only(overlay: &Overlay, patience: Duration) -> Result<bool, EnterError> {
     let deadline = Instant::now() + patience;
     loop {
@@ -326,7 +323,7 @@ fn ended(status: ExitStatus) -> Ended {
 }
 
 impl Ended {
-    /// As a shell tells it.
+    /// The exit code that a shell would report.
     pub fn exit_code(self) -> u8 {
         match self {
             Ended::Exited(code) => code,

@@ -13,8 +13,8 @@ struct Process {
 
 /// Our own children, living or not yet waited for.
 pub(super) fn children() -> io::Result<Vec<Pid>> {
-    // The table of all processes takes milliseconds to read, and waits for each
-    // of them that is in trouble.
+    // Reading the table of all processes takes milliseconds, and waits for each
+    // process that is stuck in the kernel.
     match crate::files::read_at(CWD, "/proc/thread-self/children") {
         // A kernel without CONFIG_PROC_CHILDREN.
         Err(Errno::NOENT) => children_in_table(),
@@ -22,7 +22,7 @@ pub(super) fn children() -> io::Result<Vec<Pid>> {
     }
 }
 
-/// Of the one thread that we have.
+/// Parses the list of our only thread.
 fn parse_children(list: &[u8]) -> Vec<Pid> {
     let list = String::from_utf8_lossy(list);
     let ids = list.split_ascii_whitespace();
@@ -39,7 +39,7 @@ fn children_in_table() -> io::Result<Vec<Pid>> {
     Ok(children.filter_map(|(id, _)| Pid::from_raw(*id)).collect())
 }
 
-/// All living processes below us, save those that are or descend from `others`.
+/// All living processes below us, except `others` and their descendants.
 pub(super) fn living(others: &[Pid]) -> io::Result<Vec<Pid>> {
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let others: Vec<i32> = others
@@ -49,8 +49,8 @@ pub(super) fn living(others: &[Pid]) -> io::Result<Vec<Pid>> {
     let processes = processes()?;
     let descends = |id: i32| {
         let mut at = id;
-        // A chain longer than the table would be a loop: the table is read
-        // while it changes.
+        // The table is read while it changes, so it may contain loops. A chain
+        // longer than the table must be one.
         for _ in 0..processes.len() {
             match processes.get(&at) {
                 Some(_) if others.contains(&at) => return false,
@@ -87,7 +87,8 @@ fn processes() -> io::Result<HashMap<i32, Process>> {
     Ok(processes)
 }
 
-/// `id (name) state parent ...`; the name may hold anything, also parentheses.
+/// Parses `id (name) state parent ...`; the name may contain anything, even
+/// parentheses.
 fn parse(status: &[u8]) -> Option<Process> {
     let name_end = status.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(&status[name_end + 1..]).ok()?;

@@ -1,4 +1,4 @@
-//! Between fork and exec: into the view, and word of what failed on the way.
+//! Between fork and exec: enters the view, and reports a failure on the way.
 
 use super::namespace::{Namespace, Sealed};
 use super::seal::{self, Seal, Unseen};
@@ -13,22 +13,22 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-/// How far a command is kept apart.
+/// Which namespaces a command gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Apart {
-    /// It runs in the view under the view's own path.
+    /// None: it runs in the view at the view's own path.
     Nothing,
     Mounts,
     /// For a sealed command.
     MountsAndProcesses,
 }
 
-/// A command that is to be started in a view.
+/// A command to start in a view.
 pub(super) struct Launch<'a> {
     pub(super) place: &'a Place,
     /// The first word is the program.
     pub(super) command: &'a [OsString],
-    /// Set on top of our own.
+    /// Added to our own environment.
     pub(super) environment: &'a [(&'a str, OsString)],
 }
 
@@ -43,7 +43,7 @@ impl Launch<'_> {
         command.args(&self.command[1..]);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let release = signals.release_in_child();
-        // SAFETY: the closure makes system calls and nothing else.
+        // SAFETY: the closure only makes system calls.
         unsafe {
             command.pre_exec(move || {
                 let fail = |step, errno| {
@@ -57,13 +57,13 @@ impl Launch<'_> {
             });
         }
         let result = command.spawn();
-        // Holds the last writing end of the pipe.
+        // It holds the last writing end of the pipe.
         drop(command);
         let Some(failure) = read_failure(&reader) else {
             return result.map_err(|source| self.cannot_execute(source));
         };
         if let Ok(mut child) = result {
-            // It failed behind the back of the one that spawned it.
+            // The child failed in a process that `spawn` does not report on.
             child.wait().map_err(|error| self.cannot_start(error))?;
         }
         Err(EnterError::SetUp {
@@ -81,7 +81,7 @@ impl Launch<'_> {
             ..
         } = self.place;
         let (way, directory) = match view {
-            // An empty path names nothing.
+            // chdir(2) to an empty path would fail.
             Tree::Exact(root) if apart == Apart::Nothing => {
                 (Way::Plain(root.as_raw_fd()), Path::new(".").join(directory))
             }
@@ -129,7 +129,7 @@ impl Launch<'_> {
     }
 }
 
-/// What the child does between fork and exec, all prepared.
+/// What the child needs between fork and exec, prepared before the fork.
 struct Entry {
     way: Way,
     seal: Option<Seal>,
@@ -140,12 +140,12 @@ struct Entry {
 
 enum Way {
     Namespace(Namespace),
-    /// Into the view's root itself.
+    /// Enter the view's root itself.
     Plain(RawFd),
 }
 
 impl Entry {
-    /// `fail` tells of a failure in a process that does not return from here.
+    /// `fail` reports a failure in a process that does not return from here.
     fn enter(&self, fail: &dyn Fn(Step, Errno)) -> Result<(), (Step, Errno)> {
         let changing = |errno| (Step::ChangeDirectory, errno);
         let processes = self.processes;
@@ -153,7 +153,7 @@ impl Entry {
         match &self.way {
             Way::Namespace(namespace) => namespace.enter(sealed)?,
             Way::Plain(root) => {
-                // SAFETY: whoever starts the command keeps the view's root meanwhile.
+                // SAFETY: the process that starts the command keeps the view's root open.
                 let root = unsafe { BorrowedFd::borrow_raw(*root) };
                 rustix::process::fchdir(root).map_err(changing)?;
             }
@@ -178,7 +178,7 @@ fn encode(step: Step, errno: Errno) -> [u8; 5] {
     [step as u8, a, b, c, d]
 }
 
-/// The child wrote it all at once or not at all.
+/// The child writes its failure in one piece or not at all.
 fn read_failure(reader: &OwnedFd) -> Option<SetUpFailure> {
     let mut bytes = [0; 5];
     if retry_on_intr(|| rustix::io::read(reader, &mut bytes)).ok()? != bytes.len() {

@@ -1,11 +1,11 @@
 //! Runs a command inside a transaction's view.
 //!
 //! The command gets a private mount namespace in which the view is bound over
-//! the store's own path, so that absolute paths keep their meaning, and it
-//! starts in the caller's directory. Where the system forbids such namespaces
-//! the command is refused. Only if the caller has allowed it does it run under
-//! the view's own path: a program that names the store's path then changes the
-//! store at once, outside the transaction.
+//! the store's own path, so that absolute paths keep their meaning. It starts
+//! in the caller's directory. If the system forbids such namespaces, we refuse
+//! to run the command. Only if the caller has allowed it does the command run
+//! under the view's own path. A program that names the store's path then
+//! changes the store at once, outside the transaction.
 //!
 //! The command stays in our process group: the terminal treats both as one job.
 
@@ -49,9 +49,9 @@ pub struct Place {
     pub sealing: Option<Sealing>,
 }
 
-/// What the command sees in the store's place.
+/// What the command sees in place of the store.
 pub enum Tree {
-    /// The view's root, known to be one: see `Connection::enterable_root`.
+    /// The root of a view, checked by `Connection::enterable_root`.
     Exact(OwnedFd),
     Native(Overlay),
 }
@@ -110,8 +110,8 @@ pub struct SetUpFailure {
 }
 
 impl SetUpFailure {
-    /// Whether the system forbids private mount namespaces to this user, in
-    /// one of the ways that sandboxes, containers and security modules have.
+    /// Whether the system forbids private mount namespaces to this user, in one
+    /// of the ways of sandboxes, containers and security modules.
     fn is_forbidden(&self) -> bool {
         let early = matches!(
             self.step,

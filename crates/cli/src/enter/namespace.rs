@@ -1,8 +1,7 @@
-//! A private mount namespace in which the view stands where the store stands
-//! for everyone else.
+//! A private mount namespace in which the view is at the path of the store.
 //!
-//! [`Namespace::enter`] runs between fork and exec, where only system calls are
-//! allowed: whatever it needs was made before, and it allocates nothing.
+//! [`Namespace::enter`] runs between fork and exec, where only system calls are allowed:
+//! it allocates nothing, and all that it needs is made before the fork.
 
 use super::private_root::PrivateRoot;
 use super::seal::{self, Seal};
@@ -17,9 +16,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 
 enum View {
-    /// A directory of the mount namespace that is left.
+    /// A directory of the old mount namespace.
     Directory(RawFd),
-    /// A mount of no namespace.
+    /// A detached mount.
     Mount(RawFd),
 }
 
@@ -31,7 +30,7 @@ pub(super) struct Namespace {
     maps: UserMaps,
 }
 
-/// What else a sealed command gets.
+/// What a sealed command gets in addition.
 #[derive(Clone, Copy)]
 pub(super) struct Sealed<'a> {
     pub(super) seal: &'a Seal,
@@ -39,14 +38,14 @@ pub(super) struct Sealed<'a> {
     pub(super) processes: bool,
 }
 
-/// They make the user themself, and nobody else, in a user namespace.
+/// Maps for a user namespace that contains only the user.
 struct UserMaps {
     user: Vec<u8>,
     group: Vec<u8>,
 }
 
-/// Makes this process one that may mount, if it is not: in a user namespace,
-/// and a mount namespace, that what it starts is then in as well.
+/// Lets this process mount. If it may not yet, it enters a user namespace and a mount
+/// namespace, and so do the processes that it starts.
 pub(super) fn enter_as_mounter() -> Result<(), (Step, Errno)> {
     UserMaps::own().unshare(UnshareFlags::empty())?;
     hold_mounts(MountPropagationFlags::DOWNSTREAM)
@@ -70,10 +69,11 @@ impl Namespace {
     }
 
     pub(super) fn enter(&self, sealed: Option<Sealed<'_>>) -> Result<(), (Step, Errno)> {
-        // The new namespace has copies of the mounts, and binds only those. Of all that a
-        // process has open the kernel takes its current directory along to the copies.
+        // The new namespace has copies of the mounts, and can bind only those. Of a
+        // process's open directories, the kernel moves only the current directory to the
+        // copies.
         if let View::Directory(root) = &self.view {
-            // SAFETY: whoever starts the command keeps the view's root meanwhile.
+            // SAFETY: the process that starts the command keeps the view's root open.
             let root = unsafe { BorrowedFd::borrow_raw(*root) };
             rustix::process::fchdir(root).map_err(|errno| (Step::Bind, errno))?;
         }
@@ -87,13 +87,13 @@ impl Namespace {
             hold_mounts(MountPropagationFlags::DOWNSTREAM)?;
             return self.bind().map_err(|errno| (Step::Bind, errno));
         };
-        // A mount that is made outside may show the store.
+        // A mount that somebody makes outside may show the store.
         hold_mounts(MountPropagationFlags::PRIVATE)?;
         seal.confine()?;
         self.bind().map_err(|errno| (Step::Bind, errno))?;
         seal.cover(&self.base)?;
         match processes {
-            // It gets a `/proc` of its own.
+            // The command gets a `/proc` of its own.
             true => Ok(()),
             false => seal::protect_proc().map_err(|errno| (Step::Cover, errno)),
         }
@@ -103,14 +103,14 @@ impl Namespace {
         if let Some(private_root) = &self.private_root {
             return match &self.view {
                 View::Directory(_) => private_root.enter_directory(),
-                // SAFETY: as above, of the overlay.
+                // SAFETY: as above, for the overlay.
                 View::Mount(mount) => private_root.enter(unsafe { BorrowedFd::borrow_raw(*mount) }),
             };
         }
         match &self.view {
             View::Directory(_) => mount_bind(c".", &*self.base),
             View::Mount(mount) => {
-                // SAFETY: as above, of the overlay.
+                // SAFETY: as above, for the overlay.
                 let mount = unsafe { BorrowedFd::borrow_raw(*mount) };
                 let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
                 move_mount(mount, c"", CWD, &*self.base, flags)
@@ -119,7 +119,7 @@ impl Namespace {
     }
 }
 
-/// Whether [`hold_mounts`] will work: not after a plain chroot(2), whose root is no mount.
+/// Whether [`hold_mounts`] will work. It fails after a plain chroot(2), whose root is no mount.
 pub(super) fn check_root() -> Result<(), Errno> {
     let flags = AtFlags::NO_AUTOMOUNT;
     let root = statx(CWD, c"/", flags, StatxFlags::empty())?;
@@ -129,8 +129,8 @@ pub(super) fn check_root() -> Result<(), Errno> {
     }
 }
 
-/// Our mounts do not get out. `DOWNSTREAM`: those made outside still arrive in
-/// here. `PRIVATE`: they do not.
+/// Keeps our mounts from spreading outside. With `DOWNSTREAM` mounts made outside still
+/// arrive here; with `PRIVATE` they do not.
 fn hold_mounts(how: MountPropagationFlags) -> Result<(), (Step, Errno)> {
     mount_change(c"/", how | MountPropagationFlags::REC).map_err(|errno| (Step::HoldMounts, errno))
 }
@@ -145,7 +145,7 @@ impl UserMaps {
         }
     }
 
-    /// Makes a mount namespace, and only if it must a user namespace.
+    /// Makes a mount namespace, with a user namespace only if necessary.
     fn unshare(&self, more: UnshareFlags) -> Result<(), (Step, Errno)> {
         let flags = UnshareFlags::NEWNS | more;
         // SAFETY: no flag unshares the descriptors other code may rely on.
@@ -158,8 +158,7 @@ impl UserMaps {
         // SAFETY: as above; with more than one thread the kernel refuses it.
         unsafe { rustix::thread::unshare_unsafe(with_user) }
             .map_err(|errno| (Step::Unshare, errno))?;
-        // The kernel takes a group map from an ordinary user only once
-        // setgroups(2) is given up.
+        // The kernel accepts a group map from an ordinary user only after setgroups(2) is denied.
         write(c"/proc/self/setgroups", b"deny")
             .and_then(|()| write(c"/proc/self/uid_map", &self.user))
             .and_then(|()| write(c"/proc/self/gid_map", &self.group))
@@ -167,7 +166,7 @@ impl UserMaps {
     }
 }
 
-/// The kernel takes each of these files in one write or not at all.
+/// The kernel accepts each of these files in one write or not at all.
 fn write(path: &CStr, data: &[u8]) -> Result<(), Errno> {
     let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::io::write(&file, data).map(|_| ())

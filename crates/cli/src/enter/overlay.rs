@@ -1,4 +1,4 @@
-//! A native view: the kernel's overlayfs over a transaction's snapshot, its
+//! A native view: the kernel's overlayfs over a transaction's snapshot, with its
 //! upper layer in the transaction's staging directory.
 
 use super::namespace;
@@ -13,8 +13,8 @@ use rustix::mount::{
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-/// What the tree needs to look like a plain one: links stay links, directories
-/// can be renamed, a change of mode copies no contents, inode numbers stay.
+/// Makes the view look like a plain tree: links stay links, directories can be
+/// renamed, a change of mode copies no contents, and inode numbers stay.
 const OPTIONS: [(&str, &str); 4] = [
     ("index", "on"),
     ("redirect_dir", "on"),
@@ -22,8 +22,8 @@ const OPTIONS: [(&str, &str); 4] = [
     ("xino", "on"),
 ];
 
-/// In a user namespace the kernel has only the last of those. Its notes are then in
-/// attributes that the user may write.
+/// In a user namespace the kernel supports only the last of those. overlayfs then
+/// keeps its attributes where the user may write them.
 const USER_OPTIONS: [(&str, &str); 1] = [("xino", "on")];
 const USER_MARKS: &str = "userxattr";
 
@@ -56,10 +56,10 @@ impl fmt::Display for Step {
     }
 }
 
-/// A mounted overlay that no path leads to yet.
+/// A mounted overlay that is not attached to any path yet.
 pub struct Overlay {
     mount: OwnedFd,
-    /// An ordinary user's, in which some calls on old files fail.
+    /// Set for an overlay of an ordinary user, in which some calls on old files fail.
     pub is_limited: bool,
 }
 
@@ -78,7 +78,7 @@ impl Overlay {
             started => started,
         };
         let context = context.map_err(configure)?;
-        // Only what is mounted in this mount namespace can be a layer.
+        // Only directories on mounts of this mount namespace can be layers.
         let OpenLayers { lower, upper, work } = layers.open().map_err(OverlayFailure::Layers)?;
         fsconfig_set_string(&context, "source", OVERLAY_SOURCE).map_err(configure)?;
         for (key, layer) in [
@@ -86,7 +86,7 @@ impl Overlay {
             ("upperdir", &upper),
             ("workdir", &work),
         ] {
-            // A path may be longer than an option.
+            // The layer's own path may be longer than an option can be.
             let path = format!("/proc/self/fd/{}", layer.as_raw_fd());
             fsconfig_set_string(&context, key, path).map_err(configure)?;
         }
@@ -99,7 +99,7 @@ impl Overlay {
         for (key, value) in options {
             fsconfig_set_string(&context, *key, *value).map_err(configure)?;
         }
-        // What a program flushes is not durable before the commit anyway.
+        // Nothing is durable before the commit anyway, so overlayfs need not flush.
         fsconfig_set_flag(&context, "volatile").map_err(configure)?;
         let mount = failed(Step::Mount);
         fsconfig_create(&context).map_err(mount)?;
@@ -113,7 +113,7 @@ impl Overlay {
         })
     }
 
-    /// Nothing can be changed in it any more, by whatever is still in it.
+    /// Makes the overlay read-only, even for processes still in it. Fails with
     /// `EBUSY` while a file is open for writing.
     pub fn make_read_only(&self) -> Result<(), Errno> {
         let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH;
@@ -129,13 +129,13 @@ impl AsFd for Overlay {
     }
 }
 
-/// overlayfs closes its own directories to their owner, who then could not remove the
-/// store.
+/// overlayfs makes its own directories inaccessible to their owner, who then could
+/// not remove the store.
 fn open_up(work: &OwnedFd) -> Result<(), Errno> {
     let (mode, flags) = (Mode::RWXU, AtFlags::empty());
     for directory in ["work", "work/incompat", "work/incompat/volatile"] {
         match rustix::fs::chmodat(work, directory, mode, flags) {
-            // Which there are differs between kernels.
+            // The directories differ between kernels.
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno),
         }
@@ -143,11 +143,11 @@ fn open_up(work: &OwnedFd) -> Result<(), Errno> {
     Ok(())
 }
 
-/// What is forbidden outside is forbidden in the view.
+/// The view forbids what the base's own mount forbids.
 fn mount_flags(lower: &OwnedFd) -> MountAttrFlags {
     use rustix::fs::StatVfsMountFlags as Outside;
     let outside = rustix::fs::fstatvfs(lower).map_or(Outside::empty(), |found| found.f_flag);
-    // A new access time then means that a program has set it.
+    // With this, a new access time means that a program has set it.
     let mut flags = MountAttrFlags::MOUNT_ATTR_NOATIME;
     for (bit, flag) in [
         (Outside::NOSUID, MountAttrFlags::MOUNT_ATTR_NOSUID),

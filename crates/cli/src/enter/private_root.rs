@@ -1,11 +1,11 @@
-//! A root directory of the command's own, for a store that is the root directory.
+//! A root directory for the command only, for a store that is the root directory.
 //!
-//! A mount over `/` is not seen by a process whose root is already there. So the view
-//! becomes the root, and what is mounted elsewhere in the old one is bound to the same
-//! place in it: `/proc`, `/dev`, `/run` and all other file systems, which are no part
-//! of the store.
+//! A process whose root is `/` does not see a mount over `/`. So the view becomes the
+//! root, and everything mounted in the old root is bound to the same place in it:
+//! `/proc`, `/dev`, `/run` and all other file systems, which are not part of the
+//! store.
 //!
-//! [`PrivateRoot::enter`] runs between fork and exec, as [`super::namespace`] says.
+//! [`PrivateRoot::enter`] runs between fork and exec, see [`super::namespace`].
 
 use rustix::fs::CWD;
 use rustix::io::Errno;
@@ -19,7 +19,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 pub(super) struct PrivateRoot {
-    /// What is mounted below the root: its path, and the same relative to the root.
+    /// The mounts below the root: each path, and the same path relative to the root.
     mounted: Vec<(CString, CString)>,
 }
 
@@ -35,34 +35,34 @@ impl PrivateRoot {
         })
     }
 
-    /// With the view as the current directory.
+    /// The caller must have made the view the current directory.
     pub(super) fn enter_directory(&self) -> Result<(), Errno> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let view: OwnedFd = open_tree(CWD, c".", flags)?;
         self.enter(rustix::fd::AsFd::as_fd(&view))
     }
 
-    /// `view`: a mount that is attached nowhere.
+    /// `view` is a detached mount.
     pub(super) fn enter(&self, view: BorrowedFd<'_>) -> Result<(), Errno> {
-        // Only what is attached can have mounts in it, and become the root.
+        // Only an attached mount can have mounts in it, and become the root.
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
         move_mount(view, c"", CWD, c"/", flags)?;
         rustix::process::fchdir(view)?;
         for (point, relative) in &self.mounted {
             match mount_bind_recursive(&**point, &**relative) {
-                // It was unmounted since, or lies below what another mount hides.
+                // It was unmounted since, or another mount hides its place.
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(errno) => return Err(errno),
             }
         }
         rustix::process::pivot_root(c".", c".")?;
-        // The old root lies on the new one now.
+        // The old root is now mounted over the new one.
         unmount(c".", UnmountFlags::DETACH)?;
         rustix::process::chdir(c"/")
     }
 }
 
-/// Mounts below other mounts come along with those.
+/// Recursive binds include mounts below other mounts, so those need not be listed.
 fn outermost(mut points: Vec<PathBuf>) -> Vec<PathBuf> {
     points.retain(|point| point != Path::new("/"));
     points.sort();

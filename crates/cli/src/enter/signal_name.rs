@@ -19,7 +19,7 @@ const NAMES: [(libc::c_int, &str); 16] = [
     (libc::SIGXCPU, "SIGXCPU"),
 ];
 
-/// `SIGTERM`; `signal 34` where there is no name.
+/// Returns `SIGTERM`, for example, or `signal 34` for a signal without a name.
 pub fn signal_name(signal: libc::c_int) -> String {
     match NAMES.iter().find(|(number, _)| *number == signal) {
         Some((_, name)) => (*name).to_owned(),

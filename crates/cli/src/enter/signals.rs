@@ -1,12 +1,12 @@
 //! The signals that reach us while a command runs.
 //!
-//! What a terminal sends reaches the command by itself, since it is in our
-//! process group; what a process sends to us alone is meant for the command,
-//! and passed on. So all of them are held back from us and read from a
-//! descriptor. Stop signals keep their effect: Ctrl-Z stops the group.
+//! The command is in our process group, so it gets the terminal's signals itself. A
+//! signal that a process sends to us alone is meant for the command, and we pass it
+//! on. So we block all these signals and read them from a descriptor. Stop signals
+//! keep their effect: Ctrl-Z stops the group.
 //!
 //! A SIGHUP from the kernel means that the terminal was closed. It counts unless
-//! SIGHUP was ignored when we were started, as nohup(1) has it.
+//! SIGHUP was ignored when we were started, for example by nohup(1).
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
@@ -25,13 +25,13 @@ const PASSED_ON: [libc::c_int; 6] = [
 ];
 
 pub(super) enum Received {
-    /// The process that was waited for has ended.
+    /// The process that we wait for has ended.
     Ended,
     /// A child ended or stopped.
     Child,
-    /// Sent to this process by another one.
+    /// Another process sent it to this process.
     ToPassOn(libc::c_int),
-    /// Sent by the terminal, to the command as well.
+    /// The terminal sent it, to the command as well.
     FromTerminal,
     /// The terminal was closed.
     HangUp,
@@ -40,7 +40,7 @@ pub(super) enum Received {
     Cut,
 }
 
-/// Holds the signals back until it is dropped.
+/// Blocks the signals until it is dropped.
 pub(super) struct HeldSignals {
     descriptor: OwnedFd,
     original: libc::sigset_t,
@@ -50,12 +50,12 @@ pub(super) struct HeldSignals {
 impl HeldSignals {
     pub(super) fn hold() -> io::Result<HeldSignals> {
         let mut held = set_of(&PASSED_ON);
-        // SAFETY: every pointer is to a live, initialised set; the descriptor
-        // is new and owned by nobody else.
+        // SAFETY: every pointer is to a live, initialised set; the descriptor is new
+        // and has no other owner.
         unsafe {
             libc::sigaddset(&mut held, libc::SIGCHLD);
-            // Whoever started us may ignore it, and the kernel then keeps no
-            // exit status for us to wait for.
+            // The process that started us may ignore SIGCHLD, and then the kernel
+            // keeps no exit status for us.
             libc::signal(libc::SIGCHLD, libc::SIG_DFL);
             let mut original = set_of(&[]);
             let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
@@ -73,7 +73,7 @@ impl HeldSignals {
         }
     }
 
-    /// What a child must call before exec: it gets the mask that we got.
+    /// A child must call this before exec: it restores the mask that we got from our parent.
     pub(super) fn release_in_child(&self) -> impl Fn() -> io::Result<()> + Send + Sync + 'static {
         let original = self.original;
         move || {
@@ -82,9 +82,8 @@ impl HeldSignals {
         }
     }
 
-    /// Waits for the next signal, for as long as `wait` at most, for the end of
-    /// the process of this descriptor, or for the other side of `lifeline` to
-    /// hang up.
+    /// Waits, for at most `wait`, for the next signal, for the end of the descriptor's
+    /// process, or until the other side of `lifeline` hangs up.
     pub(super) fn next(
         &self,
         process: &OwnedFd,
@@ -103,8 +102,8 @@ impl HeldSignals {
             ];
             match poll(&mut descriptors, wait.as_ref()) {
                 Ok(0) => return Ok(Received::TimedOut),
-                // A terminal that was closed before the command ended counts, although
-                // both are noticed at once.
+                // If the terminal was closed before the command ended, report that
+                // first, even if we notice both at once.
                 Ok(_) if !descriptors[0].revents().is_empty() => {}
                 Ok(_) if !descriptors[1].revents().is_empty() => return Ok(Received::Ended),
                 Ok(_) if !descriptors[2].revents().is_empty() => return Ok(Received::Cut),
@@ -117,7 +116,7 @@ impl HeldSignals {
     fn read(&self) -> io::Result<Option<Received>> {
         let mut information = MaybeUninit::<libc::signalfd_siginfo>::uninit();
         let size = size_of::<libc::signalfd_siginfo>();
-        // SAFETY: the kernel fills the structure or nothing; it is plain data.
+        // SAFETY: the kernel fills the whole structure or leaves it; it is plain data.
         let information = unsafe {
             let pointer = information.as_mut_ptr().cast();
             if libc::read(self.descriptor.as_raw_fd(), pointer, size) != size as isize {
@@ -150,8 +149,8 @@ const LONGEST: Timespec = Timespec {
 };
 
 impl Drop for HeldSignals {
-    /// What the terminal sent late was meant for the command, which has ended.
-    /// A late SIGTERM or SIGHUP takes its effect on us.
+    /// Signals that the terminal sent late were meant for the command, which has
+    /// ended. A late SIGTERM or SIGHUP takes its effect on us.
     fn drop(&mut self) {
         let late = set_of(&[libc::SIGINT, libc::SIGQUIT, libc::SIGCHLD]);
         let no_wait = libc::timespec {
@@ -180,8 +179,7 @@ fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
 
 fn is_ignored(signal: libc::c_int) -> io::Result<bool> {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: sigaction(2) sets nothing here, and has filled the structure when
-    // it succeeds.
+    // SAFETY: this sigaction(2) changes nothing, and fills the structure if it succeeds.
     let action = unsafe {
         check(libc::sigaction(signal, ptr::null(), action.as_mut_ptr()))?;
         action.assume_init()

@@ -1,4 +1,4 @@
-//! A plain directory stands for the view: it is bound in the same way.
+//! A plain directory replaces the view here: it is bound in the same way.
 
 use super::*;
 use rustix::process::{Pid, test_kill_process};
@@ -7,7 +7,7 @@ use std::fs;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A timeout kills all that descends from this process: one test at a time.
+/// A timeout kills all descendants of this process, so these tests run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 struct Scene {
@@ -136,7 +136,7 @@ fn a_timeout_kills_all_that_the_command_started() {
         if written.lines().count() == 3 {
             break written.lines().map(|line| line.parse().unwrap()).collect();
         }
-        // It was killed before it had started everything.
+        // The command was killed before it had started everything.
         timeout *= 2;
     };
     for process in processes {

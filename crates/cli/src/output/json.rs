@@ -1,4 +1,4 @@
-//! What `--json` prints, where more than one verb prints it. docs/json.md
+//! JSON objects that more than one verb prints with `--json`. docs/json.md
 //! describes every object.
 
 use super::time;
@@ -9,7 +9,7 @@ use atomdir::{
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-/// Bytes of a path or a label: a string if they are UTF-8, else
+/// The bytes of a path or a label: a string if they are UTF-8, otherwise
 /// `{"bytes": "..."}` in hexadecimal.
 #[derive(Debug, Clone, Copy)]
 pub struct Text<'a>(pub &'a [u8]);
@@ -35,8 +35,8 @@ pub struct Change<'a> {
     pub path: Text<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<Text<'a>>,
-    /// What the changed object gives programs: `set-user-id`, `set-group-id`,
-    /// `capabilities`, `character device` or `block device`.
+    /// The rights that the changed object gives programs: `set-user-id`,
+    /// `set-group-id`, `capabilities`, `character device` or `block device`.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub rights: &'a [&'static str],
 }
@@ -73,7 +73,7 @@ pub struct Transaction<'a> {
     pub conflicts: &'static str,
     pub detached: bool,
     pub sealed: bool,
-    /// Native ones have no path.
+    /// Native views have no path.
     pub view: Option<Text<'a>>,
     pub view_kind: &'static str,
     pub locks: Vec<Lock<'a>>,
@@ -91,12 +91,12 @@ pub struct Lock<'a> {
     pub mode: &'static str,
     /// `object`, `range` or `subtree`.
     pub scope: &'static str,
-    /// Of a range: bytes, half-open.
+    /// For a range: its bytes; the end is not included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end: Option<u64>,
-    /// Else it is waited for.
+    /// If false, the request still waits.
     pub granted: bool,
 }
 
@@ -176,7 +176,7 @@ pub struct ConflictLine<'a> {
     by: By<'a>,
 }
 
-/// Who made the change; `by` says whether the rest is there.
+/// Who made the change; `by` determines which other fields are there.
 #[derive(Serialize)]
 #[serde(tag = "by", rename_all = "snake_case")]
 enum By<'a> {
@@ -184,7 +184,7 @@ enum By<'a> {
     Outer {
         transaction: u64,
     },
-    /// One that is still open.
+    /// A transaction that is still open.
     Transaction {
         transaction: u64,
         label: Text<'a>,

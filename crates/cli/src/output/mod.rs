@@ -1,5 +1,5 @@
-//! All that is printed goes through here: results to standard output, as text
-//! or as JSON; notes, details and failures to standard error.
+//! All output goes through here: results to standard output, as text or as JSON;
+//! notes, details and failures to standard error.
 
 pub mod json;
 mod pager;
@@ -19,7 +19,7 @@ use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, Write};
 
-/// A result: its text; its JSON is how it serialises.
+/// A result. `show` writes its text; its JSON is its serialization.
 pub trait Show: Serialize {
     fn show(&self, painter: &mut Painter<'_>) -> io::Result<()>;
 }
@@ -58,8 +58,8 @@ impl Output {
         Output { pages, ..self }
     }
 
-    /// Has everything that `show` prints go through a pager. That the user quits it
-    /// early is no failure.
+    /// Sends everything that `show` prints through a pager. If the user quits the
+    /// pager early, that is no failure.
     pub fn page(&self, show: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
         let pager = match self.pages {
             true => Pager::start().map_err(Error::Output)?,
@@ -78,7 +78,7 @@ impl Output {
         }
     }
 
-    /// What the user asked to see, and may be long.
+    /// Prints a result that the user asked for and that may be long.
     pub fn print_paged(&self, result: &impl Show) -> Result<(), Error> {
         self.page(|| self.print(result))
     }
@@ -87,12 +87,12 @@ impl Output {
         self.json
     }
 
-    /// Whether colours are wanted where a terminal is written to directly.
+    /// Whether to use colours when writing directly to a terminal.
     pub fn wants_colour(&self) -> bool {
         self.wants_colour
     }
 
-    /// What the user asked to see.
+    /// Prints a result that the user asked for.
     pub fn print(&self, result: &impl Show) -> Result<(), Error> {
         if self.json {
             return self.print_json(result);
@@ -100,7 +100,7 @@ impl Output {
         self.write(|painter| result.show(painter))
     }
 
-    /// What the user can do without: `-q` leaves its text out.
+    /// Prints a confirmation; `-q` leaves its text out.
     pub fn confirm(&self, result: &impl Show) -> Result<(), Error> {
         if self.quiet && !self.json {
             return Ok(());
@@ -131,19 +131,19 @@ impl Output {
         }
     }
 
-    /// What the user should know but did not ask for.
+    /// Prints what the user should know but did not ask for.
     pub fn note(&self, message: impl Display) {
         if !self.quiet {
             self.note_always(&message);
         }
     }
 
-    /// Whether a person wants to read what was committed, though all went well.
+    /// Whether to summarize a commit that went well for a user at a terminal.
     pub fn summarizes(&self) -> bool {
         (self.is_error_terminal || self.verbose) && !self.quiet && !self.json
     }
 
-    /// What the user must know, whatever `-q` says.
+    /// Prints what the user must know, even with `-q`.
     pub fn warn(&self, message: impl Display) {
         if self.json {
             let warning = message.to_string();
@@ -152,13 +152,13 @@ impl Output {
         self.tell(Style::Hint, "warning: ", &message);
     }
 
-    /// To standard error, whatever `-q` says.
+    /// Prints to standard error, even with `-q`.
     pub fn tell_json(&self, value: &impl Serialize) {
         let text = to_json(value) + "\n";
         let _ = io::stderr().write_all(text.as_bytes());
     }
 
-    /// Only with `-v`.
+    /// Prints only with `-v`.
     pub fn detail(&self, message: impl Display) {
         if self.verbose && !self.quiet {
             self.note_always(&message);
@@ -193,8 +193,7 @@ impl Output {
         )
     }
 
-    /// One line. Nothing can be done about a standard error that cannot be written
-    /// to.
+    /// Prints one line. If standard error cannot be written to, there is nothing to be done.
     fn tell(&self, style: Style, start: &str, message: &dyn Display) {
         let mut text = Vec::new();
         let mut painter = self.painter(&mut text, self.is_error_terminal);
@@ -218,7 +217,7 @@ struct Warning {
     warning: String,
 }
 
-/// One line. Our results have string keys only, so they always serialise.
+/// One line. Our results have only string keys, so serialization cannot fail.
 pub fn to_json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
@@ -251,7 +250,7 @@ pub fn lock_mode_word(mode: LockMode) -> &'static str {
     }
 }
 
-/// The name, or the number of a user without one.
+/// The user's name, or the number if there is no name.
 pub fn user_name(user: u32) -> String {
     let account = atomdir::Account::of(user);
     account.map_or_else(

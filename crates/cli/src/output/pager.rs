@@ -1,7 +1,7 @@
 //! Long results on a terminal go through a pager, as git's do: `$ATOMDIR_PAGER`,
 //! `$PAGER` or less.
 //!
-//! While it runs, standard output is its input. So nothing that prints needs to know.
+//! While it runs, our standard output is its input, so code that prints needs no change.
 
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::stdio::{dup2_stdout, stdout};
@@ -10,10 +10,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 
-/// less ends at once if everything fits on the screen, shows colours, and leaves the
-/// text on the screen.
+/// With these, less exits at once if everything fits on the screen, shows colours,
+/// and leaves the text on the screen.
 const LESS_OPTIONS: &str = "FRX";
-/// As a shell says that it could not start a command.
+/// The exit codes by which a shell reports that it could not start a command.
 const NOT_STARTED: [Option<i32>; 2] = [Some(126), Some(127)];
 
 pub struct Pager {
@@ -23,7 +23,7 @@ pub struct Pager {
 }
 
 impl Pager {
-    /// `None`: the user wants none.
+    /// Returns `None` if the user wants no pager.
     pub fn start() -> io::Result<Option<Pager>> {
         let variables = ["ATOMDIR_PAGER", "PAGER"];
         let program = match variables.into_iter().find_map(std::env::var_os) {
@@ -41,7 +41,7 @@ impl Pager {
         }
         let terminal = fcntl_dupfd_cloexec(stdout(), 3)?;
         let mut child = command.spawn()?;
-        // An interrupt is for the pager, which goes on: we must not end before it.
+        // An interrupt is for the pager, which continues, so it must not end us first.
         // SAFETY: no handler runs.
         unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
         if let Some(input) = child.stdin.take() {
@@ -54,10 +54,10 @@ impl Pager {
         }))
     }
 
-    /// Waits until the user has read everything. What went wrong with the pager, in
-    /// words, if it could not be started.
+    /// Waits until the user has read everything. If the pager could not be started,
+    /// returns the reason in words.
     pub fn end(mut self) -> io::Result<Option<String>> {
-        // That was the only writing end: the pager sees that there is no more.
+        // This closes the only writing end, so the pager sees the end of its input.
         dup2_stdout(&self.terminal)?;
         let status = self.child.wait()?;
         // SAFETY: as above.

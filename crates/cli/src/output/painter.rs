@@ -1,8 +1,7 @@
-//! A writer that knows colours, where there are any, and lets no text control the
-//! terminal that it may end up on.
+//! A writer that uses colours where possible, and lets no text control the terminal.
 //!
-//! Control characters in all that is written as text come out escaped, whoever the
-//! text is by. Only contents and what is printed for programs may be exact.
+//! Control characters in all text are escaped, whoever wrote the text. Only file
+//! contents and output for programs may be exact.
 
 use super::quote::escape;
 use std::io::{self, Write};
@@ -13,7 +12,7 @@ pub enum Style {
     Heading,
     Added,
     Removed,
-    /// The place of a hunk in a file.
+    /// The position of a hunk in a file.
     Place,
     Failure,
     Hint,
@@ -36,7 +35,7 @@ impl Style {
 pub struct Painter<'a> {
     writer: &'a mut dyn Write,
     colour: bool,
-    /// Whether this is a terminal itself.
+    /// Whether the writer is a terminal.
     terminal: bool,
 }
 
@@ -68,13 +67,13 @@ impl<'a> Painter<'a> {
         self.writer.write_all(b"\n")
     }
 
-    /// A line of a patch, where a tab may end a name.
+    /// Writes a line of a patch, where a tab may end a name.
     pub fn line_of_patch(&mut self, style: Style, text: &str) -> io::Result<()> {
         self.contents_line(style, text.as_bytes())
     }
 
-    /// A line of a file's contents. A pipe gets it as it is, so that what reads it
-    /// can apply it.
+    /// Writes a line of a file's contents. A pipe gets it unchanged, so that a
+    /// program can apply the patch.
     pub fn contents_line(&mut self, style: Style, text: &[u8]) -> io::Result<()> {
         if self.terminal {
             let text = escape(text, &['\t']);
@@ -85,7 +84,7 @@ impl<'a> Painter<'a> {
         self.writer.write_all(b"\n")
     }
 
-    /// What is for programs.
+    /// Writes output for programs.
     pub fn exact(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.writer.write_all(bytes)
     }
@@ -102,7 +101,7 @@ impl<'a> Painter<'a> {
     }
 }
 
-/// What formatting writes comes in whole strings, so no character is cut in two.
+/// Formatting writes whole strings, so no character is split.
 impl Write for Painter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = escape(bytes, &['\n']);

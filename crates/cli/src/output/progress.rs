@@ -1,4 +1,4 @@
-//! One line on the terminal that says how far a commit is.
+//! One line on the terminal that shows how far a commit has come.
 
 use atomdir::Progress;
 use std::io::{self, Write};

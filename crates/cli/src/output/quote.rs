@@ -1,7 +1,7 @@
-//! Names as people read them: odd ones in C quotes, as git prints them.
+//! Names for display: unusual ones in C quotes, as git prints them.
 
-/// A name with control characters, quotes, backslashes or bytes that are not
-/// UTF-8 comes in double quotes with escapes; any other as it is.
+/// Puts a name with control characters, quotes, backslashes or bytes that are
+/// not UTF-8 in double quotes, with escapes. Other names are unchanged.
 pub fn quoted(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len() + 2);
     let mut odd = false;
@@ -49,13 +49,13 @@ fn push_octal(text: &mut String, byte: u8) {
     text.push_str(&format!("\\{byte:03o}"));
 }
 
-/// Text by someone else on one line, without what could control a terminal.
+/// Puts foreign text on one line, without characters that could control a terminal.
 pub fn escaped(text: &[u8]) -> String {
     escape(text, &[])
 }
 
-/// Escapes control characters, but for those to `keep`, and what is not UTF-8.
-/// Unlike in a name, quotes and backslashes stay as they are.
+/// Escapes control characters, except those in `keep`, and bytes that are not
+/// UTF-8. Unlike in a name, quotes and backslashes are unchanged.
 pub(super) fn escape(text: &[u8], keep: &[char]) -> String {
     let mut plain = String::with_capacity(text.len());
     for chunk in text.utf8_chunks() {

@@ -1,17 +1,17 @@
-//! Times as text: for people in the local time zone, for programs in UTC.
+//! Times as text: in the local time zone for users, in UTC for programs.
 
 use atomdir::Timestamp;
 use std::mem::MaybeUninit;
 
 const SECONDS_PER_DAY: i64 = 86_400;
 
-/// RFC 3339, to the nanosecond.
+/// RFC 3339 with nanoseconds.
 pub fn precise(time: Timestamp) -> String {
     let (date, clock) = split(time);
     format!("{date}T{clock}.{:09}Z", time.nanoseconds)
 }
 
-/// To the second, in the local time zone, with its distance from UTC.
+/// In the local time zone, with seconds and the offset from UTC.
 pub fn readable(time: Timestamp) -> String {
     at_offset(time, local_offset_seconds(time.seconds))
 }
@@ -27,7 +27,7 @@ fn at_offset(time: Timestamp, offset_seconds: i64) -> String {
     format!("{date} {clock} {sign}{hours:02}{minutes:02}")
 }
 
-/// How far the local time zone is east of UTC at that time.
+/// How many seconds the local time zone is east of UTC at that time.
 fn local_offset_seconds(seconds: i64) -> i64 {
     let mut local = MaybeUninit::<libc::tm>::uninit();
     // SAFETY: localtime_r(3) fills the structure, or returns null.
@@ -39,7 +39,7 @@ fn local_offset_seconds(seconds: i64) -> i64 {
     }
 }
 
-/// The two largest units of a length of time.
+/// A duration in its two largest units.
 pub fn age(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match (days, hours, minutes) {
@@ -64,9 +64,9 @@ fn split(time: Timestamp) -> (String, String) {
     )
 }
 
-/// The Gregorian date of a day since 1970: Howard Hinnant, "chrono-compatible
-/// low-level date algorithms". Years begin in March, so that the leap day is
-/// the last.
+/// The Gregorian date of a day counted from 1970: Howard Hinnant,
+/// "chrono-compatible low-level date algorithms". Years begin in March, so that
+/// the leap day is the last.
 fn date(day: i64) -> (i64, i64, i64) {
     let day = day + 719_468;
     let era = day.div_euclid(146_097);

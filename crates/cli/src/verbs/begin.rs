@@ -42,12 +42,13 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     let options = arguments.begin.options(OsString::new(), false, current);
     let connection = &mut connected.connection;
     let transaction = connection.begin(&options)?;
-    // Whoever is shown its path will trust that it is a view.
+    // A caller that gets the path will trust that it is a view.
     connection.enterable_root(&transaction)?;
     if let Some(age) = arguments.begin.max_age {
         connection.abort_after(transaction.id, age)?;
     }
-    // Only now, so that none stays open if we are killed before we know of it.
+    // Only now, so that no transaction stays open if we are killed before we
+    // have its id.
     connection.keep(transaction.id)?;
     connection.detach(transaction.id)?;
     let printed = context.output.print(&Begun {

@@ -1,4 +1,4 @@
-//! One file for each verb: its arguments, its help, and what it does.
+//! One file for each verb, with its arguments, its help, and its function.
 
 pub mod abort;
 pub mod begin;

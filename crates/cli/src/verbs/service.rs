@@ -136,7 +136,7 @@ fn leave_environment(arguments: &RunArguments, root: &Path) -> Result<(), Error>
     let mut command = Command::new(&program);
     command.args(std::env::args_os().skip(1));
     if arguments.store.is_none() {
-        // It may have been found by the environment.
+        // The store may have been found through the environment.
         command.arg("--store").arg(root);
     }
     let error = command.env_clear().envs(kept).exec();

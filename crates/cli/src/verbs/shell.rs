@@ -96,7 +96,7 @@ fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended,
     let way = arguments.enter.way(sealing);
     let is_native = matches!(view, Tree::Native(_));
     let ended = run_shell(context, &connected, (&transaction, view), way)?;
-    // An interactive shell exits with the code of whatever ran last in it.
+    // An interactive shell exits with the code of the last command that ran in it.
     let asked_for = match ended {
         Ended::Exited(_) | Ended::Killed { .. } if terminal.is_some() => Ended::Exited(0),
         ended => ended,

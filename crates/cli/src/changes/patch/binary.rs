@@ -1,20 +1,21 @@
-//! git's binary patches: the new contents and the old ones, each deflated and in
-//! base 85. git checks both by their object names, which are hashes.
+//! git's binary patches: the new contents and the old ones, each compressed by
+//! deflate and written in base 85. git checks both by their object names, which
+//! are hashes.
 
 use crate::output::{Painter, Style};
 use miniz_oxide::deflate::compress_to_vec_zlib;
 use sha1_smol::Sha1;
 use std::io;
 
-/// git's own.
+/// git's own alphabet.
 const ALPHABET: &[u8; 85] =
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
 const LINE_LENGTH_BYTES: usize = 52;
 const COMPRESSION_LEVEL: u8 = 6;
-/// The object name of nothing.
+/// The object name that stands for a missing file.
 const NOTHING: &str = "0000000000000000000000000000000000000000";
 
-/// `None`: there is no such file on that side.
+/// `None` means that there is no such file on that side.
 pub fn show(painter: &mut Painter<'_>, old: Option<&[u8]>, new: Option<&[u8]>) -> io::Result<()> {
     let (old_name, new_name) = (object_name(old), object_name(new));
     painter.line(Style::Heading, format!("index {old_name}..{new_name}"))?;
@@ -41,7 +42,7 @@ fn object_name(contents: Option<&[u8]>) -> String {
     hash.digest().to_string()
 }
 
-/// A letter for the number of bytes, and five digits for each four of them.
+/// Writes a letter for the number of bytes, then five digits for every four bytes.
 fn line(bytes: &[u8]) -> Vec<u8> {
     let length = bytes.len() as u8;
     let letter = match length {
@@ -69,7 +70,8 @@ mod tests {
 
     #[test]
     fn lines_are_those_of_git() {
-        // `git diff --binary` ends a deletion with an empty file, deflated.
+        // For a deletion, the output of `git diff --binary` ends with a
+        // compressed empty file.
         let empty = [0x78, 0x01, 0x03, 0, 0, 0, 0, 1];
         assert_eq!(line(&empty), b"HcmV?d00001");
         assert_eq!(line(&[0xff; 52])[0], b'z');

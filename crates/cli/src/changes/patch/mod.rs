@@ -1,9 +1,9 @@
 //! A transaction's changes as a patch in git's format. `git apply` turns a copy of the
 //! snapshot's files into the view's.
 //!
-//! git's format knows files and symbolic links, and of their modes only whether a file
-//! is executable. Everything else is said in lines that start with `#`, which
-//! `git apply` skips.
+//! git's format covers files and symbolic links, and of a file's mode only whether it
+//! is executable. Everything else is written in lines that start with `#`, which `git
+//! apply` skips.
 
 mod binary;
 mod notes;
@@ -18,24 +18,24 @@ use crate::output::{Painter, Style, quoted};
 use atomdir::Kind;
 use std::io;
 
-/// One path, or the two of a rename, with what was there and what is there now.
+/// One path, or both paths of a rename, with the object before and after.
 pub struct FilePatch<'a> {
     pub(super) old_path: &'a [u8],
     pub(super) new_path: &'a [u8],
     pub(super) old: Option<Version>,
     pub(super) new: Option<Version>,
-    /// The patch is about something below it, too.
+    /// Whether the patch also covers something below it.
     pub(super) has_below: bool,
 }
 
-/// What git calls a file.
+/// One side of a patch, for objects that git's format covers.
 struct Side<'a> {
     mode: &'static str,
     version: &'a Version,
 }
 
 impl FilePatch<'_> {
-    /// With `binary`, contents that are not text come as a binary patch.
+    /// With `binary`, contents that are not text are shown as a binary patch.
     pub fn show(&self, painter: &mut Painter<'_>, binary: bool) -> io::Result<()> {
         for note in notes::notes(self) {
             painter.line(Style::Hint, format!("# {note}"))?;
@@ -67,7 +67,7 @@ impl FilePatch<'_> {
         if is_same && !is_renamed && mode(old) == mode(new) {
             return Ok(());
         }
-        // Of a file that comes or goes, both names are the one it has.
+        // For an added or deleted file both names are the one that it has.
         let (old_path, new_path) = match (old, new) {
             (None, _) => (self.new_path, self.new_path),
             (_, None) => (self.old_path, self.old_path),
@@ -118,7 +118,7 @@ fn show_text(
     (old_name, old): (&str, &[u8]),
     (new_name, new): (&str, &[u8]),
 ) -> io::Result<()> {
-    // An empty file has no lines that could be added or removed.
+    // An empty file has no lines to add or remove.
     if old == new {
         return Ok(());
     }
@@ -127,14 +127,14 @@ fn show_text(
     Comparison::new(old, new).show_hunks(painter)
 }
 
-/// git and patch(1) take a name with a space to end at a tab.
+/// git and patch(1) expect a tab after a name that has a space.
 fn ended(name: &str) -> String {
     let tab = if name.contains(' ') { "\t" } else { "" };
     format!("{name}{tab}")
 }
 
-/// git does not find the end of a name in its heading if the name has a space before a
-/// slash, unless the name is in quotes.
+/// Quotes a name with a space before a slash: otherwise git does not find the name's
+/// end in its heading.
 fn prefixed(prefix: &str, path: &[u8]) -> String {
     let name = quoted(&[prefix.as_bytes(), path].concat());
     match name.contains(" /") && !name.starts_with('"') {
@@ -154,7 +154,7 @@ fn side(version: &Option<Version>) -> Option<Side<'_>> {
     Some(Side { mode, version })
 }
 
-/// `None` when they are too long to be compared.
+/// Returns `None` if the contents are too long to be compared.
 fn contents<'a>(side: Option<&Side<'a>>) -> Option<&'a [u8]> {
     match side.map(|side| &side.version.contents) {
         Some(Contents::Bytes(bytes)) => Some(bytes),

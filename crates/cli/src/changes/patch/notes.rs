@@ -1,4 +1,4 @@
-//! What a patch in git's format cannot say, in words.
+//! Describes in words what a patch in git's format cannot express.
 
 use super::FilePatch;
 use crate::changes::difference::{described, kind_word, xattr_changes};
@@ -6,7 +6,7 @@ use crate::changes::version::Version;
 use crate::output::{quoted, time};
 use atomdir::Kind;
 
-/// Each is one line, and starts with the path that it is about.
+/// Each note is one line that starts with its path.
 pub(super) fn notes(patch: &FilePatch<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     match (&patch.old, &patch.new) {
@@ -38,7 +38,7 @@ fn created(notes: &mut Vec<String>, patch: &FilePatch<'_>, new: &Version) {
     } else if !says_mode(new) {
         notes.push(described(new));
     }
-    // `git apply` makes files of whoever applies the patch.
+    // `git apply` makes files that belong to the user who applies the patch.
     let own = (
         rustix::process::geteuid().as_raw(),
         rustix::process::getegid().as_raw(),
@@ -73,7 +73,7 @@ fn changed(notes: &mut Vec<String>, patch: &FilePatch<'_>, old: &Version, new: &
     for (name, change) in xattr_changes(Some(old), Some(new)) {
         notes.push(format!("{change} extended attribute {}", quoted(name)));
     }
-    // Other changes bring a new time with them, as applying a patch does.
+    // Other changes also set a new time, and so does applying a patch.
     let is_only_time = notes.is_empty()
         && patch.old_path == patch.new_path
         && old.mode == new.mode
@@ -88,12 +88,12 @@ fn is_for_git(version: &Version) -> bool {
     matches!(version.kind, Kind::File | Kind::Symlink)
 }
 
-/// Whether git makes and removes this directory with the files in it.
+/// Whether git itself makes and removes this directory, with the files in it.
 fn is_implied(patch: &FilePatch<'_>, version: &Version) -> bool {
     version.kind == Kind::Directory && version.mode == 0o755 && patch.has_below
 }
 
-/// Whether git's mode is all there is to say about it.
+/// Whether git's mode describes the object's mode completely.
 fn says_mode(version: &Version) -> bool {
     match version.kind {
         Kind::File => matches!(version.mode, 0o644 | 0o755),

@@ -1,9 +1,9 @@
-//! Which paths a patch is about.
+//! Finds the paths that a patch must list.
 //!
-//! A line of `changes` may stand for many files: a directory that was renamed moves
-//! all that is in it, and a file that was changed may have several names. git's format
-//! lists each file by its path. So we collect all paths that may differ, and compare
-//! each with what the snapshot has there: what does not differ is left out.
+//! A line of `changes` may stand for many files: renaming a directory moves everything
+//! in it, and a changed file may have several names. git's format lists each file by
+//! its path. So we collect all paths that may differ, compare each with the snapshot,
+//! and leave out those that do not differ.
 
 use super::FilePatch;
 use crate::changes::Filter;
@@ -18,11 +18,11 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Default)]
 pub struct Affected {
     paths: BTreeSet<Vec<u8>>,
-    /// Old paths by new ones, where the old one's file is the new one's now.
+    /// Old paths by new ones, where the file at the old path is now at the new one.
     renames: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// What can stand for what in a patch.
+/// Objects of the same class can replace each other in a patch.
 #[derive(PartialEq, Eq)]
 enum Class {
     ForGit,
@@ -75,8 +75,9 @@ impl Affected {
         Ok(affected)
     }
 
-    /// A name that is taken again on either side is no rename for git. Nor is that of a
-    /// symbolic link: `git apply` would not see that a directory can be there instead.
+    /// For git it is no rename if either name is also in use on the other side, or if
+    /// the object is a symbolic link: `git apply` would not see that a directory can be
+    /// there instead.
     fn add_move(
         &mut self,
         connected: &mut Connected,
@@ -107,8 +108,7 @@ impl Affected {
         Ok(())
     }
 
-    /// Looks up one path after the other: their contents need not fit in memory
-    /// together.
+    /// Looks up one path at a time, since all contents together may not fit in memory.
     pub fn each(
         &self,
         connected: &mut Connected,
@@ -175,13 +175,12 @@ impl Class {
     }
 }
 
-/// Where the object of a line was in the snapshot: a directory above it may have
-/// been renamed.
+/// The path of a line's object in the snapshot: a directory above it may have been renamed.
 pub(in crate::changes) fn old_path(lines: &[ChangeLine], line: &ChangeLine) -> Vec<u8> {
     if let Some(from) = &line.from {
         return from.clone();
     }
-    // A deleted object's path is that of the snapshot.
+    // The line of a deleted object has its path in the snapshot.
     if line.change == Change::Deleted {
         return line.path.clone();
     }
@@ -194,7 +193,7 @@ pub(in crate::changes) fn old_path(lines: &[ChangeLine], line: &ChangeLine) -> V
     nearest.map_or_else(|| line.path.clone(), |(_, path)| path)
 }
 
-/// Everything below a path of the view but directories, with its inode number.
+/// Lists everything below a path of the view except directories, with inode numbers.
 fn walk(
     transaction: &Transaction,
     path: &[u8],

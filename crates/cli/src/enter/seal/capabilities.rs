@@ -1,33 +1,32 @@
-//! Root without the means to undo the seal.
+//! Takes away the capabilities by which a root process could undo the seal.
 //!
 //! A command of root's keeps what it needs to change files as root does: owners,
 //! modes, device nodes, file capabilities. It gives up what leads out of its
-//! namespaces. Programs that are started later cannot get these back either, as
-//! they are gone from the bounding set.
+//! namespaces. Programs that it starts later cannot get these back, since they
+//! are not in the bounding set.
 
 use super::{Errno, checked};
 
 /// Numbers as in capability.h.
 const GIVEN_UP: [libc::c_ulong; 9] = [
-    // CAP_DAC_READ_SEARCH: open_by_handle_at(2) reaches any file of a file system.
-    2,  // CAP_SYS_MODULE
-    16, // CAP_SYS_RAWIO
-    17, // CAP_SYS_PTRACE: processes outside, and the one that guards the namespace.
-    19, // CAP_SYS_ADMIN: mounts and namespaces.
-    21, // CAP_SYS_BOOT: kexec_load(2), outside of all namespaces.
-    22, // CAP_PERFMON
-    38, // CAP_BPF
-    39, // CAP_CHECKPOINT_RESTORE
-    40,
+    2,  // CAP_DAC_READ_SEARCH: open_by_handle_at(2) reaches any file of a file system.
+    16, // CAP_SYS_MODULE
+    17, // CAP_SYS_RAWIO
+    19, // CAP_SYS_PTRACE: processes outside, and the one that guards the namespace.
+    21, // CAP_SYS_ADMIN: mounts and namespaces.
+    22, // CAP_SYS_BOOT: kexec_load(2), outside of all namespaces.
+    38, // CAP_PERFMON
+    39, // CAP_BPF
+    40, // CAP_CHECKPOINT_RESTORE
 ];
 
-/// Takes effect for what this process executes next. Root of the first user
-/// namespace may, and so may a user in a namespace of their own.
+/// Takes effect with the next exec. Root of the first user namespace may do
+/// this, and so may a user in a namespace of their own.
 pub(in crate::enter) fn give_up() -> Result<(), Errno> {
     for capability in GIVEN_UP {
         // SAFETY: prctl(2) with these operations takes plain numbers.
         let is_there = unsafe { libc::prctl(libc::PR_CAPBSET_READ, capability, 0, 0, 0) };
-        // Older kernels do not know all of them.
+        // Older kernels lack some of them.
         if is_there != 1 {
             continue;
         }
@@ -56,7 +55,7 @@ struct Sets {
     inheritable: u32,
 }
 
-/// A program with file capabilities would get them from there.
+/// Otherwise a program with file capabilities could get them from the inheritable set.
 fn clear_inheritable() -> Result<(), Errno> {
     const VERSION_3: u32 = 0x2008_0522;
     let mut header = Header {

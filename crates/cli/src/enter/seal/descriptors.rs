@@ -1,16 +1,16 @@
-//! What a sealed command inherits: a directory that is open outside of its
-//! namespace leads to the base, and so does a file of the base.
+//! Descriptors that a sealed command must not inherit. A directory that is open
+//! outside of its namespace leads to the base, and so does a file of the base.
 
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, fstat, openat};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 
-/// The standard three are the caller's to give.
+/// The caller decides about the standard three.
 const FIRST: RawFd = 3;
 
-/// Closes, when the command is executed, all descriptors from the third on but
-/// those of pipes, sockets and terminals, which a shell passes on purpose.
+/// Closes all descriptors from number 3 on when the command is executed, except
+/// pipes, sockets and terminals, which a shell passes on purpose.
 pub(in crate::enter) fn withhold() -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let table = openat(CWD, c"/proc/self/fd", flags, Mode::empty())?;
@@ -23,8 +23,8 @@ pub(in crate::enter) fn withhold() -> io::Result<()> {
         if number < FIRST {
             continue;
         }
-        // SAFETY: if nothing is open under the number, the calls say so. This
-        // process has one thread, so it is not given to something else meanwhile.
+        // SAFETY: if the number is not open, the calls fail. This process has one
+        // thread, so the number is not reused meanwhile.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
         let Ok(flags) = fcntl_getfd(descriptor) else {
             continue;

@@ -1,9 +1,9 @@
-//! File systems by which the kernel shows and changes itself, and other processes.
+//! File systems through which programs see and change the kernel and other processes.
 //!
 //! Through a `/proc` that shows processes outside of the seal, a command reaches their
-//! root directories, and so the base, and their memory. Others have files that root may
-//! write and by which the kernel runs programs outside of all namespaces, or changes
-//! the machine.
+//! root directories, and so the base, and their memory. The other file systems have
+//! files that root may write, and that make the kernel run programs outside of all
+//! namespaces or change the machine.
 
 use super::places::{Cover, cover_empty};
 use super::{Errno, set_attributes};
@@ -14,7 +14,7 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::path::Path;
 
-/// Made read-only wherever they are mounted, with what is mounted in them.
+/// These are made read-only wherever they are mounted, with the mounts in them.
 const SETTINGS: [&[u8]; 18] = [
     b"binder",
     b"binfmt_misc",
@@ -36,7 +36,7 @@ const SETTINGS: [&[u8]; 18] = [
     b"tracefs",
 ];
 
-/// Parts of `/proc` that are the machine's, not a process's.
+/// Parts of `/proc` that belong to the machine and not to a process.
 const SETTINGS_OF_PROC: [&CStr; 8] = [
     c"/proc/acpi",
     c"/proc/bus",
@@ -48,8 +48,8 @@ const SETTINGS_OF_PROC: [&CStr; 8] = [
     c"/proc/sysrq-trigger",
 ];
 
-/// Hides each `/proc` but the one at its usual place, in whose stead the command gets
-/// one of its own (`processes`).
+/// Hides each `/proc` except the one at its usual place, which the command's own
+/// replaces (`processes`).
 pub(super) fn covers(mounts: &[Mount], base: &Path) -> io::Result<Vec<Cover>> {
     let of_processes = seen(mounts, base)
         .filter(|mount| mount.kind == b"proc" && !mount.point.starts_with("/proc"));
@@ -58,14 +58,14 @@ pub(super) fn covers(mounts: &[Mount], base: &Path) -> io::Result<Vec<Cover>> {
         .collect()
 }
 
-/// Where settings are mounted.
+/// The mount points of settings.
 pub(super) fn settings(mounts: &[Mount], base: &Path) -> io::Result<Vec<CString>> {
     let of_settings = seen(mounts, base).filter(|mount| SETTINGS.contains(&&*mount.kind));
     let points = of_settings.map(|mount| Ok(c_path(&mount.point)?));
     points.collect()
 }
 
-/// Those that neither another mount at the same point nor the view hides.
+/// The mounts that neither the view nor another mount at the same point hides.
 fn seen<'a>(mounts: &'a [Mount], base: &'a Path) -> impl Iterator<Item = &'a Mount> {
     let numbered = mounts.iter().enumerate();
     let seen = numbered.filter(move |(number, mount)| {
@@ -81,18 +81,18 @@ fn seen<'a>(mounts: &'a [Mount], base: &'a Path) -> impl Iterator<Item = &'a Mou
 pub(super) fn protect(settings: &[CString]) -> Result<(), Errno> {
     settings.iter().try_for_each(|point| {
         match set_attributes(point, libc::AT_RECURSIVE, libc::MOUNT_ATTR_RDONLY, 0) {
-            // It has gone since, or is hidden by now.
+            // It was unmounted since, or is hidden by now.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::INVAL) => Ok(()),
             done => done,
         }
     })
 }
 
-/// Of the `/proc` that the command will see.
+/// Protects the `/proc` that the command will see.
 pub(in crate::enter) fn protect_proc() -> Result<(), Errno> {
     SETTINGS_OF_PROC.iter().try_for_each(|part| {
         match mount_bind_recursive(*part, *part) {
-            // Not every machine has it.
+            // Some machines lack it.
             Err(Errno::NOENT) => Ok(()),
             done => {
                 done?;

@@ -1,27 +1,26 @@
-//! Sealed commands: while one runs, its changes wait in the view for somebody
-//! to look at them, so it must not reach anything that would commit them, nor the
-//! base, nor go on after they were looked at. docs/running.md says what that
-//! protects against and what it does not.
+//! Sealed commands. A sealed command's changes wait in the view until a user has
+//! reviewed them. So the command must not reach anything that would commit them, must
+//! not reach the base, and must not go on after the review. docs/running.md says what
+//! that protects against and what it does not.
 //!
-//! What holds once the command runs, and where it is done:
+//! What holds while the command runs, and which code ensures it:
 //!
-//! 1. Wherever a mount shows the store's directory, or part of it, the command
-//!    finds the view, or nothing (`places`, `Seal::cover`).
+//! 1. Wherever a mount shows the store's directory, or part of it, the command finds
+//!    the view or nothing (`places`, `Seal::cover`).
 //! 2. It finds neither the control directory nor the place of views and of the
 //!    services' inner sockets (`places`).
-//! 3. Of the file systems by which the kernel shows itself it finds one `/proc`, of its
-//!    own processes, and can write no settings of the machine (`kernel`).
-//! 4. It cannot undo these mounts, nor get into another namespace: it has no
-//!    capability for that, and can get none (`capabilities`).
-//! 5. It inherits no descriptor that leads to a file or a directory, but for the
-//!    standard three (`descriptors`).
+//! 3. Of the file systems through which the kernel shows itself it sees one `/proc`,
+//!    with only its own processes, and it cannot write the machine's settings
+//!    (`kernel`).
+//! 4. It cannot undo these mounts or enter another namespace: it has no capability for
+//!    that, and cannot get one (`capabilities`).
+//! 5. It inherits no descriptor of a file or a directory, except the standard three
+//!    (`descriptors`).
 //! 6. All that it starts is in a process namespace of its own, and ends with it
-//!    (`processes`). Where there can be none, `Running::wait` kills what it finds.
-//! 7. If it is confined, only the view and the places that were named can be
-//!    written (`Seal::confine`).
+//!    (`processes`). If that is not possible, `Running::wait` kills what it finds.
+//! 7. If it is confined, it can write only in the view and the named places (`Seal::confine`).
 //!
-//! The service refuses to commit the transaction for anybody but us, whatever the
-//! command reaches.
+//! Whatever the command reaches, the service lets only us commit the transaction.
 
 mod capabilities;
 mod descriptors;
@@ -53,18 +52,18 @@ use std::path::PathBuf;
 /// How a command is sealed.
 #[derive(Debug, Clone)]
 pub struct Sealing {
-    /// Where the service mounts views and listens for programs in them.
+    /// The directory where the service mounts views, and listens for programs in them.
     pub views: PathBuf,
     /// The store's control directory, if it is not in the store.
     pub control: Option<PathBuf>,
-    /// If set, the command writes nowhere but in the view and here.
+    /// If set, the command can write only in the view and in these places.
     pub writable: Option<Vec<PathBuf>>,
 }
 
-/// How many places may be named: their descriptors are kept without allocating.
+/// The most places that may be named: their descriptors are kept without allocating.
 pub const WRITABLE_MAX: usize = 64;
 
-/// All that the child needs, made before it is started.
+/// All that the child needs, made before the fork.
 pub(super) struct Seal {
     covers: Vec<Cover>,
     /// Mounts of the kernel's settings.
@@ -94,7 +93,7 @@ impl Seal {
         self.writable.is_some()
     }
 
-    /// Makes all mounts read-only, save those of the writable places.
+    /// Makes all mounts read-only, except those of the writable places.
     pub(super) fn confine(&self) -> Result<(), (Step, Errno)> {
         let Some(writable) = &self.writable else {
             return Ok(());
@@ -104,7 +103,7 @@ impl Seal {
     }
 
     fn confine_to(&self, writable: &[CString]) -> Result<(), Errno> {
-        // Copies of these mounts, so that what is read-only in them stays so.
+        // We copy these mounts first, so that mounts which are read-only already stay so.
         let mut copies: [Option<OwnedFd>; WRITABLE_MAX] = [const { None }; WRITABLE_MAX];
         let flags = OpenTreeFlags::OPEN_TREE_CLONE
             | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -123,11 +122,11 @@ impl Seal {
         Ok(())
     }
 
-    /// The view is bound at `base`: puts it wherever else the store shows, and
-    /// hides what leads to the service.
+    /// With the view bound at `base`, binds it over every other place that shows the
+    /// store, and hides what leads to the service.
     pub(super) fn cover(&self, base: &CStr) -> Result<(), (Step, Errno)> {
         if self.is_confined() {
-            // It was bound from a mount that has become read-only.
+            // The view was bound from a mount that is now read-only.
             let (set, clear) = (0, libc::MOUNT_ATTR_RDONLY);
             set_attributes(base, 0, set, clear).map_err(|errno| (Step::Confine, errno))?;
         }
@@ -145,7 +144,7 @@ fn put(cover: &Cover) -> Result<(), Errno> {
         Cover::File(target) => mount_bind(c"/dev/null", &**target),
     };
     match (done, cover) {
-        // The view has no such object any more, or one of another type.
+        // The view no longer has this object, or it is now of another type.
         (
             Err(Errno::NOENT | Errno::NOTDIR),
             Cover::View {
@@ -163,7 +162,7 @@ fn put(cover: &Cover) -> Result<(), Errno> {
                 hidden => hidden,
             }
         }
-        // Nobody reaches it there: it has gone, or something covers a directory above.
+        // Nobody reaches the place: it was removed, or something covers a directory above it.
         (Err(Errno::NOENT | Errno::NOTDIR), _) => Ok(()),
         (done, _) => done,
     }
@@ -186,8 +185,8 @@ fn set_attributes(path: &CStr, flags: libc::c_int, set: u64, clear: u64) -> Resu
     let mut attributes: libc::mount_attr = unsafe { std::mem::zeroed() };
     attributes.attr_set = set;
     attributes.attr_clr = clear;
-    // SAFETY: the path and the structure live through the call, and the kernel
-    // is told the structure's size.
+    // SAFETY: the path and the structure live through the call, and the kernel gets the
+    // structure's size.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -201,7 +200,7 @@ fn set_attributes(path: &CStr, flags: libc::c_int, set: u64, clear: u64) -> Resu
     checked(result)
 }
 
-/// The error of a system call that returned -1. Only for a call made just before.
+/// The error of a system call that returned -1. Must be called right after it.
 fn checked(result: libc::c_long) -> Result<(), Errno> {
     if result != -1 {
         return Ok(());

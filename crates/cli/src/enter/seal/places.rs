@@ -1,8 +1,8 @@
-//! Where in the mount namespace a store can be reached.
+//! Finds all places in the mount namespace where a store can be reached.
 //!
-//! The store's directory is a path on one file system. Each other mount of this
-//! file system may show it, when its root is above that path, or a part of it,
-//! when its root is below. A place counts only if it shows the same object as the
+//! The store's directory is a path on one file system. Another mount of this file
+//! system may show the store if the mount's root is above that path, or part of the
+//! store if its root is below. A place counts only if it shows the same object as the
 //! path in the store does, so nothing unrelated is covered.
 
 use super::Sealing;
@@ -16,7 +16,7 @@ use std::ffi::CString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What is mounted over a place.
+/// What to mount over a place.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Cover {
     /// The view, or the part of it at `source`, a path below the store's own.
@@ -31,7 +31,7 @@ pub(super) enum Cover {
     File(CString),
 }
 
-/// A place that may show the store.
+/// A place that may show the store, but that we cannot check.
 #[derive(Debug, thiserror::Error)]
 #[error("'{place}' cannot be looked at: {errno}", errno = reason(errno))]
 pub(in crate::enter) struct Unseen {
@@ -39,12 +39,12 @@ pub(in crate::enter) struct Unseen {
     pub(in crate::enter) errno: Errno,
 }
 
-/// `base`: where the view is bound, without symbolic links.
+/// `base` is where the view is bound, without symbolic links.
 pub(super) fn covers(mounts: &[Mount], base: &Path, sealing: &Sealing) -> io::Result<Vec<Cover>> {
     let mut covers = Vec::new();
     for (target, original) in shown(mounts, base) {
-        // The view hides what is mounted below the store, unless it is the root: then
-        // other mounts are bound into it.
+        // The view hides mounts below the store. But if the store is the root, these
+        // mounts are bound into the view.
         let is_hidden = base != Path::new("/") && target.starts_with(base);
         if is_hidden || target == Path::new("/") || !is_same(&target, &original)? {
             continue;
@@ -65,12 +65,12 @@ pub(super) fn covers(mounts: &[Mount], base: &Path, sealing: &Sealing) -> io::Re
             }
         }
     }
-    // The service names this place, and must not hide the view by it.
+    // The service chose this place, and must not use it to hide the view.
     if base.starts_with(&sealing.views) {
         let message = "the service names a place of views that holds the store";
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
-    // The last: views elsewhere may have been bound from there.
+    // This cover must be last: earlier ones may bind views from there.
     if lstat(&sealing.views).is_ok() {
         covers.push(cover_empty(&sealing.views)?);
     }
@@ -85,8 +85,8 @@ pub(super) fn cover_empty(target: &Path) -> io::Result<Cover> {
     })
 }
 
-/// Every place at which a mount may show `directory` or something below it, with
-/// the path below `directory` of what is shown there.
+/// All places at which a mount may show `directory` or something below it, each with
+/// the path below `directory` that it shows.
 fn shown(mounts: &[Mount], directory: &Path) -> impl Iterator<Item = (PathBuf, PathBuf)> {
     let on_file_systems: Vec<(&str, PathBuf)> = mounts
         .iter()
@@ -116,7 +116,7 @@ fn shown(mounts: &[Mount], directory: &Path) -> impl Iterator<Item = (PathBuf, P
         .filter(move |(target, original)| *target != directory || *original != directory)
 }
 
-/// Joining an empty path would append a slash, after which links are followed.
+/// Joining an empty path would append a slash, and then links would be followed.
 fn join(above: &Path, below: &Path) -> PathBuf {
     match below.as_os_str().is_empty() {
         true => above.to_owned(),
@@ -128,9 +128,10 @@ fn lstat(path: &Path) -> rustix::io::Result<Stat> {
     statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
 }
 
-/// What others have closed to us, the command cannot reach either. But it could open a
-/// directory of its own user's, which an earlier command may have closed: then there is
-/// no seal.
+/// Whether both are the same object. The command cannot reach what other users have
+/// closed to us. But it could open up a directory of its own user's, which an earlier
+/// command may have closed. So such a directory is an error: we could not seal the
+/// command.
 fn is_same(target: &Path, original: &Path) -> io::Result<bool> {
     let errno = match (lstat(target), lstat(original)) {
         (Ok(a), Ok(b)) => return Ok((a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)),
@@ -144,7 +145,7 @@ fn is_same(target: &Path, original: &Path) -> io::Result<bool> {
     Err(io::Error::other(Unseen { place, errno }))
 }
 
-/// Whether the first directory on the way that may not be searched is somebody else's.
+/// Whether the first directory on the way that we may not search belongs to another user.
 fn is_closed_by_others(path: &Path) -> bool {
     let seen = path.ancestors().find_map(|above| lstat(above).ok());
     seen.is_some_and(|closed| closed.st_uid != geteuid().as_raw())

@@ -7,12 +7,12 @@
 //!       command
 //! ```
 //!
-//! When the first process of a namespace ends, the kernel kills all others in it
-//! and waits for them. So after the mirror has ended nothing runs that the command
-//! started. The first process ends with the command; it also ends when the mirror
-//! does, and the mirror is killed when `atomdir` dies.
+//! When the first process of a namespace ends, the kernel kills all others in it and
+//! waits for them. So after the mirror has ended, nothing runs that the command
+//! started. The first process ends with the command, and also when the mirror ends.
+//! The kernel kills the mirror when `atomdir` dies.
 //!
-//! Everything here runs after fork, and so only makes system calls.
+//! Everything here runs after fork, so it makes only system calls.
 
 use super::{Errno, Step, checked, protect_proc};
 use rustix::mount::{MountFlags, mount};
@@ -20,7 +20,7 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::RawFd;
 use std::ptr;
 
-/// What the first process says to the mirror: how the command ended, or that it
+/// The first process sends these to the mirror: how the command ended, or that it
 /// stopped itself.
 const EXITED: u8 = 1;
 const KILLED: u8 = 2;
@@ -36,9 +36,9 @@ const PASSED_ON: [libc::c_int; 6] = [
     libc::SIGUSR2,
 ];
 
-/// Splits this process, which has unshared the process namespace of its
-/// children, into the mirror, the first process, and the one that is to execute
-/// the command: it returns in that one only. `fail` tells of a failure.
+/// Splits this process, which has unshared the process namespace of its children, into
+/// the mirror, the first process, and the process that executes the command. Returns
+/// only in the last. `fail` reports a failure.
 pub(in crate::enter) fn supervise(
     is_confined: bool,
     fail: &dyn Fn(Step, Errno),
@@ -46,7 +46,7 @@ pub(in crate::enter) fn supervise(
     let failed = |errno| (Step::Processes, errno);
     let parent = rustix::process::getppid();
     let (mirrors, firsts) = channel().map_err(failed)?;
-    // Until the command is ready, a signal must not end one without the other.
+    // Until the command is ready, a signal must not end only some of the processes.
     let all = all_signals();
     mask(&all);
     match fork().map_err(failed)? {
@@ -54,7 +54,7 @@ pub(in crate::enter) fn supervise(
         first => {
             // SAFETY: prctl(2) with this operation takes plain numbers.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
-            // It may have died before.
+            // The parent may have died before the call.
             if rustix::process::getppid() != parent {
                 exit(1);
             }
@@ -74,7 +74,7 @@ pub(in crate::enter) fn supervise(
             Ok(())
         }
         Ok(command) => {
-            // The command must not get our capabilities by tracing us.
+            // The command must not trace us and so get our capabilities.
             // SAFETY: as above.
             unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
             close_all_but(firsts);
@@ -87,7 +87,7 @@ pub(in crate::enter) fn supervise(
     }
 }
 
-/// The processes of the namespace and no others.
+/// Shows the processes of the namespace and no others.
 fn mount_proc(is_confined: bool) -> Result<(), Errno> {
     let mut flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     flags.set(MountFlags::RDONLY, is_confined);
@@ -95,7 +95,7 @@ fn mount_proc(is_confined: bool) -> Result<(), Errno> {
     protect_proc()
 }
 
-/// The first process of the namespace.
+/// The main loop of the namespace's first process.
 fn attend(command: libc::pid_t, mirror: RawFd) -> ! {
     let mut children = none();
     // SAFETY: the set is initialised.
@@ -117,7 +117,7 @@ fn attend(command: libc::pid_t, mirror: RawFd) -> ! {
     }
 }
 
-/// Ends with the command.
+/// Waits for children; ends the process with the command.
 fn reap(command: libc::pid_t, mirror: RawFd) {
     while let Some((process, code, status)) = wait_child() {
         if process != command {
@@ -136,7 +136,7 @@ fn reap(command: libc::pid_t, mirror: RawFd) {
     }
 }
 
-/// Outside of the namespace.
+/// The main loop of the mirror, outside of the namespace.
 fn mirror(first: libc::pid_t, channel: RawFd, parent: libc::pid_t) -> ! {
     let mut passed_on = none();
     for signal in PASSED_ON {
@@ -144,14 +144,14 @@ fn mirror(first: libc::pid_t, channel: RawFd, parent: libc::pid_t) -> ! {
         unsafe { libc::sigaddset(&raw mut passed_on, signal) };
     }
     let signals = signal_descriptor(&passed_on);
-    // Stop signals of the terminal stop us with the rest of the job.
+    // The terminal's stop signals stop us together with the rest of the job.
     mask(&passed_on);
     let mut ended = [KILLED, libc::SIGKILL as u8];
     loop {
         let [from_first, of_parent] = wait_for([channel, signals]);
         if of_parent
             && let Some((signal, sender)) = take_signal(signals)
-            // What others send to the whole group reaches the command by itself.
+            // Signals that others send to the whole group reach the command directly.
             && sender == parent
         {
             send(channel, [signal as u8, 0]);
@@ -169,7 +169,7 @@ fn mirror(first: libc::pid_t, channel: RawFd, parent: libc::pid_t) -> ! {
             None => break,
         }
     }
-    // Now nothing is left in the namespace, not even its first process.
+    // After this wait nothing is left in the namespace, not even its first process.
     // SAFETY: the status is not wanted.
     unsafe { libc::waitpid(first, ptr::null_mut(), 0) };
     match ended {
@@ -178,7 +178,7 @@ fn mirror(first: libc::pid_t, channel: RawFd, parent: libc::pid_t) -> ! {
     }
 }
 
-/// Whoever waits for this process sees the signal that killed the command.
+/// Ends by the signal that killed the command, so that our parent sees that signal.
 fn die_of(signal: libc::c_int) -> ! {
     let no_core = libc::rlimit {
         rlim_cur: 0,
@@ -204,7 +204,7 @@ fn channel() -> Result<(RawFd, RawFd), Errno> {
 }
 
 fn fork() -> Result<libc::pid_t, Errno> {
-    // SAFETY: this process has one thread, and both go on with system calls only.
+    // SAFETY: this process has one thread, and both processes then make only system calls.
     let process = unsafe { libc::fork() };
     checked(process.into())?;
     Ok(process)
@@ -216,15 +216,15 @@ fn exit(code: libc::c_int) -> ! {
 }
 
 fn close(descriptor: RawFd) {
-    // SAFETY: only descriptors of ours are closed, which nothing else uses.
+    // SAFETY: this closes only descriptors of ours that nothing else uses.
     unsafe { libc::close(descriptor) };
 }
 
-/// Also the standard three: whoever reads the command's output waits for the end
-/// of the last that has it open.
+/// Also closes the standard three: a reader of the command's output waits until the
+/// last process has closed it.
 fn close_all_but(kept: RawFd) {
     let kept = kept as libc::c_uint;
-    // SAFETY: nothing in this process uses what is closed.
+    // SAFETY: nothing in this process uses the closed descriptors.
     unsafe {
         if kept > 0 {
             libc::syscall(libc::SYS_close_range, 0, kept - 1, 0);
@@ -252,7 +252,7 @@ fn all_signals() -> libc::sigset_t {
 }
 
 fn mask(set: &libc::sigset_t) {
-    // SAFETY: the set is live; the old mask is not wanted.
+    // SAFETY: the set is live; we do not need the old mask.
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, set, ptr::null_mut()) };
 }
 
@@ -265,11 +265,11 @@ fn signal_descriptor(set: &libc::sigset_t) -> RawFd {
     }
 }
 
-/// The signal and who sent it.
+/// Returns the signal and its sender.
 fn take_signal(signals: RawFd) -> Option<(libc::c_int, libc::pid_t)> {
     let mut information = MaybeUninit::<libc::signalfd_siginfo>::uninit();
     let size = size_of::<libc::signalfd_siginfo>();
-    // SAFETY: the kernel fills the structure or nothing.
+    // SAFETY: the kernel fills the whole structure or leaves it.
     unsafe {
         let read = libc::read(signals, information.as_mut_ptr().cast(), size);
         (read == size as isize).then(|| {
@@ -279,7 +279,7 @@ fn take_signal(signals: RawFd) -> Option<(libc::c_int, libc::pid_t)> {
     }
 }
 
-/// The next child that has ended or stopped, and how.
+/// Returns the next child that has ended or stopped, and how.
 fn wait_child() -> Option<(libc::pid_t, libc::c_int, libc::c_int)> {
     let options = libc::WEXITED | libc::WSTOPPED | libc::WNOHANG;
     // SAFETY: the structure is plain data, and its process is 0 if none was found.
@@ -297,18 +297,18 @@ fn wait_for(descriptors: [RawFd; 2]) -> [bool; 2] {
         events: libc::POLLIN,
         revents: 0,
     });
-    // SAFETY: the array is live. An error leaves nothing ready, and it is tried again.
+    // SAFETY: the array is live. After an error nothing is ready, and the caller tries again.
     unsafe { libc::poll(polled.as_mut_ptr(), 2, -1) };
     polled.map(|one| one.revents != 0)
 }
 
-/// The other end may have gone, which its reader learns by itself.
+/// Ignores that the other end may be closed: receiving reports that.
 fn send(channel: RawFd, message: [u8; 2]) {
     // SAFETY: the message is live.
     unsafe { libc::send(channel, message.as_ptr().cast(), 2, libc::MSG_NOSIGNAL) };
 }
 
-/// `None`: the other end has gone.
+/// Returns `None` if the other end is closed.
 fn receive(channel: RawFd) -> Option<[u8; 2]> {
     let mut message = [0; 2];
     // SAFETY: the buffer is live.

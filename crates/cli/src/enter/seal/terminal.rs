@@ -1,4 +1,4 @@
-//! The terminal after a command that had a process namespace of its own.
+//! Restores the terminal after a command with a process namespace of its own.
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::getpgrp;
@@ -14,9 +14,9 @@ fn may_be_typed_by_programs() -> bool {
     setting.map_or(true, |setting| !setting.starts_with(b"0"))
 }
 
-/// The terminal whose foreground our process group has. A shell in the namespace
-/// makes a group of its own the foreground, and cannot give it back, as it does
-/// not see ours.
+/// The terminal in which our process group is in the foreground. A shell in the
+/// namespace moves its own group to the foreground. It cannot undo this, since it
+/// does not see our group.
 pub(in crate::enter) struct Foreground(Option<OwnedFd>);
 
 impl Foreground {
@@ -26,12 +26,12 @@ impl Foreground {
         Foreground(terminal.filter(|terminal| tcgetpgrp(terminal) == Ok(getpgrp())))
     }
 
-    /// Makes our process group the foreground again.
+    /// Moves our process group to the foreground again.
     pub(in crate::enter) fn take_back(&self) {
         let Some(terminal) = &self.0 else {
             return;
         };
-        // From the background the kernel stops us for this, unless it is blocked.
+        // This call from the background raises a signal that stops us, unless we block it.
         let mut blocked = MaybeUninit::uninit();
         let mut before = MaybeUninit::uninit();
         // SAFETY: the first set is made empty before it is used, and the second
@@ -41,10 +41,10 @@ impl Foreground {
             libc::sigaddset(blocked.as_mut_ptr(), libc::SIGTTOU);
             libc::sigprocmask(libc::SIG_BLOCK, blocked.as_ptr(), before.as_mut_ptr());
         }
-        // If the terminal has hung up there is nothing to take back.
+        // If the terminal has hung up, there is nothing to restore.
         let _ = tcsetpgrp(terminal, getpgrp());
         if may_be_typed_by_programs() {
-            // The command may have left there what a shell would take for ours.
+            // The command may have left input that a shell would take for the user's.
             let _ = tcflush(terminal, QueueSelector::IFlush);
         }
         // SAFETY: as above.
