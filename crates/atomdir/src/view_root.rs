@@ -60,7 +60,7 @@ pub(crate) fn open(path: &Path) -> Result<OwnedFd, Errno> {
 }
 
 /// For a descriptor that is used only as such. It may be on a mount of another mount
-/// namespace, and the kernel tells no more about those.
+/// namespace, and the kernel reveals no more about those.
 pub(crate) fn check_file_system(root: &OwnedFd) -> Result<(), ViewRootError> {
     let found = fstatfs(root).map_err(io("asking for its file system"))?;
     #[allow(clippy::unnecessary_cast, reason = "its type differs by architecture")]

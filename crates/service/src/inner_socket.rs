@@ -1,7 +1,7 @@
 //! A second socket, beside the mount of views. Programs in a view do not see the
 //! control directory, and they use this socket to begin nested transactions.
 //!
-//! Everybody can find this socket, whoever may see the store. So a connection
+//! Everybody can find this socket, even users who may not see the store. So a connection
 //! first presents the secret of a transaction, which that transaction's programs
 //! get in their environment. The kernel hides a process's environment from other
 //! users. The environment reaches more programs than an inherited descriptor

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Whoever is at the other end of a connection, as the kernel tells.
+/// The process at the other end of a connection, as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) user: u32,
@@ -18,19 +18,19 @@ pub(crate) struct Peer {
 }
 
 /// Which of its user's transactions a peer may act on. A program in a view
-/// reaches its own and those that began in it; so it cannot commit or abort
-/// other work of the user, whom it need not have asked.
+/// reaches only its own transaction and those that began in it. So it cannot
+/// commit or abort the user's other work without the user's consent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// All: it came by the socket in the control directory.
+    /// All: the peer connected to the socket in the control directory.
     All,
-    /// None yet: it came by the inner socket, and has not shown a secret.
+    /// None yet: the peer connected to the inner socket, and has not presented a secret.
     Nothing,
     Within(TransactionId),
 }
 
 impl Peer {
-    /// As they were when the peer connected.
+    /// The peer's ids are those from when it connected.
     pub(crate) fn of(socket: impl AsFd) -> Result<Peer, Errno> {
         let credentials = rustix::net::sockopt::socket_peercred(&socket)?;
         let mut groups = supplementary_groups(socket)?;
@@ -47,7 +47,8 @@ impl Peer {
         self.user == 0
     }
 
-    /// Whose rights on the base count besides the service's own, which are more.
+    /// The peer's credentials, if the base's permissions must be checked for
+    /// them because the service has more rights.
     pub(crate) fn less_than_service(&self) -> Option<Credentials> {
         let service_user = geteuid().as_raw();
         (self.user != 0 && self.user != service_user).then(|| Credentials {
@@ -81,7 +82,7 @@ impl Peer {
         Err(Failure::new(FailureKind::NotPermitted, message))
     }
 
-    /// Views of an ordinary user's service are closed even to root.
+    /// If the service runs as an ordinary user, even root cannot enter its views.
     pub(crate) fn require_views(&self) -> Result<(), Failure> {
         let service_user = geteuid().as_raw();
         if service_user == 0 || service_user == self.user {
@@ -95,7 +96,7 @@ impl Peer {
         Err(Failure::new(FailureKind::NotPermitted, message).with_hint(hint))
     }
 
-    /// Who mounts a native view reaches into the control directory.
+    /// A process that mounts a native view must be able to use the control directory.
     pub(crate) fn require_native(&self) -> Result<(), Failure> {
         let service_user = geteuid().as_raw();
         if service_user == self.user {
@@ -109,8 +110,8 @@ impl Peer {
     }
 }
 
-/// The same whether it never was, has ended or is another user's: ids are
-/// easily guessed.
+/// The failure is the same whether the transaction never existed, has ended or
+/// is another user's: ids are easy to guess.
 pub(crate) fn no_such_transaction(id: TransactionId) -> Failure {
     let message = format!("no open transaction {id}");
     Failure::new(FailureKind::NoSuchTransaction, message)
@@ -121,7 +122,7 @@ fn supplementary_groups(socket: impl AsFd) -> Result<Vec<u32>, Errno> {
     let mut groups = vec![0_u32; 64];
     loop {
         let mut length = (groups.len() * size_of::<u32>()) as libc::socklen_t;
-        // SAFETY: the buffer has `length` bytes, and any of them make numbers.
+        // SAFETY: the buffer has `length` bytes, and any bytes are valid numbers.
         let result = unsafe {
             libc::getsockopt(
                 socket.as_fd().as_raw_fd(),
@@ -131,7 +132,7 @@ fn supplementary_groups(socket: impl AsFd) -> Result<Vec<u32>, Errno> {
                 &mut length,
             )
         };
-        // Also set when the buffer was too short.
+        // The kernel sets this even if the buffer was too short.
         let needed = length as usize / size_of::<u32>();
         if result == 0 {
             groups.truncate(needed);

@@ -21,8 +21,8 @@
 //! - Requests for locks: the thread of the asking connection waits. A transaction can
 //!   lock only what its user may change or, for a shared lock, read (`locks` of the
 //!   engine).
-//! - The end of the service: after two minutes the process exits whatever still waits
-//!   (`lifecycle`).
+//! - The end of the service: after two minutes the process exits, even if something
+//!   still waits (`lifecycle`).
 //!
 //! The kernel leaves one case: a user who may list a directory of the base can keep it
 //! locked. A commit that changes its entries then waits, as any program would, and later

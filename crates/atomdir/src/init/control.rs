@@ -202,7 +202,7 @@ fn write(control: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(POINTER_MODE);
     let file = openat(control, POINTER_NAME_NEW, flags, mode)?;
-    // Other users must find the store, whatever the umask is.
+    // Ignore the umask: other users must find the store.
     fchmod(&file, mode)?;
     while !bytes.is_empty() {
         let count = rustix::io::write(&file, bytes)?;

@@ -2,8 +2,8 @@
 //! snapshot's files into the view's.
 //!
 //! git's format covers files and symbolic links, and of a file's mode only whether it
-//! is executable. Everything else is written in lines that start with `#`, which `git
-//! apply` skips.
+//! is executable. Everything else is written in lines that start with `#`, which
+//! `git apply` skips.
 
 mod binary;
 mod notes;
