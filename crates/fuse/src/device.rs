@@ -17,8 +17,8 @@ pub fn open() -> Result<OwnedFd, Errno> {
     rustix::fs::open(DEVICE_PATH, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Another descriptor of the same connection, with a queue of requests in
-/// progress of its own where the user may open the device.
+/// Returns another descriptor of the same connection. It has its own queue of requests
+/// in progress if the user may open the device.
 pub fn duplicate(device: &OwnedFd) -> Result<OwnedFd, Errno> {
     // FUSE_DEV_IOC_CLONE
     const CLONE: rustix::ioctl::Opcode = opcode::read::<u32>(229, 0);
@@ -55,7 +55,7 @@ pub fn reply(device: &OwnedFd, unique: u64, answer: Result<&[u8], Errno>) -> Del
     match rustix::io::writev(device, &[IoSlice::new(&header), IoSlice::new(body)]) {
         Ok(_) => Delivered::Yes,
         Err(errno) => {
-            // ENOENT: the caller was killed; ENODEV: unmounted meanwhile.
+            // ENOENT: the caller was killed. ENODEV: the mount has ended.
             if errno != Errno::NOENT && errno != Errno::NODEV {
                 tracing::warn!(%errno, unique, "the kernel refused a FUSE reply");
             }
@@ -69,7 +69,8 @@ pub struct Device {
     device: Arc<OwnedFd>,
     buffer: Vec<u8>,
     length: usize,
-    /// Beside rings, from which nobody is woken by a request to see the end.
+    /// Set where rings serve the mount. The end of the session is then announced here,
+    /// since no request wakes this worker.
     inbox: Option<Arc<Inbox>>,
 }
 
@@ -83,9 +84,9 @@ impl Device {
         }
     }
 
-    /// Gets what does not come by the rings.
+    /// Receives the requests that do not come by the rings.
     pub fn beside_rings(device: Arc<OwnedFd>, inbox: Arc<Inbox>) -> Result<Device, Errno> {
-        // What was there to be read may be withdrawn.
+        // A request may be withdrawn between poll and read, so reading must not block.
         let flags = rustix::fs::fcntl_getfl(&device)?;
         rustix::fs::fcntl_setfl(&device, flags | OFlags::NONBLOCK)?;
         Ok(Device {
@@ -120,7 +121,7 @@ impl Transport for Device {
                 return Ok(false);
             }
             match receive(&self.device, &mut self.buffer) {
-                // Withdrawn since it was waited for.
+                // The request was withdrawn after poll.
                 Err(Errno::AGAIN) => {}
                 received => {
                     let length = received?;

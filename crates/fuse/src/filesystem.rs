@@ -1,4 +1,4 @@
-//! What a file system answers; the session does everything else.
+//! The trait of a file system. It answers requests; the session does everything else.
 
 use atomdir_disk::{Errno, FileSystemStatus, Kind, Name, Owner, RenameMode, Timestamp};
 
@@ -6,7 +6,7 @@ use crate::notifier::Notifier;
 
 pub type Result<T> = std::result::Result<T, Errno>;
 
-/// Who asks. Permissions were checked by the kernel before.
+/// The process that makes a request. The kernel has already checked its permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
     pub unique: u64,
@@ -18,19 +18,20 @@ pub struct Request {
 /// How long the kernel may keep an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Validity {
-    /// Until a request of its own or a [`Notifier`](crate::Notifier) says otherwise.
+    /// Until the kernel's own requests change it or a [`Notifier`](crate::Notifier)
+    /// invalidates it.
     Forever,
     No,
 }
 
-/// A name's object, as lookup and creation answer it. Each one handed out
-/// raises the node's lookup count by one, which [`Filesystem::forget`] gives back.
+/// The object that a name leads to, as lookup and creation return it. Each entry
+/// returned raises the node's lookup count by one; [`Filesystem::forget`] lowers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Neither 0 nor `u64::MAX`. Not another object's before it is forgotten.
+    /// Neither 0 nor `u64::MAX`. No other object gets this number before it is forgotten.
     pub node: u64,
     pub generation: u64,
-    /// Of the name.
+    /// How long the kernel may cache the name.
     pub valid: Validity,
     pub attributes: NodeAttributes,
     pub attributes_valid: Validity,
@@ -44,7 +45,7 @@ pub struct NodeAttributes {
     pub mode: u32,
     pub links: u32,
     pub owner: Owner,
-    /// Of a device node, as `makedev` packs it.
+    /// The number of a device node, as `makedev` packs it.
     pub device_number: u64,
     pub length: u64,
     /// In 512-byte units.
@@ -61,7 +62,7 @@ pub enum NewNode<'a> {
     Symlink(&'a [u8]),
     Fifo,
     Socket,
-    /// As `makedev` packs it.
+    /// The device number, as `makedev` packs it.
     CharacterDevice(u64),
     BlockDevice(u64),
 }
@@ -106,14 +107,14 @@ pub enum Seek {
 /// NUL and have 1 to 255 bytes. Methods without a default are needed by every
 /// file system.
 ///
-/// `ERESTART` from any of these: it cannot be said yet; the request is tried again
-/// after the next [`Notifier::retry`].
+/// Any method may return `ERESTART` if it cannot answer yet. The request is then tried
+/// again after the next [`Notifier::retry`].
 pub trait Filesystem: Send + Sync + 'static {
-    /// A connection begins: nothing the kernel knew before counts any more.
+    /// A connection begins. Its kernel side knows no node yet.
     fn mounted(&self, _notifier: Notifier) {}
 
-    /// `Ok(None)`: there is no such name, and the kernel may remember that;
-    /// `Err(ENOENT)`: there is none, but it must ask again.
+    /// `Ok(None)`: there is no such name, and the kernel may cache that.
+    /// `Err(ENOENT)`: there is no such name, and the kernel must ask again.
     fn lookup(&self, request: &Request, parent: u64, name: &[u8]) -> Result<Option<Entry>>;
     /// Lowers the node's lookup count.
     fn forget(&self, node: u64, count: u64);
@@ -137,7 +138,7 @@ pub trait Filesystem: Send + Sync + 'static {
         mode: u32,
         umask: u32,
     ) -> Result<Entry>;
-    /// A regular file without a name, in the file system of `parent` (O_TMPFILE).
+    /// Creates a regular file without a name, in the file system of `parent` (O_TMPFILE).
     fn create_unnamed(
         &self,
         request: &Request,
@@ -156,7 +157,7 @@ pub trait Filesystem: Send + Sync + 'static {
         mode: RenameMode,
     ) -> Result<()>;
 
-    /// Fills `buffer` from `offset` on; fewer bytes only at the end of the file.
+    /// Reads from `offset` on. It fills `buffer` unless the file ends before.
     fn read(&self, request: &Request, node: u64, offset: u64, buffer: &mut [u8]) -> Result<usize>;
     /// Writes all of `data` or fails. `kill_set_id` as in [`SetAttributes`].
     fn write(
@@ -178,10 +179,10 @@ pub trait Filesystem: Send + Sync + 'static {
     ) -> Result<()>;
     fn seek(&self, request: &Request, node: u64, offset: u64, what: Seek) -> Result<u64>;
 
-    /// The whole directory without `.` and `..`, in any order.
+    /// Lists the whole directory without `.` and `..`, in any order.
     fn list(&self, request: &Request, node: u64) -> Result<Vec<ListEntry>>;
 
-    /// `ENODATA` when there is none of that name.
+    /// Fails with `ENODATA` if there is no attribute of that name.
     fn xattr(&self, request: &Request, node: u64, name: &[u8]) -> Result<Vec<u8>>;
     fn xattr_names(&self, request: &Request, node: u64) -> Result<Vec<Vec<u8>>>;
     /// `flags`: XATTR_CREATE, XATTR_REPLACE. `kill_set_group_id`: the caller

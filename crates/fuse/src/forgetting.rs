@@ -1,18 +1,17 @@
-//! Names in the mount's root that the kernel is to forget, since their views have
-//! ended.
+//! Makes the kernel forget names in the mount's root whose views have ended.
 //!
-//! The kernel forgets a name when the child process asks for it ([`crate::settle`]),
-//! and that process can be held up by programs in the mount. So a thread of its own
-//! gives the orders. Those who end a transaction wait for it only as long as it is
-//! not held up: root, for one, who aborts another user's transaction.
+//! The kernel forgets a name when the child process looks it up ([`crate::settle`]).
+//! Programs in the mount can hold that process up, so a thread of its own sends it the
+//! orders. A thread that ends a transaction (root may abort another user's) waits for a
+//! name to be forgotten only while the child is not held up.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A name is forgotten within a millisecond unless something is in the way.
+/// The kernel forgets a name within a millisecond unless something is in the way.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// More are left for the kernel to forget by itself.
+/// Further names are not queued; the kernel drops them in its own time.
 const NAMES_MAX: usize = 4096;
 
 #[derive(Default)]
@@ -26,13 +25,13 @@ struct State {
     names: VecDeque<Vec<u8>>,
     queued: u64,
     forgotten: u64,
-    /// Somebody has waited in vain: nobody waits until all names are forgotten.
+    /// A wait has timed out. Nobody else waits until the queue of names is empty again.
     is_held_up: bool,
     is_over: bool,
 }
 
 impl Forgetting {
-    /// Returns when the kernel has forgotten the name, or when that takes long.
+    /// Returns when the kernel has forgotten the name, or when that takes too long.
     pub fn forget(&self, name: &[u8]) {
         let mut state = self.lock();
         if state.is_over || state.names.len() >= NAMES_MAX {
@@ -52,7 +51,7 @@ impl Forgetting {
         }
     }
 
-    /// Has names forgotten until [`end`](Self::end).
+    /// Makes the kernel forget the queued names, until [`end`](Self::end).
     pub fn run(&self, forget: impl Fn(&[u8])) {
         let mut state = self.lock();
         while !state.is_over {

@@ -1,4 +1,4 @@
-//! A child process that waits for the mount in the session's place.
+//! A child process that waits for the mount, so that the session's process need not.
 //!
 //! It runs the barrier before a commit ([`settle`]) and opens view roots. It is a fork
 //! without exec of a program with several threads, so until it ends it may only make
@@ -6,7 +6,7 @@
 //! with an errno or 0, and ends when its parent does.
 //!
 //! Programs in the mount can hold the child up for as long as they like, by the locks
-//! of its directories. So whoever waits for it can be told to stop ([`Breaker`]), and
+//! of its directories. So a [`Breaker`] can stop a thread that waits for its answer, and
 //! nobody waits for its end.
 
 use std::ffi::{CStr, CString, OsStr, c_void};
@@ -29,19 +29,19 @@ use rustix::net::{
 use crate::filesystem::Result;
 use crate::settle;
 
-/// Between two pages of the barrier's file that are changed: more than the kernel
-/// ever caches or sends as one piece, so that each becomes a request of its own.
+/// The distance between two pages that the barrier changes in its file. It is more than
+/// the kernel ever caches or sends as one piece, so each page becomes its own request.
 pub const STRIDE: usize = 8 << 20;
 
-/// Orders: the next step of a barrier; open the directory whose path follows;
-/// have all that was written queued; ask for what is at the path that follows.
+/// Orders: take the next step of a barrier; open the directory whose path follows;
+/// queue everything that was written; look up the path that follows.
 const STEP: u8 = 0;
 const OPEN: u8 = 1;
 const SYNC: u8 = 2;
 const LOOK: u8 = 3;
 const ORDER_LENGTH_MAX: usize = 4096;
 
-/// Room for what getdents(2) gives at a time.
+/// The size of the buffer for getdents(2).
 const LISTED_LENGTH: usize = 4 << 10;
 const FUSE_DEVICE: libc::dev_t = libc::makedev(10, 229);
 
@@ -50,7 +50,7 @@ pub struct Helper {
     process: libc::pid_t,
 }
 
-/// Ends what waits for the child's answer, whatever holds the child up.
+/// Wakes the thread that waits for the child's answer, even if the child is held up.
 #[derive(Clone)]
 pub struct Breaker(Arc<OwnedFd>);
 
@@ -61,9 +61,9 @@ impl Breaker {
 }
 
 impl Helper {
-    /// `pages_count`: of the barrier's file.
+    /// `pages_count`: how many pages the barrier's file has.
     pub fn start(mountpoint: &Path, pages_count: usize) -> Result<Helper> {
-        // Made before the fork, since the child must not allocate.
+        // The path is made before the fork, since the child must not allocate.
         let file = mountpoint.join(OsStr::from_bytes(settle::NAME));
         let file = CString::new(file.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
@@ -87,24 +87,25 @@ impl Helper {
         Breaker(Arc::clone(&self.channel))
     }
 
-    /// Whether somebody has killed it.
+    /// Whether the child has ended: somebody has killed it.
     pub fn has_ended(&self) -> bool {
         let mut poll = [PollFd::new(&*self.channel, PollFlags::RDHUP)];
         let now = Timespec::default();
         retry(|| rustix::event::poll(&mut poll, Some(&now))).is_ok_and(|ready| ready > 0)
     }
 
-    /// Has everything queued that was written, and the barrier's pages mapped.
+    /// Makes the kernel queue everything that was written, and maps the barrier's pages.
     pub fn prepare(&self) -> Result<()> {
         self.step()
     }
 
-    /// Has the barrier's pages written.
+    /// Writes the barrier's pages.
     pub fn change(&self) -> Result<()> {
         self.step()
     }
 
-    /// Has everything queued that was written, which is all of a barrier.
+    /// Makes the kernel queue everything that was written. With rings the barrier needs no
+    /// more of the child.
     pub fn sync(&self) -> Result<()> {
         self.order(&[SYNC]).map(|_| ())
     }
@@ -114,7 +115,7 @@ impl Helper {
         self.order_at(OPEN, path)?.ok_or(Errno::NOTCONN)
     }
 
-    /// Has the kernel ask what is at a path, whatever it remembers.
+    /// Makes the kernel look up a path, whatever it has cached.
     pub fn look(&self, path: &Path) -> Result<()> {
         self.order_at(LOOK, path).map(|_| ())
     }
@@ -156,9 +157,9 @@ impl Helper {
 }
 
 impl Drop for Helper {
-    /// The child ends by itself at the end of the channel, unless something holds it up:
-    /// a lock of a directory in the mount, whose holder waits for a page of a file
-    /// system of theirs, say. Not even a signal ends it then, and nobody waits for it.
+    /// The child ends by itself when the channel ends, unless something holds it up. An
+    /// example is a lock of a directory in the mount whose holder waits for a page of their
+    /// own file system. Then not even a signal ends the child, so nobody waits for it.
     fn drop(&mut self) {
         self.breaker().pull();
         let process = self.process;
@@ -172,7 +173,7 @@ impl Drop for Helper {
             }
         };
         let thread = std::thread::Builder::new().name("fuse-reaper".to_owned());
-        // Without one, the child stays a zombie until this process ends.
+        // If no thread can be started, the child stays a zombie until this process ends.
         let _ = thread.spawn(reap);
     }
 }
@@ -186,7 +187,7 @@ fn retry<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
     }
 }
 
-/// The child's whole life.
+/// Everything that the child does.
 fn serve(channel: &OwnedFd, file: &CString, pages_count: usize) -> ! {
     close_connections();
     // SAFETY: descriptors of this process's own table; `channel` is moved to
@@ -213,9 +214,9 @@ fn serve(channel: &OwnedFd, file: &CString, pages_count: usize) -> ! {
     unsafe { libc::_exit(0) }
 }
 
-/// Closes inherited descriptors of connections before all others are closed: to close
-/// a file of a mount may take an answer of the session that serves it. If that is
-/// about to end there is none, and its connection must break instead.
+/// Closes inherited descriptors of connections before all others. Closing a file of a
+/// mount may need an answer from the session that serves it. A session that is about to
+/// end gives none, so its connection must break instead, which our copy would prevent.
 fn close_connections() {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(descriptors) = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()) else {
@@ -309,7 +310,7 @@ fn prepare(file: &CString, pages_count: usize) -> Result<Pages> {
     Pages::map(sync(file)?.as_fd(), pages_count)
 }
 
-/// All that was written is queued; the session's file, opened.
+/// Makes the kernel queue everything that was written. Returns the session's file, open.
 fn sync(file: &CString) -> Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(file.as_c_str(), flags, Mode::empty())?;
@@ -339,8 +340,8 @@ impl Pages {
 
     fn change_and_sync(&self) -> Result<()> {
         for number in 0..self.count {
-            // Populating changes a page as a store would, but where a store
-            // is killed by SIGBUS once the file system is gone, this fails.
+            // Populating changes a page as a store would. Once the file system is
+            // gone, a store would be killed by SIGBUS, but this call only fails.
             // SAFETY: one page within the mapping, which nothing refers to.
             unsafe {
                 let page = self.start.cast::<u8>().add(number * STRIDE).cast();

@@ -1,11 +1,11 @@
 //! The kernel's FUSE protocol and sessions over it, and the transactions'
 //! views as one file system.
 //!
-//! Written for file systems that never change behind the kernel's back, so
-//! that it may keep names, attributes and contents for ever: opening, closing
-//! and flushing cost no round trip, and neither does what was read before.
+//! It is written for file systems that never change behind the kernel's back, so the
+//! kernel may cache names, attributes and contents for ever. Opening, closing and
+//! flushing cost no round trip, and neither does a second read.
 //!
-//! - [`wire`]: bytes to requests and replies to bytes; pure
+//! - [`wire`]: decodes requests and encodes replies, without I/O
 //! - [`Filesystem`]: what a file system answers
 //! - [`Session`]: mounts one and serves it from several threads
 //! - [`Notifier`]: tells the kernel of changes it did not make itself

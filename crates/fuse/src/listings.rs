@@ -7,9 +7,9 @@
 //! from a fresh listing alone. The hash is keyed anew in each session, so
 //! nobody can choose names that collide.
 //!
-//! What is kept here is only a saving: listings whose reading has begun, so
-//! that a large directory is not listed again for each piece. A removed entry
-//! is struck out of a kept listing; any other change drops it.
+//! This module also keeps listings whose reading has begun, only to save work: a large
+//! directory is then not listed again for each piece. When an entry is removed, it is
+//! struck out of a kept listing; any other change drops the listing.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -22,15 +22,15 @@ use crate::filesystem::ListEntry;
 pub const OFFSET_AFTER_DOT: u64 = 1;
 pub const OFFSET_AFTER_DOTS: u64 = 2;
 
-/// Kept listings go, oldest first, when there are more, or when they hold
-/// more entries together.
+/// The oldest kept listings are dropped when there are more than this, or when all
+/// together have more entries than the next limit.
 const LISTINGS_KEPT_MAX: usize = 64;
 const ENTRIES_KEPT_MAX: usize = 1 << 20;
 
 const VERSION_SLOTS: usize = 64;
 
 pub struct Listing {
-    /// Ascending offsets, each only once, all above [`OFFSET_AFTER_DOTS`].
+    /// Sorted by offset. Each offset occurs once and is above [`OFFSET_AFTER_DOTS`].
     items: Vec<Item>,
 }
 
@@ -41,7 +41,7 @@ struct Item {
 }
 
 impl Listing {
-    /// The entries that follow `offset`, each with its own.
+    /// The entries that follow `offset`, each with its own offset.
     pub fn after(&self, offset: u64) -> impl Iterator<Item = (u64, &ListEntry)> {
         let start = self.items.partition_point(|item| item.offset <= offset);
         self.items[start..]
@@ -95,8 +95,8 @@ impl Listings {
         let mut items: Vec<Item> = entries
             .into_iter()
             .map(|entry| Item {
-                // Two bits are left free: an offset is a positive 64-bit
-                // number, and equal hashes move up.
+                // Two bits are left free: an offset must be a positive
+                // 64-bit number, and of equal hashes all but one move up.
                 offset: (self.hash.hash_one(entry.name.as_bytes()) >> 2) + OFFSET_AFTER_DOTS + 1,
                 entry,
                 removed: AtomicBool::new(false),
@@ -131,7 +131,7 @@ impl Listings {
         }
     }
 
-    /// The directory was read to its end, or its node is gone.
+    /// Drops the listing: the directory was read to its end, or its node is gone.
     pub fn finished(&self, node: u64) {
         self.lock().drop_listing(node);
     }
@@ -160,7 +160,7 @@ impl Listings {
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        // Nothing below can panic half-way through a change.
+        // A poisoned lock is harmless: no change below can panic half-way.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,12 +7,12 @@ use crate::listings::Listings;
 use crate::shared::Shared;
 use crate::wire::Notification;
 
-/// Tells the kernel that something it may remember has changed.
+/// Invalidates what the kernel has cached.
 ///
-/// The kernel takes the directory's lock for an entry, and those of pages for
-/// contents: never call from within a [`Filesystem`](crate::Filesystem) method, nor
-/// with a lock held that one needs.
-/// What the kernel does not know is no error, nor is a session that has ended.
+/// The kernel takes the directory's lock to invalidate an entry, and locks of pages to
+/// invalidate contents. So never call this from a [`Filesystem`](crate::Filesystem)
+/// method, nor with a lock held that such a method needs.
+/// It is no error if the kernel knows no such node or name, or if the session has ended.
 #[derive(Clone)]
 pub struct Notifier {
     /// Weak, because the connection lives as long as any descriptor of it.
@@ -34,10 +34,10 @@ impl Notifier {
         }
     }
 
-    /// The name in the root has gone for good, with all below it; a listing of the
-    /// root may still show it. However many others look up names there, a process
-    /// that is killed meanwhile can end. If programs in the mount hold it up, this
-    /// returns before the kernel has forgotten it.
+    /// Makes the kernel forget a name in the root that has gone for good, with all below
+    /// it. A listing of the root may still show the name. This process can be killed while
+    /// it waits here, however many others look up names there. If programs in the mount
+    /// hold this up, it returns before the kernel has forgotten the name.
     pub fn forget_in_root(&self, name: &[u8]) {
         if let Some(shared) = self.shared.upgrade()
             && !shared.is_ending()
@@ -47,21 +47,22 @@ impl Notifier {
         }
     }
 
-    /// Requests that the file system answered with `ERESTART` are tried again. This
-    /// may be called from anywhere and with any lock held.
+    /// Tries the requests again that the file system answered with `ERESTART`. This may be
+    /// called from anywhere and with any lock held.
     pub fn retry(&self) {
         if let Some(shared) = self.shared.upgrade() {
             shared.waiting.retry();
         }
     }
 
-    /// The name may lead elsewhere now, or nowhere.
+    /// Invalidates a name: it may lead to another object now, or to none.
     pub fn invalidate_entry(&self, parent: u64, name: &[u8]) -> Result<(), Errno> {
         self.listings.changed(parent);
         self.send(&Notification::InvalidateEntry { parent, name })
     }
 
-    /// The name is gone; those who watch the directory or the object are told.
+    /// Invalidates a name that was removed. Programs that watch the directory or the object
+    /// get an event.
     pub fn delete(&self, parent: u64, child: u64, name: &[u8]) -> Result<(), Errno> {
         self.listings.changed(parent);
         self.send(&Notification::Delete {
@@ -71,9 +72,9 @@ impl Notifier {
         })
     }
 
-    /// Attributes have changed, and contents from `offset` on for `length`
-    /// bytes (0: to the end; a negative `offset`: attributes only). Mapped
-    /// pages that were changed are written first.
+    /// Invalidates attributes, and `length` bytes of contents from `offset` on (0: to the
+    /// end; a negative `offset`: attributes only). The kernel first writes mapped pages
+    /// that were changed.
     pub fn invalidate_inode(&self, node: u64, offset: i64, length: i64) -> Result<(), Errno> {
         self.listings.changed(node);
         self.send(&Notification::InvalidateInode {
@@ -91,7 +92,7 @@ impl Notifier {
     }
 }
 
-/// What the kernel does not know, or no longer, need not be told.
+/// It is no error if the kernel does not know, or no longer knows, what was invalidated.
 pub(crate) fn unless_unknown(told: Result<(), Errno>) -> Result<(), Errno> {
     match told {
         Err(Errno::NOENT | Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED | Errno::PERM) => {

@@ -21,21 +21,21 @@ use crate::worker::Worker;
 
 /// A mounted file system and the threads that serve it.
 ///
-/// It ends when it is unmounted, here or by anyone else, or when a file
-/// system operation panics; then every caller gets `ENOTCONN`. Dropping it
-/// changes nothing: call [`unmount`](Session::unmount) and [`join`](Session::join).
+/// It ends when it is unmounted, here or by anyone else, or when a file system
+/// operation panics. Every caller then gets `ENOTCONN`. Dropping it does not end it:
+/// call [`unmount`](Session::unmount) and [`join`](Session::join).
 pub struct Session {
     shared: Arc<Shared>,
     notifier: Notifier,
     threads: Mutex<Threads>,
 }
 
-/// Until somebody waits for their end.
+/// The threads of a session, until somebody joins them.
 #[derive(Default)]
 struct Threads {
     workers: Vec<JoinHandle<()>>,
     rings: Vec<RingThread>,
-    /// They serve no request as it comes, and end after the others.
+    /// The threads that receive no requests. They are joined after the others.
     others: Vec<JoinHandle<()>>,
 }
 
@@ -52,15 +52,15 @@ impl Session {
             return Ok(session);
         }
         let no_rings = |_: &dyn Fn() -> Worker<F>| None;
-        // Without rings there is always a session or an error.
+        // An attempt without rings returns a session or an error.
         let session = Session::attempt(&filesystem, path, options, no_rings)?;
         session.ok_or(MountError::Handshake {
             source: Errno::OPNOTSUPP,
         })
     }
 
-    /// `None`: the kernel was told of rings, which then could not be had, and
-    /// answers nothing any more. This mount is gone.
+    /// `None`: INIT was answered with rings, but registering them failed. No request can be
+    /// served any more, so this mount was given up.
     fn attempt<F: Filesystem>(
         filesystem: &Arc<F>,
         path: &Path,
@@ -121,7 +121,7 @@ impl Session {
         let inboxes = Arc::clone(inboxes);
         self.start_worker("fuse-device".to_owned(), dispatcher, move |worker| {
             worker.run(&mut transport);
-            // Not all of a ring's threads need to hear of it from the kernel.
+            // The kernel may not announce the end to every ring's thread.
             inboxes.end();
         })?;
         self.start_others(dispatcher)
@@ -163,7 +163,7 @@ impl Session {
         Ok(())
     }
 
-    /// The threads that serve no request as it comes.
+    /// Starts the threads that receive no requests.
     fn start_others<F: Filesystem>(
         &self,
         dispatcher: &Dispatcher<F>,
@@ -214,12 +214,12 @@ impl Session {
         self.shared.requests()
     }
 
-    /// Waits until everything programs wrote before this, also through shared
-    /// mappings they still have, has reached the file system. Call it before
-    /// a commit. Never call it from an operation of the file system, nor with
-    /// a lock held that one needs. `ENOTCONN` once the session is ending: then
-    /// what was stored to mapped memory may be lost. `EAGAIN` while something written
-    /// cannot arrive, as another process holds a lease on a file that it needs.
+    /// Waits until everything that programs wrote before has reached the file system,
+    /// including writes through shared mappings that they still have. Call it before a
+    /// commit. Never call it from an operation of the file system, nor with a lock held
+    /// that such an operation needs. It fails with `ENOTCONN` once the session is ending:
+    /// then stores to mapped memory may be lost. It fails with `EAGAIN` while a write
+    /// cannot arrive because another process holds a lease on a file that the write needs.
     pub fn settle(&self) -> Result<(), Errno> {
         if self.is_ended() {
             return Err(Errno::NOTCONN);
@@ -233,9 +233,9 @@ impl Session {
         }
     }
 
-    /// Opens a directory of the mount (O_PATH), its path relative to the mount
-    /// point. Whoever serves a mount must not open anything in it themselves:
-    /// a process killed while it waits for its own answer cannot end.
+    /// Opens a directory of the mount (O_PATH). The path is relative to the mount point.
+    /// The process that serves a mount must not open anything in it itself: if it were
+    /// killed while it waited for its own answer, it could not end.
     pub fn open_directory(&self, path: &Path) -> Result<OwnedFd, Errno> {
         if self.is_ended() {
             return Err(Errno::NOTCONN);
@@ -243,19 +243,19 @@ impl Session {
         self.shared.settle.open_directory(self.mountpoint(), path)
     }
 
-    /// Detaches the file system at once, also when it is in use, and ends the
-    /// workers; programs still in it get `ENOTCONN`. Does nothing once ended.
-    /// Waits for operations under way; never call it from one.
+    /// Detaches the file system at once, even if it is in use, and ends the workers.
+    /// Programs that are still in it get `ENOTCONN`. It does nothing once the session has
+    /// ended. It waits for operations under way, so never call it from one.
     pub fn unmount(&self) -> Result<(), UnmountError> {
         self.shared.end()
     }
 
-    /// Waits until the session has ended: after [`unmount`](Session::unmount)
-    /// at once; after someone else's lazy unmount, when nobody is in it any more.
+    /// Waits until the session has ended. After [`unmount`](Session::unmount) this is at
+    /// once; after someone else's lazy unmount, it is when no program is in it any more.
     pub fn join(&self) {
         let threads = std::mem::take(&mut *self.lock_threads());
         for worker in threads.workers {
-            // A worker catches its panics; nothing is left to tell.
+            // A worker catches its panics, so nothing is left to report.
             let _ = worker.join();
         }
         for thread in threads.rings {
@@ -270,14 +270,14 @@ impl Session {
         self.shared.join_finisher();
     }
 
-    /// Lets everybody go who waits for programs in the mount; nothing can be gathered
-    /// or opened from then on. It waits for nothing.
+    /// Wakes all threads that wait for programs in the mount. From then on barriers and
+    /// opening directories fail. It waits for nothing.
     pub fn give_up_barriers(&self) {
         self.shared.settle.end();
     }
 }
 
-/// What rings need of this side; without it the device does.
+/// Makes what rings need in this process. If that fails, the device serves instead.
 fn prepare_rings<F: Filesystem>(worker: &dyn Fn() -> Worker<F>) -> Option<Rings> {
     let prepared = Rings::prepare(worker);
     prepared
@@ -285,8 +285,8 @@ fn prepare_rings<F: Filesystem>(worker: &dyn Fn() -> Worker<F>) -> Option<Rings>
         .ok()
 }
 
-/// Answers the INIT request, which comes before all others. What `prepare`
-/// gives, which is called if the kernel offers rings, is to be registered.
+/// Answers the INIT request, which comes before all others. If the kernel offers rings,
+/// this calls `prepare`; the caller must register what it returns.
 fn handshake(
     device: &OwnedFd,
     prepare: impl Fn() -> Option<Rings>,

@@ -1,25 +1,25 @@
-//! Waiting for what programs wrote through shared mappings.
+//! The barrier: waits for what programs wrote through shared mappings.
 //!
-//! A store to mapped memory becomes a WRITE request some time later, and
-//! syncfs(2) only makes the kernel queue these requests: on FUSE it does not
-//! wait for them. A commit must not miss them, hence this barrier:
+//! A store to mapped memory becomes a WRITE request some time later. On FUSE, syncfs(2)
+//! only makes the kernel queue these requests and does not wait for them. A commit must
+//! not miss them, so it runs this barrier:
 //!
 //! 1. syncfs: all WRITEs are in the kernel's queue of background requests.
-//! 2. The session has a file of its own, known only to it. As many pages of
-//!    it as there are workers are changed through a mapping and synced. The
-//!    queue is first in, first out, so these WRITEs are delivered last.
-//! 3. A worker that gets one waits until every worker has one. Each has then
-//!    finished whatever it had been given before.
+//! 2. The session has a file of its own that only it knows. The barrier changes as many
+//!    pages of it as there are workers, through a mapping, and syncs them. The queue is
+//!    first in, first out, so these WRITEs are delivered last.
+//! 3. A worker that gets one of them waits until every worker has one. By then each
+//!    has finished all requests that it got before.
 //!
-//! No request pays for this but those of the barrier itself.
+//! Only the barrier's own requests pay for this.
 //!
-//! Rings have a queue for each processor. There the first step is the same, and
-//! the others are that each queue has been empty once (`ring`).
+//! Rings have a queue for each processor. With them the first step is the same, and then
+//! the barrier waits until each queue has been empty once (`ring`).
 //!
-//! What waits for the mount must not be in the process that serves it: were
-//! that killed meanwhile, it could not end for want of an answer, and would
-//! keep the connection open that would have to break first. So a child process
-//! without the session's descriptors does it: see [`crate::helper`].
+//! The process that serves the mount must not wait for it. If it were killed while it
+//! waited, it could not end without an answer, and it would keep the connection open that
+//! must break first. So a child process without the session's descriptors waits: see
+//! [`crate::helper`].
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -35,18 +35,18 @@ use crate::filesystem::{Entry, NodeAttributes, Result, Validity};
 use crate::helper::{Breaker, Helper, STRIDE};
 use crate::ring::Inboxes;
 
-/// The session's own node and its name in the root, which is nobody else's
-/// to find: only the process that settles gets an answer for it.
+/// The session's own node and its name in the root. Only the process that runs the
+/// barrier can look it up.
 pub const NODE: u64 = u64::MAX;
 pub const NAME: &[u8] = b".atomdir-settle";
 
-/// How many workers the barrier can wait for: no more than the kernel lets an
-/// ordinary user's connection have background requests.
+/// How many workers the barrier can wait for. This is the kernel's limit on background
+/// requests of an ordinary user's connection.
 pub fn workers_max() -> usize {
     if rustix::process::geteuid().is_root() {
         return usize::MAX;
     }
-    // 0 or no such file: a limit that follows from the memory, in the hundreds.
+    // 0, or no such file: the limit depends on the machine's memory and is in the hundreds.
     let limit = read_number(LIMIT_PATH).unwrap_or(0);
     if limit == 0 { usize::MAX } else { limit }
 }
@@ -66,11 +66,11 @@ fn read_number(path: &str) -> Option<usize> {
 
 pub struct Settle {
     workers_count: usize,
-    /// One barrier at a time; the child is made for the first.
+    /// Its lock admits one barrier at a time. The first starts the child.
     turn: Mutex<Option<Helper>>,
-    /// To be pulled at the end, while somebody else has the turn.
+    /// Pulled when the session ends, while another thread may have the turn.
     breaker: Mutex<EndBreaker>,
-    /// The process that settles, as requests name it; 0 for none.
+    /// The process that runs the barrier, as requests name it; 0 for none.
     process: AtomicU32,
     meeting: Mutex<Meeting>,
     changed: Condvar,
@@ -86,7 +86,7 @@ struct EndBreaker {
 struct Meeting {
     open: bool,
     arrived: usize,
-    /// The session ends; workers leave and can no longer be waited for.
+    /// The session is ending: its workers stop, so nobody may wait for them.
     over: bool,
 }
 
@@ -102,7 +102,7 @@ impl Settle {
         }
     }
 
-    /// Runs the barrier; not from a worker.
+    /// Runs the barrier. A worker must not call this.
     pub fn run(&self, mountpoint: &Path, rings: Option<&Arc<Inboxes>>) -> Result<()> {
         let mut turn = self.lock_turn();
         let helper = self.helper(&mut turn, mountpoint)?;
@@ -113,7 +113,7 @@ impl Settle {
         };
         self.process.store(0, Ordering::Release);
         if settled.is_err() {
-            // It may be out of step; the next barrier gets a fresh one.
+            // The child may be out of step, so the next barrier gets a new one.
             *turn = None;
         }
         settled
@@ -129,7 +129,7 @@ impl Settle {
         met
     }
 
-    /// Opens a directory of the mount; not from a worker.
+    /// Opens a directory of the mount. A worker must not call this.
     pub fn open_directory(&self, mountpoint: &Path, path: &Path) -> Result<OwnedFd> {
         let mut turn = self.lock_turn();
         let helper = self.helper(&mut turn, mountpoint)?;
@@ -140,15 +140,15 @@ impl Settle {
         opened
     }
 
-    /// The kernel forgets a name in the mount's root, which nothing has any more, and
-    /// all it knows below; not from a worker.
+    /// Makes the kernel forget a name in the mount's root that is no longer used, and all
+    /// it has cached below. A worker must not call this.
     ///
-    /// To be told so it would take the root's lock, and nothing could interrupt that.
-    /// Others have this lock while they look up names and wait for the answer: were
-    /// the process that serves the mount killed while one of its threads waited for
-    /// the lock, neither would ever end. So the child asks for the name. That it has
-    /// gone stale is answered twice, when the kernel asks for attributes of what it
-    /// remembers, and as it then looks up the name once more: then it forgets.
+    /// A notification would take the root's lock, uninterruptibly. Other processes hold
+    /// this lock while they look up names and wait for our answer. If this process were
+    /// killed while one of its threads waited for the lock, neither would ever end. So the
+    /// child looks up the name instead. The kernel is answered twice that the name is
+    /// stale: first when it asks for attributes of the cached node, then when it looks up
+    /// the name again. Then it forgets the name.
     pub fn forget_name(&self, mountpoint: &Path, name: &[u8]) -> Result<()> {
         let mut turn = self.lock_turn();
         let helper = self.helper(&mut turn, mountpoint)?;
@@ -189,14 +189,15 @@ impl Settle {
         name == NAME && self.asks_in_root(parent, process)
     }
 
-    /// Then a name that is not there is stale: that it is none need not be remembered.
+    /// Whether the child is looking up a name in the root. A missing name is then answered
+    /// with ESTALE, so that the kernel does not cache that it is missing.
     pub fn asks_in_root(&self, parent: u64, process: u32) -> bool {
         parent == crate::ROOT_NODE
             && process != 0
             && process == self.process.load(Ordering::Acquire)
     }
 
-    /// A worker got one of the barrier's requests.
+    /// A worker calls this when it has received one of the barrier's requests.
     pub fn arrive(&self) {
         let mut meeting = self.lock();
         if !meeting.open {
@@ -215,8 +216,8 @@ impl Settle {
         }
     }
 
-    /// Lets everybody go who waits for the child, or for workers that will not come,
-    /// for good.
+    /// Wakes, for good, all threads that wait for the child or for workers that will not
+    /// come.
     pub fn end(&self) {
         self.close(true);
         let mut breaker = self.lock_breaker();

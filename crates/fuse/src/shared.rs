@@ -14,7 +14,7 @@ use crate::waiting::Waiting;
 
 const OPCODES_COUNTED: usize = 64;
 
-/// A worker that runs.
+/// Counts a worker as running for as long as this exists.
 pub struct Running(Arc<Shared>);
 
 impl Running {
@@ -30,20 +30,20 @@ impl Drop for Running {
     }
 }
 
-/// What all workers of a session see.
+/// The state that all workers of a session share.
 pub struct Shared {
     mount: Mount,
-    /// Set once: a worker that gets a request then refuses it and stops.
+    /// Set once. From then on a worker that receives a request refuses it and stops.
     ending: AtomicBool,
     workers_count: usize,
     pub settle: Settle,
     pub waiting: Waiting,
     pub forgetting: Forgetting,
-    /// Not set where requests come by the device.
+    /// Not set if requests come by the device.
     rings: OnceLock<Arc<Inboxes>>,
     workers_running: AtomicUsize,
     finisher: Mutex<Option<JoinHandle<()>>>,
-    /// By opcode; the last one counts all larger ones.
+    /// Counts by opcode. The last one counts all larger opcodes.
     requests: [AtomicU64; OPCODES_COUNTED],
 }
 
@@ -67,7 +67,7 @@ impl Shared {
         self.mount.path()
     }
 
-    /// Requests come by rings from now on.
+    /// Records that requests come by rings from now on.
     pub fn set_rings(&self, inboxes: Inboxes) -> &Arc<Inboxes> {
         self.rings.get_or_init(|| Arc::new(inboxes))
     }
@@ -109,8 +109,8 @@ impl Shared {
         (0..).zip(counts).filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Detaches and stops the workers; only the first call does anything, so
-    /// that what was mounted at the same place since is left alone.
+    /// Detaches the mount and stops the workers. Only the first call does anything, so it
+    /// leaves alone whatever was mounted at the same place since.
     pub fn end(&self) -> Result<(), UnmountError> {
         if self.ending.swap(true, Ordering::AcqRel) || self.is_ended() {
             return Ok(());
@@ -118,12 +118,12 @@ impl Shared {
         self.finish()
     }
 
-    /// As [`end`](Self::end), for a worker, which cannot wait for itself.
+    /// Does the same as [`end`](Self::end) for a worker, which cannot wait for itself.
     pub fn end_in_background(self: &Arc<Self>) {
         if self.ending.swap(true, Ordering::AcqRel) {
             return;
         }
-        // Counts as a worker: the session has not ended before this is done.
+        // This counts as a worker, so the session has not ended before it is done.
         self.worker_started();
         let shared = Arc::clone(self);
         let finish = move || {
@@ -167,8 +167,8 @@ impl Shared {
             inboxes.end();
             return detached;
         }
-        // Where detaching does not end the connection, the workers still wait
-        // for requests: one for each of them. When the last has closed its
+        // If detaching does not end the connection, the workers still wait for requests,
+        // so make one request for each of them. When the last worker has closed its
         // descriptor, the kernel ends the connection.
         if let Ok(root) = root {
             for _ in 0..self.workers_count {

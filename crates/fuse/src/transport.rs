@@ -24,9 +24,9 @@ pub enum Next {
     Stop,
 }
 
-/// What one worker serves: a request is received, then answered or put off.
+/// The source of one worker's requests. Each is received, then answered or put off.
 pub trait Transport {
-    /// Waits for a request; `false` once there will be none any more.
+    /// Waits for a request. Returns `false` once no more will come.
     fn receive(&mut self) -> Result<bool, Errno>;
 
     /// The request that was received last.
@@ -37,12 +37,12 @@ pub trait Transport {
     /// Answers a request of a session that is ending.
     fn refuse(&mut self, unique: u64, errno: Errno) -> Next;
 
-    /// The answer will go to this addressee.
+    /// Puts the request off. Its answer must later be given to the addressee returned.
     fn put_off(&mut self) -> Addressee;
 }
 
-/// Takes the answer to one request. The kernel takes it only where it gave the
-/// request.
+/// Where to send the answer to one request: the kernel accepts it only by the way on
+/// which it sent the request.
 pub enum Addressee {
     Device(Arc<OwnedFd>),
     Ring { inbox: Arc<Inbox>, entry: usize },

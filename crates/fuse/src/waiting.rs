@@ -1,19 +1,18 @@
 //! Requests that cannot be served yet wait here: those to a view that is being
 //! committed, and those that need a file on which another process holds a lease.
-//! There are few workers and they serve all views of the mount, so none of them
-//! waits.
+//! There are few workers and they serve all views of the mount, so no worker waits.
 //!
-//! One thread tries them. It sleeps until something may have changed: a request was
-//! deferred, or the file system says that what it could not answer it may answer now
-//! ([`Notifier::retry`](crate::Notifier::retry)), or the session ends. No wake-up is
-//! lost, by two rules:
+//! One thread tries the waiting requests again. It sleeps until something may have
+//! changed: a request was deferred, or the file system may now be able to answer
+//! ([`Notifier::retry`](crate::Notifier::retry)), or the session ends. Two rules keep
+//! any wake-up from being lost:
 //! 1. A request that was just deferred is tried once more at once. What it waits for
 //!    may have come between its refusal and its arrival here.
 //! 2. `is_due` is cleared before the requests are tried, so what happens meanwhile
 //!    makes them due again.
 //!
 //! The kernel announces the end of a lease only to an open that blocks. So while a
-//! request waits for a lease, and only then, all are also tried at intervals.
+//! request waits for a lease, and only then, all requests are also tried at intervals.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,10 +22,11 @@ use crate::transport::Addressee;
 use crate::wire;
 use crate::worker::Worker;
 
-/// Between two tries, while a request waits for a lease.
+/// The time between two tries while a request waits for a lease.
 const LEASE_PAUSE: Duration = Duration::from_millis(5);
-/// The kernel ends a lease after 45 seconds, if nobody has changed that. Somebody
-/// who takes it again at once cannot make a request wait longer than this.
+/// How long a request waits for leases at most, even if a process takes its lease again
+/// at once. The kernel ends a lease after 45 seconds unless an administrator has changed
+/// that.
 const LEASE_TIME_MAX: Duration = Duration::from_secs(60);
 /// FUSE_WRITE of `linux/fuse.h`.
 const WRITE: u32 = 16;
@@ -40,11 +40,11 @@ pub struct Waiting {
 #[derive(Default)]
 struct State {
     requests: Vec<Deferred>,
-    /// Something has changed since they were last tried.
+    /// Something has changed since the requests were last tried.
     is_due: bool,
-    /// They are being tried: `requests` has only those that came since.
+    /// The requests are being tried. Meanwhile `requests` has only those that came since.
     is_trying: bool,
-    /// How often all were tried.
+    /// How often all requests were tried.
     tries: u64,
     is_over: bool,
 }
@@ -52,7 +52,7 @@ struct State {
 /// Why a request cannot be served yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Obstacle {
-    /// Its view is being committed.
+    /// The view is being committed.
     Commit,
     /// Another process holds a lease on a file of the base.
     Lease,
@@ -61,11 +61,11 @@ pub enum Obstacle {
 pub struct Deferred {
     pub addressee: Addressee,
     pub message: Vec<u8>,
-    /// When it stops waiting for a lease.
+    /// When the request stops waiting for a lease.
     lease_ends: Option<Instant>,
 }
 
-/// A request that has waited for a lease too long.
+/// A request that has waited too long for a lease.
 pub struct Expired {
     pub addressee: Addressee,
     pub unique: u64,
@@ -84,7 +84,7 @@ impl Deferred {
         }
     }
 
-    /// It could not be served once more.
+    /// The request could not be served this time either.
     pub fn again(self, obstacle: Obstacle) -> Result<Deferred, Expired> {
         match (obstacle, self.lease_ends) {
             (Obstacle::Lease, Some(end)) if end <= Instant::now() => {
@@ -105,7 +105,7 @@ impl Deferred {
 }
 
 impl Waiting {
-    /// A request that no worker could serve.
+    /// Takes a request that a worker could not serve.
     pub fn defer(&self, request: Deferred) {
         let mut state = self.lock();
         if !state.is_over {
@@ -114,7 +114,7 @@ impl Waiting {
         }
     }
 
-    /// A request that could not be served when it was tried again.
+    /// Takes back a request that could not be served when it was tried again.
     pub fn put_back(&self, request: Deferred) {
         let mut state = self.lock();
         if !state.is_over {
@@ -122,7 +122,7 @@ impl Waiting {
         }
     }
 
-    /// What waits may be served now.
+    /// Wakes the thread, since the waiting requests may be served now.
     pub fn retry(&self) {
         let mut state = self.lock();
         if state.is_trying || !state.requests.is_empty() {
@@ -135,7 +135,7 @@ impl Waiting {
         self.changed.notify_all();
     }
 
-    /// Tries what waits whenever it is due, until [`end`](Self::end).
+    /// Tries the waiting requests whenever they are due, until [`end`](Self::end).
     pub fn run<F: Filesystem>(&self, mut worker: Worker<F>) {
         let mut state = self.lock();
         while !state.is_over {
@@ -158,7 +158,7 @@ impl Waiting {
         state.requests.clear();
     }
 
-    /// Until something changes; a pause is over soon if a request waits for a lease.
+    /// Sleeps until something changes, or only briefly if a request waits for a lease.
     fn sleep<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         if !state.requests.iter().any(|one| one.lease_ends.is_some()) {
             let woken = self.changed.wait(state);
@@ -170,8 +170,8 @@ impl Waiting {
         state
     }
 
-    /// Returns when all that waits now has been tried since the call: whether every
-    /// write has been served that was waiting for a lease.
+    /// Waits until all requests that wait now have been tried since the call. Returns
+    /// whether no write waits for a lease any more.
     pub fn try_all(&self) -> bool {
         let mut state = self.lock();
         let enough = state.tries + 1 + u64::from(state.is_trying);

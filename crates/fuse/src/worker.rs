@@ -10,19 +10,19 @@ use crate::transport::{Delivered, Next, Transport};
 use crate::waiting::{Deferred, Obstacle};
 use crate::wire::{self, Header, Operation};
 
-/// One thread's share of a session.
+/// What one thread of a session needs to serve requests.
 pub struct Worker<F> {
     dispatcher: Dispatcher<F>,
     shared: Arc<Shared>,
     scratch: Scratch,
 }
 
-/// What came of a request.
+/// The result of serving a request.
 enum Served {
     /// The kernel expects no answer.
     Silence,
     Answer(u64, Result<Answer, Errno>),
-    /// Nothing could be done yet.
+    /// The request cannot be served yet.
     Later(Obstacle),
     /// The session is ending.
     Refused(u64, Errno),
@@ -108,8 +108,8 @@ impl<F: Filesystem> Worker<F> {
         match catch_unwind(AssertUnwindSafe(|| self.serve_decoded(&header, body))) {
             Ok(served) => served,
             Err(_) => {
-                // What the file system now holds is unknown: nobody may go on
-                // with it, and nobody may wait for it.
+                // The file system's state is now unknown, so no request may use it or wait
+                // for it any more.
                 tracing::error!(
                     opcode = header.opcode,
                     path = %self.shared.mountpoint().display(),
@@ -155,7 +155,7 @@ impl<F: Filesystem> Worker<F> {
         })
     }
 
-    /// What nobody received was not given.
+    /// Undoes the lookup counts that an answer raised, if nobody received it.
     fn take_back(&mut self, answer: Result<Answer, Errno>, delivered: Delivered) {
         if answer.is_err() || delivered == Delivered::No {
             self.dispatcher.withdraw(&mut self.scratch);

@@ -45,7 +45,7 @@ struct Completion {
 
 const WRITE: u16 = 1;
 
-/// Writes as programs with asynchronous input and output do.
+/// Writes asynchronously (io_submit).
 struct Writer {
     file: File,
     context: libc::c_ulong,
@@ -63,7 +63,7 @@ impl Writer {
         Writer { file, context }
     }
 
-    /// Returns when the kernel has said that it is done.
+    /// Returns when the kernel has reported that the write is complete.
     fn write(&self, page: &Page, offset: usize) {
         let mut operation = Operation {
             code: WRITE,
@@ -77,7 +77,7 @@ impl Writer {
         let mut list = [&raw mut operation];
         let (context, events) = (self.context, &raw mut completion);
         let no_timeout = std::ptr::null_mut::<libc::timespec>();
-        // SAFETY: all that the calls are given lives until the operation is complete.
+        // SAFETY: all arguments of the calls live until the operation is complete.
         unsafe {
             let submitted = libc::syscall(libc::SYS_io_submit, context, 1, list.as_mut_ptr());
             assert_eq!(submitted, 1);
@@ -101,7 +101,7 @@ fn read(file: &File, offset: usize) -> Page {
     page
 }
 
-/// The reader comes while the write is under way.
+/// The reader reads while the write is under way.
 #[test]
 fn a_direct_write_that_is_done_is_seen() {
     let Some(mounted) = support::mount() else {

@@ -31,8 +31,8 @@ fn large_directories_are_read_while_they_change() {
         .collect();
     assert_eq!(names.len(), 10_000);
 
-    // Reading goes on after half of what follows has gone, others have come,
-    // and the kernel has dropped what it remembered.
+    // Before reading goes on, half of the remaining entries are removed, others are
+    // added, and the kernel has dropped what it had cached.
     let mut seen = Vec::new();
     for (number, entry) in fs::read_dir(&directory).unwrap().enumerate() {
         let name = entry.unwrap().file_name().into_string().unwrap();
@@ -69,7 +69,7 @@ fn large_directories_are_read_while_they_change() {
         .unwrap();
     assert!(status.success());
     fill(&directory, 3_000);
-    // Removing while reading, a getdents at a time.
+    // Entries are removed while the directory is read, one getdents at a time.
     for entry in fs::read_dir(&directory).unwrap() {
         fs::remove_file(entry.unwrap().path()).unwrap();
     }
@@ -93,7 +93,7 @@ fn a_directory_position_can_be_returned_to() {
     assert_eq!(whole.len(), 2_002);
     for place in [0, 1, 2, 700, 1_999] {
         for gone in 0..200 {
-            // A different tenth each time, with the remembered place or without.
+            // Each round looks at another tenth, with the place kept or without.
             let name = &whole[2 + (place + gone) % 2_000].0;
             let _ = fs::remove_file(directory.join(name.to_str().unwrap()));
         }
@@ -107,7 +107,7 @@ fn a_directory_position_can_be_returned_to() {
         while let Some(entry) = reader.read() {
             rest.push(entry.unwrap().file_name().to_owned());
         }
-        // The kernel may still know removed ones.
+        // The kernel may still have removed names cached.
         rest.retain(exists);
         assert!(rest == expected, "after place {place}");
     }

@@ -1,4 +1,4 @@
-//! What programs write through shared mappings.
+//! Writes through shared mappings.
 
 #![cfg(test)]
 
@@ -16,7 +16,7 @@ use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
 fn map(file: &File, length: usize) -> &'static mut [u8] {
     let (flags, anywhere) = (ProtFlags::READ | ProtFlags::WRITE, std::ptr::null_mut());
-    // SAFETY: a fresh mapping that nothing else knows.
+    // SAFETY: a new mapping that nothing else uses.
     unsafe {
         let start = rustix::mm::mmap(anywhere, length, flags, MapFlags::SHARED, file, 0).unwrap();
         std::slice::from_raw_parts_mut(start.cast::<u8>(), length)
@@ -111,7 +111,7 @@ fn open(path: &Path) -> File {
     options.truncate(false).open(path).unwrap()
 }
 
-/// All holes but for one page.
+/// Makes a file with one page of data; the rest is holes.
 fn make_sparse(path: &Path) {
     let file = open(path);
     file.set_len(SPARSE as u64).unwrap();
@@ -132,7 +132,7 @@ fn data_runs(path: &Path) -> Vec<(u64, u64)> {
     }
 }
 
-/// Nothing has brought the stores here yet when somebody else looks for holes.
+/// The stores have not reached the file system yet when another program looks for holes.
 #[test]
 fn stores_to_mapped_holes_are_copied() {
     let Some(mounted) = support::store::mount() else {

@@ -99,7 +99,7 @@ fn many_at_once_and_nodes_are_forgotten() {
             }))
         });
     });
-    // Forgetting is lazy; a few requests later it has been told.
+    // The kernel sends FORGET late; a few requests later it has arrived.
     while mounted.filesystem.nodes_count() > 1 {
         fs::metadata(mounted.join("surely not there")).unwrap_err();
     }
@@ -282,7 +282,7 @@ fn someone_else_unmounts() {
     let Some(mut mounted) = support::mount() else {
         return;
     };
-    // Lazily: something else on the machine may be looking at the mount just now.
+    // Unmount lazily, since another program on the machine may be using the mount.
     let words: &[&str] = if rustix::process::geteuid().is_root() {
         &["umount", "-l"]
     } else {

@@ -1,4 +1,4 @@
-//! Requests over io_uring, or without it where it cannot be had.
+//! Requests over io_uring, or over the device if io_uring is not available.
 
 #![cfg(test)]
 
@@ -10,8 +10,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// From here on, in this thread and those it starts, a system call whose second
-/// argument is at least `second_min` fails with EPERM, as in a container.
+/// Makes a system call whose second argument is at least `second_min` fail with EPERM,
+/// as in a container, in this thread and those it starts later.
 fn forbid(call: libc::c_long, second_min: u32) {
     const SECOND_ARGUMENT: u32 = 16 + 8;
     let (load, skip_unless_equal, skip_unless_least, answer) = (0x20, 0x15, 0x35, 0x06);
@@ -33,7 +33,7 @@ fn forbid(call: libc::c_long, second_min: u32) {
         len: steps.len() as u16,
         filter: steps.as_mut_ptr(),
     };
-    // SAFETY: the program is well formed and copied by the kernel.
+    // SAFETY: the program is well formed, and the kernel copies it.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         let filter = libc::SECCOMP_MODE_FILTER;
@@ -44,13 +44,14 @@ fn forbid(call: libc::c_long, second_min: u32) {
     }
 }
 
-/// A helper that mounts for an ordinary user cannot under this.
+/// For root only: the helper that mounts for an ordinary user fails under this filter.
 #[test]
 fn a_mount_does_not_fail_for_want_of_rings() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    // Each ring listens to its bell first, one request; then it registers several.
+    // Each ring first submits one request, to listen to its bell. Then it registers
+    // several entries at once.
     for (call, second_min) in [
         (libc::SYS_io_uring_setup, 0),
         (libc::SYS_io_uring_enter, 0),
@@ -102,7 +103,7 @@ fn a_session_ends_under_load() {
             mounted.unmount();
             is_over.store(true, Ordering::Relaxed);
         });
-        // What they did in the directory beneath.
+        // This removes what the test did in the directory below the mount.
         fs::remove_dir_all(&directory).unwrap();
     }
 }

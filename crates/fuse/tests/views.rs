@@ -72,7 +72,7 @@ fn who_stays_in_a_view_that_ended_gets_errors() {
     let error = std::os::unix::fs::FileExt::write_at(&file, b"x", 0).unwrap_err();
     assert_eq!(error.raw_os_error(), stale);
 
-    // Others begin and end; none takes over what is still in use.
+    // Other transactions begin and end; none takes over a slot that is still in use.
     for _ in 0..20 {
         let (other, path) = mounted.begin();
         fs::create_dir(path.join("d")).unwrap();

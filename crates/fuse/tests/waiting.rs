@@ -1,4 +1,4 @@
-//! Requests that must wait keep no worker from others.
+//! Requests that must wait do not keep workers from serving others.
 
 #![cfg(test)]
 
@@ -10,10 +10,10 @@ use std::thread;
 
 use support::memory::Memory;
 
-/// More than there are workers.
+/// More writers than there are workers.
 const WRITERS: usize = 8;
 
-/// Writes are put off until this goes, also when a test fails: otherwise the test
+/// Puts off writes until it is dropped, even if the test fails: otherwise a failed test
 /// would wait for its writers for ever.
 struct PutsOff(Arc<Memory>);
 
@@ -23,7 +23,7 @@ impl PutsOff {
         PutsOff(Arc::clone(filesystem))
     }
 
-    /// To how many files.
+    /// How many files have had writes put off.
     fn count(&self) -> usize {
         self.0.put_off.files()
     }
@@ -58,7 +58,7 @@ fn what_waits_does_not_hold_up_others() {
         mounted.session().settle().unwrap();
         assert!((0..WRITERS).all(|number| fs::metadata(path(number)).unwrap().len() == 0));
         drop(puts_off);
-        // Whatever waited has been written when this returns.
+        // When this returns, all writes that waited have been done.
         mounted.session().settle().unwrap();
         for number in 0..WRITERS {
             let name = format!("file{number}");
@@ -82,7 +82,7 @@ fn what_waits_goes_on_when_the_file_system_says_so() {
             thread::yield_now();
         }
         if round % 2 == 1 {
-            // By now it has been tried again and waits.
+            // When this returns, the write has been tried again and waits.
             mounted.session().settle().unwrap();
         }
         drop(puts_off);
@@ -104,7 +104,7 @@ fn what_waits_is_not_tried_while_nothing_happens() {
         while puts_off.count() < WRITERS {
             thread::yield_now();
         }
-        // When this returns, all wait and none is being tried.
+        // When this returns, all writes wait and none is being tried.
         mounted.session().settle().unwrap();
         let before = mounted.filesystem.put_off.tries();
         for number in 0..1000 {

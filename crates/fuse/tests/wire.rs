@@ -1,4 +1,4 @@
-//! Requests as the kernel lays them out in `linux/fuse.h`, and as it never would.
+//! Requests with the layout of `linux/fuse.h`, and malformed ones that no kernel sends.
 
 use atomdir_fuse::wire::{
     Header, Init, Malformed, Notification, Offer, Operation, decode_header, decode_operation,

@@ -1,4 +1,4 @@
-//! From the kernel's numbers to a file system's arguments.
+//! Turns the kernel's numbers into a file system's arguments.
 
 use atomdir_disk::{Errno, Kind, Timestamp};
 

@@ -1,4 +1,4 @@
-//! Reading a directory, a piece at a time.
+//! Reads a directory one piece at a time.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::filesystem::{Filesystem, Result};
 use crate::listings::{Listing, OFFSET_AFTER_DOT, OFFSET_AFTER_DOTS};
 use crate::wire::{DATA_LENGTH_MAX, DirectoryWriter, PlainEntry};
 
-/// What `..` says as its inode number, which no open directory knows.
+/// The inode number of `..`: no open directory knows its parent's.
 const INODE_UNKNOWN: u64 = 0xffff_ffff;
 
 impl<F: Filesystem> Call<'_, F> {
@@ -44,7 +44,7 @@ impl<F: Filesystem> Call<'_, F> {
                     given.push(found.node);
                     writer.push(&entry, Some(&found));
                 }
-                // It went since the directory was listed.
+                // It was removed after the directory was listed.
                 Ok(None) | Err(Errno::NOENT) => {}
                 Err(_) => writer.push(&entry, None),
             }

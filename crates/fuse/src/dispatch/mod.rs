@@ -1,4 +1,4 @@
-//! From a decoded request to the file system and back to a reply.
+//! Passes a decoded request to the file system, and encodes its answer as a reply.
 
 mod decode;
 mod directory;
@@ -16,7 +16,7 @@ use crate::wire::{DATA_LENGTH_MAX, Header, Operation, ReplyWriter, flags};
 
 /// What a worker needs to build a reply, used again for each request.
 pub struct Scratch {
-    /// A reply but for contents of files.
+    /// A reply, without contents of files.
     pub reply: Vec<u8>,
     /// Contents of a file.
     pub data: Box<[u8]>,
@@ -34,7 +34,7 @@ impl Scratch {
     }
 }
 
-/// Where a successful answer lies.
+/// Where to find the bytes of a successful answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// In `Scratch::reply`.
@@ -114,7 +114,8 @@ impl<F: Filesystem> Dispatcher<F> {
         }
     }
 
-    /// The session's own file: zeros, and writes that meet.
+    /// Answers for the session's own file. It reads as zeros, and each write to it tells the
+    /// barrier that a worker has arrived.
     fn answer_settle(&self, operation: &Operation<'_>, scratch: &mut Scratch) -> Result<Answer> {
         let mut writer = ReplyWriter::new(&mut scratch.reply);
         match operation {
@@ -142,7 +143,7 @@ impl<F: Filesystem> Dispatcher<F> {
         Ok(Answer::Reply)
     }
 
-    /// Takes back what an answer gave that nobody received.
+    /// Undoes the lookup counts that an answer raised, if nobody received it.
     pub fn withdraw(&self, scratch: &mut Scratch) {
         for node in scratch.given.drain(..) {
             self.filesystem.forget(node, 1);
@@ -210,11 +211,11 @@ impl<F: Filesystem> Call<'_, F> {
             | Operation::GetXattr { .. }
             | Operation::ListXattr { .. }
             | Operation::RemoveXattr { .. } => self.xattr(operation, scratch)?,
-            // A release of an open that was answered without asking.
+            // RELEASE belongs to an open that the kernel did without asking us.
             Operation::Release | Operation::SyncFileSystem | Operation::Destroy => {}
             Operation::Init(_) => return Err(Errno::IO),
-            // The kernel then does by itself, and does not ask again: OPEN,
-            // OPENDIR (every open succeeds and caches are kept), CREATE
+            // After ENOSYS the kernel does these by itself and does not ask again:
+            // OPEN, OPENDIR (every open succeeds and caches are kept), CREATE
             // (MKNOD and an open that needs no release), FLUSH, FSYNC,
             // FSYNCDIR (success, after dirty pages were written), ACCESS
             // (permissions were checked), COPY_FILE_RANGE (reads and writes),
@@ -227,7 +228,7 @@ impl<F: Filesystem> Call<'_, F> {
 
     fn forget(&self, node: u64, count: u64) -> Answer {
         if node != settle::NODE {
-            // The number may be another directory's next.
+            // Another directory may get this number next.
             self.listings.finished(node);
             self.filesystem.forget(node, count);
         }
@@ -332,7 +333,7 @@ fn reply_attributes(found: (NodeAttributes, Validity), scratch: &mut Scratch) {
     ReplyWriter::new(&mut scratch.reply).attributes_reply(&found.0, found.1);
 }
 
-/// The value, or with a `length_max` of 0 only its length.
+/// Replies with the value, or only with its length if `length_max` is 0.
 fn reply_sized(value: Vec<u8>, length_max: u32, scratch: &mut Scratch) -> Result<()> {
     if length_max == 0 {
         let mut writer = ReplyWriter::new(&mut scratch.reply);

@@ -1,5 +1,5 @@
-//! fusermount3, then fusermount, as libfuse calls them: the helper opens the
-//! device, mounts, and passes the descriptor back over a socket.
+//! Mounts with fusermount3, or else with fusermount, as libfuse does. The helper opens
+//! the device, mounts, and passes the descriptor back over a socket.
 
 use std::io::{ErrorKind, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -18,7 +18,7 @@ use crate::error::{MountError, UnmountError};
 
 const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
 
-/// Where the helper finds the socket's number.
+/// The environment variable in which the helper finds the socket's number.
 const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
 
 pub fn mount(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
@@ -95,7 +95,7 @@ fn refusal(path: &Path, output: &Output) -> MountError {
     let message = message_of(output);
     let path = path.to_owned();
     if message.contains("/dev/fuse") {
-        // It opens the device as the user, and says so only in words.
+        // The helper opens the device as the user. Only its message says that this failed.
         let denied = message.contains("ermission denied");
         let source = if denied { Errno::ACCESS } else { Errno::NODEV };
         MountError::NoDevice { source }

@@ -1,5 +1,5 @@
-//! Attaching a connection to a directory: with mount(2) as root, otherwise
-//! with the setuid program fusermount3.
+//! Attaches a connection to a directory: with mount(2) as root, otherwise with the
+//! setuid program fusermount3.
 
 mod helper;
 mod privileged;
@@ -11,7 +11,7 @@ pub use rustix::mount::MountFlags;
 
 use crate::error::{MountError, UnmountError};
 
-/// What `mount` and /proc/mounts show as the file system's type.
+/// The subtype that `mount` and /proc/mounts show: the type is `fuse.atomdir`.
 const SUBTYPE: &str = "atomdir";
 
 /// How a file system is attached.
@@ -19,18 +19,19 @@ const SUBTYPE: &str = "atomdir";
 pub struct MountOptions {
     /// Shown as the mounted device, for example the store's path.
     pub source: String,
-    /// Whether other users than the one who mounts may enter; only as root.
+    /// Whether users other than the one who mounts may enter. Only root may set this.
     pub others_allowed: bool,
-    /// Only as root, but for RDONLY: fusermount3 always forbids set-user-id
-    /// programs and devices.
+    /// For root only, except RDONLY: fusermount3 always forbids set-user-id programs and
+    /// devices.
     pub flags: MountFlags,
-    /// Threads that serve requests; at least one. With rings, one for each processor.
+    /// How many threads serve requests; at least one. With rings there is one for each
+    /// processor instead.
     pub workers: usize,
     /// Whether requests shall come by io_uring where the kernel offers it.
     pub rings: bool,
 }
 
-/// A mounted file system that must be unmounted by whoever holds this.
+/// A mounted file system. Whoever holds this must unmount it.
 pub(crate) struct Mount {
     path: PathBuf,
     method: Method,
@@ -66,8 +67,8 @@ impl Mount {
         &self.path
     }
 
-    /// Detaches at once, also when in use. As root this ends the connection,
-    /// too; otherwise it lives while a program is still in it.
+    /// Detaches the mount at once, even if it is in use. As root this also ends the
+    /// connection; otherwise the connection lives while a program is still in the mount.
     pub fn detach(&self) -> Result<(), UnmountError> {
         match self.method {
             Method::Privileged => privileged::unmount(&self.path),

@@ -38,10 +38,10 @@ pub fn mount(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError>
 }
 
 pub fn unmount(path: &Path) -> Result<(), UnmountError> {
-    // Force is what ends the connection under programs that stay in it.
+    // FORCE ends the connection even while programs are still in the mount.
     let flags = UnmountFlags::DETACH | UnmountFlags::FORCE | UnmountFlags::NOFOLLOW;
     match rustix::mount::unmount(path, flags) {
-        // Someone else has unmounted it.
+        // INVAL, NOENT: someone else has unmounted it.
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
         Err(source) => Err(UnmountError::Unmount {
             path: path.to_owned(),

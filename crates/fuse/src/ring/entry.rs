@@ -11,22 +11,22 @@ const FRONT_LENGTH: usize = 4096;
 const LENGTH: usize = FRONT_LENGTH + DATA_LENGTH_MAX;
 const _: () = assert!(HEADERS_LENGTH + HEAD_LENGTH_MAX <= FRONT_LENGTH);
 
-/// Memory for one request at a time. While the kernel has it, nothing here
-/// touches it: `headers`, `message` and the like are for whoever has been
-/// given a request in it and not yet handed it back.
+/// Memory for one request at a time. While the kernel has it, nothing here touches it:
+/// `headers`, `message` and the like may only be called between a request's arrival in
+/// this entry and the entry's return to the kernel.
 ///
-/// Not unmapped on drop, since the kernel may write to it for as long as the
-/// thread lives that registered it: see [`Entry::unmap`].
+/// Drop does not unmap it, since the kernel may write to it as long as the thread lives
+/// that registered it: see [`Entry::unmap`].
 pub struct Entry {
     start: *mut c_void,
-    /// Where the kernel reads both places from while it registers them.
+    /// The kernel reads the addresses of both parts from here when the entry is registered.
     vectors: Box<[libc::iovec; 2]>,
     commit: u64,
-    /// The joined request, relative to the start.
+    /// Where the joined request lies, relative to the start.
     message: std::ops::Range<usize>,
 }
 
-// SAFETY: the memory is this entry's own, and no thread's in particular.
+// SAFETY: the memory is this entry's own and is not tied to a thread.
 unsafe impl Send for Entry {}
 
 impl Entry {
@@ -55,9 +55,9 @@ impl Entry {
     }
 
     /// # Safety
-    /// The thread that registered it has ended.
+    /// The thread that registered it must have ended.
     pub unsafe fn unmap(self) {
-        // SAFETY: the mapping's own range, and nobody's any more.
+        // SAFETY: the mapping's own range, which nobody uses any more.
         let _ = unsafe { rustix::mm::munmap(self.start, LENGTH) };
     }
 
@@ -69,7 +69,7 @@ impl Entry {
         self.commit
     }
 
-    /// Takes note of a request that the kernel has put here.
+    /// Records the request that the kernel has put here.
     pub fn fetch(&mut self) {
         let bytes = self.bytes();
         let (front, _) = bytes.split_at_mut(FRONT_LENGTH);
@@ -77,7 +77,7 @@ impl Entry {
             return;
         };
         let Some(fetched) = ring::fetched(headers) else {
-            // Too short to be a request, which is for who decodes it to say.
+            // An empty message is too short to be a request, so decoding refuses it.
             self.message = 0..0;
             return;
         };

@@ -6,9 +6,9 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::transport::Delivered;
 
-/// What other threads want of the one that serves a queue.
+/// Messages from other threads to the thread that serves a queue.
 pub struct Inbox {
-    /// Readable when there is something to look at.
+    /// Readable when messages have come.
     bell: OwnedFd,
     state: Mutex<State>,
     changed: Condvar,
@@ -17,7 +17,7 @@ pub struct Inbox {
 #[derive(Default)]
 struct State {
     answers: Vec<PutOff>,
-    /// Numbers of the latest barrier that was asked for, and that was passed.
+    /// The numbers of the latest barrier that was asked for, and of the latest passed.
     asked: u64,
     passed: u64,
     is_over: bool,
@@ -30,7 +30,7 @@ pub struct PutOff {
     pub answer: Result<Vec<u8>, Errno>,
 }
 
-/// What came since the queue's thread looked last.
+/// The messages that have come since the queue's thread last looked.
 pub struct Letters {
     pub answers: Vec<PutOff>,
     pub barrier: Option<Barrier>,
@@ -68,7 +68,7 @@ impl Inbox {
         Delivered::Yes
     }
 
-    /// Asks the queue's thread to say when it has answered, or put off, all
+    /// Asks the queue's thread to report when it has answered, or put off, all requests
     /// that the kernel had queued before.
     pub fn ask(&self) -> Barrier {
         let mut state = self.lock();
@@ -79,7 +79,7 @@ impl Inbox {
         barrier
     }
 
-    /// Waits for a barrier; not from a worker.
+    /// Waits until a barrier is passed. A worker must not call this.
     pub fn wait(&self, barrier: Barrier) -> Result<(), Errno> {
         let mut state = self.lock();
         while state.passed < barrier.0 {
@@ -99,7 +99,7 @@ impl Inbox {
         self.changed.notify_all();
     }
 
-    /// Has the queue's thread stop, for good.
+    /// Stops the queue's thread for good.
     pub fn end(&self) {
         self.lock().is_over = true;
         self.changed.notify_all();
@@ -107,7 +107,7 @@ impl Inbox {
     }
 
     pub fn take(&self) -> Letters {
-        // Emptied first: what comes after rings again. It fails when it is empty.
+        // The bell is emptied first, so later messages ring again. Reading an empty bell fails.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         let mut state = self.lock();
         Letters {
@@ -118,7 +118,7 @@ impl Inbox {
     }
 
     fn ring(&self) {
-        // It fails only when it rings already.
+        // It fails only if the bell is ringing already.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 

@@ -1,23 +1,24 @@
 //! Requests over io_uring (Linux 6.14, where `fuse.enable_uring` is set).
 //!
-//! The kernel has a queue for each processor, and puts a request into that of
-//! the processor it was made on. A thread for each queue, bound to that
-//! processor, answers it there: no other processor needs to be woken. One
-//! system call answers a request and waits for the next.
+//! The kernel has a queue for each processor, and puts a request into the queue of the
+//! processor on which it was made. Each queue has a thread, bound to that processor, that
+//! answers the request there, so no other processor needs to be woken. One system call
+//! answers a request and waits for the next.
 //!
-//! - Once *all* queues are registered every request comes this way but FORGET
-//!   and INTERRUPT, for which one worker goes on reading the device.
-//! - Once the kernel's INIT was answered with this, requests wait for that moment.
-//!   What can fail is therefore done before INIT is answered. If registering fails
-//!   all the same, whoever mounts does so again, without rings.
-//! - Requests in a queue are served one after another, mostly in their order.
-//!   One that is put off keeps its entry until it is answered: another takes its place.
-//! - A queue is empty when all entries that are not put off were handed back
-//!   and none has completed since: entries are given to what is queued first.
-//!   That is the barrier of a commit (`settle`) here: all WRITEs are queued
-//!   when syncfs returns, and have been served when every queue was empty once.
-//! - The kernel may write to an entry as long as the thread lives that has
-//!   registered it, so its memory is unmapped only after that has ended.
+//! - Once *all* queues are registered, every request comes this way except FORGET and
+//!   INTERRUPT. One worker goes on reading the device for these.
+//! - Once the answer to INIT has accepted rings, requests wait until all queues are
+//!   registered. So everything that can fail is done before INIT is answered. If
+//!   registering fails all the same, the mount is made again without rings.
+//! - Requests in a queue are served one after another, mostly in their order. A request
+//!   that is put off keeps its entry until it is answered, and a new entry is registered
+//!   in its place.
+//! - A queue is empty when all entries that are not put off have been handed back and
+//!   none has completed since, because the kernel gives an entry to a queued request as
+//!   soon as it can. The barrier of a commit (`settle`) uses this: all WRITEs are queued
+//!   when syncfs returns, so all have been served once every queue has been empty.
+//! - The kernel may write to an entry as long as the thread lives that registered it, so
+//!   its memory is unmapped only after that thread has ended.
 //! - No descriptor is registered with a ring: a child process might keep it open.
 
 mod entry;
@@ -40,18 +41,18 @@ use entry::Entry;
 pub use inbox::Inbox;
 use queue::Queue;
 
-/// With more processors the device is used: each takes a thread.
+/// With more processors than this the device is used, since each queue needs a thread.
 const QUEUES_MAX: usize = 64;
 
-/// By which a session's threads are told what they cannot learn of the kernel.
+/// The inboxes of a session's threads, for messages that the kernel does not bring.
 pub struct Inboxes {
     queues: Vec<Arc<Inbox>>,
-    /// Of the worker that reads the device.
+    /// The inbox of the worker that reads the device.
     pub device: Arc<Inbox>,
 }
 
 impl Inboxes {
-    /// Returns when each queue has been empty; not from a worker.
+    /// Returns when each queue has been empty once. A worker must not call this.
     pub fn drain(&self) -> Result<(), Errno> {
         let asked: Vec<_> = self.queues.iter().map(|queue| queue.ask()).collect();
         let mut waits = self.queues.iter().zip(asked);
@@ -64,7 +65,7 @@ impl Inboxes {
     }
 }
 
-/// Threads, one for each queue, that get step by step to serving.
+/// The threads of the queues, one each, while they start step by step.
 pub struct Rings {
     queues: Vec<Handle>,
 }
@@ -77,7 +78,7 @@ struct Handle {
     thread: RingThread,
 }
 
-/// Ends with its queue's memory, unless that was never had.
+/// A queue's thread. It returns the queue's memory, or nothing if the queue was never made.
 pub struct RingThread(JoinHandle<Vec<Entry>>);
 
 impl RingThread {
@@ -90,7 +91,7 @@ impl RingThread {
 }
 
 impl Rings {
-    /// Makes all that is needed but for the connection.
+    /// Makes everything that needs no connection.
     pub fn prepare<F: Filesystem>(worker: impl Fn() -> Worker<F>) -> Result<Rings, Errno> {
         let mut rings = Rings { queues: Vec::new() };
         let prepared = rings.start_all(worker).and_then(|()| rings.reports());
@@ -119,11 +120,11 @@ impl Rings {
             let report = queue.reports.recv();
             report.unwrap_or(Err(Errno::NOTCONN))
         });
-        // All of them, so that none is still at it.
+        // Every report is read, so that no thread is still registering.
         reports.by_ref().fold(Ok(()), Result::and)
     }
 
-    /// Registers all queues, once INIT was answered.
+    /// Registers all queues. Call it once INIT is answered.
     pub fn register(&self, device: &Arc<OwnedFd>) -> Result<(), Errno> {
         for queue in &self.queues {
             let _ = queue.device.send(Arc::clone(device));
@@ -192,8 +193,9 @@ fn start<F: Filesystem>(number: u16, worker: Worker<F>) -> Result<Handle, Errno>
     })
 }
 
-/// The calling thread stays on this processor. One that is not there, or not
-/// for this process, makes hardly any requests, which any other can answer.
+/// Binds the calling thread to this processor. Failure is ignored: a processor that is
+/// absent, or closed to this process, makes hardly any requests, and those can be
+/// answered on any other.
 fn bind(processor: u16) {
     let mut only = CpuSet::new();
     only.set(processor.into());
@@ -202,7 +204,7 @@ fn bind(processor: u16) {
     }
 }
 
-/// The kernel's count of queues, where their numbers have no gaps.
+/// The kernel's number of queues, if the processors' numbers have no gaps.
 fn processors_possible() -> Option<usize> {
     const PATH: &str = "/sys/devices/system/cpu/possible";
     let file = rustix::fs::open(PATH, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;

@@ -10,18 +10,19 @@ use super::inbox::{Barrier, Inbox};
 use crate::transport::{Addressee, Delivered, Next, Transport};
 use crate::wire::ring::{self, COMMIT_AND_FETCH, REGISTER};
 
-/// Entries that are not put off: requests that the kernel can hand over at a time.
+/// How many entries are not put off, and so how many requests the kernel can hand over
+/// at a time.
 const ENTRIES: usize = 4;
-/// While one is put off there must be another. The kernel gives what it has
-/// queued to an entry that is handed back with an answer, not to a new one.
+/// While one entry is put off there must be another: the kernel gives a queued request
+/// to an entry that is handed back with an answer, not to a new entry.
 const _: () = assert!(ENTRIES >= 2);
 
 const SUBMISSIONS: u32 = 16;
-/// More than there can be at a time, or nearly so: what does not fit is kept
-/// by the kernel.
+/// Enough for nearly all completions that can be there at a time. The kernel keeps those
+/// that do not fit.
 const COMPLETIONS: u32 = 256;
 
-/// What a completion is of: the entry of that number, or one of these.
+/// A completion's user data is an entry's number, or one of these.
 const BELL: u64 = u64::MAX;
 
 /// The requests made on one processor.
@@ -30,16 +31,16 @@ pub struct Queue {
     ring: IoUring<Entry128>,
     device: Option<Arc<OwnedFd>>,
     entries: Vec<Entry>,
-    /// Received, and neither answered nor put off.
+    /// The entry whose request was received and is neither answered nor put off.
     current: Option<usize>,
-    /// How many are put off.
+    /// How many entries are put off.
     away: usize,
     inbox: Arc<Inbox>,
     barrier: Option<Barrier>,
 }
 
 impl Queue {
-    /// In the thread that will serve it.
+    /// Must be called in the thread that will serve the queue.
     pub fn new(number: u16, inbox: Arc<Inbox>) -> Result<Queue, Errno> {
         let ring = IoUring::<Entry128>::builder()
             .dontfork()
@@ -59,7 +60,7 @@ impl Queue {
             inbox,
             barrier: None,
         };
-        // A sandbox may allow a ring and forbid its use.
+        // A sandbox may allow making a ring and forbid using it, so it is tried here.
         queue.listen()?;
         queue.submit(0)?;
         Ok(queue)
@@ -72,17 +73,17 @@ impl Queue {
             self.push(self.register_command(entry))?;
         }
         self.submit(0)?;
-        // Only what was refused has completed.
+        // Only a refused registration has completed by now.
         let refused = self.ring.completion().next();
         refused.map_or(Ok(()), |refused| {
             Err(Errno::from_raw_os_error(-refused.result()))
         })
     }
 
-    /// Stops, and gives back the memory for when the thread has ended.
+    /// Stops the queue. Returns its memory, to be unmapped when the thread has ended.
     pub fn close(mut self) -> Vec<Entry> {
         self.inbox.end();
-        // The last answer.
+        // This sends the last answer.
         let _ = self.submit(0);
         std::mem::take(&mut self.entries)
     }
@@ -95,8 +96,8 @@ impl Queue {
         command
     }
 
-    /// Takes another entry in the place of one that is put off: however many
-    /// are, others are served.
+    /// Registers another entry in place of one that is put off, so that other requests are
+    /// served however many are put off.
     fn replace(&mut self) -> Result<(), Errno> {
         if self.entries.len() - self.away < ENTRIES {
             self.entries.push(Entry::map()?);
@@ -139,7 +140,7 @@ impl Queue {
         entered(self.ring.submit_and_wait(wanted))
     }
 
-    /// Submits, and has the kernel hand over what it has, without waiting.
+    /// Submits, and lets the kernel hand over the requests it has, without waiting.
     fn look(&mut self) -> Result<(), Errno> {
         const GETEVENTS: u32 = 1;
         let pending = self.ring.submission().len() as u32;
@@ -150,8 +151,7 @@ impl Queue {
         })
     }
 
-    /// The next completion. What was answered is on its way before anything
-    /// else is looked at.
+    /// Returns the next completion. Answers are submitted before the next is looked at.
     fn next(&mut self) -> Result<cqueue::Entry, Errno> {
         loop {
             if self.ring.completion().is_empty() {
@@ -175,7 +175,7 @@ impl Queue {
         }
     }
 
-    /// `false` when the queue shall stop.
+    /// Returns `false` when the queue must stop.
     fn read_letters(&mut self) -> Result<bool, Errno> {
         let letters = self.inbox.take();
         for one in letters.answers {
@@ -205,8 +205,8 @@ impl Queue {
 impl Transport for Queue {
     fn receive(&mut self) -> Result<bool, Errno> {
         if let Some(entry) = self.current.take() {
-            // Nothing comes this way that wants no answer; were it to, the
-            // entry must be handed back all the same.
+            // No request without an answer comes over a ring. If one did, its entry would
+            // still have to be handed back.
             self.reply(entry, 0, Err(Errno::NOSYS))?;
         }
         loop {
@@ -226,7 +226,7 @@ impl Transport for Queue {
                 }
                 failed => match Errno::from_raw_os_error(-failed) {
                     Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV => return Ok(false),
-                    // It never was the kernel's; the others are.
+                    // The kernel never took this entry, but it has the others.
                     errno if self.entries[entry].commit() == 0 => {
                         tracing::warn!(%errno, "one entry less for requests");
                     }
@@ -246,15 +246,15 @@ impl Transport for Queue {
             return Delivered::No;
         };
         match self.reply(entry, unique, answer) {
-            // Whether anyone waited is not told.
+            // A ring does not report whether anyone was still waiting.
             Ok(()) => Delivered::Yes,
             Err(_) => Delivered::No,
         }
     }
 
     fn refuse(&mut self, unique: u64, errno: Errno) -> Next {
-        // Whoever ends the session tells the inbox; until then none may be
-        // left without an answer.
+        // The inbox reports the end of the session. Until then every request gets an
+        // answer.
         match self.answer(unique, Err(errno)) {
             Delivered::Yes => Next::Continue,
             Delivered::No => Next::Stop,
@@ -274,7 +274,7 @@ impl Transport for Queue {
     }
 }
 
-/// What io_uring_enter says of itself; some answers only mean to look again.
+/// The result of io_uring_enter. Some of its errors only mean that we must look again.
 fn entered(result: std::io::Result<usize>) -> Result<(), Errno> {
     match result {
         Ok(_) => Ok(()),
@@ -285,7 +285,7 @@ fn entered(result: std::io::Result<usize>) -> Result<(), Errno> {
     }
 }
 
-/// What the crate has no word for.
+/// Sets `len`, for which the crate io-uring has no setter in this command.
 fn set_length(command: &mut Entry128, length: u32) {
     const LENGTH_AT: usize = 24;
     // SAFETY: an io_uring_sqe of 128 bytes; `len` is the word at this offset.

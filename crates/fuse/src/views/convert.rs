@@ -1,4 +1,4 @@
-//! Between the engine's types and those of a file system's answers.
+//! Converts between the engine's types and those of a file system's answers.
 
 use atomdir_engine as engine;
 

@@ -1,4 +1,4 @@
-//! Requests to the transactions they belong to.
+//! Passes each request to the transaction it belongs to.
 
 use std::sync::PoisonError;
 
@@ -32,7 +32,7 @@ impl<D: Disk> Views<D> {
         })
     }
 
-    /// A node that can be changed: one within a view.
+    /// A node within a view. All other nodes cannot be changed.
     fn view(&self, node: u64) -> Result<(Borrowed<D>, NodeId)> {
         match self.place(node)? {
             Place::View(borrowed, node) => Ok((borrowed, node)),
@@ -41,7 +41,7 @@ impl<D: Disk> Views<D> {
     }
 
     fn lookup_transaction(&self, name: &[u8]) -> Result<Option<Entry>> {
-        // Never remembered as missing: one of that id may begin.
+        // The kernel must not cache that an id is missing: its transaction may begin later.
         let id = parse_id(name).ok_or(Errno::NOENT)?;
         let borrowed = self.slots.by_id(id).ok_or(Errno::NOENT)?;
         let attributes = wrapper_attributes(&borrowed.transaction);
@@ -93,13 +93,14 @@ impl<D: Disk> Views<D> {
     }
 }
 
-/// A transaction's id as its directory is named: nothing that only reads alike.
+/// Parses a transaction's id exactly as its directory is named; no other spelling is
+/// accepted.
 fn parse_id(name: &[u8]) -> Option<TransactionId> {
     let id: u64 = std::str::from_utf8(name).ok()?.parse().ok()?;
     (id.to_string().as_bytes() == name).then_some(TransactionId(id))
 }
 
-/// A reply with a node whose lookup count the engine has raised.
+/// An entry for a node whose lookup count the engine has raised.
 fn entry<D: Disk>(borrowed: &Borrowed<D>, from: engine::Entry) -> Entry {
     Entry {
         node: borrowed.give(Within::Node(from.node)),
@@ -110,8 +111,8 @@ fn entry<D: Disk>(borrowed: &Borrowed<D>, from: engine::Entry) -> Entry {
     }
 }
 
-/// Attributes that nobody asked for are not for keeping where the read set
-/// must hear of it when somebody does.
+/// How long the kernel may cache attributes that nobody asked for. If the read set must
+/// record the first time somebody asks, the kernel must not cache them.
 fn attributes_valid<D: Disk>(transaction: &Transaction<D>, node: NodeId) -> Validity {
     match transaction.isolation() {
         Isolation::Serializable if !transaction.attributes_noted(node) => Validity::No,
@@ -260,7 +261,7 @@ impl<D: Disk> Filesystem for Views<D> {
             .transaction
             .write(inner, offset, data, kill_set_id)?
         {
-            // The kernel keeps the mode it knows when a file is written.
+            // After a write the kernel keeps the mode it has cached.
             self.notify(|notifier| notifier.invalidate_inode(node, -1, 0));
         }
         Ok(())

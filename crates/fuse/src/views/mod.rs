@@ -1,12 +1,11 @@
 //! Open transactions as one file system.
 //!
-//! The mount's root holds one directory per transaction, named by its id and
-//! closed to all but its owner; in it is one directory, named as the store's
-//! base, which is the view's root. Nothing can be changed on the upper two
-//! levels.
+//! The mount's root holds one directory for each transaction, named by its id and
+//! closed to all but its owner. In it is one directory with the name of the store's
+//! base, which is the view's root. Nothing can be changed on the upper two levels.
 //!
 //! Invariants
-//! 1. What belongs to a transaction that has ended answers `ESTALE` for ever: a slot
+//! 1. The nodes of a transaction that has ended fail with `ESTALE` for ever: a slot
 //!    is lent again only when the kernel has forgotten all of its nodes (`slots`).
 //! 2. A request that does not parse is an error, never a panic.
 //! 3. No worker waits for a commit. The commit takes the view out of its slot
@@ -27,18 +26,18 @@ use crate::ROOT_NODE;
 use crate::filesystem::NodeAttributes;
 use crate::notifier::Notifier;
 
-/// Inode numbers of the upper two levels stay clear of the base's.
+/// Set in the inode numbers of the upper two levels, to keep them apart from the base's.
 const OWN_INODES: u64 = 1 << 63;
 
 pub struct Views<D: Disk = LinuxDisk> {
-    /// What each view's root is called.
+    /// The name of each view's root.
     name: Vec<u8>,
     slots: Slots<D>,
     notifier: Arc<Mutex<Option<Notifier>>>,
 }
 
 impl<D: Disk> Views<D> {
-    /// `name`: of the store's base directory.
+    /// `name`: the name of the store's base directory.
     pub fn new(name: &[u8]) -> Views<D> {
         Views {
             name: name.to_vec(),
@@ -58,14 +57,14 @@ impl<D: Disk> Views<D> {
         if !self.slots.add(transaction) {
             tracing::error!(%id, "no room for another view; end programs in views that are over");
         }
-        // Who lists the root must see it.
+        // The next listing of the root must show the view.
         self.notify(|notifier| notifier.invalidate_inode(ROOT_NODE, 0, 0));
     }
 
     /// Makes a view vanish. Programs still in it get errors.
     pub fn remove(&self, id: TransactionId) {
         let is_known = self.slots.remove(id);
-        // Who lists the root must not see it.
+        // The next listing of the root must not show the view.
         self.notify(|notifier| notifier.invalidate_inode(ROOT_NODE, 0, 0));
         if is_known {
             let name = id.to_string();
@@ -76,7 +75,7 @@ impl<D: Disk> Views<D> {
         }
     }
 
-    /// Makes the kernel forget what was changed in a view behind its back.
+    /// Invalidates what was changed in a view behind the kernel's back.
     pub fn forget(&self, id: TransactionId, outdated: &[Outdated]) {
         let Some(borrowed) = self.slots.by_id(id) else {
             return;
@@ -106,7 +105,8 @@ impl<D: Disk> Views<D> {
     }
 }
 
-/// The mount's root: everyone may pass to their own, only the service may list.
+/// The mount's root. Everyone may pass through it to their own views; only the service
+/// may list it.
 fn root_attributes() -> NodeAttributes {
     own_attributes(
         ROOT_NODE,

@@ -1,10 +1,9 @@
 //! Which transaction a node number belongs to.
 //!
-//! A node number is a slot and a number within it. Transaction ids are too
-//! large for a slot, so slots are lent: one goes to another transaction only
-//! when its last has ended, the kernel has forgotten all its nodes, and no
-//! request for it is under way. A program that outlives its transaction can
-//! therefore never reach another one.
+//! A node number consists of a slot and a number within it. Transaction ids are too
+//! large for a slot, so slots are lent. A slot goes to another transaction only when
+//! its last one has ended, the kernel has forgotten all its nodes, and no request for
+//! it is under way. So a program that outlives its transaction can never reach another.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,9 +15,9 @@ use atomdir_engine::{NodeId, Transaction, TransactionId};
 /// Bits of a node number that name the node within its slot.
 const NODE_BITS: u32 = 40;
 const NODE_MASK: u64 = (1 << NODE_BITS) - 1;
-/// The directory that holds a view, within its slot.
+/// The number, within its slot, of the directory that holds a view.
 const WRAPPER: u64 = NODE_MASK;
-/// Slot 0 has the mount's root; the last would reach the session's own node.
+/// Slot 0 belongs to the mount's root; the last slot would contain the session's own node.
 const SLOTS_MAX: usize = (1 << 24) - 1;
 /// How many ended transactions a new one looks at for a slot to take over.
 const REUSE_ATTEMPTS: usize = 4;
@@ -30,7 +29,7 @@ pub enum Within {
     Node(NodeId),
 }
 
-/// A transaction for the time of one request.
+/// A transaction, borrowed for one request.
 pub struct Borrowed<D: Disk> {
     pub transaction: Arc<Transaction<D>>,
     slot: u64,
@@ -38,7 +37,7 @@ pub struct Borrowed<D: Disk> {
 }
 
 impl<D: Disk> Borrowed<D> {
-    /// The kernel's number for a node that a reply hands out.
+    /// The kernel's number for a node in a reply. It raises the node's lookup count.
     pub fn give(&self, within: Within) -> u64 {
         self.known.fetch_add(1, Ordering::Relaxed);
         self.number(within)
@@ -60,10 +59,10 @@ impl<D: Disk> Borrowed<D> {
 }
 
 struct Slot<D: Disk> {
-    /// `None` once it has ended.
+    /// `None` once the transaction has ended.
     transaction: Option<Arc<Transaction<D>>>,
-    /// The sum of the lookup counts of its nodes; shared with each request
-    /// under way, so that its reference count tells whether there is one.
+    /// The sum of the lookup counts of the slot's nodes. Each request under way holds a
+    /// reference to it, so the reference count shows whether there is one.
     known: Arc<AtomicU64>,
 }
 
@@ -75,7 +74,7 @@ struct Table<D: Disk> {
     /// Slot n is at n - 1.
     slots: Vec<Slot<D>>,
     by_id: HashMap<TransactionId, usize>,
-    /// Places of ended transactions.
+    /// The places of ended transactions.
     ended: VecDeque<usize>,
 }
 
@@ -91,7 +90,7 @@ impl<D: Disk> Slots<D> {
         }
     }
 
-    /// Whether there was room.
+    /// Returns whether there was room.
     pub fn add(&self, transaction: Arc<Transaction<D>>) -> bool {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let id = transaction.id();
@@ -115,7 +114,7 @@ impl<D: Disk> Slots<D> {
         true
     }
 
-    /// Whether the kernel knows any of its nodes, and so its name.
+    /// Returns whether the kernel knows any of the transaction's nodes, and so its name.
     pub fn remove(&self, id: TransactionId) -> bool {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let Some(place) = table.by_id.remove(&id) else {
@@ -145,15 +144,15 @@ impl<D: Disk> Slots<D> {
         table.borrow(*table.by_id.get(&id)?)
     }
 
-    /// `None` for the mount's root, and for what has ended.
+    /// `None` for the mount's root, and for a transaction that has ended.
     pub fn by_node(&self, node: u64) -> Option<(Borrowed<D>, Within)> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let borrowed = table.borrow(place_of(node)?)?;
         Some((borrowed, within_of(node)))
     }
 
-    /// The kernel gives back part of a node's lookup count. Also answers for
-    /// what has ended, but then without the transaction.
+    /// Lowers a node's lookup count. `None` if its transaction has ended; the slot's count
+    /// is lowered all the same.
     pub fn forget(&self, node: u64, count: u64) -> Option<(Arc<Transaction<D>>, Within)> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let slot = table.slots.get(place_of(node)?)?;
@@ -178,7 +177,7 @@ impl<D: Disk> Table<D> {
     fn take_ended(&mut self) -> Option<usize> {
         for _ in 0..self.ended.len().min(REUSE_ATTEMPTS) {
             let place = self.ended.pop_front()?;
-            // Nobody can borrow it any more: the table is locked, and it has ended.
+            // The table is locked and the transaction has ended, so nobody can borrow it now.
             let known = Arc::get_mut(&mut self.slots[place].known);
             if known.is_some_and(|known| *known.get_mut() == 0) {
                 return Some(place);

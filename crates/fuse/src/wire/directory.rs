@@ -3,7 +3,7 @@ use atomdir_disk::Kind;
 use super::reply::{ReplyWriter, type_bits};
 use crate::filesystem::Entry;
 
-/// Length of fuse_entry_out, and of fuse_dirent before its name.
+/// The length of fuse_entry_out, and of fuse_dirent without its name.
 const ENTRY_LENGTH: usize = 128;
 const HEAD_LENGTH: usize = 24;
 
@@ -20,7 +20,7 @@ pub struct PlainEntry<'a> {
 pub struct DirectoryWriter<'a> {
     buffer: &'a mut Vec<u8>,
     length_max: usize,
-    /// READDIRPLUS: each name with what a lookup of it would answer.
+    /// Whether this is READDIRPLUS: each name then comes with the answer to its lookup.
     plus: bool,
 }
 

@@ -34,7 +34,7 @@ pub mod opcode {
     pub const TMPFILE: u32 = 51;
 }
 
-/// FUSE_INIT flags; bits from 32 on travel in `flags2`.
+/// FUSE_INIT flags. Bits from 32 on are sent in `flags2`.
 pub mod init {
     pub const ASYNC_READ: u64 = 1 << 0;
     pub const BIG_WRITES: u64 = 1 << 5;

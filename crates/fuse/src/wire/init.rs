@@ -2,7 +2,7 @@ use super::flags::init;
 use super::reader::{Malformed, Reader};
 use super::{DATA_LENGTH_MAX, MAJOR_VERSION, MINOR_VERSION_MAX, MINOR_VERSION_MIN, PAGES_MAX};
 
-/// What the kernel says of itself when the connection begins.
+/// What the kernel offers when the connection begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Init {
     pub major: u32,
@@ -30,14 +30,14 @@ impl Init {
     }
 }
 
-/// What this side answers.
+/// Our answer to INIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InitReply {
     pub flags: u64,
     pub readahead_length_max: u32,
 }
 
-/// The outcome of comparing the kernel's offer with what is needed.
+/// The result of comparing the kernel's offer with our needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
     Accept(InitReply),
@@ -46,13 +46,14 @@ pub enum Offer {
     TooOld,
 }
 
-/// Asked for when offered.
+/// Features that we accept if the kernel offers them.
 ///
-/// Absent on purpose: WRITEBACK_CACHE (a write that returned must be in the
-/// write set, or commit could miss it), AUTO_INVAL_DATA (a view never changes
-/// under its cache), ASYNC_DIO (after a direct write that is asynchronous the kernel does
-/// not drop pages that were read meanwhile, and shows them for ever), ATOMIC_O_TRUNC (opens carry no state), POSIX_LOCKS and
-/// FLOCK_LOCKS (the kernel then keeps locks itself, at no round trip).
+/// We leave these out on purpose: WRITEBACK_CACHE (a write that has returned must be in
+/// the write set, or a commit could miss it), AUTO_INVAL_DATA (a view never changes
+/// under its cache), ASYNC_DIO (after an asynchronous direct write the kernel does not
+/// drop pages that were read meanwhile, and shows them for ever), ATOMIC_O_TRUNC (opens
+/// carry no state), POSIX_LOCKS and FLOCK_LOCKS (without them the kernel keeps locks
+/// itself, at no round trip).
 const WANTED: u64 = init::ASYNC_READ
     | init::BIG_WRITES
     | init::DONT_MASK
@@ -64,15 +65,15 @@ const WANTED: u64 = init::ASYNC_READ
     | init::EXPLICIT_INVAL_DATA
     | REQUIRED;
 
-/// Without these the answers given to the kernel would mean something else.
+/// Features that we need: without them our answers would mean something else.
 const REQUIRED: u64 = init::NO_OPEN_SUPPORT
     | init::NO_OPENDIR_SUPPORT
     | init::MAX_PAGES
     | init::HANDLE_KILLPRIV_V2
     | init::SETXATTR_EXT;
 
-/// Background requests (readahead, writeback of mapped pages) the kernel
-/// keeps in flight before its callers wait.
+/// How many background requests (readahead, writeback of mapped pages) the kernel keeps
+/// in flight before its callers wait.
 const BACKGROUND_MAX: u16 = 512;
 const BACKGROUND_CONGESTED: u16 = 384;
 

@@ -1,9 +1,9 @@
 //! The kernel's FUSE protocol as bytes: pure decoding and encoding.
 //!
-//! What is sent is described in `linux/fuse.h`; names here are the house's,
-//! with the header's own name where they differ. Every integer has the
-//! machine's byte order. Nothing here trusts a length that came from outside:
-//! a request that does not parse is [`Malformed`], never a panic.
+//! `linux/fuse.h` describes the messages. Names here follow our own style; a comment
+//! gives the header's name where it differs. Every integer has the machine's byte
+//! order. Nothing here trusts a length that came from outside: a request that does not
+//! parse is [`Malformed`], never a panic.
 
 mod directory;
 pub(crate) mod flags;
@@ -31,7 +31,7 @@ pub const ROOT_NODE: u64 = 1;
 
 /// The largest data part of one READ or WRITE.
 pub const DATA_LENGTH_MAX: usize = 1 << 20;
-/// In pages of 4 KiB.
+/// The same in pages of 4 KiB.
 pub const PAGES_MAX: u16 = 256;
-/// What one read of the device may return: data plus any header.
+/// The most that one read of the device may return: data plus any header.
 pub const REQUEST_LENGTH_MAX: usize = DATA_LENGTH_MAX + 4096;

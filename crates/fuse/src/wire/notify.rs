@@ -1,6 +1,6 @@
 use super::flags::notify;
 
-/// A message to the kernel that no request asked for.
+/// A message to the kernel that does not answer a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notification<'a> {
     /// Forget attributes, and contents from `offset` on (`length` 0: to the
@@ -8,7 +8,7 @@ pub enum Notification<'a> {
     InvalidateInode { node: u64, offset: i64, length: i64 },
     /// Forget what a name leads to.
     InvalidateEntry { parent: u64, name: &'a [u8] },
-    /// The name is gone; who watches the directory is told.
+    /// The name was removed. Programs that watch the directory get an event.
     Delete {
         parent: u64,
         child: u64,

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// A request whose bytes do not hold what its operation needs.
+/// A request without all the bytes that its operation needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -50,7 +50,8 @@ impl<'a> Reader<'a> {
         self.take(length).map(|_| ())
     }
 
-    /// A string that ends with a NUL byte, without it; never empty.
+    /// Takes a string that ends with a NUL byte, and returns it without that byte. It is
+    /// never empty.
     pub fn string(&mut self) -> Result<&'a [u8], Malformed> {
         let length = self
             .bytes
@@ -66,7 +67,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A directory entry's name: a string that cannot lead anywhere else.
+    /// Takes the name of a directory entry: a string that is not a path to elsewhere.
     pub fn name(&mut self) -> Result<&'a [u8], Malformed> {
         let name = self.string()?;
         if name.contains(&b'/') || name == b"." || name == b".." {

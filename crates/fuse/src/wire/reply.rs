@@ -2,8 +2,8 @@ use atomdir_disk::{FileSystemStatus, Kind, Timestamp};
 
 use crate::filesystem::{Entry, NodeAttributes, Validity};
 
-/// How long the kernel may keep what never changes behind its back: 2^40
-/// seconds stays clear of every overflow in its arithmetic.
+/// How long the kernel may cache what never changes behind its back. 2^40 seconds do
+/// not overflow anywhere in its arithmetic.
 const FOREVER_SECONDS: u64 = 1 << 40;
 
 const BLOCK_SIZE: u32 = 4096;
@@ -50,7 +50,7 @@ impl<'a> ReplyWriter<'a> {
         self.attributes(&entry.attributes);
     }
 
-    /// A fuse_entry_out that says: there is nothing of that name.
+    /// A fuse_entry_out that says that there is no such name.
     pub fn missing(&mut self, valid: Validity) {
         self.u64(0);
         self.u64(0);
@@ -141,7 +141,7 @@ pub fn kind_of_mode(mode: u32) -> Option<Kind> {
     })
 }
 
-/// From `makedev`'s packing to the kernel's 32 bits (new_encode_dev).
+/// Converts `makedev`'s packing to the kernel's 32 bits (new_encode_dev).
 fn encode_device(number: u64) -> u32 {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     (minor & 0xff) | (major & 0xfff) << 8 | (minor & !0xff) << 12

@@ -2,7 +2,7 @@ use super::flags::opcode;
 use super::init::Init;
 use super::reader::{Malformed, Reader};
 
-/// What every request starts with (fuse_in_header).
+/// The header of every request (fuse_in_header).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     pub opcode: u32,
@@ -104,7 +104,7 @@ pub enum Operation<'a> {
         whence: u32,
     },
     SyncFileSystem,
-    /// Anything this file system leaves to the kernel, by its opcode.
+    /// An operation that this file system leaves to the kernel, by its opcode.
     Other(u32),
 }
 
@@ -114,7 +114,7 @@ pub struct ForgetOne {
     pub count: u64,
 }
 
-/// fuse_setattr_in; which fields count is in `valid`.
+/// fuse_setattr_in; `valid` says which fields count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SetAttributesIn {
     pub valid: u32,
@@ -129,7 +129,7 @@ pub struct SetAttributesIn {
 }
 
 /// Splits a request into its header and the operation's own bytes.
-/// Extensions at the end (security contexts, groups) are cut off: none is asked for.
+/// It cuts off extensions at the end (security contexts, groups): we ask for none.
 pub fn decode_header(bytes: &[u8]) -> Result<(Header, &[u8]), Malformed> {
     let mut reader = Reader::new(bytes);
     let length = reader.u32()? as usize;

@@ -1,5 +1,5 @@
-//! How requests and answers lie in the buffers of a ring: the headers
-//! (fuse_uring_req_header) apart from all else, the payload.
+//! The layout of requests and answers in the buffers of a ring: the headers
+//! (fuse_uring_req_header) are in one, and everything else, the payload, in the other.
 
 use super::flags::init;
 use super::{Init, InitReply, reply_header};
@@ -12,14 +12,14 @@ pub const HEADERS_LENGTH: usize = 288;
 
 /// fuse_in_header
 const REQUEST_HEADER_LENGTH: usize = 40;
-/// The operation's own first structure, of at most as many bytes again.
+/// Where the operation's own first structure lies, in at most 128 bytes.
 const OPERATION_AT: usize = 128;
 /// fuse_uring_ent_in_out
 const ENTRY_AT: usize = 256;
 const COMMIT_AT: usize = ENTRY_AT + 8;
 const PAYLOAD_LENGTH_AT: usize = ENTRY_AT + 16;
 
-/// What a request takes before its payload when its parts are joined.
+/// The most bytes that a request takes before its payload when its parts are joined.
 pub const HEAD_LENGTH_MAX: usize = REQUEST_HEADER_LENGTH + ENTRY_AT - OPERATION_AT;
 
 /// fuse_uring_cmd_req
@@ -33,7 +33,7 @@ pub fn command(queue: u16, commit: u64) -> [u8; 80] {
 /// The parts of a request that came by a ring.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Fetched<'a> {
-    /// Names the request to the kernel when it is answered.
+    /// The id by which the answer names the request to the kernel.
     pub commit: u64,
     pub header: &'a [u8],
     pub operation: &'a [u8],
@@ -68,7 +68,7 @@ impl Init {
 }
 
 impl InitReply {
-    /// Requests wait from then on until the rings are registered.
+    /// Accepts rings. From then on requests wait until the rings are registered.
     #[must_use]
     pub fn with_rings(mut self) -> InitReply {
         self.flags |= init::OVER_IO_URING;

@@ -145,7 +145,7 @@ impl Memory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a file holds now, as the file system has it.
+    /// A file's present contents, as the file system has them.
     pub fn contents(&self, name: &str) -> Vec<u8> {
         let mut state = self.state();
         let number = state.child(ROOT_NODE, name.as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! What the tests of mounted file systems share.
+//! Helpers for tests of mounted file systems.
 #![allow(dead_code)] // Each test uses a part of it.
 
 pub mod memory;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use atomdir_fuse::{MountFlags, MountOptions, Session, UnmountError};
 use memory::Memory;
 
-/// A mounted [`Memory`]; unmounted on drop, also when a test fails.
+/// A mounted [`Memory`]. Drop unmounts it, even if the test fails.
 pub struct Mounted {
     pub path: PathBuf,
     pub session: Option<Session>,
@@ -32,7 +32,7 @@ pub fn options() -> MountOptions {
     }
 }
 
-/// `None`, said loudly, where FUSE cannot be used at all.
+/// `None`, and a loud message, if FUSE cannot be used at all.
 pub fn mount() -> Option<Mounted> {
     let mounted = mount_by(&options())?;
     let enabled = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
@@ -63,13 +63,13 @@ pub fn mount_by(options: &MountOptions) -> Option<Mounted> {
 
 /// Held while a session's child process is forked, and while a session ends.
 ///
-/// These tests have files open in what their own process serves, which otherwise
-/// nobody may. The child gets copies of all, and closes them: for each the kernel
-/// asks the session that serves it, and one that is about to end may not answer. Nor
-/// would its connection break, of which the child has a copy too.
+/// Only these tests open files in mounts that their own process serves. The child
+/// inherits all these descriptors and closes them, and for each the kernel asks the
+/// session that serves it. A session that is about to end may not answer, and its
+/// connection would not break either, since the child has a copy of that too.
 static FORKING: Mutex<()> = Mutex::new(());
 
-/// To be called before files are opened.
+/// Call it before opening files.
 pub fn start_child(session: &Session) {
     let _forking = forking();
     session.settle().unwrap();
@@ -110,11 +110,11 @@ impl Mounted {
         self.path.join(name)
     }
 
-    /// Requests of each kind that `action` costs.
+    /// How many requests of each kind `action` costs.
     pub fn requests_of(&self, action: impl FnOnce()) -> Vec<(&'static str, u64)> {
         let before = self.session().requests();
         action();
-        // Requests nobody waits for (FORGET, RELEASE) have come by then.
+        // By then the requests that nobody waits for (FORGET, RELEASE) have arrived.
         std::fs::metadata(self.join("surely not there")).unwrap_err();
         let after = self.session().requests();
         after

@@ -16,8 +16,8 @@ pub fn run_as_ordinary_user() {
     if !has("fusermount3") || !has("setpriv") || !has("unshare") {
         return eprintln!("SKIPPED: no fusermount3 (apt install fuse3), setpriv or unshare");
     }
-    // Where that user can reach it: the test program, a directory for mounts,
-    // and a device open to all, as udev makes it.
+    // That user must be able to reach the test program, a directory for mounts, and a
+    // device that is open to all, as udev makes it.
     let directory = fresh_directory();
     let (program, temporary) = (directory.join("tests"), directory.join("tmp"));
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();

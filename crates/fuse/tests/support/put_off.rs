@@ -1,4 +1,4 @@
-//! Writes that a file system cannot do yet.
+//! Writes that a file system puts off.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -14,7 +14,7 @@ pub struct PutOff {
 struct State {
     /// Writes that contain this byte are put off.
     byte: u8,
-    /// The nodes that such writes have come to.
+    /// The nodes to which such writes were made.
     nodes: BTreeSet<u64>,
     /// How often such a write was tried.
     tries: u64,
@@ -34,13 +34,13 @@ impl PutOff {
         });
     }
 
-    /// Writes can be done again, and the session is told.
+    /// Accepts writes again, and wakes the session.
     pub fn resume(&self) {
         *self.state.lock().unwrap() = None;
         self.retry();
     }
 
-    /// Has the session try again what was put off.
+    /// Makes the session try again the writes that were put off.
     pub fn retry(&self) {
         let notifier = self.notifier.lock().unwrap();
         notifier.iter().for_each(Notifier::retry);
@@ -57,7 +57,7 @@ impl PutOff {
         true
     }
 
-    /// To how many files writes were put off.
+    /// How many files have had writes put off.
     pub fn files(&self) -> usize {
         let state = self.state.lock().unwrap();
         state.as_ref().map_or(0, |state| state.nodes.len())

@@ -24,7 +24,7 @@ impl Clock for RealClock {
     }
 }
 
-/// Unmounted on drop, also when a test fails.
+/// Drop unmounts it, even if the test fails.
 pub struct Mounted {
     directory: PathBuf,
     pub base: PathBuf,
@@ -35,7 +35,7 @@ pub struct Mounted {
 }
 
 pub fn mount() -> Option<Mounted> {
-    // The plain mount says why there can be none.
+    // If no mount is possible, this one reports why.
     drop(super::mount()?);
     let directory = super::fresh_directory();
     let (base, place) = (directory.join("base"), directory.join("views"));
