@@ -93,7 +93,7 @@ fn a_directory_position_can_be_returned_to() {
     assert_eq!(whole.len(), 2_002);
     for place in [0, 1, 2, 700, 1_999] {
         for gone in 0..200 {
-            // Each round looks at another tenth, with the place kept or without.
+            // Each round removes another tenth, so the entry at `place` may be gone.
             let name = &whole[2 + (place + gone) % 2_000].0;
             let _ = fs::remove_file(directory.join(name.to_str().unwrap()));
         }

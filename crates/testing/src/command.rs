@@ -9,10 +9,10 @@ use std::process::{Command, Output, Stdio};
 use crate::scratch::Scratch;
 use crate::user::User;
 
-/// How a command ended and what it said.
+/// How a command ended and what it printed.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// As a shell gives it: 128 and the signal's number if killed.
+    /// The exit code as a shell gives it: 128 plus the signal's number if it was killed.
     pub code: i32,
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
@@ -30,14 +30,14 @@ impl Outcome {
         }
     }
 
-    /// Panics, showing all that was said, unless the exit code is `code`.
+    /// Panics and shows the whole output unless the exit code is `code`.
     #[track_caller]
     pub fn expect(self, code: i32) -> Self {
         assert!(self.code == code, "expected exit code {code}\n{self}");
         self
     }
 
-    /// For what the design leaves open between several codes.
+    /// For cases in which the design allows several codes.
     #[track_caller]
     pub fn expect_one_of(self, codes: &[i32]) -> Self {
         assert!(
@@ -47,8 +47,7 @@ impl Outcome {
         self
     }
 
-    /// Panics unless standard error holds every one of the texts, whatever
-    /// their case.
+    /// Panics unless standard error contains each of the texts, in any case of letters.
     #[track_caller]
     pub fn says(self, texts: &[&str]) -> Self {
         let said = self.error_text().to_lowercase();
@@ -79,7 +78,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// A failing build says a lot; the end tells why.
+/// The end of a text: a failing build prints a lot, and the end shows the reason.
 fn tail(text: &str) -> String {
     const LINES_MAX: usize = 60;
     let lines: Vec<&str> = text.lines().collect();
@@ -103,8 +102,8 @@ pub fn capture_output(command: &mut Command) -> Outcome {
     Outcome::from_output(shown, output)
 }
 
-/// Runs a shell script in `directory`, outside any transaction, and expects it
-/// to end well.
+/// Runs a shell script in `directory`, outside any transaction, and expects it to
+/// succeed.
 #[track_caller]
 pub fn shell(directory: &Path, script: &str) -> Outcome {
     let mut command = Command::new("/bin/sh");
@@ -116,7 +115,7 @@ pub fn shell(directory: &Path, script: &str) -> Outcome {
     capture_output(&mut command).expect(0)
 }
 
-/// Runs `atomdir` as root, with no store named.
+/// Runs `atomdir` as root, without naming a store.
 #[track_caller]
 pub fn atomdir<A: AsRef<OsStr>>(
     scratch: &Scratch,
@@ -127,7 +126,7 @@ pub fn atomdir<A: AsRef<OsStr>>(
     capture_output(command.current_dir("/").args(arguments))
 }
 
-/// Runs `atomdir` as a user in a directory, with no store named.
+/// Runs `atomdir` as a user in a directory, without naming a store.
 #[track_caller]
 pub fn atomdir_in<A: AsRef<OsStr>>(
     user: &User,

@@ -1,4 +1,4 @@
-//! The exit codes of the design; all others are the command's own.
+//! The exit codes of the design. All others come from the command that is run.
 
 pub const USAGE: i32 = 64;
 pub const NO_SUCH: i32 = 66;

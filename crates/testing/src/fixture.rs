@@ -11,10 +11,10 @@ use crate::store::Store;
 use crate::tree::{CaptureOptions, Tree, capture};
 use crate::user::User;
 
-/// Whose a store is, with a home in this scratch directory.
+/// Makes the user who owns a store, with a home in this scratch directory.
 pub type Owner = fn(&Path) -> User;
 
-/// What must hold for root and for an ordinary user with a store of their own.
+/// Checks what must hold for root, and for an ordinary user with a store of their own.
 #[track_caller]
 pub fn for_each_owner(test: &str, check: impl Fn(Owner)) {
     check(User::root);
@@ -23,8 +23,8 @@ pub fn for_each_owner(test: &str, check: impl Fn(Owner)) {
     }
 }
 
-/// The order of the fields is the order they are dropped in: the service ends
-/// before its files go.
+/// The fields are dropped in this order, so the service ends before its files are
+/// removed.
 #[derive(Debug)]
 pub struct Fixture {
     pub store: Store,
@@ -33,14 +33,13 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// A store of root whose base the script has filled.
+    /// Makes a store of root whose base the script has filled.
     #[track_caller]
     pub fn new(test: &str, prepare: &str) -> Self {
         Self::owned_by(test, User::root, prepare)
     }
 
-    /// A store of a user whose base root has filled by the script and then
-    /// given to them.
+    /// Makes a store of a user. Root fills its base by the script and then gives it to them.
     #[track_caller]
     pub fn owned_by(test: &str, owner: impl Fn(&Path) -> User, prepare: &str) -> Self {
         let scratch = Scratch::new(test);
@@ -59,7 +58,7 @@ impl Fixture {
         }
     }
 
-    /// [`for_each_owner`], of one store, which then comes to rest.
+    /// [`for_each_owner`] with one store each, which must come to rest afterwards.
     #[track_caller]
     pub fn for_each_owner(test: &str, prepare: &str, check: impl Fn(&Fixture)) {
         for_each_owner(test, |owner| {
@@ -69,7 +68,7 @@ impl Fixture {
         });
     }
 
-    /// The same in exact views, and then in native ones.
+    /// The same, first in exact views and then in native ones.
     #[track_caller]
     pub fn for_each_view(test: &str, prepare: &str, check: impl Fn(&Fixture, &str)) {
         for view in ["exact", "native"] {
@@ -106,14 +105,15 @@ impl Fixture {
         })
     }
 
-    /// The base as it is now.
+    /// Captures the base as it is now.
     #[track_caller]
     pub fn look(&self) -> Tree {
         look(&self.base)
     }
 }
 
-/// Given when dropped, also by a panic: who waits for it would be waited for.
+/// A file that is made on drop, even by a panic. Otherwise the process that waits for it
+/// would never end, and the test would wait for that process.
 struct Sign<'a>(&'a Path);
 
 impl Drop for Sign<'_> {
@@ -122,7 +122,7 @@ impl Drop for Sign<'_> {
     }
 }
 
-/// Captures all but a control directory.
+/// Captures everything except a control directory.
 #[track_caller]
 pub fn look(path: &Path) -> Tree {
     capture(path, &CaptureOptions::default())

@@ -1,4 +1,4 @@
-//! What is mounted, from `/proc/self/mountinfo`.
+//! The mounts in `/proc/self/mountinfo`.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -11,7 +11,7 @@ pub struct Mount {
     pub point: PathBuf,
     pub file_system: String,
     pub source: PathBuf,
-    /// Of the file system's device number; a FUSE connection has it as its name.
+    /// The minor part of the file system's device number. A FUSE connection is named by it.
     pub minor: u32,
 }
 
@@ -48,7 +48,7 @@ fn parse(line: &[u8]) -> Option<Mount> {
     })
 }
 
-/// The kernel writes blank, tab, newline and backslash as octal.
+/// The kernel writes space, tab, newline and backslash as octal numbers.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -1,4 +1,4 @@
-//! Random numbers that a printed seed brings back.
+//! Random numbers that a printed seed reproduces.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,8 +8,8 @@ pub struct Random {
 }
 
 impl Random {
-    /// `ATOMDIR_SEED` if set, else a new seed; prints it with how to replay.
-    /// The test runner shows the line when the test fails.
+    /// Takes `ATOMDIR_SEED` if it is set, or else a new seed. It prints the command that
+    /// replays the test; the test runner shows that line when the test fails.
     pub fn for_test(test: &str) -> Self {
         let seed = match std::env::var("ATOMDIR_SEED") {
             Ok(text) => text
@@ -17,7 +17,7 @@ impl Random {
                 .unwrap_or_else(|_| panic!("ATOMDIR_SEED is {text:?}; it must be a whole number")),
             Err(_) => Self::fresh_seed(),
         };
-        // Of the package under test; cargo says it.
+        // Cargo sets it to the package under test.
         let package = std::env::var("CARGO_PKG_NAME").unwrap_or("atomdir-e2e".to_owned());
         println!("seed {seed}; replay: ATOMDIR_SEED={seed} cargo test -p {package} {test}");
         Self::from_seed(seed)
@@ -44,7 +44,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// From 0 up to, not including, `bound`.
+    /// A number from 0 up to, but not including, `bound`.
     pub fn below(&mut self, bound: usize) -> usize {
         assert!(bound > 0, "nothing lies below zero");
         (self.number() % bound as u64) as usize

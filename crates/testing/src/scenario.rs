@@ -1,8 +1,8 @@
-//! The harness: what a program does inside a transaction must come out as it
-//! does outside, and must not have happened at all if the transaction aborts.
+//! The harness. It checks that a program inside a transaction leaves the same result as
+//! outside, and no trace at all if the transaction aborts.
 //!
-//! Both runs use the same path, one after the other, from copies of the same
-//! tree: programs that write their own path down come out the same.
+//! Both runs use the same path, one after the other, and start from copies of the same
+//! tree. So programs that write their own path into files leave the same result.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -20,14 +20,14 @@ use crate::tier::full_tier;
 use crate::tree::{CompareOptions, Moment, Times, Tree, assert_equal};
 use crate::user::User;
 
-/// What is done in the directory.
+/// What a scenario does in the directory.
 pub enum Action {
-    /// By `sh -ec`, in the view bound over the store's own path.
+    /// A script for `sh -ec`, run in the view bound over the store's own path.
     Shell(String),
-    /// A program and its arguments, likewise.
+    /// A program and its arguments, run in the same way.
     Program(Vec<String>),
-    /// By the test itself, in the directory it is given: the store's own
-    /// outside, a view's path inside.
+    /// Code of the test itself. It gets the directory to work in: outside, the store's own;
+    /// inside, a view's path.
     Code(Box<dyn Fn(&Path)>),
 }
 
@@ -87,40 +87,39 @@ impl Scenario {
         self
     }
 
-    /// The scenario sets every modification time it leaves behind: all must
-    /// come out the same to the nanosecond.
+    /// The scenario sets every modification time that it leaves behind, so all must be the
+    /// same to the nanosecond.
     pub fn explicit_times(mut self) -> Self {
         self.explicit_times = true;
         self
     }
 
-    /// Holes must lie where they lie outside.
+    /// Holes must be at the same places as outside.
     pub fn holes(mut self) -> Self {
         self.holes = true;
         self
     }
 
-    /// Standard output must be the same inside.
+    /// Standard output must be the same inside and outside.
     pub fn same_output(mut self) -> Self {
         self.same_output = true;
         self
     }
 
-    /// All of it as an ordinary user on a store of their own.
+    /// Runs everything as an ordinary user with a store of their own.
     pub fn as_ordinary_user(mut self) -> Self {
         self.ordinary_user = true;
         self
     }
 
-    /// The command ends with this code, and its changes are committed all the
-    /// same.
+    /// The command ends with this code, and its changes are committed all the same.
     pub fn exit_code(mut self, code: i32) -> Self {
         self.exit_code = code;
         self
     }
 
-    /// In these kinds of view, whatever the tier. By default in the one that `run`
-    /// takes by itself, and in the full tier in an exact one, too.
+    /// Runs in these kinds of view in every tier. The default is the kind that `run` takes
+    /// by itself and, in the full tier, also an exact view.
     pub fn in_views(mut self, kinds: &'static [&'static str]) -> Self {
         self.views = Some(kinds);
         self
@@ -135,14 +134,14 @@ impl Scenario {
         self
     }
 
-    /// A path that cannot come out the same twice even outside. Say why where
-    /// you call this.
+    /// Leaves out a path that differs between two runs even outside. Say why where you call
+    /// this.
     pub fn without(mut self, path: &str) -> Self {
         self.without.push(path.into());
         self
     }
 
-    /// Runs it all, and panics if the guarantee does not hold.
+    /// Runs the scenario, and panics if the guarantee does not hold.
     #[track_caller]
     pub fn check(&self) {
         let by_code = matches!(self.action, Action::Code(_));
@@ -171,7 +170,7 @@ impl Scenario {
         };
         let kinds = match self.views {
             Some(kinds) => kinds,
-            // Code of the test's own works in the view of `begin`.
+            // Code of the test itself works in a view of `begin`, which is exact.
             None if by_code => &["exact"],
             None if full_tier() => &["auto", "exact"],
             None => &["auto"],
@@ -179,7 +178,7 @@ impl Scenario {
         for kind in kinds {
             copy_tree(&pristine, &base);
             let store = Store::init(&base, &user);
-            // Making the control directory changed the time of the one it is in.
+            // Making the control directory changed the time of the base.
             copy_times(&pristine, &base);
             self.check_abort(&store, kind);
             self.check_commit(&store, kind, &outside);
@@ -226,8 +225,8 @@ impl Scenario {
         assert_equal(&what, &outside.tree, &self.capture(store.path()), &options);
     }
 
-    /// The starting tree is made at the base's own path, as some of it may
-    /// hold that path, and kept elsewhere as a copy.
+    /// Makes the starting tree at the base's own path, since its files may contain that
+    /// path, and keeps a copy of it elsewhere.
     fn pristine(&self, scratch: &Scratch, user: &User, base: &Path) -> PathBuf {
         fs::create_dir(base).expect("the base can be made");
         std::os::unix::fs::chown(base, Some(user.uid), Some(user.gid))
@@ -299,7 +298,7 @@ impl Scenario {
     }
 }
 
-/// What the plain run did.
+/// The result of the plain run.
 struct Outside {
     start: Moment,
     tree: Tree,
@@ -329,7 +328,7 @@ fn run_action(action: &Action, directory: &Path, user: &User, code: i32) -> Opti
     Some(capture_output(command.current_dir(directory)).expect(code))
 }
 
-/// A faithful copy: everything the comparer sees but inode numbers.
+/// Makes a faithful copy: the comparer sees no difference except inode numbers.
 #[track_caller]
 pub fn copy_tree(from: &Path, to: &Path) {
     capture_output(Command::new("cp").arg("-aT").arg(from).arg(to)).expect(0);
@@ -350,8 +349,8 @@ fn copy_times(from: &Path, to: &Path) {
     rustix::fs::utimensat(CWD, to, &times, AtFlags::empty()).expect("the base's times can be set");
 }
 
-/// Now, by the clock that gives this file system's files their times. What
-/// was written before has an earlier time, even where that clock ticks slowly.
+/// The present time by the clock from which this file system takes its files' times.
+/// Everything written before has an earlier time, even if that clock ticks slowly.
 pub fn moment_now(directory: &Path) -> Moment {
     std::thread::sleep(Duration::from_millis(25));
     let probe = directory.join("clock-probe");

@@ -1,4 +1,4 @@
-//! A directory for one test, gone when the test ends, however it ends.
+//! A directory for one test. It is removed when the test ends, even if it fails.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,8 +13,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// On a disk's file system by default: `/var/tmp`, since `/tmp` is often
-    /// in memory.
+    /// By default the directory is in `/var/tmp`, on a disk's file system, since `/tmp` is
+    /// often in memory.
     pub fn new(test: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let parent = std::env::var_os("ATOMDIR_TEST_DIR")
@@ -43,7 +43,7 @@ impl Drop for Scratch {
             eprintln!("kept: {}", self.path.display());
             return;
         }
-        // Deepest first: a mount may lie beneath a mount.
+        // The deepest come first, since a mount may lie below another.
         let mut inside: Vec<PathBuf> = mounts()
             .into_iter()
             .map(|mount| mount.point)

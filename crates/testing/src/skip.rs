@@ -1,15 +1,15 @@
-//! A test that cannot run here says so where it is seen and counted.
+//! Reports tests that cannot run here, so that they are seen and counted.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Says on standard error, past the test runner's capture, and in the skip
-/// file that `test` did not run. The caller then returns.
+/// Reports that `test` did not run, on standard error past the test runner's capture,
+/// and in the skip file. The caller then returns.
 pub fn skip(test: &str, reason: &str) {
     let line = format!("SKIPPED: {test}: {reason}\n");
-    // Losing the message must not fail the test that could not run anyway.
+    // A lost message must not fail the test, which could not run anyway.
     let _ = std::io::stderr().write_all(line.as_bytes());
     let file = OpenOptions::new()
         .create(true)
@@ -18,7 +18,7 @@ pub fn skip(test: &str, reason: &str) {
     let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
 }
 
-/// Whether all programs are installed; if not, the test has been skipped.
+/// Whether all programs are installed. If not, this reports the test as skipped.
 pub fn tools_present(test: &str, tools: &[&str]) -> bool {
     let missing: Vec<&str> = tools
         .iter()
@@ -36,8 +36,7 @@ pub fn tools_present(test: &str, tools: &[&str]) -> bool {
     false
 }
 
-/// Whether ordinary users can mount views here; if not, the test has been
-/// skipped.
+/// Whether ordinary users can mount views here. If not, this reports the test as skipped.
 pub fn users_can_mount(test: &str) -> bool {
     if !tools_present(test, &["fusermount3"]) {
         return false;

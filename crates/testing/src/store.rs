@@ -1,5 +1,5 @@
-//! A store under test, driven through the command, and put away whatever
-//! happens to the test.
+//! A store under test, driven through the command. It is cleaned up whatever happens to
+//! the test.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::command::{Outcome, binary, capture_output};
 use crate::mounts::{Mount, mounts, unmount};
 use crate::user::User;
 
-/// Where a checkpointed store's control directory ends up, whatever was
+/// The most storage that the control directory takes after a checkpoint, whatever was
 /// committed: the header, an empty log and a summary of each commit.
 const CONTROL_BYTES_MAX: u64 = 4 << 20;
 const CONTROL_FILES_MAX: usize = 64;
@@ -48,7 +48,7 @@ impl Store {
         store
     }
 
-    /// A store that exists already; the same guard.
+    /// Guards a store that exists already.
     pub fn existing(path: &Path, user: &User) -> Self {
         Self {
             path: path.to_owned(),
@@ -68,7 +68,7 @@ impl Store {
         self.path.join(".atomdir")
     }
 
-    /// `atomdir -C STORE ARGUMENTS`, as the store's user, not yet run.
+    /// `atomdir -C STORE ARGUMENTS` as the store's user, ready to run.
     pub fn command<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
         self.command_as(&self.user, arguments)
     }
@@ -163,7 +163,7 @@ impl Store {
         self.call(["abort", &view.id])
     }
 
-    /// The processes that serve this store, told by their command line.
+    /// The processes that serve this store, found by their command line.
     pub fn service_processes(&self) -> Vec<Pid> {
         let Ok(processes) = fs::read_dir("/proc") else {
             return Vec::new();
@@ -176,8 +176,8 @@ impl Store {
             .collect()
     }
 
-    /// Kills the service as a crash would, and waits until it is gone. Whether
-    /// there was one.
+    /// Kills the service as a crash would, and waits until it is gone. Returns whether there
+    /// was one.
     pub fn kill_service(&self) -> bool {
         let services = self.service_processes();
         for pid in &services {
@@ -201,7 +201,7 @@ impl Store {
     #[track_caller]
     pub fn assert_at_rest(&self) {
         self.call(["service", "stop"]).expect(0);
-        // It answers before it is quite gone.
+        // The service answers before it has ended.
         while !self.service_processes().is_empty() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -218,21 +218,21 @@ impl Store {
 }
 
 impl Drop for Store {
-    /// Cleans up after a test that failed half-way; after one that went well
-    /// nothing is left to do.
+    /// Cleans up after a test that failed half-way. After a successful test nothing is left
+    /// to do.
     fn drop(&mut self) {
         self.kill_service();
         for mount in self.mounts() {
             unmount(&mount.point);
-            // Only ever empty; what is not was never ours.
+            // Our mount points are empty; a directory that is not empty is not ours.
             let _ = fs::remove_dir(&mount.point);
         }
     }
 }
 
-/// A killed process is gone when all its threads are: one that waits for its own
-/// mount holds on to the mount, to its sockets and its locks for ever. That fails
-/// the test, which must not wait as long.
+/// A killed process is gone when all its threads are. A thread that waits for its own
+/// mount keeps the mount, the sockets and the locks for ever. The test then fails instead
+/// of waiting for ever.
 fn wait_until_dead(pid: Pid) {
     const LOOKS_MAX: u32 = 60_000;
     let mut living = Vec::new();
@@ -268,13 +268,13 @@ fn living_threads(pid: Pid) -> Vec<String> {
     threads.flatten().filter_map(describe).collect()
 }
 
-/// A zombie has no command line, so one that awaits its parent counts as gone.
-/// The service's child that waits for its mount; it ends with the service.
+/// Whether this is the service's child that waits for the mount. It ends with the service.
 fn is_helper(pid: Pid) -> bool {
     let comm = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()));
     comm.is_ok_and(|comm| comm.trim_end() == "atomdir-settle")
 }
 
+/// A zombie has no command line, so one that awaits its parent counts as gone.
 fn is_service_of(pid: Pid, store: &Path) -> bool {
     let Ok(line) = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())) else {
         return false;
@@ -290,7 +290,7 @@ fn is_service_of(pid: Pid, store: &Path) -> bool {
         && arguments.contains(&store.as_os_str().as_bytes())
 }
 
-/// Every file beneath the directory, and the storage they take.
+/// Every file below the directory, and the storage they take.
 fn occupied(directory: &Path) -> (Vec<PathBuf>, u64) {
     use std::os::unix::fs::MetadataExt;
     let mut files = Vec::new();

@@ -11,8 +11,8 @@ pub struct User {
     pub name: &'static str,
     pub uid: u32,
     pub gid: u32,
-    /// Home and runtime directory: in the test's scratch directory, so that
-    /// no test meets another's leavings.
+    /// The home and runtime directory. It is in the test's scratch directory, so that no
+    /// test meets what another left behind.
     home: PathBuf,
 }
 
@@ -21,12 +21,12 @@ impl User {
         Self::new("root", 0, 0, scratch)
     }
 
-    /// Owner of stores that are not root's.
+    /// The owner of stores that are not root's.
     pub fn ordinary(scratch: &Path) -> Self {
         Self::new("nobody", 65534, 65534, scratch)
     }
 
-    /// Somebody else.
+    /// A user who owns no store.
     pub fn stranger(scratch: &Path) -> Self {
         Self::new(STRANGER, 5, 60, scratch)
     }
@@ -48,9 +48,9 @@ impl User {
         &self.home
     }
 
-    /// Makes the command run as this user with an environment of its own:
-    /// nothing of the developer's settings reaches it but the search path. With
-    /// ATOMDIR_TEST_VIEW in ours, `run` uses that kind of view unless told otherwise.
+    /// Makes the command run as this user with an environment of its own: of the
+    /// developer's settings it gets only the search path. If ATOMDIR_TEST_VIEW is set for
+    /// us, `run` uses that kind of view unless an option names another.
     pub fn dress(&self, command: &mut Command) {
         std::fs::create_dir_all(self.home.join("run"))
             .and_then(|()| std::os::unix::fs::chown(&self.home, Some(self.uid), Some(self.gid)))
@@ -76,8 +76,8 @@ impl User {
             command.env("ATOMDIR_VIEW", view);
         }
         if !self.is_root() {
-            // Set by a login; without supplementary groups, as std does when
-            // root sets a user without naming any.
+            // A login sets these. There are no supplementary groups, since std drops them
+            // when root sets a user without naming any.
             command
                 .env("XDG_RUNTIME_DIR", self.home.join("run"))
                 .uid(self.uid)

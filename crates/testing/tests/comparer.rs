@@ -1,5 +1,5 @@
-//! The comparer must see every single change, and must see none in a faithful
-//! copy: all other tests rest on it.
+//! The comparer must report every single change, and none in a faithful copy. All other
+//! tests rely on it.
 
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
@@ -23,7 +23,7 @@ const EVERYTHING: CompareOptions = CompareOptions {
     root: true,
 };
 
-/// One of each thing, with every attribute set to something unusual.
+/// One object of each type, with every attribute set to something unusual.
 const SAMPLE: &str = r#"
 mkdir -p dir/sub empty
 printf 'hello\n' > file
@@ -63,8 +63,8 @@ fn sample(scratch: &Scratch) -> std::path::PathBuf {
     path
 }
 
-/// Captures, changes one thing, captures again; the comparer must say `what`
-/// of `path`, and nothing of any path it should not have touched.
+/// Captures, changes one thing, and captures again. The comparer must report `what` for
+/// `path`, and nothing for paths that the change should not have touched.
 fn sees(path: &str, what: &str, options: &CompareOptions, change: impl Fn(&Path)) {
     let scratch = Scratch::new("comparer");
     let root = sample(&scratch);
@@ -81,7 +81,7 @@ fn sees(path: &str, what: &str, options: &CompareOptions, change: impl Fn(&Path)
     );
 }
 
-/// Sees exactly one difference, whatever else is compared.
+/// Expects exactly one difference, whatever else is compared.
 fn sees_only(path: &str, what: &str, change: impl Fn(&Path)) {
     let scratch = Scratch::new("comparer");
     let root = sample(&scratch);
@@ -117,7 +117,7 @@ fn modified_at(path: &Path) -> Moment {
         .modified
 }
 
-/// Changes what lies under the name, and puts the modification time back.
+/// Changes the object at the path, and puts its modification time back.
 fn keeping_time(path: &Path, change: impl Fn()) {
     let Moment {
         seconds,
@@ -155,8 +155,8 @@ fn faithful_copies_are_equal() {
     let found = compare(&original, &look(&by_cp), &EVERYTHING);
     assert!(found.is_empty(), "cp -a:\n{}", listed(&found));
 
-    // rsync gives special files new times, and directories with hard links or
-    // special files in them; and it makes holes in blocks of its own size.
+    // rsync gives new times to special files, and to directories with hard links or special
+    // files in them. It also makes holes in blocks of its own size.
     shell(&root, "rm dir/socket dir/fifo dir/null dir/loop");
     let original = look(&root);
     let by_rsync = scratch.join("by-rsync");
@@ -208,7 +208,7 @@ fn contents_and_sizes() {
     );
     sees_only("zero", "size 0, 1", |root| {
         keeping_time(&root.join("zero"), || {
-            // A hole: the same pages, another size.
+            // This adds a hole: the pages are the same, the size is not.
             File::options()
                 .write(true)
                 .open(root.join("zero"))
@@ -303,11 +303,11 @@ fn names_and_hard_links() {
     sees("file", "hard link of file, copy", &EVERYTHING, |root| {
         fs::hard_link(root.join("file"), root.join("copy")).expect("linked");
     });
-    // A link from outside the tree shows in the count alone.
+    // A link from outside the tree shows only in the link count.
     sees_only("zero", "link count 1, 2", |root| {
         fs::hard_link(root.join("zero"), root.with_file_name("outside")).expect("linked");
     });
-    // Two groups of two that change partners: no count differs.
+    // Two pairs of links exchange partners, so no link count differs.
     let scratch = Scratch::new("comparer");
     let root = scratch.path();
     shell(

@@ -1,4 +1,4 @@
-//! The harness itself, without a store: what it promises to clean up or tell.
+//! Tests of the harness itself, without a store: what it must clean up and report.
 
 use std::fs;
 

@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use super::Level;
 use super::graph::{Dependency, Edge, Graph};
 
-/// Where a step leads, and its first and possibly second edge.
+/// The node a step leads to, its first edge, and perhaps a second.
 type Step = (usize, (usize, Dependency), Option<Dependency>);
 
 pub fn forbidden(graph: &Graph, level: Level) -> Option<Vec<Edge>> {
@@ -39,7 +39,7 @@ fn steps_from(graph: &Graph, node: usize, level: Level) -> Vec<Step> {
     steps
 }
 
-/// A node that some cycle passes, found by a depth-first search.
+/// Finds a node that lies on a cycle, by a depth-first search.
 fn on_a_cycle(steps: &[Vec<Step>]) -> Option<usize> {
     #[derive(Clone, Copy, PartialEq)]
     enum Visit {
@@ -102,7 +102,7 @@ fn shortest(steps: &[Vec<Step>], start: usize) -> Vec<(usize, Step)> {
     cycle
 }
 
-/// The edges between transactions; what passes through moments is one edge.
+/// The edges between transactions, to report. A path through moments becomes one edge.
 fn told(graph: &Graph, cycle: &[(usize, Step)]) -> Vec<Edge> {
     let mut hops: Vec<(usize, usize, Dependency)> = Vec::new();
     for (node, (end, (middle, first), second)) in cycle {
@@ -111,7 +111,7 @@ fn told(graph: &Graph, cycle: &[(usize, Step)]) -> Vec<Edge> {
             hops.push((*middle, *end, *second));
         }
     }
-    // Begin at a transaction, so that every run of moments has one before it.
+    // Begin at a transaction, so that one precedes every run of moments.
     let first = hops.iter().position(|hop| graph.name(hop.0).is_some());
     hops.rotate_left(first.unwrap_or(0));
     let mut edges = Vec::new();

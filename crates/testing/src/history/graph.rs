@@ -1,4 +1,4 @@
-//! Which transaction comes before which.
+//! The graph of which transaction comes before which.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -41,7 +41,7 @@ impl fmt::Display for Edge {
 /// Nodes are the transactions that took part, then moments in time.
 pub(super) struct Graph {
     names: Vec<String>,
-    /// By node: where its edges lead.
+    /// For each node, where its edges lead.
     pub edges: Vec<Vec<(usize, Dependency)>>,
 }
 
@@ -65,7 +65,7 @@ impl Graph {
         self.names.len()
     }
 
-    /// Moments in time are left out of what is told.
+    /// The transaction's name. Moments in time have none and are not reported.
     pub fn name(&self, node: usize) -> Option<&String> {
         self.names.get(node)
     }
@@ -74,9 +74,9 @@ impl Graph {
 struct Builder<'a> {
     history: &'a History,
     writers: HashMap<(Key, u64), usize>,
-    /// Of registers: the version that each write replaced.
+    /// The version of a register that each write replaced.
     replaced: HashMap<(Key, u64), Option<u64>>,
-    /// All values a key ever had, in order; of a set in any order.
+    /// All values that a key ever had, in order; those of a set are in any order.
     versions: BTreeMap<Key, Vec<u64>>,
     took_part: HashSet<usize>,
     edges: Vec<Vec<(usize, Dependency)>>,
@@ -150,7 +150,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Whose commit's answer got lost took part if its writes are there.
+    /// A transaction whose answer to the commit was lost took part if its writes are there.
     fn find_took_part(&mut self) {
         let present: HashSet<usize> = self
             .versions
@@ -172,7 +172,7 @@ impl<'a> Builder<'a> {
         all
     }
 
-    /// Every write of those who took part is a version, and no other is.
+    /// The versions must be exactly the writes of the transactions that took part.
     fn check_writes(&self) -> Result<(), Anomaly> {
         for (key, values) in &self.versions {
             for value in values {
@@ -227,7 +227,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// One read of a transaction that has itself written `own` to the key.
+    /// Adds one read of a transaction that has itself written `own` to the key.
     fn add_read(
         &mut self,
         reader: usize,
@@ -262,7 +262,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// The versions that came later. `None`: the key never had this state.
+    /// The versions that came after this state. `None`: the key never had this state.
     fn unseen(&self, key: Key, values: &[u64], others: &[u64]) -> Option<Vec<u64>> {
         let versions = self.versions_of(key);
         let place = match key {
@@ -283,7 +283,7 @@ impl<'a> Builder<'a> {
         Some(versions[place..].to_vec())
     }
 
-    /// `None`: a part of some transaction's writes was seen.
+    /// `None`: the read saw only a part of some transaction's writes.
     fn add_read_edges(
         &mut self,
         reader: usize,
@@ -340,8 +340,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A chain of moments, which each transaction enters at its end and leaves
-    /// at its begin, says the same as an edge for each pair.
+    /// Adds a chain of moments, which each transaction enters at its end and leaves at its
+    /// begin. This has the same meaning as an edge for each pair of transactions.
     fn order_time(&mut self) {
         let mut events: Vec<(u64, bool, usize)> = Vec::new();
         for number in self.took_part() {

@@ -1,11 +1,10 @@
-//! What concurrent transactions read and wrote, and whether one of the levels
-//! of isolation explains it.
+//! Checks whether a level of isolation explains what concurrent transactions read and
+//! wrote.
 //!
 //! The method is that of Adya ("Weak consistency", 1999) as Elle applies it
-//! (Kingsbury and Alvaro, VLDB 2020): values are written once, so what was read
-//! tells which transaction came before which, and a level forbids certain
-//! cycles. Here the final state is known as well, which gives the order of all
-//! versions without inference.
+//! (Kingsbury and Alvaro, VLDB 2020): each value is written once, so the reads show
+//! which transaction came before which, and a level forbids certain cycles. Here the
+//! final state is known as well, so the order of all versions needs no inference.
 
 mod cycles;
 mod graph;
@@ -30,7 +29,7 @@ pub enum Key {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
     Read(Key, Vec<u64>),
-    /// Of a register: by a transaction that has read it.
+    /// A write to a register. The transaction must have read it before.
     Write(Key, u64),
 }
 
@@ -38,12 +37,12 @@ pub enum Operation {
 pub enum Outcome {
     Committed,
     Aborted,
-    /// The answer to the commit got lost.
+    /// The answer to the commit was lost.
     Unknown,
 }
 
-/// A transaction as its client saw it. The moments are of one clock; a
-/// transaction that ended before another began must come before it.
+/// A transaction as its client saw it. All moments come from one clock. A transaction
+/// that ended before another began must come before it.
 #[derive(Debug, Clone)]
 pub struct Transaction {
     pub name: String,
@@ -57,7 +56,7 @@ pub struct Transaction {
 #[derive(Debug, Clone, Default)]
 pub struct History {
     pub transactions: Vec<Transaction>,
-    /// After all have ended.
+    /// The state after all transactions have ended.
     pub last: BTreeMap<Key, Vec<u64>>,
 }
 
@@ -69,19 +68,20 @@ pub enum Level {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Anomaly {
-    /// A committed transaction read what nobody committed.
+    /// A committed transaction read a value that was never committed.
     DirtyRead {
         reader: String,
         key: Key,
         value: u64,
     },
-    /// It read a state that the key never had, or not at that point of a transaction.
+    /// It read a state that the key never had, or did not have at that point of the
+    /// transaction.
     ImpossibleRead {
         reader: String,
         key: Key,
         read: Vec<u64>,
     },
-    /// A committed write is not there at the end.
+    /// A committed write is missing at the end.
     LostWrite {
         writer: String,
         key: Key,
@@ -110,7 +110,7 @@ impl fmt::Display for Anomaly {
     }
 }
 
-/// The number of transactions that took part, if the level explains them all.
+/// Returns the number of transactions that took part, if the level explains them all.
 pub fn check(history: &History, level: Level) -> Result<usize, Anomaly> {
     let graph = graph::Graph::new(history)?;
     match cycles::forbidden(&graph, level) {

@@ -1,5 +1,5 @@
-//! Histories made by hand: each anomaly is found, and what is allowed is not
-//! reported as one.
+//! Histories made by hand: the checker must report each anomaly and nothing that is
+//! allowed.
 
 use super::{Anomaly, History, Key, Level, Operation, Outcome, Transaction, check};
 
@@ -16,7 +16,7 @@ fn write(key: Key, value: u64) -> Operation {
     Operation::Write(key, value)
 }
 
-/// Transactions a, b, c and so on, each with when it began and ended.
+/// Transactions a, b, c and so on, each with the moments of its begin and end.
 fn history(transactions: &[(u64, u64, &[Operation])], last: &[(Key, &[u64])]) -> History {
     let named = transactions.iter().zip('a'..);
     let transactions = named.map(|((began, ended, operations), name)| Transaction {
@@ -35,7 +35,7 @@ fn history(transactions: &[(u64, u64, &[Operation])], last: &[(Key, &[u64])]) ->
     }
 }
 
-/// What each level finds: the edges of a cycle, by their ends, or nothing.
+/// Expects what each level finds: the edges of a cycle, named by their ends, or nothing.
 #[track_caller]
 fn expect(history: &History, snapshot: &[&str], serializable: &[&str]) {
     for (level, expected) in [

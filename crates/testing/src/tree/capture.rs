@@ -1,5 +1,5 @@
-//! Reads a tree into memory, through directory descriptors: a tree may be
-//! deeper than the longest path the kernel accepts.
+//! Reads a tree into memory. It goes through directory descriptors, since a tree may be
+//! deeper than the longest path that the kernel accepts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, OsStr, OsString};
@@ -18,7 +18,7 @@ use super::entry::{Entry, Kind, Moment, Tree};
 pub struct CaptureOptions {
     /// Names directly in the captured directory that are left out.
     pub without: Vec<OsString>,
-    /// Without contents every file is captured as empty of data.
+    /// Whether to read contents. If not, every file is captured as having no data.
     pub contents: bool,
 }
 
@@ -179,8 +179,8 @@ impl Walk<'_> {
     }
 }
 
-/// In order, so that "the first path" of a hard-linked object is the same in
-/// two equal trees whatever order their directories list in.
+/// Sorted, so that "the first path" of a hard-linked object is the same in two equal
+/// trees, in whatever order their directories are listed.
 fn names(directory: &OwnedFd) -> Result<Vec<std::ffi::CString>, Errno> {
     let mut names = Vec::new();
     for entry in rustix::fs::Dir::read_from(directory)? {
@@ -193,8 +193,8 @@ fn names(directory: &OwnedFd) -> Result<Vec<std::ffi::CString>, Errno> {
     Ok(names)
 }
 
-/// There is no `lgetxattrat` before Linux 6.13, but a path through
-/// `/proc/self/fd` is as short as the name.
+/// Reads the attributes by a path through `/proc/self/fd`, which is as short as the name:
+/// Linux has no `getxattrat` before 6.13.
 fn xattrs(parent: BorrowedFd<'_>, name: &CStr) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Errno> {
     let mut path = format!("/proc/self/fd/{}/", parent.as_raw_fd()).into_bytes();
     path.extend_from_slice(name.to_bytes());
@@ -228,7 +228,7 @@ fn read_growing(read: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<
     }
 }
 
-/// One descriptor is open per level of the tree.
+/// Capturing keeps one descriptor open for each level of the tree.
 fn raise_descriptor_limit() -> io::Result<()> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

@@ -1,5 +1,5 @@
-//! What differs between two captured trees, said so that a person can act on
-//! it: the path, the attribute, both values.
+//! Compares two captured trees. Each difference names the path, the attribute and both
+//! values, so that a person can act on it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,13 +13,13 @@ use super::entry::{Entry, Kind, Moment, Tree};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Times {
     Ignored,
-    /// To the nanosecond: for one tree before and after, and for scenarios
-    /// that set every time they care for.
+    /// All, to the nanosecond: for one tree before and after, and for scenarios that set
+    /// every time that matters.
     Exact,
-    /// For two runs of one scenario, each with its own beginning. A time from
-    /// before the left run was set or left alone on purpose, and must be the
-    /// same right; any other is the time of a change, and must not lie before
-    /// the right run began.
+    /// For two runs of one scenario that began at different times. If a time on the left is
+    /// from before the left run, it was set or left alone on purpose, and must be the same
+    /// on the right. Any other is the time of a change: the time on the right must then not
+    /// be before the right run began.
     Since {
         left: Moment,
         right: Moment,
@@ -31,20 +31,20 @@ pub struct CompareOptions {
     pub file_times: Times,
     pub directory_times: Times,
     pub access_times: bool,
-    /// Where the pages without storage are. Reading tells no difference, so
-    /// it matters only where a scenario makes holes.
+    /// Whether to compare where the pages without storage are. Reading shows no difference,
+    /// so this matters only if a scenario makes holes.
     pub holes: bool,
-    /// How many names each object has, those outside the tree counted. Which
-    /// paths are one object is always compared.
+    /// Whether to compare how many names each object has, including those outside the tree.
+    /// Which paths are one object is always compared.
     pub link_counts: bool,
-    /// The very same objects, not copies.
+    /// Whether the objects must be the very same, not copies.
     pub inodes: bool,
-    /// The attributes of the compared directory itself.
+    /// Whether to compare the attributes of the captured directory itself.
     pub root: bool,
 }
 
 impl CompareOptions {
-    /// For two trees that must have come out the same at different times.
+    /// For two trees that must be the same but were made at different times.
     pub fn alike() -> Self {
         Self {
             file_times: Times::Ignored,
@@ -66,8 +66,8 @@ impl CompareOptions {
         }
     }
 
-    /// For one tree before and after something that must not have touched it.
-    /// Access times are not part of it: whoever reads changes them.
+    /// For one tree before and after something that must not change it. Access times are not
+    /// compared, since reading changes them.
     pub fn untouched() -> Self {
         Self {
             inodes: true,
@@ -89,7 +89,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Every difference, by path; empty when the trees are equal.
+/// Returns all differences, ordered by path; none if the trees are equal.
 pub fn compare(left: &Tree, right: &Tree, options: &CompareOptions) -> Vec<Difference> {
     let paths: BTreeSet<&PathBuf> = left.entries.keys().chain(right.entries.keys()).collect();
     let mut differences = Vec::new();
@@ -132,7 +132,7 @@ pub fn assert_equal(what: &str, left: &Tree, right: &Tree, options: &CompareOpti
 fn compare_entries(left: &Entry, right: &Entry, options: &CompareOptions) -> Vec<String> {
     let mut found = Vec::new();
     if left.kind.name() != right.kind.name() {
-        // Of two types, nothing else is worth comparing.
+        // If the types differ, nothing else is worth comparing.
         return vec![format!("type {}, {}", left.kind.name(), right.kind.name())];
     }
     compare_kinds(&left.kind, &right.kind, options, &mut found);
@@ -145,7 +145,7 @@ fn compare_entries(left: &Entry, right: &Entry, options: &CompareOptions) -> Vec
     );
     differ(&mut found, "user", left.user, right.user);
     differ(&mut found, "group", left.group, right.group);
-    // A directory's count is the file system's own way of counting.
+    // File systems count the links of directories in different ways.
     if !is_directory {
         if options.link_counts {
             differ(&mut found, "link count", left.links, right.links);

@@ -1,5 +1,5 @@
-//! A file's contents, small enough to keep for every file of a tree and exact
-//! enough to say which page differs.
+//! A file's contents in a form that is small enough to keep for every file of a tree,
+//! and exact enough to show which page differs.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-/// The granularity of the guarantee, and so of the comparison.
+/// The granularity of the guarantee, and therefore of the comparison.
 pub const PAGE_SIZE_BYTES: u64 = 4096;
 
 const READ_SIZE_BYTES: usize = 1 << 20;
@@ -20,14 +20,14 @@ pub struct Contents {
     /// A hash of each page that is not all zeros: two files of equal length
     /// read the same if and only if these are equal, holes or not.
     pub pages: BTreeMap<u64, u64>,
-    /// Pages without storage, as ranges `start..end` of page numbers. Empty
-    /// where the file system does not tell holes from data.
+    /// Pages without storage, as ranges `start..end` of page numbers. Empty if the file
+    /// system does not distinguish holes from data.
     pub holes: Vec<(u64, u64)>,
 }
 
 impl Contents {
-    /// Reads the open file whole. Holes are asked for, not read, so that a
-    /// sparse file costs what its data costs.
+    /// Reads the whole open file, except holes, so that a sparse file costs only as much as
+    /// its data.
     pub fn read(file: BorrowedFd<'_>, length: u64) -> io::Result<Self> {
         let mut contents = Self {
             length,
@@ -72,8 +72,8 @@ impl Contents {
             .map(|first| (*first, differing.len()))
     }
 
-    /// Counts only pages that lie in the hole whole; the one at the end of the
-    /// file ends where the file ends.
+    /// Counts only pages that lie entirely in the hole. The file's last page ends where the
+    /// file ends.
     fn add_hole(&mut self, start: u64, end: u64) {
         let first = start.div_ceil(PAGE_SIZE_BYTES);
         let last = if end == self.length {
@@ -120,8 +120,8 @@ impl Contents {
     }
 }
 
-/// `None`: nothing of that sort from there on. A file system that cannot tell
-/// says that all is data, which is what `EINVAL` and its like are taken for.
+/// `None`: there is no data, or no hole, from there on. A file system that cannot
+/// distinguish them reports everything as data; `EINVAL` and the like mean the same here.
 fn seek(file: BorrowedFd<'_>, to: SeekFrom) -> io::Result<Option<u64>> {
     match rustix::fs::seek(file, to) {
         Ok(offset) => Ok(Some(offset)),

@@ -1,4 +1,4 @@
-//! What is known of each object of a captured tree.
+//! What a captured tree holds about each object.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use super::contents::Contents;
 
-/// Every object beneath the captured directory, by its path from there; the
-/// directory itself has the empty path.
+/// Every object below the captured directory, by its path from there. The directory
+/// itself has the empty path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
     pub entries: BTreeMap<PathBuf, Entry>,
@@ -21,9 +21,9 @@ pub struct Entry {
     pub user: u32,
     pub group: u32,
     pub links: u64,
-    /// The first path of the captured tree, in order, that names the same
-    /// object: equal for two paths if and only if they are hard links of one
-    /// another. A directory's is its own.
+    /// The first path of the captured tree, in order, that names the same object. So two
+    /// paths have the same value if and only if they are hard links of one object. A
+    /// directory has its own path.
     pub same_as: PathBuf,
     pub inode: u64,
     /// POSIX ACLs and file capabilities are among them: the kernel shows them
@@ -58,7 +58,7 @@ impl Kind {
     }
 }
 
-/// Since 1970, as the file system gives it.
+/// A time since 1970, as the file system reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment {
     pub seconds: i64,
@@ -72,7 +72,7 @@ impl fmt::Display for Moment {
 }
 
 impl Tree {
-    /// The contents of every regular file together, in bytes, holes counted.
+    /// The length of all regular files together, in bytes, including holes.
     pub fn file_bytes(&self) -> u64 {
         self.entries
             .values()

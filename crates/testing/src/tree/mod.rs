@@ -1,5 +1,5 @@
-//! A whole tree as a value: capture it, capture it again or capture another,
-//! and see what differs. Links are never followed.
+//! A whole tree as a value: capture two trees, or one tree twice, and compare them.
+//! Links are never followed.
 
 mod capture;
 mod compare;

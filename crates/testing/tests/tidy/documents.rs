@@ -1,4 +1,4 @@
-//! Documents name only what exists.
+//! Documents must name only files and tests that exist.
 
 use crate::sources::{self, Source, expect_none};
 
@@ -24,7 +24,7 @@ fn documents_name_files_that_exist() {
     expect_none(findings);
 }
 
-/// Runs of the characters that our paths are made of.
+/// Splits the text into runs of the characters that our paths consist of.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|letter: char| !letter.is_ascii_alphanumeric() && !"_-./*<>".contains(letter))
         .map(|word| word.trim_end_matches(['.', '/']))
@@ -39,7 +39,7 @@ fn is_path(word: &str) -> bool {
     is_in_tree || matches!(word, "test" | "demo") && word.starts_with("./") || is_document(word)
 }
 
-/// One of the documents, as comments speak of them.
+/// Whether the word names a document, as comments do.
 fn is_document(word: &str) -> bool {
     let Some(name) = word.strip_suffix(".md") else {
         return false;
@@ -48,7 +48,7 @@ fn is_document(word: &str) -> bool {
     is_top || name.starts_with("docs/")
 }
 
-/// From the root, or from the document's own directory as links are.
+/// Looks from the root, and from the document's own directory, as for links.
 fn exists(source: &Source, name: &str) -> bool {
     let root = sources::root();
     let own = source.path.rsplit_once('/').map_or("", |(own, _)| own);
@@ -84,8 +84,8 @@ fn guarantees_name_tests_that_exist() {
     );
 }
 
-/// Its table: each promise with all five columns, and tests that are in the files
-/// it says they are in.
+/// Checks the table in docs/guarantees.md: each promise has all five columns, and each
+/// test is in the file that the table names.
 #[test]
 fn each_promise_has_a_test_where_it_is_said_to_be() {
     let all = sources::all();

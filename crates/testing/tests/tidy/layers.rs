@@ -1,10 +1,10 @@
-//! Who may use what: the map in ARCHITECTURE.md, held true.
+//! Keeps the map in ARCHITECTURE.md true: which crate may use which.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::sources::{self, expect_none};
 
-/// What each package of ours may depend on, of ours, outside its tests.
+/// The packages of ours on which each package of ours may depend, outside its tests.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("atomdir-disk", &[]),
     ("atomdir-protocol", &[]),
@@ -47,7 +47,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// System calls are for these only; the others are pure or handed a disk.
+/// These packages make no system calls: they are pure, or get a disk from their caller.
 const WITHOUT_SYSTEM_CALLS: &[&str] = &["atomdir-format", "atomdir-engine", "atomdir-protocol"];
 
 #[test]
@@ -80,8 +80,8 @@ fn dependencies_go_one_way() {
     expect_none(findings);
 }
 
-/// The standard library's files follow links and hide what failed: system
-/// calls on descriptors do neither.
+/// The file functions of the standard library follow links and hide errors. System calls
+/// on descriptors do neither.
 #[test]
 fn the_product_does_not_name_std_fs() {
     let mut findings = Vec::new();
@@ -95,8 +95,7 @@ fn the_product_does_not_name_std_fs() {
     expect_none(findings);
 }
 
-/// What the engine knows of the world it is handed: that is what lets a test
-/// stand for the world.
+/// The engine gets everything outside it from its caller, so a test can replace it.
 #[test]
 fn the_engine_is_handed_its_world() {
     let banned = [
@@ -149,7 +148,8 @@ fn the_engines_folders_have_no_circles() {
         uses.entry(part).or_default().extend(used);
     }
     assert!(uses.contains_key("commit"), "the folders have moved");
-    // What uses no other part that is left is in no circle, nor what no other uses.
+    // A part that uses no remaining part is in no circle, and neither is one that no
+    // remaining part uses.
     while let Some(apart) = uses.keys().find(|part| is_apart(part, &uses)).cloned() {
         uses.remove(&apart);
     }

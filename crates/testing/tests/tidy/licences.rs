@@ -1,4 +1,5 @@
-//! Whatever is built in may be passed on under our own terms.
+//! Every package that we build in must have a licence that lets us pass it on under our
+//! own terms.
 
 use crate::sources::{self, expect_none};
 
@@ -48,7 +49,7 @@ fn licence_expressions_are_understood() {
     }
 }
 
-/// SPDX: AND binds closer than OR; the slash is an old way to write OR.
+/// In SPDX, AND binds closer than OR, and the slash is an old way to write OR.
 fn is_permissive(expression: &str) -> bool {
     let expression = expression.replace('/', " OR ");
     split(&expression, " OR ")
@@ -64,7 +65,7 @@ fn holds(term: &str) -> bool {
     inner.map_or_else(|| PERMISSIVE.contains(&term), is_permissive)
 }
 
-/// Splits where the operator stands outside parentheses.
+/// Splits the expression at each operator outside parentheses.
 fn split<'a>(expression: &'a str, operator: &str) -> Vec<&'a str> {
     let mut parts = Vec::new();
     let mut start = 0;

@@ -1,5 +1,5 @@
-//! What reviewers forget: sizes, leftover marks, calls in the wrong layer,
-//! dead files, documents that name what is not there, licences.
+//! Checks that reviewers forget: sizes, leftover marks, calls in the wrong layer, dead
+//! files, documents that name what does not exist, licences.
 
 #[cfg(test)]
 mod documents;

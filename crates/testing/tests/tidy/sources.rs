@@ -1,4 +1,4 @@
-//! The files of the tree, as the rules read them.
+//! The files of the source tree, for the rules to read.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ impl Source {
         self.path.ends_with(".rs")
     }
 
-    /// Part of what users run, as against tests and their tools.
+    /// Whether users run it, in contrast to tests and their tools.
     pub fn is_product(&self) -> bool {
         let is_tool = [
             "crates/testing/",
@@ -33,7 +33,7 @@ impl Source {
         self.is_rust() && !is_tool && !is_test && !self.path.contains("/contract")
     }
 
-    /// Each line with its number, comments left out.
+    /// Each line that is not a comment, with its number.
     pub fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let lines = self.text.lines().enumerate();
         lines
@@ -47,7 +47,7 @@ pub fn root() -> PathBuf {
     package.ancestors().nth(2).unwrap().to_owned()
 }
 
-/// Every text file that is ours: neither built nor written by a tool.
+/// Every text file of ours that is neither built nor written by a tool.
 pub fn all() -> Vec<Source> {
     let mut sources = Vec::new();
     collect(&root(), "", &mut sources);
@@ -67,7 +67,7 @@ fn collect(directory: &Path, prefix: &str, sources: &mut Vec<Source>) {
                 collect(&entry.path(), &format!("{path}/"), sources);
             }
         } else if kind.is_file() && name != "Cargo.lock" && name != ".git" {
-            // What is not text has no lines to look at.
+            // Files that are not text have no lines to check.
             if let Ok(text) = fs::read_to_string(entry.path()) {
                 sources.push(Source { path, text });
             }

@@ -1,9 +1,9 @@
-//! Sizes, leftover marks, and files that nothing includes.
+//! Checks for sizes, leftover marks, and files that nothing includes.
 
 use crate::sources::{self, Source, expect_none};
 
 const FILE_LINES_MAX: usize = 500;
-/// The aim is 70; what is longer than this has two jobs for sure.
+/// The aim is 70 lines. A function longer than this surely has two jobs.
 const FUNCTION_LINES_MAX: usize = 100;
 
 #[test]
@@ -59,7 +59,7 @@ fn functions(text: &str) -> Vec<(usize, usize)> {
 
 #[test]
 fn nothing_is_left_to_do() {
-    // Written apart, so that this file passes its own rule.
+    // Each is written in two parts, so that this file passes its own rule.
     let marks = [
         concat!("todo", "!("),
         concat!("unimplemented", "!("),
@@ -83,8 +83,8 @@ fn nothing_is_left_to_do() {
     expect_none(findings);
 }
 
-/// One word for one thing: these have another name here. A rollback goes back
-/// to a savepoint; what ends a transaction is an abort.
+/// Each thing has one word, so these words are not used here. A rollback goes back to a
+/// savepoint; an abort ends a transaction.
 #[test]
 fn words_are_the_houses_own() {
     let others = [
@@ -126,7 +126,7 @@ fn every_file_is_part_of_something() {
     );
 }
 
-/// What cargo itself builds.
+/// Whether cargo builds this file by itself.
 fn is_target(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     let parent = |depth: usize| parts.iter().rev().nth(depth).copied();
