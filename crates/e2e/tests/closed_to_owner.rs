@@ -1,5 +1,5 @@
-//! Files and directories that their own owner may not write, or not enter, in the
-//! views of an ordinary user: git's object files are such.
+//! Files and directories that their own owner may not write or enter, in the views of
+//! an ordinary user. Git's object files are an example.
 
 #![cfg(test)]
 

@@ -1,5 +1,5 @@
-//! The modification time of a directory says that its entries have changed, also if
-//! they are the same again in the end. A commit must leave new times where the same
+//! The modification time of a directory shows that its entries have changed, even if in
+//! the end they are the same again. A commit must leave new times where the same
 //! programs leave them in a plain directory, and old times everywhere else.
 
 #![cfg(test)]

@@ -1,5 +1,5 @@
-//! What recovery would do is told, and done by recovery alone; damage is named
-//! by everyone who meets it, and left as it is.
+//! `recover --dry-run` reports what recovery would do and changes nothing. Every verb
+//! that meets damage reports it and leaves it as it is.
 #![cfg(test)]
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use atomdir_testing::exit_code::INPUT_OUTPUT;
 use atomdir_testing::{Fixture, Outcome, Owner, Store, for_each_owner};
 use serde_json::{Value, json};
 
-/// Of everything in the directory: its bytes, when it was changed, and its mode.
+/// Everything in the directory: its bytes, change time and mode.
 fn remembered(directory: &Path) -> BTreeMap<PathBuf, (Vec<u8>, i64, i64, u32)> {
     let mut all = BTreeMap::new();
     let mut pending = vec![directory.to_owned()];
@@ -51,7 +51,7 @@ fn crash(store: &Store) {
     fs::write(&log, bytes).expect("written");
 }
 
-/// Where each frame starts and ends: see docs/format.md.
+/// Where each frame of the log starts and ends: see docs/format.md.
 fn frames(log: &[u8]) -> Vec<(usize, usize)> {
     let mut frames = Vec::new();
     let mut at = 0;

@@ -1,11 +1,11 @@
-//! When commits last, and what flushing inside a transaction costs.
+//! When commits are durable, and what flushing inside a transaction costs.
 #![cfg(test)]
 
 use std::process::{Command, Stdio};
 
 use atomdir_testing::{Fixture, Store, tools_present};
 
-/// The flushes that the store's service asks for while `act` runs.
+/// Counts the flushes that the store's service requests while `act` runs.
 fn flushes_during(store: &Store, fixture: &Fixture, act: impl FnOnce()) -> usize {
     let trace = fixture.scratch.join("trace");
     let mut strace = Command::new("strace");
@@ -21,7 +21,7 @@ fn flushes_during(store: &Store, fixture: &Fixture, act: impl FnOnce()) -> usize
         strace.args(["-p", &number]);
     }
     let mut strace = strace.stderr(Stdio::null()).spawn().expect("it starts");
-    // Attached once the kernel says so.
+    // strace is attached once the kernel reports a tracer.
     let is_traced = || {
         store.service_processes().iter().all(|process| {
             let status = format!("/proc/{}/status", process.as_raw_nonzero());
@@ -69,8 +69,8 @@ fn flushing_inside_a_transaction_reaches_no_disk() {
     });
 }
 
-/// Who begins after a lazy commit has returned sees it; outside it is seen once
-/// it is durable.
+/// A transaction that begins after a lazy commit has returned sees it. The base shows it
+/// once it is durable.
 #[test]
 fn a_lazy_commit_is_seen_at_once_inside_and_in_the_base_when_durable() {
     Fixture::for_each_owner("lazy", "echo old > file", |fixture| {

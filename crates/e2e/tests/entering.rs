@@ -1,7 +1,7 @@
 #![cfg(test)]
 
-//! One process in several transactions in turn, through the library. A file of
-//! its own: the current directory is the whole process's.
+//! One process works in several transactions in turn, through the library. This test is
+//! in a file of its own because the current directory belongs to the whole process.
 
 use std::fs;
 
@@ -37,7 +37,7 @@ fn one_process_switches_between_transactions() {
     drop(resumed);
     assert_eq!(std::env::current_dir().expect("there is one"), home);
 
-    // Each connection holds for itself; the last to leave ends it.
+    // Each connection holds the transaction by itself. When the last one leaves, it ends.
     let mut other = connect();
     other.attach(one.id).expect("attached");
     let status = other.status(one.id).expect("told");

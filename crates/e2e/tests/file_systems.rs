@@ -1,5 +1,5 @@
-//! On which file systems a store can be: what `init` finds out, and what the service
-//! looks at again.
+//! On which file systems a store can be: what `init` checks, and what the service checks
+//! again.
 
 #![cfg(test)]
 
@@ -19,7 +19,7 @@ struct Overlay {
 }
 
 impl Overlay {
-    /// `None`: the test has been skipped.
+    /// Returns `None` if the test has been skipped.
     fn mount(test: &str, options: &str, owner: Owner) -> Option<(Overlay, User)> {
         let scratch = Scratch::new("overlay");
         let user = owner(scratch.path());
@@ -74,7 +74,7 @@ fn no_store_is_made_on_an_overlay() {
     });
 }
 
-/// Otherwise a commit could be logged that cannot be applied.
+/// If it were opened, a commit could be logged that cannot be applied.
 #[test]
 fn a_store_that_is_seen_through_an_overlay_is_not_opened() {
     let test = "a_store_that_is_seen_through_an_overlay_is_not_opened";
@@ -92,7 +92,8 @@ fn a_store_that_is_seen_through_an_overlay_is_not_opened() {
     });
 }
 
-/// Why overlays are refused. A kernel on which this fails may be one to have stores on.
+/// This is why overlays are refused. If it fails on some kernel, stores on overlays may be
+/// possible there.
 #[test]
 fn files_of_an_overlay_do_not_stay_themselves() {
     let test = "files_of_an_overlay_do_not_stay_themselves";

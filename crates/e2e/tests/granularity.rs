@@ -1,4 +1,4 @@
-//! What conflicts and what does not: pages of contents, a file's attributes,
+//! Which changes conflict and which do not: pages of contents, a file's attributes,
 //! single directory entries.
 
 use std::fs;
@@ -17,7 +17,7 @@ fn fixture() -> Fixture {
     Fixture::new("granularity", TREE)
 }
 
-/// Both land, in either order, and the result is that of one after the other.
+/// Both commit, in either order, and the result is as if one had run after the other.
 #[track_caller]
 fn both_land(first: &str, second: &str) {
     let serial = fixture();
@@ -38,8 +38,8 @@ fn both_land(first: &str, second: &str) {
     }
 }
 
-/// Whichever commits first wins; the other conflicts, naming the path, and
-/// changes nothing.
+/// The one that commits first wins. The other conflicts, names the path and changes
+/// nothing.
 #[track_caller]
 fn second_conflicts(first: &str, second: &str, path: &str) {
     for (first, second) in [(first, second), (second, first)] {
@@ -80,7 +80,7 @@ fn different_pages_of_one_file() {
 #[test]
 fn the_same_page_of_one_file() {
     second_conflicts(&page(7, 'x'), &page(7, 'y'), "pages");
-    // Not the same bytes, but the same page.
+    // The bytes differ, but the page is the same.
     let byte =
         |offset| format!("printf z | dd of=pages bs=1 seek={offset} conv=notrunc status=none");
     second_conflicts(&byte(8192), &byte(12287), "pages");
@@ -92,7 +92,7 @@ fn sizes() {
     second_conflicts("echo left >> file", "echo right >> file", "file");
     second_conflicts("truncate -s 0 pages", &page(200, 'y'), "pages");
     second_conflicts("truncate -s 4096 pages", "truncate -s 8192 pages", "pages");
-    // The same bytes written again are a write all the same.
+    // Writing the same bytes again is also a write.
     second_conflicts("echo same > file", "echo same > file", "file");
 }
 
@@ -137,7 +137,7 @@ fn removing_and_writing_a_file() {
     second_conflicts("echo new > t; mv t file", "echo more >> file", "file");
 }
 
-/// One file under two names is one file.
+/// A file with two names is one file.
 #[test]
 fn writing_through_two_names() {
     second_conflicts("echo left > other", "echo right > linked", "");
@@ -152,7 +152,7 @@ fn writing_through_two_names() {
     }
 }
 
-/// The first to commit wins only in this order; in the other both land.
+/// They conflict only if `first` commits first; in the other order both commit.
 #[track_caller]
 fn conflicts_only_after(first: &str, second: &str, path: &str) {
     let fixture = fixture();
@@ -180,8 +180,8 @@ const WRITES_OF_A_FILE: [&str; 7] = [
     "mv file moved; echo more >> moved",
 ];
 
-/// A transaction that knows one name writes; another adds a second. All names
-/// lead to one file.
+/// One transaction writes through the name it knows; another adds a second name. All
+/// names then lead to one file.
 #[test]
 fn linking_and_writing_one_file() {
     for write in WRITES_OF_A_FILE {
@@ -191,7 +191,7 @@ fn linking_and_writing_one_file() {
     both_land("ln pages linked2", "truncate -s 5000 pages");
 }
 
-/// The same where the kernel's overlay copies the file.
+/// The same in native views, in which the kernel's overlay copies the file.
 #[test]
 fn linking_and_writing_one_file_in_native_views() {
     if !tools_present(
@@ -224,7 +224,7 @@ fn linking_and_writing_one_file_in_native_views() {
 
 #[test]
 fn removing_names_and_linking() {
-    // Linked first, it lives on.
+    // If the link is committed first, the file lives on.
     for (remove, path) in [
         ("rm dir/file", "kept"),
         ("rm -r dir", "kept"),
@@ -249,7 +249,7 @@ fn removing_names_and_linking() {
     }
 }
 
-/// As `sed -i` and editors do it. Nothing but the file is in conflict.
+/// `sed -i` and editors replace files in this way. Only the file is in conflict.
 #[test]
 fn two_replacements_by_rename() {
     for file in ["file", "dir/file"] {
@@ -272,7 +272,8 @@ fn two_replacements_by_rename() {
     }
 }
 
-/// The change is committed as of its own moment: who began later has seen it.
+/// An outside change counts from its own moment: transactions that began later have seen
+/// it.
 #[test]
 fn an_outside_change_conflicts_only_with_older_transactions() {
     let fixture = fixture();
@@ -293,8 +294,8 @@ fn an_outside_change_conflicts_only_with_older_transactions() {
 #[test]
 fn moving_a_directory_and_writing_below_it() {
     both_land("mv dir moved", "echo more >> file");
-    // Different things by the letter: an entry of the root, and contents of a
-    // file. The write must land in the file, wherever that is by then.
+    // An entry of the root and contents of a file are different parts. The write must reach
+    // the file, wherever that is by then.
     for (first, second) in [
         ("mv dir moved", "echo more >> dir/file"),
         ("echo more >> dir/file", "mv dir moved"),
@@ -315,7 +316,7 @@ fn moving_a_directory_and_writing_below_it() {
 
 #[test]
 fn two_moves_that_would_make_a_ring() {
-    // Each is fine alone; both together would cut a directory off the tree.
+    // Each rename alone is allowed. Both together would cut a directory off the tree.
     let fixture = fixture();
     let store = &fixture.store;
     let (left, right) = (store.begin(), store.begin());

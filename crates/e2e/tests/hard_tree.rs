@@ -1,7 +1,7 @@
-//! Commits of trees that were rearranged: a commit writes the difference
-//! between two trees, and no order of renames may confuse it. Each case is
-//! compared with the same commands run plainly, and two transactions begun
-//! before it keep their snapshot.
+//! Commits of trees that were rearranged. A commit writes the difference between two
+//! trees, and no order of renames may confuse it. Each case is compared with the same
+//! commands in a plain directory, and two transactions that began before it must keep
+//! their snapshots.
 
 use std::fs;
 use std::path::Path;
@@ -41,8 +41,8 @@ fn case(name: &str, script: &str) {
     });
 }
 
-/// A snapshot is kept for a transaction that had read everything before the
-/// commit, and for one that reads it for the first time afterwards.
+/// The snapshot stays for a transaction that read everything before the commit, and for
+/// one that first reads it afterwards.
 fn snapshots_survive(name: &str, change: impl Fn(&Store)) {
     let fixture = Fixture::new(name, TREE);
     let store = &fixture.store;

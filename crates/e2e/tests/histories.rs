@@ -1,6 +1,6 @@
-//! Clients at once, by the command and by the library, each reading and writing
-//! files in its views; a checker explains what they read and wrote: see
-//! `atomdir_testing::history`. Also with the service killed again and again.
+//! Concurrent clients, by the command and by the library, each read and write files in
+//! their views. A checker explains what they read and wrote: see
+//! `atomdir_testing::history`. Some runs kill the service again and again.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,7 +24,7 @@ const SETS: u32 = 3;
 const CLIENTS: usize = 6;
 const PAGE: u64 = 4096;
 
-/// A service that was killed is there again long before.
+/// A service that was killed is back long before so many begins have failed.
 const FAILED_BEGINS_MAX: usize = 1_000;
 
 const TREE: &str = "truncate -s 32768 pages; for i in 0 1 2; do : > list$i; mkdir set$i; done; \
@@ -127,8 +127,8 @@ struct Begun {
     view: PathBuf,
 }
 
-/// As the command starts it: in the same runtime directory, so that each service
-/// finds the mount that a killed one has left.
+/// Starts the service as the command does, in the same runtime directory, so that each
+/// service finds the mount that a killed one left behind.
 fn start_service(store: &Store) -> StartService {
     let runtime = store.user().home().join("run");
     let program = [binary().display().to_string()];
@@ -207,7 +207,7 @@ impl Door<'_> {
     }
 
     fn abort(&mut self, begun: &Begun) {
-        // What was killed needs no more.
+        // If the service was killed, nothing is left to end.
         match self {
             Door::Command(store) => drop(store.call(["abort", &begun.id])),
             Door::Library(_, connection) => {
@@ -224,11 +224,11 @@ struct Workload<'a> {
     moments: AtomicU64,
     values: AtomicU64,
     done: Mutex<Vec<history::Transaction>>,
-    /// Clients that have not ended, in whatever way.
+    /// How many clients still run.
     clients: AtomicUsize,
 }
 
-/// One of the clients, until it ends, be it by a panic.
+/// Counts a client as running until it ends, even by a panic.
 struct Client<'a>(&'a AtomicUsize);
 
 impl Drop for Client<'_> {
@@ -237,7 +237,7 @@ impl Drop for Client<'_> {
     }
 }
 
-/// Makes the calling thread act as the user, and what it starts.
+/// Makes the calling thread, and all that it starts, act as the user.
 fn become_user(user: &User) {
     if user.is_root() {
         return;
@@ -245,7 +245,7 @@ fn become_user(user: &User) {
     let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
     set_thread_res_gid(gid, gid, gid).expect("root may");
     set_thread_res_uid(uid, uid, uid).expect("root may");
-    // It took /proc/self away, which the library needs.
+    // Changing the user closed /proc/self, which the library needs.
     set_dumpable_behavior(DumpableBehavior::Dumpable).expect("it may be set");
 }
 
@@ -317,7 +317,7 @@ impl Workload<'_> {
         Ok(())
     }
 
-    /// Kills the service each time that so many transactions more have ended.
+    /// Kills the service each time another `interval` transactions have ended.
     fn kill_every(&self, interval: usize, transactions: usize) {
         let mut next = interval;
         let is_over = || self.clients.load(Ordering::SeqCst) == 0;
@@ -331,8 +331,8 @@ impl Workload<'_> {
     }
 }
 
-/// The history of so many transactions by each client, and the base's state
-/// after it.
+/// Runs so many transactions by each client. Returns their history and the base's state
+/// afterwards.
 fn run(
     test: &str,
     owner: fn(&Path) -> User,
@@ -360,7 +360,7 @@ fn run(
             workload.kill_every(interval, each * CLIENTS);
         }
     });
-    // Whoever comes next recovers the store.
+    // The next command recovers the store.
     fixture.store.run("true").expect(0);
     fixture.store.assert_at_rest();
     let read_base = |key| read(&fixture.base, key).expect("the base can be read");

@@ -21,14 +21,14 @@ fn write(path: impl AsRef<Path>, text: &str) {
         .unwrap_or_else(|error| panic!("cannot write {}: {error}", path.as_ref().display()));
 }
 
-/// The transaction is open: its changes show and a command can be run in it.
+/// Asserts that the transaction is open: its changes show and a command can run in it.
 #[track_caller]
 fn assert_open(store: &Store, view: &View) {
     store.call(["status", &view.id]).expect(0);
     store.exec(view, "ls").expect(0);
 }
 
-/// A conflict names the path and who was first, and leaves the transaction open.
+/// A conflict names the path and the other commit, and leaves the transaction open.
 #[track_caller]
 fn expect_conflict(store: &Store, view: &View, path: &str, by: &str) -> Outcome {
     let outcome = store.commit(view).expect(CONFLICT).says(&[path, by]);
@@ -93,7 +93,7 @@ fn a_transaction_sees_its_own_store_path_and_not_the_control_directory() {
         outcome.text(),
         format!("{path}\n{path}/dir\n{path}/dir\ndir\n")
     );
-    // Started further down, the command starts further down.
+    // If `atomdir` is started in a subdirectory, the command starts in it, too.
     let mut command = Command::new(binary());
     store.user().dress(&mut command);
     command
@@ -124,8 +124,8 @@ ln numbers again; ln -s a/file link
 for i in $(seq 300); do echo $i > b/n$i; done
 "#;
 
-/// One thing after another happens to the base by commits; the old view is
-/// looked at after each, some of it for the first time at the very end.
+/// Commits change the base one after another. The old view is looked at after each, and
+/// some of it for the first time at the very end.
 #[test]
 fn a_snapshot_does_not_change() {
     if !tools_present("a_snapshot_does_not_change", &["setfattr", "setfacl"]) {
@@ -207,7 +207,7 @@ fn a_snapshot_begins_at_begin_not_at_first_use() {
     store.assert_at_rest();
 }
 
-/// What is kept for an older snapshot is nobody else's business.
+/// What is kept for an older snapshot must not show to anybody else.
 #[test]
 fn a_kept_snapshot_does_not_show_in_later_link_counts() {
     let fixture = Fixture::new("link-counts", "echo old > file; ln file again");
@@ -222,8 +222,8 @@ fn a_kept_snapshot_does_not_show_in_later_link_counts() {
     assert_eq!(file.links, 1);
 }
 
-/// Whatever a transaction does to a file with several names, it has as many as
-/// are left, at once, and older snapshots have what they had.
+/// Whatever a transaction does to a file with several names, the link count is right at
+/// once, and older snapshots keep theirs.
 #[test]
 fn files_that_lose_one_of_several_names() {
     for script in [
@@ -296,7 +296,7 @@ fn the_schedule_of_spinellis() {
     store.assert_at_rest();
 }
 
-/// What an outside writer did never gets lost, whatever it was.
+/// No change by an outside writer is ever lost.
 #[test]
 fn outside_writers_are_detected() {
     for (name, inside, outside, path) in [
@@ -377,7 +377,7 @@ fn eight_processes_count_in_one_file() {
         for _ in 0..PROCESSES {
             scope.spawn(|| {
                 for _ in 0..ROUNDS {
-                    // Whoever starves gives up with 75 after so many tries.
+                    // A run that loses every time gives up with 75 after so many tries.
                     store.run_with(&["--retry", "1000"], COUNT).expect(0);
                 }
             });
@@ -417,7 +417,7 @@ fn eight_processes_on_eight_files_never_conflict() {
     store.assert_at_rest();
 }
 
-/// Runs the script with `--status-fd`, and gives the line written there.
+/// Runs the script with `--status-fd`, and returns the line written there.
 fn run_with_status(fixture: &Fixture, options: &[&str], script: &str) -> (Outcome, String) {
     let status = fixture.base.with_file_name("status");
     let inner = fixture.store.command(
@@ -434,7 +434,7 @@ fn run_with_status(fixture: &Fixture, options: &[&str], script: &str) -> (Outcom
     (capture_output(&mut command), read(&status))
 }
 
-/// The command may itself exit 75, so the outcome is told apart.
+/// The command itself may exit with 75, so the outcome is reported separately.
 #[test]
 fn run_tells_its_outcome_apart_from_the_commands() {
     let fixture = Fixture::new("outcomes", "echo old > file");
@@ -464,7 +464,7 @@ fn run_tells_its_outcome_apart_from_the_commands() {
 #[test]
 fn a_run_that_conflicts_changes_nothing_and_says_why() {
     let fixture = Fixture::new("run-conflict", "echo old > file; echo old > other");
-    // Beside the store, so the same inside the view and outside it.
+    // They lie beside the store, so they are the same inside the view and outside.
     let (ready, go) = (
         fixture.base.with_file_name("ready"),
         fixture.base.with_file_name("go"),

@@ -15,9 +15,8 @@ use atomdir_testing::{Fixture, Random, Scratch, Store, look, pick};
 
 const FILES: u64 = 24;
 
-/// Makes generation `number` out of the one before it: new contents, pages
-/// overwritten in place, names that move on, a directory that comes and one
-/// that goes, links, modes.
+/// Makes generation `number` out of the one before it: new contents, pages overwritten in
+/// place, renames, a new directory and a removed one, links, modes.
 fn make_generation(root: &Path, number: u64) -> io::Result<()> {
     use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
     let text = format!("generation {number}\n");
@@ -32,7 +31,7 @@ fn make_generation(root: &Path, number: u64) -> io::Result<()> {
         .create(true)
         .truncate(false)
         .open(root.join("pages"))?;
-    // Longer than what a commit replaces rather than changes in place.
+    // The file is so long that a commit changes it in place instead of replacing it.
     pages.set_len(4 << 20)?;
     for page in 0..4 {
         pages.write_all_at(text.as_bytes(), (number * 7 + page * 64) % 256 * 4096)?;
@@ -63,7 +62,7 @@ fn make_generation(root: &Path, number: u64) -> io::Result<()> {
     fs::set_permissions(root.join("file3"), fs::Permissions::from_mode(mode))
 }
 
-/// The same, done plainly beside the store: what every generation looks like.
+/// What every generation looks like: the same changes in a plain directory beside the store.
 struct Expected {
     scratch: Scratch,
     trees: Vec<Tree>,
@@ -95,12 +94,12 @@ fn options() -> CompareOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Moment {
     Never,
-    /// The commit waits for a file on which the test holds a lease: the service does
-    /// not wait for one any more when the commit is in the log.
+    /// The commit waits for a file on which the test holds a lease. The service never waits
+    /// for a lease once the commit is in the log.
     BeforeTheLog,
     /// The base shows some of the commit, so the commit is in the log.
     WhileApplied,
-    /// After so many looks at the base, which may be before or after.
+    /// After so many looks at the base, which may be before or after the commit.
     Anywhere,
 }
 
@@ -117,14 +116,14 @@ fn killed_during_commits() {
     let fixture = Fixture::new("kill", "true");
     let store = &fixture.store;
     let mut expected = Expected::new();
-    // Commits applied, commits that must survive.
+    // How many commits are applied, and how many must survive.
     let (mut done, mut durable) = (0, 0);
-    // During a commit that nobody disturbs.
+    // How many looks fit into a commit that nobody disturbs.
     let mut looks = 100;
     for round in 0..pick(32, 200) {
         let moment = MOMENTS[round % MOMENTS.len()];
         if moment == Moment::BeforeTheLog {
-            // A service that has the file open for writing makes a lease impossible.
+            // A lease is impossible while the service has the file open for writing.
             store.call(["service", "stop"]).expect(0);
             durable = done;
         }
@@ -175,7 +174,7 @@ fn killed_during_commits() {
             Moment::WhileApplied => assert_eq!(done, last, "round {round}"),
             _ => {}
         }
-        // A recovered commit stays: it was synced along with the rest.
+        // A recovered commit stays, since recovery synced it with the rest.
         durable = done;
         store.call(["check"]).expect(0);
     }
@@ -194,7 +193,7 @@ fn start(store: &Store, arguments: &[&str]) -> Child {
     command.stderr(Stdio::null()).spawn().expect("started")
 }
 
-/// Looks at the base so often, or until the command ends; returns how often.
+/// Looks at the base `times` times, or until the command ends. Returns how often.
 fn look_while(command: &mut Child, times: usize, fixture: &Fixture) -> usize {
     let goes_on = |_: &usize| command.try_wait().expect("asked").is_none();
     let looks = (0..times).take_while(goes_on);
@@ -203,7 +202,7 @@ fn look_while(command: &mut Child, times: usize, fixture: &Fixture) -> usize {
         .count()
 }
 
-/// Until one of the changes that generation `number` makes shows in the base.
+/// Waits until one of the changes of generation `number` shows in the base.
 fn wait_until_shown(fixture: &Fixture, number: usize, random: &mut Random, commit: &mut Child) {
     let base = &fixture.base;
     let made = base.join(format!("dir{number}"));
@@ -216,7 +215,7 @@ fn wait_until_shown(fixture: &Fixture, number: usize, random: &mut Random, commi
     wait_for(is_shown, commit);
 }
 
-/// Until something has happened, unless the command fails before.
+/// Waits until something has happened, unless the command fails before.
 fn wait_for(mut has_happened: impl FnMut() -> bool, command: &mut Child) {
     while !has_happened() {
         let ended = command.try_wait().expect("asked");
@@ -229,13 +228,13 @@ fn wait_for(mut has_happened: impl FnMut() -> bool, command: &mut Child) {
 struct Lease(fs::File);
 
 impl Lease {
-    /// Of `asm-generic/fcntl.h`: which signal asks for the lease.
+    /// From `asm-generic/fcntl.h`: sets the signal that asks for the lease back.
     const F_SETSIG: libc::c_int = 10;
 
     fn on(fixture: &Fixture) -> Lease {
         let file = fs::File::open(fixture.base.join("pages")).expect("every generation has it");
         let lease = Lease(file);
-        // This one does no harm.
+        // SIGURG is ignored by default.
         lease.control(Self::F_SETSIG, libc::SIGURG);
         lease.control(libc::F_SETLEASE, libc::F_RDLCK);
         lease
@@ -256,7 +255,7 @@ impl Lease {
     }
 }
 
-/// Recovery may be killed as well, and done again.
+/// Kills recovery as well; it can be done again.
 fn kill_recovery(fixture: &Fixture, random: &mut Random, looks: usize) {
     let mut recovery = start(&fixture.store, &["recover"]);
     look_while(&mut recovery, random.below(looks + 1), fixture);
@@ -381,13 +380,13 @@ fn a_run_that_is_killed_itself_is_aborted() {
         &fixture.look(),
         &CompareOptions::untouched(),
     );
-    // The command outlived its run; it may end now, or when the files go.
+    // The command outlived its run. It may end now, or when the files are removed.
     fs::write(&go, "").expect("written");
     store.assert_at_rest();
 }
 
-/// What comes after a commit counts as committed, also where the service dies
-/// before its next checkpoint: recovery does not bring the commit's state back.
+/// Outside changes after a commit stay, even if the service dies before its next
+/// checkpoint: recovery does not restore the commit's state over them.
 #[test]
 fn outside_changes_stay_when_the_service_is_killed() {
     let fixture = Fixture::new("outside-after", "mkdir old; echo 1 > old/a; echo 1 > old/b");

@@ -1,5 +1,5 @@
-//! No limits on size: a transaction is kept on disk, not in memory, what it
-//! costs follows from its changes, and not from the size of the store.
+//! Size has no limits: a transaction is kept on disk, not in memory, and its cost depends
+//! on its changes, not on the size of the store.
 //!
 //! Figures are printed past the test runner's capture, for docs/performance.md.
 
@@ -13,7 +13,7 @@ use atomdir_testing::{Fixture, Store, View, pick, shell, skip, tools_present};
 use rustix::process::{Pid, Signal};
 
 fn tell(line: &str) {
-    // Losing a figure must not fail the test.
+    // A lost figure must not fail the test.
     let _ = std::io::stderr().write_all(format!("MEASURED: {line}\n").as_bytes());
 }
 
@@ -24,7 +24,7 @@ fn the_service(store: &Store) -> Pid {
     }
 }
 
-/// The most memory of its own a process has had, in bytes.
+/// The peak of a process's own memory, in bytes.
 fn memory_peak_bytes(process: Pid) -> u64 {
     let path = format!("/proc/{}/status", process.as_raw_nonzero());
     let status = fs::read_to_string(&path).expect("the service lives");
@@ -59,7 +59,7 @@ impl MemoryLimit {
     }
 
     fn set(&self, file: &str, limit_bytes: u64, process: Pid) -> std::io::Result<()> {
-        // A tmpfs would take any name: only a cgroup has the file by itself.
+        // A tmpfs would accept any name; only in a cgroup does this file exist by itself.
         fs::create_dir(&self.group)?;
         fs::OpenOptions::new()
             .write(true)
@@ -108,7 +108,7 @@ fn several_times_the_memory() {
         Ok(limit) => limit,
         Err(reason) => return skip(TEST, &format!("no memory limit can be set: {reason}")),
     };
-    // New files, and pages here and there in one that was.
+    // The script makes new files, and writes single pages of an old one.
     let script = format!(
         "for number in $(seq {files}); do head -c 33554432 /dev/urandom > new-$number; done
         for place in $(seq 0 2 62); do
@@ -153,8 +153,8 @@ fn create_files(root: &Path, count: usize) {
 #[test]
 fn many_new_files() {
     const TEST: &str = "many_new_files";
-    /// Far above what is measured: to notice contents kept in memory, or a
-    /// leak, and not a larger node.
+    /// Far more than is measured. It detects contents kept in memory, or a leak, but not a
+    /// larger node.
     const BYTES_PER_FILE_MAX: u64 = 4096;
     let count = pick(30_000, 300_000);
     let fixture = Fixture::new("large-files", "echo here > before");
@@ -192,7 +192,7 @@ fn many_new_files() {
     assert_nothing_staged(store);
 }
 
-/// What `assert_at_rest` checks, but for the bytes of the history: the summary
+/// Checks the same as `assert_at_rest` except the bytes of the history, since the summary
 /// of this commit names every file.
 fn assert_nothing_staged(store: &Store) {
     store.call(["service", "stop"]).expect(0);
@@ -229,8 +229,8 @@ impl Counter {
         Counter { strace, report }
     }
 
-    /// All system calls since, but those that only wait: how often a thread
-    /// sleeps depends on the moment.
+    /// The number of system calls since the start, without those that only wait: how often a
+    /// thread sleeps depends on chance.
     fn finish(mut self) -> u64 {
         let pid = Pid::from_child(&self.strace);
         rustix::process::kill_process(pid, Signal::INT).expect("strace runs");
@@ -273,7 +273,7 @@ fn is_traced(process: Pid) -> bool {
 
 const TRANSACTIONS: usize = 20;
 
-/// Begins, changes one file, makes one, and commits, some times over.
+/// Begins, changes one file, makes one, and commits, several times.
 fn small_transactions(store: &Store, round: usize) {
     for turn in 0..TRANSACTIONS {
         let view = store.begin();
@@ -288,12 +288,12 @@ fn change(view: &View, number: usize) {
     fs::write(view.path.join(format!("d0/new-{number}")), "new").expect("written");
 }
 
-/// The system calls of the service, and the time, for these transactions.
+/// The service's system calls for these transactions, and their time.
 fn cost(test: &str, files: usize) -> (u64, Duration) {
     let fixture = Fixture::new(&format!("{test}-{files}"), "true");
     let store = &fixture.store;
     create_files(store.path(), files);
-    // Or their being written would delay what is measured.
+    // Otherwise the writing of the new files would delay what is measured.
     rustix::fs::sync();
     // The first ones start the service and open what stays open.
     small_transactions(store, 0);
@@ -324,7 +324,7 @@ fn a_small_change_in_a_large_store() {
         "{TEST}: {TRANSACTIONS} transactions among {few} files: {calls_few} system calls, \
          {took_few:.1?}; among {many}: {calls_many}, {took_many:.1?}"
     ));
-    // Maintenance in the background falls in or out of the count.
+    // Background maintenance may or may not fall into the count.
     let most = calls_few + calls_few / 4;
     assert!(
         calls_many <= most,

@@ -1,11 +1,11 @@
-//! What a view shows of directories that are being read while they change.
+//! Directories of a view that are read while they change.
 
 use std::fs;
 
 use atomdir_testing::Fixture;
 
-/// A directory that went while it was being read must not be shown in place of
-/// another that comes after it.
+/// If a directory is removed while it is read, its listing must not be shown for a later
+/// directory.
 #[test]
 fn a_listing_that_was_not_read_to_its_end_is_forgotten() {
     let fixture = Fixture::new("listings", "mkdir other; echo > other/file");
@@ -18,7 +18,7 @@ fn a_listing_that_was_not_read_to_its_end_is_forgotten() {
     }
     let first = fs::read_dir(&gone).expect("listed").next();
     assert!(first.is_some_and(|entry| entry.is_ok()));
-    // By name: removing it as a tree would read it to its end.
+    // Remove the names one by one: removing the tree would read the directory to its end.
     for number in 0..3000 {
         fs::remove_file(gone.join(number.to_string())).expect("removed");
     }

@@ -1,4 +1,4 @@
-//! Locks on request: who waits for whom, who may lock what, and when locks end.
+//! Locks: who waits for whom, who may lock what, and when locks end.
 #![cfg(test)]
 
 use std::process::{Child, Command, Stdio};
@@ -31,7 +31,7 @@ fn ended(child: Child) -> Outcome {
     Outcome::from_output("atomdir lock".to_owned(), output)
 }
 
-/// Until the transaction is shown to wait for a lock, which `asking` asks for.
+/// Waits until the transaction is shown as waiting for the lock that `asking` requests.
 fn wait_until_waiting(store: &Store, view: &View, asking: &mut Child) {
     loop {
         let ended = asking.try_wait().expect("it can be asked");
@@ -81,11 +81,11 @@ fn others_cannot_commit_what_is_locked_until_it_is_not() {
                 .and_then(|line| line.split_whitespace().next());
             store.call(["abort", kept.expect("it was kept")]).expect(0);
         }
-        // Another page, and nothing of the sort.
+        // A write to another page meets no lock.
         store
             .run_exact("printf 1 | dd of=large bs=1 seek=9000 conv=notrunc status=none")
             .expect(0);
-        // The holder itself writes and commits, and with it the locks end.
+        // The holder itself writes and commits, which ends its locks.
         store.exec(&holder, "echo mine > file").expect(0);
         store.commit(&holder).expect(0);
         store
@@ -191,7 +191,7 @@ fn locks_end_with_a_holder_that_is_killed() {
     });
 }
 
-/// The snapshot of one that waited is old when the lock is free.
+/// When the lock is free, the snapshot of a transaction that waited for it is old.
 #[test]
 fn a_lock_on_what_has_changed_is_a_conflict() {
     Fixture::for_each_owner("lock-changed", TREE, |fixture| {
@@ -251,14 +251,15 @@ fn who_may_lock_follows_the_permissions() {
     }
     let status = store.call_as(&user, ["status", &id, "--json"]).expect(0);
     assert!(!status.text().contains("secret"));
-    // Whoever locks for another's transaction is not asked at all.
+    // A stranger cannot request a lock for another user's transaction at all.
     let stranger = User::stranger(fixture.scratch.path());
     assert_ne!(store.call_as(&stranger, ["lock", &id, "shared"]).code, 0);
     store.call_as(&user, ["abort", &id]).expect(0);
     store.assert_at_rest();
 }
 
-/// Whoever may write one directory holds up nobody in those below that are closed to them.
+/// A user who may write one directory can lock nothing in directories below that are
+/// closed to them.
 #[test]
 fn a_locked_subtree_ends_where_its_holders_rights_end() {
     let tree = "mkdir -p open/closed/deep open/inner open/readable; chmod 777 . open open/inner
@@ -292,7 +293,7 @@ fn a_locked_subtree_ends_where_its_holders_rights_end() {
     ] {
         store.run(change).expect(CONFLICT);
     }
-    // What others may lock there follows from the same.
+    // For the same reason others may lock there.
     let other = store.begin();
     lock(store, &other, &["--no-wait", "--subtree", "open/closed"]).expect(0);
     lock(store, &other, &["--no-wait", "open/inner"]).expect(CONFLICT);
@@ -317,7 +318,7 @@ fn early_conflicts_show_at_the_write() {
         store
             .exec(&older, "echo older > file; rm dir/sub/x")
             .expect(0);
-        // Another file, another page, another name: none of them meets it.
+        // Writes to another file, another page and another name do not conflict with it.
         let apart =
             "printf 1 | dd of=large bs=4096 seek=2 conv=notrunc status=none; echo > dir/new";
         store.exec(&younger, apart).expect(0);
@@ -335,17 +336,18 @@ fn early_conflicts_show_at_the_write() {
             .says(&["file", &older.id]);
         store.abort(&younger).expect(0);
 
-        // One that does not ask may write, older or younger, and waits to commit.
+        // A transaction without early conflicts may write, older or younger, and waits to
+        // commit.
         let plain = store.begin();
         store.exec(&plain, "echo plain > file").expect(0);
         store
             .commit(&plain)
             .expect(CONFLICT)
             .says(&["file", &older.id]);
-        // Nor does one in a native view, where only the commit shows what it wrote.
+        // A native view gets no early conflict either: only its commit shows what it wrote.
         let run = store.run("echo plain > file").expect(CONFLICT);
         run.says(&["file", &older.id]);
-        // The older of two that conflict wins even if it comes later.
+        // Of two that conflict the older wins, even if it writes later.
         let third = store.begin_with(EARLY);
         store.exec(&third, "echo third > dir/sub/new").expect(0);
         assert_ne!(
@@ -377,7 +379,7 @@ fn a_run_that_meets_an_early_conflict_exits_75_and_is_tried_again() {
         let store = &fixture.store;
         let older = store.begin_with(EARLY);
         store.exec(&older, "echo older > file").expect(0);
-        // Whatever the command makes of it.
+        // The run conflicts whether or not the command handles the error.
         for script in ["echo new > file || exit 3", "echo new > file || true"] {
             let run = store.run_with(EARLY, script);
             run.expect(CONFLICT).says(&["file", &older.id]);
@@ -397,7 +399,7 @@ fn a_run_that_meets_an_early_conflict_exits_75_and_is_tried_again() {
             "echo new > file",
         ]);
         let retried = piped(&mut retried);
-        // Ids tell how often it was begun anew.
+        // The ids show how often it began again.
         let first = newest(store);
         while newest(store) < first + 3 {}
         store.commit(&older).expect(0);
@@ -408,8 +410,7 @@ fn a_run_that_meets_an_early_conflict_exits_75_and_is_tried_again() {
     });
 }
 
-/// The locks of a nested transaction are the outermost one's, and do not stand
-/// in its way.
+/// The locks of a nested transaction belong to the outermost one, and do not hinder it.
 #[test]
 fn a_command_locks_for_the_transaction_it_runs_in() {
     Fixture::for_each_owner("lock-inside", TREE, |fixture| {
@@ -427,7 +428,7 @@ fn a_command_locks_for_the_transaction_it_runs_in() {
             base = fixture.base.display(),
             other = other.id,
         );
-        // In a native view none can be nested.
+        // Transactions cannot be nested in a native view.
         store.run_with(&["--view", "exact"], &script).expect(0);
         store.commit(&other).expect(CONFLICT).says(&["file"]);
         store.abort(&other).expect(0);

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The running client, for the one who kills. Its process is not waited for
-/// while this is locked, so that its number is not another's.
+/// The running client, for the thread that kills it. Nobody reaps its process while this
+/// is locked, so its number cannot pass to another process.
 #[derive(Debug, Default)]
 pub struct Victim {
     running: Mutex<Option<Running>>,
@@ -24,8 +24,8 @@ struct Running {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Killed {
     pub client: bool,
-    /// When the client was dead its command still ran: the client had not
-    /// asked for the commit.
+    /// The command was still running when the client was dead, so the client had not
+    /// requested the commit.
     pub before_commit: bool,
     pub command: bool,
 }
@@ -39,11 +39,12 @@ pub struct Ended {
 }
 
 impl Victim {
-    /// Runs the client to its end. What it says goes to files: a command that
-    /// outlives it would keep a pipe open.
+    /// Runs the client to its end. Its output goes to files, since a command that outlives it
+    /// would keep a pipe open.
     pub fn run(&self, mut command: Command, outputs: &Path) -> Ended {
         let output = |name: &str| outputs.with_extension(name);
-        // New ones: what outlives the client before still writes to its own.
+        // Each client gets new files: a command that outlived an earlier client still writes
+        // to that client's files.
         let create = |name: &str| {
             let _ = fs::remove_file(output(name));
             File::create(output(name)).expect("made")
@@ -85,7 +86,7 @@ impl Victim {
         };
         let commands: Vec<u32> = commands(running.child.id());
         running.child.kill().expect("it is our child");
-        // Its end is what closes its connection.
+        // The client's end closes its connection.
         while !is_dead(running.child.id()) {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -114,7 +115,7 @@ impl Victim {
     }
 }
 
-/// What the client runs in its transaction; a service may be its child, too.
+/// The commands that the client runs in its transaction. A service may be its child, too.
 fn commands(parent: u32) -> Vec<u32> {
     let processes = fs::read_dir("/proc").expect("readable").flatten();
     processes
@@ -131,10 +132,10 @@ fn is_dead(process: u32) -> bool {
     stat(process).is_none_or(|(state, _)| state == 'Z' || state == 'X')
 }
 
-/// State and parent; `None`: there is no such process.
+/// The process's state and parent, or `None` if there is no such process.
 fn stat(process: u32) -> Option<(char, u32)> {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name, in parentheses, may hold anything.
+    // The name, in parentheses, may contain anything.
     let mut fields = text.rsplit_once(')')?.1.split_whitespace();
     Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
 }

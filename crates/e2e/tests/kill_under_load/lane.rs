@@ -1,5 +1,5 @@
-//! A client's own directory: every commit in it leads from one number to the
-//! next, which all of its files then tell.
+//! A client's own directory. Every commit in it goes from one number to the next, and all
+//! its files then contain that number.
 
 use std::fs;
 use std::path::Path;
@@ -11,14 +11,14 @@ use crate::Harm;
 use crate::client::{Ended, Victim};
 use crate::way::{COMMON, Way};
 
-/// Long enough to be changed in place.
+/// A file of this length is changed in place.
 const PAGES_LENGTH: usize = 2 << 20;
 pub const PLACES: [usize; 2] = [4096, 1_500_000];
-/// It is, or it was, or the service is killed just now.
+/// The exit codes of an abort: done, or it had ended before, or the service is being killed.
 const ABORTED: [i32; 3] = [0, NO_SUCH, INPUT_OUTPUT];
 const FILES: [&str; 3] = ["a", "b", "sub/c"];
 
-/// Of the base, before it becomes a store.
+/// The script that fills the base before it becomes a store.
 pub fn preparation(lanes: usize) -> String {
     let mut script = format!("touch {COMMON}\n");
     for lane in 0..lanes {
@@ -34,21 +34,22 @@ pub fn preparation(lanes: usize) -> String {
 #[derive(Debug)]
 pub struct Lane {
     number: usize,
-    /// The base must tell one of these numbers.
+    /// The base must show one of these two numbers.
     certain: u64,
     possible: u64,
-    /// The last commit that returned, if that was a lazy one.
+    /// The last commit that returned, if it was lazy.
     returned_lazy: u64,
     pub commits: u64,
     pub failures: usize,
-    /// What a client said that failed though neither it nor its command was killed.
+    /// The messages of clients that failed although neither they nor their commands were
+    /// killed.
     complaints: Vec<String>,
     unheard_begin: bool,
-    /// Since the last commit.
+    /// Whether a client was killed since the last commit.
     client_was_killed: bool,
 }
 
-/// What the client's end says of the commit.
+/// What the client's end shows about the commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Committed,
@@ -71,7 +72,7 @@ impl Lane {
         }
     }
 
-    /// One transaction, by one command or by several.
+    /// Runs one transaction, by one command or by several.
     pub fn operate(&mut self, fixture: &Fixture, victim: &Victim, random: &mut Random) {
         let lazy = random.chance(3);
         let durability = if lazy { "lazy" } else { "durable" };
@@ -86,7 +87,7 @@ impl Lane {
         let shell = ["--", "/bin/sh", "-ec", &script];
         let arguments = [&["run"], way.options(), &options, &shell].concat();
         let ended = self.run(fixture, victim, &arguments);
-        // One that could not be committed is kept.
+        // A transaction that could not be committed is kept open.
         for rest in ended.stderr.split("`atomdir abort ").skip(1) {
             let id = rest.split('`').next().unwrap_or_default();
             let abort = fixture.store.call(["abort", id]);
@@ -101,13 +102,13 @@ impl Lane {
         self.note(outcome, &ended, lazy);
     }
 
-    /// A transaction that was begun detached, so that no client's death ends it.
+    /// Begins a transaction detached, so that no client's death ends it, and commits it.
     fn begin_and_commit(&mut self, fixture: &Fixture, victim: &Victim, way: Way, options: &[&str]) {
         let lazy = options.contains(&"lazy");
         let begun = self.run(fixture, victim, &[&["begin"], options].concat());
         let id = begun.stdout.lines().next().unwrap_or_default();
         if !begun.status.success() {
-            // It had kept the transaction, and perhaps not yet said its id.
+            // The client may have kept the transaction without printing its id yet.
             self.unheard_begin |= begun.killed.client && id.is_empty();
             if !id.is_empty() {
                 let abort = fixture.store.call(["abort", id]);
@@ -122,7 +123,7 @@ impl Lane {
             &["exec", id, "--", "/bin/sh", "-ec", &script],
         );
         if !written.status.success() {
-            // Unless the service has died, it is still there.
+            // Unless the service has died, the transaction is still open.
             fixture.store.call(["abort", id]).expect_one_of(&ABORTED);
             return self.note(Outcome::Aborted, &written, lazy);
         }
@@ -140,8 +141,8 @@ impl Lane {
         self.note(outcome, &committed, lazy);
     }
 
-    /// Whether a `begin` was killed that may have left a transaction of which
-    /// nobody knows the id: the instant between keeping it and saying so.
+    /// Whether a `begin` was killed between keeping its transaction and printing the id. It
+    /// may have left a transaction whose id nobody knows.
     pub fn take_unheard_begin(&mut self) -> bool {
         std::mem::take(&mut self.unheard_begin)
     }
@@ -190,7 +191,7 @@ impl Lane {
         }
     }
 
-    /// The base after everything has come to rest.
+    /// Checks the base after everything has come to rest.
     pub fn verify(&mut self, base: &Path, harm: Harm) {
         let lane = base.join(format!("lane{}", self.number));
         let complaints = std::mem::take(&mut self.complaints);

@@ -1,4 +1,4 @@
-//! What must not grow, and what must go.
+//! What must not grow under load, and what must be gone afterwards.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,16 +11,16 @@ use rustix::process::Pid;
 
 use crate::Harm;
 
-/// Of a service at rest: its own descriptors, and files it keeps open for a
-/// while for others to come.
+/// For a service at rest: its own descriptors, and files that it keeps open for a while
+/// for later requests.
 const DESCRIPTORS_MAX: usize = 96;
-/// A reader that meets a commit may open what has just lost its name.
+/// A reader that meets a commit may open a file that has just lost its name.
 const DELETED_FILES_MAX: usize = 6;
-/// Of the views, and of the snapshots beneath native views.
+/// The mount of the views, and that of the snapshots below native views.
 const MOUNTS_MAX: usize = 2;
 const RESIDENT_BYTES_MAX: u64 = 48 << 20;
-/// What the last quarter of a test may take at least more than the first in the
-/// middle.
+/// How much more the least of the last quarter of a test may be than the median of the
+/// first quarter.
 const GROWTH_BYTES_MAX: u64 = 4 << 20;
 const THREADS_MAX: usize = 32;
 
@@ -30,7 +30,7 @@ pub struct Leaks<'a> {
     service: Option<Pid>,
     mount_points: BTreeSet<PathBuf>,
     descriptors_max: usize,
-    /// After each round.
+    /// The resident memory after each round.
     resident_bytes: Vec<u64>,
     threads_max: usize,
 }
@@ -47,8 +47,7 @@ impl<'a> Leaks<'a> {
         }
     }
 
-    /// Waits until what was killed has let go: no command still runs, no
-    /// transaction is open.
+    /// Waits until no command runs and no transaction is open any more.
     pub fn assert_quiet(&mut self, harm: Harm) {
         self.fixture.store.call(["recover"]).expect(0);
         // Lazy commits reach the base.
@@ -77,7 +76,7 @@ impl<'a> Leaks<'a> {
         self.service = Some(services[0]);
     }
 
-    /// Of the service while nobody uses it.
+    /// Checks the service while nobody uses it.
     pub fn assert_bounded(&mut self) {
         let mounts = self.fixture.store.mounts();
         assert!(mounts.len() <= MOUNTS_MAX, "too many mounts: {mounts:?}");
@@ -116,21 +115,21 @@ impl<'a> Leaks<'a> {
         assert!(resident <= RESIDENT_BYTES_MAX, "{resident} bytes: {self:?}");
     }
 
-    /// Of one service that was there all the time.
+    /// Checks one service that ran all the time.
     pub fn assert_no_growth(&self) {
         let rounds = &self.resident_bytes;
         let (first, last) = rounds.split_at(rounds.len() - rounds.len() / 4);
         let mut first = first[..rounds.len().div_ceil(4)].to_vec();
         first.sort_unstable();
-        // Two mounts take more than one, and a checkpoint, which reads the log, for
-        // a while more yet: what does not come back down has leaked.
+        // Two mounts need more memory than one, and a checkpoint needs more for a while, since
+        // it reads the log. Memory that is not released again has leaked.
         let before = first[first.len() / 2];
         let after = last.iter().copied().min().unwrap_or(before);
         println!("{before} bytes resident in the first quarter, at least {after} in the last");
         assert!(after <= before + GROWTH_BYTES_MAX, "{self:?}");
     }
 
-    /// Stops the service: it takes all it had with it.
+    /// Stops the service and checks that it leaves nothing behind.
     pub fn assert_nothing_left(&mut self) {
         self.fixture.store.assert_at_rest();
         self.service = None;
@@ -148,7 +147,7 @@ impl<'a> Leaks<'a> {
         );
     }
 
-    /// Those that name this test's directory or work in it, but the service's.
+    /// The processes that name this test's directory or work in it, except the service's.
     fn processes(&self) -> Vec<String> {
         let scratch = self.fixture.scratch.path();
         let own = std::process::id();
@@ -180,7 +179,7 @@ impl<'a> Leaks<'a> {
     }
 }
 
-/// What a process holds open.
+/// The files that a process has open.
 fn open_files(process: &Path) -> Vec<PathBuf> {
     let open = fs::read_dir(process.join("fd")).expect("listed").flatten();
     open.filter_map(|entry| fs::read_link(entry.path()).ok())

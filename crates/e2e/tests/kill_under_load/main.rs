@@ -1,7 +1,6 @@
-//! Several clients use one store while the service, clients, their commands and
-//! the mount's connection are killed at random instants. No transaction is ever
-//! half there, a client's death aborts what it had begun, nobody else is harmed,
-//! and nothing is left over.
+//! Several clients use one store while the service, clients, their commands and the
+//! mount's connection are killed at random instants. Every commit is complete or absent, a
+//! client's death aborts its transaction and harms nobody else, and nothing is left over.
 #![cfg(test)]
 
 mod client;
@@ -24,7 +23,7 @@ use lane::Lane;
 use leaks::Leaks;
 
 const LANES: usize = 4;
-/// Of each client in a round.
+/// How many operations each client does in a round.
 const OPERATIONS: usize = 3;
 const KILLS_MAX: usize = 6;
 
@@ -32,9 +31,9 @@ const KILLS_MAX: usize = 6;
 enum Kill {
     /// `atomdir run`, `exec` or `commit`.
     Client,
-    /// What runs in the transaction.
+    /// The command that runs in the transaction.
     Command,
-    /// The mount of the views, as an administrator ends one that hangs.
+    /// The connection of the views' mount, which an administrator would abort if it hangs.
     Connection,
     Service,
 }
@@ -52,7 +51,7 @@ struct Tally {
     commands: usize,
     connections: usize,
     services: usize,
-    /// There was nothing to kill at that instant.
+    /// How often there was nothing to kill at that instant.
     missed: usize,
 }
 
@@ -62,7 +61,7 @@ impl Tally {
     }
 }
 
-/// One service outlives them all, and what it holds does not grow.
+/// One service outlives all of them, and what it holds does not grow.
 #[test]
 fn clients_commands_and_connections_killed_under_load() {
     let test = "clients_commands_and_connections_killed_under_load";
@@ -113,7 +112,7 @@ fn kill_under_load(test: &str, kinds: &[Kill], kills: usize) {
             &mut tally,
         );
         if lanes.iter_mut().any(Lane::take_unheard_begin) {
-            // Unless it ended with the service.
+            // Abort it, unless it ended with the service.
             let aborted = fixture.store.call(["abort", "--all"]);
             aborted.expect_one_of(&[0, NO_SUCH]);
         }
@@ -136,7 +135,7 @@ fn kill_under_load(test: &str, kinds: &[Kill], kills: usize) {
     println!("{tally:?}; {commits} commits, {clients_harmed} failed");
 }
 
-/// Runs all clients at once, one operation each, and kills meanwhile.
+/// Runs all clients at once, one operation each, and kills during that.
 fn disturb(
     fixture: &Fixture,
     connections: &Path,
@@ -194,7 +193,7 @@ fn connections(fixture: &Fixture) -> PathBuf {
     fixture.scratch.join("connections")
 }
 
-/// Whether there was one.
+/// Returns whether there was one.
 fn abort_connection(fixture: &Fixture, connections: &Path) -> bool {
     let mounts = fixture.store.mounts();
     let aborted = mounts.iter().filter(|mount| {
@@ -202,7 +201,7 @@ fn abort_connection(fixture: &Fixture, connections: &Path) -> bool {
         let Ok(mut abort) = fs::File::options().write(true).open(abort) else {
             return false;
         };
-        // The number may have become that of another test's mount meanwhile.
+        // Meanwhile the number may have passed to another test's mount.
         fixture.store.mounts().contains(mount) && abort.write_all(b"1").is_ok()
     });
     aborted.count() > 0
@@ -224,7 +223,7 @@ fn a_mount_whose_connection_was_aborted_goes_with_the_service() {
     fixture.store.assert_at_rest();
 }
 
-/// The store to mapped memory is in no file yet; it goes with the mount.
+/// The store to mapped memory has reached no file yet, so it is lost with the mount.
 #[test]
 fn what_went_with_the_mount_is_not_left_out_of_a_commit() {
     let test = "what_went_with_the_mount_is_not_left_out_of_a_commit";
@@ -263,14 +262,14 @@ fn what_went_with_the_mount_is_not_left_out_of_a_commit() {
     store.assert_at_rest();
 }
 
-/// Stores the bytes at the file's start and keeps the mapping for the while.
+/// Stores the bytes at the file's start and keeps the mapping while `meanwhile` runs.
 fn store_to_mapping(path: &Path, bytes: &[u8], meanwhile: impl FnOnce()) {
     let file = fs::File::options()
         .read(true)
         .write(true)
         .open(path)
         .expect("opened");
-    // SAFETY: the mapping is as long as the bytes and nobody else knows of it.
+    // SAFETY: the mapping is as long as the bytes, and nobody else uses it.
     unsafe {
         let (read_write, shared) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         let mapping = mmap(

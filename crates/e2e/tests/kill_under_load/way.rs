@@ -1,4 +1,4 @@
-//! The ways to work in a transaction that clients take in turn.
+//! The ways to work in a transaction. Clients use them in turn.
 
 use atomdir_testing::{Random, binary};
 
@@ -8,17 +8,17 @@ use crate::lane::PLACES;
 pub enum Way {
     Exact,
     Native,
-    /// Half of it in a nested transaction, after another that fails.
+    /// Half of the work is in a nested transaction, after another that fails.
     Nested,
-    /// With a savepoint that is gone back to.
+    /// The work includes a rollback to a savepoint.
     Savepoint,
-    /// With locks, of which all clients want one.
+    /// The work takes locks, one of which all clients want.
     Locked,
-    /// Told of conflicts while it writes.
+    /// The transaction learns of conflicts while it writes.
     Early,
 }
 
-/// What all clients lock in turn, and nobody changes.
+/// The file that all clients lock in turn and nobody changes.
 pub const COMMON: &str = "common";
 
 impl Way {
@@ -43,8 +43,8 @@ impl Way {
         }
     }
 
-    /// From the number in the base to the next one, said when it is done. The
-    /// numbers in the file of pages end where a zero byte is.
+    /// A script that goes from the number in the base to the next, and prints that at the end.
+    /// In the file of pages a number ends at a zero byte.
     pub fn script(self, lane: usize) -> String {
         let atomdir = binary();
         let atomdir = atomdir.display();
