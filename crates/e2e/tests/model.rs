@@ -1,9 +1,8 @@
-//! Random sequences of calls, most of them renames, in several transactions at
-//! once, against a model: each writer owns a directory of the store, and a
-//! plain directory beside it takes the same calls. Every call must give the
-//! same result in both; every tree must come out the same, in the view at any
-//! time and in the base after a commit; what others commit meanwhile must not
-//! show in a view.
+//! Random sequences of calls, most of them renames, in several transactions at once. Each
+//! writer owns a directory of the store, and a plain directory beside it, the model, takes
+//! the same calls. Every call must give the same result in both. The trees must be the
+//! same, in the view at any time and in the base after a commit. A view must not show what
+//! others commit meanwhile.
 
 #[path = "model/operation.rs"]
 mod operation;
@@ -19,7 +18,7 @@ const WRITERS: usize = 3;
 const CALLS_MAX: usize = 60;
 
 struct Writer {
-    /// The directory of the store that is its own, by name.
+    /// The name of its own directory in the store.
     name: String,
     /// The plain directory that holds a directory of the same name.
     mirror: PathBuf,
@@ -65,8 +64,8 @@ impl Model {
         }
     }
 
-    /// What both sides changed by themselves has two times; what was set to a
-    /// time has that time.
+    /// Objects that both sides changed have two different times. Objects whose time was set
+    /// have that time on both sides.
     fn options(&self) -> CompareOptions {
         let times = Times::Since {
             left: self.start,
@@ -121,7 +120,8 @@ impl Model {
         }
     }
 
-    /// Its own directory as the mirror has it, the others as when it began.
+    /// The view must show its own directory as the mirror has it, and the others as they were
+    /// at the begin.
     fn check_view(&self, index: usize) {
         let writer = &self.writers[index];
         let open = writer.open.as_ref().expect("begun");
@@ -214,14 +214,14 @@ impl Model {
         }
     }
 
-    /// A killed service aborts all that is open; the base stays.
+    /// Killing the service aborts all open transactions; the base stays.
     fn crash(&mut self) {
         self.trace.push("kill the service".to_owned());
         let before = self.fixture.look();
         self.fixture.store.kill_service();
         self.fixture.store.call(["recover"]).expect(0);
-        // Recovery applies commits again: what they did to directories has the
-        // times of the commits, or of the recovery.
+        // Recovery applies commits again, so directories that they changed have the times of
+        // the commits or of the recovery.
         let options = CompareOptions {
             inodes: true,
             holes: true,
@@ -262,7 +262,7 @@ impl Model {
     }
 }
 
-/// The part of the tree at and beneath a directory at its top.
+/// The part of the tree at and below one of its top directories.
 fn below(tree: &Tree, name: &str) -> Tree {
     let mut tree = tree.clone();
     tree.entries.retain(|path, _| path.starts_with(name));

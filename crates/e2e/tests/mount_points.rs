@@ -1,5 +1,5 @@
-//! Other file systems mounted inside a store: a view shows empty places, walking over
-//! them is no error, and no transaction changes them.
+//! Other file systems that are mounted inside a store. A view shows empty places, a walk
+//! over them gives no error, and no transaction changes them.
 
 #![cfg(test)]
 
@@ -39,7 +39,7 @@ impl Drop for Mounted {
     }
 }
 
-/// In both kinds of view, as root and as an ordinary user.
+/// Checks in both kinds of view, as root and as an ordinary user.
 fn in_each_view(test: &str, check: impl Fn(&Fixture, &dyn Fn(&str) -> Outcome)) {
     if !users_can_mount(test) {
         return;
@@ -150,7 +150,7 @@ fn mount_points_are_neither_changed_nor_removed() {
             let outcome = run(script);
             assert_ne!(outcome.code, 0, "{script}: {outcome}");
         }
-        // Nothing was left open, and the store still takes commits.
+        // Nothing was left open, and the store still accepts commits.
         run("echo 2 > d/beside").expect(0);
     });
 }
@@ -170,12 +170,12 @@ fn exact_views_say_why_a_mount_point_cannot_be_changed() {
         let outcome = fixture.store.run_with(&["--view", "exact"], script);
         assert!(outcome.error_text().contains(error), "{script}: {outcome}");
     }
-    // The overlay lets a directory of its lower layer go; the commit does not.
+    // The overlay lets a program remove a directory of its lower layer; the commit refuses.
     let outcome = fixture.store.run_with(&["--view", "native"], "rmdir d/mnt");
     outcome.expect(74).says(&["d/mnt", "busy"]);
 }
 
-/// A FUSE file system whose server says nothing, or has gone; `owner` has mounted it.
+/// Mounts, for `owner`, a FUSE file system whose server does not answer or has gone.
 fn mount_unanswered(point: &Path, owner: u32) -> File {
     let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
     let device = device.expect("root may open it");
@@ -194,7 +194,7 @@ fn file_systems_that_do_not_answer_hold_nobody_up() {
         let points = ["gone", "mute", "foreign"].map(|name| fixture.base.join(name));
         let _mounted = Mounted(points.to_vec());
         let exact = ["--view", "exact"];
-        // One that gives errors before those that would be waited for.
+        // One mount that gives errors comes before those that never answer.
         drop(mount_unanswered(&points[0], 0));
         fixture.store.run_with(&exact, "stat gone").expect(0);
         let _mute = mount_unanswered(&points[1], 0);
@@ -208,7 +208,7 @@ fn file_systems_that_do_not_answer_hold_nobody_up() {
     });
 }
 
-/// What is bound there is seen, in the view's own mount namespace only.
+/// A bind mount there shows only in the view's own mount namespace.
 #[test]
 fn something_can_be_bound_on_a_mount_point() {
     let fixture = Fixture::new("mount-point-bound", TREE);

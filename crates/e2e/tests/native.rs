@@ -1,5 +1,5 @@
-//! Native views: what overlayfs makes of every kind of change must be read from
-//! its upper layer as what it was, and nothing may write once it is.
+//! Native views. Every kind of change must be read correctly from overlayfs's upper layer,
+//! and nothing may write to the layer once it has been read.
 
 #![cfg(test)]
 
@@ -68,7 +68,7 @@ const CHANGES: [(&str, &str); 10] = [
     ),
 ];
 
-/// `false`, loudly, where there can be no native views.
+/// `false`, with a loud message, if native views are impossible here.
 fn is_possible(test: &str) -> bool {
     let fixture = Fixture::new("native-possible", "touch a");
     let outcome = fixture.store.run_with(&["--view", "native"], "true");
@@ -96,7 +96,7 @@ fn every_kind_of_change_through_an_overlay() {
     }
 }
 
-/// overlayfs has its own use for such devices.
+/// overlayfs uses such devices as whiteouts.
 #[test]
 fn a_device_of_number_0_is_neither_made_nor_lost() {
     let test = "a_device_of_number_0_is_neither_made_nor_lost";
@@ -181,7 +181,7 @@ fn nothing_is_written_to_the_base_by_what_is_left_running() {
     );
     native(&fixture.store, &script);
     let committed = fixture.look();
-    // Until they have ended they may still try.
+    // The processes may still try to write until they have ended.
     let left = fs::read_to_string(&left).expect("the script has started them");
     assert_eq!(left.lines().count(), 2);
     left.lines().for_each(wait_until_ended);
@@ -194,7 +194,7 @@ fn nothing_is_written_to_the_base_by_what_is_left_running() {
     fixture.store.assert_at_rest();
 }
 
-/// A process by its number, which may still have to be waited for by its parent.
+/// Waits for a process by its number. It may stay a zombie until its parent reaps it.
 fn wait_until_ended(process: &str) {
     let stat = format!("/proc/{process}/stat");
     while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
@@ -273,8 +273,8 @@ fn the_control_directorys_name_cannot_be_taken() {
     );
 }
 
-/// A program without privileges may set what overlayfs takes for its own notes
-/// in an ordinary user's overlay.
+/// In an ordinary user's overlay, a program without privileges may set attributes that
+/// overlayfs takes for its own.
 #[test]
 fn what_a_program_notes_on_its_files_means_nothing() {
     if !is_possible("what_a_program_notes_on_its_files_means_nothing") {

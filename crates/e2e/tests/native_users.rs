@@ -1,5 +1,5 @@
-//! Native views of ordinary users, whose overlays can do less: what works must come
-//! out right, and what does not must fail.
+//! Native views of ordinary users, whose overlays can do less. What works must give the
+//! right result, and what does not work must fail.
 
 #![cfg(test)]
 
@@ -111,7 +111,7 @@ fn what_a_users_overlay_cannot_do_fails() {
     }
     let options = CompareOptions::untouched();
     assert_equal("before and after", &before, &fixture.look(), &options);
-    // Reading them works, and so does taking names away.
+    // Reading them works, and so does removing names.
     let script = "cat linked linked2 foreign; rm linked; rm foreign; echo new > linked";
     let outcome = fixture.store.run_with(&["--view", "native"], script);
     assert_eq!(outcome.expect(0).text(), "a\na\nb\n");

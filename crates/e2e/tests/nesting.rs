@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use atomdir_testing::exit_code::{CONFLICT, NO_SUCH};
 use atomdir_testing::{Fixture, Store, binary, capture_output, tools_present};
 
-/// With `$A` the command.
+/// A script in which `$A` is the command.
 fn script(text: &str) -> String {
     format!("A={}\n{text}", binary().display())
 }
@@ -123,8 +123,8 @@ fn what_both_changed_is_a_conflict_and_retried() {
     });
 }
 
-/// What the kernel remembers of the outer view must follow: names found and not
-/// found, attributes, contents, listings; also in a process that stays.
+/// What the kernel has cached of the outer view must be invalidated: names found and not
+/// found, attributes, contents, listings. This includes a process that stays.
 #[test]
 fn a_process_in_the_outer_one_sees_what_the_nested_one_committed() {
     let look = "cat file; cat dir/* 2> /dev/null; ls . dir; stat -c %a file; test -e new && cat new; readlink link || true; echo";
@@ -165,7 +165,7 @@ fn a_process_in_the_outer_one_sees_what_the_nested_one_committed() {
     );
 }
 
-/// A process that stays in the view, and answers what it is asked.
+/// A shell that stays in the view and answers commands.
 struct Shell {
     child: std::process::Child,
     answers: BufReader<std::process::ChildStdout>,
@@ -216,7 +216,7 @@ fn a_rollback_is_seen_by_everyone_in_the_transaction() {
         assert!(status.contains(r#""savepoints":["one","two"]"#), "{status}");
         store.call(["rollback", "two", &view.id]).expect(0);
         assert_eq!(shell.ask("cat file"), "new\n");
-        // The directory is back, but not for a process that was in it.
+        // The directory is back, but a process that was in it does not see it.
         assert_eq!(within.ask("cat made"), "failed\n");
         assert_eq!(shell.ask("cat dir/made"), "x\n");
         assert_eq!(shell.ask("echo y > dir/other; cat dir/other"), "y\n");
@@ -240,7 +240,7 @@ fn a_rollback_is_seen_by_everyone_in_the_transaction() {
     });
 }
 
-/// Where no mount namespace can be had, commands run under the view's own path.
+/// If no mount namespace is available, commands run under the view's own path.
 #[test]
 fn under_the_views_own_path_a_run_nests_as_well() {
     Fixture::for_each_owner("nest-path", "mkdir dir", |one| {
@@ -308,8 +308,8 @@ fn a_killed_service_leaves_nothing_of_outer_nor_nested() {
     });
 }
 
-/// Stores to mapped memory reach a transaction late: a nested one sees those
-/// from before it began, and its outer one those that it made.
+/// Stores to mapped memory reach a transaction late. A nested transaction must see those
+/// from before it began, and its outer one must see those that the nested one made.
 #[test]
 fn stores_to_mapped_memory_are_there_in_time() {
     let test = "stores_to_mapped_memory_are_there_in_time";

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use atomdir_testing::tree::{Kind, Tree};
 use atomdir_testing::{Fixture, Random, copy_tree, look, pick, shell, tools_present};
 
-/// Names that git quotes, that its headings could mistake, and plain ones.
+/// Names that git quotes, names that could confuse its headings, and plain ones.
 const NAMES: [&str; 9] = [
     "a",
     "b",
@@ -66,7 +66,8 @@ fn only(fixture: &Fixture) -> String {
     status["transactions"][0]["transaction"].to_string()
 }
 
-/// git knows no empty directories, and cannot put a file where one is.
+/// Applies the patch without empty directories: git does not know them, and cannot put a
+/// file where one is.
 fn apply(copy: &Path, option: &str) {
     let script = format!(
         "find . -mindepth 1 -type d -empty -delete
@@ -76,7 +77,7 @@ fn apply(copy: &Path, option: &str) {
     shell(copy, &script);
 }
 
-/// What git tells apart: contents, links' targets, and whether a file is executable.
+/// What git distinguishes: contents, links' targets, and whether a file is executable.
 fn files(tree: &Tree) -> BTreeMap<PathBuf, String> {
     let entries = tree.entries.iter().filter_map(|(path, entry)| {
         let text = match &entry.kind {

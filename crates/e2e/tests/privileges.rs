@@ -8,15 +8,15 @@ use std::process::Stdio;
 use atomdir_testing::exit_code::CONFLICT;
 use atomdir_testing::{Fixture, User, tools_present};
 
-/// The first is replaced by a new file, and the second changed in place.
+/// A commit replaces the first by a new file, and changes the second in place.
 const FILES: [&str; 2] = ["small", "large"];
 const PREPARE: &str = "truncate -s 9000 small; truncate -s 2M large; chmod 777 small large";
 const WRITE: &str =
     "for file in small large; do printf new | dd of=$file conv=notrunc status=none; done
 echo written; read go || true";
 
-/// The exit code of a run by a user whom root has listed. Root commits something after the
-/// user has written to the files, and before the run ends.
+/// Returns the exit code of a run by a user whom root has listed. Root commits something
+/// after the user has written to the files, and before the run ends.
 fn run_while_root_commits(fixture: &Fixture, script: &str) -> i32 {
     let store = &fixture.store;
     store.call(["config", "allow", "games"]).expect(0);

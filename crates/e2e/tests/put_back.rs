@@ -1,5 +1,5 @@
-//! A file that a transaction changed and put back, contents, attributes and times, is
-//! no change: it is neither shown nor committed.
+//! If a transaction changes a file and puts back its contents, attributes and times, that
+//! is no change: it is neither shown nor committed.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use atomdir_testing::{Fixture, shell};
 const PREPARE: &str = "seq 1 6400 > file; chmod 640 file; setfattr -n user.kept -v old file
     seq 1 6400 > other; touch -d 2020-01-01 file other; mkdir directory";
 
-/// `$1` names what is changed in place and put back.
+/// `$1` names the file that is changed in place and put back.
 const PUT_BACK: &str = "
     put_back() {
         touch -r \"$1\" $HOME/times; cp \"$1\" $HOME/saved; echo more >> \"$1\"; echo first | dd of=\"$1\" conv=notrunc status=none
@@ -67,7 +67,7 @@ fn what_differs_in_one_byte_is_changed_whatever_its_times_say() {
     });
 }
 
-/// Under serializable isolation the transaction depends on what it wrote back.
+/// Under serializable isolation a file that was put back counts as read.
 #[test]
 fn what_was_put_back_counts_as_read() {
     Fixture::for_each_view("put-back-read", PREPARE, |fixture, view| {

@@ -1,5 +1,5 @@
-//! What users of root's store stage is theirs: it counts as their own, and leaves the
-//! blocks that the file system reserves for root.
+//! Staged files of users of root's store belong to those users: they count against the
+//! users' quota and cannot take the blocks that the file system reserves for root.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -9,7 +9,7 @@ use std::process::Command;
 use atomdir_testing::exit_code::INPUT_OUTPUT;
 use atomdir_testing::{Outcome, Scratch, Store, User, View, capture_output, shell, tools_present};
 
-/// Of the 48 MiB of a test's file system.
+/// The share of a test's file system, of 48 MiB, that is reserved for root.
 const RESERVED_PERCENT: u64 = 20;
 
 /// Root's store on a file system with reserved blocks, and a user whom root lists.
@@ -21,7 +21,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// `None`: the test is skipped.
+    /// Returns `None` if the test is skipped.
     fn new(test: &str) -> Option<Shared> {
         if !tools_present(test, &["mkfs.ext4"]) {
             return None;
@@ -62,12 +62,12 @@ impl Shared {
         self.call(&["exec", &view.id, "--", "sh", "-c", script])
     }
 
-    /// By the stranger, outside the store.
+    /// The stranger fills the file system, outside the store.
     fn take_all_that_is_left(&self) -> PathBuf {
         let ballast = self.base.join("own/ballast");
         let mut command = Command::new("sh");
         self.stranger.dress(&mut command);
-        // The second finds what is left of the last piece.
+        // The second `cat` takes what is left of the last piece.
         let script = "cat /dev/zero > ballast; cat /dev/zero >> ballast; true";
         let directory = self.base.join("own");
         capture_output(command.args(["-c", script]).current_dir(directory)).expect(0);
@@ -75,7 +75,7 @@ impl Shared {
         ballast
     }
 
-    /// Some blocks may be left, which no single write found enough.
+    /// Some blocks may be left, too few for a single write.
     fn assert_users_have_none_left(&self) {
         let space = self.space();
         let (left, all) = (space.f_bavail, space.f_blocks);
@@ -120,13 +120,13 @@ fn what_a_user_stages_leaves_the_blocks_reserved_for_root() {
     filled.says(&["no space left"]);
     shared.assert_users_have_none_left();
     shared.assert_reserve_is_left();
-    // Root goes on, meanwhile.
+    // Root can still write.
     let script = "head -c 1000000 /dev/zero > roots";
     shared
         .store
         .run_with(&["--view", "exact"], script)
         .expect(0);
-    // So does the user's transaction, with less in it.
+    // The user's transaction can go on, too, with less in it.
     shared
         .exec(&view, "test $(cat own/small) = small; rm own/huge")
         .expect(0);
@@ -194,7 +194,7 @@ fn what_a_user_stages_belongs_to_them_and_is_closed_to_them() {
     let metadata = fs::metadata(&stage).expect("looked at");
     let mode = metadata.permissions().mode() & 0o7777;
     assert_eq!((metadata.uid(), mode), (0, 0o700));
-    // Root's transactions are root's.
+    // What root's transactions stage belongs to root.
     let roots = shared.store.begin();
     shared.store.exec(&roots, "echo x > x").expect(0);
     found.clear();

@@ -1,7 +1,7 @@
 #![cfg(test)]
 
-//! Sealed commands that mean harm: none of them commits itself, reaches the base
-//! or the service, or changes anything after its changes were shown.
+//! Hostile sealed commands. None of them can commit itself, reach the base or the service,
+//! or change anything after its changes were shown.
 
 use std::fs;
 use std::path::Path;
@@ -49,7 +49,7 @@ fn a_command_whose_changes_will_be_shown_does_not_commit_itself() {
     });
 }
 
-/// Whatever way to the service a command finds, the service refuses it.
+/// The service refuses the command whichever way it finds to the service.
 #[test]
 fn a_sealed_transaction_is_committed_by_its_own_run_only() {
     Fixture::for_each_owner("sealed-service", "echo old > file", |one| {
@@ -103,7 +103,7 @@ fn nothing_that_a_sealed_command_started_goes_on_after_it() {
         "sealed-after",
         "echo old > file; echo old > mapped",
         |one, view| {
-            // It leaves its session and its parent, holds files open, and maps one.
+            // The process leaves its session and its parent, holds files open and maps one.
             let program = r#"
 import mmap, os, time
 file = os.open("file", os.O_RDWR)
@@ -146,8 +146,7 @@ os.pwrite(file, b"shown", 100)
     );
 }
 
-/// The command lines of processes in which the store's path occurs, but for the
-/// service's.
+/// The command lines of processes in which the store's path occurs, except the service's.
 fn living_with(one: &Fixture) -> Vec<String> {
     let text = |entry: fs::DirEntry| fs::read(entry.path().join("environ")).ok();
     let wanted = format!("ATOMDIR_STORE={}\0", one.base.display());
@@ -302,13 +301,13 @@ fn exit_codes_signals_and_time_limits_are_those_of_other_runs() {
         one.store
             .call(["run", "--sealed", "--", "/no/such/program"])
             .expect(127);
-        // Output ends with the command, whatever it leaves running.
+        // The output ends with the command, even if the command leaves processes running.
         let outcome = run(&[], "sleep 1000 & echo said");
         assert_eq!(outcome.expect(0).text(), "said\n");
     });
 }
 
-/// A signal to `atomdir` reaches the command, and its death ends the command.
+/// A signal to `atomdir` reaches the command, and the death of `atomdir` ends the command.
 #[test]
 fn signals_are_passed_on_to_a_sealed_command() {
     Fixture::for_each_owner("sealed-signals", "", |one| {
@@ -346,7 +345,7 @@ fn signals_are_passed_on_to_a_sealed_command() {
     });
 }
 
-/// What gives programs rights does not hide among the other changes.
+/// Changes that give programs rights are shown apart from the other changes.
 #[test]
 fn rights_that_a_command_hands_out_are_shown() {
     let prepare = "for name in old user group plain; do echo x > $name; chmod 755 $name; done; chmod 4755 old";
@@ -369,7 +368,7 @@ fn rights_that_a_command_hands_out_are_shown() {
         ];
         if is_root {
             wanted.extend([
-                // Giving it to another owner took the bit away.
+                // The change of owner removed the bit.
                 "R old -> dir/moved (mode 4755: set-user-id)",
                 "A block (block device 7:99)",
                 "A character (character device 1:3)",
@@ -408,7 +407,7 @@ fn rights_that_a_command_hands_out_are_shown() {
     });
 }
 
-/// A directory that nobody may search does not hide what is in it.
+/// A directory that nobody may search must not hide its contents silently.
 #[test]
 fn what_cannot_be_looked_at_is_said_to_be_so() {
     Fixture::for_each_owner("sealed-hidden", "", |one| {

@@ -1,6 +1,6 @@
 #![cfg(test)]
 
-//! Sealed commands in stores that show at several places: none reaches the base.
+//! Sealed commands in stores that are visible at several places. None reaches the base.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
@@ -19,7 +19,7 @@ fn dry_run(one: &Fixture, view: &str, text: &str) -> Outcome {
     one.store.run_with(&["--dry-run", "--view", view], text)
 }
 
-/// Undoes a mount when the test ends, however it ends.
+/// Undoes a mount when the test ends, even if it fails.
 struct Mounted(std::path::PathBuf);
 
 impl Drop for Mounted {
@@ -85,7 +85,7 @@ fn a_sealed_command_finds_the_base_at_no_other_mount() {
     });
 }
 
-/// A command leaves a directory closed outside of the store, for a later one to open.
+/// One command leaves a closed directory outside of the store, for a later one to open.
 #[test]
 fn a_sealed_command_finds_the_base_at_no_mount_that_an_earlier_one_has_closed() {
     let prepare = "mkdir -p dir; echo old > dir/file";
@@ -111,7 +111,7 @@ fn a_sealed_command_finds_the_base_at_no_mount_that_an_earlier_one_has_closed() 
         );
         let outcome = dry_run(one, view, &text);
         assert_eq!(read(one.base.join("dir/file")), "old\n");
-        // Root looks into what is closed.
+        // Root can look into closed directories.
         if owner != 0 {
             let said = outcome.expect(CONFIGURATION).error_text();
             assert!(said.contains("may be another way to it"), "{said}");
@@ -139,8 +139,8 @@ impl Drop for Outside {
     }
 }
 
-/// A second `/proc`, as of a chroot, leads through processes outside to the base and to
-/// their memory.
+/// A second `/proc`, such as that of a chroot, would lead through outside processes to the
+/// base and to their memory.
 #[test]
 fn a_sealed_command_finds_no_process_outside_and_no_setting_at_any_mount() {
     Fixture::for_each_view("sealed-kernel", "echo old > file", |one, view| {

@@ -1,6 +1,6 @@
-//! Under `--isolation serializable`, what was read must not have changed
-//! either: contents, attributes, names found and not found, listings. Under
-//! `snapshot` it may have.
+//! Under `--isolation serializable`, a commit conflicts if something that was read has
+//! changed: contents, attributes, names found and not found, listings. Under `snapshot`
+//! it does not.
 
 use std::fs;
 
@@ -35,7 +35,7 @@ fn outcome_of(
     outcome
 }
 
-/// The same of a reader in a native view.
+/// The same with a reader in a native view.
 fn outcome_of_native(
     owner: Owner,
     isolation: &[&str],
@@ -50,8 +50,8 @@ fn outcome_of_native(
     outcome
 }
 
-/// What is read, what changes it, which path the conflict names, and what it
-/// says of the read.
+/// What is read, what changes it, which path the conflict names, and what it reports
+/// about the read.
 const CHANGED: &[(&str, &str, &str, &str)] = &[
     ("cat x > out/mine", "echo 2 > x", "x", "it was read"),
     (
@@ -129,7 +129,7 @@ const CHANGED: &[(&str, &str, &str, &str)] = &[
         "dir",
         "was looked up",
     ),
-    // Once read, the kernel answers by itself; the first time counts.
+    // After the first read the kernel answers from its cache; the first read counts.
     (
         "cat x x > out/mine; cat x > /dev/null; stat x > /dev/null",
         "echo 2 > x",
@@ -163,7 +163,7 @@ fn what_was_read_and_changed_conflicts() {
             outcome_of(owner, SERIALIZABLE, reader, change)
                 .expect(CONFLICT)
                 .says(&[&line, what, "commit 1"]);
-            // Of several names it may tell another.
+            // If the file has several names, the conflict may name another.
             outcome_of_native(owner, SERIALIZABLE, reader, change)
                 .expect(CONFLICT)
                 .says(&[what, "commit 1"]);
@@ -213,7 +213,7 @@ fn what_was_not_read_does_not_conflict() {
             "echo newer > dir/newer",
         ),
         ("cat x > out/mine", "touch -a x"),
-        // The kernel is told of what the listing names, and reads none of it.
+        // The listing tells the kernel about these objects, but reads none of them.
         (
             "ls dir > out/mine",
             "echo new > dir/file; chmod 600 dir/file",
@@ -240,8 +240,8 @@ fn what_was_not_read_does_not_conflict() {
     }
 }
 
-/// What only reads has its place in the order at its snapshot, so commits do
-/// not disturb it; outside writers do, as no snapshot is kept from them.
+/// A transaction that only reads has its place in the order at its snapshot, so it does
+/// not conflict with commits. It does with outside writers, from whom no snapshot is kept.
 #[test]
 fn what_only_reads_conflicts_with_outside_writers_alone() {
     let reader = "cat x dir/file; ls dir; test ! -e dir/new";
@@ -257,7 +257,7 @@ fn what_only_reads_conflicts_with_outside_writers_alone() {
     .says(&["  x: ", "outside"]);
 }
 
-/// Each keeps the rule "x or y is 1" by what it read; both together do not.
+/// Each transaction keeps the rule "x or y is 1" by what it read. Both together break it.
 #[test]
 fn write_skew_is_refused_under_serializable_and_allowed_under_snapshot() {
     let test = "write_skew_is_refused_under_serializable_and_allowed_under_snapshot";
@@ -289,7 +289,7 @@ fn write_skew_is_refused_under_serializable_and_allowed_under_snapshot() {
     });
 }
 
-/// Phantoms: each adds a name because there were fewer than three.
+/// Each transaction adds a name because there were fewer than three: a phantom.
 #[test]
 fn phantoms_are_refused_under_serializable_and_allowed_under_snapshot() {
     let counts = "test $(ls dir | wc -l) -lt 2; echo > dir/NAME";
@@ -322,8 +322,8 @@ fn phantoms_are_refused_under_serializable_and_allowed_under_snapshot() {
 fn a_serializable_run_tries_again_until_nobody_is_in_the_way() {
     const PROCESSES: usize = 4;
     const ROUNDS: usize = 10;
-    // Each moves one from the larger pile to the smaller: by what it read of
-    // one file it writes another, so snapshots alone would lose the sum.
+    // Each transaction moves one from the larger pile to the smaller. It reads one file to
+    // write another, so snapshots alone would not keep the sum.
     let fixture = Fixture::new("piles", "echo 40 > a; echo 40 > b; mkdir notes");
     let store = &fixture.store;
     std::thread::scope(|scope| {

@@ -1,7 +1,6 @@
 #![cfg(test)]
 
-//! Several programs in one transaction: who holds it, and what a commit makes
-//! of that.
+//! Several programs in one transaction: which of them hold it, and what a commit then does.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -22,9 +21,9 @@ fn for_each_owner(test: &str, check: impl Fn(&Store, &dyn Fn(&str) -> Option<Str
 struct Waiting {
     child: Child,
     input: Option<ChildStdin>,
-    /// Kept, as it may say more.
+    /// Kept open, since the command may print more.
     _output: BufReader<ChildStdout>,
-    /// What it said first.
+    /// The first line of its output.
     said: String,
 }
 
@@ -50,7 +49,7 @@ impl Waiting {
         Pid::from_raw(self.child.id().try_into().expect("a process id")).expect("not 0")
     }
 
-    /// Its exit code.
+    /// Ends the command and returns its exit code.
     fn end(&mut self) -> Option<i32> {
         drop(self.input.take());
         self.child.wait().expect("it ends").code()
@@ -114,7 +113,7 @@ fn a_commit_waits_for_others_or_ends_their_views() {
     });
 }
 
-/// The transaction of `run` is held by `run`, and by who attaches to it.
+/// `run` holds its transaction, and so does every program that attaches to it.
 #[test]
 fn it_is_aborted_when_nobody_holds_it_any_more() {
     for_each_owner("holders", |store, base| {
@@ -134,7 +133,7 @@ fn it_is_aborted_when_nobody_holds_it_any_more() {
         while store.call(["status", &id]).code != NO_SUCH {}
         assert_eq!(base("file").as_deref(), Some("old\n"));
 
-        // While another is in it, `run` does not commit; nothing is lost.
+        // While another program is attached, `run` does not commit, and nothing is lost.
         let mut run = Waiting::start(
             store,
             &["run", "--view", "exact"],

@@ -1,5 +1,5 @@
-//! Broken surroundings: the exit code the design gives, a message
-//! that names the path and what to do, and a base that is as it was.
+//! Broken surroundings. The exit code must be the design's, the message must name the
+//! path and what to do, and the base must be unchanged.
 
 use std::fs;
 use std::path::Path;
@@ -86,7 +86,7 @@ fn a_full_file_system_while_writing() {
         &atomdir_testing::look(&base),
         &unchanged,
     );
-    // The transaction goes on; with less in it, it commits.
+    // The transaction stays open. With less in it, it commits.
     store
         .exec(&view, "test $(cat small) = small; rm huge")
         .expect(0);
@@ -119,8 +119,8 @@ fn a_full_file_system_at_commit() {
     );
     let store = Store::init(&base, &User::root(scratch.path()));
     let view = store.begin();
-    // Every page is overwritten, so that the commit must log something large;
-    // and many names, which cost storage in the base alone.
+    // Overwrite every page, so that the commit must log something large. Also make many
+    // names, which take storage only in the base.
     let script = "echo new > file; i=0; while [ $i -lt 900 ]; do
         printf x | dd of=pages bs=1 seek=$((i*4096)) conv=notrunc status=none
         : > dir/a-rather-long-name-that-fills-directory-blocks-$i; i=$((i+1)); done";
@@ -135,7 +135,7 @@ fn a_full_file_system_at_commit() {
     shell(Path::new("/"), &fill);
     let outcome = store.commit(&view);
     if outcome.code == 0 {
-        // It had reserved what it needs: better still. All of it must be there.
+        // The commit had reserved what it needs, which is better still. All of it must be there.
         assert_eq!(fs::read_dir(base.join("dir")).expect("listed").count(), 900);
     } else {
         outcome.expect(INPUT_OUTPUT).says(&["space"]);
@@ -210,7 +210,7 @@ fn no_helper_to_mount_with() {
     let fixture = Fixture::owned_by("no-helper", User::ordinary, "echo old > file");
     let mut command = fixture.store.command(["run", "--", "/bin/true"]);
     let outcome = capture_output(command.env("PATH", "/nonexistent"));
-    // A helper at its usual place may be found without a search path.
+    // A helper may be found at its usual place without a search path.
     if outcome.code != 0 {
         outcome
             .expect(CONFIGURATION)
@@ -231,7 +231,7 @@ fn a_store_moved_while_closed() {
         .store
         .run("test $(cat file) = new; echo newer > file; mv dir d")
         .expect(0);
-    // With its log not empty, and its lock's owner dead.
+    // Its log is not empty, and the owner of its lock is dead.
     fixture.store.run("echo newest > file").expect(0);
     fixture.store.kill_service();
     let again = fixture.scratch.join("again");
@@ -257,7 +257,7 @@ fn a_store_copied_while_closed() {
     copy.run("test $(cat file) = new; echo copied > file; rm d/in")
         .expect(0);
     copy.call(["check"]).expect(0);
-    // Both at once, each for itself.
+    // Both stores work at once, independently.
     let (here, there) = (original.begin(), copy.begin());
     assert_ne!(here.path, there.path);
     original
@@ -287,8 +287,8 @@ fn a_store_copied_after_a_crash() {
     copy_tree(&fixture.base, &path);
     let copied = atomdir_testing::look(&path);
     let copy = Store::existing(&path, original.user());
-    // Identities are of another file system's making here: the log must not be
-    // applied to whatever has those numbers now. Refusing is right, too.
+    // The identities in the log come from another file system: the log must not be applied
+    // to objects that now have those numbers. Refusing is right, too.
     let outcome = copy.call(["recover"]);
     if outcome.code == 0 {
         copy.run("test $(cat file) = new").expect(0);
@@ -361,7 +361,7 @@ fn the_base_deleted_outside() {
         .says(&[text(&fixture.base)]);
 }
 
-/// A directory's link count tells how many directories are in it.
+/// A directory's link count shows how many directories are in it.
 #[test]
 fn the_root_of_a_view_counts_what_it_shows() {
     let fixture = Fixture::new("root-links", "mkdir a b");

@@ -1,5 +1,5 @@
-//! Ordinary users on stores of their own, and strangers on a store of root: a
-//! transaction can do nothing its user could not do outside it.
+//! Ordinary users on stores of their own, and strangers on a store of root. A transaction
+//! can do nothing that its user could not do outside.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -52,7 +52,7 @@ fn an_ordinary_user_begins_executes_and_commits() {
         fs::read_to_string(fixture.base.join("file")).expect("read"),
         "old\n"
     );
-    // Root's rights over the store's service, and a stranger's lack of them.
+    // Root has rights over the store's service, and a stranger has none.
     let stranger = User::stranger(fixture.scratch.path());
     store
         .call_as(&stranger, ["commit", &view.id])
@@ -71,8 +71,8 @@ fn an_ordinary_user_begins_executes_and_commits() {
     store.assert_at_rest();
 }
 
-/// Runs the command where its user can make no user namespace: in a chroot the
-/// kernel lets nobody; hardened systems refuse it everywhere.
+/// Runs the command where its user can make no user namespace. The kernel refuses it to
+/// everybody in a chroot, and hardened systems refuse it everywhere.
 fn without_user_namespaces(fixture: &Fixture, arguments: &[&str]) -> Outcome {
     let user = fixture.store.user();
     let root = fixture.scratch.join("root");
@@ -114,7 +114,7 @@ fn without_user_namespaces_a_run_is_refused_unless_allowed_in_the_view_itself() 
     assert!(refused.error_text().contains("namespace"), "{refused}");
     assert_eq!(refused.text(), "", "it was not started");
     fixture.store.kill_service();
-    // A seal is more than the view, and is never left out.
+    // A seal needs more than the view, so the command fails rather than run without it.
     let run = [
         "run",
         "--dry-run",
@@ -142,9 +142,9 @@ fn without_user_namespaces_a_run_is_refused_unless_allowed_in_the_view_itself() 
     fixture.store.kill_service();
 }
 
-/// What a stranger may try in a tree of root. Owners are not printed: inside,
-/// the stranger's user namespace knows no other user than them. Every line is an attempt; what
-/// comes of it, good or bad, is written down.
+/// What a stranger may try in a tree of root. Every line is an attempt, and its result,
+/// good or bad, is written down. Owners are not printed, since inside the stranger's user
+/// namespace knows no other user.
 const ATTACKS: &str = r#"
 try() { if out=$("$@" 2> err); then echo "ok: $* = $out"; else echo "no: $*: $(tail -n 1 err | sed -e 's/.*\(Errno [0-9]*\).*/\1/' -e 's/.*: //')"; fi; rm -f err; }
 cd public
@@ -246,8 +246,8 @@ fn a_stranger_can_do_in_a_transaction_what_they_can_outside() {
     store.call(["service", "start"]).expect(0);
     let inside = store.call_as(&stranger, ["run", "--", "sh", "-c", ATTACKS]);
     let (plainly, in_view) = (outside.text(), inside.text());
-    // To give something to a user whom the namespace does not know is not
-    // refused, but makes no sense.
+    // Giving something to a user whom the namespace does not know fails with another error:
+    // it is not refused, but invalid.
     let in_view = in_view.replace(
         "chown 0 own: Invalid argument",
         "chown 0 own: Operation not permitted",
@@ -321,7 +321,7 @@ fn a_stranger_cannot_use_anothers_transaction() {
     store.exec(&view, "test $(cat drop/mine) = mine").expect(0);
     store.commit(&view).expect(0);
 
-    // A stranger's own transaction is theirs, in the base as well.
+    // What a stranger's own transaction makes belongs to them, in the base as well.
     as_stranger(&["run", "--", "sh", "-ec", "echo theirs > drop/theirs"]).expect(0);
     let tree = fixture.look();
     assert_eq!(tree.entries[Path::new("drop/theirs")].user, stranger.uid);
@@ -335,7 +335,7 @@ fn as_user(user: &User, script: &str, directory: &Path) -> Outcome {
     capture_output(command.args(["-c", script]).current_dir(directory))
 }
 
-/// Neither the view nor anything that leads to it opens for the stranger.
+/// The stranger can open neither the view nor any directory that leads to it.
 fn assert_hidden(stranger: &User, view: &Path) {
     let list = |path: &Path| {
         as_user(
@@ -349,8 +349,8 @@ fn assert_hidden(stranger: &User, view: &Path) {
     assert_ne!(list(wrapper).code, 0, "{}", wrapper.display());
 }
 
-/// The service has root's rights; a directory swapped for a symlink between
-/// the writing and the commit must not lead it out of the store.
+/// The service has root's rights. A directory that is replaced by a symlink between the
+/// write and the commit must not lead it out of the store.
 #[test]
 fn a_symlink_does_not_lead_the_service_out_of_the_store() {
     let fixture = Fixture::new(
@@ -404,8 +404,8 @@ fn a_symlink_does_not_lead_the_service_out_of_the_store() {
     store.assert_at_rest();
 }
 
-/// Garbage, huge lengths, half a message, silence: the peer is dropped or told,
-/// others do not notice.
+/// A peer sends garbage, huge lengths, half a message, or nothing. It gets an error or is
+/// dropped, and others do not notice.
 #[test]
 fn garbage_on_the_socket() {
     let mut random = Random::for_test("garbage_on_the_socket");
@@ -423,7 +423,7 @@ fn garbage_on_the_socket() {
             .map(|_| random.number() as u8)
             .collect();
         match round % 4 {
-            // A length in front, of either byte order, that nothing follows.
+            // A length in either byte order, which nothing follows.
             0 => bytes = u32::MAX.to_le_bytes().to_vec(),
             1 => bytes = (random.below(70_000) as u32).to_le_bytes().to_vec(),
             2 => bytes
@@ -431,7 +431,7 @@ fn garbage_on_the_socket() {
                 .for_each(drop),
             _ => {}
         }
-        // The service may hang up first; that is its right.
+        // The service may close the connection first.
         let _ = peer.write_all(&bytes);
         if silent.len() < 50 && random.chance(4) {
             silent.push(peer);

@@ -1,5 +1,5 @@
-//! Which kind of view a command gets that asks for none, and what is said where it
-//! cannot have the one it asks for.
+//! Which kind of view a command gets if it requests none, and what is reported if the kind
+//! it requests is impossible.
 
 #![cfg(test)]
 
@@ -15,7 +15,7 @@ const KIND: &str = "stat -f -c %T .";
 const NATIVE: &str = "overlayfs";
 const EXACT: &str = "fuseblk";
 
-/// `false`, loudly, where there can be no native views.
+/// `false`, with a loud message, if native views are impossible here.
 fn is_possible(test: &str) -> bool {
     let fixture = Fixture::new("choice-possible", "touch a");
     let outcome = fixture.store.run_with(&["--view", "native"], "true");
@@ -43,7 +43,7 @@ fn a_command_gets_a_native_view_unless_an_option_needs_an_exact_one() {
     }
     Fixture::for_each_owner("choice", "echo old > file", |one| {
         assert_kind(&run(one, &[]), NATIVE);
-        // A shell that runs nothing but this.
+        // This shell runs only the probe.
         let program = one.scratch.join("shell");
         fs::write(&program, format!("#!/bin/sh\n{KIND}\n")).expect("written");
         shell(one.scratch.path(), "chmod 755 shell");
@@ -88,7 +88,7 @@ fn the_environment_and_the_stores_settings_choose() {
     });
 }
 
-/// The service finds out before a command starts, and the message says why.
+/// The service detects this before a command starts, and the message gives the reason.
 #[test]
 fn a_store_that_is_unfit_gets_exact_views() {
     let test = "a_store_that_is_unfit_gets_exact_views";
@@ -106,7 +106,7 @@ fn a_store_that_is_unfit_gets_exact_views() {
     one.store.assert_at_rest();
 }
 
-/// What a native view has not is refused, and the message says what has it.
+/// Features that a native view lacks are refused, and the message says which view has them.
 #[test]
 fn what_needs_an_exact_view_says_so() {
     if !is_possible("what_needs_an_exact_view_says_so") {
@@ -126,7 +126,7 @@ fn what_needs_an_exact_view_says_so() {
             let outcome = one.store.run_exact(&inner);
             assert!(outcome.code == 0 || inner.contains("begin"), "{outcome}");
         }
-        // One of its own, which is not nested, needs no native view.
+        // A transaction that is not nested may begin inside a native view.
         let outcome = one.store.run(&format!("{atomdir} run --in none -- {KIND}"));
         assert_kind(&outcome, EXACT);
         one.store.call(["abort", "--all"]).expect(0);

@@ -1,5 +1,4 @@
-//! A path in a view means the view's transaction, and nobody takes a view for a
-//! directory that could become a store.
+//! A path in a view means the view's transaction, and no verb makes a store in a view.
 #![cfg(test)]
 
 use atomdir_testing::exit_code::{CANNOT_CREATE, NO_SUCH, NOT_PERMITTED};
@@ -8,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// `atomdir ARGUMENTS` as the store's user, in this directory.
+/// Runs `atomdir ARGUMENTS` as the store's user, in this directory.
 fn at(fixture: &Fixture, directory: &Path, arguments: &[&str]) -> Outcome {
     let mut command = Command::new(binary());
     fixture.store.user().dress(&mut command);
@@ -37,7 +36,7 @@ fn a_path_in_a_view_means_its_transaction() {
         let absolute = top.join("dir/file").to_string_lossy().into_owned();
         let paths = at(fixture, &below, &["diff", "--name-only", "--", &absolute]);
         assert_eq!(paths.expect(0).text(), "dir/file\n");
-        // A run there is nested in it, at the same place in the store's own path.
+        // A run there is nested in that transaction, at the same place in the store's own path.
         let run = [
             "run",
             "--view",
@@ -52,7 +51,7 @@ fn a_path_in_a_view_means_its_transaction() {
         assert_eq!(told.text().trim(), place.to_string_lossy());
         store.exec(&view, "test -e dir/sub/made").expect(0);
         assert!(!place.join("made").exists());
-        // With a path of the view, from elsewhere.
+        // A path of the view also works from elsewhere.
         let named = at(
             fixture,
             Path::new("/"),
@@ -79,7 +78,7 @@ fn no_store_is_made_in_a_view() {
                 .expect(0);
         }
         store.abort(&view).expect(0);
-        // Also where nothing in the environment says that it is one.
+        // This holds even if nothing in the environment shows that it is a view.
         let binary = binary();
         let atomdir = format!(
             "env -u ATOMDIR_TX -u ATOMDIR_STORE -u ATOMDIR_SOCKET {}",
@@ -137,10 +136,10 @@ fn nobody_is_advised_to_make_a_store_of_the_root_or_above_mounts() {
     assert!(told.error_text().contains("atomdir init"), "{told}");
 }
 
-/// A mount over the root is not seen by those whose root it is, so the command gets a
-/// root of its own, with what else is mounted there. `run`: whether /run is on a file
-/// system of its own, or the service's mounts are in the store itself. `mount`: whether the root
-/// is a mount, as that of every container.
+/// A process does not see a mount over its own root, so the command gets another root, with
+/// everything else that is mounted there. `run`: whether /run is a file system of its own;
+/// if not, the service's mounts are in the store itself. `mount`: whether the root is a
+/// mount, as in every container.
 fn at_the_root(mount: bool, run: bool, script: &str) {
     let fixture = Fixture::new(
         "view-root",

@@ -1,7 +1,7 @@
 #![cfg(test)]
 
-//! What a program inside a transaction may do through the inner socket, and that
-//! others may do nothing through it.
+//! What a program inside a transaction may do through the inner socket. Others may do
+//! nothing through it.
 
 use std::fs;
 use std::process::Command;
@@ -56,7 +56,7 @@ fn a_command_acts_on_its_own_transaction_and_those_nested_in_it_only() {
         for name in ["nested", "inner", "more"] {
             assert!(one.base.join(name).exists(), "{name}");
         }
-        // `abort --all` means all that it reaches.
+        // `abort --all` aborts all transactions that it can reach.
         one.store
             .run(&script("$A abort --all > /dev/null"))
             .expect(NO_SUCH);
@@ -82,7 +82,7 @@ fn a_command_does_not_commit_the_transaction_it_runs_in() {
     });
 }
 
-/// What a program finds in its environment.
+/// The variables that a program finds in its environment.
 fn variables(one: &Fixture, view: &View) -> Vec<(String, String)> {
     let told = one.store.exec(view, "env | grep ^ATOMDIR_").expect(0);
     let text = told.text();
@@ -93,7 +93,7 @@ fn variables(one: &Fixture, view: &View) -> Vec<(String, String)> {
         .collect()
 }
 
-/// `atomdir` as someone would call it who has these variables, but not the view.
+/// Runs `atomdir` with these variables, but outside the view.
 fn call_with(
     one: &Fixture,
     user: &User,
@@ -107,7 +107,7 @@ fn call_with(
     capture_output(command.current_dir(one.scratch.path()))
 }
 
-/// The socket can be found by anybody, and the store cannot: its directory is closed.
+/// Anybody can find the socket, but not the store, whose directory is closed.
 #[test]
 fn a_stranger_gets_nothing_through_the_inner_socket() {
     let one = Fixture::new("within-stranger", "echo secret > file; chmod 700 .");
@@ -133,7 +133,7 @@ fn a_stranger_gets_nothing_through_the_inner_socket() {
         let outcome = call_with(&one, &stranger, &known, arguments);
         outcome.expect(NO_SUCH).says(&["no open transaction"]);
     }
-    // Nor does its lack for the owner.
+    // A wrong secret gives the owner no access either.
     let wrong = "00000000000000000000000000000000";
     for (variables, code) in [
         (change("ATOMDIR_SECRET", Some(wrong)), NO_SUCH),
@@ -157,7 +157,7 @@ fn a_stranger_gets_nothing_through_the_inner_socket() {
     call_with(&one, &root, &mixed, &["begin", "--in", "none"]).expect(NO_SUCH);
     one.store.abort(&other).expect(0);
     one.store.abort(&view).expect(0);
-    // It ends with its transaction.
+    // The secret ends with its transaction.
     call_with(&one, &root, &known, &["begin", "--in", "none"]).expect(NO_SUCH);
     assert_eq!(
         fs::read_to_string(one.base.join("file")).expect("read"),

@@ -1,5 +1,5 @@
-//! Mistakes: the exit code the design gives, a message
-//! that names the path and what to do, and a base that is as it was.
+//! Mistakes of users. The exit code must be the design's, the message must name the path
+//! and what to do, and the base must be unchanged.
 
 use std::fs;
 use std::path::Path;
@@ -80,7 +80,7 @@ fn init_refuses_what_cannot_be_a_store() {
     atomdir(scratch, ["init", text(&file)])
         .expect_one_of(&[NO_SUCH, CANNOT_CREATE])
         .says(&[text(&file)]);
-    // Again is harmless, also with something in the log.
+    // Doing it again is harmless, even with commits in the log.
     fixture.store.run("echo y > file").expect(0);
     atomdir(scratch, ["init", text(&fixture.base)]).expect(0);
     fixture.store.run("test $(cat file) = y").expect(0);

@@ -1,5 +1,5 @@
-//! One file-system call each, over few names, so that they meet often. Which
-//! errors they give is part of what is compared.
+//! Operations of one file-system call each. They use few names, so they meet often. Their
+//! errors are compared, too.
 
 use std::path::{Path, PathBuf};
 
@@ -42,7 +42,7 @@ pub enum Operation {
     SetTime(PathBuf, i64),
     SetXattr(PathBuf, u8),
     RemoveXattr(PathBuf),
-    /// Written under another name and renamed over this one, as editors do.
+    /// Writes another file and renames it over this one, as editors do.
     Replace {
         path: PathBuf,
         length: usize,
@@ -62,7 +62,7 @@ const DEPTH_MAX: usize = 4;
 const LENGTH_MAX: usize = 20_000;
 
 impl Operation {
-    /// Renames are half of it all: they are what is hard.
+    /// Half of the operations are renames, since those are hard.
     pub fn random(random: &mut Random, directory: &str) -> Self {
         let mut path = || -> PathBuf {
             let mut path = PathBuf::from(directory);
@@ -187,7 +187,7 @@ impl Manner {
     }
 }
 
-/// Links are not followed, and a FIFO without a reader does not block.
+/// Opens without following links, and without blocking on a FIFO that has no reader.
 fn open(path: &Path, flags: OFlags) -> Result<std::os::fd::OwnedFd, Errno> {
     let always = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     rustix::fs::open(path, flags | always, Mode::from_raw_mode(0o644))

@@ -1,5 +1,5 @@
-//! A C project from its Debian source package: unpacked, configured, compiled
-//! on two processors, and its own tests run, all in one transaction.
+//! A C project from its Debian source package is unpacked, configured, compiled on two
+//! processors and tested by its own tests, all in one transaction.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,8 +8,8 @@ use atomdir_testing::{
     Action, Outcome, Scenario, Scratch, capture_output, full_tier, skip, tools_present,
 };
 
-/// Fetches a source package with apt, whose signatures vouch for it, without
-/// touching the machine's own list of sources.
+/// Fetches a source package with apt, which checks its signatures, without changing the
+/// machine's own list of sources.
 const FETCH: &str = r#"
 mkdir -p lists/partial archives/partial
 echo 'deb-src http://deb.debian.org/debian bookworm main' > sources.list
@@ -48,7 +48,7 @@ fn configure_make_and_check() {
         return;
     }
     let scratch = Scratch::new(TEST);
-    // Of the same family; the larger one has tests worth running.
+    // Both are GNU packages; only the larger one has tests worth running.
     let package = if full_tier() { "gzip" } else { "hello" };
     let archive = match fetch(&scratch, package) {
         Ok(archive) => archive,
@@ -67,7 +67,7 @@ make clean > /dev/null
 "#,
         archive.display()
     );
-    // The compiler's temporary names are in the log.
+    // The log contains the compiler's temporary names.
     Scenario::new(TEST, Action::Shell(script))
         .same_output()
         .without("config.log")

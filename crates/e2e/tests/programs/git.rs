@@ -1,4 +1,4 @@
-//! A repository made, filled, changed and packed.
+//! Git makes a repository, fills it, changes it and packs it.
 
 use atomdir_testing::{Fixture, Scenario, atomdir, full_tier, pick, shell, tools_present};
 
@@ -13,7 +13,7 @@ export GIT_CONFIG_KEY_2=init.defaultBranch GIT_CONFIG_VALUE_2=main
 export GIT_CONFIG_KEY_3=core.untrackedCache GIT_CONFIG_VALUE_3=false
 "#;
 
-/// Files that are all different, in directories of a hundred.
+/// A script that makes files which all differ, a hundred in each directory.
 fn fill(files: usize) -> String {
     format!(
         r#"awk 'BEGIN {{ for (i = 0; i < {files}; i++) {{
@@ -65,8 +65,8 @@ git status --porcelain
         .check();
 }
 
-/// A repository that was there before: objects packed, hard links of a local
-/// clone, a work tree taken apart and put back.
+/// Works in a repository that existed before: packs objects, makes the hard links of a
+/// local clone, takes a work tree apart and puts it back.
 #[test]
 fn clone_rebase_and_reset() {
     if !tools_present("git", &["git", "awk"]) {
@@ -108,7 +108,7 @@ git fsck --full
     }
 }
 
-/// Git outside of transactions, on a work tree that is a store.
+/// Git runs outside of transactions, on a work tree that is a store.
 #[test]
 fn git_leaves_the_control_directory_alone() {
     if !tools_present("git_leaves_the_control_directory_alone", &["git"]) {
@@ -121,7 +121,7 @@ fn git_leaves_the_control_directory_alone() {
     assert_eq!(git("git status --porcelain"), "");
     git("git clean -q -f -d; echo changed > file; git stash -q --include-untracked");
     fixture.store.run("echo new > made").expect(0);
-    // This takes everything, but a store that was at rest is whole afterwards.
+    // This adds everything, but a store that was at rest is complete afterwards.
     fixture.store.assert_at_rest();
     git("git stash -q --all; [ ! -e .atomdir ]; git stash pop -q");
     assert!(!fixture.store.control().join("stage").exists());

@@ -1,6 +1,5 @@
-//! Real programs, unchanged, inside one transaction: what they leave behind
-//! and what they say must be as outside; and after an abort nothing of it may
-//! have happened.
+//! Real, unchanged programs inside one transaction. Their files and their output must be
+//! the same as outside, and an abort must leave no trace of them.
 
 mod c_project;
 mod git;
@@ -14,9 +13,8 @@ mod unappliable;
 
 use std::env;
 
-/// Lets a script reach the package registries from where direct ways are
-/// closed: certificates and proxies of this machine, and nothing else of the
-/// environment.
+/// Lets a script reach the package registries where direct connections are blocked: it
+/// gets this machine's certificates and proxies, and nothing else of the environment.
 fn network_environment() -> String {
     const PASSED_ON: &[&str] = &["CERT", "SSL", "_PROXY", "_CA_"];
     env::vars()

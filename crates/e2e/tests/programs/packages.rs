@@ -1,4 +1,4 @@
-//! Package managers of two languages, from their registries.
+//! Package managers of two languages fetch from their registries.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use atomdir_testing::{Scenario, capture_output, skip, tools_present};
 
 use crate::network_environment;
 
-/// Whether the registry answers; if not, the test has been skipped.
+/// Whether the registry answers. If not, this reports the test as skipped.
 fn reachable(test: &str, check: &str) -> bool {
     let script = format!("{}{check}", network_environment());
     let outcome = capture_output(Command::new("/bin/sh").args(["-ec", &script]));
@@ -22,7 +22,7 @@ fn reachable(test: &str, check: &str) -> bool {
     outcome.code == 0
 }
 
-/// Compiled modules hold their source's time unless told to hold its hash.
+/// Compiled modules contain their source's time, unless an option makes it the hash.
 #[test]
 fn python_virtual_environment() {
     const TEST: &str = "pip";

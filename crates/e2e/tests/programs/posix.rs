@@ -1,5 +1,5 @@
-//! The small programs of `src/bin/posix_programs`: each says itself what must
-//! be so, and the harness compares what it printed and left.
+//! The small programs of `src/bin/posix_programs`. Each checks its own results, and the
+//! harness compares its output and the tree it left.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -40,11 +40,11 @@ macro_rules! programs {
     };
 }
 
-// What is tested in exact views only is an exception of native ones, named in
-// docs/guarantees.md.
+// A program that is tested in exact views only meets an exception of native views, which
+// docs/guarantees.md names.
 //
-// Where a name comes into a directory and leaves it again, nothing remains to
-// be committed, and the directory's time stays what it was.
+// If a name comes into a directory and leaves it again, nothing remains to be committed,
+// and the directory keeps its time.
 programs! {
     appending;
     attributes.explicit_times;
@@ -78,8 +78,8 @@ fn every_program_has_its_test() {
     assert_eq!(listed, TESTED.iter().copied().collect());
 }
 
-/// For an ordinary user other parts of the kernel are at work: fusermount3, a
-/// user namespace. Left out are the programs that need root.
+/// For an ordinary user other mechanisms are at work: fusermount3 and a user namespace.
+/// Programs that need root are left out.
 #[test]
 fn as_an_ordinary_user() {
     const QUICK: &[&str] = &["locks", "shared_mappings", "temporary_files"];
@@ -107,9 +107,8 @@ fn as_an_ordinary_user() {
     }
 }
 
-/// The other way into a transaction: by its view's path, which any program may
-/// use that knows nothing of the store's own. Left out are the programs that
-/// care about their path.
+/// The other way into a transaction is by its view's path, which any program may use.
+/// Programs that depend on their own path are left out.
 #[test]
 fn by_the_views_path() {
     const PROGRAMS: &[&str] = &[
@@ -137,18 +136,18 @@ fn by_the_views_path() {
     }
 }
 
-/// A file has as many names as the file system under the store allows, and
-/// one more is refused, not found out at commit.
+/// A file can have as many names as the file system under the store allows. One more is
+/// refused at once, not only at the commit.
 #[test]
 fn link_limit() {
     if full_tier() {
-        // Overlayfs does not ask the file system, and goes on.
+        // Overlayfs does not ask the file system, and allows more.
         scenario("link_limit").exact().check();
     }
 }
 
-/// Where overlayfs has let a program go beyond that, nothing is committed, and
-/// the store goes on.
+/// If overlayfs let a program make more names, nothing is committed, and the store goes
+/// on.
 #[test]
 fn more_names_than_can_be_are_refused_at_the_commit() {
     if !full_tier() {
@@ -164,8 +163,8 @@ fn more_names_than_can_be_are_refused_at_the_commit() {
     fixture.store.run("echo more > more").expect(0);
 }
 
-/// No tool can copy a tree that is deeper than paths may be long, so both runs
-/// start from trees made for them.
+/// No tool can copy a tree that is deeper than the longest path, so each run gets a tree
+/// made for it.
 #[test]
 fn deep_directories() {
     let scratch = Scratch::new("deep_directories");

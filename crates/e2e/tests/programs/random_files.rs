@@ -1,7 +1,6 @@
-//! Random changes inside files, round after round, each round a transaction:
-//! what the model in the helper program says must be in the base after every
-//! commit, in every view begun in the meantime until that view ends, and
-//! nowhere after an abort.
+//! Random changes inside files in many rounds, each a transaction. What the model in the
+//! helper program predicts must be in the base after every commit, and in every view that
+//! began in the meantime until that view ends. After an abort it must be nowhere.
 
 use std::process::Command;
 
@@ -11,7 +10,7 @@ struct Rounds {
     fixture: Fixture,
     seed: String,
     committed: u64,
-    /// Views begun when so many rounds were committed.
+    /// Views, each with how many rounds were committed when it began.
     old_views: Vec<(View, u64)>,
 }
 

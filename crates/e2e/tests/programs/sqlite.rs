@@ -45,7 +45,7 @@ ls
         .check();
 }
 
-/// Both count in one row: with locks that do not hold, a step would be lost.
+/// Both count in one row. If locks did not work, a step would be lost.
 #[test]
 fn two_processes_at_once() {
     if !tools_present("sqlite-two", &["sqlite3"]) {
@@ -75,8 +75,8 @@ ls
         .check();
 }
 
-/// Killed in the middle of its own transaction, it leaves a hot journal; the
-/// next process in the same view rolls back from it.
+/// A process that is killed in the middle of its SQLite transaction leaves a hot journal.
+/// The next process in the same view rolls back from it.
 #[test]
 fn hot_journal() {
     if !tools_present("sqlite-hot", &["sqlite3", "timeout"]) {
@@ -109,8 +109,8 @@ done
         .check();
 }
 
-/// A transaction's processes may come to it one by one: locks and shared
-/// memory must hold between them all the same.
+/// Processes may enter a transaction one by one. Locks and shared memory must work
+/// between them all the same.
 #[test]
 fn two_commands_in_one_transaction() {
     if !tools_present("sqlite-exec", &["sqlite3"]) {

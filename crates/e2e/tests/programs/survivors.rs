@@ -1,7 +1,8 @@
-//! Processes that outlive the command they belong to. The transaction ends
-//! with the command: what they do afterwards is an error, and lands nowhere.
+//! Processes that outlive the command they belong to. The transaction ends with the
+//! command, so their later writes fail and change nothing.
 //!
-//! In exact views: a native one ends those that would still write.
+//! These tests use exact views: with a native view, processes that would still write are
+//! killed.
 
 use std::fs;
 use std::path::Path;
@@ -10,9 +11,9 @@ use std::time::Duration;
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{Fixture, shell};
 
-/// Starts a process that does not end with the script, and waits for the file
-/// `go` outside before it tries to write by every way it knows. What came of
-/// it goes to the file `tried`, which appears whole.
+/// Starts a process that outlives the script. It waits for the file `go` outside and then
+/// tries to write in every way it knows. The results are in the file `tried`, which
+/// appears complete.
 const SURVIVOR: &str = r#"
 mkdir directory && echo written in time > directory/file && echo in time > kept
 (
@@ -38,7 +39,7 @@ fn survivor(outside: &Path) -> String {
     SURVIVOR.replace("OUTSIDE", &outside.to_string_lossy())
 }
 
-/// What the survivor managed to do after it was told to go on.
+/// Lets the survivor go on, and returns what it managed to do.
 fn let_go(outside: &Path) -> Vec<String> {
     fs::write(outside.join("go"), "").expect("the scratch directory can be written");
     let tried = outside.join("tried");
@@ -49,7 +50,7 @@ fn let_go(outside: &Path) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Reading is no harm: pages the kernel still holds may be read on.
+/// Reading is harmless: the survivor may read pages that the kernel still has cached.
 fn assert_no_writes(did: &[String]) {
     let harm: Vec<&String> = did
         .iter()
@@ -101,8 +102,8 @@ fn cannot_revive_what_was_aborted() {
     fixture.store.assert_at_rest();
 }
 
-/// The service must end, and its mounts go, even though a process still
-/// stands in a view.
+/// The service must end and its mounts must go, even if a process's current directory is
+/// in a view.
 #[test]
 fn do_not_keep_the_service() {
     let fixture = Fixture::new("survivors-stop", "echo old > kept");

@@ -1,8 +1,8 @@
-//! The tools of every day.
+//! Everyday tools.
 
 use atomdir_testing::{Scenario, tools_present};
 
-/// A little of everything, with times long past.
+/// Makes a few objects of each type, with times long past.
 const TREE: &str = r#"
 mkdir -p src/deep/er empty many
 for i in $(seq 300); do echo "file $i: alpha beta gamma" > many/f$i.txt; done
@@ -55,7 +55,7 @@ find . -type f | wc -l
     .check();
 }
 
-/// Without the link counts of directories, of which overlayfs knows nothing.
+/// Link counts of directories are left out, since overlayfs does not count them.
 #[test]
 fn shell_and_core_utilities() {
     scenario(
@@ -80,7 +80,7 @@ test ! -e .atomdir && test ! -e ./.atomdir/socket && ls -a
     .check();
 }
 
-/// Its times are explicit: every file gets the time it has in the archive.
+/// The times are explicit: every file gets the time that it has in the archive.
 #[test]
 fn tar_and_untar() {
     if !tools_present("tar", &["tar", "gzip", "xz"]) {
@@ -105,8 +105,8 @@ fn rsync_into_the_tree() {
     if !tools_present("rsync", &["rsync", "setfacl", "setfattr", "setcap"]) {
         return;
     }
-    // What is copied lies outside the store, made anew by each run and gone
-    // at its end.
+    // The files to copy lie outside the store. Each run makes them and removes them at its
+    // end.
     Scenario::shell(
         "rsync",
         r#"
@@ -162,7 +162,7 @@ setpriv --reuid 1003 --regid 50 --clear-groups sh -c 'cat many/f1.txt; echo x > 
     .check();
 }
 
-/// A process of another language, with locks on ranges of bytes, and threads.
+/// A Python process uses locks on ranges of bytes, and threads.
 #[test]
 fn python_with_range_locks() {
     if !tools_present("python-locks", &["python3"]) {

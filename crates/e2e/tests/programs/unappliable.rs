@@ -1,6 +1,6 @@
-//! Changes that a view can show and the base will not take: the file system
-//! underneath has limits and locks of its own. Such a commit must be refused
-//! whole, before anything of it is final, and the store must live on.
+//! Changes that a view can show but the base refuses, because the file system below has
+//! limits and obstacles of its own. Such a commit must be refused as a whole, before any
+//! part of it is final, and the store must go on.
 
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{Fixture, Outcome, User, shell, skip, tools_present};
@@ -13,8 +13,8 @@ touch -d '2001-02-03 04:05:06.123456789' file dir/file large dir dir/sub
 /// Names that come and go leave a directory with a new modification time.
 const OLD: &str = "touch -d '2001-02-03 04:05:06.123456789' .";
 
-/// What is done outside before the transaction begins, in the transaction, and
-/// outside after it. `path` must be named by a refusal.
+/// Scripts that run outside before the transaction begins, in the transaction, and
+/// outside after it. A refusal must name `path`.
 struct Case {
     name: &'static str,
     before: &'static str,
@@ -33,7 +33,7 @@ fn check(case: &Case) {
         ))
     };
 
-    // Something else changes as well: all or nothing is meant of it, too.
+    // Something else changes as well, and must not be committed either.
     let script = format!(
         "echo new > dir/file && echo new > new && mkdir sub && {}",
         case.inside
@@ -44,7 +44,7 @@ fn check(case: &Case) {
     fixture.store.call(["service", "stop"]);
     let reopened = alive();
     let seen = fixture.look();
-    // Before anything can panic: what was forbidden could not be cleaned up.
+    // Undo this before anything can panic, or the cleanup would fail.
     shell(&fixture.base, case.after);
 
     if outcome.code != 0 {
@@ -129,7 +129,7 @@ fn immutable_and_append_only_files() {
     }
 }
 
-/// No check sees it: the commit is in the log, and the base will not take it yet.
+/// No check can see this obstacle. The commit is in the log, but cannot be applied yet.
 #[test]
 fn a_commit_that_something_is_in_the_way_of_is_finished_once_that_is_gone() {
     if !tools_present("unappliable-stalled", &["chattr"]) {
@@ -145,7 +145,7 @@ fn a_commit_that_something_is_in_the_way_of_is_finished_once_that_is_gone() {
     let committed = store.run("rm -r dir && echo new > new");
     let refused = store.run("true");
     let status = store.call(["service", "status"]);
-    // One who is listed need not be allowed to see whose path it is.
+    // A listed user need not be allowed to see the path.
     let to_others =
         [&["begin"] as &[&str], &["service", "status"]].map(|verb| store.call_as(&stranger, verb));
     let read = shell(&older.path, "cat dir/file");
@@ -174,7 +174,7 @@ fn a_commit_that_something_is_in_the_way_of_is_finished_once_that_is_gone() {
     store.assert_at_rest();
 }
 
-/// The service may end meanwhile: the commit stays in the log.
+/// If the service ends meanwhile, the commit stays in the log.
 #[test]
 fn a_stalled_commit_outlives_the_service_and_recovery_finishes_it() {
     if !tools_present("unappliable-logged", &["chattr"]) {
@@ -196,7 +196,7 @@ fn a_stalled_commit_outlives_the_service_and_recovery_finishes_it() {
     fixture.store.assert_at_rest();
 }
 
-/// ext4 has one block for all attributes of a file, 4 KiB as a rule.
+/// ext4 has one block for all attributes of a file, usually of 4 KiB.
 #[test]
 fn more_extended_attributes_than_fit() {
     if !tools_present("unappliable-xattrs", &["setfattr"]) {
@@ -257,7 +257,7 @@ fn swap_files_in_use() {
     }
 }
 
-/// A name that something is mounted on can be neither removed nor renamed.
+/// A name on which something is mounted can be neither removed nor renamed.
 #[test]
 fn names_with_mounts_on_them() {
     const CASES: &[Case] = &[

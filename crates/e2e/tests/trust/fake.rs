@@ -1,5 +1,4 @@
-//! A service of a stranger's that answers whatever it likes, and what a client does
-//! about it.
+//! A stranger's service that answers whatever it likes, and how a client reacts.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -20,11 +19,11 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use rustix::process::Uid;
 use rustix::thread::set_thread_res_uid;
 
-/// What it answers a begin with.
+/// Its answer to a begin.
 #[derive(Clone)]
 pub struct Lie {
     pub view_path: PathBuf,
-    /// Sent along as the view's root.
+    /// The directory that it sends as the view's root.
     pub brought: Option<PathBuf>,
     pub layers: Option<PathBuf>,
 }
@@ -65,7 +64,7 @@ impl FakeService {
 
 impl Drop for FakeService {
     fn drop(&mut self) {
-        // One that says nothing ends it.
+        // A connection that sends nothing ends it.
         drop(UnixStream::connect(&self.socket));
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -126,7 +125,7 @@ fn send(client: &UnixStream, reply: &Reply, descriptor: Option<OwnedFd>) {
     if !descriptors.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(&descriptors));
     }
-    // The client may have gone: that is its answer.
+    // Sending fails if the client has closed the connection, which is one way to refuse.
     let _ = sendmsg(
         client,
         &[IoSlice::new(&bytes)],
@@ -151,7 +150,7 @@ struct Scene {
     scratch: Scratch,
 }
 
-/// A stranger's directory, and one of root's that the stranger has designs on.
+/// A stranger's directory, and a directory of root's that the stranger wants to reach.
 fn scene(test: &str) -> Scene {
     let scratch = Scratch::new(test);
     let stranger = User::stranger(scratch.path());
@@ -204,7 +203,7 @@ fn root_does_not_run_a_command_where_a_strangers_service_says() {
                 "--trust",
             ]);
         }
-        // Whoever says that the stranger is to be trusted still gets no such view.
+        // Even a user who trusts the stranger gets no such view.
         for view in ["exact", "native"] {
             let outcome = scene.run_in(&scene.evil, &["--trust", "--view", view]);
             assert!([code, INTERNAL].contains(&outcome.code), "{outcome}");
@@ -222,8 +221,8 @@ fn root_does_not_run_a_command_where_a_strangers_service_says() {
     drop(scene.scratch);
 }
 
-/// Root's own store, in which a stranger listens: they can put no socket there, but
-/// one may be left over from when the directory was theirs.
+/// A stranger listens in root's own store. They cannot put a socket there, but one may be
+/// left over from when the directory was theirs.
 #[test]
 fn whoever_listens_must_be_the_owner_or_root() {
     let scene = scene("impostor");

@@ -1,5 +1,5 @@
-//! Whose store it is: planted control directories, services that lie, and what a
-//! service takes over from its starter.
+//! Which stores a client trusts: planted control directories, services that lie, and what
+//! a service inherits from its starter.
 
 mod fake;
 mod planted;

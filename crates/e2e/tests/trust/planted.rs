@@ -1,4 +1,4 @@
-//! Control directories where a stranger can put them, or put others in their place.
+//! Control directories at places where a stranger can make or replace them.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -19,7 +19,8 @@ fn give(path: &Path, user: &User) {
     chown(path, Some(user.uid), Some(user.gid)).expect("given");
 }
 
-/// As /tmp is: anyone can put a `.atomdir` beside, and so above, everybody's files.
+/// In a directory such as /tmp, anyone can put a `.atomdir` beside everybody's files, and so
+/// above them.
 #[test]
 fn nobody_obeys_what_a_stranger_planted_in_a_sticky_directory() {
     for_each_owner("planted-sticky", |owner| {
@@ -39,7 +40,7 @@ fn nobody_obeys_what_a_stranger_planted_in_a_sticky_directory() {
                 .expect(NOT_PERMITTED)
                 .says(&["not trusted", "tmp/.atomdir' belongs to user games"]);
         }
-        // A file that names a control directory is no better.
+        // A file that names a control directory is not obeyed either.
         shell(
             scratch.path(),
             "rmdir tmp/.atomdir; printf '/\\nroot 1\\n' > tmp/.atomdir",
@@ -48,7 +49,7 @@ fn nobody_obeys_what_a_stranger_planted_in_a_sticky_directory() {
         touch(&victim, &work)
             .expect(NOT_PERMITTED)
             .says(&["not trusted"]);
-        // It keeps nobody from a store of their own.
+        // It does not prevent other users from making stores of their own.
         let store = Store::init(&work, &victim);
         touch(&victim, &work.join("deep")).expect(0);
         assert!(work.join("deep/touched").exists());
@@ -58,7 +59,7 @@ fn nobody_obeys_what_a_stranger_planted_in_a_sticky_directory() {
     });
 }
 
-/// Root's store is root's no more if somebody can rename a directory above it.
+/// Root's store is not safe if somebody can rename a directory above it.
 #[test]
 fn nobody_can_replace_a_directory_above_a_store_that_is_obeyed() {
     let scratch = Scratch::new("above");
@@ -84,14 +85,14 @@ fn nobody_can_replace_a_directory_above_a_store_that_is_obeyed() {
     }
     shell(scratch.path(), "chmod 1777 above");
     touch(&root, &site).expect(0);
-    // In a sticky directory the root itself must be root's.
+    // In a sticky directory the store's root itself must belong to root.
     give(&site, &stranger);
     refused("site' belongs to user games");
     give(&site, &root);
     shell(scratch.path(), "chmod 0777 above/site/.atomdir");
     refused(".atomdir' can be written by others");
     shell(scratch.path(), "chmod 0711 above/site/.atomdir");
-    // A shared tree is written by others: that gives them no say over the store.
+    // Others may write in a shared tree; that gives them no power over the store.
     shell(scratch.path(), "chmod 0777 above/site");
     touch(&root, &site).expect(0);
     store.assert_at_rest();
@@ -122,7 +123,7 @@ fn only_the_callers_own_configuration_lists_a_store() {
     fs::create_dir_all(&directory).expect("made");
     let file = directory.join("config");
     fs::write(&file, format!("# mine\ntrust {}\n", site.display())).expect("written");
-    // Obeyed, but no service runs.
+    // The store is obeyed, but no service runs.
     list().expect(NO_SUCH);
     give(&file, &stranger);
     list().expect(NOT_PERMITTED);
@@ -141,7 +142,7 @@ fn only_the_callers_own_configuration_lists_a_store() {
     give(&root.home().join(".config"), &root);
     fs::write(&file, "trust /elsewhere\n").expect("written");
     list().expect(NOT_PERMITTED);
-    // Root's word for this once starts the service, as the stranger.
+    // With root's consent for this once, the service starts, as the stranger.
     let status = ["service", "start", "--trust"];
     atomdir_in(&root, &site, status).expect(0);
     let shown = atomdir_in(&root, &site, ["service", "status", "--trust"])
@@ -155,13 +156,14 @@ fn init_at(user: &User, directory: &Path) -> Outcome {
     atomdir_in(user, directory, ["init"])
 }
 
-/// Its permission bits show the list's mask, as they would show a private group's.
+/// With an access list, the permission bits of the group show the list's mask, and look
+/// like those of a private group.
 #[test]
 fn whom_an_access_list_lets_write_above_a_store_can_replace_it() {
     if !tools_present("access-lists", &["setfacl"]) {
         return;
     }
-    // Users with a group of their own: of others the bits alone are too much.
+    // These users have a private group; of others the bits alone are refused.
     for owner in [User::root, User::stranger] {
         let scratch = Scratch::new("access-lists");
         let owner = owner(scratch.path());
@@ -181,7 +183,7 @@ fn whom_an_access_list_lets_write_above_a_store_can_replace_it() {
                 .expect(NOT_PERMITTED)
                 .says(&["above' can be written by others"]);
         }
-        // Root could write anyhow, and a mask may take away what an entry grants.
+        // Root could write anyway, and a mask may remove what an entry grants.
         for entry in ["u:0:rwx", "u:4711:r-x", "u:4711:rwx,m::r-x"] {
             allow(entry);
             init_at(&owner, &site).expect(0);
@@ -202,7 +204,7 @@ fn whom_an_access_list_lets_write_above_a_store_can_replace_it() {
     }
 }
 
-/// The database of groups does not list those whose primary group it is.
+/// The database of groups does not list the users whose primary group it is.
 #[test]
 fn a_group_that_is_anothers_primary_one_is_not_private() {
     let scratch = Scratch::new("primary-group");

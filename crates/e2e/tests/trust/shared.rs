@@ -1,4 +1,4 @@
-//! A store is its owner's alone, unless they let others in.
+//! Only its owner may use a store, unless they let others in.
 
 use atomdir_testing::exit_code::{CONFIGURATION, NOT_PERMITTED, USAGE};
 use atomdir_testing::{Fixture, User, atomdir_in, users_can_mount};
@@ -27,7 +27,7 @@ fn a_store_of_roots_is_open_to_those_alone_whom_root_lists() {
         store.call(["config"]).expect(0).text(),
         "allow daemon,@daemon\nview auto\n"
     );
-    // Only the owner and root change it, or see it.
+    // Only the owner and root may change or see this setting.
     store
         .call_as(&stranger, ["config", "allow", "games"])
         .expect(NOT_PERMITTED);
@@ -41,7 +41,7 @@ fn a_store_of_roots_is_open_to_those_alone_whom_root_lists() {
         .says(&["no setting", "allow"]);
     store.call(["config", "allow", ""]).expect(0);
     run().expect(NOT_PERMITTED);
-    // Who may is not known: then nobody may.
+    // If it is unknown who may use the store, nobody else may.
     let settings = store.control().join("settings");
     std::fs::write(&settings, "allow what is this\n").expect("written");
     run().expect(NOT_PERMITTED);

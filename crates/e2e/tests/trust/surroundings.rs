@@ -1,4 +1,4 @@
-//! What a service takes over from its starter: nothing that it does not need.
+//! A service inherits nothing from its starter that it does not need.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ fn line<'a>(status: &'a str, name: &str) -> &'a str {
     found.expect(name).trim()
 }
 
-/// Of the starter's environment, directory and files.
+/// Asserts that the service has nothing of the starter's environment, directory and files.
 fn assert_has_nothing(service: &Path) {
     let environment = fs::read(service.join("environ")).expect("read");
     let text = String::from_utf8_lossy(&environment);
@@ -64,7 +64,7 @@ fn a_service_has_nothing_of_its_starters() {
         let status = fs::read_to_string(service.join("status")).expect("read");
         assert_eq!(line(&status, "Umask"), "0000");
         let ignored = u64::from_str_radix(line(&status, "SigIgn"), 16).expect("a mask");
-        // SIGPIPE, which Rust ignores, and two signals that glibc keeps for itself.
+        // Rust ignores SIGPIPE, and glibc keeps two signals for itself.
         let beyond_us = 1_u64 << 12 | 0b11_u64 << 31;
         assert_eq!(ignored & !beyond_us, 0, "{status}");
         let session = capture_output(
@@ -77,7 +77,7 @@ fn a_service_has_nothing_of_its_starters() {
     });
 }
 
-/// As root would run it for a user from a terminal, or a supervisor does.
+/// Root may run it so for a user from a terminal, and a supervisor does.
 #[test]
 fn a_service_in_the_foreground_has_nothing_of_its_starters_either() {
     for_each_owner("foreground", |owner| {
@@ -108,7 +108,7 @@ fn a_service_in_the_foreground_has_nothing_of_its_starters_either() {
     });
 }
 
-/// Its memory holds what transactions of several users read and write.
+/// The service's memory holds what transactions of several users read and write.
 #[test]
 fn a_service_is_closed_to_other_processes_of_its_user() {
     for_each_owner("not-dumpable", |owner| {
