@@ -1,4 +1,4 @@
-//! What transactions take while they are open is bound.
+//! What open transactions take is limited.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use support::{Scratch, begin, create, open, open_with, options};
 
 const CALLER: Caller = Caller { user: 0, group: 0 };
 
-/// Descriptors of this process that lead below a directory.
+/// How many descriptors of this process lead to objects below a directory.
 fn opened_below(directory: &Path) -> usize {
     let opened = std::fs::read_dir("/proc/self/fd").expect("it can be listed");
     let targets = opened.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
@@ -40,7 +40,7 @@ fn open_transactions_with_changes_keep_few_descriptors() {
             .expect("it is written");
         transactions.push((transaction, made.node));
     }
-    // The store of these tests keeps 64 for speed, and a few always.
+    // The store of these tests keeps 64 open for speed, and always a few others.
     let opened = opened_below(&scratch.0);
     assert!(opened < 64 + 16, "{opened} are open");
     for (transaction, node) in &transactions {
@@ -77,7 +77,7 @@ fn transactions_that_share_a_budget_change_no_more_than_it_allows() {
         let made = (0..100).take_while(|number| make(transaction, number.to_string()).is_ok());
         made.count()
     };
-    // The directory they are made in counts as well.
+    // The directory in which they are made counts as well.
     assert_eq!((fill(&one), fill(&two)), (9, 0));
     assert_eq!(make(&two, "more".to_owned()), Err(Errno::DQUOT));
     assert_eq!(fill(&free), 100);
@@ -212,7 +212,7 @@ fn savepoints_count_towards_a_budget() {
     }
     let save = |number: usize| one.set_savepoint(format!("{number}").as_bytes());
     let refused = (0..100).find_map(|number| Some((number, save(number).err()?)));
-    // The directory has changed as well, and each savepoint takes a little itself.
+    // The directory has changed as well, and each savepoint itself takes a little.
     assert_eq!(refused, Some((10, SavepointError::Staging(Errno::DQUOT))));
     one.roll_back(b"0").expect("it is the oldest savepoint");
     save(1).expect("there is room again");

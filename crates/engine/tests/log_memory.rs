@@ -1,5 +1,5 @@
-//! Who reads the log while the store is open takes memory for a record, not for
-//! the log: counted by the allocator, over a log whose records carry contents.
+//! Reading the log while the store is open takes memory for one record, not for the whole
+//! log. The allocator counts it, over a log whose records carry contents.
 
 #[path = "engine/support/mod.rs"]
 mod support;
@@ -11,8 +11,8 @@ use support::{Scratch, begin, create, open};
 
 const COMMITS: u64 = 40;
 const RECORD_BYTES: usize = 128 << 10;
-/// A record as it is read and as it is decoded, and what else a checkpoint
-/// holds. Measured: 273 KiB at most.
+/// Room for a record as read and as decoded, and for what else a checkpoint holds.
+/// Measured: 273 KiB at most.
 const BYTES_MAX: usize = 3 * RECORD_BYTES;
 
 #[global_allocator]

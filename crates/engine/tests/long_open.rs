@@ -1,6 +1,6 @@
-//! A transaction that stays open while others commit: it goes on reading its
-//! snapshot, and what that takes grows with the objects changed, not with the
-//! commits.
+//! A transaction stays open while others commit. It goes on reading its snapshot, and the
+//! memory and space for that grow with the objects changed, not with the commits.
+
 
 #[path = "engine/support/mod.rs"]
 mod support;
@@ -14,12 +14,12 @@ const SMALL: &[u8] = b"small";
 const LARGE: &[u8] = b"large";
 const LARGE_LENGTH: usize = 2 << 20;
 
-/// Of a million.
+/// How many commits, of a million, come before the first measurement.
 const SETTLED_AFTER: usize = 100_000;
-/// The history is cut down to half of it when it is longer.
+/// A history that gets longer is shortened to half of this.
 const HISTORY_KIB_MAX: u64 = 33 << 10;
 
-/// How many, and how many from one checkpoint to the next.
+/// How many commits to make, and how many from one checkpoint to the next.
 fn commits_count() -> (usize, usize) {
     match std::env::var("ATOMDIR_TIER").as_deref() {
         Ok("full") => (1_000_000, 20_000),
@@ -27,8 +27,8 @@ fn commits_count() -> (usize, usize) {
     }
 }
 
-/// One small commit: a file written anew, a page of a large one, a file made
-/// and the one before it removed, or a name that goes back and forth.
+/// Makes one small commit: it rewrites a file, writes a page of a large one, makes a file
+/// and removes the previous one, or renames an object back or forth.
 fn commit_something<D: Disk>(store: &Store<D>, random: &mut Random, turn: usize) {
     let lazy = BeginOptions {
         owner: 0,
@@ -123,7 +123,7 @@ fn what_an_open_snapshot_needs_grows_with_objects_not_with_commits() {
             );
             assert_eq!(store.status().log_bytes, 0);
         }
-        // Once all tables have got the size they need.
+        // By now all tables have the size that they need.
         if turn == SETTLED_AFTER {
             sizes_after_some = Some(sizes(&scratch));
         }

@@ -1,5 +1,5 @@
-//! What a read set weighs: counted by the allocator, after a walk that reads
-//! every file of a tree, forgets it, and leaves only what a commit needs.
+//! The memory of a read set. The allocator counts it after a walk that reads every file of
+//! a tree and forgets its node, so that only what a commit needs is left.
 
 #[path = "engine/support/mod.rs"]
 mod support;
@@ -14,7 +14,7 @@ const DIRECTORIES: usize = 16;
 const FILES_EACH: usize = 100;
 const OBJECTS: usize = DIRECTORIES * (FILES_EACH + 1);
 
-/// Measured: 338, of which 149 are what the store remembers of an object anyway.
+/// Measured: 338, of which the store keeps 149 for each object anyway.
 const BYTES_PER_OBJECT_MAX: usize = 400;
 
 #[global_allocator]
@@ -37,8 +37,8 @@ fn walk(view: &Transaction<LinuxDisk>, directory: NodeId) {
     }
 }
 
-/// Bytes that a walk leaves allocated, in a store that was just opened: with
-/// what the store itself remembers of each object.
+/// The bytes that a walk leaves allocated in a store that was just opened. They include
+/// what the store itself keeps for each object.
 fn weight_of_walk(isolation: Isolation) -> usize {
     let scratch = Scratch::new();
     create(&scratch.0);

@@ -1,6 +1,6 @@
-//! The process dies, or one call fails, at every single change that a commit
-//! makes: after recovery the base is as before or as after, never between.
-//! `ATOMDIR_SEED=n` replays one run.
+//! The process dies, or one call fails, at every single change that a commit makes. After
+//! recovery the base must be as before or as after the commit. `ATOMDIR_SEED=n` replays
+//! one run.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::support::{Random, Scratch, begin, begin_nested, create, open, open_wi
 use atomdir_disk::{Disk, Errno};
 use atomdir_engine::{CommitError, Store, Transaction};
 
-/// Two commits in a row, the second of which is disturbed at its change
-/// `number`; `None` once there are no so many changes.
+/// Two commits in a row. The second is disturbed at its change `number`; `None` if it has
+/// fewer changes.
 struct Run {
     scratch: Scratch,
     disk: FailingDisk,
@@ -59,8 +59,8 @@ fn disturb(seed: u64, number: i64, error: Errno, forever: bool) -> Option<Run> {
     })
 }
 
-/// What is to be committed comes from nested transactions and savepoints, too;
-/// what they gave up must not.
+/// Makes a part of the changes in nested transactions and after savepoints. What is aborted
+/// or rolled back must not be committed.
 fn nest<D: Disk>(
     store: &Store<D>,
     outer: &Arc<Transaction<D>>,
@@ -111,7 +111,7 @@ fn a_death_at_any_change_leaves_all_or_nothing() {
     println!("{states} deaths");
 }
 
-/// Recovery dies too, at a few of its changes, before it may finish.
+/// Recovery dies, too, at a few of its changes, before it may finish.
 fn recover_with_deaths(scratch: &Scratch, salt: i64) -> Tree {
     for changes in [salt % 5, 3 + salt % 7, 11] {
         let disk = FailingDisk::new(Errno::IO, true);
@@ -143,7 +143,7 @@ fn a_full_disk_at_any_change_leaves_the_transaction_open_or_commits() {
                     run.store.commit(&newest).expect("there is space again");
                     assert_eq!(tree_of_base(&run.scratch.0), run.after.tree(), "{context}");
                 }
-                // A flush that fails may have lost what it should keep.
+                // A failed flush may have lost the record.
                 Some(Err(CommitError::Logged(_) | CommitError::Store(_))) => {
                     drop(run.store);
                     let tree = recover_with_deaths(&run.scratch, number);

@@ -1,4 +1,4 @@
-//! Making a store: what the file system cannot do is found then.
+//! Making a store must detect what the file system cannot do.
 
 use std::fs;
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ impl Maker {
     }
 }
 
-/// The calls of a trial that change something, in their order.
+/// The calls of the trial that change something, in order.
 fn calls() -> Vec<&'static str> {
     let maker = Maker::new(Errno::IO);
     maker.make().expect("a file system for tests can hold one");
@@ -49,7 +49,7 @@ fn calls() -> Vec<&'static str> {
     calls[..end.expect("the trial ends") + 1].to_vec()
 }
 
-/// The errors of file systems that have no links, no exchange, or the like.
+/// File systems without links, exchange and the like give these errors.
 #[test]
 fn a_file_system_that_lacks_a_call_is_refused_and_left_as_it_was() {
     for (number, call) in calls().into_iter().enumerate() {
@@ -65,7 +65,7 @@ fn a_file_system_that_lacks_a_call_is_refused_and_left_as_it_was() {
     }
 }
 
-/// A trial that was interrupted is in nobody's way.
+/// A trial that was interrupted must not hinder the next.
 #[test]
 fn a_process_that_dies_during_the_trial_leaves_no_obstacle() {
     for (number, call) in calls().into_iter().enumerate() {
@@ -79,7 +79,7 @@ fn a_process_that_dies_during_the_trial_leaves_no_obstacle() {
     }
 }
 
-/// As where inode numbers are made up anew whenever a name is looked up.
+/// Some file systems make up a new inode number at each lookup of a name.
 #[test]
 fn a_file_system_whose_objects_do_not_stay_themselves_is_refused() {
     let calls = calls();

@@ -1,4 +1,4 @@
-//! A commit whose names change places.
+//! Commits in which names change places.
 
 use crate::support::model::CALLER;
 use crate::support::trees::{tree_of_base, tree_of_view};
@@ -6,7 +6,7 @@ use crate::support::{Scratch, begin, create, open};
 use atomdir_disk::RenameMode;
 use atomdir_engine::{NewNode, NodeId};
 
-/// Each of the new file's names is that of something that goes elsewhere.
+/// Each name of the new file was the name of an object that moves elsewhere.
 #[test]
 fn a_new_file_takes_the_names_of_several_that_move() {
     let scratch = Scratch::new();

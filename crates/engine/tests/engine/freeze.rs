@@ -1,4 +1,4 @@
-//! A frozen view: nothing changes it, and a commit lands what it showed.
+//! Frozen views: nothing can change one, and a commit writes exactly what it showed.
 
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::{BeginError, FreezeError, NewNode, NodeId, SavepointError, SetAttributes};

@@ -1,4 +1,4 @@
-//! Group commit: commits that wait at the same time share one flush of the log.
+//! Group commit: commits that wait together share one flush of the log.
 
 use std::fs;
 use std::path::Path;
@@ -60,8 +60,8 @@ fn is_changed(root: &Path, number: usize) -> bool {
     }
 }
 
-/// Commits each in a thread of its own while no flush gets through, until all
-/// are in the log; then `release` runs, and flushes go on.
+/// Commits each transaction in its own thread. Flushes are held back until all commits are
+/// in the log; then `release` runs, and flushes go on.
 fn commit_together(
     disk: &FailingDisk,
     store: &TestStore,
@@ -77,7 +77,7 @@ fn commit_together(
             .map(|transaction| scope.spawn(commit(transaction)))
             .collect();
         let none_has_ended = || threads.iter().all(|thread| !thread.is_finished());
-        // One that fails ends, and the others' number never gets so far.
+        // If a commit fails, its thread ends and the sequence never gets so far.
         while store.status().sequence.0 < all && none_has_ended() {
             thread::yield_now();
         }
@@ -108,7 +108,7 @@ fn commits_that_wait_together_share_a_flush() {
     }
     let changes = disk.take_changes();
     let flushes = changes.iter().filter(|change| **change == "sync_data");
-    // The first had no company yet.
+    // The first commit was flushed alone.
     assert_eq!(flushes.count(), 2);
     let modified = |root: &Path| {
         let metadata = fs::metadata(root).expect("it is there");
@@ -139,11 +139,12 @@ fn a_flush_that_fails_fails_for_all_that_wait() {
     let landed: Vec<bool> = (0..COMMITTERS)
         .map(|number| is_changed(&scratch.0, number))
         .collect();
-    // What a process wrote is not lost when only the process has ended.
+    // The writes of a process survive when only the process has ended.
     assert_eq!(landed, [true; COMMITTERS]);
 }
 
-/// What meets a commit that waits is validated only once that is in the base.
+/// A commit that touches the same as a waiting commit is validated only once that one is in
+/// the base.
 #[test]
 fn commits_that_meet_do_not_overtake_each_other() {
     let lazy = BeginOptions {
@@ -199,7 +200,7 @@ fn the_end_of_a_commit_is_announced_to_those_refused_meanwhile() {
     drop(committed.expect("no panic"));
 }
 
-/// Two transactions; the commit of the second waits until the first is in the base.
+/// Two transactions. The commit of the second must wait until the first is in the base.
 fn commits_that_meet(store: &TestStore) -> (TestTransaction, TestTransaction) {
     let (first, second) = (begin(store), begin(store));
     for (transaction, name) in [(&first, "a"), (&second, "b")] {
@@ -211,7 +212,7 @@ fn commits_that_meet(store: &TestStore) -> (TestTransaction, TestTransaction) {
     (first, second)
 }
 
-/// Threads count in shared files, beneath directories that others rename.
+/// Threads count in shared files, below directories that other threads rename.
 #[test]
 fn no_count_is_lost_among_commits_in_groups() {
     const THREADS: usize = 6;
@@ -303,8 +304,8 @@ fn a_serializable_commit_sees_those_that_wait() {
     assert!(matches!(met, Err(CommitError::Conflict(_))), "{met:?}");
 }
 
-/// Who begins, and wants to know what others have written, waits for one that
-/// commits, and that one perhaps for another: which must not wait for the beginning.
+/// A begin with early conflicts waits for a transaction that commits, which may wait for
+/// another commit. That one must not wait for the begin.
 #[test]
 fn an_early_begin_beside_commits_that_meet() {
     let scratch = Scratch::new();
@@ -323,7 +324,7 @@ fn an_early_begin_beside_commits_that_meet() {
     let ends = commit_together(&disk, &store, &[first], || {
         let looks = Arc::clone(&second);
         committing = Some(thread::spawn(move || one.commit(&second).map(drop)));
-        // It has its view, which whoever begins early asks for.
+        // The commit has taken the view, which a begin with early conflicts needs.
         while looks.lookup(NodeId::ROOT, b"b").err() != Some(Errno::RESTART) {
             thread::yield_now();
         }

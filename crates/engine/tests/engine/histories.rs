@@ -1,8 +1,7 @@
-//! Transactions whose calls are interleaved at random, and whose reads and
-//! writes a checker then explains: see `atomdir_testing::history`. Registers
-//! are pages of one file, files changed in place, files replaced by a rename,
-//! and extended attributes; lists are files that grow; sets are directories.
-//! `ATOMDIR_SEED=n` replays one run.
+//! Transactions whose calls are interleaved at random. A checker then explains their reads
+//! and writes: see `atomdir_testing::history`. Registers are pages of one file, files
+//! changed in place, files replaced by a rename, and extended attributes; lists are files
+//! that grow; sets are directories. `ATOMDIR_SEED=n` replays one run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +33,7 @@ fn keys() -> Vec<Key> {
         .collect()
 }
 
-/// A transaction that is open, and what it has done.
+/// An open transaction and its operations.
 struct Client {
     transaction: Arc<View>,
     operations: Vec<Operation>,
@@ -207,7 +206,7 @@ impl Run {
         }
     }
 
-    /// A read, or a read and a write of registers, or a write that adds.
+    /// Reads, or reads and writes registers, or adds to a list or set.
     fn operate(&mut self, view: &View, operations: &mut Vec<Operation>) {
         let keys = keys();
         let key = keys[self.random.below(keys.len())];
@@ -223,7 +222,7 @@ impl Run {
         }
     }
 
-    /// Some operations that go or stay together.
+    /// Some operations that are kept or undone together.
     fn operate_nested(&mut self, client: &mut Client) {
         let before = client.operations.len();
         let options = self.options();
@@ -317,8 +316,8 @@ fn committed(history: &History) -> usize {
         .count()
 }
 
-/// All runs' histories are explained by the level; told is how many are
-/// serializable, and what was committed and what conflicted.
+/// The level must explain the histories of all runs. This prints how many are
+/// serializable, and how many transactions committed and conflicted.
 fn explain_all(isolation: Isolation, level: Level) -> (usize, usize) {
     let transactions = pick(40, 200);
     let (mut runs, mut serializable, mut done, mut conflicts) = (0, 0, 0, 0);
@@ -344,7 +343,7 @@ fn serializable_histories_are_serializable() {
     explain_all(Isolation::Serializable, Level::Serializable);
 }
 
-/// Some must not be serializable, or nothing was put to the test.
+/// Some histories must not be serializable, or the test would show nothing.
 #[test]
 fn snapshot_histories_have_write_skew_at_most() {
     let (runs, serializable) = explain_all(Isolation::Snapshot, Level::Snapshot);

@@ -1,5 +1,5 @@
-//! The history of commits is shortened, and a death meanwhile costs at most
-//! what was to go.
+//! The history of commits is shortened. If the process dies meanwhile, at most the
+//! summaries that were to be dropped are lost.
 
 use crate::support::failing::FailingDisk;
 use crate::support::model::CALLER;

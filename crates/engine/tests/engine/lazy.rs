@@ -1,4 +1,4 @@
-//! Lazy commits: in order, seen by those who begin later, durable together.
+//! Lazy commits are in order, visible to later transactions, and durable together.
 
 use crate::support::failing::FailingDisk;
 use crate::support::model::CALLER;
@@ -71,7 +71,7 @@ fn lazy_commits_share_one_flush_of_the_log() {
     assert_eq!(log_flushes(), 1);
     assert!((0..COUNT).all(in_base));
 
-    // One who begins sees them, and so does what flushed them.
+    // A begin flushes and applies them, so the new transaction sees them.
     commit_all(COUNT);
     let reader = begin(&store);
     assert_eq!(log_flushes(), 1);
@@ -81,7 +81,7 @@ fn lazy_commits_share_one_flush_of_the_log() {
     }
     store.abort(&reader);
 
-    // A durable commit makes all before it durable.
+    // A durable commit makes all earlier ones durable.
     let durable = store
         .begin(options(Durability::Durable))
         .expect("a transaction begins");

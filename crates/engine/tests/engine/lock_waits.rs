@@ -1,4 +1,4 @@
-//! Requests for locks wait until something changes, and look only then.
+//! Requests for locks wait until something changes, and are tried again only then.
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ const WAITERS: usize = 8;
 
 type TestStore = Store<FailingDisk>;
 
-/// Locks the file; says how often the request waited.
+/// Locks the file, and returns how often the request waited.
 fn lock(
     store: &TestStore,
     transaction: &Transaction<FailingDisk>,
@@ -36,7 +36,7 @@ fn lock(
     let (wake, woken) = mpsc::channel();
     let mut waited = 0;
     let mut patience = Patience {
-        // A request that has ended is not woken any more, so this is received.
+        // A request that has ended is not woken any more, so the receiver still exists.
         wake: Arc::new(move || wake.send(()).expect("the request goes on")),
         wait: &mut || {
             waited += 1;
@@ -109,7 +109,7 @@ fn a_poisoned_store_lets_nobody_wait() {
         let store = &store;
         let waiting = scope.spawn(move || lock(store, &waiter, || tell.send(()).is_ok()));
         waits.recv().expect("it waits");
-        // The log's flush fails.
+        // This makes the log's flush fail.
         let held = disk.flushes.lock().expect("no test panics with it");
         let before = store.status().sequence;
         let committing = scope.spawn(|| store.commit(&writer).map(drop));

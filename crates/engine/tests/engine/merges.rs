@@ -1,7 +1,7 @@
-//! Transactions at the same time against a model that merges their differences:
-//! which of them commit, and which names lead to which file with which contents.
-//! First every pair of operations in both orders, then random ones.
-//! `ATOMDIR_SEED=n` replays one of these.
+//! Compares concurrent transactions with a model that merges their differences: which of
+//! them commit, and which names lead to which file with which contents. It first takes
+//! every pair of operations in both orders, then random ones. `ATOMDIR_SEED=n` replays one
+//! of the random ones.
 
 use std::panic::catch_unwind;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const GIVEN: &[&str] = &[
     "page p 2 c",
 ];
 
-/// What one transaction does.
+/// What one transaction may do.
 const DEEDS: &[&str] = &[
     "append f x",
     "put f new",
@@ -87,7 +87,7 @@ struct Run {
     scratch: Scratch,
     store: Store<FailingDisk>,
     world: World,
-    /// What was done so far, for the message.
+    /// All actions so far, for the message.
     told: Vec<String>,
 }
 
@@ -124,7 +124,7 @@ impl Run {
         }
     }
 
-    /// Nothing is done that a plain directory would refuse.
+    /// Skips an action that a plain directory would refuse.
     fn act(&mut self, one: &mut Both, line: &str) -> bool {
         let can = self.world.act(&mut one.model, line);
         if can {
@@ -163,7 +163,7 @@ impl Run {
         assert_eq!(found, expected, "{}", self.told.join("\n"));
     }
 
-    /// What is in the log is applied once more.
+    /// Recovers the store, which applies the log once more.
     fn recover(self) {
         let Run {
             scratch,
@@ -204,7 +204,7 @@ fn every_pair_of_operations_in_both_orders() {
                 return;
             }
             let (first, second) = (DEEDS[pair / DEEDS.len()], DEEDS[pair % DEEDS.len()]);
-            // All that fail are to be seen, not the first alone.
+            // Report all pairs that fail, not only the first.
             if catch_unwind(|| run_pair(first, second)).is_err() {
                 failed.fetch_add(1, Ordering::Relaxed);
             }

@@ -1,5 +1,5 @@
-//! Random operations on views against a model: the view shows the model, a
-//! commit lands it, an abort lands nothing, and older snapshots stay.
+//! Random operations on views, compared with a model. The view shows the model, a commit
+//! brings the base to it, an abort changes nothing, and older snapshots stay.
 //! `ATOMDIR_SEED=n` replays one run.
 
 use crate::support::model::Model;
@@ -8,7 +8,7 @@ use crate::support::{Random, Scratch, begin, create, open, seeds_and};
 
 #[test]
 fn commits_land_what_the_view_showed() {
-    // The last one exchanges a directory with a file that is known as its child.
+    // The last seed exchanges a directory with a file that was known as its child.
     for seed in seeds_and(150, &[410]) {
         println!("ATOMDIR_SEED={seed}");
         let scratch = Scratch::new();
@@ -55,7 +55,7 @@ fn commits_land_what_the_view_showed() {
                 store.checkpoint().expect("a checkpoint works at any time");
             }
         }
-        // What is in the log may be applied once more.
+        // Recovery may apply the log once more.
         drop((snapshots, store));
         let store = open(&scratch.0);
         assert_eq!(

@@ -1,7 +1,7 @@
-//! Random histories of nested transactions and savepoints against a model: a
-//! nested transaction sees the outer one's state, aborts alone and becomes part
-//! of it; a rollback brings the state of the savepoint back; a cache that
-//! forgets what it is told to shows the same. `ATOMDIR_SEED=n` replays one run.
+//! Random sequences of nested transactions and savepoints, compared with a model. A nested
+//! transaction sees the outer one's state; its abort leaves the outer one alone, and its
+//! commit becomes part of it. A rollback restores the state of the savepoint. A cache that
+//! forgets only what is invalidated shows the same. `ATOMDIR_SEED=n` replays one run.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ struct History<'a> {
     scratch: &'a Scratch,
     random: Random,
     seed: u64,
-    /// What the base must show all along.
+    /// What the base must show all the time.
     base: Tree,
 }
 
@@ -77,7 +77,7 @@ impl History<'_> {
         assert_eq!(open.nested_in_it(), Some(nested.id()));
         assert_eq!(tree_of_view(&nested), model.tree(), "seed {}", self.seed);
         let after = self.play(&nested, model.clone(), depth + 1);
-        // The outer one reads meanwhile, and sees nothing of it.
+        // Meanwhile the outer one reads, and sees none of it.
         self.check(open, cache, &model);
         if self.random.below(3) == 0 {
             self.store.abort(&nested);
@@ -183,7 +183,7 @@ fn while_one_is_nested_names_stay_and_open_files_can_be_written() {
     outer
         .write(output, 0, b"redirected", false)
         .expect("written");
-    // Found by the outer one only now, and by the nested one by itself.
+    // The outer one first looks this up now; the nested one looked it up by itself.
     file(&outer, b"old", b"changed outside the nested one");
     file(&nested, b"made", b"made");
     assert_eq!(contents(&nested, b"output"), b"");
@@ -239,7 +239,7 @@ fn with_the_outer_one_all_that_are_nested_end() {
     assert_eq!(tree_of_base(&scratch.0), Tree::new());
 }
 
-/// A node that a program holds open goes on, whatever else a rollback undoes.
+/// A node that a program has open stays usable, whatever else a rollback undoes.
 #[test]
 fn a_rollback_keeps_what_the_snapshot_has() {
     let scratch = Scratch::new();
@@ -317,7 +317,7 @@ fn what_is_staged_for_a_state_goes_with_it() {
     assert_eq!(contents(&outer, b"new"), b"contents");
 }
 
-/// Programs in the outer one may have open what a nested one removes.
+/// Programs in the outer transaction may have a file open that a nested one removes.
 #[test]
 fn a_file_that_a_nested_one_removed_stays_usable_where_it_is_open() {
     let scratch = Scratch::new();
@@ -349,8 +349,8 @@ fn a_file_that_a_nested_one_removed_stays_usable_where_it_is_open() {
     assert_eq!(tree_of_base(&scratch.0), Tree::new());
 }
 
-/// A directory that comes back is another node, as the kernel lets nothing into
-/// the one that it has removed.
+/// A directory that comes back gets a new node, since the kernel allows no new entries in
+/// one that it has removed.
 #[test]
 fn a_directory_that_comes_back_is_a_new_node() {
     let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! Outside writers who move directories under an open transaction.
+//! Outside writers move directories while a transaction is open.
 
 use std::fs;
 
@@ -6,11 +6,11 @@ use crate::support::{Scratch, begin, create, open};
 use atomdir_disk::Errno;
 use atomdir_engine::NodeId;
 
-/// More than the store keeps open.
+/// More objects than the store keeps open.
 const OTHERS: usize = 200;
 
-/// The one that was above is then beneath: if both were remembered where they
-/// were last seen, each would be above the other.
+/// The upper directory becomes the lower one. If the store kept both at the places where it
+/// last saw them, each would be above the other.
 #[test]
 fn a_directory_that_changes_places_with_the_one_above() {
     let scratch = Scratch::new();
@@ -32,13 +32,13 @@ fn a_directory_that_changes_places_with_the_one_above() {
 
     fs::rename(path("above/below"), path("moved")).expect("it is moved");
     fs::rename(path("above"), path("moved/above")).expect("it is moved");
-    // By a handle that is still open.
+    // It is found by a handle that is still open.
     look(below, "above").expect("it is there");
     for number in 0..OTHERS {
         let other = look(NodeId::ROOT, &format!("other{number}")).expect("it is there");
         assert_eq!(look(other, "none"), Err(Errno::NOENT));
     }
-    // Until it is found where it is now.
+    // It is stale until it is found at its new place.
     assert_eq!(look(below, "none"), Err(Errno::STALE));
     look(NodeId::ROOT, "moved").expect("it is there");
     let above = look(below, "above").expect("it is there");

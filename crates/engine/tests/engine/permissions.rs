@@ -1,5 +1,5 @@
-//! An ordinary user's transactions, which may give themselves rights, use them
-//! and take them back: the base must come out as it would outside.
+//! Transactions of an ordinary user, who may give themselves rights, use them and take them
+//! back. The base must be the same as if this were done outside.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::{Caller, NewNode, NodeId, SetAttributes, Transaction};
 use rustix::process::{Gid, Uid, getegid, geteuid};
 
-/// This thread only: no other test notices.
+/// Changes only this thread, so no other test notices.
 fn become_ordinary() {
     if geteuid().is_root() {
         let (user, group) = (Uid::from_raw(65_534), Gid::from_raw(65_534));
@@ -64,7 +64,7 @@ fn set_modes(root: &Path, directories: u32, files: u32) {
         ("new", directories),
         ("large", files),
     ] {
-        // What is not there needs no mode.
+        // Objects that do not exist need no mode.
         let _ = fs::set_permissions(root.join(name), Permissions::from_mode(mode));
     }
 }
@@ -109,7 +109,7 @@ fn rights_given_used_and_taken_back_in_one_transaction() {
         prepare(&scratch.0);
         let disk = FailingDisk::new(Errno::IO, true);
         let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
-        // Some runs have an older snapshot to keep the old state for.
+        // In some runs an older snapshot needs the old state.
         let older = (number % 2 == 0).then(|| begin(&store));
         let transaction = begin(&store);
         change(&transaction);
@@ -161,8 +161,8 @@ fn rights_given_used_and_taken_back_in_one_transaction() {
     println!("{number} deaths");
 }
 
-/// As overlayfs leaves it: directories and files of the base that were opened up, changed
-/// and closed again.
+/// Fills the upper layer as overlayfs would: directories and files of the base were opened
+/// up, changed and closed again.
 fn fill_upper_layer(upper: &Path) {
     let close = |path: &str, mode| {
         let closed = Permissions::from_mode(mode);
@@ -185,7 +185,7 @@ fn fill_upper_layer(upper: &Path) {
     close("made", 0o555);
 }
 
-/// Each mode and the file's contents, as far as they are there.
+/// Each mode and the file's contents, if they exist.
 fn landed(root: &Path) -> Vec<(&'static str, u32, String)> {
     let paths = [
         "locked",

@@ -1,6 +1,6 @@
-//! Set-id bits and file capabilities give a file's contents the rights of others. So none
-//! stays on contents that an ordinary user has written since they were given, as the
-//! kernel has it: whoever gives them, and at whatever moment.
+//! Set-id bits and file capabilities give a file's contents the rights of others. If an
+//! ordinary user writes contents after somebody gave these privileges, none may stay: that
+//! is the kernel's rule. It must hold whoever gives them, and at whatever moment.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -20,11 +20,11 @@ use rustix::fs::{XattrFlags, getxattr, setxattr};
 const USER: u32 = 65_534;
 const ROOT: Caller = Caller { user: 0, group: 0 };
 const CAPABILITY: &str = "security.capability";
-/// Of version 2, for `cap_net_raw`.
+/// A capability of version 2, for `cap_net_raw`.
 const CAPABILITY_VALUE: [u8; 20] = [
     1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 ];
-/// The first is replaced by a new inode, and the second is changed in place.
+/// A commit replaces the first by a new inode, and changes the second in place.
 const FILES: [(&str, usize); 2] = [("small", 9000), ("large", (1 << 20) + 9000)];
 
 /// A store of root's with a file that anyone may write.
@@ -37,7 +37,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// `None`: the test is skipped.
+    /// Returns `None` if the test is skipped.
     fn new(test: &str, (name, length): (&'static str, usize)) -> Option<Shared> {
         if !rustix::process::geteuid().is_root() {
             skip(test, "only root can give away privileges");
@@ -68,7 +68,7 @@ impl Shared {
         found.expect("the view resolves").expect("it is there")
     }
 
-    /// A user's transaction that has written to the file.
+    /// Begins a user's transaction and writes to the file in it.
     fn begin_and_write(&self, durability: Durability) -> Arc<Transaction<FailingDisk>> {
         let options = BeginOptions {
             owner: USER,
@@ -81,7 +81,7 @@ impl Shared {
         begun
     }
 
-    /// A commit by root.
+    /// Root gives the privileges in a commit.
     fn commit_privileges(&self) {
         let root = begin(self.store());
         let file = self.node(&root);
@@ -116,7 +116,7 @@ impl Shared {
     }
 }
 
-/// By an outside writer.
+/// An outside writer gives the privileges.
 fn give_privileges(file: &Path) {
     fs::set_permissions(file, Permissions::from_mode(0o6777)).expect("it is there");
     setxattr(file, CAPABILITY, &CAPABILITY_VALUE, XattrFlags::empty()).expect("it is there");
@@ -145,7 +145,7 @@ fn privileges_that_root_commits_do_not_stay_on_what_a_user_then_commits() {
         };
         let user = shared.begin_and_write(Durability::Durable);
         shared.commit_privileges();
-        // Its snapshot shows them as long as it is open.
+        // Its snapshot shows the privileges as long as it is open.
         let older = begin(shared.store());
         shared.store().commit(&user).expect("nothing conflicts");
         assert!(shared.is_written());
@@ -159,8 +159,8 @@ fn privileges_that_root_commits_do_not_stay_on_what_a_user_then_commits() {
     }
 }
 
-/// Right before each single change that a commit makes. What root gives to contents that
-/// the user has written stays.
+/// Privileges are given right before each single change that a commit makes. Those that
+/// root gives to contents already written by the user stay.
 #[test]
 fn privileges_from_outside_do_not_stay_on_what_a_user_then_commits() {
     let test = "privileges_from_outside_do_not_stay_on_what_a_user_then_commits";

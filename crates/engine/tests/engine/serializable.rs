@@ -1,6 +1,6 @@
-//! What a serializable transaction has read, part by part, and which changes
-//! by others its commit then finds. Calls of the engine say exactly what they
-//! ask for; what the kernel makes of a program's calls is tested end to end.
+//! What a serializable transaction has read, part by part, and which changes by others its
+//! commit then finds. These tests call the engine, so they control exactly what is read;
+//! end-to-end tests cover what the kernel requests for a program's calls.
 
 use std::sync::Arc;
 
@@ -101,7 +101,7 @@ fn fixture() -> (Scratch, Store<LinuxDisk>) {
 type Reader = fn(&View);
 type Writer = fn(&View);
 
-/// What the reader's commit finds: the path and what was read.
+/// The conflicts that the reader's commit finds: the path and what was read.
 fn conflicts_under(
     isolation: Isolation,
     reader: impl Fn(&Store<LinuxDisk>, &Arc<View>),
@@ -158,7 +158,7 @@ fn contents_are_read_by_the_page() {
     conflicts(all, |view| write(view, "file", 3 * 4096), changed);
     conflicts(all_and_end, append, changed);
     conflicts(hole, append, changed);
-    // Under its other name it is the same file.
+    // It is the same file under its other name.
     conflicts(page, |view| write(view, "link", 4096), changed);
     let pages_apart: Reader = |view| {
         read(view, "file", 0, 10);
@@ -216,7 +216,7 @@ fn attributes_are_read_when_asked_for() {
         |view| write(view, "file", 0),
         &[],
     );
-    // Mode and group of what is new may come from its directory.
+    // A new object may get its mode and group from its directory.
     conflicts(
         |view| make(view, "dir", "mine"),
         |view| set_mode(view, "dir"),
@@ -265,7 +265,8 @@ fn names_are_read_when_found_and_when_not() {
     );
 }
 
-/// The outer transaction learns what the nested one did, or that it failed.
+/// The outer transaction learns what the nested one did, or that it failed, so its reads
+/// count.
 #[test]
 fn what_a_nested_transaction_read_counts_for_the_outer_one() {
     for is_committed in [true, false] {
@@ -286,7 +287,7 @@ fn what_a_nested_transaction_read_counts_for_the_outer_one() {
     }
 }
 
-/// A failed commit keeps the read set: it fails again.
+/// A failed commit keeps the read set, so it fails again.
 #[test]
 fn a_conflict_stays() {
     let (_scratch, store) = fixture();

@@ -1,4 +1,4 @@
-//! Files with names that no record of the log speaks of.
+//! Files with names that no record of the log mentions.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,8 +15,8 @@ fn write(transaction: &Transaction<FailingDisk>, name: &[u8]) {
         .expect("it is written");
 }
 
-/// After a crash the file may not be found by the name that the log has, so
-/// what the log says of it must be in it before it loses that name.
+/// After a crash the file may not be found by the name in the log. So what the log says of
+/// the file must be applied and durable before the file loses that name.
 #[test]
 fn what_the_log_says_of_a_file_is_durable_before_it_loses_a_name() {
     for in_one_commit in [true, false] {
@@ -51,9 +51,9 @@ fn what_the_log_says_of_a_file_is_durable_before_it_loses_a_name() {
     }
 }
 
-/// An outside writer links a file right before each single change that a commit
-/// makes. Both names lead to one file, or the commit conflicts; only a link that
-/// comes when the record is about to be written, or later, keeps the old contents.
+/// An outside writer links a file right before each single change that a commit makes.
+/// Then both names lead to one file, or the commit conflicts. Only a link that is made when
+/// the record is about to be written, or later, keeps the old contents.
 #[test]
 fn a_link_from_outside_at_any_change_of_a_commit() {
     for changes in 0.. {

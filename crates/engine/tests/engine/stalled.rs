@@ -1,5 +1,5 @@
-//! Between the check of a commit and its apply something gets in the way. A lazy
-//! commit leaves as much time as one likes there.
+//! Something gets in the way between the check of a commit and its apply. The tests use
+//! lazy commits, which leave any amount of time in between.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -40,10 +40,11 @@ fn contents<D: Disk>(view: &Transaction<D>, path: &str) -> Vec<u8> {
     buffer[..count.expect("it is read")].to_vec()
 }
 
-/// A file system that is mounted as long as this lives; `None` if we may not.
+/// A file system that is mounted as long as this lives.
 struct Mount<'a>(&'a Path);
 
 impl<'a> Mount<'a> {
+    /// Returns `None` if we may not mount.
     fn on(point: &'a Path) -> Option<Mount<'a>> {
         match mount("none", point, "tmpfs", MountFlags::empty(), None) {
             Ok(()) => Some(Mount(point)),
@@ -69,8 +70,8 @@ fn assert_stalled<T>(result: Result<T, StoreError>, path: &str) {
     }
 }
 
-/// `change` is committed, and then a file system mounted on `d`, that the commit
-/// moves or removes; `done` is true of the base once the commit is applied.
+/// Commits `change`, then mounts a file system on `d`, which the commit moves or removes.
+/// `done` is true of the base once the commit is applied.
 fn mounted_meanwhile(change: fn(&Transaction<atomdir_disk::LinuxDisk>), done: fn(&Path) -> bool) {
     let scratch = Scratch::new();
     let point = scratch.0.join("d");
@@ -143,7 +144,7 @@ fn a_mount_on_a_directory_that_is_removed_stalls_the_store_until_it_goes() {
     );
 }
 
-/// What was applied before the obstacle was met is not applied again.
+/// The parts that were applied before the obstacle are not applied again.
 #[test]
 fn outside_changes_while_the_store_is_stalled_stay() {
     let scratch = Scratch::new();
@@ -169,14 +170,14 @@ fn outside_changes_while_the_store_is_stalled_stay() {
     assert!(!made.exists() && scratch.0.join("z").exists());
 }
 
-/// The kernel lets nobody write a program that runs, nor start one that is open
+/// The kernel lets nobody write a running program, and nobody start a program that is open
 /// for writing.
 #[test]
 fn a_program_cannot_be_started_between_the_check_of_a_commit_and_its_apply() {
     let scratch = Scratch::new();
     let program = scratch.0.join("program");
     fs::copy("/bin/sh", &program).expect("there is a shell");
-    // It is changed in place, as it has several names.
+    // The program is changed in place, since it has several names.
     fs::hard_link(&program, scratch.0.join("same")).expect("the name is free");
     create(&scratch.0);
     let store = open(&scratch.0);
@@ -200,7 +201,7 @@ fn a_program_cannot_be_started_between_the_check_of_a_commit_and_its_apply() {
     assert!(status.expect("it starts").success());
 }
 
-/// A handle that is open keeps the right to write.
+/// An open handle keeps the right to write.
 #[test]
 fn permissions_taken_away_before_the_apply_do_not_matter() {
     let scratch = Scratch::new();
@@ -237,8 +238,8 @@ fn checks_of_a_commit_remove_nothing_from_the_base() {
     assert!(!changes.contains(&"remove_directory"), "{changes:?}");
 }
 
-/// The kernel renames no directory of a lower layer. A store there is refused, but other
-/// file systems may refuse renames, too: of project quotas, for example.
+/// The kernel renames no directory of a lower layer. Stores on overlays are refused, but
+/// other file systems may refuse renames, too: for project quotas, for example.
 #[test]
 fn a_lower_directory_of_an_overlay_is_refused_before_the_commit_is_logged() {
     let layers = Scratch::new();

@@ -1,4 +1,4 @@
-//! Transaction ids are typed by people: they stay small, and none is used twice.
+//! People type transaction ids, so they stay small, and none is used twice.
 
 use crate::support::{Scratch, begin, create, open};
 
@@ -25,7 +25,7 @@ fn no_id_comes_back_after_a_crash_and_few_are_lost() {
     create(&scratch.0);
     let mut last = 0;
     for count in [1, 20, 100, 0, 3] {
-        // Dropped without a close, as if the process were killed.
+        // The store is dropped without being closed, as if the process were killed.
         let store = open(&scratch.0);
         let ids = (0..count).map(|_| begin(&store).id().0);
         let ids: Vec<u64> = ids.collect();

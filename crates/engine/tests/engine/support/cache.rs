@@ -1,4 +1,4 @@
-//! A view through a cache that forgets only what it is told to, as the kernel.
+//! A view through a cache that, like the kernel's, forgets only what is invalidated.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ impl Cache {
         }
     }
 
-    /// The view was changed by its own calls: only the nodes stay known.
+    /// Forgets everything but the nodes, after the view was changed by its own calls.
     pub fn clear(&mut self) {
         let lookups = std::mem::take(&mut self.lookups);
         *self = Cache {
@@ -90,7 +90,7 @@ impl Cache {
         self.listings.entry(id).or_insert_with(list).clone()
     }
 
-    /// The tree as a program sees it whose kernel has this cache.
+    /// The tree as a program sees it through this cache.
     pub fn tree<D: Disk>(&mut self, view: &Transaction<D>) -> Tree {
         let mut tree = Tree::new();
         self.walk(view, NodeId::ROOT, b"", &mut tree, &mut BTreeMap::new());

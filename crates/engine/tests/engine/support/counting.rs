@@ -1,5 +1,5 @@
-//! An allocator that counts; a test that wants it makes it its global one, and
-//! is alone in its program then.
+//! An allocator that counts. A test makes it its global allocator, and must then be the
+//! only test in its program.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,7 +30,7 @@ pub fn allocated() -> usize {
     ALLOCATED.load(Ordering::Relaxed)
 }
 
-/// How many bytes more were allocated at once, while it ran, than before.
+/// The most bytes that were allocated at a time while it ran, beyond those before.
 pub fn highest_while<T>(run: impl FnOnce() -> T) -> (T, usize) {
     let before = allocated();
     HIGHEST.store(before, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! A disk that stops answering at a chosen call, as if the process were killed,
-//! and remembers which changes it was asked for.
+//! A disk that fails from a chosen call on, as if the process were killed, and records
+//! which changes were requested.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -13,27 +13,27 @@ use atomdir_disk::{
 #[derive(Clone)]
 pub struct FailingDisk {
     inner: Arc<LinuxDisk>,
-    /// Changes that still succeed.
+    /// How many changes still succeed.
     left: Arc<AtomicI64>,
     error: Errno,
-    /// Whether everything fails from then on, or that one call only.
+    /// Whether all later calls fail, too, or only that one.
     forever: bool,
     changes: Arc<Mutex<Vec<&'static str>>>,
-    /// Flushes of the log wait while it is held.
+    /// Flushes of the log wait while a test holds this lock.
     pub flushes: Arc<Mutex<()>>,
     clock: Arc<Mutex<FileClock>>,
     flushes_nothing: bool,
     intruder: Arc<Mutex<Option<Intruder>>>,
 }
 
-/// Done once, before so many more changes.
+/// An action to run once, before so many more changes.
 type Intruder = (usize, Box<dyn FnOnce() + Send>);
 
 /// The file system's clock, as far as change times show it.
 #[derive(Default)]
 struct FileClock {
     newest: Timestamp,
-    /// Change times from this one on are given as earlier ones.
+    /// Change times from this one on are reported as earlier ones.
     back_from: Option<Timestamp>,
 }
 
@@ -55,7 +55,7 @@ impl FailingDisk {
         }
     }
 
-    /// For tests in which no machine dies: flushes cost most of the time.
+    /// For tests in which no machine dies: flushes would take most of their time.
     pub fn without_flushes() -> FailingDisk {
         FailingDisk {
             flushes_nothing: true,
@@ -63,12 +63,12 @@ impl FailingDisk {
         }
     }
 
-    /// Another writer does something right before a change that is to come.
+    /// Makes another writer act right before a later change.
     pub fn intrude_before(&self, changes: usize, act: impl FnOnce() + Send + 'static) {
         *self.intruder.lock().expect("no test panics with it") = Some((changes, Box::new(act)));
     }
 
-    /// Whether that is still to come.
+    /// Whether the other writer has yet to act.
     pub fn awaits_intruder(&self) -> bool {
         self.intruder
             .lock()
@@ -102,7 +102,7 @@ impl FailingDisk {
         self.left.load(Ordering::SeqCst) < 0
     }
 
-    /// As if the system's clock had been set back by an hour just now.
+    /// Acts as if the system's clock had been set back by an hour just now.
     pub fn set_clock_back(&self) {
         let mut clock = self.clock.lock().expect("no test panics with it");
         clock.back_from = Some(clock.newest);
@@ -117,7 +117,7 @@ impl FailingDisk {
         stat
     }
 
-    /// The names of the changing calls since this was last asked.
+    /// The names of the changing calls since this was last called.
     pub fn take_changes(&self) -> Vec<&'static str> {
         std::mem::take(&mut self.changes.lock().expect("no test panics with it"))
     }
@@ -171,7 +171,7 @@ impl Disk for FailingDisk {
         stat.map(|stat| self.with_clock(stat))
     }
 
-    /// Stores on overlays are refused; tests may have some all the same.
+    /// Hides overlays, so that tests can have stores on them, which are refused otherwise.
     fn status(&self, object: &OwnedFd) -> Result<FileSystemStatus> {
         self.look("status")?;
         let status = self.inner.status(object)?;
@@ -212,7 +212,7 @@ impl Disk for FailingDisk {
         fn remove_xattr(&self, object: &OwnedFd, name: &[u8]) -> Result<()>;
     }
 
-    /// As a full disk does, it takes a part of what fails.
+    /// A write that fails still writes a part, as on a full disk.
     fn write_at(&self, file: &OwnedFd, data: &[u8], offset: u64) -> Result<()> {
         let allowed = self.change("write_at");
         if allowed.is_err() && !self.forever {

@@ -36,7 +36,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A directory that goes when the test ends, however it ends.
+/// A directory that is removed when the test ends, even if it fails.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
@@ -120,7 +120,7 @@ pub fn options() -> BeginOptions {
     }
 }
 
-/// A small generator whose seed is printed by whoever fails.
+/// A small generator. A test that fails prints its seed.
 pub struct Random(u64);
 
 impl Random {
@@ -136,7 +136,7 @@ impl Random {
     }
 }
 
-/// The seeds of a test: one that was asked for, or so many from the first on.
+/// The seeds of a test: the one that was requested, or the first `count`.
 pub fn seeds(count: u64) -> Vec<u64> {
     match std::env::var("ATOMDIR_SEED") {
         Ok(seed) => vec![seed.parse().expect("ATOMDIR_SEED is a number")],
@@ -144,7 +144,7 @@ pub fn seeds(count: u64) -> Vec<u64> {
     }
 }
 
-/// And those by which a defect was once found.
+/// The same, and also the seeds by which a defect was once found.
 pub fn seeds_and(count: u64, found: &[u64]) -> Vec<u64> {
     let mut seeds = seeds(count);
     if seeds.len() > 1 {

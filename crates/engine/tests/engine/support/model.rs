@@ -29,7 +29,7 @@ enum Object {
     Symlink(Vec<u8>),
 }
 
-/// What can be compared: path to description; hard links by first path.
+/// A tree to compare: each path's description. Hard links are described by their first path.
 pub type Tree = BTreeMap<Vec<u8>, String>;
 
 const ROOT: usize = 0;
@@ -127,8 +127,8 @@ impl Model {
                     .any(|child| self.is_below(*child, id)))
     }
 
-    /// One random operation, done to the model and to the view; they must
-    /// agree on whether it can be done.
+    /// Does one random operation to the model and to the view, which must agree on whether it
+    /// is possible.
     pub fn step<D: Disk>(&mut self, random: &mut Random, view: &Transaction<D>) {
         let directories = self.directories();
         let mut pick = || directories[random.below(directories.len())].clone();
@@ -226,7 +226,7 @@ impl Model {
         }
     }
 
-    /// Mostly a name that is there.
+    /// A name that mostly exists.
     fn some_name(&self, random: &mut Random, directory: usize) -> Vec<u8> {
         let names: Vec<&Vec<u8>> = self.entries(directory).keys().collect();
         if names.is_empty() || random.below(8) == 0 {
@@ -390,7 +390,7 @@ impl Model {
     }
 }
 
-/// The kernel forgets nodes when it likes: here every second one at once.
+/// The kernel may forget nodes at any time. Here it forgets every second one at once.
 fn forget_some<D: Disk>(view: &Transaction<D>, made: Result<Entry, Errno>) -> Result<(), Errno> {
     let node = made?.node;
     if node.0.is_multiple_of(2) {

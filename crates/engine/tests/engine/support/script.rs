@@ -1,9 +1,9 @@
-//! A few lines of text as a test: transactions and an outside writer that change
-//! one tree, and what has come of it.
+//! Tests as a few lines of text: transactions and an outside writer change one tree, and
+//! the result is returned as text.
 //!
-//! Each line says who acts, what is done, and to which path; `; ` separates as a
-//! line's end does. `out` is an outside writer, a number is a transaction; `given`
-//! fills the tree before the store is opened. Paths have no spaces, texts no newlines.
+//! Each line names the actor, the action and the path. `; ` separates like the end of a
+//! line. `out` is an outside writer, a number is a transaction, and `given` fills the tree
+//! before the store is opened. Paths contain no spaces, and texts no newlines.
 //!
 //! | line | meaning |
 //! | --- | --- |
@@ -35,12 +35,13 @@ use super::model::CALLER;
 use super::{Scratch, create_with, open_with, options};
 
 pub const PAGE: usize = 4096;
-/// Earlier modification times were set by a script.
+/// A modification time before this was set by a script.
 const SET_BEFORE: i64 = 1_000_000;
 const MANY: usize = 100;
 type View = Transaction<FailingDisk>;
 
-/// What the commits said, a line each, and then the tree, a line each path.
+/// Runs the script. Returns a line with the result of each commit, and then a line for each
+/// path of the tree.
 pub fn run(script: &str) -> Vec<String> {
     let scratch = Scratch::new();
     let disk = FailingDisk::without_flushes();
@@ -76,7 +77,7 @@ pub fn run(script: &str) -> Vec<String> {
     }
     said.extend(tree(&scratch.0));
     drop((views, store));
-    // What is in the log is applied once more.
+    // Recovery applies the log once more.
     let before = tree(&scratch.0);
     open_with(disk, &scratch.0).expect("the store is recovered");
     let after = tree(&scratch.0);
@@ -140,7 +141,7 @@ pub fn page(letter: &str) -> Vec<u8> {
     letter.as_bytes()[..1].repeat(PAGE)
 }
 
-/// Does it as a program would that knows nothing of the store.
+/// Does the action in the base, as an outside writer would.
 pub fn outside(root: &Path, words: &[&str]) {
     let at = |path: &str| root.join(path);
     let done = match *words {
@@ -148,7 +149,7 @@ pub fn outside(root: &Path, words: &[&str]) {
         ["append", path, text] => {
             let mut old = fs::read(at(path)).expect("it is there");
             old.extend(text.as_bytes());
-            // By the same inode.
+            // This keeps the inode.
             fs::write(at(path), old)
         }
         ["cut", path, length] => open_to_write(&at(path)).set_len(number(length)),
@@ -183,7 +184,7 @@ fn open_to_write(path: &Path) -> fs::File {
     opened.expect("it can be written")
 }
 
-/// Does it in a transaction; what must succeed in the tree as the view shows it.
+/// Does the action in a transaction. It must succeed in the tree that the view shows.
 pub fn inside(view: &View, words: &[&str]) {
     try_inside(view, words).unwrap_or_else(|error| panic!("{words:?}: {error}"));
 }
@@ -312,7 +313,7 @@ fn put(view: &View, path: &str, text: &[u8]) -> Result<(), Errno> {
     view.write(file, 0, text, false).map(drop)
 }
 
-/// As a snapshot shows it: `Transaction::attributes` would count as read.
+/// Takes the length from a lookup, since `Transaction::attributes` would count as read.
 fn length(view: &View, path: &str) -> Result<u64, Errno> {
     let (parent, name) = split(view, path)?;
     Ok(view.lookup(parent, name)?.attributes.length)
@@ -330,7 +331,7 @@ fn split<'a>(view: &View, path: &'a str) -> Result<(NodeId, &'a [u8]), Errno> {
     }
 }
 
-/// A line for each path: what is there, and the first path of a file's names.
+/// A line for each path: its object, and the first path of a file's names.
 pub fn tree(root: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     walk(root, "", &mut lines, &mut BTreeMap::new());
@@ -385,7 +386,7 @@ fn xattr(path: &Path) -> String {
     }
 }
 
-/// Short text as it is; of others each page's letter, and a dot for zeros.
+/// Short text as it is. For other contents, each page's letter, or a dot for zeros.
 pub fn describe(contents: &[u8]) -> String {
     if contents.len() < PAGE {
         return format!("'{}'", contents.escape_ascii());

@@ -59,7 +59,7 @@ fn walk_view<D: Disk>(
     }
 }
 
-/// The tree that is on disk, the control directory left out.
+/// The tree on disk, without the control directory.
 pub fn tree_of_base(root: &Path) -> Tree {
     let mut tree = Tree::new();
     walk_base(root, b"", &mut tree, &mut BTreeMap::new());

@@ -1,6 +1,6 @@
-//! What several transactions come to, by the letter of the guarantee: each is the
-//! difference between its tree and its snapshot, and commits are merged part by
-//! part. Objects have numbers, so names of one file are one number.
+//! The result of several transactions according to the guarantee: each is the difference
+//! between its tree and its snapshot, and commits are merged part by part. Objects have
+//! numbers, so all names of a file have one number.
 
 mod transaction;
 mod tree;
@@ -11,7 +11,7 @@ const ROOT: usize = 0;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
-    /// A directory's.
+    /// The entries of a directory.
     entries: Option<BTreeMap<String, usize>>,
     contents: Vec<u8>,
     mode: u32,
@@ -25,8 +25,7 @@ pub struct Tree(BTreeMap<usize, Object>);
 #[derive(Debug, Clone, Default)]
 struct Writes {
     pages: BTreeSet<u64>,
-    /// How many bytes of the snapshot's contents still show through, if any were
-    /// written.
+    /// If contents were written, how many bytes of the snapshot's contents still show.
     keep: Option<usize>,
     attributes: bool,
 }
@@ -39,14 +38,14 @@ pub struct Transaction {
     writes: BTreeMap<usize, Writes>,
 }
 
-/// The committed state, and which commit last changed what.
+/// The committed state, and which commit last changed each part.
 pub struct World {
     pub tree: Tree,
     next: usize,
     sequence: u64,
     entries: BTreeMap<(usize, String), u64>,
     attributes: BTreeMap<usize, u64>,
-    /// Pages of an object from one to before another.
+    /// Ranges of pages of an object, without the end.
     pages: Vec<(usize, u64, u64, u64)>,
     dead: BTreeMap<usize, u64>,
 }
@@ -55,8 +54,8 @@ pub struct World {
 pub enum Verdict {
     Commits,
     Conflicts,
-    /// A file that it changes has lost a name that its snapshot had: that may
-    /// have been the one by which the transaction knows it.
+    /// It may commit or conflict: a file that it changes has lost a name that its snapshot
+    /// had, which may be the one by which the transaction knows the file.
     Either,
 }
 
@@ -72,7 +71,7 @@ impl Object {
 }
 
 impl World {
-    /// Filled as `given` lines fill the base.
+    /// Fills the state as the `given` lines fill the base.
     pub fn new(given: &[&str]) -> World {
         let root = Object::new(true);
         let mut world = World {
@@ -101,7 +100,7 @@ impl World {
         }
     }
 
-    /// False, and nothing is done, if a directory or a file could not do that.
+    /// Returns false and does nothing if a plain file or directory would refuse it.
     pub fn act(&mut self, one: &mut Transaction, line: &str) -> bool {
         let words: Vec<&str> = line.split(' ').collect();
         self.try_act(one, &words).is_some()
@@ -141,7 +140,7 @@ impl World {
         Some(id)
     }
 
-    /// Whether it can commit; if so, unless it may conflict as well, it does.
+    /// Whether it can commit. If it can, and cannot conflict as well, it is committed.
     pub fn verdict(&self, one: &Transaction) -> (Verdict, Tree) {
         let (old, new) = (one.before.all_entries(), one.now.all_entries());
         let keys: BTreeSet<_> = old.keys().chain(new.keys()).collect();
@@ -189,7 +188,7 @@ impl World {
                     .iter()
                     .any(|(of, .., by)| of == id && *by > one.at);
                 conflicts |= pages || since(self.attributes.get(id));
-                // A file without a name that was written, or a ring of directories.
+                // It matters if this is a written file without a name, or a ring of directories.
                 let matters = one.writes.contains_key(id) || merged.0[id].entries.is_some();
                 conflicts |= matters && !one.now.names(*id).is_empty();
                 let entries = merged.0[id].entries.iter().flatten();

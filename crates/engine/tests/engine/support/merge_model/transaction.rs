@@ -1,4 +1,4 @@
-//! One transaction's own tree, and what it wrote.
+//! One transaction's own tree and its writes.
 
 use super::super::script::{PAGE, page};
 use super::{Object, Transaction, Tree, Writes};
@@ -100,7 +100,7 @@ impl Transaction {
         self.now.0.get_mut(&id).expect("it is there")
     }
 
-    /// What was written of an object, if the snapshot has it.
+    /// The writes to an object, if the snapshot has it.
     pub(super) fn wrote(&mut self, id: usize) -> &mut Writes {
         self.writes.entry(id).or_default()
     }
@@ -136,7 +136,7 @@ impl Transaction {
         *self.wrote(file).keep.get_or_insert(before)
     }
 
-    /// Ranges of pages.
+    /// The ranges of pages that were written.
     pub(super) fn written(&self, id: usize, writes: &Writes) -> Vec<(u64, u64)> {
         let (Some(keep), Some(old)) = (writes.keep, self.before.0.get(&id)) else {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Trees of numbered objects, and how they are written down.
+//! Trees of numbered objects, and their description as text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ impl Tree {
         };
     }
 
-    /// Every entry that the root leads to.
+    /// Every entry that can be reached from the root.
     pub(super) fn all_entries(&self) -> BTreeMap<(usize, String), usize> {
         let mut all = BTreeMap::new();
         let mut pending = vec![ROOT];
@@ -74,7 +74,7 @@ impl Tree {
         }
     }
 
-    /// As `script::tree` describes one on disk.
+    /// Describes the tree as `script::tree` describes one on disk.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let mut firsts: BTreeMap<usize, String> = BTreeMap::new();
