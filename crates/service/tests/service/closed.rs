@@ -1,5 +1,6 @@
-//! What root closes while somebody else's transaction is open is closed in it, too: what
-//! the user cannot reach outside they cannot newly reach in their view, nor change.
+//! If root closes something while a user's transaction is open, it is closed in the
+//! transaction, too. What the user cannot reach outside they can neither newly open in
+//! their view nor change.
 
 use crate::support::{NEVER_IDLE, TestStore, as_user, detached, is_root};
 use atomdir::{Connection, ExitCode, Explain, StartService, Transaction};
@@ -10,7 +11,7 @@ use std::path::Path;
 
 const USER: u32 = 65_534;
 
-/// What it is called, and how it is made in a view.
+/// The change's name, and how to make it in a view.
 type Change = (&'static str, fn(&Path));
 
 struct Scene {
@@ -60,7 +61,7 @@ fn what_was_closed_since_shows_nothing_new_in_an_open_view() {
     let Transaction { view_path, .. } = scene.user.begin(&detached()).unwrap();
     let root = scene.store.location.root.clone();
     as_user(USER, || {
-        // The kernel now has the directories' permissions as they were.
+        // The kernel has now cached the directories' old permissions.
         assert_eq!(fs::read(view_path.join("d/old")).unwrap(), b"old");
         assert!(fs::metadata(view_path.join("d/sub/deep")).is_ok());
         assert!(fs::metadata(view_path.join("f")).is_ok());
@@ -81,10 +82,10 @@ fn what_was_closed_since_shows_nothing_new_in_an_open_view() {
         let listed = fs::read_dir(view_path.join("e"));
         let listed = listed.and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
         assert!(is_refused(listed));
-        // What is open stays open.
+        // Files that are open stay open.
         assert_eq!(fs::read(view_path.join("drop/sub/own")).unwrap(), b"old");
     });
-    // Nor is anything kept from root, nor after it was opened again.
+    // Root still reaches everything, and so does the user after it was opened again.
     mode(&root.join("d"), 0o755);
     as_user(USER, || {
         assert_eq!(fs::read(view_path.join("d/new")).unwrap(), b"secret");
@@ -118,12 +119,12 @@ fn nothing_is_committed_below_a_directory_that_was_closed_since() {
             as_user(USER, || change(&transaction.view_path));
             mode(&root.join(closed), bits);
             let committed = scene.user.commit(transaction.id, &mut |_| {});
-            // Writing a file takes no right to write the directory.
+            // Writing a file needs no right to write its directory.
             if bits == 0o755 && name == "written" {
                 committed.unwrap();
             } else {
                 let error = committed.unwrap_err();
-                // Where the directory's own permissions have changed that is a conflict.
+                // If the directory's own permissions have changed, that is a conflict.
                 let expected = [ExitCode::NotPermitted, ExitCode::Conflict];
                 assert!(
                     expected.contains(&error.exit_code()),

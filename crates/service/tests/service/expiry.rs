@@ -1,4 +1,4 @@
-//! Transactions and locks that end at the age they were given, or by somebody else.
+//! Transactions and locks that end at the age set for them, or that somebody else ends.
 
 use crate::support::{NEVER_IDLE, TestStore, as_user, detached, is_root};
 use atomdir::{Connection, FailureKind, LockMode, LockOptions, LockScope, StartService};
@@ -32,7 +32,7 @@ fn a_transaction_ends_at_its_age_and_its_owner_learns_why() {
         .unwrap();
     client.abort_after(young.id, LATE).unwrap();
     client.abort_after(old.id, SOON).unwrap();
-    // It is granted when the other one has ended.
+    // The lock is granted when the other transaction has ended.
     client
         .lock(young.id, &[b"index.html".to_vec()], &EXCLUSIVE)
         .unwrap();
@@ -59,8 +59,8 @@ fn locks_end_at_their_age_and_the_transaction_stays() {
     let for_long = aged(Duration::from_secs(1 << 20));
     locking.lock(holder, &paths[1..], &for_long).unwrap();
     locking.lock(holder, &paths[..1], &aged(SOON)).unwrap();
-    // The age came with the lock, so that no client can lock something and be killed
-    // before it has said for how long.
+    // The age came with the lock, so that no client can lock something and be killed before
+    // it has limited the time.
     drop(locking);
     client.lock(other, &paths[..1], &EXCLUSIVE).unwrap();
     assert_eq!(client.status(holder).unwrap().locks.len(), 1);

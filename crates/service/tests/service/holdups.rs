@@ -1,5 +1,5 @@
-//! Users who make others wait, by what they may do outside as well: each holds up
-//! only those who need the very thing.
+//! Users who make others wait, by means that they also have outside. Each holds up only
+//! those who need the very same object.
 
 use crate::support::{
     NEVER_IDLE, TestStore, as_user, detached, is_root, process_of, users_can_mount, wait_for_end,
@@ -19,15 +19,15 @@ const STRANGER: u32 = 64_002;
 /// fusermount3 serves only users that have a name.
 const NOBODY: u32 = 65_534;
 const LEASED: &str = "leased";
-/// Of `asm-generic/fcntl.h`: which signal asks for the lease.
+/// From `asm-generic/fcntl.h`: sets the signal that asks for the lease back.
 const F_SETSIG: libc::c_int = 10;
-/// More than a service with few descriptors keeps open.
+/// More files than a service with few descriptors keeps open.
 const FILES_TO_FORGET_ANOTHER: usize = 200;
-/// More than any mount has threads.
+/// More readers than any mount has threads.
 const READERS: usize = 20;
 
-/// A lease of its owner's on the file, given back when `until` says so.
-/// Answers on `held` once it is there, and again once somebody wants it back.
+/// The owner takes a lease on the file, and gives it back when `until` receives a message.
+/// `held` gets a message once the lease is taken, and another once somebody wants it back.
 fn hold_lease(store: &TestStore, held: mpsc::Sender<()>, until: mpsc::Receiver<()>) {
     let path = store.location.root.join(LEASED);
     let owner = std::fs::metadata(&path).unwrap().uid();
@@ -39,7 +39,7 @@ fn hold_lease(store: &TestStore, held: mpsc::Sender<()>, until: mpsc::Receiver<(
             assert!(result >= 0, "{}", std::io::Error::last_os_error());
             result
         };
-        // What it is asked by goes unheard.
+        // SIGURG is ignored by default.
         control(F_SETSIG, libc::SIGURG);
         control(libc::F_SETLEASE, libc::F_WRLCK);
         held.send(()).unwrap();
@@ -59,7 +59,7 @@ fn leased() -> TestStore {
 
 fn leased_in(store: TestStore, owner: u32) -> TestStore {
     let path = store.location.root.join(LEASED);
-    // Longer than what is replaced rather than changed in place.
+    // The file is so long that a commit changes it in place instead of replacing it.
     std::fs::write(&path, vec![b'o'; 2 << 20]).unwrap();
     chown(path, Some(owner), Some(owner)).unwrap();
     store
@@ -101,7 +101,7 @@ fn a_lease_on_a_file_holds_up_only_those_who_read_it() {
         let other = std::fs::read_dir(&reading.view_path).unwrap();
         assert_eq!(other.count(), 2);
         innocent.commit(writing.id, &mut |_| {}).unwrap();
-        // The kernel has not ended the lease, so nobody waited for that.
+        // The kernel has not ended the lease, so nobody has waited for its end.
         assert_eq!(finished.load(Ordering::SeqCst), 0);
         give_back.send(()).unwrap();
     });
@@ -123,7 +123,7 @@ fn a_lease_on_a_file_holds_up_only_commits_that_need_it() {
         let (store, finished) = (&store, &finished);
         scope.spawn(move || hold_lease(store, held, until));
         is_held.recv().unwrap();
-        // A whole page, for which nothing has to be read.
+        // Write a whole page, so that nothing has to be read first.
         let path = waiting.view_path.join(LEASED);
         let file = File::options().write(true).open(path).unwrap();
         file.write_all_at(&[b'n'; 4096], 0).unwrap();
@@ -145,7 +145,7 @@ fn a_lease_on_a_file_holds_up_only_commits_that_need_it() {
     assert_eq!((committed[0], committed[4096]), (b'n', b'o'));
 }
 
-/// As it is once the command in it has ended.
+/// Begins a native transaction and leaves it as it is once its command has ended.
 fn begin_native(connection: &mut Connection) -> Transaction {
     let view = ViewChoice::Native;
     let options = BeginOptions {
@@ -158,7 +158,7 @@ fn begin_native(connection: &mut Connection) -> Transaction {
     transaction
 }
 
-/// The commit waits for a lease, so the abort certainly comes in between.
+/// The commit waits for a lease, so the abort certainly comes during the commit.
 fn abort_during_commit(store: &TestStore, user: u32, view: View) {
     let mut aborting = as_user(user, || store.connect());
     let transaction = match view {
@@ -219,8 +219,8 @@ fn freeze_waits_for_mapped_stores_that_a_lease_holds_up() {
         return;
     }
     let store = leased();
-    // Of a page that the file does not fill, the service reads what is there before it
-    // takes the store.
+    // The file does not fill its page, so the service reads the old bytes before it
+    // accepts the write.
     std::fs::write(store.location.root.join(LEASED), [b'o'; 100]).unwrap();
     for number in 0..FILES_TO_FORGET_ANOTHER {
         std::fs::write(store.location.root.join(number.to_string()), "x").unwrap();
@@ -230,7 +230,7 @@ fn freeze_waits_for_mapped_stores_that_a_lease_holds_up() {
     let transaction = sealing.begin(&detached()).unwrap();
     let mapped = Mapped::open(&transaction.view_path.join(LEASED));
     assert_eq!(mapped.first(), b'o');
-    // The service has the file open no more, so it can have a lease.
+    // The service no longer has the file open, so a lease on it is possible.
     for number in 0..FILES_TO_FORGET_ANOTHER {
         std::fs::read(transaction.view_path.join(number.to_string())).unwrap();
     }
@@ -261,10 +261,10 @@ fn freeze_waits_for_mapped_stores_that_a_lease_holds_up() {
     assert_eq!(committed[0], b'n');
 }
 
-/// The first page of a file, as programs share it with the kernel.
+/// The first page of a file, mapped as shared.
 struct Mapped(*mut u8);
 
-// SAFETY: it is a number; whoever has it only moves it to another thread.
+// SAFETY: it is only an address, and it is moved to another thread, not shared.
 unsafe impl Send for Mapped {}
 
 impl Mapped {
@@ -297,13 +297,13 @@ impl Mapped {
     }
 }
 
-/// A page of memory in which whatever the kernel writes waits until it is released.
+/// A page of memory. A kernel write to it waits until the page is released.
 struct StuckPage {
     start: *mut libc::c_void,
     faults: OwnedFd,
 }
 
-// SAFETY: the page is memory of the process, which any thread may name.
+// SAFETY: the page is memory of the process, whose address any thread may use.
 unsafe impl Sync for StuckPage {}
 
 impl StuckPage {
@@ -339,9 +339,9 @@ impl StuckPage {
         control(&self.faults, UFFDIO_ZEROPAGE, &mut page);
     }
 
-    /// Lists a directory into the page: it stays locked until that is released.
+    /// Lists a directory into the page. The directory stays locked until the page is released.
     fn list(&self, directory: &File) {
-        // SAFETY: the page is as long as is said.
+        // SAFETY: the page has the length that is passed.
         let listed = unsafe {
             let descriptor = directory.as_raw_fd();
             libc::syscall(libc::SYS_getdents64, descriptor, self.start, Self::LENGTH)
@@ -350,24 +350,24 @@ impl StuckPage {
     }
 }
 
-/// Of `linux/userfaultfd.h`.
+/// From `linux/userfaultfd.h`.
 const UFFDIO_API: libc::Ioctl = 0xc018_aa3f_u32 as libc::Ioctl;
 const UFFDIO_REGISTER: libc::Ioctl = 0xc020_aa00_u32 as libc::Ioctl;
 const UFFDIO_ZEROPAGE: libc::Ioctl = 0xc020_aa04_u32 as libc::Ioctl;
 
 fn control<const N: usize>(faults: &OwnedFd, command: libc::Ioctl, argument: &mut [u64; N]) {
-    // SAFETY: each command reads and writes as many numbers as it is given.
+    // SAFETY: each command reads and writes as many numbers as the argument has.
     let result = unsafe { libc::ioctl(faults.as_raw_fd(), command, argument.as_mut_ptr()) };
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Starts a rename that waits in the kernel, with the locks of the two directories
-/// and that for renames; returns when it has them.
+/// Starts a rename that waits in the kernel while it holds the locks of the two directories
+/// and the lock for renames. Returns when it has them.
 fn start_rename<'scope>(scope: &'scope Scope<'scope, '_>, from: PathBuf, to: PathBuf) {
     let (started, thread) = mpsc::channel();
     scope.spawn(move || {
         as_user(STRANGER, || {
-            // SAFETY: it takes nothing.
+            // SAFETY: the call has no arguments.
             started.send(unsafe { libc::gettid() }).unwrap();
             let renamed = std::fs::rename(from, to);
             assert!(renamed.is_err());
@@ -384,7 +384,7 @@ fn start_rename<'scope>(scope: &'scope Scope<'scope, '_>, from: PathBuf, to: Pat
     }
 }
 
-/// As a program can that lists a directory into a file system of its own.
+/// A program can hold such locks by listing a directory into a file system of its own.
 #[test]
 fn locks_of_a_users_view_hold_up_nobody_else() {
     if !is_root() {
@@ -411,7 +411,7 @@ fn locks_of_a_users_view_hold_up_nobody_else() {
         page.wait_for_fault();
         let mount = wrapper.parent().unwrap();
         start_rename(scope, mount.join("none"), wrapper.join("none"));
-        // The stranger's own: it may wait.
+        // The stranger's own commit may wait.
         let (store, committed) = (&store, &committed);
         scope.spawn(move || {
             as_user(STRANGER, || {

@@ -1,5 +1,5 @@
-//! Peers that send anything, or nothing, or do not read: each is told or
-//! dropped, and others do not notice.
+//! Peers that send anything, or nothing, or do not read. Each gets an error or is dropped,
+//! and others do not notice.
 
 use crate::support::{
     NEVER_IDLE, TestStore, as_user, detached, greeted, is_root, process_of, settled,
@@ -16,10 +16,10 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// What is left to read: whatever was answered, then the end.
+/// Reads all answers up to the end of the connection.
 fn rest(mut socket: UnixStream) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // A reset is as good an end as any.
+    // A reset counts as the end, too.
     let _ = socket.read_to_end(&mut bytes);
     bytes
 }
@@ -68,7 +68,7 @@ fn garbage_is_answered_or_dropped_and_harms_nobody() {
     cut_off.write_all(&[200, 0, 0, 0, 1]).unwrap();
     drop(cut_off);
 
-    // One that stops in the middle, one that never greets: they stay, waiting.
+    // One peer stops in the middle, another never greets. Both stay connected and wait.
     let _half = {
         let mut half = greeted(&store);
         half.write_all(&[200, 0]).unwrap();
@@ -84,18 +84,18 @@ fn one_that_never_reads_stalls_only_itself() {
     let mut innocent = store.connect();
     let mut deaf = greeted(&store);
     let request = frame::encode(&Request::ServiceStatus, frame::REQUEST_LENGTH_MAX).unwrap();
-    // Until both directions are full: the service waits for this peer to read.
+    // Write until both directions are full: the service then waits for this peer to read.
     deaf.set_write_timeout(Some(Duration::from_millis(300)))
         .unwrap();
     while deaf.write(&request).is_ok() {}
     let transaction = innocent.begin(&Default::default()).unwrap();
     innocent.commit(transaction.id, &mut |_| {}).unwrap();
-    // It ends without waiting for the deaf one to hear.
+    // The service ends without waiting for the deaf peer to read.
     innocent.stop().unwrap();
 }
 
-/// A connection whose close waits until the other end, which is returned as well, has
-/// read what was sent: for ever.
+/// A connection whose close waits until the other end has read what was sent, which it
+/// never does. The other end is returned as well.
 fn lingering() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -106,8 +106,8 @@ fn lingering() -> (TcpStream, TcpStream) {
     (socket, deaf)
 }
 
-/// A descriptor that was sent along is closed with the connection that it came by. Its
-/// owner decides how long that takes.
+/// A descriptor that came with a message is closed with its connection. Its owner decides
+/// how long closing takes.
 #[test]
 fn descriptors_that_a_stranger_sends_hold_up_nobody() {
     if !is_root() {
@@ -115,7 +115,7 @@ fn descriptors_that_a_stranger_sends_hold_up_nobody() {
     }
     let store = TestStore::new(NEVER_IDLE);
     let (process, _) = process_of(&mut store.connect());
-    // So that all has been sent before the service looks.
+    // Stop the service, so that everything has been sent before it reads.
     kill_process(process, Signal::STOP).unwrap();
     let state = format!("/proc/{process}/stat");
     while !std::fs::read_to_string(&state).unwrap().contains(") T ") {
@@ -130,12 +130,12 @@ fn descriptors_that_a_stranger_sends_hold_up_nobody() {
     let message = [IoSlice::new(b"atomdir?")];
     let sent = sendmsg(&stranger, &message, &mut control, SendFlags::empty());
     if sent.is_err() {
-        // Refused, as Linux does from 6.16 on: then it is ours to close.
+        // Linux refuses this from 6.16 on. We then have to close the socket.
         set_socket_linger(&socket, None).unwrap();
     }
     drop(socket);
     kill_process(process, Signal::CONT).unwrap();
-    // Turned away, as everything that connects later is answered.
+    // The stranger is turned away, and the service answers everybody who connects later.
     let mut verdict = [0; handshake::LENGTH];
     (&stranger).read_exact(&mut verdict).unwrap();
     store
@@ -198,8 +198,8 @@ fn a_users_share_is_bound_and_others_find_room() {
     held[0].begin(&detached()).unwrap();
 }
 
-/// One that has sent more requests than it waited for: that it has gone, and that
-/// the service ends, is noticed all the same.
+/// A client sends further requests while one waits for a lock. The service must still
+/// notice that the client has gone, and must still be able to end.
 #[test]
 fn what_was_sent_while_a_lock_is_waited_for_does_not_hide_the_end() {
     let store = TestStore::new(NEVER_IDLE);
@@ -242,7 +242,7 @@ fn what_was_sent_while_a_lock_is_waited_for_does_not_hide_the_end() {
     drop(hasty);
 }
 
-/// The most memory that the service has had so far.
+/// The peak of the service's memory so far.
 fn memory_peak_bytes(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -250,7 +250,7 @@ fn memory_peak_bytes(process: u32) -> u64 {
     number.parse::<u64>().unwrap() << 10
 }
 
-/// Each asks for a long file, and reads nothing of it.
+/// Each client requests a long file and reads nothing of the answer.
 #[test]
 fn long_answers_that_nobody_reads_take_no_memory() {
     const LENGTH: u64 = 64 << 20;
@@ -275,7 +275,7 @@ fn long_answers_that_nobody_reads_take_no_memory() {
         deaf
     });
     for mut deaf in &deaf {
-        // Something has come: what is to be held is held.
+        // A byte has come, so the service holds whatever it will hold of the answer.
         deaf.read_exact(&mut [0]).unwrap();
     }
     let grown = memory_peak_bytes(process) - before;

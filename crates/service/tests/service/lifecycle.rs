@@ -50,7 +50,7 @@ fn what_was_begun_on_a_connection_ends_with_it_unless_detached_or_kept() {
     let kept = connection.begin(&Default::default()).unwrap().id;
     connection.keep(kept).unwrap();
     let committed = connection.begin(&Default::default()).unwrap().id;
-    // From elsewhere, as `atomdir commit` within a command that `run` runs.
+    // The commit comes over another connection, like `atomdir commit` in a command of `run`.
     assert!(
         watcher
             .commit(committed, &mut |_| {})
@@ -61,7 +61,7 @@ fn what_was_begun_on_a_connection_ends_with_it_unless_detached_or_kept() {
         .commit_with(committed, Others::End, &mut |_| {})
         .unwrap();
     drop(connection);
-    // The service notices by itself, soon.
+    // The service soon notices by itself.
     while watcher.status(attached).is_ok() {
         std::thread::yield_now();
     }
@@ -109,7 +109,7 @@ fn it_stays_when_it_is_told_to_until_it_is_told_otherwise() {
     wait_for_end(&process);
 }
 
-/// Every one of these connections may come while the service is ending.
+/// Each of these connections may come while the service is ending.
 #[test]
 fn no_client_is_lost_to_a_service_that_keeps_ending() {
     let store = TestStore::new(0);
@@ -169,7 +169,7 @@ fn a_killed_service_is_replaced_and_its_dead_mount_taken_away() {
     wait_for_end(&process);
     let error = connection.commit(transaction.id, &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("has gone"), "{error}");
-    // What the kernel remembers it still shows, but nothing can be changed.
+    // The kernel still shows what it has cached, but nothing can be changed.
     assert!(std::fs::write(transaction.view_path.join("index.html"), "new").is_err());
 
     let mut next = store.connect();
@@ -256,7 +256,7 @@ fn a_service_whose_store_was_deleted_ends() {
         if is_whole {
             std::fs::remove_dir_all(&store.location.root).unwrap();
         } else {
-            // A user may be unable to remove what is staged.
+            // A user may be unable to remove staged objects.
             for entry in std::fs::read_dir(&store.location.control).unwrap() {
                 let path = entry.unwrap().path();
                 if !path.is_dir() {
@@ -289,10 +289,10 @@ fn what_killed_services_left_is_taken_away() {
     assert!(is_mounted(place), "what is in use stays");
 }
 
-/// The kernel takes a directory's lock to forget a name in it, and looks up others
-/// under the same lock: one who waits for the lock must not keep those who hold it
-/// from hearing that nobody will answer. Nor must the child process do so, which lists
-/// directories in which files were read.
+/// The kernel takes a directory's lock to forget a name in it, and also while it looks up
+/// others there. A service thread that waits for this lock must not keep the connection
+/// from breaking, or the processes that hold the lock would wait for ever. The same is true
+/// of the child process, which lists directories in which files were read.
 #[test]
 fn a_service_that_is_killed_while_views_come_and_go_dies() {
     const ROUNDS: usize = 5;
@@ -310,7 +310,7 @@ fn a_service_that_is_killed_while_views_come_and_go_dies() {
         let (number, process) = process_of(&mut connection);
         let is_over = AtomicBool::new(false);
         let goes_on = || !is_over.load(Ordering::Relaxed);
-        // How often each of those who disturb it has done so.
+        // How many rounds each disturbing thread has done.
         let rounds: [AtomicUsize; 9] = Default::default();
         let count = |disturber: usize| rounds[disturber].fetch_add(1, Ordering::Relaxed);
         std::thread::scope(|scope| {
@@ -330,7 +330,7 @@ fn a_service_that_is_killed_while_views_come_and_go_dies() {
                 let mut connection = store.connect_if_running().unwrap();
                 let (goes_on, count) = (&goes_on, &count);
                 scope.spawn(move || {
-                    // Until the service is killed.
+                    // Go on until the service is killed.
                     while goes_on() {
                         if let Ok(begun) = connection.begin(&Default::default()) {
                             let _ = connection.abort(begun.id);
@@ -356,7 +356,7 @@ fn a_service_that_is_killed_while_views_come_and_go_dies() {
     }
 }
 
-/// From the view, not from the kernel's memory, as long as there is one.
+/// Reads the file from the view instead of the kernel's cache, as long as the view exists.
 fn read_anew(path: &Path) {
     if let Ok(file) = File::open(path) {
         let _ = fadvise(&file, 0, None, Advice::DontNeed);

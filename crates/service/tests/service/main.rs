@@ -1,4 +1,4 @@
-//! The service over its real socket, as clients and others meet it.
+//! Tests of the service over its real socket, as clients and other processes use it.
 
 #[cfg(test)]
 mod closed;

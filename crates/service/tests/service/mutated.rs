@@ -1,4 +1,4 @@
-//! Requests changed at random, over a live service's socket.
+//! Requests that are changed at random and sent to a running service.
 
 use crate::support::{NEVER_IDLE, TestStore, greeted, settled};
 use atomdir::{Connection, LockMode, LockOptions, LockScope};
@@ -14,12 +14,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// What the corpus asks locks for.
+/// The path for which the corpus requests locks.
 const LOCKED: &str = "directory/name";
 
-/// Whatever is sent, every reply is one, the connection ends when the client has
-/// no more to say, even while a request waits, and what it held ends with it. The
-/// transactions that were committed are there, each whole, and nothing else.
+/// Whatever is sent, every reply is well formed. The connection ends when the client has
+/// sent everything, even while a request waits, and what it held ends with it. The base has
+/// all committed transactions, each complete, and nothing else.
 #[test]
 fn mutated_requests_are_answered_or_refused() {
     let mut random = Random::for_test("mutated_requests_are_answered_or_refused");
@@ -44,7 +44,7 @@ fn mutated_requests_are_answered_or_refused() {
         }
         let transaction = begun.map_or(TransactionId(5), |begun| begun.transaction);
         let bytes = requests_without_stop(&mut random, transaction);
-        // The service may have refused it half-way.
+        // The service may have closed the connection half-way.
         let _ = socket.write_all(&bytes);
         if random.chance(4) {
             continue;
@@ -86,12 +86,13 @@ fn mutated_requests_are_answered_or_refused() {
     assert_eq!(status.poisoned, None);
 }
 
-/// So that requests for locks wait, unless a mutant has ended what holds them.
+/// Keeps the path locked, so that requests for locks wait. A mutant may have ended the
+/// transaction that holds the lock.
 fn keep_locked(watcher: &mut Connection, holder: &mut Option<TransactionId>) {
     if holder.is_some_and(|holder| watcher.status(holder).is_ok()) {
         return;
     }
-    // One that was kept may have got the lock then.
+    // A transaction that was kept open may have got the lock then.
     watcher.abort_all().unwrap();
     let options = atomdir::BeginOptions {
         detached: true,
@@ -124,7 +125,7 @@ fn begin(socket: &mut UnixStream) -> Begun {
     }
 }
 
-/// One to six frames: as they are, mutated within their length, or mutated.
+/// One to six frames: unchanged, mutated without changing their length, or mutated freely.
 fn requests_without_stop(random: &mut Random, transaction: TransactionId) -> Vec<u8> {
     let payloads = requests(transaction);
     let frames: Vec<Vec<u8>> = payloads.iter().map(|payload| framed(payload)).collect();
@@ -148,7 +149,7 @@ fn framed(payload: &[u8]) -> Vec<u8> {
     [&length.to_le_bytes(), payload].concat()
 }
 
-/// What the service will read of it.
+/// The requests that the service will decode from the bytes.
 fn understood(mut bytes: &[u8]) -> Vec<Request> {
     let mut requests = Vec::new();
     while let Some((header, rest)) = bytes.split_first_chunk() {
@@ -166,11 +167,11 @@ fn understood(mut bytes: &[u8]) -> Vec<Request> {
     requests
 }
 
-/// All to the end of the stream.
+/// All replies up to the end of the stream.
 fn replies(mut socket: UnixStream, to: &[u8]) -> Vec<Reply> {
     let mut bytes = Vec::new();
     if let Err(error) = socket.read_to_end(&mut bytes) {
-        // Where not all was read the end is a reset.
+        // If the service did not read everything, the end is a reset.
         let is_end = error.kind() == std::io::ErrorKind::ConnectionReset;
         assert!(is_end, "{error}: the connection stays open after {to:?}");
     }
@@ -186,8 +187,8 @@ fn replies(mut socket: UnixStream, to: &[u8]) -> Vec<Reply> {
     replies
 }
 
-/// Of every commit in the log that has changed something there is its file, and no
-/// file of another.
+/// The base must have the file of every commit in the log that changed something, and no
+/// other file.
 fn check_base(watcher: &mut Connection, root: &Path, told: &BTreeSet<Sequence>) {
     let commits = watcher.log(None, u64::MAX).unwrap();
     let logged: BTreeSet<Sequence> = commits.iter().map(|commit| commit.sequence).collect();

@@ -1,4 +1,4 @@
-//! A view's root as a descriptor: who opens it, and when.
+//! A view's root as a descriptor: which process opens it, and when.
 
 use crate::support::{NEVER_IDLE, TestStore, is_root};
 use atomdir::{BeginOptions, Connection, Transaction};
@@ -33,7 +33,7 @@ fn read_and_write(transaction: &Transaction, contents: &str) {
 fn a_begin_opens_no_root_that_nobody_asked_for_and_an_abort_forgets_none() {
     let store = TestStore::new(NEVER_IDLE);
     let mut connection = store.connect();
-    // Makes the mount.
+    // This begin makes the mount.
     connection.begin(&BeginOptions::default()).unwrap();
     let before = view_requests(&mut connection);
     let unseen = connection.begin(&BeginOptions::default()).unwrap();
@@ -45,7 +45,7 @@ fn a_begin_opens_no_root_that_nobody_asked_for_and_an_abort_forgets_none() {
     let committed = std::fs::read(store.location.root.join("new.html")).unwrap();
     assert_eq!(committed, b"new");
 
-    // What has ended is not found by its path any more.
+    // A transaction that has ended is not found by its path any more.
     let ended = connection.begin(&BeginOptions::default()).unwrap();
     connection.abort(ended.id).unwrap();
     assert_eq!(ended.root().unwrap_err(), Errno::NOENT);
@@ -80,8 +80,8 @@ fn who_does_not_see_the_mount_of_views_can_have_the_root_brought() {
     assert_eq!(committed, b"from afar");
 }
 
-/// This thread alone gets one of its own. Mounts that go outside go from it too,
-/// so that it keeps nobody's.
+/// Gives only this thread its own mount namespace. Unmounts outside also reach it, so it
+/// keeps no mount alive.
 fn leave_mount_namespace() {
     // SAFETY: a plain system call, which changes this thread alone.
     let left = unsafe { libc::unshare(libc::CLONE_NEWNS | libc::CLONE_FS) };

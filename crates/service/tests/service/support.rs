@@ -1,4 +1,4 @@
-//! A store of its own for each test, and users to act as.
+//! A store for each test, and functions to act as other users.
 
 use atomdir::{
     ALLOW, BeginOptions, ConnectError, Connection, Settings, StartService, StoreLocation, Trust,
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_atomdir-serve");
-/// Long enough that no service under test ends by itself.
+/// So long that no service under test ends by itself.
 pub const NEVER_IDLE: u64 = 3_600_000;
 
 pub struct TestStore {
@@ -42,7 +42,7 @@ impl TestStore {
         }
     }
 
-    /// Of root, and open to these users as well.
+    /// A store of root that is open to these users as well.
     pub fn shared_with(users: &[u32], idle_milliseconds: u64) -> TestStore {
         let store = TestStore::new(idle_milliseconds);
         let users: Vec<String> = users.iter().map(u32::to_string).collect();
@@ -50,7 +50,7 @@ impl TestStore {
         store
     }
 
-    /// Of another user: its root and its control directory.
+    /// A store whose root and control directory belong to another user.
     pub fn of_user(user: u32, idle_milliseconds: u64) -> TestStore {
         let mut store = TestStore::new(idle_milliseconds);
         let mut chown = Command::new("chown");
@@ -112,7 +112,7 @@ impl Drop for TestStore {
             if std::thread::panicking() {
                 let said = std::fs::read_to_string(self.location.control.join("service.log"));
                 eprintln!("the service said: {}", said.unwrap_or_default());
-                // What has failed may not end in order.
+                // After a failed test the service may not end in order.
                 let (process, descriptor) = process_of(&mut connection);
                 let _ = kill_process(process, Signal::KILL);
                 wait_for_end(&descriptor);
@@ -131,7 +131,7 @@ pub fn detached() -> BeginOptions {
     }
 }
 
-/// The service's process, to wait for.
+/// The service's process, and a descriptor to wait for its end.
 pub fn process_of(connection: &mut Connection) -> (Pid, OwnedFd) {
     let number = connection.service_status().unwrap().process;
     let process = Pid::from_raw(number.try_into().unwrap()).unwrap();
@@ -139,8 +139,8 @@ pub fn process_of(connection: &mut Connection) -> (Pid, OwnedFd) {
     (process, descriptor)
 }
 
-/// A connection that has been greeted, on which to send anything. What the service
-/// does not answer in so long it never will.
+/// A connection after the handshake, on which a test can send anything. If the service does
+/// not answer within its timeout, it never will.
 pub fn greeted(store: &TestStore) -> UnixStream {
     let mut socket = store.raw_socket();
     let answer_time_max = Duration::from_secs(100);
@@ -182,7 +182,7 @@ pub fn is_root() -> bool {
     root
 }
 
-/// Else an ordinary user's service has no views to show.
+/// Whether ordinary users can mount. If not, an ordinary user's service can show no views.
 pub fn users_can_mount() -> bool {
     let device = std::fs::metadata("/dev/fuse").map(|device| device.mode() & 0o006 == 0o006);
     let can_mount = device.unwrap_or(false) && Path::new("/usr/bin/fusermount3").exists();

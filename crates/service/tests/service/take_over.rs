@@ -1,4 +1,4 @@
-//! Others end a transaction while its native view is taken over.
+//! Other clients end a transaction while its native view is taken over.
 
 use crate::support::{NEVER_IDLE, TestStore, detached};
 use atomdir::{BeginOptions, Connection, Others, TransactionId, ViewChoice};

@@ -1,4 +1,4 @@
-//! Who may do what, asked as root, as a store's owner and as strangers.
+//! Who may do what: requests by root, by a store's owner and by strangers.
 
 use crate::support::{NEVER_IDLE, TestStore, as_user, detached, is_root, users_can_mount};
 use atomdir::{
@@ -84,7 +84,7 @@ fn transactions_are_their_owners_and_roots() {
     root.commit(users, &mut |_| {}).unwrap();
 }
 
-/// Else a diff would show what the user may not read.
+/// Otherwise a diff would show a user what they may not read.
 #[test]
 fn the_snapshot_shows_nobody_what_they_could_not_read() {
     if !is_root() {
@@ -154,7 +154,7 @@ fn a_roots_store_is_not_for_others_to_start() {
     );
 }
 
-/// Root must not act with root's rights on what an ordinary user can write.
+/// Root's rights must not be used on files that an ordinary user can write.
 #[test]
 fn a_users_store_is_served_as_that_user_even_when_root_starts_it() {
     if !is_root() {
@@ -181,7 +181,7 @@ fn a_users_store_is_served_as_that_user_even_when_root_starts_it() {
         std::fs::write(transaction.view_path.join("index.html"), "new").unwrap();
         transaction.id
     });
-    // What root cannot enter it can still end.
+    // Root can still end a transaction that it cannot enter.
     root.commit(begun, &mut |_| {}).unwrap();
     let committed = std::fs::read(store.location.root.join("index.html")).unwrap();
     assert_eq!(committed, b"new");
@@ -191,7 +191,7 @@ fn is_refused<T>(result: Result<T, atomdir::RequestError>) -> bool {
     result.is_err_and(|error| error.kind() == Some(FailureKind::NotPermitted))
 }
 
-/// The service holds the root open, whatever becomes of the directories above.
+/// The service holds the store's root open, whatever happens to the directories above.
 #[test]
 fn a_root_that_a_user_cannot_reach_is_closed_to_them_in_transactions_too() {
     if !is_root() {
@@ -202,7 +202,7 @@ fn a_root_that_a_user_cannot_reach_is_closed_to_them_in_transactions_too() {
         let permissions = std::os::unix::fs::PermissionsExt::from_mode(bits);
         std::fs::set_permissions(path, permissions).unwrap();
     };
-    // For root the service runs, whoever else comes and goes.
+    // Root's connection keeps the service running while others come and go.
     let mut root = store.connect();
     mode(&store.location.root, 0o777);
     let mut user = connect_as(USER, &store).unwrap();
@@ -225,7 +225,8 @@ fn a_root_that_a_user_cannot_reach_is_closed_to_them_in_transactions_too() {
         mode(closed, 0o777);
     }
     user.commit(open.id, &mut |_| {}).unwrap();
-    // Nor does a connection outlive the owner's leave.
+    // When the owner withdraws the permission, an open connection can no longer begin or
+    // commit, only abort.
     let last = user.begin(&detached()).unwrap().id;
     Settings::change(&store.location, ALLOW, "").unwrap();
     assert!(is_refused(user.begin(&detached())));
