@@ -1,5 +1,5 @@
-//! Two processes that append to one file at the same time: every line whole,
-//! none lost.
+//! Two processes append to one file at the same time. Every line is complete, and none is
+//! lost.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -32,7 +32,7 @@ fn run() -> Outcome {
     same("lines", lines.len(), 1 + 3 * LINES)?;
     same("first line", lines[0], "the first line")?;
     for who in ["first", "second", "third"] {
-        // Each one's own lines are in the order it wrote them.
+        // The lines of each process are in the order in which it wrote them.
         let own: Vec<&str> = lines
             .iter()
             .copied()
@@ -41,7 +41,7 @@ fn run() -> Outcome {
         let expected: String = (0..LINES).map(|number| line(who, number)).collect();
         same("lines of one", own, expected.lines().collect())?;
     }
-    // In what order they mixed is another matter in each run.
+    // The lines mix in a different order in each run.
     lines.sort_unstable();
     fs::write("sorted", lines.join("\n"))?;
     Ok(fs::remove_file("journal")?)

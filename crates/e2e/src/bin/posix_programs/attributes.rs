@@ -73,7 +73,7 @@ fn modes() -> Outcome {
     Ok(())
 }
 
-/// Set-id bits go when a file changes hands or when another user writes to it.
+/// Set-id bits are cleared when a file changes its owner or when another user writes to it.
 fn owners() -> Outcome {
     fs::set_permissions("owner", Permissions::from_mode(0o6755))?;
     chown("owner", Some(1234), None)?;
@@ -148,7 +148,7 @@ fn extended() -> Outcome {
     )?;
     removexattr("directory", "user.of a directory")?;
     setxattr("directory", "user.another", b"stays", XattrFlags::empty())?;
-    // user.* is for files and directories, trusted.* for links too.
+    // Only files and directories can have user.*; links can have trusted.*, too.
     refused(
         "user.* of a link",
         lsetxattr("link", "user.no", b"", XattrFlags::empty()),
@@ -173,7 +173,7 @@ fn inherited() -> Outcome {
     same("its mode", mode("group/directory")? & 0o2000, 0o2000)
 }
 
-/// To the nanosecond, before 1970 and after 2038, one without the other.
+/// Times to the nanosecond, before 1970 and after 2038, and each of the two times set alone.
 fn times() -> Outcome {
     set_times(
         "times",

@@ -1,5 +1,4 @@
-//! How a program says that something is not as it must be: by an error that
-//! carries the place in the source.
+//! Checks of a program. One that fails returns an error with the place in the source.
 
 use std::fmt;
 use std::panic::Location;
@@ -25,8 +24,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// `?` hands on the place where it stands. `Failure` is no `Error` itself, so
-/// that this can be written for every error.
+/// `?` records the place where it is used. `Failure` itself is not an `Error`, so that this
+/// can be implemented for every error.
 impl<E: std::error::Error> From<E> for Failure {
     #[track_caller]
     fn from(error: E) -> Self {
@@ -54,7 +53,7 @@ pub fn same<T: PartialEq + fmt::Debug>(what: &str, found: T, expected: T) -> Out
     )))
 }
 
-/// Enough to see what it is.
+/// Shortens a value to what is needed to recognize it.
 fn cut(value: impl fmt::Debug) -> String {
     const CHARACTERS_MAX: usize = 400;
     let text = format!("{value:?}");
@@ -75,8 +74,8 @@ pub fn refused<T>(what: &str, result: Result<T, Errno>, expected: Errno) -> Outc
     }
 }
 
-/// For results that may depend on the file system: printed, so that they must
-/// be the same in a view as outside.
+/// For results that may depend on the file system. They are printed, and so must be the
+/// same in a view as outside.
 pub fn shown<T>(result: Result<T, Errno>) -> String {
     match result {
         Ok(_) => "succeeds".to_owned(),

@@ -1,4 +1,4 @@
-//! A tree deeper than any path the kernel accepts: reached a step at a time.
+//! A tree deeper than any path that the kernel accepts, walked one step at a time.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -91,7 +91,7 @@ fn too_long_as_one_path() -> Outcome {
     )
 }
 
-/// What is open at the bottom goes along.
+/// A file that is open at the bottom moves along.
 fn half_of_it_moves() -> Outcome {
     let bottom = descend("old", LEVELS, false)?;
     let middle = descend("old", LEVELS / 2, false)?;

@@ -1,4 +1,4 @@
-//! Device nodes: made, used, moved. Only root makes them.
+//! Makes, uses and moves device nodes. Only root can make them.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -57,7 +57,7 @@ fn run() -> Outcome {
     File::open("dev/zero")?.read_exact(&mut bytes)?;
     same("read from zero", bytes, [0; 100])?;
 
-    // Numbers of more than a byte each.
+    // Each number needs more than a byte.
     make("dev/wide", FileType::BlockDevice, (0x7ff, 0xf_ff01))?;
     let wide: Dev = fs::metadata("dev/wide")?.rdev();
     same("numbers", wide, makedev(0x7ff, 0xf_ff01))?;

@@ -1,5 +1,5 @@
-//! Large directories read while they change: what was there all the time is
-//! listed exactly once, whatever else comes and goes.
+//! Reads large directories while they change. An entry that was there all the time is
+//! listed exactly once, whatever else is added and removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -58,7 +58,7 @@ fn names(directory: &mut Dir) -> Outcome<Vec<String>> {
     std::iter::from_fn(|| next_name(directory).transpose()).collect()
 }
 
-/// A listing says of each name what a look at it says.
+/// A listing reports the same for each name as stat(2).
 fn types_and_numbers() -> Outcome {
     fs::create_dir("mixed/directory")?;
     std::os::unix::fs::symlink("nowhere", "mixed/link")?;
@@ -82,7 +82,7 @@ fn types_and_numbers() -> Outcome {
     same("dots", dots, BTreeMap::from(expected))
 }
 
-/// Read to some place, read on, go back to the place, read the same again.
+/// Reads to some place, reads on, goes back to the place and reads the same again.
 fn positions() -> Outcome {
     let mut directory = open("mixed")?;
     for _ in 0..3000 {
@@ -109,7 +109,7 @@ fn changed_while_read() -> Outcome {
     let mut directory = open("mixed")?;
     let mut seen = Vec::new();
     while let Some(name) = next_name(&mut directory)? {
-        // Every other old one goes when it has been seen; others come.
+        // Some old entries are removed once they have been seen, and new ones are added.
         if seen.len() % 4 == 0 {
             File::create(format!("mixed/later {}", seen.len()))?;
         }
@@ -135,7 +135,7 @@ fn changed_while_read() -> Outcome {
     Ok(())
 }
 
-/// As `rm -r` does it: read some, remove them, read on.
+/// Reads some entries, removes them and reads on, as `rm -r` does.
 fn emptied_while_read() -> Outcome {
     for number in 0..4000 {
         File::create(format!("doomed/new {number}"))?;

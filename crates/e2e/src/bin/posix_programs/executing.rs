@@ -1,4 +1,4 @@
-//! Programs written here and run from here.
+//! Programs that are written to the directory and run from it.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Write};
@@ -74,8 +74,8 @@ fn scripts() -> Outcome {
         "#!./bin/renamed child executing interpret",
     )?;
     fs::set_permissions("bin/interpreted", Permissions::from_mode(0o700))?;
-    // The kernel hands over the rest of the line as one argument, which this
-    // program does not understand: that it says so shows that it was run.
+    // The kernel passes the rest of the line as one argument, which this program does not
+    // understand. Its complaint shows that it was run.
     let output = Command::new("./bin/interpreted").output()?;
     let said = String::from_utf8(output.stderr)?;
     ensure(said.contains("child executing interpret"), said)

@@ -1,4 +1,4 @@
-//! Pipes with names, between two processes.
+//! Named pipes between two processes.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -51,8 +51,8 @@ fn run() -> Outcome {
     }
     let unread = openat(CWD, "new", OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
     refused("nobody reads", unread, Errno::NXIO)?;
-    // Whether what goes through a pipe changes its time is each file system's
-    // own matter, and FUSE's is that it does not.
+    // Whether data through a pipe changes its time depends on the file system; on FUSE it
+    // does not.
     for fifo in ["old", "new"] {
         utimensat(CWD, fifo, &NOW, AtFlags::empty())?;
     }

@@ -1,5 +1,4 @@
-//! Reading and writing by every call there is for it, and cutting files short
-//! and long.
+//! Reads and writes by every call for it, and truncates and extends files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
@@ -56,7 +55,7 @@ fn open(path: &str) -> std::io::Result<File> {
         .open(path)
 }
 
-/// What was cut off is gone, also when the file grows again.
+/// Contents that were cut off stay gone when the file grows again.
 fn cut() -> Outcome {
     let file = open("cut")?;
     file.set_len(5000)?;
@@ -151,7 +150,7 @@ fn vectors() -> Outcome {
     same("together", [left, right].concat() == pieces.concat(), true)
 }
 
-/// O_DIRECT, where the file system offers it: the same bytes by either way.
+/// With O_DIRECT, if the file system offers it, reads and writes give the same bytes.
 fn aligned() -> Outcome {
     let direct = OpenOptions::new()
         .read(true)
@@ -161,7 +160,7 @@ fn aligned() -> Outcome {
         .custom_flags(OFlags::DIRECT.bits() as i32)
         .open("direct");
     let Ok(direct) = direct else {
-        // The tree must come out the same whether it is offered or not.
+        // The tree must be the same whether or not O_DIRECT is offered.
         return Ok(fs::write("direct", pattern(70, 16384))?);
     };
     let bytes = pattern(70, 16384);
@@ -181,7 +180,7 @@ fn aligned() -> Outcome {
 #[repr(align(4096))]
 struct Aligned([u8; 16384]);
 
-/// Unaligned, overlapping, over page boundaries, out of order.
+/// Writes that are unaligned, overlapping, across page boundaries and out of order.
 fn overwritten_in_small_pieces() -> Outcome {
     let file = open("overwritten")?;
     let mut expected = pattern(3, LENGTH);
@@ -222,7 +221,7 @@ fn rights_of_descriptors() -> Outcome {
     refused("a directory to write", directory, Errno::ISDIR)?;
     let below = openat(CWD, "source/below", OFlags::RDONLY, Mode::empty());
     refused("below a file", below, Errno::NOTDIR)?;
-    // Made without any right, and writable through the descriptor that made it.
+    // A file made without any permission is writable through the descriptor that made it.
     let made = openat(
         CWD,
         "no rights",

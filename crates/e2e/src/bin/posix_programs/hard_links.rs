@@ -42,7 +42,7 @@ fn run() -> Outcome {
     errors()
 }
 
-/// Both names lead to one object, and it knows how many lead to it.
+/// Both names must lead to one object with the right link count.
 #[track_caller]
 fn one_file(left: &str, right: &str, names: u64) -> Outcome {
     let (left, right) = (fs::symlink_metadata(left)?, fs::symlink_metadata(right)?);
@@ -95,7 +95,7 @@ fn take_names_away() -> Outcome {
     }
     one_file("here/many 0", "there/many 2", 10)?;
     append("there/many 4", ", fewer now")?;
-    // The name goes on as another file.
+    // The name is used again for another file.
     fs::remove_file("there/many 6")?;
     fs::write("there/many 6", b"another file")?;
     one_file("here/many 0", "there/many 8", 9)?;

@@ -1,4 +1,4 @@
-//! Files far larger than memory would like, mostly holes.
+//! Files much larger than memory, mostly holes.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -15,7 +15,7 @@ pub const PROGRAM: crate::Program = crate::Program {
 
 const GIB: u64 = 1 << 30;
 const PIECE: usize = 100_000;
-/// Around the places where offsets outgrow 31 and 32 bits.
+/// Offsets around those that no longer fit in 31 and 32 bits.
 const PLACES: [u64; 6] = [
     0,
     GIB,
@@ -60,7 +60,7 @@ fn new() -> Outcome {
     same("a hole reads", found == vec![0; PIECE], true)?;
     same("length", file.metadata()?.len(), (1 << 40) + PIECE as u64)?;
     small_on_disk("new")?;
-    // Back to a size that can be compared whole.
+    // Truncate it to a size that can be compared as a whole.
     Ok(file.set_len(6 * GIB)?)
 }
 
@@ -76,7 +76,7 @@ fn old() -> Outcome {
     small_on_disk("renamed")
 }
 
-/// `st_blocks` counts what is used, in 512 bytes.
+/// `st_blocks` counts the blocks that are used, in units of 512 bytes.
 fn small_on_disk(path: &str) -> Outcome {
     let used = fs::metadata(path)?.blocks() * 512;
     ensure(used < 16 << 20, format!("{path} uses {used} bytes"))

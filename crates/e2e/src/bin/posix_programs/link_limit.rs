@@ -16,8 +16,8 @@ pub const PROGRAM: crate::Program = crate::Program {
     child: process::none,
 };
 
-/// More than ext4 (65 000) allows; others, such as XFS, allow far more, and
-/// then nothing is refused on either side.
+/// More than ext4 allows (65 000). Others, such as XFS, allow far more; then nothing is
+/// refused inside or outside.
 const LINKS_MAX: u64 = 70_000;
 const LEFT: u64 = 20;
 
@@ -32,13 +32,13 @@ fn run() -> Outcome {
     let links = link_from(fs::metadata("file")?.nlink())?;
     println!("{links} names");
     same("links", fs::metadata("file")?.nlink(), links)?;
-    // Where one name went, there is room for one.
+    // When one name is removed, there is room for another.
     fs::remove_file("names/1")?;
     fs::hard_link("file", "names/again")?;
     Ok(fs::write("file", format!("{links} names"))?)
 }
 
-/// Goes on from so many names to the limit, and says how many that are.
+/// Goes on from so many names to the limit, and returns how many there are.
 fn link_from(mut links: u64) -> Outcome<u64> {
     while links < LINKS_MAX {
         match linkat(CWD, "file", CWD, format!("names/{links}"), AtFlags::empty()) {

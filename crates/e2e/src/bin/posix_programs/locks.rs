@@ -46,7 +46,7 @@ fn open(path: &str) -> std::io::Result<File> {
     OpenOptions::new().read(true).write(true).open(path)
 }
 
-/// Several processes read, add one, write: right only if each waits its turn.
+/// Several processes read, add one and write. The sum is right only if each waits its turn.
 fn counted_under_lock(kind: &str) -> Outcome {
     let counters: Vec<Child> = (0..COUNTERS)
         .map(|_| process::spawn(NAME, "count", &[kind]))
@@ -107,8 +107,8 @@ fn child(role: &str, arguments: &[String]) -> Outcome {
     }
 }
 
-/// All through one descriptor: closing any other of the same file would give
-/// up the process's fcntl locks on it.
+/// Does everything through one descriptor: closing another one of the same file would drop
+/// the process's fcntl locks on it.
 fn count(kind: &str, lock: Lock) -> Outcome {
     let file = open(kind)?;
     for _ in 0..INCREMENTS {

@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicU32;
 use rustix::io::Errno;
 use rustix::mm::{self, MapFlags, MsyncFlags, ProtFlags};
 
-/// Unmaps when dropped. Other processes and descriptors may change the bytes
-/// at any time, so they are only ever copied out and in.
+/// A mapping, unmapped when dropped. Other processes and descriptors may change the bytes at
+/// any time, so they are only copied out and in.
 pub struct Map {
     start: *mut u8,
     length: usize,
@@ -63,7 +63,7 @@ impl Map {
         unsafe { mm::msync(self.start.add(offset).cast(), length, MsyncFlags::SYNC) }
     }
 
-    /// Leaves the map to the end of the process.
+    /// Keeps the map until the process ends.
     pub fn keep_until_exit(self) {
         std::mem::forget(self);
     }

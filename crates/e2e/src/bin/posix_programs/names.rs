@@ -56,7 +56,7 @@ fn longest(first: u8) -> PathBuf {
     name(&bytes).to_owned()
 }
 
-/// Half of them are there before.
+/// Makes half of the names before the program runs.
 fn prepare() -> Outcome {
     for bytes in ODD.iter().step_by(2) {
         fs::write(name(bytes), bytes)?;

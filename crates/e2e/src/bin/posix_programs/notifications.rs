@@ -1,4 +1,4 @@
-//! inotify: what one process does here, another that watches is told.
+//! inotify: a process that watches gets events for what another process does here.
 
 use std::ffi::CStr;
 use std::fs::{self, OpenOptions, Permissions};
@@ -46,7 +46,7 @@ fn run() -> Outcome {
     ensure(!seen.is_empty(), "no event was seen")
 }
 
-/// The process that caused them has ended, so every event waits here by now.
+/// Reads all events. The process that caused them has ended, so all are queued by now.
 fn read(queue: &impl AsFd) -> Outcome<Vec<String>> {
     let mut seen: Vec<String> = Vec::new();
     let mut buffer = [MaybeUninit::uninit(); 4096];
@@ -61,7 +61,7 @@ fn read(queue: &impl AsFd) -> Outcome<Vec<String>> {
             .map(CStr::to_string_lossy)
             .unwrap_or_default();
         let line = format!("{:?} {name}", event.events());
-        // How many of a kind come in a row depends on how writes are cut.
+        // How many equal events follow one another depends on how writes are split.
         if seen.last() != Some(&line) {
             seen.push(line);
         }

@@ -1,4 +1,4 @@
-//! Files that stay open while their names change, go, or pass to others.
+//! Files that stay open while their names change, are removed, or pass to other files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -51,7 +51,7 @@ fn contents(file: &mut File) -> std::io::Result<Vec<u8>> {
     Ok(found)
 }
 
-/// The way editors save: whoever has the old file open keeps it.
+/// Replaces a file as editors do. A process that has the old file open keeps it.
 fn replaced() -> Outcome {
     let mut old = open("replaced")?;
     fs::write("replacement", b"new contents")?;
@@ -72,7 +72,7 @@ fn unlinked() -> Outcome {
     let mut expected = pattern(2, 150_000);
     expected[100_000..105_000].copy_from_slice(&pattern(5, 5000));
     same("still whole", contents(&mut file)? == expected, true)?;
-    // Through /proc it can be opened again, though it has no name.
+    // The file can be opened again through /proc, although it has no name.
     let place = format!("/proc/self/fd/{}", file.as_raw_fd());
     same("again", fs::read(&place)? == expected, true)?;
     same(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::check::{Failure, Outcome, ensure};
 
-/// No other program's `child`: for those that have no second process.
+/// The `child` of programs that have no second process.
 pub fn none(role: &str, _: &[String]) -> Outcome {
     Err(Failure::new(format!("there is no role {role}")))
 }
@@ -31,8 +31,8 @@ pub fn finish(mut child: Child) -> Outcome {
     )
 }
 
-/// For processes that wait for each other: when one fails, the others would
-/// wait for ever, and are ended.
+/// Waits for processes that wait for each other. If one fails, the others would wait for
+/// ever, so they are killed.
 #[track_caller]
 pub fn finish_all(mut children: Vec<Child>) -> Outcome {
     let mut failed = None;

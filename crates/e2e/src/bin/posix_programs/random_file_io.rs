@@ -58,7 +58,7 @@ fn child(role: &str, arguments: &[String]) -> Outcome {
     }
 }
 
-/// Does one round on files that have those before it behind them.
+/// Does one round on files for which the earlier rounds are done.
 fn write(model: &mut Model, seed: u64, round: u64) -> Outcome {
     check(model)?;
     let mut files: Vec<File> = (0..FILES).map(open).collect::<Result<_, _>>()?;
@@ -69,7 +69,7 @@ fn write(model: &mut Model, seed: u64, round: u64) -> Outcome {
             ))
         })
     })?;
-    // Once with what was open all the time, and once opened anew.
+    // Check once through the descriptors that were open all the time, and once anew.
     for (file, contents) in files.iter().zip(&model.files) {
         let mut found = vec![0; contents.len() + 1];
         let length = read_full(file, &mut found)?;
@@ -183,7 +183,7 @@ fn put(file: &File, name: usize, offset: usize, bytes: &[u8], through: Through) 
             let mut appended = OpenOptions::new().append(true).open(name.to_string())?;
             appended.write_all(bytes)?;
         }
-        // No map is empty.
+        // A map cannot be empty.
         Through::Map if bytes.is_empty() => {}
         Through::Map => {
             Map::new(file, offset + bytes.len(), MapFlags::SHARED)?.write(offset, bytes)
@@ -213,7 +213,7 @@ fn read_full(file: &File, buffer: &mut [u8]) -> std::io::Result<usize> {
     }
 }
 
-/// Says where they begin to differ.
+/// Fails with the place where they begin to differ.
 #[track_caller]
 fn agree(what: &str, found: &[u8], expected: &[u8]) -> Outcome {
     same(&format!("{what}: length"), found.len(), expected.len())?;

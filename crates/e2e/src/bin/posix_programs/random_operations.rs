@@ -1,6 +1,5 @@
-//! Random operations on the contents of a few files, and what they must come
-//! to: a model in memory. The same seed gives the same operations, whatever
-//! became of the files.
+//! Random operations on the contents of a few files, and a model in memory of their result.
+//! The same seed gives the same operations, whatever happened to the files.
 
 use crate::check::pattern;
 
@@ -52,7 +51,7 @@ pub enum Operation {
         to_offset: usize,
         length: usize,
     },
-    /// Another file is written whole and renamed over this one.
+    /// Writes another file and renames it over this one.
     Replace {
         file: usize,
         length: usize,
@@ -89,8 +88,8 @@ impl Model {
         model
     }
 
-    /// Does one round; `perform` is shown each operation and the model before
-    /// it, and may stop the round by an error.
+    /// Does one round. `perform` gets each operation and the model before it, and may stop the
+    /// round by an error.
     pub fn play<E>(
         &mut self,
         seed: u64,
@@ -266,8 +265,8 @@ impl Random {
         (self.number() % bound as u64) as usize
     }
 
-    /// Offset and length of something that may lie behind the end. Pages'
-    /// boundaries, and a byte beside them, are where mistakes are made.
+    /// The offset and length of a range that may lie behind the end. Many ranges start or end at
+    /// page boundaries or a byte beside them, where mistakes are likely.
     fn range(&mut self) -> (usize, usize) {
         let offset = self.place(LENGTH_MAX - 80_000);
         let length = match self.below(4) {

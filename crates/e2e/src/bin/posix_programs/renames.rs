@@ -1,5 +1,5 @@
-//! Renames: over files and directories, exchanged, refused; and what a name
-//! leads to after each.
+//! Renames over files and directories, exchanges, and refused renames. After each it checks
+//! what the names lead to.
 
 use std::fs;
 
@@ -140,7 +140,7 @@ fn exchanges() -> Outcome {
     exchange("left", "right")?;
     holds("right/only left", "left/only left")?;
     holds("left/below/only right", "right/below/only right")?;
-    // Of two types, and of two depths.
+    // The two have different types and depths.
     exchange("second", "left/below")?;
     holds("left/below", "third")?;
     holds("second/only right", "right/below/only right")?;
@@ -160,7 +160,7 @@ fn chains() -> Outcome {
     rename("chain/spare", "chain/0")?;
     holds("chain/0", "9")?;
     holds("chain/5", "4")?;
-    // There and back: nothing has changed.
+    // Rename it there and back, so that nothing has changed.
     rename("chain/7", "chain/away")?;
     rename("chain/away", "chain/7")?;
     holds("chain/7", "6")

@@ -52,7 +52,7 @@ fn open(path: &str) -> std::io::Result<File> {
     OpenOptions::new().read(true).write(true).open(path)
 }
 
-/// The map and the descriptor are two sides of the same pages at every moment.
+/// The map and the descriptor show the same pages at every moment.
 fn synced() -> Outcome {
     let file = open("synced")?;
     let map = Map::new(&file, PAGES * PAGE, MapFlags::SHARED)?;
@@ -112,7 +112,7 @@ fn private() -> Outcome {
     )
 }
 
-/// What is written behind the end of the file in its last page is nowhere.
+/// Stores behind the end of the file, in its last page, are lost.
 fn odd_length() -> Outcome {
     let map = Map::new(open("odd length")?, 2 * PAGE, MapFlags::SHARED)?;
     same(
@@ -141,8 +141,7 @@ fn hole() -> Outcome {
     )
 }
 
-/// Two processes count in one word: no increment is lost only if both map the
-/// very same page.
+/// Two processes count in one word. No increment is lost only if both map the same page.
 fn two_processes() -> Outcome {
     let map = Map::new(open("counter")?, PAGE, MapFlags::SHARED)?;
     let second = process::spawn(NAME, "count", &[])?;
@@ -168,7 +167,7 @@ fn beyond_the_end() -> Outcome {
     same("killed by", status.signal(), Some(SIGBUS))
 }
 
-/// Nobody says munmap, msync or close: what ends the process must do.
+/// The process calls no munmap, msync or close: its end must be enough.
 fn kept_until_exit() -> Outcome {
     let map = Map::new(open("kept")?, PAGES * PAGE, MapFlags::SHARED)?;
     for page in 0..PAGES {

@@ -1,5 +1,5 @@
-//! Unix sockets: bound to a name, connected to by it from another process, and
-//! the name left behind.
+//! Unix sockets: one is bound to a name, another process connects by that name, and the name
+//! stays behind.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -41,7 +41,7 @@ fn stream() -> Outcome {
         .map(drop)
         .map_err(|error| error.kind());
     same("bound again", again, Err(ErrorKind::AddrInUse))?;
-    // A socket is found by its object, whatever its name is by now.
+    // A socket is found by its object, even under a new name.
     fs::rename("run/stream", "run/moved")?;
     fs::hard_link("run/moved", "run/linked")?;
     for name in ["run/moved", "run/linked"] {

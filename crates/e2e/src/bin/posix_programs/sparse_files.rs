@@ -1,5 +1,5 @@
-//! Holes: made by writing far out, by growing, by punching; found again by
-//! SEEK_DATA and SEEK_HOLE.
+//! Holes. They are made by writing far behind the end, by growing and by punching, and found
+//! by SEEK_DATA and SEEK_HOLE.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -73,7 +73,7 @@ fn punched() -> Outcome {
     ] {
         expected[start as usize..end as usize].fill(0);
     }
-    // Before the file is read: in a view, a hole that was read counts as data.
+    // Ask before the file is read: in a view, a hole that was read counts as data.
     println!("dense: data in {:?}", regions(&file)?);
     same("contents are right", fs::read("dense")? == expected, true)
 }
@@ -94,8 +94,8 @@ fn zeroed() -> Outcome {
     same("contents are right", fs::read("zeroed")? == expected, true)
 }
 
-/// What is allocated and not written may count as data or as a hole; it reads
-/// as zeros and the length is right.
+/// Blocks that are allocated but not written may count as data or as a hole. They read as
+/// zeros, and the length is right.
 fn allocated() -> Outcome {
     let file = File::create_new("allocated").and_then(|_| open("allocated"))?;
     fallocate(&file, FallocateFlags::empty(), 0, 4 * BLOCK)?;
@@ -112,7 +112,7 @@ fn allocated() -> Outcome {
     )
 }
 
-/// As `cp --sparse=auto` does it: by asking where the data is.
+/// Copies as `cp --sparse=auto` does, by asking where the data is.
 fn copied() -> Outcome {
     let from = open("untouched")?;
     let to = File::create_new("copied").and_then(|_| open("copied"))?;

@@ -19,7 +19,7 @@ pub const PROGRAM: crate::Program = crate::Program {
     child: process::none,
 };
 
-/// The kernel follows as many and no more.
+/// The kernel follows this many links and no more.
 const CHAIN_MAX: usize = 40;
 
 fn prepare() -> Outcome {
@@ -41,8 +41,8 @@ fn run() -> Outcome {
     changed_themselves()
 }
 
-/// An absolute target names the original path, and must lead into this same
-/// directory whatever stands behind it.
+/// An absolute target names the original path, and must lead into this same directory, in
+/// the base as in a view.
 fn written_through() -> Outcome {
     let here = std::env::current_dir()?;
     fs::write("deep/er/file", b"new contents")?;

@@ -1,4 +1,4 @@
-//! Files that are made without a name and given one when they are whole.
+//! Files that are made without a name and get one when they are complete.
 
 use std::fs::{self, File};
 use std::io::Write;

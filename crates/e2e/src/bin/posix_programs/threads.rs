@@ -1,5 +1,5 @@
-//! Many threads at once in the same directories, each with its own names, and
-//! some on purpose with the same.
+//! Many threads work at once in the same directories. Each uses its own names, and some use
+//! the same on purpose.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -78,7 +78,7 @@ fn own_names(thread: usize, round: usize) -> Outcome {
     Ok(())
 }
 
-/// Of all who make, move and remove one name, exactly one succeeds.
+/// Of all threads that make, move or remove one name, exactly one succeeds.
 fn same_names(round: usize, wins: &AtomicUsize) -> Outcome {
     let name = format!("contended {round}");
     win(

@@ -1,5 +1,5 @@
-//! Where a process stands: getcwd, /proc/self/cwd, moving about, being moved,
-//! and standing in what is no more.
+//! The current directory of a process: getcwd, /proc/self/cwd, changing it, moving it, and
+//! removing it.
 
 use std::env;
 use std::fs;
@@ -39,7 +39,7 @@ fn run() -> Outcome {
     above(&start)
 }
 
-/// By every way of asking.
+/// Checks the current directory by every way to ask for it.
 fn stands_in(place: &Path) -> Outcome {
     let asked = PathBuf::from(getcwd(Vec::new())?.into_string()?);
     same("getcwd", asked.as_path(), place)?;
@@ -115,7 +115,7 @@ fn stands_in_nothing(start: &Path) -> Outcome {
     Ok(env::set_current_dir(start)?)
 }
 
-/// What lies above is outside: reached by `..`, and the same as by its path.
+/// The directories above are outside. `..` reaches the same directory as its path does.
 fn above(start: &Path) -> Outcome {
     let Some(parent) = start.parent() else {
         return Ok(());
