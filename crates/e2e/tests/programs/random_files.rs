@@ -54,7 +54,7 @@ impl Rounds {
             .push((self.fixture.store.begin(), self.committed));
     }
 
-    /// What was begun in the past sees the past.
+    /// An old view must still show the state at its begin.
     fn check_old_view(&self, number: usize) {
         let (view, rounds) = &self.old_views[number];
         self.fixture

@@ -85,7 +85,7 @@ fn what_was_closed_since_shows_nothing_new_in_an_open_view() {
         // Files that are open stay open.
         assert_eq!(fs::read(view_path.join("drop/sub/own")).unwrap(), b"old");
     });
-    // Root still reaches everything, and so does the user after it was opened again.
+    // The user reaches it once it is open again.
     mode(&root.join("d"), 0o755);
     as_user(USER, || {
         assert_eq!(fs::read(view_path.join("d/new")).unwrap(), b"secret");

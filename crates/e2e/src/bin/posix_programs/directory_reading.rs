@@ -109,7 +109,7 @@ fn changed_while_read() -> Outcome {
     let mut directory = open("mixed")?;
     let mut seen = Vec::new();
     while let Some(name) = next_name(&mut directory)? {
-        // Some old entries are removed once they have been seen, and new ones are added.
+        // Every other old entry is removed once it has been seen, and new ones are added.
         if seen.len() % 4 == 0 {
             File::create(format!("mixed/later {}", seen.len()))?;
         }
