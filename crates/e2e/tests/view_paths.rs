@@ -116,7 +116,7 @@ fn a_view_that_a_stranger_may_have_mounted_means_nothing() {
         binary().display()
     ));
     let told = capture_output(&mut command).expect(NOT_PERMITTED);
-    assert!(told.error_text().contains("user 5"), "{told}");
+    assert!(told.error_text().contains("user games (5)"), "{told}");
     fixture.store.abort(&view).expect(0);
     fixture.store.assert_at_rest();
 }

@@ -1,7 +1,6 @@
 //! A transaction stays open while others commit. It goes on reading its snapshot, and the
 //! memory and space for that grow with the objects changed, not with the commits.
 
-
 #[path = "engine/support/mod.rs"]
 mod support;
 

@@ -215,7 +215,7 @@ fn restart_and_expect(disk: &SimDisk, allowed: &[&Expected]) -> Outcome<()> {
 /// The message must say what could not be done, to which object, and why.
 fn check_message(message: &str, fault: Fault, sides: &Sides) -> Outcome<()> {
     let cause = match fault {
-        Fault::Fails { errno, .. } => errno.to_string(),
+        Fault::Fails { errno, .. } => atomdir_disk::reason(errno),
         Fault::Full { .. } => "no space left".to_owned(),
         Fault::Clock { .. } => return Ok(()),
     };

@@ -148,7 +148,7 @@ fn only_the_callers_own_configuration_lists_a_store() {
     let shown = atomdir_in(&root, &site, ["service", "status", "--trust"])
         .expect(0)
         .text();
-    assert!(shown.contains(&format!("user {}", stranger.uid)), "{shown}");
+    assert!(shown.contains(&format!("({})", stranger.uid)), "{shown}");
     atomdir_in(&root, &site, ["service", "stop", "--trust"]).expect(0);
 }
 
