@@ -180,14 +180,20 @@ impl Shell {
         Shell { child, answers }
     }
 
+    /// What the command prints, once it has ended.
     fn ask(&mut self, question: &str) -> String {
         let input = self.child.stdin.as_mut().expect("it is piped");
-        writeln!(input, "{question} || echo failed").expect("the shell listens");
-        let mut line = String::new();
-        self.answers
-            .read_line(&mut line)
-            .expect("the shell answers");
-        line
+        writeln!(input, "{question} || echo failed; echo END").expect("the shell listens");
+        let mut answer = String::new();
+        loop {
+            let mut line = String::new();
+            let count = self.answers.read_line(&mut line);
+            assert!(count.expect("the shell answers") > 0, "the shell has ended");
+            if line == "END\n" {
+                return answer;
+            }
+            answer.push_str(&line);
+        }
     }
 
     fn end(mut self) {
