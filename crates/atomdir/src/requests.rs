@@ -39,7 +39,8 @@ pub struct BeginOptions {
     pub sealed: bool,
 }
 
-/// What a commit does if others hold the transaction, or another transaction is nested in it.
+/// Chooses between failing and waiting when others hold the transaction that is to be
+/// committed, or when another transaction is nested in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Others {
     /// The commit fails with [`FailureKind::Busy`].

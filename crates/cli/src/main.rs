@@ -89,8 +89,8 @@ fn is_odd(word: &OsStr) -> bool {
     output::escaped(word.as_bytes()).as_bytes() != word.as_bytes()
 }
 
-/// What the error is about. Clap's own text has the words as they were typed; this
-/// one is escaped when it is printed.
+/// Says which word of the command line was wrong. Clap's own text has the words as they
+/// were typed; the caller escapes this one before it is printed.
 fn briefly(error: &clap::Error) -> String {
     let mut text = error.kind().to_string();
     for (kind, value) in error.context() {

@@ -11,11 +11,12 @@
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::mem::{MaybeUninit, size_of};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
-const PASSED_ON: [libc::c_int; 6] = [
+/// Signals that `atomdir` passes on to the command.
+pub(super) const PASSED_ON: [libc::c_int; 6] = [
     libc::SIGINT,
     libc::SIGQUIT,
     libc::SIGTERM,
@@ -114,19 +115,8 @@ impl HeldSignals {
     }
 
     fn read(&self) -> io::Result<Option<Received>> {
-        let mut information = MaybeUninit::<libc::signalfd_siginfo>::uninit();
-        let size = size_of::<libc::signalfd_siginfo>();
-        // SAFETY: the kernel fills the whole structure or leaves it; it is plain data.
-        let information = unsafe {
-            let pointer = information.as_mut_ptr().cast();
-            if libc::read(self.descriptor.as_raw_fd(), pointer, size) != size as isize {
-                let error = io::Error::last_os_error();
-                return match error.kind() {
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
-                    _ => Err(error),
-                };
-            }
-            information.assume_init()
+        let Some(information) = take_signal(self.descriptor.as_raw_fd())? else {
+            return Ok(None);
         };
         let signal = information.ssi_signo as libc::c_int;
         Ok(Some(if signal == libc::SIGCHLD {
@@ -165,7 +155,25 @@ impl Drop for HeldSignals {
     }
 }
 
-fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
+/// Reads the next signal from a descriptor that signalfd(2) has made; `None` if there is
+/// none yet. It makes only a system call, so it may be used after fork.
+pub(super) fn take_signal(descriptor: RawFd) -> io::Result<Option<libc::signalfd_siginfo>> {
+    let mut information = MaybeUninit::<libc::signalfd_siginfo>::uninit();
+    let size = size_of::<libc::signalfd_siginfo>();
+    // SAFETY: the kernel fills the whole structure or leaves it; it is plain data.
+    unsafe {
+        if libc::read(descriptor, information.as_mut_ptr().cast(), size) == size as isize {
+            return Ok(Some(information.assume_init()));
+        }
+    }
+    let error = io::Error::last_os_error();
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+        _ => Err(error),
+    }
+}
+
+pub(super) fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
     // SAFETY: sigemptyset initialises the set before anything reads it.
     unsafe {

@@ -89,9 +89,9 @@ fn extended_attributes_are_shown_by_name() {
     assert_eq!(changes[1]["change"], "deleted");
 }
 
-/// What git's format has no words for is said in lines that `git apply` skips.
+/// Lines that `git apply` skips show the changes that git's format cannot express.
 #[test]
-fn what_git_cannot_say_is_in_comments() {
+fn diff_comments_on_changes_that_git_cannot_express() {
     let store = Store::new("diff-notes");
     let prepare = "mkdir left closed moved; touch closed/x moved/x; mkfifo pipe; touch times";
     store.check(&["run", "--", "sh", "-c", prepare]);

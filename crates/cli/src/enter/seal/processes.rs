@@ -15,8 +15,9 @@
 //! Everything here runs after fork, so it makes only system calls.
 
 use super::{Errno, Step, checked, protect_proc};
+use crate::enter::signals::{PASSED_ON, set_of, take_signal};
 use rustix::mount::{MountFlags, mount};
-use std::mem::{MaybeUninit, size_of};
+use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::ptr;
 
@@ -25,16 +26,6 @@ use std::ptr;
 const EXITED: u8 = 1;
 const KILLED: u8 = 2;
 const STOPPED: u8 = 3;
-
-/// Signals that `atomdir` passes on.
-const PASSED_ON: [libc::c_int; 6] = [
-    libc::SIGINT,
-    libc::SIGQUIT,
-    libc::SIGTERM,
-    libc::SIGHUP,
-    libc::SIGUSR1,
-    libc::SIGUSR2,
-];
 
 /// Splits this process, which has unshared the process namespace of its children, into
 /// the mirror, the first process, and the process that executes the command. Returns
@@ -97,10 +88,7 @@ fn mount_proc(is_confined: bool) -> Result<(), Errno> {
 
 /// The main loop of the namespace's first process.
 fn attend(command: libc::pid_t, mirror: RawFd) -> ! {
-    let mut children = none();
-    // SAFETY: the set is initialised.
-    unsafe { libc::sigaddset(&raw mut children, libc::SIGCHLD) };
-    let signals = signal_descriptor(&children);
+    let signals = signal_descriptor(&set_of(&[libc::SIGCHLD]));
     loop {
         let [from_mirror, of_children] = wait_for([mirror, signals]);
         if from_mirror {
@@ -111,7 +99,8 @@ fn attend(command: libc::pid_t, mirror: RawFd) -> ! {
             };
         }
         if of_children {
-            take_signal(signals);
+            // One signal may stand for several children.
+            let _ = take_signal(signals);
             reap(command, mirror);
         }
     }
@@ -138,11 +127,7 @@ fn reap(command: libc::pid_t, mirror: RawFd) {
 
 /// The main loop of the mirror, outside of the namespace.
 fn mirror(first: libc::pid_t, channel: RawFd, parent: libc::pid_t) -> ! {
-    let mut passed_on = none();
-    for signal in PASSED_ON {
-        // SAFETY: the set is initialised.
-        unsafe { libc::sigaddset(&raw mut passed_on, signal) };
-    }
+    let passed_on = set_of(&PASSED_ON);
     let signals = signal_descriptor(&passed_on);
     // The terminal's stop signals stop us together with the rest of the job.
     mask(&passed_on);
@@ -150,11 +135,11 @@ fn mirror(first: libc::pid_t, channel: RawFd, parent: libc::pid_t) -> ! {
     loop {
         let [from_first, of_parent] = wait_for([channel, signals]);
         if of_parent
-            && let Some((signal, sender)) = take_signal(signals)
+            && let Ok(Some(signal)) = take_signal(signals)
             // Signals that others send to the whole group reach the command directly.
-            && sender == parent
+            && signal.ssi_pid as libc::pid_t == parent
         {
-            send(channel, [signal as u8, 0]);
+            send(channel, [signal.ssi_signo as u8, 0]);
         }
         if !from_first {
             continue;
@@ -188,7 +173,7 @@ fn die_of(signal: libc::c_int) -> ! {
     unsafe {
         libc::setrlimit(libc::RLIMIT_CORE, &raw const no_core);
         libc::signal(signal, libc::SIG_DFL);
-        mask(&none());
+        mask(&set_of(&[]));
         libc::raise(signal);
     }
     exit(128 + signal)
@@ -233,15 +218,6 @@ fn close_all_but(kept: RawFd) {
     }
 }
 
-fn none() -> libc::sigset_t {
-    let mut set = MaybeUninit::uninit();
-    // SAFETY: sigemptyset initialises the set.
-    unsafe {
-        libc::sigemptyset(set.as_mut_ptr());
-        set.assume_init()
-    }
-}
-
 fn all_signals() -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
     // SAFETY: sigfillset initialises the set.
@@ -262,20 +238,6 @@ fn signal_descriptor(set: &libc::sigset_t) -> RawFd {
     match descriptor {
         -1 => exit(1),
         descriptor => descriptor,
-    }
-}
-
-/// Returns the signal and its sender.
-fn take_signal(signals: RawFd) -> Option<(libc::c_int, libc::pid_t)> {
-    let mut information = MaybeUninit::<libc::signalfd_siginfo>::uninit();
-    let size = size_of::<libc::signalfd_siginfo>();
-    // SAFETY: the kernel fills the whole structure or leaves it.
-    unsafe {
-        let read = libc::read(signals, information.as_mut_ptr().cast(), size);
-        (read == size as isize).then(|| {
-            let information = information.assume_init();
-            (information.ssi_signo as _, information.ssi_pid as _)
-        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Restores the terminal after a command with a process namespace of its own.
 
+use crate::enter::signals::set_of;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::getpgrp;
 use rustix::termios::{QueueSelector, tcflush, tcgetpgrp, tcsetpgrp};
@@ -32,22 +33,17 @@ impl Foreground {
             return;
         };
         // This call from the background raises a signal that stops us, unless we block it.
-        let mut blocked = MaybeUninit::uninit();
+        let blocked = set_of(&[libc::SIGTTOU]);
         let mut before = MaybeUninit::uninit();
-        // SAFETY: the first set is made empty before it is used, and the second
-        // is filled by the call that changes the mask.
-        unsafe {
-            libc::sigemptyset(blocked.as_mut_ptr());
-            libc::sigaddset(blocked.as_mut_ptr(), libc::SIGTTOU);
-            libc::sigprocmask(libc::SIG_BLOCK, blocked.as_ptr(), before.as_mut_ptr());
-        }
+        // SAFETY: the call fills the second set.
+        unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const blocked, before.as_mut_ptr()) };
         // If the terminal has hung up, there is nothing to restore.
         let _ = tcsetpgrp(terminal, getpgrp());
         if may_be_typed_by_programs() {
             // The command may have left input that a shell would take for the user's.
             let _ = tcflush(terminal, QueueSelector::IFlush);
         }
-        // SAFETY: as above.
+        // SAFETY: the set is the one that the first call has filled.
         unsafe { libc::sigprocmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
     }
 }
