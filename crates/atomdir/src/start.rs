@@ -69,10 +69,10 @@ pub(crate) fn start(
             program: program.to_owned(),
             errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
         })?;
-    let told = child.stdout.take().map(read_readiness);
+    let readiness = child.stdout.take().map(read_readiness);
     // The service is a child of this child, so we do not have to reap it.
     let _ = child.wait();
-    match told.flatten() {
+    match readiness.flatten() {
         Some(Readiness::Ready) => Ok(()),
         Some(Readiness::Failed(failure)) => Err(ConnectError::Failed(failure)),
         None => Err(ConnectError::StartedBadly {

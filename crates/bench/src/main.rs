@@ -15,11 +15,11 @@ mod load;
 mod machine;
 mod measure;
 mod overlay;
-mod place;
 mod programs;
 mod report;
 mod uring;
 mod workloads;
+mod workspace;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

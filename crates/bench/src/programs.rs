@@ -83,7 +83,7 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // Already stopped, or the failure that brought us here is told.
+        // Already stopped, or the failure that brought us here is reported.
         let _ = self.stop();
     }
 }

@@ -351,12 +351,12 @@ pub fn conflict_line(conflict: &Conflict) -> String {
 }
 
 #[derive(Serialize)]
-pub struct Told<'a> {
-    error: ToldError<'a>,
+pub struct ErrorJson<'a> {
+    error: ErrorFields<'a>,
 }
 
 #[derive(Serialize)]
-struct ToldError<'a> {
+struct ErrorFields<'a> {
     message: &'a str,
     hint: Option<&'a str>,
     exit_code: u8,
@@ -365,9 +365,9 @@ struct ToldError<'a> {
 }
 
 impl Explained {
-    pub fn json(&self) -> Told<'_> {
-        Told {
-            error: ToldError {
+    pub fn json(&self) -> ErrorJson<'_> {
+        ErrorJson {
+            error: ErrorFields {
                 message: &self.message,
                 hint: self.hint.as_deref(),
                 exit_code: self.exit_code,

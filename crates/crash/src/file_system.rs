@@ -123,7 +123,7 @@ impl Mounted {
         loop {
             match rustix::mount::unmount(&self.point, UnmountFlags::empty()) {
                 Ok(()) => break,
-                // A process that was told to end has not ended quite yet.
+                // A process that was signalled has not ended quite yet.
                 Err(Errno::BUSY) => std::thread::sleep(Duration::from_millis(2)),
                 Err(error) => panic!("cannot unmount {}: {error}", self.point.display()),
             }

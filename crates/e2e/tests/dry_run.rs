@@ -30,7 +30,7 @@ fn remembered(directory: &Path) -> BTreeMap<PathBuf, (Vec<u8>, i64, i64, u32)> {
     all
 }
 
-fn told(outcome: &Outcome) -> Value {
+fn json(outcome: &Outcome) -> Value {
     serde_json::from_str(&outcome.text()).unwrap_or_else(|error| panic!("{error}: {outcome}"))
 }
 
@@ -70,11 +70,11 @@ fn check_dry_run(owner: Owner) {
     let fixture = Fixture::owned_by("dry-run", owner, "echo old > file");
     let store = &fixture.store;
     store.run("echo zero > file").expect(0);
-    let in_use = told(&store.call(["--json", "recover", "--dry-run"]).expect(0));
+    let in_use = json(&store.call(["--json", "recover", "--dry-run"]).expect(0));
     assert_eq!(in_use["in_use"], true);
     crash(store);
     let before = remembered(&fixture.base);
-    let plan = told(&store.call(["--json", "recover", "--dry-run"]).expect(0));
+    let plan = json(&store.call(["--json", "recover", "--dry-run"]).expect(0));
     assert_eq!(plan["in_use"], false);
     assert_eq!(plan["damage"], json!([]));
     let labels: Vec<&Value> = plan["commits"]
@@ -88,14 +88,14 @@ fn check_dry_run(owner: Owner) {
     for words in ["second", "16 bytes", "1 unfinished transaction"] {
         assert!(text.contains(words), "{words}: {text}");
     }
-    let checked = told(&store.call(["--json", "check"]).expect(0));
+    let checked = json(&store.call(["--json", "check"]).expect(0));
     assert_eq!(checked["commits_in_log"], labels.len());
     assert!(before == remembered(&fixture.base), "something was changed");
     assert!(
         store.service_processes().is_empty(),
         "a service was started"
     );
-    let done = told(&store.call(["--json", "recover"]).expect(0));
+    let done = json(&store.call(["--json", "recover"]).expect(0));
     assert_eq!(done["commits_replayed"], labels.len());
     assert_eq!(done["bytes_replayed"], plan["log_bytes"]);
     assert_eq!(done["torn_tail_bytes"], plan["torn_tail"]["bytes"]);
@@ -131,7 +131,7 @@ fn damage_is_named_and_left_as_it_is() {
         let outcome = store.call(verb).expect(INPUT_OUTPUT);
         assert!(outcome.text().contains(&place), "{verb:?}: {outcome}");
     }
-    let plan = told(
+    let plan = json(
         &store
             .call(["--json", "recover", "--dry-run"])
             .expect(INPUT_OUTPUT),

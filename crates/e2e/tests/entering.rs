@@ -40,7 +40,7 @@ fn one_process_switches_between_transactions() {
     // Each connection holds the transaction by itself. When the last one leaves, it ends.
     let mut other = connect();
     other.attach(one.id).expect("attached");
-    let status = other.status(one.id).expect("told");
+    let status = other.status(one.id).expect("it has a status");
     assert_eq!(status.holders, [std::process::id(); 2]);
     let refused = connection.commit(one.id, &mut |_| {});
     assert!(refused.expect_err("another holds it").is_busy());

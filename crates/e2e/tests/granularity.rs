@@ -262,11 +262,11 @@ fn two_replacements_by_rename() {
         }
         store.commit(&left).expect(0);
         let refused = store.commit(&right).expect(CONFLICT);
-        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-        let conflicts = told
+        let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+        let conflicts = message
             .lines()
             .filter(|line| line.contains(": its ") || line.contains(": the "));
-        assert_eq!(conflicts.count(), 1, "{told}");
+        assert_eq!(conflicts.count(), 1, "{message}");
         store.abort(&right).expect(0);
         store.assert_at_rest();
     }

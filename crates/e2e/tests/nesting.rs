@@ -252,12 +252,12 @@ fn under_the_views_own_path_a_run_nests_as_well() {
     Fixture::for_each_owner("nest-path", "mkdir dir", |one| {
         let store = &one.store;
         let view = store.begin();
-        let told = store.exec(&view, "env | grep ^ATOMDIR_").expect(0).text();
+        let listed = store.exec(&view, "env | grep ^ATOMDIR_").expect(0).text();
         let mut command = Command::new(binary());
         store.user().dress(&mut command);
-        let told = told.lines().filter_map(|line| line.split_once('='));
+        let variables = listed.lines().filter_map(|line| line.split_once('='));
         command
-            .envs(told)
+            .envs(variables)
             .args(["run", "--", "sh", "-ec", "pwd; echo x > x"]);
         // The test is root, and a user's view is theirs alone.
         let mut shell = Command::new("env");

@@ -67,9 +67,9 @@ fn a_commit_is_refused_while_others_are_in_it() {
         let exec = ["exec", &view.id];
         let mut first = Waiting::start(store, &exec, "echo in", "echo new > file");
         let mut second = Waiting::start(store, &exec, "echo in", "cat file");
-        let told = status(store, &view.id);
+        let shown = status(store, &view.id);
         for waiting in [&first, &second] {
-            assert!(told.contains(&waiting.child.id().to_string()), "{told}");
+            assert!(shown.contains(&waiting.child.id().to_string()), "{shown}");
         }
         let process = first.child.id().to_string();
         store

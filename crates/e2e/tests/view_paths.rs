@@ -46,9 +46,9 @@ fn a_path_in_a_view_means_its_transaction() {
             "-ec",
             "pwd; echo nested > made",
         ];
-        let told = at(fixture, &below, &run).expect(0);
+        let outcome = at(fixture, &below, &run).expect(0);
         let place = fixture.base.join("dir/sub");
-        assert_eq!(told.text().trim(), place.to_string_lossy());
+        assert_eq!(outcome.text().trim(), place.to_string_lossy());
         store.exec(&view, "test -e dir/sub/made").expect(0);
         assert!(!place.join("made").exists());
         // A path of the view also works from elsewhere.
@@ -71,8 +71,8 @@ fn no_store_is_made_in_a_view() {
         let store = &fixture.store;
         let view = store.begin();
         for directory in [&view.path, &view.path.join("dir")] {
-            let told = at(fixture, directory, &["init"]).expect(CANNOT_CREATE);
-            assert!(told.error_text().contains("view"), "{told}");
+            let outcome = at(fixture, directory, &["init"]).expect(CANNOT_CREATE);
+            assert!(outcome.error_text().contains("view"), "{outcome}");
             store
                 .exec(&view, "! find . -name .atomdir | grep .")
                 .expect(0);
@@ -87,8 +87,8 @@ fn no_store_is_made_in_a_view() {
         for kind in ["exact", "native"] {
             let script = format!(
                 "set +e; {atomdir} init dir; [ $? = {CANNOT_CREATE} ] || exit 90
-                 told=$({atomdir} status 2>&1); [ $? = {NO_SUCH} ] || exit 91
-                 case $told in *\"atomdir init\"*) exit 92;; esac
+                 outcome=$({atomdir} status 2>&1); [ $? = {NO_SUCH} ] || exit 91
+                 case $outcome in *\"atomdir init\"*) exit 92;; esac
                  [ ! -e dir/.atomdir ]"
             );
             store.run_with(&["--view", kind], &script).expect(0);
@@ -115,8 +115,8 @@ fn a_view_that_a_stranger_may_have_mounted_means_nothing() {
         view.id,
         binary().display()
     ));
-    let told = capture_output(&mut command).expect(NOT_PERMITTED);
-    assert!(told.error_text().contains("user games (5)"), "{told}");
+    let outcome = capture_output(&mut command).expect(NOT_PERMITTED);
+    assert!(outcome.error_text().contains("user games (5)"), "{outcome}");
     fixture.store.abort(&view).expect(0);
     fixture.store.assert_at_rest();
 }
@@ -127,13 +127,13 @@ fn nobody_is_advised_to_make_a_store_of_the_root_or_above_mounts() {
     let view = fixture.store.begin();
     let place = view.path.ancestors().nth(3);
     for directory in [Path::new("/"), place.expect("it has one")] {
-        let told = at(&fixture, directory, &["status"]).expect(NO_SUCH);
-        assert!(!told.error_text().contains("atomdir init"), "{told}");
+        let outcome = at(&fixture, directory, &["status"]).expect(NO_SUCH);
+        assert!(!outcome.error_text().contains("atomdir init"), "{outcome}");
     }
     let plain = fixture.scratch.join("plain");
     fs::create_dir(&plain).expect("made");
-    let told = at(&fixture, &plain, &["status"]).expect(NO_SUCH);
-    assert!(told.error_text().contains("atomdir init"), "{told}");
+    let outcome = at(&fixture, &plain, &["status"]).expect(NO_SUCH);
+    assert!(outcome.error_text().contains("atomdir init"), "{outcome}");
 }
 
 /// A process does not see a mount over its own root, so the command gets another root, with

@@ -84,8 +84,8 @@ fn a_command_does_not_commit_the_transaction_it_runs_in() {
 
 /// The variables that a program finds in its environment.
 fn variables(one: &Fixture, view: &View) -> Vec<(String, String)> {
-    let told = one.store.exec(view, "env | grep ^ATOMDIR_").expect(0);
-    let text = told.text();
+    let listed = one.store.exec(view, "env | grep ^ATOMDIR_").expect(0);
+    let text = listed.text();
     let pairs = text.lines().filter_map(|line| line.split_once('='));
     pairs
         .map(|(name, value)| (name.to_owned(), value.to_owned()))

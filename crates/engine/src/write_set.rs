@@ -93,7 +93,7 @@ pub(crate) struct ObjectWrite {
     /// What the object looked like when the transaction first changed it.
     pub stamp: Option<Stamp>,
     /// The mode and owner that the kernel used for its permission checks.
-    pub told: Option<(u32, Owner)>,
+    pub reported: Option<(u32, Owner)>,
     pub path: Vec<u8>,
     pub attributes: AttributesChange,
     /// Only times change, because entries changed. Such a write never

@@ -14,7 +14,7 @@ const LARGE: &[u8] = b"large";
 const LARGE_LENGTH: usize = 2 << 20;
 
 /// How many commits, of a million, come before the first measurement.
-const SETTLED_AFTER: usize = 100_000;
+const FIRST_MEASURED_AFTER: usize = 100_000;
 /// A history that gets longer is shortened to half of this.
 const HISTORY_KIB_MAX: u64 = 33 << 10;
 
@@ -123,7 +123,7 @@ fn what_an_open_snapshot_needs_grows_with_objects_not_with_commits() {
             assert_eq!(store.status().log_bytes, 0);
         }
         // By now all tables have the size that they need.
-        if turn == SETTLED_AFTER {
+        if turn == FIRST_MEASURED_AFTER {
             sizes_after_some = Some(sizes(&scratch));
         }
     }

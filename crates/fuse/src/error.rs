@@ -15,14 +15,14 @@ pub enum MountError {
         "no fusermount3 found, which an ordinary user needs to mount; \
          install it (apt install fuse3), or ask root to run the service"
     )]
-    NoHelper,
+    NoFusermount,
     #[error(
         "not permitted to mount on {path}; this needs root, or the setuid program fusermount3 \
          and a directory of your own"
     )]
     NotPermitted { path: PathBuf },
     #[error("fusermount3 could not mount on {path}: {message}")]
-    Helper { path: PathBuf, message: String },
+    Fusermount { path: PathBuf, message: String },
     #[error("cannot mount on {path}: {source}")]
     Mount { path: PathBuf, source: Errno },
     #[error(
@@ -46,5 +46,5 @@ pub enum UnmountError {
     #[error("cannot unmount {path}: {source}; try: umount -l {path}")]
     Unmount { path: PathBuf, source: Errno },
     #[error("fusermount3 could not unmount {path}: {message}; try: fusermount3 -u -z {path}")]
-    Helper { path: PathBuf, message: String },
+    Fusermount { path: PathBuf, message: String },
 }

@@ -1,6 +1,6 @@
 //! Makes the kernel forget names in the mount's root whose views have ended.
 //!
-//! The kernel forgets a name when the child process looks it up ([`crate::settle`]).
+//! The kernel forgets a name when the child process looks it up ([`crate::barrier`]).
 //! Programs in the mount can hold that process up, so a thread of its own sends it the
 //! orders. A thread that ends a transaction (root may abort another user's) waits for a
 //! name to be forgotten only while the child is not held up.

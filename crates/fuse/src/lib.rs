@@ -11,18 +11,17 @@
 //! - [`Notifier`]: tells the kernel of changes it did not make itself
 //! - [`Views`]: open transactions as a file system
 
+mod barrier;
 mod device;
 mod dispatch;
 mod error;
 mod filesystem;
 mod forgetting;
-mod helper;
 mod listings;
 mod mount;
 mod notifier;
 mod ring;
 mod session;
-mod settle;
 mod shared;
 mod transport;
 mod views;

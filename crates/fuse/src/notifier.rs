@@ -93,11 +93,11 @@ impl Notifier {
 }
 
 /// It is no error if the kernel does not know, or no longer knows, what was invalidated.
-pub(crate) fn unless_unknown(told: Result<(), Errno>) -> Result<(), Errno> {
-    match told {
+pub(crate) fn unless_unknown(result: Result<(), Errno>) -> Result<(), Errno> {
+    match result {
         Err(Errno::NOENT | Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED | Errno::PERM) => {
             Ok(())
         }
-        told => told,
+        result => result,
     }
 }

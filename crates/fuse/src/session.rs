@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 
 use atomdir_disk::Errno;
 
+use crate::barrier;
 use crate::device::{self, Device};
 use crate::dispatch::Dispatcher;
 use crate::error::{MountError, UnmountError};
@@ -13,7 +14,6 @@ use crate::listings::Listings;
 use crate::mount::{Mount, MountOptions};
 use crate::notifier::{self, Notifier};
 use crate::ring::{RingThread, Rings};
-use crate::settle;
 use crate::shared::{Running, Shared};
 use crate::transport::Delivered;
 use crate::wire::{self, Offer, Operation, REQUEST_LENGTH_MAX};
@@ -70,7 +70,7 @@ impl Session {
         let (mount, device) = Mount::attach(path, options)?;
         let device = Arc::new(device);
         let listings = Arc::new(Listings::default());
-        let workers_count = options.workers.min(settle::workers_max()).max(1);
+        let workers_count = options.workers.min(barrier::workers_max()).max(1);
         let shared = Arc::new(Shared::new(mount, workers_count));
         let session = Session {
             notifier: Notifier::new(&device, &shared, Arc::clone(&listings)),
@@ -177,7 +177,7 @@ impl Session {
         let forgetting = std::thread::Builder::new().name("fuse-forgetting".to_owned());
         let forgetting = forgetting.spawn(move || {
             shared.forgetting.run(|name| {
-                let forgotten = shared.settle.forget_name(shared.mountpoint(), name);
+                let forgotten = shared.barrier.forget_name(shared.mountpoint(), name);
                 if let Err(errno) = notifier::unless_unknown(forgotten) {
                     tracing::warn!(%errno, "the kernel goes on to know a view that has ended");
                 }
@@ -220,12 +220,12 @@ impl Session {
     /// that such an operation needs. It fails with `ENOTCONN` once the session is ending:
     /// then stores to mapped memory may be lost. It fails with `EAGAIN` while a write
     /// cannot arrive because another process holds a lease on a file that the write needs.
-    pub fn settle(&self) -> Result<(), Errno> {
+    pub fn run_barrier(&self) -> Result<(), Errno> {
         if self.is_ended() {
             return Err(Errno::NOTCONN);
         }
         self.shared
-            .settle
+            .barrier
             .run(self.mountpoint(), self.shared.rings())?;
         match self.shared.waiting.try_all() {
             true => Ok(()),
@@ -240,7 +240,7 @@ impl Session {
         if self.is_ended() {
             return Err(Errno::NOTCONN);
         }
-        self.shared.settle.open_directory(self.mountpoint(), path)
+        self.shared.barrier.open_directory(self.mountpoint(), path)
     }
 
     /// Detaches the file system at once, even if it is in use, and ends the workers.
@@ -261,7 +261,7 @@ impl Session {
         for thread in threads.rings {
             thread.join();
         }
-        self.shared.settle.end();
+        self.shared.barrier.end();
         self.shared.waiting.end();
         self.shared.forgetting.end();
         for thread in threads.others {
@@ -273,7 +273,7 @@ impl Session {
     /// Wakes all threads that wait for programs in the mount. From then on barriers and
     /// opening directories fail. It waits for nothing.
     pub fn give_up_barriers(&self) {
-        self.shared.settle.end();
+        self.shared.barrier.end();
     }
 }
 

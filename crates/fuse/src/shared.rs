@@ -5,11 +5,11 @@ use std::thread::JoinHandle;
 
 use rustix::fs::{Mode, OFlags};
 
+use crate::barrier::Barrier;
 use crate::error::UnmountError;
 use crate::forgetting::Forgetting;
 use crate::mount::Mount;
 use crate::ring::Inboxes;
-use crate::settle::Settle;
 use crate::waiting::Waiting;
 
 const OPCODES_COUNTED: usize = 64;
@@ -36,7 +36,7 @@ pub struct Shared {
     /// Set once. From then on a worker that receives a request refuses it and stops.
     ending: AtomicBool,
     workers_count: usize,
-    pub settle: Settle,
+    pub barrier: Barrier,
     pub waiting: Waiting,
     pub forgetting: Forgetting,
     /// Not set if requests come by the device.
@@ -53,7 +53,7 @@ impl Shared {
             mount,
             ending: AtomicBool::new(false),
             workers_count,
-            settle: Settle::new(workers_count),
+            barrier: Barrier::new(workers_count),
             waiting: Waiting::default(),
             forgetting: Forgetting::default(),
             rings: OnceLock::new(),
@@ -157,7 +157,7 @@ impl Shared {
     }
 
     fn finish(&self) -> Result<(), UnmountError> {
-        self.settle.end();
+        self.barrier.end();
         self.waiting.end();
         self.forgetting.end();
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -63,7 +63,7 @@ fn mapped_writes_arrive() {
 }
 
 #[test]
-fn settling_waits_for_mapped_writes() {
+fn barrier_waits_for_mapped_writes() {
     let Some(mounted) = support::mount() else {
         return;
     };
@@ -85,7 +85,7 @@ fn settling_waits_for_mapped_writes() {
         for page in (0..400).step_by(2) {
             bytes[page * 4096] = round;
         }
-        mounted.session().settle().unwrap();
+        mounted.session().run_barrier().unwrap();
         let contents = mounted.filesystem.contents("mapped");
         assert_eq!(contents.iter().filter(|byte| **byte == round).count(), 200);
     }
@@ -94,8 +94,8 @@ fn settling_waits_for_mapped_writes() {
         .write_milliseconds
         .store(0, Ordering::Relaxed);
     println!(
-        "settling: {:?}",
-        mounted.requests_of(|| mounted.session().settle().unwrap())
+        "barrier: {:?}",
+        mounted.requests_of(|| mounted.session().run_barrier().unwrap())
     );
     let names: Vec<_> = fs::read_dir(&mounted.path).unwrap().collect();
     assert_eq!(names.len(), 1, "the session's own file is not to be seen");

@@ -65,7 +65,7 @@ fn a_mount_does_not_fail_for_want_of_rings() {
             assert!(!mounted.session().has_rings());
             fs::write(mounted.join("f"), "served").unwrap();
             assert_eq!(fs::read(mounted.join("f")).unwrap(), b"served");
-            mounted.session().settle().unwrap();
+            mounted.session().run_barrier().unwrap();
             mounted.unmount();
         });
         forbidden.join().unwrap();
@@ -98,7 +98,7 @@ fn a_session_ends_under_load() {
                 scope.spawn(move || work(directory, number, is_over));
             }
             for _ in 0..3 {
-                mounted.session().settle().unwrap();
+                mounted.session().run_barrier().unwrap();
             }
             mounted.unmount();
             is_over.store(true, Ordering::Relaxed);

@@ -55,11 +55,11 @@ fn what_waits_does_not_hold_up_others() {
         }
         fs::write(mounted.join("other"), "other").unwrap();
         assert_eq!(fs::read(mounted.join("other")).unwrap(), b"other");
-        mounted.session().settle().unwrap();
+        mounted.session().run_barrier().unwrap();
         assert!((0..WRITERS).all(|number| fs::metadata(path(number)).unwrap().len() == 0));
         drop(puts_off);
         // When this returns, all writes that waited have been done.
-        mounted.session().settle().unwrap();
+        mounted.session().run_barrier().unwrap();
         for number in 0..WRITERS {
             let name = format!("file{number}");
             assert_eq!(mounted.filesystem.contents(&name), b"waits");
@@ -83,7 +83,7 @@ fn what_waits_goes_on_when_the_file_system_says_so() {
         }
         if round % 2 == 1 {
             // When this returns, the write has been tried again and waits.
-            mounted.session().settle().unwrap();
+            mounted.session().run_barrier().unwrap();
         }
         drop(puts_off);
         writer.join().unwrap().unwrap();
@@ -105,7 +105,7 @@ fn what_waits_is_not_tried_while_nothing_happens() {
             thread::yield_now();
         }
         // When this returns, all writes wait and none is being tried.
-        mounted.session().settle().unwrap();
+        mounted.session().run_barrier().unwrap();
         let before = mounted.filesystem.put_off.tries();
         for number in 0..1000 {
             fs::write(mounted.join("other"), number.to_string()).unwrap();

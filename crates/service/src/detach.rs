@@ -71,7 +71,7 @@ pub(crate) fn detach() -> Result<Starter, ServiceError> {
 }
 
 /// Settings that every service needs, detached or not.
-pub(crate) fn settle() -> Result<(), ServiceError> {
+pub(crate) fn configure_process() -> Result<(), ServiceError> {
     let failed = |operation| move |errno| ServiceError::Process { operation, errno };
     rustix::process::chdir("/").map_err(failed("changing directory to /"))?;
     // Files in views must get exactly the modes that programs ask for.

@@ -97,7 +97,7 @@ pub(crate) fn enter(
 #[derive(Debug, thiserror::Error)]
 enum InnerSocketError {
     #[error(transparent)]
-    Place(#[from] MountpointError),
+    Mountpoint(#[from] MountpointError),
     #[error("cannot listen at '{path}': {errno}", errno = reason(errno))]
     Listen { path: PathBuf, errno: Errno },
 }

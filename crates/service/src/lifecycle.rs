@@ -130,7 +130,7 @@ impl Running {
                 errno,
             }
         };
-        detach::settle()?;
+        detach::configure_process()?;
         let signals = EndSignals::block()?;
         let start_lock = StartLock::wait(&directories.control).map_err(|errno| match errno {
             Errno::ROFS => ServiceError::ReadOnly {

@@ -157,9 +157,9 @@ fn parent(user: u32) -> PathBuf {
     if user == 0 {
         return PathBuf::from("/run/atomdir");
     }
-    let told = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let named = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let usual = PathBuf::from(format!("/run/user/{user}"));
-    for runtime in told.into_iter().chain([usual]) {
+    for runtime in named.into_iter().chain([usual]) {
         if runtime.is_absolute() && lstat(&runtime).is_ok_and(|stat| is_private(&stat, user)) {
             return runtime.join("atomdir");
         }

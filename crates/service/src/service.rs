@@ -8,7 +8,7 @@
 //! - A peer that does not send or does not read: its connection has a thread of its own,
 //!   and time limits (`socket`).
 //! - The barrier, and opening a view's root: a child process of the user's own mount
-//!   waits (`views`, and `settle` of the crate fuse). Programs in the mount can keep the
+//!   waits (`views`, and `barrier` of the crate fuse). Programs in the mount can keep the
 //!   kernel's locks of its directories. Then the threads of that user's connections
 //!   wait, until the service ends (`connections::close_all`, `Views::give_up_barriers`).
 //! - The end of a transaction: the same child makes the kernel forget its view, and

@@ -165,7 +165,7 @@ impl ViewMount {
         let Some(session) = session.filter(|_| self.lock_whole().contains(&id)) else {
             return Ok(Arrived::PerhapsNotAll);
         };
-        match session.settle() {
+        match session.run_barrier() {
             // Another mount may have replaced this one meanwhile.
             Ok(()) if self.lock_whole().contains(&id) => Ok(Arrived::All),
             Ok(()) | Err(Errno::NOTCONN | Errno::CONNABORTED) => {

@@ -79,12 +79,12 @@ fn look_and_open(disk: &SimDisk) -> Result<Opened, String> {
     if disk.image().hash() != untouched {
         return Err("looking has changed something".to_owned());
     }
-    let told = inspected.damage.first().map(|damage| &damage.message);
+    let reported = inspected.damage.first().map(|damage| &damage.message);
     let opened = open(disk);
     match &opened {
-        Err(StoreError::Apply { .. } | StoreError::Control { .. }) if told.is_none() => {}
-        Err(error) if told != Some(&error.to_string()) => {
-            return Err(format!("a look tells {told:?}, recovery {error}"));
+        Err(StoreError::Apply { .. } | StoreError::Control { .. }) if reported.is_none() => {}
+        Err(error) if reported != Some(&error.to_string()) => {
+            return Err(format!("a look tells {reported:?}, recovery {error}"));
         }
         Err(_) if disk.image().hash() != untouched => {
             return Err("what is damaged was changed".to_owned());
@@ -92,7 +92,7 @@ fn look_and_open(disk: &SimDisk) -> Result<Opened, String> {
         Err(_) => {}
         Ok((_, report)) => {
             let torn = inspected.torn_tail.map_or(0, |tail| tail.bytes);
-            if told.is_some()
+            if reported.is_some()
                 || torn != report.torn_tail_bytes
                 || inspected.commits.len() as u64 != report.commits_replayed
             {
@@ -137,7 +137,7 @@ pub fn damage_each_byte(workload: &Workload, keeps_mark: bool) -> Result<u64, St
                         continue;
                     }
                     if keeps_mark || store.status().sequence.0 != before.0 {
-                        return Err(wrong("a durable commit is gone, and nobody told"));
+                        return Err(wrong("a durable commit is gone, and nothing reported it"));
                     }
                 }
                 Err(error) => return Err(wrong(&error.to_string())),

@@ -77,7 +77,7 @@ impl SimDisk {
     /// The file system as programs see it.
     pub fn image(&self) -> Image {
         let mut image = self.world().live.clone();
-        image.settle();
+        image.repair();
         image
     }
 

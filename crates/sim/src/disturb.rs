@@ -178,8 +178,8 @@ pub(crate) fn expect(disk: &SimDisk, allowed: &[&Expected], when: &str) -> Outco
     if differences.iter().any(Option::is_none) {
         return Ok(());
     }
-    let told: Vec<String> = differences.into_iter().flatten().collect();
-    Err(format!("{when}:\n{}", told.join("  or\n")))
+    let lines: Vec<String> = differences.into_iter().flatten().collect();
+    Err(format!("{when}:\n{}", lines.join("  or\n")))
 }
 
 /// Crashes once keeping everything that was not flushed, and once keeping nothing
@@ -247,8 +247,12 @@ fn check_poisoned(store: &SimStore, error: &StoreError) -> Outcome<()> {
     };
     match begin(store, Durability::Durable) {
         Ok(_) => return Err(format!("a poisoned store lets begin: {reason}")),
-        Err(told) if !told.contains(&reason.to_string()) || !told.contains("atomdir recover") => {
-            return Err(format!("what to do about '{reason}' is not said: {told}"));
+        Err(message)
+            if !message.contains(&reason.to_string()) || !message.contains("atomdir recover") =>
+        {
+            return Err(format!(
+                "what to do about '{reason}' is not said: {message}"
+            ));
         }
         Err(_) => {}
     }

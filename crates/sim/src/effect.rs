@@ -276,7 +276,7 @@ impl Volatile {
         for (effect, keep) in self.pending.iter().zip(keep) {
             effect.apply(&mut image, *keep);
         }
-        image.settle();
+        image.repair();
         image
     }
 

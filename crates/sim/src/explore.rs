@@ -115,7 +115,7 @@ pub fn explore_killed_recoveries(trace: &Trace, expected: &[Expected], plan: &Pl
 
 fn restart_program(live: &Image, disk: &Volatile) -> SimDisk {
     let mut seen = live.clone();
-    seen.settle();
+    seen.repair();
     SimDisk::restart(seen, disk.clone())
 }
 
@@ -156,7 +156,7 @@ fn lost_write(
     expected: &[Expected],
 ) -> Result<(), String> {
     let ordering = disk.ordering;
-    live.settle();
+    live.repair();
     let restarted = SimDisk::restart(live, disk);
     recover(&restarted, allowed, expected, false)?;
     let crashed = SimDisk::boot(restarted.crash(false), ordering);

@@ -95,7 +95,7 @@ impl Image {
     /// Does what a file system's own recovery does: it removes objects without
     /// a name, sets link counts to the number of names, and drops what is
     /// beyond a file's end.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn repair(&mut self) {
         let mut links = vec![0; self.inodes.len()];
         links[ROOT as usize] = 2;
         let mut directories = vec![ROOT];

@@ -245,10 +245,10 @@ impl World {
 
     /// Frees inode numbers that the disk no longer has.
     fn forget_durable(&mut self) {
-        let mut settled = self.disk.durable.clone();
-        settled.settle();
+        let mut repaired = self.disk.durable.clone();
+        repaired.repair();
         for number in ROOT..self.disk.durable.end() {
-            let is_known = settled.get(number).is_some() || self.live.get(number).is_some();
+            let is_known = repaired.get(number).is_some() || self.live.get(number).is_some();
             if self.disk.durable.get(number).is_some() && !is_known {
                 self.disk.durable.remove(number);
                 self.record(Event::Gone(number));

@@ -172,7 +172,7 @@ impl Store {
             .flatten()
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
             .filter_map(Pid::from_raw)
-            .filter(|pid| is_service_of(*pid, &self.path) && !is_helper(*pid))
+            .filter(|pid| is_service_of(*pid, &self.path) && !is_barrier_process(*pid))
             .collect()
     }
 
@@ -269,9 +269,9 @@ fn living_threads(pid: Pid) -> Vec<String> {
 }
 
 /// Whether this is the service's child that waits for the mount. It ends with the service.
-fn is_helper(pid: Pid) -> bool {
+fn is_barrier_process(pid: Pid) -> bool {
     let comm = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()));
-    comm.is_ok_and(|comm| comm.trim_end() == "atomdir-settle")
+    comm.is_ok_and(|comm| comm.trim_end() == "atomdir-barrier")
 }
 
 /// A zombie has no command line, so one that awaits its parent counts as gone.

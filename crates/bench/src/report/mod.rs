@@ -20,7 +20,7 @@ pub enum Target {
     OverMilliseconds(f64),
     /// The better view may take this long.
     Milliseconds(f64),
-    /// Only told.
+    /// There is no goal: the figure is only reported.
     None,
 }
 

@@ -5,8 +5,8 @@ use crate::compare::{self, Degree};
 use crate::corpus;
 use crate::error::Result;
 use crate::measure::in_turns;
-use crate::place::Place;
 use crate::report::{Row, Target};
+use crate::workspace::Workspace;
 
 const PROJECTS: &[&str] = &["less", "dash"];
 
@@ -33,7 +33,7 @@ fn build_project(bench: &Bench, project: &str) -> Result<Vec<Row>> {
     );
     let sides = bench.sides();
     let measured = in_turns(bench.few_rounds(), &sides, |side| {
-        Place::fresh(bench, side, project, |_| Ok(()))?.run(&script)
+        Workspace::fresh(bench, side, project, |_| Ok(()))?.run(&script)
     })?;
     compare::sides(bench, project, Degree::Names, &sides)?;
     let row = |step: &str| Row::new(&format!("{step} {project}"), measured.step(step));

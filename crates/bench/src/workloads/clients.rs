@@ -12,8 +12,8 @@ use crate::compare::{self, Degree};
 use crate::error::{Describe, Error, Result};
 use crate::load::pages::{self, PAGE};
 use crate::measure::{Side, Sides, in_turns};
-use crate::place::Place;
 use crate::report::Row;
+use crate::workspace::Workspace;
 
 const SIDES: [Side; 2] = [Side::Plain, Side::Exact];
 const FILE_BYTES: u64 = 4 << 20;
@@ -94,21 +94,21 @@ fn at_once(
     action: impl Fn(&Path, u64, u64, bool) -> Result<()> + Sync,
 ) -> Result<Sides> {
     let measured = in_turns(bench.rounds, &SIDES, |side| {
-        let place = Place::fresh(bench, side, "clients", &fill)?;
+        let workspace = Workspace::fresh(bench, side, "clients", &fill)?;
         let commits_before = match side {
-            Side::Exact => place.connect()?.service_status()?.sequence.0,
+            Side::Exact => workspace.connect()?.service_status()?.sequence.0,
             _ => 0,
         };
         let mut connections = Vec::new();
         for _ in 0..count {
             connections.push(match side {
-                Side::Exact => Some(place.connect()?),
+                Side::Exact => Some(workspace.connect()?),
                 _ => None,
             });
         }
         let work = |number: u64, mut connection: Option<Connection>| {
             (0..steps).try_for_each(|step| match &mut connection {
-                None => action(&place.path, number, step, true),
+                None => action(&workspace.path, number, step, true),
                 Some(connection) => {
                     let Transaction { id, view_path, .. } = begin(connection)?;
                     action(&view_path, number, step, false)?;
@@ -117,7 +117,7 @@ fn at_once(
                 }
             })
         };
-        let (sample, ()) = place.counted(|| {
+        let (sample, ()) = workspace.counted(|| {
             thread::scope(|scope| {
                 let work = &work;
                 let started: Vec<_> = (0..count)
@@ -133,7 +133,7 @@ fn at_once(
             })
         })?;
         if side == Side::Exact {
-            let made = place.connect()?.service_status()?.sequence.0 - commits_before;
+            let made = workspace.connect()?.service_status()?.sequence.0 - commits_before;
             check_commits(count * steps, made)?;
         }
         Ok(sample.into())

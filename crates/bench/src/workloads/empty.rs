@@ -7,23 +7,25 @@ use atomdir::{BeginOptions, Connection, TransactionId};
 use crate::bench::Bench;
 use crate::error::Result;
 use crate::measure::{Side, Sides, in_turns, timed};
-use crate::place::Place;
 use crate::programs::output;
 use crate::report::{Row, Target};
+use crate::workspace::Workspace;
 
 /// Transactions nest in exact views only.
 const EXACT: [&str; 3] = ["run", "--view", "exact"];
 
 pub fn empty(bench: &Bench) -> Result<Vec<Row>> {
-    let place = Place::fresh(bench, Side::Exact, "empty", |_| Ok(()))?;
+    let workspace = Workspace::fresh(bench, Side::Exact, "empty", |_| Ok(()))?;
     let run = in_turns(bench.many_rounds(), &[Side::Plain, Side::Exact], |side| {
         let mut command = match side {
             Side::Plain => Command::new("true"),
-            _ => place.store()?.command(EXACT.iter().chain(&["--", "true"])),
+            _ => workspace
+                .store()?
+                .command(EXACT.iter().chain(&["--", "true"])),
         };
         Ok(timed(|| output(&mut command))?.0.into())
     })?;
-    let mut connection = place.connect()?;
+    let mut connection = workspace.connect()?;
     let begin = BeginOptions::default();
     let abort = alone(bench, &mut connection, &begin, abort)?;
     let commit = alone(bench, &mut connection, &begin, commit)?;
@@ -65,7 +67,7 @@ fn commit(connection: &mut Connection, transaction: TransactionId) -> Result<()>
 /// A transaction in another: by the command beside the outer one alone, and
 /// by the library in one that is open.
 pub fn nested(bench: &Bench) -> Result<Vec<Row>> {
-    let place = Place::fresh(bench, Side::Exact, "nested", |_| Ok(()))?;
+    let workspace = Workspace::fresh(bench, Side::Exact, "nested", |_| Ok(()))?;
     let inner = [
         "run".as_ref(),
         "--view".as_ref(),
@@ -78,12 +80,14 @@ pub fn nested(bench: &Bench) -> Result<Vec<Row>> {
     ];
     let run = in_turns(bench.many_rounds(), &[Side::Plain, Side::Exact], |side| {
         let mut command = match side {
-            Side::Plain => place.store()?.command(EXACT.iter().chain(&["--", "true"])),
-            _ => place.store()?.command(inner),
+            Side::Plain => workspace
+                .store()?
+                .command(EXACT.iter().chain(&["--", "true"])),
+            _ => workspace.store()?.command(inner),
         };
         Ok(timed(|| output(&mut command))?.0.into())
     })?;
-    let mut connection = place.connect()?;
+    let mut connection = workspace.connect()?;
     let outer = connection.begin(&BeginOptions::default())?;
     let options = BeginOptions {
         outer: Some(outer.id),

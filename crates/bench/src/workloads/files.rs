@@ -5,8 +5,8 @@ use crate::compare::{self, Degree};
 use crate::error::Result;
 use crate::load::{self, command};
 use crate::measure::in_turns;
-use crate::place::Place;
 use crate::report::{Row, Target};
+use crate::workspace::Workspace;
 
 const FILES: u64 = 4000;
 
@@ -16,7 +16,7 @@ pub fn files(bench: &Bench) -> Result<Vec<Row>> {
     let script = command("files", files)?;
     let measured = in_turns(bench.rounds, &sides, |side| {
         let fill = |path: &std::path::Path| load::files::create(&path.join("old"), files);
-        Place::fresh(bench, side, "files", fill)?.run(&script)
+        Workspace::fresh(bench, side, "files", fill)?.run(&script)
     })?;
     compare::sides(bench, "files", Degree::Contents, &sides)?;
     let row = |name: &str, step: &str| Row::new(name, measured.step(step));

@@ -5,9 +5,9 @@ use crate::bench::Bench;
 use crate::corpus;
 use crate::error::Result;
 use crate::measure::{Measured, Side, in_turns};
-use crate::place::Place;
 use crate::programs::shell;
 use crate::report::Row;
+use crate::workspace::Workspace;
 
 const SERIALIZABLE: &[&str] = &["--isolation", "serializable"];
 const PROJECT: &str = "dash";
@@ -20,12 +20,17 @@ step -; search first; search second; echo > written"#;
 
 /// Both in exact views: where the plain file system's time stands otherwise
 /// stands that of snapshot isolation.
-fn both_levels(bench: &Bench, rounds: usize, script: &str, place: &Place) -> Result<Measured> {
+fn both_levels(
+    bench: &Bench,
+    rounds: usize,
+    script: &str,
+    workspace: &Workspace,
+) -> Result<Measured> {
     in_turns(rounds, &[Side::Plain, Side::Exact], |side| {
         bench.rest()?;
         match side {
-            Side::Plain => place.run(script),
-            _ => place.run_with(SERIALIZABLE, script),
+            Side::Plain => workspace.run(script),
+            _ => workspace.run_with(SERIALIZABLE, script),
         }
     })
 }
@@ -33,15 +38,15 @@ fn both_levels(bench: &Bench, rounds: usize, script: &str, place: &Place) -> Res
 pub fn serializable(bench: &Bench) -> Result<Vec<Row>> {
     let fill = format!("tar xf '{}'", bench.corpus.archive.display());
     let fill = |path: &std::path::Path| shell(path, &fill).map(|_| ());
-    let place = Place::fresh(bench, Side::Exact, "serializable", fill)?;
-    let search = both_levels(bench, bench.rounds, SEARCH, &place)?;
+    let workspace = Workspace::fresh(bench, Side::Exact, "serializable", fill)?;
+    let search = both_levels(bench, bench.rounds, SEARCH, &workspace)?;
     let row = |name: &str, step: &str| Row::new(name, search.step(step)).note(NOTE);
     let mut rows = vec![
         row("serializable: grep -r, first", "first"),
         row("serializable: grep -r, second", "second"),
         row("serializable: commit of that", "commit"),
     ];
-    drop(place);
+    drop(workspace);
     if let Some(archive) = corpus::c_project(&bench.cache, PROJECT)? {
         let script = format!(
             "step -; rm -rf build; mkdir build; cd build; \
@@ -49,8 +54,8 @@ pub fn serializable(bench: &Bench) -> Result<Vec<Row>> {
              ./configure > configured; make -j2 > made 2>&1; step build",
             archive.display()
         );
-        let place = Place::fresh(bench, Side::Exact, PROJECT, |_| Ok(()))?;
-        let build = both_levels(bench, bench.few_rounds(), &script, &place)?;
+        let workspace = Workspace::fresh(bench, Side::Exact, PROJECT, |_| Ok(()))?;
+        let build = both_levels(bench, bench.few_rounds(), &script, &workspace)?;
         rows.push(Row::new(&format!("serializable: build of {PROJECT}"), build.whole).note(NOTE));
     }
     Ok(rows)

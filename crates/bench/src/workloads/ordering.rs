@@ -14,8 +14,8 @@ use crate::error::{Describe, Result};
 use crate::load::command;
 use crate::load::pages::{self, PAGE};
 use crate::measure::{Measured, Side, Sides, in_turns};
-use crate::place::Place;
 use crate::report::{Row, Target};
+use crate::workspace::Workspace;
 
 const PLAIN_AND_EXACT: [Side; 2] = [Side::Plain, Side::Exact];
 
@@ -117,7 +117,7 @@ pub(super) fn in_runs(
     let sides = bench.sides();
     let script = command(load, number)?;
     let measured = in_turns(bench.rounds, &sides, |side| {
-        Place::fresh(bench, side, load, &fill)?.run(&script)
+        Workspace::fresh(bench, side, load, &fill)?.run(&script)
     })?;
     compare::sides(bench, load, Degree::Contents, &sides)?;
     Ok(measured)
@@ -132,13 +132,13 @@ fn measure(
     action: impl Fn(&Path, Option<&mut Connection>) -> Result<()>,
 ) -> Result<Sides> {
     let measured = in_turns(bench.rounds, &PLAIN_AND_EXACT, |side| {
-        let place = Place::fresh(bench, side, name, &fill)?;
+        let workspace = Workspace::fresh(bench, side, name, &fill)?;
         let mut connection = match side {
-            Side::Exact => Some(place.connect()?),
+            Side::Exact => Some(workspace.connect()?),
             _ => None,
         };
-        let (sample, ()) = place.counted(|| action(&place.path, connection.as_mut()))?;
-        let log = place.path.join("log");
+        let (sample, ()) = workspace.counted(|| action(&workspace.path, connection.as_mut()))?;
+        let log = workspace.path.join("log");
         if log.exists() {
             fs::remove_file(&log).describe("remove", &log)?;
         }

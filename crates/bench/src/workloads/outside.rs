@@ -9,18 +9,18 @@ use crate::bench::Bench;
 use crate::error::{Describe, Result};
 use crate::load;
 use crate::measure::{Side, in_turns, timed};
-use crate::place::Place;
 use crate::report::{Figure, Row, Target};
+use crate::workspace::Workspace;
 
 const FILES: u64 = 2000;
 
 /// Programs outside, with no transaction open and with one that has changes.
 pub fn outside(bench: &Bench) -> Result<Vec<Row>> {
     let files = bench.scaled(FILES);
-    let place = Place::fresh(bench, Side::Exact, "outside", |_| Ok(()))?;
-    let work = place.path.join("work");
+    let workspace = Workspace::fresh(bench, Side::Exact, "outside", |_| Ok(()))?;
+    let work = workspace.path.join("work");
     let measured = in_turns(bench.rounds * 2, &[Side::Plain, Side::Exact], |side| {
-        let mut connection = place.connect()?;
+        let mut connection = workspace.connect()?;
         let open = match side {
             Side::Exact => Some(connection.begin(&BeginOptions::default())?),
             _ => None,
@@ -60,8 +60,8 @@ pub fn outside(bench: &Bench) -> Result<Vec<Row>> {
 /// How much the service grows for each new file of an open transaction.
 pub fn memory(bench: &Bench) -> Result<Vec<Row>> {
     let files = bench.scaled(10 * FILES);
-    let place = Place::fresh(bench, Side::Exact, "memory", |_| Ok(()))?;
-    let mut connection = place.connect()?;
+    let workspace = Workspace::fresh(bench, Side::Exact, "memory", |_| Ok(()))?;
+    let mut connection = workspace.connect()?;
     let process = connection.service_status()?.process;
     let transaction = connection.begin(&BeginOptions::default())?;
     let before = resident_bytes(process)?;

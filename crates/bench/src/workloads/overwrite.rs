@@ -13,9 +13,9 @@ use crate::compare::{self, Degree};
 use crate::error::{Describe, Result};
 use crate::load::pages::{self, PAGE};
 use crate::measure::{Side, Sides, in_turns};
-use crate::place::Place;
 use crate::report::{Row, Target, short};
 use crate::workloads::ordering::in_runs;
+use crate::workspace::Workspace;
 
 const LOGGED: [Side; 3] = [Side::Plain, Side::Logger, Side::Exact];
 const MIB: u64 = 1 << 20;
@@ -111,16 +111,18 @@ pub fn granularity(bench: &Bench) -> Result<Vec<Row>> {
 fn measure(bench: &Bench, bytes: u64, sides: &[Side], parts: &[Part]) -> Result<Sides> {
     let measured = in_turns(bench.rounds, sides, |side| {
         let fill = |path: &Path| pages::fill(&path.join("data"), bytes);
-        let place = Place::fresh(bench, side, "overwrite", fill)?;
-        let path = place.path.join("data");
+        let workspace = Workspace::fresh(bench, side, "overwrite", fill)?;
+        let path = workspace.path.join("data");
         let sample = match side {
             Side::Logger => {
                 let mut logger = Logger::new(&bench.directory.join("logger"), &path, bytes)?;
-                place.counted(|| logger.run(parts))?.0
+                workspace.counted(|| logger.run(parts))?.0
             }
             Side::Exact => {
-                let mut connection = place.connect()?;
-                place.counted(|| transactions(&mut connection, parts))?.0
+                let mut connection = workspace.connect()?;
+                workspace
+                    .counted(|| transactions(&mut connection, parts))?
+                    .0
             }
             _ => {
                 let file = pages::open(&path)?;
@@ -130,7 +132,7 @@ fn measure(bench: &Bench, bytes: u64, sides: &[Side], parts: &[Part]) -> Result<
                         file.sync_data().describe("flush", &path)
                     })
                 };
-                place.counted(plain)?.0
+                workspace.counted(plain)?.0
             }
         };
         Ok(sample.into())

@@ -12,8 +12,8 @@ use crate::corpus;
 use crate::error::{Describe, Result};
 use crate::load;
 use crate::measure::{Side, in_turns};
-use crate::place::Place;
 use crate::report::{Row, Target};
+use crate::workspace::Workspace;
 
 struct Configuration {
     name: &'static str,
@@ -70,7 +70,7 @@ pub fn postmark(bench: &Bench) -> Result<Vec<Row>> {
             settings.display()
         );
         let measured = in_turns(bench.few_rounds(), &sides, |side| {
-            Place::fresh(bench, side, "postmark", |_| Ok(()))?.run(&script)
+            Workspace::fresh(bench, side, "postmark", |_| Ok(()))?.run(&script)
         })?;
         compare::sides(bench, "postmark", Degree::Contents, &sides)?;
         rows.push(
@@ -92,14 +92,14 @@ pub fn mail(bench: &Bench) -> Result<Vec<Row>> {
     let sides = [Side::Plain, Side::Exact];
     let measured = in_turns(bench.rounds, &sides, |side| {
         let fill = |path: &Path| load::files::create(&path.join("box"), MAILBOXES);
-        let place = Place::fresh(bench, side, "mail", fill)?;
+        let workspace = Workspace::fresh(bench, side, "mail", fill)?;
         let mut connection = match side {
-            Side::Exact => Some(place.connect()?),
+            Side::Exact => Some(workspace.connect()?),
             _ => None,
         };
-        let (sample, ()) = place.counted(|| {
+        let (sample, ()) = workspace.counted(|| {
             (0..steps).try_for_each(|step| match &mut connection {
-                None => deliver(&place.path.join("box"), step, true),
+                None => deliver(&workspace.path.join("box"), step, true),
                 Some(connection) => {
                     let transaction = connection.begin(&BeginOptions::default())?;
                     deliver(&transaction.view_path.join("box"), step, false)?;

@@ -13,9 +13,9 @@ use crate::bench::Bench;
 use crate::error::{Describe, Error, Result};
 use crate::load::pages::{self, PAGE};
 use crate::measure::{Side, Sides, in_turns, timed};
-use crate::place::Place;
 use crate::programs::output;
 use crate::report::{Row, short};
+use crate::workspace::Workspace;
 
 const MIB: u64 = 1 << 20;
 /// Of so many parts of the file one is written: it is changed in place, and
@@ -75,8 +75,8 @@ fn recover_log(bench: &Bench, changed: u64, others: u64) -> Result<Sides> {
             make_files(&path.join("changed"), changed)?;
             make_files(&path.join("others"), others)
         };
-        let place = Place::fresh(bench, side, "recovery", fill)?;
-        let mut connection = place.connect()?;
+        let workspace = Workspace::fresh(bench, side, "recovery", fill)?;
+        let mut connection = workspace.connect()?;
         let transaction = connection.begin(&lazily())?;
         let value = vec![b'n'; ATTRIBUTE_BYTES as usize];
         for number in 0..changed {
@@ -86,10 +86,10 @@ fn recover_log(bench: &Bench, changed: u64, others: u64) -> Result<Sides> {
                 .describe("set an attribute of", &path)?;
         }
         connection.commit(transaction.id, &mut |_| {})?;
-        kill_service(connection, &place.path)?;
-        let last = file(&place.path.join("changed"), changed - 1);
+        kill_service(connection, &workspace.path)?;
+        let last = file(&workspace.path.join("changed"), changed - 1);
         expect_attribute(&last, false)?;
-        let mut recover = place.store()?.command(["recover"]);
+        let mut recover = workspace.store()?.command(["recover"]);
         let (sample, _) = timed(|| output(&mut recover))?;
         expect_attribute(&last, true)?;
         Ok(sample.into())
@@ -135,8 +135,8 @@ fn expect_attribute(path: &Path, expected: bool) -> Result<()> {
 fn recover(bench: &Bench, bytes: u64, is_committed: bool) -> Result<Sides> {
     let measured = in_turns(bench.rounds, &[Side::Exact], |side| {
         let fill = |path: &Path| pages::fill(&path.join("data"), bytes * PARTS);
-        let place = Place::fresh(bench, side, "recovery", fill)?;
-        let mut connection = place.connect()?;
+        let workspace = Workspace::fresh(bench, side, "recovery", fill)?;
+        let mut connection = workspace.connect()?;
         let transaction = connection.begin(&lazily())?;
         let path = transaction.view_path.join("data");
         let changed = pages::scattered(bytes * PARTS, bytes / PAGE);
@@ -144,10 +144,10 @@ fn recover(bench: &Bench, bytes: u64, is_committed: bool) -> Result<Sides> {
         if is_committed {
             connection.commit(transaction.id, &mut |_| {})?;
         }
-        kill_service(connection, &place.path)?;
-        let mut recover = place.store()?.command(["recover"]);
+        kill_service(connection, &workspace.path)?;
+        let mut recover = workspace.store()?.command(["recover"]);
         let (sample, _) = timed(|| output(&mut recover))?;
-        check(&place.path, bytes, is_committed)?;
+        check(&workspace.path, bytes, is_committed)?;
         Ok(sample.into())
     })?;
     Ok(measured.whole)

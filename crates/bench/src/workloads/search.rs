@@ -9,9 +9,9 @@ use crate::bench::Bench;
 use crate::compare::{self, Degree};
 use crate::error::Result;
 use crate::measure::in_turns;
-use crate::place::Place;
 use crate::programs::shell;
 use crate::report::{Row, Target};
+use crate::workspace::Workspace;
 
 /// Finds nothing, which grep tells by 1. Only root can drop what the kernel remembers.
 const SEARCH: &str = r#"
@@ -29,17 +29,17 @@ pub fn search(bench: &Bench) -> Result<Vec<Row>> {
         .iter()
         .map(|side| {
             let fill = |path: &std::path::Path| shell(path, &fill).map(|_| ());
-            Ok((*side, Place::fresh(bench, *side, "search", fill)?))
+            Ok((*side, Workspace::fresh(bench, *side, "search", fill)?))
         })
         .collect::<Result<Vec<_>>>()?;
     let measured = in_turns(bench.rounds, &sides, |side| {
-        let (_, place) = places
+        let (_, workspace) = places
             .iter()
             .find(|(of, _)| *of == side)
             .ok_or(crate::error::Error::NoSide("be searched"))?;
         bench.rest()?;
-        let mut outcome = place.run(SEARCH)?;
-        let remembered = place.run(SEARCH_REMEMBERED)?.steps;
+        let mut outcome = workspace.run(SEARCH)?;
+        let remembered = workspace.run(SEARCH_REMEMBERED)?.steps;
         outcome.steps.extend(remembered.into_iter().take(1));
         Ok(outcome)
     })?;

@@ -11,9 +11,9 @@ use atomdir::{
 use crate::bench::Bench;
 use crate::error::{Describe, Error, Result};
 use crate::measure::{Side, Sides, in_turns, timed};
-use crate::place::Place;
 use crate::report::{Figure, Row};
 use crate::workloads::outside::resident_bytes;
+use crate::workspace::Workspace;
 
 const OPEN_AT_ONCE: usize = 100;
 /// At scale 2 500 it is a million.
@@ -21,19 +21,23 @@ const COMMITS: u64 = 400;
 const OBJECTS: u64 = 20;
 
 pub fn transactions(bench: &Bench) -> Result<Vec<Row>> {
-    let place = Place::fresh(bench, Side::Exact, "transactions", |path| {
+    let workspace = Workspace::fresh(bench, Side::Exact, "transactions", |path| {
         (0..OBJECTS).try_for_each(|number| write(path, number, b"old"))
     })?;
     let mut rows = vec![
-        Row::new("lock, unlock", locking(bench, &place)?).note("a file, by the library"),
-        Row::new("begin beside 100 open ones", beside_many(bench, &place)?).note("and abort"),
+        Row::new("lock, unlock", locking(bench, &workspace)?).note("a file, by the library"),
+        Row::new(
+            "begin beside 100 open ones",
+            beside_many(bench, &workspace)?,
+        )
+        .note("and abort"),
     ];
-    rows.extend(left_open(bench, &place)?);
+    rows.extend(left_open(bench, &workspace)?);
     Ok(rows)
 }
 
-fn locking(bench: &Bench, place: &Place) -> Result<Sides> {
-    let mut connection = place.connect()?;
+fn locking(bench: &Bench, workspace: &Workspace) -> Result<Sides> {
+    let mut connection = workspace.connect()?;
     let transaction = connection.begin(&BeginOptions::default())?;
     let options = LockOptions {
         mode: LockMode::Exclusive,
@@ -54,8 +58,8 @@ fn locking(bench: &Bench, place: &Place) -> Result<Sides> {
     Ok(measured.whole)
 }
 
-fn beside_many(bench: &Bench, place: &Place) -> Result<Sides> {
-    let mut connection = place.connect()?;
+fn beside_many(bench: &Bench, workspace: &Workspace) -> Result<Sides> {
+    let mut connection = workspace.connect()?;
     let begin = |connection: &mut Connection| Ok(connection.begin(&BeginOptions::default())?.id);
     let open: Vec<TransactionId> = (0..OPEN_AT_ONCE)
         .map(|_| begin(&mut connection))
@@ -75,8 +79,8 @@ fn beside_many(bench: &Bench, place: &Place) -> Result<Sides> {
 
 /// The first and the last tenth of small lazy commits, one transaction open all
 /// along; then what it still reads is compared.
-fn left_open(bench: &Bench, place: &Place) -> Result<Vec<Row>> {
-    let mut connection = place.connect()?;
+fn left_open(bench: &Bench, workspace: &Workspace) -> Result<Vec<Row>> {
+    let mut connection = workspace.connect()?;
     let open = connection.begin(&BeginOptions::default())?;
     let tenth = bench.scaled(COMMITS).div_ceil(10);
     let mut number = 0;

@@ -5,8 +5,8 @@ use crate::compare::{self, Degree};
 use crate::error::Result;
 use crate::load::{self, command};
 use crate::measure::in_turns;
-use crate::place::Place;
 use crate::report::{Row, Target};
+use crate::workspace::Workspace;
 
 const FILE_BYTES: u64 = 64 << 20;
 
@@ -16,7 +16,7 @@ pub fn transfer(bench: &Bench) -> Result<Vec<Row>> {
     let script = command("transfer", bytes)?;
     let measured = in_turns(bench.rounds, &sides, |side| {
         let fill = |path: &std::path::Path| load::pages::fill(&path.join("old"), bytes);
-        Place::fresh(bench, side, "transfer", fill)?.run(&script)
+        Workspace::fresh(bench, side, "transfer", fill)?.run(&script)
     })?;
     compare::sides(bench, "transfer", Degree::Contents, &sides)?;
     let row = |name: &str, step: &str| Row::new(name, measured.step(step));

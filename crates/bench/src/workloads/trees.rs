@@ -9,9 +9,9 @@ use crate::bench::Bench;
 use crate::error::{Describe, Result};
 use crate::load::pages;
 use crate::measure::{Side, Sides, in_turns};
-use crate::place::Place;
 use crate::programs::clear;
 use crate::report::{Figure, Row};
+use crate::workspace::Workspace;
 
 const SMALL_FILES: u64 = 100;
 const LARGE_FILES: u64 = 1_000_000;
@@ -40,23 +40,23 @@ pub fn trees(bench: &Bench) -> Result<Vec<Row>> {
 
 /// Both sides work on one tree, as a tree of a million files takes long to make.
 fn change(bench: &Bench, files: u64) -> Result<Sides> {
-    let place = Place::fresh(bench, Side::Exact, "trees", |path| fill(path, files))?;
-    let mut connection = place.connect()?;
+    let workspace = Workspace::fresh(bench, Side::Exact, "trees", |path| fill(path, files))?;
+    let mut connection = workspace.connect()?;
     let sides = [Side::Plain, Side::Exact];
     let measured = in_turns(bench.many_rounds(), &sides, |side| {
-        let (sample, ()) = place.counted(|| match side {
+        let (sample, ()) = workspace.counted(|| match side {
             Side::Exact => {
                 let transaction = connection.begin(&BeginOptions::default())?;
                 rewrite(&transaction.view_path, files, |_| Ok(()))?;
                 connection.commit(transaction.id, &mut |_| {})?;
                 Ok(())
             }
-            _ => rewrite(&place.path, files, pages::flush),
+            _ => rewrite(&workspace.path, files, pages::flush),
         })?;
         Ok(sample.into())
     })?;
-    let path = place.path.clone();
-    drop((connection, place));
+    let path = workspace.path.clone();
+    drop((connection, workspace));
     clear(&path)?;
     Ok(measured.whole)
 }

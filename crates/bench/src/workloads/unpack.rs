@@ -4,9 +4,9 @@ use crate::bench::Bench;
 use crate::compare::{self, Degree};
 use crate::error::Result;
 use crate::measure::in_turns;
-use crate::place::Place;
 use crate::programs::shell;
 use crate::report::{Row, Target};
+use crate::workspace::Workspace;
 
 /// Durable at the end on every side.
 pub fn unpack(bench: &Bench) -> Result<Vec<Row>> {
@@ -16,7 +16,7 @@ pub fn unpack(bench: &Bench) -> Result<Vec<Row>> {
         bench.corpus.archive.display()
     );
     let measured = in_turns(bench.rounds, &sides, |side| {
-        Place::fresh(bench, side, "unpack", |_| Ok(()))?.run(&script)
+        Workspace::fresh(bench, side, "unpack", |_| Ok(()))?.run(&script)
     })?;
     compare::sides(bench, "unpack", Degree::Exact, &sides)?;
     let note = bench.corpus.note();
@@ -41,7 +41,7 @@ pub fn git(bench: &Bench) -> Result<Vec<Row>> {
     let fill = format!("tar xf '{}'", bench.corpus.archive.display());
     let measured = in_turns(bench.few_rounds(), &sides, |side| {
         let fill = |path: &std::path::Path| shell(path, &fill).map(|_| ());
-        Place::fresh(bench, side, "git", fill)?.run(GIT)
+        Workspace::fresh(bench, side, "git", fill)?.run(GIT)
     })?;
     compare::sides(bench, "git", Degree::Names, &sides)?;
     Ok(vec![

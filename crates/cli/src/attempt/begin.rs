@@ -14,7 +14,7 @@ pub fn begin(
     connected: &mut Connected,
     options: &BeginOptions,
 ) -> Result<Transaction, Error> {
-    let mut is_told = false;
+    let mut has_noted = false;
     loop {
         let busy = match connected.connection.begin(options) {
             Err(error) if error.kind() == Some(FailureKind::Busy) => error,
@@ -26,9 +26,9 @@ pub fn begin(
         if !is_at_work(context, connected, outer)? {
             return Err(busy.into());
         }
-        if !is_told {
+        if !has_noted {
             context.output.note(format_args!("{busy}: waiting"));
-            is_told = true;
+            has_noted = true;
         }
         std::thread::sleep(WAIT_INTERVAL);
     }

@@ -23,7 +23,7 @@ pub use outcome::{Finished, Outcome};
 pub use status_descriptor::StatusDescriptor;
 
 use crate::context::{Connected, Context};
-use crate::enter::{self, Ended, Place, Tree};
+use crate::enter::{self, Ended, Tree, ViewBinding};
 use crate::error::Error;
 use atomdir::{
     CommitError, Committed, Connection, Current, FailureKind, Others, RequestError, Transaction,
@@ -54,7 +54,7 @@ pub fn run_command(
     environment: &[(&str, OsString)],
     timeout: Option<Duration>,
 ) -> Result<Ended, Error> {
-    let place = Place {
+    let binding = ViewBinding {
         base: connected.root.clone(),
         view,
         directory: connected.start.clone(),
@@ -64,11 +64,11 @@ pub fn run_command(
     let mut environment = environment.to_vec();
     environment.extend(Current::environment(transaction, &connected.root));
     // In an exact view the command itself gets errors when the service has ended.
-    let lifeline = match &place.view {
+    let lifeline = match &binding.view {
         Tree::Exact(_) => None,
         Tree::Native(_) => Some(connected.connection.descriptor()),
     };
-    let mut running = enter::start(&place, command, &environment, timeout, lifeline)?;
+    let mut running = enter::start(&binding, command, &environment, timeout, lifeline)?;
     if let Some(failure) = running.without_namespace() {
         context.output.warn(format_args!(
             "the command runs in {}, not under the store's own path ({failure}): what it does in \
@@ -84,14 +84,14 @@ pub fn run_command(
         ));
     }
     let ended = running.wait()?;
-    if let Tree::Native(overlay) = &place.view
+    if let Tree::Native(overlay) = &binding.view
         && running.end_writing(overlay)?
     {
         context.output.note(
             "background processes of the command were still writing in the view and were killed",
         );
     }
-    if let Tree::Native(overlay) = &place.view
+    if let Tree::Native(overlay) = &binding.view
         && overlay.is_limited
         && ended != Ended::Exited(0)
     {

@@ -29,7 +29,7 @@ impl Show for ChangeList<'_> {
             let style = match line.change {
                 Change::Added => Style::Added,
                 Change::Deleted => Style::Removed,
-                Change::Modified | Change::Renamed | Change::TypeChanged => Style::Place,
+                Change::Modified | Change::Renamed | Change::TypeChanged => Style::Position,
             };
             painter.paint(style, line.change.letter().to_string())?;
             write!(painter, " {}", name_of(line))?;

@@ -53,7 +53,7 @@ impl<'a> Comparison<'a> {
             };
             let old = place(first.old_range().start..last.old_range().end);
             let new = place(first.new_range().start..last.new_range().end);
-            painter.line(Style::Place, format!("@@ -{old} +{new} @@"))?;
+            painter.line(Style::Position, format!("@@ -{old} +{new} @@"))?;
             for operation in &hunk {
                 self.show_operation(painter, operation)?;
             }

@@ -4,7 +4,7 @@ use super::descendants;
 use super::launch::{Apart, Launch};
 use super::seal::{self, Foreground};
 use super::signals::{HeldSignals, Received};
-use super::{EnterError, Overlay, Place, SetUpFailure, Tree};
+use super::{EnterError, Overlay, SetUpFailure, Tree, ViewBinding};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
 use std::ffi::OsString;
@@ -68,27 +68,27 @@ enum Lifeline {
 /// Starts `command`, whose first word is the program. `timeout` counts from now.
 /// `environment` is added to our own. When `lifeline` hangs up, the command is ended.
 pub fn start(
-    place: &Place,
+    binding: &ViewBinding,
     command: &[OsString],
     environment: &[(&str, OsString)],
     timeout: Option<Duration>,
     lifeline: Option<BorrowedFd<'_>>,
 ) -> Result<Running, EnterError> {
     let launch = Launch {
-        place,
+        binding,
         command,
         environment,
     };
     let failed = |source| launch.cannot_start(source);
     let signals = HeldSignals::hold().map_err(failed)?;
     let others = descendants::children().map_err(failed)?;
-    let overlay = matches!(place.view, Tree::Native(_));
-    if timeout.is_some() || overlay || place.sealing.is_some() {
+    let overlay = matches!(binding.view, Tree::Native(_));
+    if timeout.is_some() || overlay || binding.sealing.is_some() {
         // The command's background processes become our children, so we can find them.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(|errno| failed(errno.into()))?;
     }
-    let (child, without_namespace, sealed) = match &place.sealing {
+    let (child, without_namespace, sealed) = match &binding.sealing {
         Some(_) => {
             let (child, sealed) = spawn_sealed(&launch, &signals)?;
             (child, None, Some(sealed))
@@ -121,11 +121,11 @@ fn spawn(
     launch: &Launch<'_>,
     signals: &HeldSignals,
 ) -> Result<(Child, Option<SetUpFailure>), EnterError> {
-    let overlay = matches!(launch.place.view, Tree::Native(_));
+    let overlay = matches!(launch.binding.view, Tree::Native(_));
     match launch.spawn(signals, Apart::Mounts) {
         Err(EnterError::SetUp { failure, .. }) if failure.is_forbidden() && !overlay => {
-            if !launch.place.may_be_unbound {
-                let base = launch.place.base.clone();
+            if !launch.binding.may_be_unbound {
+                let base = launch.binding.base.clone();
                 return Err(EnterError::Forbidden { base, failure });
             }
             Ok((launch.spawn(signals, Apart::Nothing)?, Some(failure)))

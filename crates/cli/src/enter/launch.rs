@@ -3,7 +3,7 @@
 use super::namespace::{Namespace, Sealed};
 use super::seal::{self, Seal, Unseen};
 use super::signals::HeldSignals;
-use super::{EnterError, Place, SetUpFailure, Step, Tree, c_path};
+use super::{EnterError, SetUpFailure, Step, Tree, ViewBinding, c_path};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::{CString, OsString};
@@ -25,7 +25,7 @@ pub(super) enum Apart {
 
 /// A command to start in a view.
 pub(super) struct Launch<'a> {
-    pub(super) place: &'a Place,
+    pub(super) binding: &'a ViewBinding,
     /// The first word is the program.
     pub(super) command: &'a [OsString],
     /// Added to our own environment.
@@ -67,19 +67,19 @@ impl Launch<'_> {
             child.wait().map_err(|error| self.cannot_start(error))?;
         }
         Err(EnterError::SetUp {
-            base: self.place.base.clone(),
+            base: self.binding.base.clone(),
             failure,
         })
     }
 
     fn prepare(&self, apart: Apart) -> io::Result<Entry> {
-        let Place {
+        let ViewBinding {
             base,
             view,
             directory,
             sealing,
             ..
-        } = self.place;
+        } = self.binding;
         let (way, directory) = match view {
             // chdir(2) to an empty path would fail.
             Tree::Exact(root) if apart == Apart::Nothing => {
@@ -92,7 +92,7 @@ impl Launch<'_> {
         };
         let seal = sealing
             .as_ref()
-            .map(|sealing| Seal::prepare(self.place, sealing));
+            .map(|sealing| Seal::prepare(self.binding, sealing));
         Ok(Entry {
             way,
             seal: seal.transpose()?,
@@ -104,7 +104,7 @@ impl Launch<'_> {
     fn cannot_prepare(&self, source: io::Error) -> EnterError {
         match source.downcast() {
             Ok(Unseen { place, errno }) => EnterError::Unseen {
-                base: self.place.base.clone(),
+                base: self.binding.base.clone(),
                 place,
                 errno,
             },

@@ -36,7 +36,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Where a command is to run.
-pub struct Place {
+pub struct ViewBinding {
     /// The store's root, as an absolute path without symbolic links.
     pub base: PathBuf,
     pub view: Tree,

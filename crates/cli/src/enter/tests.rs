@@ -12,7 +12,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 struct Scene {
     directory: PathBuf,
-    place: Place,
+    binding: ViewBinding,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -28,7 +28,7 @@ impl Scene {
             fs::write(directory.join(side).join("inner/file"), side).unwrap();
         }
         Scene {
-            place: Place {
+            binding: ViewBinding {
                 base: directory.join("base"),
                 view: Tree::Exact(fs::File::open(directory.join("view")).unwrap().into()),
                 directory: "inner".into(),
@@ -43,7 +43,7 @@ impl Scene {
     fn run(&self, command: &[&str], timeout: Option<Duration>) -> Result<Ended, EnterError> {
         let command: Vec<OsString> = command.iter().map(OsString::from).collect();
         let environment = [("OUT", self.directory.join("out").into())];
-        start(&self.place, &command, &environment, timeout, None)?.wait()
+        start(&self.binding, &command, &environment, timeout, None)?.wait()
     }
 
     fn shell(&self, script: &str) -> Ended {
@@ -67,12 +67,12 @@ impl Drop for Scene {
 #[test]
 fn a_command_finds_the_view_where_the_store_is() {
     let scene = Scene::new("view");
-    let base = scene.place.base.display();
+    let base = scene.binding.base.display();
     let script = format!("pwd > $OUT; cat file {base}/inner/file >> $OUT; echo > new; exit 7");
     assert_eq!(scene.shell(&script), Ended::Exited(7));
     assert_eq!(scene.take_written(), format!("{base}/inner\nviewview"));
     assert!(scene.directory.join("view/inner/new").exists());
-    assert!(!scene.place.base.join("inner/new").exists());
+    assert!(!scene.binding.base.join("inner/new").exists());
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(
         !mounts.contains(&base.to_string()),
@@ -104,7 +104,7 @@ fn what_cannot_be_run_is_told_apart() {
         matches!(not_executable, Err(EnterError::NotExecutable { .. })),
         "{not_executable:?}"
     );
-    scene.place.directory = "elsewhere".into();
+    scene.binding.directory = "elsewhere".into();
     match scene.run(&["true"], None) {
         Err(EnterError::SetUp { failure, .. }) => {
             assert_eq!(
@@ -115,7 +115,7 @@ fn what_cannot_be_run_is_told_apart() {
         other => panic!("{other:?}"),
     }
     let file = fs::File::open(scene.directory.join("view/inner/file")).unwrap();
-    scene.place.view = Tree::Exact(file.into());
+    scene.binding.view = Tree::Exact(file.into());
     match scene.run(&["true"], None) {
         Err(EnterError::SetUp { failure, .. }) => assert_eq!(failure.step, Step::Bind),
         other => panic!("{other:?}"),

@@ -13,7 +13,7 @@ pub enum Style {
     Added,
     Removed,
     /// The position of a hunk in a file.
-    Place,
+    Position,
     Failure,
     Hint,
 }
@@ -25,7 +25,7 @@ impl Style {
             Style::Heading => Some("1"),
             Style::Added => Some("32"),
             Style::Removed => Some("31"),
-            Style::Place => Some("36"),
+            Style::Position => Some("36"),
             Style::Failure => Some("1;31"),
             Style::Hint => Some("1;33"),
         }

@@ -75,14 +75,14 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         },
         result: result.as_ref().map(|(_, outcome)| outcome.clone()),
     };
-    let told = tell(&finished, status.as_ref(), context);
+    let printed = print(&finished, status.as_ref(), context);
     let exit_code = finished.exit_code;
-    result.and(told).and(Ok(exit_code))
+    result.and(printed).and(Ok(exit_code))
 }
 
 /// The standard output is the command's, so JSON without a status descriptor
-/// goes to standard error; there a failure is told as every verb tells it.
-fn tell(
+/// goes to standard error; there a failure is printed as by every verb.
+fn print(
     finished: &Finished<'_>,
     status: Option<&StatusDescriptor>,
     context: &Context,

@@ -129,10 +129,10 @@ fn patch_understands_the_diff() {
     let (id, _) = store.begin();
     let change = "sed -i -e 3d -e 50s/^/x/ -e '$s/$/\\nend/' a; rm b; printf 'new\\nfile' > c";
     store.check(&["exec", &id, "--", "sh", "-c", change]);
-    let told = store.shell(&format!(
+    let outcome = store.shell(&format!(
         "$ATOMDIR diff {id} | patch -p1 -E -d \"$PWD.copy\" && $ATOMDIR commit -q {id} &&
          diff -r --exclude=file --exclude=.atomdir . \"$PWD.copy\"; status=$?
          rm -r \"$PWD.copy\"; exit $status"
     ));
-    assert_eq!(told.code, Some(0), "{told:?}");
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }

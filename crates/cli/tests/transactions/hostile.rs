@@ -160,13 +160,13 @@ fn contents_are_escaped_on_a_terminal_and_exact_in_a_pipe() {
         format!("diff {id} --stat"),
         "list".into(),
     ] {
-        let told = store.shell(&format!(
+        let outcome = store.shell(&format!(
             "NO_COLOR=1 ATOMDIR_PAGER=cat script -qec \"$ATOMDIR {arguments}\" /dev/null < /dev/null"
         ));
-        assert_eq!(told.code, Some(0), "{told:?}");
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
         let odd = |character: char| character.is_control() && !"\r\n\t".contains(character);
-        assert!(!told.out.contains(odd), "{arguments}: {:?}", told.out);
-        assert!(told.out.contains("\\033]0;title\\a") || told.out.contains("\\033[31m"));
+        assert!(!outcome.out.contains(odd), "{arguments}: {:?}", outcome.out);
+        assert!(outcome.out.contains("\\033]0;title\\a") || outcome.out.contains("\\033[31m"));
     }
 }
 

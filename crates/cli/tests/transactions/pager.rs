@@ -77,13 +77,13 @@ fn a_pager_that_cannot_be_started_is_named() {
 #[test]
 fn people_see_local_time_and_names_and_programs_utc_and_numbers() {
     let store = store_with_commits("local-time");
-    let told = store.shell("TZ=EST+5 $ATOMDIR log; TZ=EST+5 $ATOMDIR show 1; id -un");
-    let name = told.out.lines().last().unwrap_or_default().to_owned();
-    let first = told.out.lines().next().unwrap_or_default();
-    assert!(first.contains(&format!(" -0500  {name} ")), "{told:?}");
+    let outcome = store.shell("TZ=EST+5 $ATOMDIR log; TZ=EST+5 $ATOMDIR show 1; id -un");
+    let name = outcome.out.lines().last().unwrap_or_default().to_owned();
+    let first = outcome.out.lines().next().unwrap_or_default();
+    assert!(first.contains(&format!(" -0500  {name} ")), "{outcome:?}");
     assert!(
-        told.out.contains(&format!("user        {name}\n")),
-        "{told:?}"
+        outcome.out.contains(&format!("user        {name}\n")),
+        "{outcome:?}"
     );
     let json = store.json(&["log"]);
     let time = json["commits"][0]["time"].as_str().unwrap_or_default();

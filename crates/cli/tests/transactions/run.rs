@@ -1,29 +1,29 @@
-use crate::store::{Store, Told};
+use crate::store::{Outcome, Store};
 use std::path::Path;
 
 #[test]
 fn a_command_that_succeeds_commits_and_one_that_fails_changes_nothing() {
     let store = Store::new("run");
-    let told = store.tell(&[
+    let outcome = store.call(&[
         "run",
         "--",
         "sh",
         "-c",
         "echo new > file; mkdir d; pwd; cat file",
     ]);
-    assert_eq!(told.code, Some(0), "{told:?}");
-    assert_eq!(told.out, format!("{}\nnew\n", store.path.display()));
-    assert_eq!(told.error, "");
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(outcome.out, format!("{}\nnew\n", store.path.display()));
+    assert_eq!(outcome.error, "");
     assert_eq!(store.read("file").as_deref(), Some("new\n"));
-    let told = store.tell(&["run", "--", "sh", "-c", "rm file; cd d; pwd; exit 9"]);
-    assert_eq!(told.code, Some(9));
+    let outcome = store.call(&["run", "--", "sh", "-c", "rm file; cd d; pwd; exit 9"]);
+    assert_eq!(outcome.code, Some(9));
     assert!(
-        told.error.contains("exited with 9; transaction"),
-        "{told:?}"
+        outcome.error.contains("exited with 9; transaction"),
+        "{outcome:?}"
     );
     assert_eq!(store.read("file").as_deref(), Some("new\n"));
-    let told = store.tell(&["run", "-q", "--", "sh", "-c", "rm file; kill -KILL $$"]);
-    assert_eq!((told.code, told.error.as_str()), (Some(137), ""));
+    let outcome = store.call(&["run", "-q", "--", "sh", "-c", "rm file; kill -KILL $$"]);
+    assert_eq!((outcome.code, outcome.error.as_str()), (Some(137), ""));
     assert!(store.read("file").is_some());
 }
 
@@ -32,7 +32,7 @@ fn a_command_starts_in_the_callers_directory() {
     let store = Store::new("directory");
     store.check(&["run", "--", "mkdir", "-p", "a/b"]);
     let inner = store.path.join("a/b");
-    let told = store.tell(&[
+    let outcome = store.call(&[
         "run",
         "-C",
         "a/b",
@@ -41,7 +41,7 @@ fn a_command_starts_in_the_callers_directory() {
         "-c",
         "pwd; echo $ATOMDIR_TX > id",
     ]);
-    assert_eq!(told.out, format!("{}\n", inner.display()));
+    assert_eq!(outcome.out, format!("{}\n", inner.display()));
     let id: u64 = store.read("a/b/id").unwrap().trim().parse().unwrap();
     assert!(id > 0);
 }
@@ -51,7 +51,7 @@ fn what_is_wished_is_done() {
     let store = Store::new("wishes");
     store.check(&["run", "--on-success", "abort", "--", "rm", "file"]);
     assert!(store.read("file").is_some());
-    let told = store.tell(&[
+    let outcome = store.call(&[
         "run",
         "--on-error",
         "commit",
@@ -60,13 +60,13 @@ fn what_is_wished_is_done() {
         "-c",
         "touch a; exit 3",
     ]);
-    assert_eq!(told.code, Some(3));
+    assert_eq!(outcome.code, Some(3));
     assert!(store.read("a").is_some());
-    let told = store.shell("$ATOMDIR run --on-success keep --status-fd 3 -- touch b 3>&1");
-    let id = told
+    let outcome = store.shell("$ATOMDIR run --on-success keep --status-fd 3 -- touch b 3>&1");
+    let id = outcome
         .out
         .strip_prefix("kept ")
-        .unwrap_or_else(|| panic!("{told:?}"))
+        .unwrap_or_else(|| panic!("{outcome:?}"))
         .trim();
     assert!(store.read("b").is_none());
     assert_eq!(store.check(&["diff", id, "--name-status"]), "A b\n");
@@ -78,8 +78,11 @@ fn what_is_wished_is_done() {
 fn a_dry_run_prints_the_changes_and_makes_none() {
     let store = Store::new("dry");
     let script = "echo x > new; rm file; exit 4";
-    let told = store.tell(&["run", "--dry-run", "-q", "--", "sh", "-c", script]);
-    assert_eq!((told.code, told.out.as_str()), (Some(4), "D file\nA new\n"));
+    let outcome = store.call(&["run", "--dry-run", "-q", "--", "sh", "-c", script]);
+    assert_eq!(
+        (outcome.code, outcome.out.as_str()),
+        (Some(4), "D file\nA new\n")
+    );
     assert!(store.read("file").is_some() && store.read("new").is_none());
     assert_eq!(store.check(&["list"]), "");
 }
@@ -119,15 +122,18 @@ fn a_conflict_names_what_was_changed_and_by_whom() {
         "-c",
         "echo first > file",
     ]);
-    let told = store.tell(&["commit", &id]);
-    assert_eq!(told.code, Some(75), "{told:?}");
-    let line = told.error.lines().find(|line| line.starts_with("  file: "));
+    let outcome = store.call(&["commit", &id]);
+    assert_eq!(outcome.code, Some(75), "{outcome:?}");
+    let line = outcome
+        .error
+        .lines()
+        .find(|line| line.starts_with("  file: "));
     assert!(
         line.is_some_and(|line| line.ends_with("(the first)")),
-        "{told:?}"
+        "{outcome:?}"
     );
-    let told = store.tell(&["commit", &id, "--json"]);
-    let json: serde_json::Value = serde_json::from_str(&told.error).unwrap();
+    let outcome = store.call(&["commit", &id, "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&outcome.error).unwrap();
     assert_eq!(json["error"]["conflicts"][0]["path"], "file");
     assert_eq!(json["error"]["conflicts"][0]["by"], "commit");
     assert_eq!(json["error"]["conflicts"][0]["label"], "the first");
@@ -142,18 +148,18 @@ const MEDDLING: &str = "echo tried >> tries; echo mine > file; nsenter -t $PPID 
 #[test]
 fn a_conflict_is_retried_as_often_as_asked() {
     let store = Store::new("retry");
-    let told = store.tell(&["run", "--retry", "5", "-v", "--", "sh", "-c", MEDDLING]);
-    assert_eq!(told.code, Some(0), "{told:?}");
-    assert!(told.error.contains("trying again"), "{told:?}");
+    let outcome = store.call(&["run", "--retry", "5", "-v", "--", "sh", "-c", MEDDLING]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.error.contains("trying again"), "{outcome:?}");
     assert_eq!(store.read("file").as_deref(), Some("mine\n"));
     assert_eq!(store.read("tries").as_deref(), Some("tried\n"));
     assert_eq!(store.check(&["list"]), "");
 }
 
 /// The id of the transaction that is open after a conflict, if one is.
-fn kept_after_conflict(store: &Store, told: Told) -> Option<String> {
-    assert_eq!(told.code, Some(75), "{told:?}");
-    let said = told.out + &told.error;
+fn kept_after_conflict(store: &Store, outcome: Outcome) -> Option<String> {
+    assert_eq!(outcome.code, Some(75), "{outcome:?}");
+    let said = outcome.out + &outcome.error;
     assert!(said.contains("by an outside writer"), "{said}");
     std::fs::remove_file(store.path.join("meddled")).expect("removed");
     let open = store.json(&["list"]);
@@ -171,26 +177,30 @@ fn kept_after_conflict(store: &Store, told: Told) -> Option<String> {
 #[test]
 fn after_a_conflict_a_transaction_stays_open_for_a_person_only() {
     let store = Store::new("conflict-end");
-    let told = store.tell(&["run", "--", "sh", "-c", MEDDLING]);
-    assert_eq!(kept_after_conflict(&store, told), None, "nobody was there");
-    let told = store.tell(&["run", "--on-conflict", "keep", "--", "sh", "-c", MEDDLING]);
-    assert!(kept_after_conflict(&store, told).is_some());
+    let outcome = store.call(&["run", "--", "sh", "-c", MEDDLING]);
+    assert_eq!(
+        kept_after_conflict(&store, outcome),
+        None,
+        "nobody was there"
+    );
+    let outcome = store.call(&["run", "--on-conflict", "keep", "--", "sh", "-c", MEDDLING]);
+    assert!(kept_after_conflict(&store, outcome).is_some());
     std::fs::write(store.path.join("meddle"), MEDDLING).unwrap();
     let on_terminal = |options: &str| {
         store.shell(&format!(
             "script -qec \"$ATOMDIR run {options} -- sh meddle\" /dev/null"
         ))
     };
-    let told = on_terminal("");
-    assert!(kept_after_conflict(&store, told).is_some());
-    let told = on_terminal("--on-conflict abort");
-    assert_eq!(kept_after_conflict(&store, told), None);
+    let outcome = on_terminal("");
+    assert!(kept_after_conflict(&store, outcome).is_some());
+    let outcome = on_terminal("--on-conflict abort");
+    assert_eq!(kept_after_conflict(&store, outcome), None);
 }
 
 #[test]
 fn a_timeout_aborts() {
     let store = Store::new("timeout");
-    let told = store.tell(&[
+    let outcome = store.call(&[
         "run",
         "--timeout",
         "100ms",
@@ -199,7 +209,7 @@ fn a_timeout_aborts() {
         "-c",
         "rm file; sleep 1000",
     ]);
-    assert_eq!(told.code, Some(124), "{told:?}");
+    assert_eq!(outcome.code, Some(124), "{outcome:?}");
     assert!(store.read("file").is_some());
     assert_eq!(store.check(&["list"]), "");
 }
@@ -209,28 +219,28 @@ fn signals_sent_to_us_reach_the_command() {
     let store = Store::new("signals");
     let script =
         "trap 'echo caught > signal; exit 0' TERM; touch \"$READY\"; while :; do sleep 0.01; done";
-    let told = store.shell(&format!(
+    let outcome = store.shell(&format!(
         "export READY=\"$PWD.ready\"
         $ATOMDIR run -- sh -c '{}' & process=$!
         until [ -e \"$READY\" ]; do sleep 0.01; done
         rm \"$READY\"; kill -TERM $process; wait $process",
         script.replace('\'', "'\\''")
     ));
-    assert_eq!(told.code, Some(0), "{told:?}");
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_eq!(store.read("signal").as_deref(), Some("caught\n"));
 }
 
 #[test]
 fn when_we_are_killed_the_transaction_is_aborted() {
     let store = Store::new("killed");
-    let told = store.shell(
+    let outcome = store.shell(
         "READY=\"$PWD.ready\"
         $ATOMDIR run -- sh -c 'rm file; touch \"$0\"; exec sleep 1000' \"$READY\" & process=$!
         until [ -e \"$READY\" ]; do sleep 0.01; done
         rm \"$READY\"; command=$(pgrep -P $process); kill -KILL $process; kill $command
         until [ \"$($ATOMDIR list)\" = '' ]; do sleep 0.01; done",
     );
-    assert_eq!(told.code, Some(0), "{told:?}");
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(store.read("file").is_some());
 }
 
@@ -241,13 +251,13 @@ fn asking_on_a_terminal_shows_the_changes_and_heeds_the_answer() {
         let line = format!("$ATOMDIR run --ask {rest}");
         store.on_terminal(&line, "[k]eep open: ", answers)
     };
-    let told = run("d\nn\n", "-- rm file");
-    assert_eq!(told.code, Some(0), "{told:?}");
+    let outcome = run("d\nn\n", "-- rm file");
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(
-        told.out.contains("D file") && told.out.contains("-old"),
-        "{told:?}"
+        outcome.out.contains("D file") && outcome.out.contains("-old"),
+        "{outcome:?}"
     );
-    assert!(told.out.contains("Commit 1 change?"), "{told:?}");
+    assert!(outcome.out.contains("Commit 1 change?"), "{outcome:?}");
     assert!(store.read("file").is_some());
     run("yes\n", "-- rm file");
     assert!(store.read("file").is_none());
@@ -271,13 +281,13 @@ for byte in b'yes\\n':
 os.remove('file')
 ";
     std::fs::write(store.path.join("program"), program).expect("written");
-    let told = store.on_terminal(
+    let outcome = store.on_terminal(
         "$ATOMDIR run --ask -- python3 program",
         "[k]eep open: ",
         "no\n",
     );
-    assert!(told.out.contains("D file"), "{told:?}");
-    assert!(store.read("file").is_some(), "{told:?}");
+    assert!(outcome.out.contains("D file"), "{outcome:?}");
+    assert!(store.read("file").is_some(), "{outcome:?}");
 }
 
 /// Between the list and the answer somebody who can enter the view tries to change it.
@@ -292,18 +302,22 @@ fn nothing_but_what_was_shown_is_committed() {
         std::fs::write(&script, "#!/bin/sh\necho shown > file\n").expect("written");
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&script, mode).expect("made a program");
-        let told = store.on_terminal_when(line, "[k]eep open: ", || {
+        let outcome = store.on_terminal_when(line, "[k]eep open: ", || {
             let open = &store.json(&["list"])["transactions"][0];
             let (id, view) = (open["transaction"].to_string(), open["view"].as_str());
             let file = Path::new(view.expect("it has one")).join("file");
             let refused = std::fs::write(file, "late\n").expect_err("it is frozen");
             assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
-            let nested = store.tell(&["begin", "--in", &id]);
+            let nested = store.call(&["begin", "--in", &id]);
             assert!(matches!(nested.code, Some(75 | 77)), "{nested:?}");
             "yes\n".to_owned()
         });
-        assert_eq!(told.code, Some(0), "{told:?}");
-        assert_eq!(store.read("file").as_deref(), Some("shown\n"), "{told:?}");
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert_eq!(
+            store.read("file").as_deref(),
+            Some("shown\n"),
+            "{outcome:?}"
+        );
     }
 }
 
@@ -311,8 +325,8 @@ fn nothing_but_what_was_shown_is_committed() {
 fn a_transaction_that_is_kept_after_the_question_can_be_changed_again() {
     let store = Store::new("ask-keep");
     let line = "$ATOMDIR run --ask -- rm file";
-    let told = store.on_terminal(line, "[k]eep open: ", "k\n");
-    assert_eq!(told.code, Some(0), "{told:?}");
+    let outcome = store.on_terminal(line, "[k]eep open: ", "k\n");
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let transactions = store.json(&["list"]);
     let id = transactions["transactions"][0]["transaction"].to_string();
     store.check(&["exec", &id, "--", "sh", "-c", "echo again > file"]);
@@ -322,7 +336,7 @@ fn a_transaction_that_is_kept_after_the_question_can_be_changed_again() {
 
 /// Runs `atomdir` where no namespace can be made: in a user namespace without
 /// any more of them, and without the right to make mounts.
-fn without_namespaces(store: &Store, arguments: &str) -> Told {
+fn without_namespaces(store: &Store, arguments: &str) -> Outcome {
     store.shell(&format!(
         "setpriv --bounding-set -sys_admin --inh-caps -sys_admin unshare --user --map-root-user \
          sh -c 'echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set \
@@ -342,22 +356,26 @@ fn without_the_right_to_namespaces_a_command_is_refused_unless_allowed() {
         format!("exec {id} {remove}"),
         format!("shell {id}"),
     ] {
-        let told = without_namespaces(&store, &arguments);
-        assert_eq!(told.code, Some(78), "{arguments}: {told:?}");
-        assert!(told.error.contains("--allow-unbound"), "{told:?}");
-        assert!(store.read("file").is_some(), "{arguments}: {told:?}");
+        let outcome = without_namespaces(&store, &arguments);
+        assert_eq!(outcome.code, Some(78), "{arguments}: {outcome:?}");
+        assert!(outcome.error.contains("--allow-unbound"), "{outcome:?}");
+        assert!(store.read("file").is_some(), "{arguments}: {outcome:?}");
     }
     let script = "-- sh -c \"pwd; echo new > file\"";
-    let told = without_namespaces(&store, &format!("run -q --allow-unbound {script}"));
-    assert_eq!(told.code, Some(0), "{told:?}");
+    let outcome = without_namespaces(&store, &format!("run -q --allow-unbound {script}"));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let root = store.path.display().to_string();
-    assert!(told.error.contains("warning: "), "{told:?}");
-    assert!(told.error.contains(&root), "{told:?}");
-    assert!(!told.out.starts_with(&root), "{told:?}");
+    assert!(outcome.error.contains("warning: "), "{outcome:?}");
+    assert!(outcome.error.contains(&root), "{outcome:?}");
+    assert!(!outcome.out.starts_with(&root), "{outcome:?}");
     assert_eq!(store.read("file").as_deref(), Some("new\n"));
-    let told = without_namespaces(&store, &format!("exec --allow-unbound {id} {script}"));
-    assert_eq!(told.out.trim(), view.display().to_string(), "{told:?}");
-    assert!(told.error.contains("warning: "), "{told:?}");
+    let outcome = without_namespaces(&store, &format!("exec --allow-unbound {id} {script}"));
+    assert_eq!(
+        outcome.out.trim(),
+        view.display().to_string(),
+        "{outcome:?}"
+    );
+    assert!(outcome.error.contains("warning: "), "{outcome:?}");
 }
 
 /// What the command leaves behind is then found and killed.
@@ -367,12 +385,15 @@ fn without_a_process_namespace_a_sealed_command_leaves_nothing_behind_either() {
     store.check(&["service", "start"]);
     let script = "(setsid sh -c 'while :; do echo late > file; done' &); echo shown > shown";
     std::fs::write(store.path.join("script"), script).expect("written");
-    let told = store.shell(
+    let outcome = store.shell(
         "unshare --user --map-root-user sh -c 'echo 0 > /proc/sys/user/max_pid_namespaces &&
              exec \"$ATOMDIR\" run -v --sealed -- sh script'",
     );
-    assert_eq!(told.code, Some(0), "{told:?}");
-    assert!(told.error.contains("no process namespace"), "{told:?}");
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(
+        outcome.error.contains("no process namespace"),
+        "{outcome:?}"
+    );
     assert_eq!(store.read("shown").as_deref(), Some("shown\n"));
     let left = store.shell("pgrep -f 'echo [l]ate > file'");
     assert_eq!(left.out, "", "it still runs");
@@ -383,11 +404,14 @@ fn without_a_process_namespace_a_sealed_command_leaves_nothing_behind_either() {
 #[test]
 fn a_shell_that_leaves_something_nested_keeps_its_transaction() {
     let store = Store::new("ask-nested");
-    let told = store.shell(
+    let outcome = store.shell(
         "{ echo 'echo new > file; $ATOMDIR begin > /dev/null'; echo exit; } |
          NO_COLOR=1 SHELL=/bin/sh script -qec \"$ATOMDIR shell --view exact --on-conflict keep\" /dev/null",
     );
-    assert!(told.out.contains("is nested in transaction"), "{told:?}");
+    assert!(
+        outcome.out.contains("is nested in transaction"),
+        "{outcome:?}"
+    );
     let listed = store.json(&["list"]);
     let count = listed["transactions"].as_array().map(Vec::len);
     assert_eq!(count, Some(2), "{listed}");
@@ -399,7 +423,7 @@ fn a_terminal_that_is_closed_aborts_what_the_command_did() {
     let store = Store::new("hang-up");
     // script(1) makes a terminal, whose session `atomdir` leads.
     let on_terminal = |run: &str| {
-        let told = store.shell(&format!(
+        let outcome = store.shell(&format!(
             "export READY=\"$PWD.ready\" GO=\"$PWD.go\"
             script -qec \"exec {run} -- sh -c '
                 trap \\\"exit 0\\\" HUP; rm file; touch \\\"\\$READY\\\"
@@ -410,7 +434,7 @@ fn a_terminal_that_is_closed_aborts_what_the_command_did() {
             until [ \"$($ATOMDIR list)\" = '' ]; do sleep 0.01; done
             rm \"$GO\""
         ));
-        assert_eq!(told.code, Some(0), "{told:?}");
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
         store.read("file").is_some()
     };
     // Whoever runs the tests may ignore SIGHUP.
@@ -434,13 +458,13 @@ fn with_json_every_line_of_our_own_is_json() {
         &["unlock", "--nonsense"],
         &["nonsense"],
     ] {
-        let told = store.tell(&[&["--json"], arguments].concat());
-        assert_ne!(told.code, Some(0), "{told:?}");
-        assert!(!told.error.is_empty(), "{arguments:?}");
-        assert_eq!(told.out, "");
-        for line in told.error.lines() {
+        let outcome = store.call(&[&["--json"], arguments].concat());
+        assert_ne!(outcome.code, Some(0), "{outcome:?}");
+        assert!(!outcome.error.is_empty(), "{arguments:?}");
+        assert_eq!(outcome.out, "");
+        for line in outcome.error.lines() {
             let parsed = serde_json::from_str::<serde_json::Value>(line);
-            assert!(parsed.is_ok(), "{arguments:?}: {told:?}");
+            assert!(parsed.is_ok(), "{arguments:?}: {outcome:?}");
         }
     }
 }
@@ -455,5 +479,5 @@ fn on_a_terminal_a_commit_is_summarized_in_one_line() {
     };
     assert_eq!(run("").trim_end(), "committed 1: 1 changed, 2 new");
     assert_eq!(run("-q"), "");
-    assert_eq!(store.tell(&["run", "--", "touch", "quiet"]).error, "");
+    assert_eq!(store.call(&["run", "--", "touch", "quiet"]).error, "");
 }

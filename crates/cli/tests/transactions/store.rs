@@ -14,7 +14,7 @@ pub struct Store {
 
 /// What a command printed and exited with.
 #[derive(Debug)]
-pub struct Told {
+pub struct Outcome {
     pub code: Option<i32>,
     pub out: String,
     pub error: String,
@@ -44,15 +44,15 @@ impl Store {
         command
     }
 
-    pub fn tell(&self, arguments: &[&str]) -> Told {
-        Told::of(self.command(arguments).output().expect("atomdir starts"))
+    pub fn call(&self, arguments: &[&str]) -> Outcome {
+        Outcome::of(self.command(arguments).output().expect("atomdir starts"))
     }
 
     /// What it prints; it must exit 0.
     pub fn check(&self, arguments: &[&str]) -> String {
-        let told = self.tell(arguments);
-        assert_eq!(told.code, Some(0), "{arguments:?}: {told:?}");
-        told.out
+        let outcome = self.call(arguments);
+        assert_eq!(outcome.code, Some(0), "{arguments:?}: {outcome:?}");
+        outcome.out
     }
 
     pub fn json(&self, arguments: &[&str]) -> Value {
@@ -61,18 +61,18 @@ impl Store {
     }
 
     /// A script in the store's directory, with the program as `$ATOMDIR`.
-    pub fn shell(&self, script: &str) -> Told {
+    pub fn shell(&self, script: &str) -> Outcome {
         let mut command = Command::new("sh");
         command
             .args(["-c", script])
             .current_dir(&self.path)
             .stdin(Stdio::null());
         command.env("ATOMDIR", ATOMDIR).env_remove("ATOMDIR_TX");
-        Told::of(command.output().expect("sh starts"))
+        Outcome::of(command.output().expect("sh starts"))
     }
 
     /// As [`on_terminal_when`](Self::on_terminal_when), with these answers.
-    pub fn on_terminal(&self, line: &str, prompt: &str, answers: &str) -> Told {
+    pub fn on_terminal(&self, line: &str, prompt: &str, answers: &str) -> Outcome {
         self.on_terminal_when(line, prompt, || answers.to_owned())
     }
 
@@ -83,7 +83,7 @@ impl Store {
         line: &str,
         prompt: &str,
         answers: impl FnOnce() -> String,
-    ) -> Told {
+    ) -> Outcome {
         let mut answers = Some(answers);
         let mut command = Command::new("script");
         command
@@ -115,7 +115,7 @@ impl Store {
                 input.write_all(answers().as_bytes()).expect("it reads");
             }
         }
-        Told {
+        Outcome {
             code: child.wait().expect("it ends").code(),
             out: String::from_utf8_lossy(&printed).into_owned(),
             error: String::new(),
@@ -144,10 +144,10 @@ impl Drop for Store {
     }
 }
 
-impl Told {
-    fn of(output: Output) -> Told {
+impl Outcome {
+    fn of(output: Output) -> Outcome {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-        Told {
+        Outcome {
             code: output.status.code(),
             out: text(&output.stdout),
             error: text(&output.stderr),

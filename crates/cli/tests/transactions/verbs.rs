@@ -21,8 +21,8 @@ fn a_transaction_is_begun_entered_shown_and_committed() {
         "-c",
         "echo new > file; mv file moved",
     ]);
-    let told = store.tell(&["exec", &id, "--", "sh", "-c", "cat moved; exit 5"]);
-    assert_eq!((told.code, told.out.as_str()), (Some(5), "new\n"));
+    let outcome = store.call(&["exec", &id, "--", "sh", "-c", "cat moved; exit 5"]);
+    assert_eq!((outcome.code, outcome.out.as_str()), (Some(5), "new\n"));
     let status = store.check(&["status"]);
     assert!(
         status.starts_with(&format!("transaction {id}\n")),
@@ -43,8 +43,8 @@ fn a_transaction_is_begun_entered_shown_and_committed() {
         (&"committed".into(), &1.into())
     );
     assert_eq!(store.read("moved").as_deref(), Some("new\n"));
-    assert_eq!(store.tell(&["commit", &id]).code, Some(66));
-    assert_eq!(store.tell(&["status", "4242"]).code, Some(66));
+    assert_eq!(store.call(&["commit", &id]).code, Some(66));
+    assert_eq!(store.call(&["status", "4242"]).code, Some(66));
 }
 
 #[test]
@@ -52,33 +52,36 @@ fn several_open_transactions_must_be_named() {
     let store = Store::new("several");
     let (first, _) = store.begin();
     let (second, _) = store.begin();
-    let told = store.tell(&["diff"]);
-    assert_eq!(told.code, Some(64));
+    let outcome = store.call(&["diff"]);
+    assert_eq!(outcome.code, Some(64));
     assert!(
-        told.error.contains(&format!("{first}, {second}")),
-        "{told:?}"
+        outcome.error.contains(&format!("{first}, {second}")),
+        "{outcome:?}"
     );
     for verb in [&["commit"][..], &["abort"], &["exec", "--", "true"]] {
-        let told = store.tell(verb);
-        assert_eq!(told.code, Some(64), "{told:?}");
+        let outcome = store.call(verb);
+        assert_eq!(outcome.code, Some(64), "{outcome:?}");
         assert!(
-            told.error.contains(&format!("\n  {second}  began 2")),
-            "{told:?}"
+            outcome.error.contains(&format!("\n  {second}  began 2")),
+            "{outcome:?}"
         );
     }
     assert!(store.check(&["status"]).contains("LABEL"));
     assert_eq!(store.json(&["abort", "--all"])["aborted"], 2);
-    let told = store.tell(&["diff"]);
-    assert_eq!(told.code, Some(66));
+    let outcome = store.call(&["diff"]);
+    assert_eq!(outcome.code, Some(66));
 }
 
 #[test]
 fn the_only_open_transaction_need_not_be_named() {
     let store = Store::new("only");
     for verb in [&["commit"][..], &["abort"], &["exec", "--", "true"]] {
-        let told = store.tell(verb);
-        assert_eq!(told.code, Some(66), "{told:?}");
-        assert!(told.error.contains("no transaction of yours"), "{told:?}");
+        let outcome = store.call(verb);
+        assert_eq!(outcome.code, Some(66), "{outcome:?}");
+        assert!(
+            outcome.error.contains("no transaction of yours"),
+            "{outcome:?}"
+        );
     }
     store.begin();
     store.check(&["exec", "--", "touch", "made"]);
@@ -96,12 +99,12 @@ fn the_only_open_transaction_need_not_be_named() {
 #[test]
 fn abort_takes_no_transaction_in_use_unless_it_is_named() {
     let store = Store::new("in-use");
-    let told = store.shell(
+    let outcome = store.shell(
         "pipe=../pipe-$$; mkfifo $pipe; $ATOMDIR run -- cat $pipe & exec 3> $pipe; rm $pipe
          $ATOMDIR abort; echo $?; exec 3>&-; wait $!; echo $?",
     );
-    assert!(told.error.contains("is using it"), "{told:?}");
-    assert_eq!(told.out, "64\n0\n", "{told:?}");
+    assert!(outcome.error.contains("is using it"), "{outcome:?}");
+    assert_eq!(outcome.out, "64\n0\n", "{outcome:?}");
 }
 
 #[test]
@@ -126,14 +129,14 @@ fn commits_are_listed_newest_first_and_shown() {
     let shown = store.check(&["show", "2"]);
     assert!(shown.ends_with("\nR a -> b\nD file\n"), "{shown}");
     assert_eq!(store.json(&["show", "1"])["changes"][0]["change"], "A");
-    assert_eq!(store.tell(&["show", "77"]).code, Some(66));
+    assert_eq!(store.call(&["show", "77"]).code, Some(66));
 }
 
 #[test]
 fn the_service_starts_by_itself_and_stops_when_told() {
     let store = Store::new("service");
     assert_eq!(store.json(&["service", "stop"])["stopped"], false);
-    assert_eq!(store.tell(&["service", "status"]).code, Some(66));
+    assert_eq!(store.call(&["service", "status"]).code, Some(66));
     let started = store.json(&["service", "start"]);
     assert_eq!(started["started"], true);
     let status = store.json(&["service", "status"]);
@@ -151,11 +154,11 @@ fn the_service_starts_by_itself_and_stops_when_told() {
 #[test]
 fn a_shell_without_a_terminal_ends_as_run_does() {
     let store = Store::new("shell");
-    let told = store.shell("echo 'echo new > file' | SHELL=/bin/sh $ATOMDIR shell");
-    assert_eq!(told.code, Some(0), "{told:?}");
+    let outcome = store.shell("echo 'echo new > file' | SHELL=/bin/sh $ATOMDIR shell");
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_eq!(store.read("file").as_deref(), Some("new\n"));
-    let told = store.shell("echo 'rm file; exit 6' | SHELL=/bin/sh $ATOMDIR shell");
-    assert_eq!(told.code, Some(6), "{told:?}");
+    let outcome = store.shell("echo 'rm file; exit 6' | SHELL=/bin/sh $ATOMDIR shell");
+    assert_eq!(outcome.code, Some(6), "{outcome:?}");
     assert!(store.read("file").is_some());
     let (id, _) = store.begin();
     store.shell(&format!(
@@ -167,12 +170,12 @@ fn a_shell_without_a_terminal_ends_as_run_does() {
 #[test]
 fn on_a_terminal_a_shell_asks_at_its_end() {
     let store = Store::new("interactive");
-    let told = store.shell(
+    let outcome = store.shell(
         "{ echo 'rm file'; echo 'false'; echo exit; echo y; } |
          NO_COLOR=1 SHELL=/bin/sh script -qec \"$ATOMDIR shell\" /dev/null",
     );
-    assert!(told.out.contains("(transaction "), "{told:?}");
-    assert!(told.out.contains("Commit 1 change?"), "{told:?}");
+    assert!(outcome.out.contains("(transaction "), "{outcome:?}");
+    assert!(outcome.out.contains("Commit 1 change?"), "{outcome:?}");
     assert!(store.read("file").is_none());
 }
 
@@ -185,5 +188,5 @@ fn unlock_without_a_path_ends_all_locks() {
     assert_eq!(store.check(&["unlock"]), "ended 2 locks\n");
     store.check(&["lock", &id, "file"]);
     assert_eq!(store.check(&["unlock", &id]), "ended 1 lock\n");
-    assert_eq!(store.tell(&["lock"]).code, Some(64));
+    assert_eq!(store.call(&["lock"]).code, Some(64));
 }

@@ -30,7 +30,7 @@ fn power_cuts_on_btrfs() {
     cut_power_on("power_cuts_on_btrfs", FileSystem::Btrfs);
 }
 
-/// What was found on the images, to be told at the end.
+/// Counts of what the images contained, printed at the end.
 #[derive(Debug, Default)]
 struct Tally {
     images: usize,

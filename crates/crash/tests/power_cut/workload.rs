@@ -141,7 +141,7 @@ pub fn run_round(disk: &BlockFile, store: &Store, expected: &mut Expected, rando
     let open: Vec<Open> = (0..1 + random.below(LANES))
         .map(|lane| {
             let mut open = Open::begin(store, lane, random);
-            // A begin settles the lazy commits before it.
+            // A begin applies the lazy commits before it.
             durable(expected);
             open.work(store, random);
             open

@@ -171,7 +171,7 @@ impl<'a> Leaks<'a> {
             let said = [read("cmdline"), read("environ")].concat();
             let text = String::from_utf8_lossy(&said);
             let comm = String::from_utf8_lossy(&read("comm")).trim_end().to_owned();
-            if text.contains(&*scratch.to_string_lossy()) && comm != "atomdir-settle" {
+            if text.contains(&*scratch.to_string_lossy()) && comm != "atomdir-barrier" {
                 found.push(format!("{number} {comm}"));
             }
         }

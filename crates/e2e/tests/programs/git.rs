@@ -144,8 +144,8 @@ fn a_store_in_a_work_tree_whose_control_directory_is_elsewhere_says_what_git_wou
     let control = fixture.scratch.join("control");
     shell(fixture.scratch.path(), "mkdir tree; git init -q tree");
     let (tree, control) = (tree.to_string_lossy(), control.to_string_lossy());
-    let told = atomdir(&fixture.scratch, ["init", "--control", &control, &tree]);
-    told.expect(0).says(&[".git/info/exclude"]);
+    let initialized = atomdir(&fixture.scratch, ["init", "--control", &control, &tree]);
+    initialized.expect(0).says(&[".git/info/exclude"]);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use std::collections::{HashMap, HashSet};
 use atomdir_disk::{Access, Disk, Errno, Extent, Identity, Stat};
 use atomdir_format::record::{AttributesChange, ContentChange, Run, Source};
 
-use super::{Apply, Outcome, Parent, Place};
+use super::{Apply, EntryPlace, Outcome, Parent};
 use crate::base::privileges::CAPABILITY;
 use crate::base::snapshot::PAGE;
 use crate::ids::TransactionId;
@@ -116,7 +116,7 @@ impl<D: Disk> Apply<'_, D> {
 
     /// `None` if an outside writer has removed the file, made it immutable, or runs a
     /// program from it.
-    fn find_writable(&mut self, object: Identity) -> Outcome<Option<(Place, D::Handle)>> {
+    fn find_writable(&mut self, object: Identity) -> Outcome<Option<(EntryPlace, D::Handle)>> {
         let Some(place) = self.find(object)? else {
             return Ok(None);
         };

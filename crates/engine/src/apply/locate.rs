@@ -5,14 +5,14 @@ use std::sync::Arc;
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name};
 
 use super::desired::Spot;
-use super::{Apply, ApplyError, MOUNTED, Outcome, Parent, Place};
+use super::{Apply, ApplyError, EntryPlace, MOUNTED, Outcome, Parent};
 use crate::base::handles::HandleKey;
 use crate::names;
 
 impl<D: Disk> Apply<'_, D> {
     /// Finds a place from which the object can get one of its homes. True if it
     /// may be moved away from there, false if it must be linked.
-    pub(super) fn source(&mut self, object: Identity) -> Outcome<Option<(Place, bool)>> {
+    pub(super) fn source(&mut self, object: Identity) -> Outcome<Option<(EntryPlace, bool)>> {
         let Some(found) = self.find(object)? else {
             return Ok(None);
         };
@@ -38,7 +38,7 @@ impl<D: Disk> Apply<'_, D> {
         let desired = self.desired;
         let mut missing = 0;
         for (directory, name) in desired.homes(object).iter().rev() {
-            let home = Place {
+            let home = EntryPlace {
                 parent: Parent::Directory(*directory),
                 name: name.clone(),
             };
@@ -55,7 +55,7 @@ impl<D: Disk> Apply<'_, D> {
     }
 
     /// Finds any place where the object is.
-    pub(super) fn find(&mut self, object: Identity) -> Outcome<Option<Place>> {
+    pub(super) fn find(&mut self, object: Identity) -> Outcome<Option<EntryPlace>> {
         if let Some(place) = self.find_where_expected(object)? {
             return Ok(Some(place));
         }
@@ -65,7 +65,7 @@ impl<D: Disk> Apply<'_, D> {
         self.find_where_expected(object)
     }
 
-    fn find_where_expected(&mut self, object: Identity) -> Outcome<Option<Place>> {
+    fn find_where_expected(&mut self, object: Identity) -> Outcome<Option<EntryPlace>> {
         // Look here first: mostly the object is where it was, or staged, and it
         // may have very many homes.
         for place in self.spots_of(object) {
@@ -113,12 +113,16 @@ impl<D: Disk> Apply<'_, D> {
         Ok(true)
     }
 
-    fn all_places(&self) -> Outcome<Vec<Place>> {
-        let entries = self.desired.entries.keys().map(|(directory, name)| Place {
-            parent: Parent::Directory(*directory),
-            name: name.clone(),
-        });
-        let slots = self.desired.slots().map(|(transaction, slot)| Place {
+    fn all_places(&self) -> Outcome<Vec<EntryPlace>> {
+        let entries = self
+            .desired
+            .entries
+            .keys()
+            .map(|(directory, name)| EntryPlace {
+                parent: Parent::Directory(*directory),
+                name: name.clone(),
+            });
+        let slots = self.desired.slots().map(|(transaction, slot)| EntryPlace {
             parent: Parent::Stage(transaction),
             name: names::slot(slot),
         });
@@ -127,28 +131,30 @@ impl<D: Disk> Apply<'_, D> {
             .disk
             .list(&self.core.control.limbo)
             .map_err(|errno| self.failure(b".atomdir/limbo", "it cannot be listed", Some(errno)))?;
-        let limbo = limbo.into_iter().map(|entry| Place::in_limbo(entry.name));
+        let limbo = limbo
+            .into_iter()
+            .map(|entry| EntryPlace::in_limbo(entry.name));
         Ok(entries.chain(slots).chain(limbo).collect())
     }
 
-    fn places_of(&self, object: Identity) -> Vec<Place> {
+    fn places_of(&self, object: Identity) -> Vec<EntryPlace> {
         let mut places = self.spots_of(object);
         places.extend(self.other_places_of(object));
         places
     }
 
-    fn spots_of(&self, object: Identity) -> Vec<Place> {
+    fn spots_of(&self, object: Identity) -> Vec<EntryPlace> {
         let spots = self.desired.spots(object).iter();
         spots.filter_map(place_of_spot).collect()
     }
 
-    fn other_places_of(&self, object: Identity) -> Vec<Place> {
+    fn other_places_of(&self, object: Identity) -> Vec<EntryPlace> {
         let homes = self.desired.homes(object).iter();
-        let homes = homes.map(|(directory, name)| Place {
+        let homes = homes.map(|(directory, name)| EntryPlace {
             parent: Parent::Directory(*directory),
             name: name.clone(),
         });
-        let mut places: Vec<Place> = homes.collect();
+        let mut places: Vec<EntryPlace> = homes.collect();
         places.extend(
             self.progress
                 .extra_spots
@@ -157,11 +163,11 @@ impl<D: Disk> Apply<'_, D> {
                 .flatten()
                 .cloned(),
         );
-        places.push(Place::in_limbo(names::limbo(object)));
+        places.push(EntryPlace::in_limbo(names::limbo(object)));
         places
     }
 
-    pub(super) fn is_at(&mut self, object: Identity, place: &Place) -> Outcome<bool> {
+    pub(super) fn is_at(&mut self, object: Identity, place: &EntryPlace) -> Outcome<bool> {
         let parent = self.parent(place.parent).map_err(|errno| {
             self.failure(
                 &self.path_of(place),
@@ -181,7 +187,7 @@ impl<D: Disk> Apply<'_, D> {
     }
 
     /// Whether the object may be moved away from the place.
-    fn may_leave(&self, object: Identity, place: &Place) -> bool {
+    fn may_leave(&self, object: Identity, place: &EntryPlace) -> bool {
         let Parent::Directory(directory) = place.parent else {
             return true;
         };
@@ -279,7 +285,7 @@ impl<D: Disk> Apply<'_, D> {
     }
 
     /// The place's path, for messages.
-    pub(super) fn path_of(&self, place: &Place) -> Vec<u8> {
+    pub(super) fn path_of(&self, place: &EntryPlace) -> Vec<u8> {
         let name = place.name.as_bytes();
         match place.parent {
             Parent::Directory(directory) => self.core.path_in(directory, &place.name),
@@ -291,7 +297,11 @@ impl<D: Disk> Apply<'_, D> {
         }
     }
 
-    pub(super) fn open(&mut self, place: &Place, access: Access) -> Outcome<Option<D::Handle>> {
+    pub(super) fn open(
+        &mut self,
+        place: &EntryPlace,
+        access: Access,
+    ) -> Outcome<Option<D::Handle>> {
         let opened = self.permitted(&[place], |this| match this.parent(place.parent)? {
             Some(parent) => {
                 // The commit is logged and must be applied: see
@@ -307,14 +317,14 @@ impl<D: Disk> Apply<'_, D> {
     }
 }
 
-fn place_of_spot(spot: &Spot) -> Option<Place> {
+fn place_of_spot(spot: &Spot) -> Option<EntryPlace> {
     match spot {
         Spot::Root | Spot::Limbo => None,
-        Spot::Entry(directory, name) => Some(Place {
+        Spot::Entry(directory, name) => Some(EntryPlace {
             parent: Parent::Directory(*directory),
             name: name.clone(),
         }),
-        Spot::Slot(transaction, slot) => Some(Place {
+        Spot::Slot(transaction, slot) => Some(EntryPlace {
             parent: Parent::Stage(*transaction),
             name: names::slot(*slot),
         }),

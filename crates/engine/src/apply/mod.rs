@@ -22,6 +22,7 @@
 
 mod again;
 mod desired;
+mod entry_place;
 mod error;
 mod locate;
 mod progress;
@@ -36,6 +37,8 @@ use atomdir_disk::{Disk, Errno, Identity, Kind, Name, RenameMode};
 pub(crate) use desired::Desired;
 pub(crate) use error::ApplyError;
 pub(crate) use progress::Progress;
+
+use entry_place::{EntryPlace, Parent};
 
 use crate::base::core::Core;
 use crate::ids::TransactionId;
@@ -74,28 +77,6 @@ pub(crate) struct Apply<'a, D: Disk> {
 
 /// Handles of files that are changed in place, by identity.
 pub(crate) type Writers<D> = HashMap<Identity, <D as Disk>::Handle>;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
-    parent: Parent,
-    name: Name,
-}
-
-impl Place {
-    fn in_limbo(name: Name) -> Place {
-        Place {
-            parent: Parent::Limbo,
-            name,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Parent {
-    Directory(Identity),
-    Stage(TransactionId),
-    Limbo,
-}
 
 #[derive(PartialEq, Eq)]
 enum Step {
@@ -207,7 +188,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             let missing = self.missing(object, name, "the object to be put there");
             return missing.map(|()| Step::Done);
         };
-        let here = Place {
+        let here = EntryPlace {
             parent: Parent::Directory(directory),
             name: name.clone(),
         };
@@ -226,7 +207,12 @@ impl<'a, D: Disk> Apply<'a, D> {
         }
     }
 
-    fn attach_free(&mut self, source: &Place, may_move: bool, to: &Place) -> Result<(), Errno> {
+    fn attach_free(
+        &mut self,
+        source: &EntryPlace,
+        may_move: bool,
+        to: &EntryPlace,
+    ) -> Result<(), Errno> {
         if may_move {
             self.rename(source, to, RenameMode::NoReplace)
         } else {
@@ -237,9 +223,9 @@ impl<'a, D: Disk> Apply<'a, D> {
     fn attach_over(
         &mut self,
         object: Identity,
-        source: &Place,
+        source: &EntryPlace,
         may_move: bool,
-        to: &Place,
+        to: &EntryPlace,
         old: Identity,
         old_kind: Kind,
     ) -> Result<(), Errno> {
@@ -303,9 +289,9 @@ impl<'a, D: Disk> Apply<'a, D> {
     /// Moves the object to limbo before an exchange. Otherwise the exchange would
     /// put an object of the base into a staging directory, which a crash may lose
     /// with all that is in it.
-    fn leave_stage(&mut self, object: Identity, from: &Place) -> Result<Place, Errno> {
+    fn leave_stage(&mut self, object: Identity, from: &EntryPlace) -> Result<EntryPlace, Errno> {
         for number in 0.. {
-            let limbo = Place::in_limbo(names::second_link(object, number));
+            let limbo = EntryPlace::in_limbo(names::second_link(object, number));
             match self.rename(from, &limbo, RenameMode::NoReplace) {
                 Err(Errno::EXIST) => {}
                 moved => return moved.map(|()| limbo),
@@ -315,9 +301,9 @@ impl<'a, D: Disk> Apply<'a, D> {
     }
 
     /// Makes another link to the object, in limbo.
-    fn second_link(&mut self, object: Identity, source: &Place) -> Result<Place, Errno> {
+    fn second_link(&mut self, object: Identity, source: &EntryPlace) -> Result<EntryPlace, Errno> {
         for number in 0.. {
-            let second = Place::in_limbo(names::second_link(object, number));
+            let second = EntryPlace::in_limbo(names::second_link(object, number));
             match self.link(source, &second) {
                 // An earlier exchange left another object under this name, which
                 // waits for its own turn.
@@ -345,7 +331,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         if !self.desired.knows(old) {
             return Ok(());
         }
-        let here = Place {
+        let here = EntryPlace {
             parent: Parent::Directory(directory),
             name: name.clone(),
         };
@@ -356,14 +342,14 @@ impl<'a, D: Disk> Apply<'a, D> {
     }
 
     /// Takes a name away from an object that no longer needs it.
-    fn bury(&mut self, object: Identity, kind: Kind, from: &Place) -> Result<(), Errno> {
+    fn bury(&mut self, object: Identity, kind: Kind, from: &EntryPlace) -> Result<(), Errno> {
         let is_wanted_elsewhere = !self.desired.homes(object).is_empty();
         if kind != Kind::Directory && !is_wanted_elsewhere {
             self.make_durable(object, from)?;
         }
         let is_needed = self.is_needed(object) && !is_wanted_elsewhere;
         if kind == Kind::Directory || is_needed {
-            let limbo = Place::in_limbo(names::limbo(object));
+            let limbo = EntryPlace::in_limbo(names::limbo(object));
             if *from == limbo {
                 return Ok(());
             }
@@ -402,7 +388,7 @@ impl<'a, D: Disk> Apply<'a, D> {
 
     /// Keeps the sixth invariant for a file that is about to lose the name
     /// `from`.
-    fn make_durable(&mut self, file: Identity, from: &Place) -> Result<(), Errno> {
+    fn make_durable(&mut self, file: Identity, from: &EntryPlace) -> Result<(), Errno> {
         let is_known = self.desired.is_updated(file) || self.earlier.contains(&file);
         if self.is_durable || !is_known {
             return Ok(());
@@ -419,7 +405,7 @@ impl<'a, D: Disk> Apply<'a, D> {
 
     /// Breaks a circle of moves: the object waits in limbo for its turn.
     fn set_aside(&mut self, object: Identity) -> Outcome<()> {
-        let limbo = Place::in_limbo(names::limbo(object));
+        let limbo = EntryPlace::in_limbo(names::limbo(object));
         let source = self.source(object)?.map(|(source, _)| source);
         let stuck = |this: &Self| {
             this.failure(
@@ -441,7 +427,12 @@ impl<'a, D: Disk> Apply<'a, D> {
         })
     }
 
-    fn rename(&mut self, from: &Place, to: &Place, mode: RenameMode) -> Result<(), Errno> {
+    fn rename(
+        &mut self,
+        from: &EntryPlace,
+        to: &EntryPlace,
+        mode: RenameMode,
+    ) -> Result<(), Errno> {
         self.permitted(&[from, to], |this| {
             let source = this.parent(from.parent)?.ok_or(Errno::NOENT)?;
             let target = this.parent(to.parent)?.ok_or(Errno::NOENT)?;
@@ -450,7 +441,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         })
     }
 
-    fn link(&mut self, from: &Place, to: &Place) -> Result<(), Errno> {
+    fn link(&mut self, from: &EntryPlace, to: &EntryPlace) -> Result<(), Errno> {
         self.permitted(&[from, to], |this| {
             let source = this.parent(from.parent)?.ok_or(Errno::NOENT)?;
             let target = this.parent(to.parent)?.ok_or(Errno::NOENT)?;

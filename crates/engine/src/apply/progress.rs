@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use atomdir_disk::{Identity, Kind, Name};
 
-use super::{Parent, Place};
+use super::{EntryPlace, Parent};
 
 #[derive(Default)]
 pub(crate) struct Progress {
@@ -16,11 +16,11 @@ pub(crate) struct Progress {
     pub(super) updates: HashSet<usize>,
     /// Places of objects that apply has found out, besides those that the record
     /// names.
-    pub(super) extra_spots: HashMap<Identity, Vec<Place>>,
+    pub(super) extra_spots: HashMap<Identity, Vec<EntryPlace>>,
     /// An object that an exchange has put in this place, where it must not stay.
-    pub(super) displaced: Option<(Identity, Kind, Place)>,
+    pub(super) displaced: Option<(Identity, Kind, EntryPlace)>,
     /// Files that an exchange has put in limbo, and where there.
-    pub(super) exchanged: Vec<(Identity, Place)>,
+    pub(super) exchanged: Vec<(Identity, EntryPlace)>,
     /// Names in limbo of files that may have other names in the base.
     pub linked_in_limbo: Vec<Name>,
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind};
 
-use super::{Apply, Parent, Place};
+use super::{Apply, EntryPlace, Parent};
 
 impl<D: Disk> Apply<'_, D> {
     /// Calls `act`. If that is not permitted, opens up the directories at the places
@@ -16,7 +16,7 @@ impl<D: Disk> Apply<'_, D> {
     /// of files that are merely moved.
     pub(super) fn permitted<T>(
         &mut self,
-        places: &[&Place],
+        places: &[&EntryPlace],
         act: impl Fn(&mut Self) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         for kind in [Kind::Directory, Kind::File] {
@@ -39,7 +39,7 @@ impl<D: Disk> Apply<'_, D> {
         }
     }
 
-    fn open_up(&mut self, place: &Place, kind: Kind) -> Result<(), Errno> {
+    fn open_up(&mut self, place: &EntryPlace, kind: Kind) -> Result<(), Errno> {
         let Some(parent) = self.parent(place.parent)? else {
             return Ok(());
         };

@@ -4,7 +4,7 @@ use atomdir_disk::{Access, Disk, Errno, Extent, Kind, Owner, Times};
 use atomdir_format::record::{AttributesChange, ContentChange, Run, Source, Update};
 
 use super::desired::WantedUpdate;
-use super::{Apply, CANNOT_BE_SET, Outcome, Parent, Place};
+use super::{Apply, CANNOT_BE_SET, EntryPlace, Outcome, Parent};
 use crate::base::privileges::{CAPABILITY, without_set_id};
 use crate::base::rights::with_rights;
 use crate::ids::TransactionId;
@@ -93,7 +93,7 @@ impl<D: Disk> Apply<'_, D> {
     /// Removes set-id bits and capabilities. The kernel does this when a user writes to a
     /// file, but not when root's service writes for that user (`commit::privileges`). Those
     /// that the transaction has set are set afterwards.
-    fn take_privileges(&self, file: &D::Handle, place: &Place, user: u32) -> Outcome<()> {
+    fn take_privileges(&self, file: &D::Handle, place: &EntryPlace, user: u32) -> Outcome<()> {
         if user == 0 || !self.core.options.privileges.all {
             return Ok(());
         }
@@ -159,7 +159,7 @@ impl<D: Disk> Apply<'_, D> {
     pub(super) fn write_content(
         &mut self,
         file: &D::Handle,
-        place: &Place,
+        place: &EntryPlace,
         transaction: TransactionId,
         content: &ContentChange,
     ) -> Outcome<()> {
@@ -169,7 +169,7 @@ impl<D: Disk> Apply<'_, D> {
                 set_length(disk, file, content).and_then(|()| write_runs(disk, file, content, runs))
             }
             Source::Staged { slot } => {
-                let staged = Place {
+                let staged = EntryPlace {
                     parent: Parent::Stage(transaction),
                     name: names::slot(*slot),
                 };

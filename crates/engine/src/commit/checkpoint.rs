@@ -52,13 +52,13 @@ impl<D: Disk> Store<D> {
     }
 
     pub fn checkpoint(&self) -> Result<(), StoreError> {
-        let mut state = self.lock_settled()?;
+        let mut state = self.lock_without_pending()?;
         self.checkpoint_locked(&mut state)
     }
 
     /// Closes the store in order. Open transactions must have been aborted.
     pub fn close(&self) -> Result<(), StoreError> {
-        let mut state = self.lock_settled()?;
+        let mut state = self.lock_without_pending()?;
         self.checkpoint_locked(&mut state)?;
         // These ids were not used, and none will be until it is reserved again.
         state.journal.header.transaction_high_water = lock(&self.0.open).ids.give_back();

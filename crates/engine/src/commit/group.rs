@@ -28,7 +28,7 @@ use crate::store::queue::Pending;
 
 impl<D: Disk> Store<D> {
     /// Takes the commit lock, with everything in the log durable and in the base.
-    pub(crate) fn lock_settled(&self) -> Result<Guard<'_, D>, StoreError> {
+    pub(crate) fn lock_without_pending(&self) -> Result<Guard<'_, D>, StoreError> {
         let mut state = self.wait_for_flush(lock(&self.0.commit));
         if !state.queue.commits.is_empty() {
             self.refuse_if_poisoned()?;
@@ -42,7 +42,7 @@ impl<D: Disk> Store<D> {
 
     /// Waits until an appended commit is durable and in the base. If it or a
     /// commit before it is stalled, waits only until it is durable.
-    pub(crate) fn settle_commit<'a>(
+    pub(crate) fn wait_until_applied<'a>(
         &'a self,
         mut state: Guard<'a, D>,
         sequence: Sequence,

@@ -141,7 +141,7 @@ impl<D: Disk> Store<D> {
             }
             // A durable commit makes all before it durable, even if it changes nothing.
             if transaction.durability() == Durability::Durable {
-                self.settle_lazy()?;
+                self.apply_pending()?;
             }
             drop(committing);
             self.abort(transaction);
@@ -163,19 +163,19 @@ impl<D: Disk> Store<D> {
         state.stages.insert(transaction.id());
         let is_lazy = logged.is_lazy;
         state.queue.commits.push_back(logged);
-        let settled = if is_lazy {
+        let applied = if is_lazy {
             self.0.has_pending.store(true, Ordering::Release);
             drop(state);
             Ok(None)
         } else {
-            self.settle_commit(state, sequence, &mut meter)
+            self.wait_until_applied(state, sequence, &mut meter)
         };
         self.ended(transaction.id());
         Ok(Committed {
             sequence: Some(sequence),
             changes,
             outdated: Vec::new(),
-            stalled: settled.map_err(CommitError::Logged)?,
+            stalled: applied.map_err(CommitError::Logged)?,
         })
     }
 
@@ -188,7 +188,7 @@ impl<D: Disk> Store<D> {
             return Ok(state);
         }
         drop(state);
-        self.lock_settled()
+        self.lock_without_pending()
     }
 
     /// Poisons the store if a flush of staged files has failed.
@@ -316,11 +316,11 @@ impl<D: Disk> Store<D> {
 
     /// Makes lazy commits durable.
     pub fn sync(&self) -> Result<(), StoreError> {
-        self.lock_settled().map(drop)
+        self.lock_without_pending().map(drop)
     }
 
     /// Like [`Store::sync`], but does nothing if no lazy or stalled commit is pending.
-    pub(crate) fn settle_lazy(&self) -> Result<(), StoreError> {
+    pub(crate) fn apply_pending(&self) -> Result<(), StoreError> {
         if self.0.has_pending.load(Ordering::Acquire) {
             self.sync()?;
         }

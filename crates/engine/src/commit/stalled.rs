@@ -4,7 +4,7 @@
 //! files it changes in place are opened then. Something can still get in the way
 //! before it is applied: somebody mounts a file system on a name, or makes an object
 //! immutable. That is no reason to give up the store. The commit is stalled: it
-//! stays at the head of the queue, and everything that calls `lock_settled` tries it
+//! stays at the head of the queue, and everything that calls `lock_without_pending` tries it
 //! again. The service does so every now and then.
 //!
 //! A logged commit is in one of these states:
@@ -55,7 +55,7 @@ impl<D: Disk> Store<D> {
     pub(crate) fn retry_stalled(&self) -> Result<(), StoreError> {
         let is_stalled = lock(&self.0.stalled).is_some();
         if is_stalled {
-            drop(self.lock_settled()?);
+            drop(self.lock_without_pending()?);
         }
         Ok(())
     }

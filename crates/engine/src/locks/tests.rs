@@ -237,7 +237,7 @@ fn random_histories_keep_the_invariants() {
                 let locks = locks.collect();
                 waiting.insert(table.ask(asks(number), locks), number);
             }
-            deadlocks += settle(&mut table, &mut waiting);
+            deadlocks += progress_all(&mut table, &mut waiting);
             check(&table, &tree, seed);
         }
         drain(&mut table, &mut waiting, seed);
@@ -246,11 +246,11 @@ fn random_histories_keep_the_invariants() {
 }
 
 /// Asks until nothing changes. A transaction that gets a deadlock error ends.
-fn settle(table: &mut LockTable, waiting: &mut BTreeMap<Ticket, u64>) -> u64 {
+fn progress_all(table: &mut LockTable, waiting: &mut BTreeMap<Ticket, u64>) -> u64 {
     let mut deadlocks = 0;
     loop {
         let before = waiting.len();
-        let marks = deadlocks;
+        let deadlocks_before = deadlocks;
         for (ticket, number) in waiting.clone() {
             match table.progress(ticket) {
                 Progress::Waiting => {}
@@ -271,7 +271,7 @@ fn settle(table: &mut LockTable, waiting: &mut BTreeMap<Ticket, u64>) -> u64 {
                 }
             }
         }
-        if waiting.len() == before && deadlocks == marks {
+        if waiting.len() == before && deadlocks == deadlocks_before {
             return deadlocks;
         }
     }
@@ -303,7 +303,7 @@ fn drain(table: &mut LockTable, waiting: &mut BTreeMap<Ticket, u64>, seed: u64) 
         for number in free.collect::<Vec<u64>>() {
             table.release_all(TransactionId(number));
         }
-        settle(table, waiting);
+        progress_all(table, waiting);
     }
     assert!(
         waiting.is_empty(),

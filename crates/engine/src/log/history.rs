@@ -98,7 +98,7 @@ impl<D: Disk> Journal<D> {
             }
         });
         if let Err(error) = read {
-            tracing::warn!(%error, "who made the commits of a conflict is not told");
+            tracing::warn!(%error, "the conflict is reported without the authors of its commits");
         }
     }
 

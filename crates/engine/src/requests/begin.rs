@@ -16,7 +16,7 @@ impl<D: Disk> Store<D> {
         self.refuse_if_poisoned()?;
         // A snapshot is the base alone, so lazy and stalled commits must be in the base
         // first.
-        self.settle_lazy()?;
+        self.apply_pending()?;
         let id = self.take_id()?;
         let not_applying = self
             .0

@@ -29,7 +29,7 @@ impl<D: Disk> Store<D> {
     /// of that is left. It always keeps the newest. This drops only the list:
     /// the commits themselves stay in the base.
     pub fn shorten_history(&self, bytes_max: u64) -> Result<(), StoreError> {
-        let mut state = self.lock_settled()?;
+        let mut state = self.lock_without_pending()?;
         state.journal.shorten_history(&self.0.core, bytes_max)
     }
 }

@@ -60,14 +60,14 @@ impl<D: Disk> Store<D> {
         let _waiter = locks.add_waiter(&patience.wake);
         loop {
             let sound = self.refuse_if_poisoned();
-            let settled = sound.and_then(|()| self.lock_settled());
+            let locked = sound.and_then(|()| self.lock_without_pending());
             let mut table = locks.table();
-            if settled.is_err() {
+            if locked.is_err() {
                 // Nobody may wait for a request that has been given up.
                 table.withdraw(ticket);
                 locks.wake_all();
             }
-            let state = settled?;
+            let state = locked?;
             match table.progress(ticket) {
                 Progress::Granted => {
                     charge(holder, &table);

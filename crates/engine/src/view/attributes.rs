@@ -15,7 +15,7 @@ impl<D: Disk> View<D> {
         let Some(own) = node.own() else {
             let base = node.base.as_ref().ok_or(Errno::STALE)?;
             let stat = self.snapshot().stat(base)?;
-            let attributes = self.tell(id, &stat)?;
+            let attributes = self.report(id, &stat)?;
             return Ok(self.with_stored(id, attributes));
         };
         let mut attributes = own.attributes;
@@ -46,10 +46,10 @@ impl<D: Disk> View<D> {
 
     /// Returns the attributes of a node without changes, from those in the
     /// snapshot.
-    pub(super) fn tell(&mut self, id: NodeId, stat: &Stat) -> Result<NodeAttributes> {
+    pub(super) fn report(&mut self, id: NodeId, stat: &Stat) -> Result<NodeAttributes> {
         let attributes = attributes_of(stat);
-        let told = (attributes.mode, attributes.owner);
-        self.node_mut(id)?.told.get_or_insert(told);
+        let reported = (attributes.mode, attributes.owner);
+        self.node_mut(id)?.reported.get_or_insert(reported);
         Ok(attributes)
     }
 
@@ -70,13 +70,13 @@ impl<D: Disk> View<D> {
             return Ok(());
         }
         let node = self.node(id)?;
-        let (Some(base), Some(told)) = (&node.base, node.told) else {
+        let (Some(base), Some(reported)) = (&node.base, node.reported) else {
             return Ok(());
         };
         let Ok(present) = self.core.stat_now(base) else {
             return Ok(());
         };
-        let is_same = told == (present.attributes.mode, present.attributes.owner);
+        let is_same = reported == (present.attributes.mode, present.attributes.owner);
         let is_ours = base
             .state()
             .changed()

@@ -246,7 +246,7 @@ impl<D: Disk> View<D> {
         let old = self.replace(nested.nodes, &changed_here, &HashMap::new());
         let outdated = self.outdated(&old);
         self.discard_unneeded(left.iter().chain([&old, &begun.nodes]));
-        self.settle_all();
+        self.drop_unneeded();
         outdated
     }
 
@@ -260,7 +260,7 @@ impl<D: Disk> View<D> {
         let left = nested.forks.into_states();
         let begun = begun.iter().map(|(_, state)| &state.nodes);
         self.discard_unneeded(left.iter().chain([&nested.nodes]).chain(begun));
-        self.settle_all();
+        self.drop_unneeded();
     }
 
     /// Saves the present state under a name. Replaces an older savepoint of that name.
@@ -289,7 +289,7 @@ impl<D: Disk> View<D> {
             return;
         }
         self.discard_unneeded(released.iter().map(|(_, state)| &state.nodes));
-        self.settle_all();
+        self.drop_unneeded();
     }
 
     /// Goes back to a savepoint. It stays; later ones are dropped. Returns `None` if
@@ -307,7 +307,7 @@ impl<D: Disk> View<D> {
         let outdated = self.outdated(&old);
         let later = later.iter().map(|(_, state)| &state.nodes);
         self.discard_unneeded(later.chain([&old]));
-        self.settle_all();
+        self.drop_unneeded();
         Some(outdated)
     }
 
@@ -383,7 +383,7 @@ impl<D: Disk> View<D> {
             base: Some(base.clone()),
             parent,
             name: place.map(|(_, name)| name),
-            told: node.told,
+            reported: node.reported,
             children: 0,
             listed: 0,
             own: None,
@@ -455,10 +455,10 @@ impl<D: Disk> View<D> {
 
     /// Drops all nodes that are not needed, and frees their ids if there is no other
     /// state.
-    fn settle_all(&mut self) {
+    fn drop_unneeded(&mut self) {
         let ids: Vec<NodeId> = self.nodes.ids().collect();
         for id in ids {
-            self.settle(id);
+            self.drop_if_unneeded(id);
         }
         if self.is_forked() {
             return;

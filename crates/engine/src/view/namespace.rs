@@ -198,7 +198,7 @@ impl<D: Disk> View<D> {
         self.refuse_mount_point(id, Errno::BUSY)?;
         self.drop_link(id)?;
         self.set_entry(parent, &name, None)?;
-        self.settle(id);
+        self.drop_if_unneeded(id);
         Ok(())
     }
 
@@ -214,7 +214,7 @@ impl<D: Disk> View<D> {
         }
         self.drop_directory(id, parent)?;
         self.set_entry(parent, &name, None)?;
-        self.settle(id);
+        self.drop_if_unneeded(id);
         Ok(())
     }
 
@@ -293,7 +293,7 @@ impl<D: Disk> View<D> {
                 self.move_node(source, from.0, (to.0, &to.1))?;
                 self.set_entry(from.0, &from.1, None)?;
                 if let Some(target) = target {
-                    self.settle(target);
+                    self.drop_if_unneeded(target);
                 }
                 Ok(())
             }

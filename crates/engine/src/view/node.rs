@@ -28,7 +28,7 @@ pub(crate) struct Node {
     pub parent: NodeId,
     pub name: Option<Name>,
     /// The mode and owner that the kernel first used for permission checks.
-    pub told: Option<(u32, Owner)>,
+    pub reported: Option<(u32, Owner)>,
     /// How many nodes have this one as their parent.
     pub children: u64,
     /// How many entries of the difference name this node.

@@ -33,7 +33,7 @@ impl Nodes {
             base: Some(root.clone()),
             parent: NodeId::ROOT,
             name: None,
-            told: None,
+            reported: None,
             children: 0,
             listed: 0,
             own: None,

@@ -55,11 +55,11 @@ impl<D: Disk> View<D> {
         let (node, stat) = self.find_child(parent, &name)?.ok_or(Errno::NOENT)?;
         let attributes = match stat {
             // The lookup has just read the object's attributes.
-            Some(stat) if self.node(node)?.own().is_none() => self.tell(node, &stat)?,
+            Some(stat) if self.node(node)?.own().is_none() => self.report(node, &stat)?,
             _ => self.attributes(node)?,
         };
         if let Err(errno) = self.refuse_whiteout(&attributes) {
-            self.settle(node);
+            self.drop_if_unneeded(node);
             return Err(errno);
         }
         Ok(self.known(node, attributes))
@@ -91,7 +91,7 @@ impl<D: Disk> View<D> {
             if *lookups == 0 {
                 self.holes_read.forget(id);
             }
-            self.settle(id);
+            self.drop_if_unneeded(id);
         }
     }
 
@@ -219,7 +219,7 @@ impl<D: Disk> View<D> {
             base,
             parent,
             name,
-            told: None,
+            reported: None,
             children: 0,
             listed: 0,
             own: None,
@@ -234,12 +234,12 @@ impl<D: Disk> View<D> {
         node.name = Some(name.clone());
         self.node_mut(parent)?.children += 1;
         self.node_mut(old)?.children -= 1;
-        self.settle(old);
+        self.drop_if_unneeded(old);
         Ok(())
     }
 
     /// Drops the node if nothing needs it any more, and then its parent likewise.
-    pub(super) fn settle(&mut self, mut id: NodeId) {
+    pub(super) fn drop_if_unneeded(&mut self, mut id: NodeId) {
         while id != NodeId::ROOT {
             let Ok(node) = self.node(id) else { return };
             if self.is_known(id) || !node.is_disposable() || self.is_kept_for_outer(id, node) {

@@ -88,7 +88,7 @@ struct Run {
     store: Store<FailingDisk>,
     world: World,
     /// All actions so far, for the message.
-    told: Vec<String>,
+    history: Vec<String>,
 }
 
 struct Both {
@@ -111,12 +111,12 @@ impl Run {
             scratch,
             store,
             world: World::new(GIVEN),
-            told: Vec::new(),
+            history: Vec::new(),
         }
     }
 
     fn begin(&mut self, name: usize) -> Both {
-        self.told.push(format!("{name} begin"));
+        self.history.push(format!("{name} begin"));
         Both {
             name,
             real: begin(&self.store),
@@ -128,7 +128,7 @@ impl Run {
     fn act(&mut self, one: &mut Both, line: &str) -> bool {
         let can = self.world.act(&mut one.model, line);
         if can {
-            self.told.push(format!("{} {line}", one.name));
+            self.history.push(format!("{} {line}", one.name));
             inside(&one.real, &line.split(' ').collect::<Vec<_>>());
         }
         can
@@ -139,19 +139,20 @@ impl Run {
         let committed = match self.store.commit(&one.real) {
             Ok(_) => true,
             Err(CommitError::Conflict(conflicts)) => {
-                self.told.push(format!("{conflicts:?}"));
+                self.history.push(format!("{conflicts:?}"));
                 self.store.abort(&one.real);
                 false
             }
-            Err(error) => panic!("{error}\n{}", self.told.join("\n")),
+            Err(error) => panic!("{error}\n{}", self.history.join("\n")),
         };
-        self.told.push(format!("{} commit: {committed}", one.name));
+        self.history
+            .push(format!("{} commit: {committed}", one.name));
         let expected = match verdict {
             Verdict::Commits => true,
             Verdict::Conflicts => false,
             Verdict::Either => committed,
         };
-        assert_eq!(committed, expected, "{}", self.told.join("\n"));
+        assert_eq!(committed, expected, "{}", self.history.join("\n"));
         if committed {
             self.world.commit(&one.model, merged);
         }
@@ -160,7 +161,7 @@ impl Run {
 
     fn compare(&self) {
         let (expected, found) = (self.world.tree.lines(), tree(&self.scratch.0));
-        assert_eq!(found, expected, "{}", self.told.join("\n"));
+        assert_eq!(found, expected, "{}", self.history.join("\n"));
     }
 
     /// Recovers the store, which applies the log once more.
@@ -169,12 +170,17 @@ impl Run {
             scratch,
             store,
             world,
-            told,
+            history,
         } = self;
         drop(store);
         let disk = FailingDisk::without_flushes();
         let store = open_with(disk, &scratch.0).expect("the store is recovered");
-        assert_eq!(tree(&scratch.0), world.tree.lines(), "{}", told.join("\n"));
+        assert_eq!(
+            tree(&scratch.0),
+            world.tree.lines(),
+            "{}",
+            history.join("\n")
+        );
         assert_eq!(store.check().problems, Vec::<String>::new());
     }
 }

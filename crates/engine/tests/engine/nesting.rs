@@ -257,7 +257,12 @@ fn a_rollback_keeps_what_the_snapshot_has() {
     let again = transaction.lookup(NodeId::ROOT, b"old").expect("there");
     assert_eq!(again.node, old.node);
     assert_eq!(transaction.attributes(new).map(|_| ()), Err(Errno::STALE));
-    assert!(transaction.changes().expect("told").is_empty());
+    assert!(
+        transaction
+            .changes()
+            .expect("changes are listed")
+            .is_empty()
+    );
     assert!(transaction.roll_back(b"never").is_err());
     let committed = store.commit(&transaction).expect("nothing to do");
     assert_eq!(committed.sequence, None);
@@ -343,7 +348,7 @@ fn a_file_that_a_nested_one_removed_stays_usable_where_it_is_open() {
         outer.forget(node, u64::MAX);
     }
     assert!(outer.list(NodeId::ROOT).expect("listed").is_empty());
-    let lines = outer.changes().expect("told");
+    let lines = outer.changes().expect("changes are listed");
     assert_eq!(lines.len(), 1, "{lines:?}");
     store.commit(&outer).expect("nobody is in the way");
     assert_eq!(tree_of_base(&scratch.0), Tree::new());

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use atomdir_disk::{Errno, Name};
 
+use crate::barrier;
 use crate::filesystem::{Entry, Filesystem, NodeAttributes, Request, Result, Seek, Validity};
 use crate::listings::Listings;
-use crate::settle;
 use crate::shared::Shared;
 use crate::wire::{DATA_LENGTH_MAX, Header, Operation, ReplyWriter, flags};
 
@@ -78,17 +78,17 @@ impl<F: Filesystem> Dispatcher<F> {
     ) -> Result<Answer> {
         scratch.reply.clear();
         scratch.given.clear();
-        if header.node == settle::NODE {
-            return self.answer_settle(&operation, scratch);
+        if header.node == barrier::NODE {
+            return self.answer_barrier(&operation, scratch);
         }
         match operation {
             Operation::Lookup { name }
                 if self
                     .shared
-                    .settle
+                    .barrier
                     .is_asked_for(header.node, name, header.process) =>
             {
-                ReplyWriter::new(&mut scratch.reply).entry(&self.shared.settle.entry());
+                ReplyWriter::new(&mut scratch.reply).entry(&self.shared.barrier.entry());
                 return Ok(Answer::Reply);
             }
             _ => {}
@@ -104,10 +104,10 @@ impl<F: Filesystem> Dispatcher<F> {
             },
             node: header.node,
         };
-        let settle = &self.shared.settle;
+        let barrier = &self.shared.barrier;
         let is_look = matches!(operation, Operation::Lookup { .. });
         match call.answer(operation, scratch) {
-            Err(Errno::NOENT) if is_look && settle.asks_in_root(header.node, header.process) => {
+            Err(Errno::NOENT) if is_look && barrier.asks_in_root(header.node, header.process) => {
                 Err(Errno::STALE)
             }
             answer => answer,
@@ -116,11 +116,11 @@ impl<F: Filesystem> Dispatcher<F> {
 
     /// Answers for the session's own file. It reads as zeros, and each write to it tells the
     /// barrier that a worker has arrived.
-    fn answer_settle(&self, operation: &Operation<'_>, scratch: &mut Scratch) -> Result<Answer> {
+    fn answer_barrier(&self, operation: &Operation<'_>, scratch: &mut Scratch) -> Result<Answer> {
         let mut writer = ReplyWriter::new(&mut scratch.reply);
         match operation {
             Operation::GetAttributes | Operation::SetAttributes(_) => {
-                writer.attributes_reply(&self.shared.settle.attributes(), Validity::Forever);
+                writer.attributes_reply(&self.shared.barrier.attributes(), Validity::Forever);
             }
             Operation::Read { length, .. } => {
                 scratch
@@ -131,7 +131,7 @@ impl<F: Filesystem> Dispatcher<F> {
                 return Ok(Answer::Data(*length as usize));
             }
             Operation::Write { data, .. } => {
-                self.shared.settle.arrive();
+                self.shared.barrier.arrive();
                 writer.u32(data.len() as u32);
                 writer.u32(0);
             }
@@ -227,7 +227,7 @@ impl<F: Filesystem> Call<'_, F> {
     }
 
     fn forget(&self, node: u64, count: u64) -> Answer {
-        if node != settle::NODE {
+        if node != barrier::NODE {
             // Another directory may get this number next.
             self.listings.finished(node);
             self.filesystem.forget(node, count);

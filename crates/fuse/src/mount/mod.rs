@@ -1,7 +1,7 @@
 //! Attaches a connection to a directory: with mount(2) as root, otherwise with the
 //! setuid program fusermount3.
 
-mod helper;
+mod fusermount;
 mod privileged;
 
 use std::os::fd::OwnedFd;
@@ -40,7 +40,7 @@ pub(crate) struct Mount {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Method {
     Privileged,
-    Helper,
+    Fusermount,
 }
 
 impl Mount {
@@ -48,11 +48,11 @@ impl Mount {
         let method = if rustix::process::geteuid().is_root() {
             Method::Privileged
         } else {
-            Method::Helper
+            Method::Fusermount
         };
         let device = match method {
             Method::Privileged => privileged::mount(path, options)?,
-            Method::Helper => helper::mount(path, options)?,
+            Method::Fusermount => fusermount::mount(path, options)?,
         };
         Ok((
             Mount {
@@ -72,7 +72,7 @@ impl Mount {
     pub fn detach(&self) -> Result<(), UnmountError> {
         match self.method {
             Method::Privileged => privileged::unmount(&self.path),
-            Method::Helper => helper::unmount(&self.path),
+            Method::Fusermount => fusermount::unmount(&self.path),
         }
     }
 }

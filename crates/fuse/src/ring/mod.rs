@@ -15,7 +15,7 @@
 //!   in its place.
 //! - A queue is empty when all entries that are not put off have been handed back and
 //!   none has completed since, because the kernel gives an entry to a queued request as
-//!   soon as it can. The barrier of a commit (`settle`) uses this: all WRITEs are queued
+//!   soon as it can. The barrier of a commit (`barrier`) uses this: all WRITEs are queued
 //!   when syncfs returns, so all have been served once every queue has been empty.
 //! - The kernel may write to an entry as long as the thread lives that registered it, so
 //!   its memory is unmapped only after that thread has ended.

@@ -15,28 +15,28 @@ use crate::filesystem::{
 use crate::notifier::Notifier;
 
 /// What a node number stands for.
-enum Place<D: Disk> {
+enum ServedNode<D: Disk> {
     Root,
     Wrapper(Borrowed<D>),
     View(Borrowed<D>, NodeId),
 }
 
 impl<D: Disk> Views<D> {
-    fn place(&self, node: u64) -> Result<Place<D>> {
+    fn served_node(&self, node: u64) -> Result<ServedNode<D>> {
         if node == ROOT_NODE {
-            return Ok(Place::Root);
+            return Ok(ServedNode::Root);
         }
         Ok(match self.slots.by_node(node).ok_or(Errno::STALE)? {
-            (borrowed, Within::Wrapper) => Place::Wrapper(borrowed),
-            (borrowed, Within::Node(node)) => Place::View(borrowed, node),
+            (borrowed, Within::Wrapper) => ServedNode::Wrapper(borrowed),
+            (borrowed, Within::Node(node)) => ServedNode::View(borrowed, node),
         })
     }
 
     /// A node within a view. All other nodes cannot be changed.
     fn view(&self, node: u64) -> Result<(Borrowed<D>, NodeId)> {
-        match self.place(node)? {
-            Place::View(borrowed, node) => Ok((borrowed, node)),
-            Place::Root | Place::Wrapper(_) => Err(Errno::PERM),
+        match self.served_node(node)? {
+            ServedNode::View(borrowed, node) => Ok((borrowed, node)),
+            ServedNode::Root | ServedNode::Wrapper(_) => Err(Errno::PERM),
         }
     }
 
@@ -127,10 +127,10 @@ impl<D: Disk> Filesystem for Views<D> {
     }
 
     fn lookup(&self, _: &Request, parent: u64, name: &[u8]) -> Result<Option<Entry>> {
-        match self.place(parent)? {
-            Place::Root => self.lookup_transaction(name),
-            Place::Wrapper(borrowed) => self.lookup_view(&borrowed, name),
-            Place::View(borrowed, parent) => match borrowed.transaction.lookup(parent, name) {
+        match self.served_node(parent)? {
+            ServedNode::Root => self.lookup_transaction(name),
+            ServedNode::Wrapper(borrowed) => self.lookup_view(&borrowed, name),
+            ServedNode::View(borrowed, parent) => match borrowed.transaction.lookup(parent, name) {
                 Ok(found) => Ok(Some(entry(&borrowed, found))),
                 Err(Errno::NOENT) => Ok(None),
                 Err(errno) => Err(errno),
@@ -147,10 +147,10 @@ impl<D: Disk> Filesystem for Views<D> {
     }
 
     fn attributes(&self, _: &Request, node: u64) -> Result<(NodeAttributes, Validity)> {
-        let attributes = match self.place(node)? {
-            Place::Root => root_attributes(),
-            Place::Wrapper(borrowed) => wrapper_attributes(&borrowed.transaction),
-            Place::View(borrowed, node) => {
+        let attributes = match self.served_node(node)? {
+            ServedNode::Root => root_attributes(),
+            ServedNode::Wrapper(borrowed) => wrapper_attributes(&borrowed.transaction),
+            ServedNode::View(borrowed, node) => {
                 convert::attributes(borrowed.transaction.attributes(node)?)
             }
         };
@@ -278,10 +278,10 @@ impl<D: Disk> Filesystem for Views<D> {
     }
 
     fn list(&self, _: &Request, node: u64) -> Result<Vec<ListEntry>> {
-        match self.place(node)? {
-            Place::Root => self.list_transactions(),
-            Place::Wrapper(borrowed) => self.list_view(&borrowed),
-            Place::View(borrowed, node) => {
+        match self.served_node(node)? {
+            ServedNode::Root => self.list_transactions(),
+            ServedNode::Wrapper(borrowed) => self.list_view(&borrowed),
+            ServedNode::View(borrowed, node) => {
                 let list = borrowed.transaction.list(node)?;
                 Ok(list.into_iter().map(convert::list_entry).collect())
             }
@@ -289,16 +289,16 @@ impl<D: Disk> Filesystem for Views<D> {
     }
 
     fn xattr(&self, _: &Request, node: u64, name: &[u8]) -> Result<Vec<u8>> {
-        match self.place(node)? {
-            Place::Root | Place::Wrapper(_) => Err(Errno::NODATA),
-            Place::View(borrowed, node) => borrowed.transaction.xattr(node, name),
+        match self.served_node(node)? {
+            ServedNode::Root | ServedNode::Wrapper(_) => Err(Errno::NODATA),
+            ServedNode::View(borrowed, node) => borrowed.transaction.xattr(node, name),
         }
     }
 
     fn xattr_names(&self, _: &Request, node: u64) -> Result<Vec<Vec<u8>>> {
-        match self.place(node)? {
-            Place::Root | Place::Wrapper(_) => Ok(Vec::new()),
-            Place::View(borrowed, node) => borrowed.transaction.xattr_names(node),
+        match self.served_node(node)? {
+            ServedNode::Root | ServedNode::Wrapper(_) => Ok(Vec::new()),
+            ServedNode::View(borrowed, node) => borrowed.transaction.xattr_names(node),
         }
     }
 
@@ -323,9 +323,11 @@ impl<D: Disk> Filesystem for Views<D> {
     }
 
     fn status(&self, _: &Request, node: u64) -> Result<FileSystemStatus> {
-        match self.place(node)? {
-            Place::Wrapper(borrowed) | Place::View(borrowed, _) => borrowed.transaction.status(),
-            Place::Root => Ok(FileSystemStatus {
+        match self.served_node(node)? {
+            ServedNode::Wrapper(borrowed) | ServedNode::View(borrowed, _) => {
+                borrowed.transaction.status()
+            }
+            ServedNode::Root => Ok(FileSystemStatus {
                 block_size: 4096,
                 blocks: 0,
                 blocks_free: 0,

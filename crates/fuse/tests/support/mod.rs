@@ -72,7 +72,7 @@ static FORKING: Mutex<()> = Mutex::new(());
 /// Call it before opening files.
 pub fn start_child(session: &Session) {
     let _forking = forking();
-    session.settle().unwrap();
+    session.run_barrier().unwrap();
 }
 
 fn forking() -> MutexGuard<'static, ()> {

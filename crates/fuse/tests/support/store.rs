@@ -92,7 +92,7 @@ impl Mounted {
     }
 
     pub fn commit(&self, transaction: &Transaction<LinuxDisk>) {
-        self.session().settle().unwrap();
+        self.session().run_barrier().unwrap();
         self.store.commit(transaction).unwrap();
         self.views.remove(transaction.id());
     }

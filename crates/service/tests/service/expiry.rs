@@ -87,6 +87,6 @@ fn who_is_aborted_by_root_learns_it() {
     root.abort(begun.id).unwrap();
     let error = client.status(begun.id).unwrap_err();
     assert_eq!(error.kind(), Some(FailureKind::NoSuchTransaction));
-    let told = error.to_string();
-    assert!(told.contains("root has aborted it"), "{told}");
+    let message = error.to_string();
+    assert!(message.contains("root has aborted it"), "{message}");
 }

@@ -2,7 +2,7 @@
 //! and others do not notice.
 
 use crate::support::{
-    NEVER_IDLE, TestStore, as_user, detached, greeted, is_root, process_of, settled,
+    NEVER_IDLE, TestStore, as_user, detached, greeted, is_root, process_of, wait_until_alone,
 };
 use atomdir::{ConnectError, Connection, FailureKind, LockMode, LockOptions, LockScope};
 use atomdir_protocol::{LockRequest, Reply, Request, frame, handshake};
@@ -54,15 +54,15 @@ fn garbage_is_answered_or_dropped_and_harms_nobody() {
 
     let mut huge = greeted(&store);
     huge.write_all(&u32::MAX.to_le_bytes()).unwrap();
-    let told = failure(&rest(huge));
-    assert!(told.contains("longer than"), "{told}");
+    let message = failure(&rest(huge));
+    assert!(message.contains("longer than"), "{message}");
 
     let mut senseless = greeted(&store);
     senseless
         .write_all(&[3, 0, 0, 0, 0xff, 0xff, 0xff])
         .unwrap();
-    let told = failure(&rest(senseless));
-    assert!(told.contains("cannot be understood"), "{told}");
+    let message = failure(&rest(senseless));
+    assert!(message.contains("cannot be understood"), "{message}");
 
     let mut cut_off = greeted(&store);
     cut_off.write_all(&[200, 0, 0, 0, 1]).unwrap();
@@ -235,7 +235,7 @@ fn what_was_sent_while_a_lock_is_waited_for_does_not_hide_the_end() {
         hasty
     };
     drop(hasty(&mut innocent));
-    settled(&mut innocent);
+    wait_until_alone(&mut innocent);
 
     let hasty = hasty(&mut innocent);
     innocent.stop().unwrap();

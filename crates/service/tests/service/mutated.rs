@@ -1,6 +1,6 @@
 //! Requests that are changed at random and sent to a running service.
 
-use crate::support::{NEVER_IDLE, TestStore, greeted, settled};
+use crate::support::{NEVER_IDLE, TestStore, greeted, wait_until_alone};
 use atomdir::{Connection, LockMode, LockOptions, LockScope};
 use atomdir_fuzzing::{mutate, requests};
 use atomdir_protocol::{Answer, BeginRequest, Begun, Reply, Request, Sequence, TransactionId};
@@ -31,7 +31,7 @@ fn mutated_requests_are_answered_or_refused() {
     let process = watcher.service_status().unwrap().process;
 
     let mut holder = None;
-    let mut told = BTreeSet::new();
+    let mut acknowledged = BTreeSet::new();
     let (mut answered, mut refused) = (0, 0);
     for _ in 0..pick(1_000, 20_000) {
         keep_locked(&mut watcher, &mut holder);
@@ -52,7 +52,9 @@ fn mutated_requests_are_answered_or_refused() {
         let _ = socket.shutdown(Shutdown::Write);
         for reply in replies(socket, &bytes) {
             match reply {
-                Reply::Done(Answer::Committed(committed)) => told.extend(committed.sequence),
+                Reply::Done(Answer::Committed(committed)) => {
+                    acknowledged.extend(committed.sequence)
+                }
                 Reply::Failed(failure) => {
                     assert_ne!(
                         failure.kind,
@@ -67,15 +69,15 @@ fn mutated_requests_are_answered_or_refused() {
     }
     println!(
         "{answered} replies, {refused} refusals, {} commits",
-        told.len()
+        acknowledged.len()
     );
 
-    settled(&mut watcher);
+    wait_until_alone(&mut watcher);
     for left in watcher.transactions().unwrap() {
         assert!(left.detached, "it outlived its connection: {left:?}");
     }
     watcher.abort_all().unwrap();
-    check_base(&mut watcher, root, &told);
+    check_base(&mut watcher, root, &acknowledged);
     let begun = watcher.begin(&Default::default()).unwrap();
     std::fs::write(begun.view_path.join("index.html"), "new").unwrap();
     watcher.commit(begun.id, &mut |_| {}).unwrap();
@@ -189,10 +191,13 @@ fn replies(mut socket: UnixStream, to: &[u8]) -> Vec<Reply> {
 
 /// The base must have the file of every commit in the log that changed something, and no
 /// other file.
-fn check_base(watcher: &mut Connection, root: &Path, told: &BTreeSet<Sequence>) {
+fn check_base(watcher: &mut Connection, root: &Path, acknowledged: &BTreeSet<Sequence>) {
     let commits = watcher.log(None, u64::MAX).unwrap();
     let logged: BTreeSet<Sequence> = commits.iter().map(|commit| commit.sequence).collect();
-    assert!(told.is_subset(&logged), "{told:?} of {logged:?}");
+    assert!(
+        acknowledged.is_subset(&logged),
+        "{acknowledged:?} of {logged:?}"
+    );
     let changing = commits.iter().filter(|commit| commit.changes > 0);
     let mut expected: BTreeSet<String> = changing
         .map(|commit| format!("mutant-{}", commit.transaction))

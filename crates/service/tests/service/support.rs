@@ -156,17 +156,14 @@ pub fn greeted(store: &TestStore) -> UnixStream {
 }
 
 /// Returns when the service has given up all other connections.
-pub fn settled(connection: &mut Connection) {
+pub fn wait_until_alone(connection: &mut Connection) {
     const LOOKS_MAX: u32 = 100_000;
     let is_alone = |_: &u32| {
         std::thread::sleep(Duration::from_millis(1));
         connection.service_status().unwrap().connections == 1
     };
-    let settled = (0..LOOKS_MAX).find(is_alone);
-    assert!(
-        settled.is_some(),
-        "connections whose clients have gone stay"
-    );
+    let alone = (0..LOOKS_MAX).find(is_alone);
+    assert!(alone.is_some(), "connections whose clients have gone stay");
 }
 
 pub fn wait_for_end(process: &OwnedFd) {

@@ -9,7 +9,7 @@ use crate::effect::EntryChange;
 use crate::image::{Body, Inode, Number};
 use crate::world::{World, inode};
 
-type Place<'a> = (Number, &'a Name);
+type EntryKey<'a> = (Number, &'a Name);
 
 pub(super) fn open(
     world: &World,
@@ -77,7 +77,7 @@ pub(super) fn make(
     Ok(())
 }
 
-pub(super) fn link(world: &mut World, from: Place<'_>, to: Place<'_>) -> Result<()> {
+pub(super) fn link(world: &mut World, from: EntryKey<'_>, to: EntryKey<'_>) -> Result<()> {
     let number = world.find(from.0, from.1)?;
     check_free(world, to.0, to.1)?;
     if world.inode(number)?.kind == Kind::Directory {
@@ -93,8 +93,8 @@ pub(super) fn link(world: &mut World, from: Place<'_>, to: Place<'_>) -> Result<
 
 pub(super) fn rename(
     world: &mut World,
-    from: Place<'_>,
-    to: Place<'_>,
+    from: EntryKey<'_>,
+    to: EntryKey<'_>,
     mode: RenameMode,
 ) -> Result<()> {
     let moved = world.find(from.0, from.1)?;

@@ -20,7 +20,7 @@ pub fn forbidden(graph: &Graph, level: Level) -> Option<Vec<Edge>> {
         .map(|node| steps_from(graph, node, level))
         .collect();
     let start = on_a_cycle(&steps)?;
-    Some(told(graph, &shortest(&steps, start)))
+    Some(report(graph, &shortest(&steps, start)))
 }
 
 fn steps_from(graph: &Graph, node: usize, level: Level) -> Vec<Step> {
@@ -103,7 +103,7 @@ fn shortest(steps: &[Vec<Step>], start: usize) -> Vec<(usize, Step)> {
 }
 
 /// The edges between transactions, to report. A path through moments becomes one edge.
-fn told(graph: &Graph, cycle: &[(usize, Step)]) -> Vec<Edge> {
+fn report(graph: &Graph, cycle: &[(usize, Step)]) -> Vec<Edge> {
     let mut hops: Vec<(usize, usize, Dependency)> = Vec::new();
     for (node, (end, (middle, first), second)) in cycle {
         hops.push((*node, *middle, *first));

@@ -36,7 +36,7 @@ pub(super) use places::Unseen;
 pub(super) use processes::supervise;
 pub(super) use terminal::Foreground;
 
-use super::{Place, Step};
+use super::{Step, ViewBinding};
 use places::Cover;
 use rustix::fs::CWD;
 use rustix::io::Errno;
@@ -72,7 +72,7 @@ pub(super) struct Seal {
 }
 
 impl Seal {
-    pub(super) fn prepare(place: &Place, sealing: &Sealing) -> io::Result<Seal> {
+    pub(super) fn prepare(binding: &ViewBinding, sealing: &Sealing) -> io::Result<Seal> {
         let writable = sealing.writable.as_ref().map(|places| {
             let places = places.iter().take(WRITABLE_MAX);
             places
@@ -80,11 +80,11 @@ impl Seal {
                 .collect::<io::Result<_>>()
         });
         let mounts = atomdir::mounts::list()?;
-        let mut covers = kernel::covers(&mounts, &place.base)?;
-        covers.append(&mut places::covers(&mounts, &place.base, sealing)?);
+        let mut covers = kernel::covers(&mounts, &binding.base)?;
+        covers.append(&mut places::covers(&mounts, &binding.base, sealing)?);
         Ok(Seal {
             covers,
-            settings: kernel::settings(&mounts, &place.base)?,
+            settings: kernel::settings(&mounts, &binding.base)?,
             writable: writable.transpose()?,
         })
     }

@@ -179,7 +179,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
             true => Vec::new(),
             false => own.xattrs.clone().into_iter().collect(),
         };
-        let (stamp, told) = (own.stamp, node.told);
+        let (stamp, reported) = (own.stamp, node.reported);
         let path = self.path(id);
         let contents = match self.view.node(id).ok().and_then(|node| node.contents()) {
             Some(_) if !is_put_back => Some(self.write_contents(id, &path)?),
@@ -189,7 +189,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
             node: id,
             base,
             stamp,
-            told,
+            reported,
             path,
             attributes,
             is_implied,

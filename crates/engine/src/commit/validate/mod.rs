@@ -79,7 +79,7 @@ impl<'a, D: Disk> Validation<'a, D> {
             let checked = self.check_linked(entry);
             checked.map_err(|errno| (entry.path.clone(), errno))?;
         }
-        self.settle_dying(set);
+        self.decide_dying(set);
         for object in set.objects.iter().filter(|object| !object.is_implied) {
             let checked = self.check_object(object, set);
             checked.map_err(|errno| (object.path.clone(), errno))?;

@@ -193,7 +193,7 @@ impl<D: Disk> Validation<'_, D> {
     }
 
     /// Decides by the link counts of the base which files lose their last name.
-    pub(super) fn settle_dying(&mut self, set: &mut WriteSet) {
+    pub(super) fn decide_dying(&mut self, set: &mut WriteSet) {
         let gained = names_gained(set);
         for losing in self.losing.values() {
             let (base, serial) = (&losing.base, losing.base.serial);

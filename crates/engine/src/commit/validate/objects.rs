@@ -16,10 +16,11 @@ impl<D: Disk> Validation<'_, D> {
     /// reported, also for a directory in which only entries change. If that right
     /// was taken back since, a service with more rights must not write for them.
     pub(super) fn check_rights(&mut self, object: &ObjectWrite) {
-        let (Some(told), Ok(present)) = (object.told, self.core.stat_now(&object.base)) else {
+        let (Some(reported), Ok(present)) = (object.reported, self.core.stat_now(&object.base))
+        else {
             return;
         };
-        if (present.attributes.mode, present.attributes.owner) != told {
+        if (present.attributes.mode, present.attributes.owner) != reported {
             let rule = Rule::RightsTakenBack;
             let by = self.since(rule, &object.base, |changed| changed.attributes);
             self.conflict(rule, &object.path, ConflictKind::Attributes, by);
@@ -94,8 +95,8 @@ impl<D: Disk> Validation<'_, D> {
             return Ok(());
         }
         let (core, at) = (self.core, self.at);
-        let before = match object.told {
-            Some(told) => told,
+        let before = match object.reported {
+            Some(reported) => reported,
             None => {
                 let before = Snapshot { core, at }.stat(&object.base)?.attributes;
                 (before.mode, before.owner)

@@ -26,7 +26,7 @@ impl<D: Disk> Validation<'_, D> {
     /// To be called after the write set was validated: each path is reported once.
     pub fn run_reads(&mut self, reads: &ReadSet, only_reads: bool, path_of: PathOf) -> Result<()> {
         let mut check = ReadCheck {
-            told: self
+            reported: self
                 .conflicts
                 .iter()
                 .map(|known| known.path.clone())
@@ -46,7 +46,7 @@ impl<D: Disk> Validation<'_, D> {
 
 struct ReadCheck<'a, 'v, D: Disk> {
     validation: &'a mut Validation<'v, D>,
-    told: HashSet<Vec<u8>>,
+    reported: HashSet<Vec<u8>>,
     only_reads: bool,
     path_of: PathOf<'a>,
 }
@@ -54,7 +54,7 @@ struct ReadCheck<'a, 'v, D: Disk> {
 impl<D: Disk> ReadCheck<'_, '_, D> {
     fn conflict(&mut self, rule: Rule, path: &[u8], what: ConflictKind, by: Option<Sequence>) {
         let is_allowed = self.only_reads && by.is_some() && Rule::OnlyReads.holds();
-        if rule.holds() && !is_allowed && self.told.insert(path.to_vec()) {
+        if rule.holds() && !is_allowed && self.reported.insert(path.to_vec()) {
             self.validation.conflict(rule, path, what, by);
         }
     }

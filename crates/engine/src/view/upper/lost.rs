@@ -101,7 +101,7 @@ impl<D: Disk> Reading<'_, D> {
             .new
             .node_of_base(Found { base, stat }, directory, &name);
         self.new.drop_link(id)?;
-        self.new.settle(id);
+        self.new.drop_if_unneeded(id);
         Ok(())
     }
 

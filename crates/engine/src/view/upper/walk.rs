@@ -180,10 +180,12 @@ impl<D: Disk> Reading<'_, D> {
 
     /// Gives an object of the base its present name, and returns its node.
     fn place(&mut self, item: &Item, found: Found) -> Result<NodeId> {
-        let told = self.old_node(found.base.serial).and_then(|old| old.told);
+        let reported = self
+            .old_node(found.base.serial)
+            .and_then(|old| old.reported);
         let id = self.new.node_of_base(found, item.parent, &item.name);
         let node = self.new.node_mut(id)?;
-        node.told = node.told.or(told);
+        node.reported = node.reported.or(reported);
         self.new.set_entry(item.parent, &item.name, Some(id))?;
         let node = self.new.node(id)?;
         if node.parent != item.parent || node.name.as_ref() != Some(&item.name) {

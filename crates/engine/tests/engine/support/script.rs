@@ -112,8 +112,8 @@ fn commit(store: &Store<FailingDisk>, view: &View) -> String {
     match store.commit(view) {
         Ok(_) => "committed".to_owned(),
         Err(CommitError::Conflict(conflicts)) => {
-            let told: Vec<String> = conflicts.iter().map(conflict).collect();
-            told.join("; ")
+            let lines: Vec<String> = conflicts.iter().map(conflict).collect();
+            lines.join("; ")
         }
         Err(error) => format!("failed: {error}"),
     }

@@ -19,7 +19,7 @@
 //! The process that serves the mount must not wait for it. If it were killed while it
 //! waited, it could not end without an answer, and it would keep the connection open that
 //! must break first. So a child process without the session's descriptors waits: see
-//! [`crate::helper`].
+//! [`process`].
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -32,13 +32,16 @@ use atomdir_disk::{Errno, Kind, Owner, Timestamp};
 use rustix::fs::{Mode, OFlags};
 
 use crate::filesystem::{Entry, NodeAttributes, Result, Validity};
-use crate::helper::{Breaker, Helper, STRIDE};
 use crate::ring::Inboxes;
+
+use self::process::{BarrierProcess, Breaker, STRIDE};
+
+mod process;
 
 /// The session's own node and its name in the root. Only the process that runs the
 /// barrier can look it up.
 pub const NODE: u64 = u64::MAX;
-pub const NAME: &[u8] = b".atomdir-settle";
+pub const NAME: &[u8] = b".atomdir-barrier";
 
 /// How many workers the barrier can wait for. This is the kernel's limit on background
 /// requests of an ordinary user's connection.
@@ -64,10 +67,10 @@ fn read_number(path: &str) -> Option<usize> {
         .ok()
 }
 
-pub struct Settle {
+pub struct Barrier {
     workers_count: usize,
     /// Its lock admits one barrier at a time. The first starts the child.
-    turn: Mutex<Option<Helper>>,
+    turn: Mutex<Option<BarrierProcess>>,
     /// Pulled when the session ends, while another thread may have the turn.
     breaker: Mutex<EndBreaker>,
     /// The process that runs the barrier, as requests name it; 0 for none.
@@ -90,9 +93,9 @@ struct Meeting {
     over: bool,
 }
 
-impl Settle {
-    pub fn new(workers_count: usize) -> Settle {
-        Settle {
+impl Barrier {
+    pub fn new(workers_count: usize) -> Barrier {
+        Barrier {
             workers_count,
             turn: Mutex::new(None),
             breaker: Mutex::default(),
@@ -105,26 +108,26 @@ impl Settle {
     /// Runs the barrier. A worker must not call this.
     pub fn run(&self, mountpoint: &Path, rings: Option<&Arc<Inboxes>>) -> Result<()> {
         let mut turn = self.lock_turn();
-        let helper = self.helper(&mut turn, mountpoint)?;
-        self.process.store(helper.process(), Ordering::Release);
-        let settled = match rings {
-            Some(rings) => helper.sync().and_then(|()| rings.drain()),
-            None => self.meet(helper),
+        let child = self.child(&mut turn, mountpoint)?;
+        self.process.store(child.process(), Ordering::Release);
+        let result = match rings {
+            Some(rings) => child.sync().and_then(|()| rings.drain()),
+            None => self.meet(child),
         };
         self.process.store(0, Ordering::Release);
-        if settled.is_err() {
+        if result.is_err() {
             // The child may be out of step, so the next barrier gets a new one.
             *turn = None;
         }
-        settled
+        result
     }
 
-    fn meet(&self, helper: &Helper) -> Result<()> {
-        let prepared = helper.prepare();
+    fn meet(&self, child: &BarrierProcess) -> Result<()> {
+        let prepared = child.prepare();
         self.process.store(0, Ordering::Release);
         let met = prepared
             .and_then(|()| self.open())
-            .and_then(|()| helper.change());
+            .and_then(|()| child.change());
         self.close(false);
         met
     }
@@ -132,9 +135,9 @@ impl Settle {
     /// Opens a directory of the mount. A worker must not call this.
     pub fn open_directory(&self, mountpoint: &Path, path: &Path) -> Result<OwnedFd> {
         let mut turn = self.lock_turn();
-        let helper = self.helper(&mut turn, mountpoint)?;
-        let opened = helper.open_directory(&mountpoint.join(path));
-        if helper.has_ended() {
+        let child = self.child(&mut turn, mountpoint)?;
+        let opened = child.open_directory(&mountpoint.join(path));
+        if child.has_ended() {
             *turn = None;
         }
         opened
@@ -151,11 +154,11 @@ impl Settle {
     /// the name again. Then it forgets the name.
     pub fn forget_name(&self, mountpoint: &Path, name: &[u8]) -> Result<()> {
         let mut turn = self.lock_turn();
-        let helper = self.helper(&mut turn, mountpoint)?;
-        self.process.store(helper.process(), Ordering::Release);
-        let looked = helper.look(&mountpoint.join(OsStr::from_bytes(name)));
+        let child = self.child(&mut turn, mountpoint)?;
+        self.process.store(child.process(), Ordering::Release);
+        let looked = child.look(&mountpoint.join(OsStr::from_bytes(name)));
         self.process.store(0, Ordering::Release);
-        if helper.has_ended() {
+        if child.has_ended() {
             *turn = None;
         }
         match looked {
@@ -164,19 +167,23 @@ impl Settle {
         }
     }
 
-    fn lock_turn(&self) -> MutexGuard<'_, Option<Helper>> {
+    fn lock_turn(&self) -> MutexGuard<'_, Option<BarrierProcess>> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn helper<'a>(&self, turn: &'a mut Option<Helper>, mountpoint: &Path) -> Result<&'a Helper> {
+    fn child<'a>(
+        &self,
+        turn: &'a mut Option<BarrierProcess>,
+        mountpoint: &Path,
+    ) -> Result<&'a BarrierProcess> {
         let mut breaker = self.lock_breaker();
         if breaker.is_over {
             return Err(Errno::NOTCONN);
         }
         if turn.is_none() {
-            let helper = Helper::start(mountpoint, self.workers_count)?;
-            breaker.breaker = Some(helper.breaker());
-            *turn = Some(helper);
+            let child = BarrierProcess::start(mountpoint, self.workers_count)?;
+            breaker.breaker = Some(child.breaker());
+            *turn = Some(child);
         }
         turn.as_ref().ok_or(Errno::NOTCONN)
     }

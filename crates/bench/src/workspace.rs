@@ -12,7 +12,7 @@ use crate::measure::{Outcome, Sample, Side, timed};
 use crate::overlay::Overlay;
 use crate::programs::{Store, clear, make_directory, output};
 
-pub struct Place<'a> {
+pub struct Workspace<'a> {
     bench: &'a Bench,
     side: Side,
     pub path: PathBuf,
@@ -22,7 +22,7 @@ pub struct Place<'a> {
 /// What every script may use: it says how far it is.
 const PRELUDE: &str = r#"step() { echo "step $1 $(date +%s%N)"; }; "#;
 
-impl<'a> Place<'a> {
+impl<'a> Workspace<'a> {
     /// A fresh directory with what `fill` makes; for a view it is a store whose
     /// service runs. Nothing remains to be written.
     pub fn fresh(
@@ -30,7 +30,7 @@ impl<'a> Place<'a> {
         side: Side,
         name: &str,
         fill: impl FnOnce(&std::path::Path) -> Result<()>,
-    ) -> Result<Place<'a>> {
+    ) -> Result<Workspace<'a>> {
         let path = bench.directory.join(format!("{name}-{side}"));
         clear(&path)?;
         make_directory(&path)?;
@@ -40,7 +40,7 @@ impl<'a> Place<'a> {
             false => None,
         };
         bench.rest()?;
-        Ok(Place {
+        Ok(Workspace {
             bench,
             side,
             path,
@@ -51,7 +51,7 @@ impl<'a> Place<'a> {
     /// Runs a script, which must succeed, and makes what it did durable.
     ///
     /// Lines `step NAME NANOSECONDS` in what it prints end the steps it is made
-    /// of; a step called `-` is not told. What is left is the step `commit`.
+    /// of; a step called `-` is not listed. What is left is the step `commit`.
     pub fn run(&self, script: &str) -> Result<Outcome> {
         self.run_with(&[], script)
     }
@@ -155,8 +155,8 @@ fn steps(printed: &str, whole_milliseconds: f64) -> Vec<(String, Duration)> {
         }
         before = Some(moment);
     }
-    let told: Duration = steps.iter().map(|(_, took)| *took).sum();
+    let listed: Duration = steps.iter().map(|(_, took)| *took).sum();
     let whole = Duration::from_secs_f64(whole_milliseconds / 1000.0);
-    steps.push(("commit".to_owned(), whole.saturating_sub(told)));
+    steps.push(("commit".to_owned(), whole.saturating_sub(listed)));
     steps
 }

@@ -1,6 +1,6 @@
 //! A child process that waits for the mount, so that the session's process need not.
 //!
-//! It runs the barrier before a commit ([`settle`]) and opens view roots. It is a fork
+//! It runs the barrier before a commit ([`super`]) and opens view roots. It is a fork
 //! without exec of a program with several threads, so until it ends it may only make
 //! system calls and must not allocate. It obeys one order after another, answers each
 //! with an errno or 0, and ends when its parent does.
@@ -26,8 +26,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
+use super::NAME;
 use crate::filesystem::Result;
-use crate::settle;
 
 /// The distance between two pages that the barrier changes in its file. It is more than
 /// the kernel ever caches or sends as one piece, so each page becomes its own request.
@@ -45,7 +45,7 @@ const ORDER_LENGTH_MAX: usize = 4096;
 const LISTED_LENGTH: usize = 4 << 10;
 const FUSE_DEVICE: libc::dev_t = libc::makedev(10, 229);
 
-pub struct Helper {
+pub struct BarrierProcess {
     channel: Arc<OwnedFd>,
     process: libc::pid_t,
 }
@@ -60,11 +60,11 @@ impl Breaker {
     }
 }
 
-impl Helper {
+impl BarrierProcess {
     /// `pages_count`: how many pages the barrier's file has.
-    pub fn start(mountpoint: &Path, pages_count: usize) -> Result<Helper> {
+    pub fn start(mountpoint: &Path, pages_count: usize) -> Result<BarrierProcess> {
         // The path is made before the fork, since the child must not allocate.
-        let file = mountpoint.join(OsStr::from_bytes(settle::NAME));
+        let file = mountpoint.join(OsStr::from_bytes(NAME));
         let file = CString::new(file.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let (channel, child) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
@@ -72,7 +72,7 @@ impl Helper {
         match unsafe { libc::fork() } {
             -1 => Err(Errno::AGAIN),
             0 => serve(&child, &file, pages_count),
-            process => Ok(Helper {
+            process => Ok(BarrierProcess {
                 channel: Arc::new(channel),
                 process,
             }),
@@ -156,7 +156,7 @@ impl Helper {
     }
 }
 
-impl Drop for Helper {
+impl Drop for BarrierProcess {
     /// The child ends by itself when the channel ends, unless something holds it up. An
     /// example is a lock of a directory in the mount whose holder waits for a page of their
     /// own file system. Then not even a signal ends the child, so nobody waits for it.
@@ -196,7 +196,7 @@ fn serve(channel: &OwnedFd, file: &CString, pages_count: usize) -> ! {
         let mut signals = std::mem::zeroed();
         libc::sigfillset(&mut signals);
         libc::sigprocmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut());
-        libc::prctl(libc::PR_SET_NAME, c"atomdir-settle".as_ptr());
+        libc::prctl(libc::PR_SET_NAME, c"atomdir-barrier".as_ptr());
         libc::dup2(channel.as_raw_fd(), 0);
         libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);
         BorrowedFd::borrow_raw(0)
@@ -206,7 +206,7 @@ fn serve(channel: &OwnedFd, file: &CString, pages_count: usize) -> ! {
         match wanted {
             Order::Open(path) => answer_with(channel, open_directory(path)),
             Order::Look(path) => answer(channel, look(path).as_ref().map(|_| ())),
-            Order::Step => settle(channel, file, pages_count),
+            Order::Step => take_steps(channel, file, pages_count),
             Order::Sync => answer(channel, sync(file).as_ref().map(|_| ())),
         }
     }
@@ -243,7 +243,7 @@ fn close_connections() {
 }
 
 /// One barrier, in two steps.
-fn settle(channel: BorrowedFd<'_>, file: &CString, pages_count: usize) {
+fn take_steps(channel: BorrowedFd<'_>, file: &CString, pages_count: usize) {
     let pages = prepare(file, pages_count);
     answer(channel, pages.as_ref().map(|_| ()));
     let mut order = [0; ORDER_LENGTH_MAX];

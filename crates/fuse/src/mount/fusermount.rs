@@ -51,11 +51,11 @@ pub fn mount(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError>
         }
         return Err(refusal(path, &output));
     }
-    Err(MountError::NoHelper)
+    Err(MountError::NoFusermount)
 }
 
 pub fn unmount(path: &Path) -> Result<(), UnmountError> {
-    let failed = |message| UnmountError::Helper {
+    let failed = |message| UnmountError::Fusermount {
         path: path.to_owned(),
         message,
     };
@@ -102,7 +102,7 @@ fn refusal(path: &Path, output: &Output) -> MountError {
     } else if message.contains("not permitted") || message.contains("ermission denied") {
         MountError::NotPermitted { path }
     } else {
-        MountError::Helper { path, message }
+        MountError::Fusermount { path, message }
     }
 }
 
