@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone)]
 pub struct Layers {
     /// overlayfs must keep its attributes where ordinary users may write them (`userxattr`).
-    pub user_marks: bool,
+    pub user_xattrs: bool,
     /// If the overlay cannot be mounted, an exact view must not replace it.
     pub is_required: bool,
     pub(crate) snapshot: PathBuf,

@@ -49,7 +49,7 @@ impl Transaction {
             // A user who can write in a layer decides what its overlay shows.
             Some(_) if service_user != rustix::process::geteuid().as_raw() => return None,
             Some(layers) => Some(Layers {
-                user_marks: layers.user_marks,
+                user_xattrs: layers.user_xattrs,
                 is_required: layers.is_required,
                 snapshot: view_path.clone(),
                 control: connection.control()?.to_owned(),

@@ -87,19 +87,19 @@ apt() {
 }
 "#;
 
-/// The file in `place` whose name has `mark`, fetched if it is not there yet.
-fn fetched(place: &Path, fetch: &str, mark: &str) -> Result<Option<PathBuf>> {
+/// The file in `place` whose name has `pattern`, fetched if it is not there yet.
+fn fetched(place: &Path, fetch: &str, pattern: &str) -> Result<Option<PathBuf>> {
     make_directory(place)?;
-    if find(place, mark)?.is_none() && shell(place, fetch).is_err() {
+    if find(place, pattern)?.is_none() && shell(place, fetch).is_err() {
         return Ok(None);
     }
-    find(place, mark)
+    find(place, pattern)
 }
 
-fn find(place: &Path, mark: &str) -> Result<Option<PathBuf>> {
+fn find(place: &Path, pattern: &str) -> Result<Option<PathBuf>> {
     let listing = output(Command::new("find").arg(place).args(["-maxdepth", "1"]))?;
     Ok(listing
         .lines()
-        .find(|line| line.contains(mark) && !line.ends_with(".asc"))
+        .find(|line| line.contains(pattern) && !line.ends_with(".asc"))
         .map(PathBuf::from))
 }

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::image::Image;
-use crate::recording::{Event, Mark, Recording};
+use crate::recording::{CommitEvent, Event, Recording};
 
 const FILE_NAME: &str = "disk";
 const FILE_NODE: u64 = 2;
@@ -95,8 +95,8 @@ impl BlockFile {
     }
 
     /// Notes a moment in the order of the writes.
-    pub fn mark(&self, mark: Mark) {
-        lock(&self.disk).record(Event::Mark(mark));
+    pub fn note_commit(&self, event: CommitEvent) {
+        lock(&self.disk).record(Event::Commit(event));
     }
 
     /// A seed brings back the workload, not the moments at which the kernel

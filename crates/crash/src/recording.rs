@@ -15,12 +15,12 @@ const PAGE_LENGTH: u64 = 4096;
 pub enum Event {
     Write { offset: u64, data: Arc<[u8]> },
     Flush,
-    Mark(Mark),
+    Commit(CommitEvent),
 }
 
 /// What the test knows of its commits, numbered from one in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mark {
+pub enum CommitEvent {
     /// From here on the commit may have happened.
     Started(usize),
     /// From here on it and all before it survive.
@@ -62,8 +62,8 @@ impl Recording {
         let (mut durable, mut started) = (0, 0);
         for event in &self.events[..end] {
             match event {
-                Event::Mark(Mark::Started(number)) => started = *number,
-                Event::Mark(Mark::Durable(number)) => durable = *number,
+                Event::Commit(CommitEvent::Started(number)) => started = *number,
+                Event::Commit(CommitEvent::Durable(number)) => durable = *number,
                 Event::Write { .. } | Event::Flush => {}
             }
         }
@@ -184,11 +184,11 @@ mod tests {
             Image::new(16 * 512),
             vec![
                 write(0, 2),
-                Event::Mark(Mark::Started(1)),
+                Event::Commit(CommitEvent::Started(1)),
                 Event::Flush,
-                Event::Mark(Mark::Durable(1)),
+                Event::Commit(CommitEvent::Durable(1)),
                 write(4, 3),
-                Event::Mark(Mark::Started(2)),
+                Event::Commit(CommitEvent::Started(2)),
                 write(8, 2),
             ],
         );

@@ -53,7 +53,8 @@ pub use transaction::Transaction;
 pub use transaction::budget::Budget;
 pub use transaction::snapshot_object::SnapshotObject;
 pub use view::{
-    Caller, Entry, ListEntry, Marking, NewNode, NodeAttributes, Outdated, SetAttributes, SetTime,
+    Caller, Entry, ListEntry, NewNode, NodeAttributes, Outdated, OverlayPrefix, SetAttributes,
+    SetTime,
 };
 
 /// Locks a mutex even if a thread panicked while it held it: what a lock guards

@@ -203,7 +203,7 @@ pub struct Layers {
     /// The directory of `upper` and `work`, relative to the control directory.
     pub path: Vec<u8>,
     /// overlayfs must keep its attributes where ordinary users may write them (`userxattr`).
-    pub user_marks: bool,
+    pub user_xattrs: bool,
     /// If the overlay cannot be mounted, the transaction must fail instead of taking an
     /// exact view.
     pub is_required: bool,

@@ -169,7 +169,7 @@ fn replies() -> Vec<Reply> {
             view_path: b"/run/atomdir/1/site".to_vec(),
             layers: Some(Layers {
                 path: b"/srv/site/.atomdir/stage/7".to_vec(),
-                user_marks: true,
+                user_xattrs: true,
                 is_required: true,
             }),
             exact_because: None,

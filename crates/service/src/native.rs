@@ -4,7 +4,7 @@ use crate::permissions::{Peer, Reach};
 use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction};
 use atomdir_disk::reason;
-use atomdir_engine::Marking;
+use atomdir_engine::OverlayPrefix;
 use atomdir_protocol::{
     BeginRequest, Conflicts, Failure, FailureKind, Isolation, Layers, TransactionId, ViewChoice,
 };
@@ -155,7 +155,7 @@ pub(crate) fn prepare(transaction: &Transaction, choice: Choice) -> Result<Choic
 pub(crate) fn layers(transaction: &Transaction, is_required: bool) -> Option<Layers> {
     Some(Layers {
         path: transaction.layers()?.into_os_string().into_vec(),
-        user_marks: transaction.marking() == Marking::User,
+        user_xattrs: transaction.overlay_prefix() == OverlayPrefix::User,
         is_required,
     })
 }

@@ -81,8 +81,8 @@ impl<'a> Overlay<'a> {
         Ok(entry.is_some_and(|entry| entry.attributes.kind == Kind::Directory))
     }
 
-    fn mark(&self, object: &Handle, mark: &[u8]) -> Result<Option<Vec<u8>>> {
-        match self.disk.xattr(object, mark) {
+    fn overlay_attribute(&self, object: &Handle, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        match self.disk.xattr(object, name) {
             Ok(value) => Ok(Some(value)),
             Err(Errno::NODATA) => Ok(None),
             Err(errno) => Err(errno),
@@ -129,14 +129,14 @@ impl<'a> Overlay<'a> {
             return Err(Errno::NOENT);
         }
         let object = self.disk.open(&directory, &name, Access::Path)?;
-        let redirect = self.mark(&object, REDIRECT)?;
+        let redirect = self.overlay_attribute(&object, REDIRECT)?;
         let lower = match redirect {
             Some(to) => {
                 let to = String::from_utf8(to).map_err(|_| Errno::INVAL)?;
                 Some(to.trim_start_matches('/').to_owned())
             }
             None if stat.kind != Kind::Directory => beneath,
-            None if self.mark(&object, OPAQUE)?.is_some() => None,
+            None if self.overlay_attribute(&object, OPAQUE)?.is_some() => None,
             None => match beneath {
                 Some(path) if self.is_lower_directory(&path)? => Some(path),
                 _ => None,
@@ -256,7 +256,7 @@ impl<'a> Overlay<'a> {
     fn complete(&self, found: &Found) -> Result<()> {
         let (directory, name) = found.upper.as_ref().ok_or(Errno::NOENT)?;
         let object = self.disk.open(directory, name, Access::Path)?;
-        if self.mark(&object, METACOPY)?.is_none() {
+        if self.overlay_attribute(&object, METACOPY)?.is_none() {
             return Ok(());
         }
         let times = self.disk.stat(&object)?.attributes.times;
@@ -347,7 +347,7 @@ impl<'a> Overlay<'a> {
         let (directory, name) = found.upper.as_ref().ok_or(Errno::NOENT)?;
         let object = self.disk.open(directory, name, Access::Path)?;
         let is_directory = self.disk.stat(&object)?.kind == Kind::Directory;
-        let is_metacopy = self.mark(&object, METACOPY)?.is_some();
+        let is_metacopy = self.overlay_attribute(&object, METACOPY)?.is_some();
         match &found.lower {
             Some(lower) if is_directory || is_metacopy => {
                 self.disk
@@ -359,7 +359,7 @@ impl<'a> Overlay<'a> {
             _ => {}
         }
         let (to, _) = self.directory(split(new_path).0)?;
-        if self.mark(&object, ORIGIN)?.is_some() {
+        if self.overlay_attribute(&object, ORIGIN)?.is_some() {
             self.disk.set_xattr(&to, IMPURE, b"y")?;
         }
         Ok(())
@@ -486,7 +486,7 @@ fn join(directory: &str, name: &str) -> String {
     }
 }
 
-/// Builds struct ovl_fb, as `Marks` of the engine reads it.
+/// Builds struct ovl_fb, as `OverlayAttributes` of the engine reads it.
 fn origin(entry: &Entry) -> Vec<u8> {
     let NodeId(node) = entry.node;
     let mut bytes = vec![0, 0xfb, 33, 0, 0x81];

@@ -70,7 +70,7 @@ impl Overlay {
         let configure = failed(Step::Configure);
         let start = || fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC);
         let context = match start() {
-            Err(Errno::PERM) if layers.user_marks => {
+            Err(Errno::PERM) if layers.user_xattrs => {
                 namespace::enter_as_mounter()
                     .map_err(|(step, errno)| failed(Step::Enter(step))(errno))?;
                 start()
@@ -90,7 +90,7 @@ impl Overlay {
             let path = format!("/proc/self/fd/{}", layer.as_raw_fd());
             fsconfig_set_string(&context, key, path).map_err(configure)?;
         }
-        let options = if layers.user_marks {
+        let options = if layers.user_xattrs {
             fsconfig_set_flag(&context, USER_MARKS).map_err(configure)?;
             &USER_OPTIONS[..]
         } else {
@@ -103,13 +103,13 @@ impl Overlay {
         fsconfig_set_flag(&context, "volatile").map_err(configure)?;
         let mount = failed(Step::Mount);
         fsconfig_create(&context).map_err(mount)?;
-        if layers.user_marks {
+        if layers.user_xattrs {
             open_up(&work).map_err(failed(Step::OpenWork))?;
         }
         let made = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, mount_flags(&lower));
         Ok(Overlay {
             mount: made.map_err(mount)?,
-            is_limited: layers.user_marks,
+            is_limited: layers.user_xattrs,
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use atomdir_crash::{BlockFile, Mark};
+use atomdir_crash::{BlockFile, CommitEvent};
 use atomdir_testing::tree::{CompareOptions, Times, Tree};
 use atomdir_testing::{Random, Scratch, Store, View, look};
 
@@ -137,7 +137,8 @@ fn undo(store: &Store, view: &View, place: &Path, random: &mut Random) {
 /// A round of the workload: up to three transactions that are open at the same
 /// time, then perhaps something that ends what the log holds.
 pub fn run_round(disk: &BlockFile, store: &Store, expected: &mut Expected, random: &mut Random) {
-    let durable = |expected: &Expected| disk.mark(Mark::Durable(expected.trees.len() - 1));
+    let durable =
+        |expected: &Expected| disk.note_commit(CommitEvent::Durable(expected.trees.len() - 1));
     let open: Vec<Open> = (0..1 + random.below(LANES))
         .map(|lane| {
             let mut open = Open::begin(store, lane, random);
@@ -148,7 +149,7 @@ pub fn run_round(disk: &BlockFile, store: &Store, expected: &mut Expected, rando
         })
         .collect();
     for open in open {
-        disk.mark(Mark::Started(expected.trees.len()));
+        disk.note_commit(CommitEvent::Started(expected.trees.len()));
         let lazy = open.lazy;
         let (lane, changes) = open.commit(store);
         expected.advance(&lane, &changes);

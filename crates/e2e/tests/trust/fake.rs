@@ -88,7 +88,7 @@ fn serve(mut client: UnixStream, lie: &Lie) -> bool {
                     view_path: bytes(&lie.view_path),
                     layers: lie.layers.as_deref().map(|path| Layers {
                         path: bytes(path),
-                        user_marks: false,
+                        user_xattrs: false,
                         is_required: true,
                     }),
                     exact_because: None,

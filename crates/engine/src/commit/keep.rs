@@ -73,7 +73,7 @@ impl<D: Disk> Keeper<'_, D> {
             };
             self.keep_attributes(directory)?;
             let is_seen = self.keep_name(directory, &entry.name, entry.before.clone());
-            self.mark_name(directory, &entry.name);
+            self.note_name_changed(directory, &entry.name);
             kept.push(directory.clone());
             if let Some(before) = &entry.before {
                 self.keep_attributes(before)?;
@@ -171,7 +171,7 @@ impl<D: Disk> Keeper<'_, D> {
         is_needed
     }
 
-    fn mark_name(&self, directory: &Base, name: &Name) {
+    fn note_name_changed(&self, directory: &Base, name: &Name) {
         let mut state = directory.state();
         state
             .history_mut()

@@ -5,7 +5,7 @@
 //! is open, as if what it changes were locked. A transaction that is tried again keeps
 //! the age of its first try. So in the end it is the oldest and succeeds.
 //!
-//! `marks` states the invariants. Writes are noted in memory, with the granularity of
+//! `noted_writes` states the invariants. Writes are noted in memory, with the granularity of
 //! conflicts.
 //!
 //! Invariant: writes are noted only while an open transaction wants to know of conflicts
@@ -13,7 +13,7 @@
 //! times a write costs only one look at a flag.
 
 mod intents;
-mod marks;
+mod noted_writes;
 #[cfg(test)]
 mod tests;
 
@@ -25,8 +25,8 @@ use crate::error::{ChangedBy, Conflict, ConflictKind};
 use crate::ids::TransactionId;
 use crate::lock;
 use crate::locks::{Target, Waits};
-use marks::Marks;
-pub(crate) use marks::{Author, Busy};
+use noted_writes::NotedWrites;
+pub(crate) use noted_writes::{Author, Busy};
 
 #[derive(Default)]
 pub(crate) struct Writers {
@@ -39,7 +39,7 @@ pub(crate) struct Writers {
 struct State {
     /// The transactions that want to know early.
     early: BTreeSet<TransactionId>,
-    marks: Marks,
+    noted: NotedWrites,
 }
 
 impl Writers {
@@ -53,10 +53,10 @@ impl Writers {
             return;
         }
         let mut state = lock(&self.state);
-        state.marks.remove(transaction);
+        state.noted.remove(transaction);
         state.early.remove(&transaction);
         if state.early.is_empty() {
-            state.marks = Marks::default();
+            state.noted = NotedWrites::default();
             self.is_needed.store(false, Ordering::Release);
         }
     }
@@ -65,7 +65,7 @@ impl Writers {
     pub fn leave_commit(&self, transaction: TransactionId) {
         if self.is_needed() {
             let mut state = lock(&self.state);
-            state.marks.set_committing(transaction, false);
+            state.noted.set_committing(transaction, false);
         }
     }
 
@@ -79,15 +79,15 @@ impl Writers {
     }
 
     pub fn note(&self, author: &Author, written: &[Target]) {
-        lock(&self.state).marks.note(author, written);
+        lock(&self.state).noted.note(author, written);
     }
 
     /// Returns the conflicts for which a commit is refused. If there are none, the commit
     /// is entered.
     pub fn enter_commit(&self, author: &Author, written: &[Target]) -> Vec<Conflict> {
-        let marks = &mut lock(&self.state).marks;
-        marks.note(author, written);
-        marks.enter_commit(author.transaction)
+        let noted = &mut lock(&self.state).noted;
+        noted.note(author, written);
+        noted.enter_commit(author.transaction)
     }
 
     /// Notes a write that is about to happen, or the conflict with a transaction that was
@@ -98,7 +98,7 @@ impl Writers {
         targets: &[Target],
         locked: Vec<Waits>,
     ) -> Result<(), Busy> {
-        let marks = &mut lock(&self.state).marks;
+        let noted = &mut lock(&self.state).noted;
         if !locked.is_empty() {
             let conflicts = locked.into_iter().map(|waits| Conflict {
                 path: waits.path,
@@ -108,15 +108,15 @@ impl Writers {
                     label: Vec::new(),
                 },
             });
-            marks.meet(author, conflicts.collect());
+            noted.meet(author, conflicts.collect());
         }
-        marks.announce(author, targets)
+        noted.announce(author, targets)
     }
 
     /// The conflicts that a transaction has met at its writes.
     pub fn met_by(&self, transaction: TransactionId) -> Vec<Conflict> {
         match self.is_needed() {
-            true => lock(&self.state).marks.met_by(transaction),
+            true => lock(&self.state).noted.met_by(transaction),
             false => Vec::new(),
         }
     }

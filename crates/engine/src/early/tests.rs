@@ -1,4 +1,4 @@
-use super::marks::{Author, Busy, Marks};
+use super::noted_writes::{Author, Busy, NotedWrites};
 use crate::base::{Base, Place};
 use crate::ids::TransactionId;
 use crate::locks::{Extent, Target};
@@ -35,15 +35,15 @@ fn part(base: &Arc<Base>, extent: Extent) -> Vec<Target> {
 fn the_older_writes_on_and_the_younger_learns_it() {
     let file = file();
     let pages = |start, end| part(&file, Extent::Pages(start, end));
-    let mut marks = Marks::default();
-    assert_eq!(marks.announce(&early(5), &pages(0, 2)), Ok(()));
+    let mut noted = NotedWrites::default();
+    assert_eq!(noted.announce(&early(5), &pages(0, 2)), Ok(()));
     // Writing another part is no conflict. Writing the same part is one for the
     // younger.
-    assert_eq!(marks.announce(&early(6), &pages(2, 4)), Ok(()));
-    assert_eq!(marks.announce(&early(6), &pages(1, 3)), Err(Busy));
-    assert_eq!(marks.met_by(TransactionId(6)).len(), 1);
+    assert_eq!(noted.announce(&early(6), &pages(2, 4)), Ok(()));
+    assert_eq!(noted.announce(&early(6), &pages(1, 3)), Err(Busy));
+    assert_eq!(noted.met_by(TransactionId(6)).len(), 1);
     assert_eq!(
-        marks.announce(&early(6), &pages(9, 10)),
+        noted.announce(&early(6), &pages(9, 10)),
         Err(Busy),
         "for good"
     );
@@ -52,40 +52,40 @@ fn the_older_writes_on_and_the_younger_learns_it() {
         age: TransactionId(1),
         ..early(7)
     };
-    assert_eq!(marks.announce(&first_try_was_older, &pages(0, 9)), Ok(()));
-    assert_eq!(marks.announce(&early(5), &pages(20, 21)), Err(Busy));
-    assert!(!marks.enter_commit(TransactionId(5)).is_empty());
-    assert!(marks.enter_commit(TransactionId(7)).is_empty());
+    assert_eq!(noted.announce(&first_try_was_older, &pages(0, 9)), Ok(()));
+    assert_eq!(noted.announce(&early(5), &pages(20, 21)), Err(Busy));
+    assert!(!noted.enter_commit(TransactionId(5)).is_empty());
+    assert!(noted.enter_commit(TransactionId(7)).is_empty());
 }
 
 #[test]
 fn who_does_not_ask_is_told_at_the_commit() {
     let file = file();
     let attributes = || part(&file, Extent::Attributes);
-    let mut marks = Marks::default();
-    marks.announce(&early(5), &attributes()).unwrap();
-    assert_eq!(marks.announce(&late(6), &attributes()), Ok(()));
-    assert_eq!(marks.enter_commit(TransactionId(6)).len(), 1);
-    marks.remove(TransactionId(5));
-    assert!(marks.enter_commit(TransactionId(6)).is_empty());
+    let mut noted = NotedWrites::default();
+    noted.announce(&early(5), &attributes()).unwrap();
+    assert_eq!(noted.announce(&late(6), &attributes()), Ok(()));
+    assert_eq!(noted.enter_commit(TransactionId(6)).len(), 1);
+    noted.remove(TransactionId(5));
+    assert!(noted.enter_commit(TransactionId(6)).is_empty());
     // Transaction 6 has entered its commit, so even an older one is too late.
-    assert_eq!(marks.announce(&early(2), &attributes()), Err(Busy));
+    assert_eq!(noted.announce(&early(2), &attributes()), Err(Busy));
 }
 
 #[test]
 fn an_older_one_that_does_not_ask_wins_as_well() {
     let file = file();
     let name = |text: &[u8]| part(&file, Extent::Entry(Name::new(text).unwrap()));
-    let mut marks = Marks::default();
-    marks.announce(&late(3), &name(b"a")).unwrap();
-    assert_eq!(marks.announce(&early(5), &name(b"a")), Err(Busy));
-    marks.announce(&early(4), &name(b"b")).unwrap();
-    marks.announce(&late(3), &name(b"b")).unwrap();
-    assert!(!marks.met_by(TransactionId(4)).is_empty());
-    assert!(marks.enter_commit(TransactionId(3)).is_empty());
+    let mut noted = NotedWrites::default();
+    noted.announce(&late(3), &name(b"a")).unwrap();
+    assert_eq!(noted.announce(&early(5), &name(b"a")), Err(Busy));
+    noted.announce(&early(4), &name(b"b")).unwrap();
+    noted.announce(&late(3), &name(b"b")).unwrap();
+    assert!(!noted.met_by(TransactionId(4)).is_empty());
+    assert!(noted.enter_commit(TransactionId(3)).is_empty());
     // A removal conflicts with those who have written any part of the object.
     assert_eq!(
-        marks.announce(&early(9), &part(&file, Extent::Object)),
+        noted.announce(&early(9), &part(&file, Extent::Object)),
         Err(Busy)
     );
 }

@@ -33,7 +33,7 @@ use crate::transaction::budget::Share;
 use crate::transaction::contention::Contention;
 use crate::transaction::view_slot::ViewSlot;
 use crate::view::read_set::ReadSet;
-use crate::view::{Marking, View};
+use crate::view::{OverlayPrefix, View};
 
 pub struct Transaction<D: Disk> {
     pub(crate) core: Arc<Core<D>>,
@@ -248,8 +248,8 @@ impl<D: Disk> Transaction<D> {
     }
 
     /// How its overlay must be mounted.
-    pub fn marking(&self) -> Marking {
-        Marking::of(&self.core.options.privileges)
+    pub fn overlay_prefix(&self) -> OverlayPrefix {
+        OverlayPrefix::of(&self.core.options.privileges)
     }
 
     /// Whether its changes are in an upper layer.

@@ -59,22 +59,22 @@ impl Numbers {
         NodeId(self.next_node.fetch_add(1, Ordering::Relaxed))
     }
 
-    fn mark(&self) -> Mark {
-        Mark {
+    fn fork_point(&self) -> ForkPoint {
+        ForkPoint {
             next_node: self.next_node.load(Ordering::Relaxed),
             last_slot: self.last_slot.load(Ordering::Relaxed),
         }
     }
 }
 
-/// The numbers as they were at one moment.
+/// The numbers as they were when a savepoint was set or a transaction was nested.
 #[derive(Debug, Clone, Copy)]
-struct Mark {
+struct ForkPoint {
     next_node: u64,
     last_slot: u64,
 }
 
-impl Mark {
+impl ForkPoint {
     fn is_after(&self, staged: &Staged) -> bool {
         // An object without a slot was put where it is by a failed commit. Only an
         // outermost transaction without savepoints is committed to the base.
@@ -85,22 +85,22 @@ impl Mark {
 
 struct State {
     nodes: Nodes,
-    mark: Mark,
+    point: ForkPoint,
 }
 
 /// The other states, from the oldest to the newest: the outer view when this one began,
 /// savepoints, and this view when the nested one began.
 #[derive(Default)]
 pub(super) struct Forks {
-    outer: Option<Mark>,
+    outer: Option<ForkPoint>,
     savepoints: Vec<(Vec<u8>, State)>,
     nested: Option<(TransactionId, State)>,
 }
 
 impl Forks {
-    fn newest(&self) -> Option<Mark> {
-        let nested = self.nested.as_ref().map(|(_, state)| state.mark);
-        let saved = || self.savepoints.last().map(|(_, state)| state.mark);
+    fn newest(&self) -> Option<ForkPoint> {
+        let nested = self.nested.as_ref().map(|(_, state)| state.point);
+        let saved = || self.savepoints.last().map(|(_, state)| state.point);
         nested.or_else(saved).or(self.outer)
     }
 
@@ -162,20 +162,20 @@ impl<D: Disk> View<D> {
     /// See the second invariant.
     pub(super) fn is_shared(&self, staged: &Staged) -> bool {
         let newest = self.forks.newest();
-        newest.is_some_and(|mark| mark.is_after(staged))
+        newest.is_some_and(|point| point.is_after(staged))
     }
 
     /// See the third invariant.
     pub(super) fn is_kept_for_outer(&self, id: NodeId, node: &Node) -> bool {
-        self.forks.outer.is_some_and(|mark| {
-            node.own.is_some() && (node.base.is_some() || id.0 < mark.next_node)
+        self.forks.outer.is_some_and(|point| {
+            node.own.is_some() && (node.base.is_some() || id.0 < point.next_node)
         })
     }
 
     fn state(&self) -> State {
         State {
             nodes: self.nodes.clone(),
-            mark: self.numbers.mark(),
+            point: self.numbers.fork_point(),
         }
     }
 
@@ -196,7 +196,7 @@ impl<D: Disk> View<D> {
             free: Vec::new(),
             numbers: self.numbers.clone(),
             forks: Forks {
-                outer: Some(state.mark),
+                outer: Some(state.point),
                 ..Forks::default()
             },
             reads: self.reads.as_ref().map(|_| ReadSet::default()),
@@ -446,7 +446,10 @@ impl<D: Disk> View<D> {
             .map(|(staged, _)| place(staged))
             .collect();
         for (staged, kind) in gone {
-            let is_outer = self.forks.outer.is_some_and(|mark| mark.is_after(&staged));
+            let is_outer = self
+                .forks
+                .outer
+                .is_some_and(|point| point.is_after(&staged));
             if !needed.contains(&place(&staged)) && !is_outer {
                 self.remove_staged(&staged, kind);
             }
@@ -463,7 +466,7 @@ impl<D: Disk> View<D> {
         if self.is_forked() {
             return;
         }
-        let end = self.numbers.mark().next_node;
+        let end = self.numbers.fork_point().next_node;
         let is_free = |id: &NodeId| self.nodes.get(*id).is_none() && !self.is_known(*id);
         self.free = (1..end).map(NodeId).filter(is_free).collect();
     }

@@ -36,7 +36,7 @@ pub(crate) use namespace::LINKS_MAX;
 use nodes::Nodes;
 use sparse::HolesRead;
 pub use types::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes, SetTime};
-pub use upper::Marking;
+pub use upper::OverlayPrefix;
 
 use crate::base::Base;
 use crate::base::core::Core;

@@ -118,7 +118,7 @@ impl<D: Disk> View<D> {
         }
         let id = self.insert(kind, None, name.map(|name| (parent, name.clone())));
         self.node_mut(id)?.own = Some(Arc::new(own));
-        self.mark_changed(id);
+        self.note_changed(id);
         Ok(id)
     }
 
@@ -225,7 +225,7 @@ impl<D: Disk> View<D> {
         own.attributes.links = own.attributes.links.saturating_sub(1);
         own.attributes.changed = now;
         if own.attributes.links == 0 {
-            self.mark_dying(id)?;
+            self.set_dying(id)?;
         }
         Ok(())
     }
@@ -236,10 +236,10 @@ impl<D: Disk> View<D> {
         self.own_mut(id)?.attributes.links = 0;
         let above = &mut self.own_mut(parent)?.attributes;
         above.links = above.links.saturating_sub(1);
-        self.mark_dying(id)
+        self.set_dying(id)
     }
 
-    pub(super) fn mark_dying(&mut self, id: NodeId) -> Result<()> {
+    pub(super) fn set_dying(&mut self, id: NodeId) -> Result<()> {
         if let Some(base) = self.node(id)?.base.clone() {
             self.nodes.dying.insert(base.serial, base);
         }

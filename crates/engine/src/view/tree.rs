@@ -278,7 +278,7 @@ impl<D: Disk> View<D> {
                 dress: Dress::Bare,
             };
             self.node_mut(id)?.own = Some(Arc::new(own));
-            self.mark_changed(id);
+            self.note_changed(id);
         }
         let own = self.own_in_place(id)?;
         if own.dress == Dress::Complete {
@@ -294,7 +294,7 @@ impl<D: Disk> View<D> {
         own.map(Arc::make_mut).ok_or(Errno::STALE)
     }
 
-    pub(super) fn mark_changed(&mut self, id: NodeId) {
+    pub(super) fn note_changed(&mut self, id: NodeId) {
         self.nodes.changed.insert(id);
     }
 

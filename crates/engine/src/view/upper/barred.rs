@@ -17,7 +17,7 @@
 
 use atomdir_disk::{Disk, Errno, Kind, Result};
 
-use super::Marking;
+use super::OverlayPrefix;
 use crate::ids::NodeId;
 use crate::view::{NodeAttributes, View};
 
@@ -31,10 +31,10 @@ impl<D: Disk> View<D> {
             names.push(BAR.to_vec());
             return Ok(names);
         }
-        let marking = Marking::of(&self.core.options.privileges);
-        if marking == Marking::User && self.node(id)?.kind != Kind::Directory {
-            let is_marked = names.iter().any(|name| marking.is_mark(name));
-            if is_marked || self.attributes(id)?.links > 1 {
+        let overlay_prefix = OverlayPrefix::of(&self.core.options.privileges);
+        if overlay_prefix == OverlayPrefix::User && self.node(id)?.kind != Kind::Directory {
+            let has_one = names.iter().any(|name| overlay_prefix.covers(name));
+            if has_one || self.attributes(id)?.links > 1 {
                 names.push(BAR.to_vec());
             }
         }

@@ -35,8 +35,8 @@ impl<D: Disk> Reading<'_, D> {
             if stat.kind == Kind::Directory || is_whiteout(&stat) {
                 continue;
             }
-            let marks = self.marks(&object)?;
-            let of_base = marks
+            let overlay = self.overlay_attributes(&object)?;
+            let of_base = overlay
                 .origin
                 .flatten()
                 .and_then(|origin| self.of_origin(origin));
@@ -47,7 +47,7 @@ impl<D: Disk> Reading<'_, D> {
                     name: entry.name,
                     stat,
                 };
-                self.take_changes(id, item, marks)?;
+                self.take_changes(id, item, overlay)?;
             }
         }
         Ok(())

@@ -132,6 +132,6 @@ impl<D: Disk> Reading<'_, D> {
         }
         self.new.delta_mut(id)?.removed = true;
         self.new.own_mut(id)?.attributes.links = 0;
-        self.new.mark_dying(id)
+        self.new.set_dying(id)
     }
 }

@@ -23,8 +23,8 @@ mod barred;
 mod holes;
 mod index;
 mod lost;
-mod marks;
 mod moves;
+mod overlay_attributes;
 mod walk;
 
 use std::collections::HashMap;
@@ -38,9 +38,9 @@ use super::node::Node;
 use crate::base::handles::HandleKey;
 use crate::ids::NodeId;
 use crate::names;
-pub use marks::Marking;
-use marks::Marks;
 use moves::Moves;
+use overlay_attributes::OverlayAttributes;
+pub use overlay_attributes::OverlayPrefix;
 
 const PRIVATE_DIRECTORY: u32 = 0o700;
 
@@ -88,7 +88,7 @@ impl<D: Disk> View<D> {
         view.has_stage = true;
         let mut reading = Reading {
             old: self,
-            marking: Marking::of(&view.core.options.privileges),
+            overlay_prefix: OverlayPrefix::of(&view.core.options.privileges),
             new: view,
             began,
             opens_up,
@@ -116,7 +116,7 @@ struct Reading<'a, D: Disk> {
     /// The view that served as the lower layer.
     old: &'a View<D>,
     new: View<D>,
-    marking: Marking,
+    overlay_prefix: OverlayPrefix,
     began: Timestamp,
     /// No program works in the layer any more, so directories closed to their owner
     /// may be opened.
@@ -125,7 +125,7 @@ struct Reading<'a, D: Disk> {
     /// New files with several names, by inode.
     with_names: HashMap<u64, NodeId>,
     /// Directories still to be read, with their overlay attributes.
-    to_visit: Vec<(NodeId, Stat, Marks)>,
+    to_visit: Vec<(NodeId, Stat, OverlayAttributes)>,
 }
 
 /// A directory's place in the upper layer; the layer itself has no parent.

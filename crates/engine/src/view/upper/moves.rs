@@ -56,9 +56,9 @@ impl Moves {
         self.copies.push((id, base));
     }
 
-    pub fn strip(&mut self, id: NodeId, marks: Vec<Vec<u8>>) {
-        if !marks.is_empty() {
-            self.strips.push((id, marks));
+    pub fn strip(&mut self, id: NodeId, names: Vec<Vec<u8>>) {
+        if !names.is_empty() {
+            self.strips.push((id, names));
         }
     }
 
@@ -90,12 +90,12 @@ impl Moves {
         for (id, base) in &self.copies {
             holes::dig(view, *id, base)?;
         }
-        for (id, marks) in &self.strips {
+        for (id, names) in &self.strips {
             let staged = view.staged(*id)?.ok_or(Errno::STALE)?;
             let object = view.open_staged(&staged)?;
-            for mark in marks {
+            for name in names {
                 with_rights(&core.disk, &[&object], || {
-                    core.disk.remove_xattr(&object, mark)
+                    core.disk.remove_xattr(&object, name)
                 })?;
             }
         }

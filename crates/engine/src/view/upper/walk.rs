@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Access, Disk, Errno, Kind, Name, Result, Stat, Timestamp};
 
-use super::marks::{Marking, Marks, Origin};
+use super::overlay_attributes::{Origin, OverlayAttributes, OverlayPrefix};
 use super::{InLayer, Reading};
 use crate::base::rights::{open_closed, opened_mode, with_rights};
 use crate::base::snapshot::Found;
@@ -34,17 +34,17 @@ impl<D: Disk> Reading<'_, D> {
             &root,
         )?;
         let handle = self.open(NodeId::ROOT)?;
-        let marks = self.marks(&handle)?;
-        self.to_visit.push((NodeId::ROOT, root, marks));
-        while let Some((id, stat, marks)) = self.to_visit.pop() {
-            self.visit(id, stat, marks)?;
+        let overlay = self.overlay_attributes(&handle)?;
+        self.to_visit.push((NodeId::ROOT, root, overlay));
+        while let Some((id, stat, overlay)) = self.to_visit.pop() {
+            self.visit(id, stat, overlay)?;
         }
         Ok(())
     }
 
-    pub(super) fn marks(&self, object: &D::Handle) -> Result<Marks> {
+    pub(super) fn overlay_attributes(&self, object: &D::Handle) -> Result<OverlayAttributes> {
         let disk = &self.new.core.disk;
-        let read = || Marks::read(disk, object, self.marking);
+        let read = || OverlayAttributes::read(disk, object, self.overlay_prefix);
         match self.opens_up {
             true => with_rights(disk, &[object], read),
             false => read(),
@@ -59,9 +59,9 @@ impl<D: Disk> Reading<'_, D> {
         }
     }
 
-    fn visit(&mut self, id: NodeId, stat: Stat, marks: Marks) -> Result<()> {
+    fn visit(&mut self, id: NodeId, stat: Stat, overlay: OverlayAttributes) -> Result<()> {
         let handle = self.open(id)?;
-        let may_hold_copies = marks.impure || !self.is_new(id)?;
+        let may_hold_copies = overlay.impure || !self.is_new(id)?;
         for entry in self.new.core.disk.list(&handle)? {
             let stat = match self.new.core.disk.stat_at(&handle, &entry.name) {
                 Ok(stat) => stat,
@@ -77,9 +77,9 @@ impl<D: Disk> Reading<'_, D> {
             self.take_entry(&handle, item, may_hold_copies)?;
         }
         if self.is_new(id)? {
-            self.moves.strip(id, marks.names);
+            self.moves.strip(id, overlay.names);
         } else {
-            self.compare(id, &stat, marks.xattrs)?;
+            self.compare(id, &stat, overlay.xattrs)?;
         }
         self.take_directory_times(id, &stat)
     }
@@ -95,46 +95,46 @@ impl<D: Disk> Reading<'_, D> {
         if item.stat.kind == Kind::Directory {
             let handle = self.new.core.disk.open(above, &item.name, Access::Path)?;
             self.open_up(&handle, &item.stat)?;
-            let marks = self.marks(&handle)?;
-            return match self.lower_directory(&item, &marks)? {
-                Some(found) => self.take_lower_directory(item, found, marks),
-                None => self.take_new(above, item, marks),
+            let overlay = self.overlay_attributes(&handle)?;
+            return match self.lower_directory(&item, &overlay)? {
+                Some(found) => self.take_lower_directory(item, found, overlay),
+                None => self.take_new(above, item, overlay),
             };
         }
-        let marks = if may_be_copy {
+        let overlay = if may_be_copy {
             let handle = self.new.core.disk.open(above, &item.name, Access::Path)?;
-            self.marks(&handle)?
+            self.overlay_attributes(&handle)?
         } else {
-            Marks::default()
+            OverlayAttributes::default()
         };
-        match self.copied_from(&item, &marks)? {
-            Some(found) => self.take_copy(item, found, marks),
-            None if marks.metacopy => Err(Errno::STALE),
-            None => self.take_new(above, item, marks),
+        match self.copied_from(&item, &overlay)? {
+            Some(found) => self.take_copy(item, found, overlay),
+            None if overlay.metacopy => Err(Errno::STALE),
+            None => self.take_new(above, item, overlay),
         }
     }
 
     /// The directory of the snapshot that shows through this one.
-    fn lower_directory(&self, item: &Item, marks: &Marks) -> Result<Option<Found>> {
-        let found = match &marks.redirect {
+    fn lower_directory(&self, item: &Item, overlay: &OverlayAttributes) -> Result<Option<Found>> {
+        let found = match &overlay.redirect {
             Some(path) => self.at_lower_path(item, path)?,
-            None if marks.opaque => None,
+            None if overlay.opaque => None,
             None => self.at_same_place(item)?,
         };
         Ok(found.filter(|found| found.base.kind == Kind::Directory))
     }
 
     /// The object of the snapshot that this is a copy of.
-    fn copied_from(&self, item: &Item, marks: &Marks) -> Result<Option<Found>> {
-        let Some(origin) = marks.origin else {
+    fn copied_from(&self, item: &Item, overlay: &OverlayAttributes) -> Result<Option<Found>> {
+        let Some(origin) = overlay.origin else {
             return Ok(None);
         };
-        if self.marking == Marking::User && item.stat.links > 1 {
+        if self.overlay_prefix == OverlayPrefix::User && item.stat.links > 1 {
             // overlayfs does not record for which of its names it was copied.
             return Ok(None);
         }
         let of_node = origin.and_then(|origin| self.of_origin(origin));
-        let found = match (of_node, &marks.redirect) {
+        let found = match (of_node, &overlay.redirect) {
             (Some(base), _) => {
                 let stat = self.new.snapshot_stat(&base)?;
                 Some(Found { base, stat })
@@ -172,9 +172,14 @@ impl<D: Disk> Reading<'_, D> {
         }
     }
 
-    fn take_lower_directory(&mut self, item: Item, found: Found, marks: Marks) -> Result<()> {
+    fn take_lower_directory(
+        &mut self,
+        item: Item,
+        found: Found,
+        overlay: OverlayAttributes,
+    ) -> Result<()> {
         let id = self.place(&item, found)?;
-        self.add_to_layer(&item, id, marks);
+        self.add_to_layer(&item, id, overlay);
         Ok(())
     }
 
@@ -194,7 +199,7 @@ impl<D: Disk> Reading<'_, D> {
         Ok(id)
     }
 
-    fn add_to_layer(&mut self, item: &Item, id: NodeId, marks: Marks) {
+    fn add_to_layer(&mut self, item: &Item, id: NodeId, overlay: OverlayAttributes) {
         let place = InLayer {
             parent: Some(item.parent),
             name: item.name.clone(),
@@ -205,16 +210,16 @@ impl<D: Disk> Reading<'_, D> {
         if self.opens_up && opened_mode(Kind::Directory, mode) != mode {
             self.moves.opened.push((id, mode));
         }
-        self.to_visit.push((id, item.stat, marks));
+        self.to_visit.push((id, item.stat, overlay));
     }
 
     /// Takes a file, link or special file of the base that was changed or has a new
     /// name.
-    fn take_copy(&mut self, item: Item, found: Found, marks: Marks) -> Result<()> {
+    fn take_copy(&mut self, item: Item, found: Found, overlay: OverlayAttributes) -> Result<()> {
         let is_in_new = self.is_new(item.parent)?;
         let id = self.place(&item, found)?;
         let (parent, name) = (item.parent, item.name.clone());
-        if !self.take_changes(id, item, marks)? && is_in_new {
+        if !self.take_changes(id, item, overlay)? && is_in_new {
             // A directory that lands as it is may hold only new objects.
             self.moves.unlink(parent, name);
         }
@@ -223,16 +228,22 @@ impl<D: Disk> Reading<'_, D> {
 
     /// Takes the changes of a base object, found by one name of its copy. Returns
     /// true if its contents are staged by that name.
-    pub(super) fn take_changes(&mut self, id: NodeId, item: Item, marks: Marks) -> Result<bool> {
+    pub(super) fn take_changes(
+        &mut self,
+        id: NodeId,
+        item: Item,
+        overlay: OverlayAttributes,
+    ) -> Result<bool> {
         if self.new.staged(id)?.is_some() {
             // This is another name of the same copy. Comparing it again would lose
             // what is known of its contents.
             return Ok(false);
         }
         let base = self.new.node(id)?.base.clone().ok_or(Errno::STALE)?;
-        let has_contents =
-            item.stat.kind == Kind::File && !marks.metacopy && !self.is_unwritten(&base, &item)?;
-        self.compare(id, &item.stat, marks.xattrs)?;
+        let has_contents = item.stat.kind == Kind::File
+            && !overlay.metacopy
+            && !self.is_unwritten(&base, &item)?;
+        self.compare(id, &item.stat, overlay.xattrs)?;
         if has_contents {
             let staged = self.stage_in_slot(&item);
             let own = self.new.own_mut(id)?;
@@ -242,7 +253,7 @@ impl<D: Disk> Reading<'_, D> {
             own.attributes.modified = item.stat.attributes.times.modified;
             own.body = OwnBody::File(Contents::default());
             own.staged = Some(staged);
-            self.moves.strip(id, marks.names);
+            self.moves.strip(id, overlay.names);
             self.moves.dig(id, base);
         }
         Ok(has_contents)
@@ -301,7 +312,7 @@ impl<D: Disk> Reading<'_, D> {
         let base = self.new.node(id)?.base.clone().ok_or(Errno::STALE)?;
         let before = self.new.snapshot_stat(&base)?;
         let xattrs_before = self.new.snapshot().xattrs(&base)?;
-        let changed_xattrs = difference(&xattrs_before, xattrs, self.marking);
+        let changed_xattrs = difference(&xattrs_before, xattrs, self.overlay_prefix);
         let (old, now) = (before.attributes, stat.attributes);
         let touched = Touched {
             mode: base.kind != Kind::Symlink && old.mode != now.mode,
@@ -333,7 +344,12 @@ impl<D: Disk> Reading<'_, D> {
         old != now && (now < self.began || now > clock)
     }
 
-    fn take_new(&mut self, above: &D::Handle, item: Item, marks: Marks) -> Result<()> {
+    fn take_new(
+        &mut self,
+        above: &D::Handle,
+        item: Item,
+        overlay: OverlayAttributes,
+    ) -> Result<()> {
         let has_names = item.stat.kind != Kind::Directory && item.stat.links > 1;
         if has_names && let Some(id) = self.with_names.get(&item.stat.identity.inode) {
             return self.take_another_name(*id, item);
@@ -372,15 +388,15 @@ impl<D: Disk> Reading<'_, D> {
         let place = (item.parent, item.name.clone());
         let id = self.new.insert(item.stat.kind, None, Some(place));
         self.new.node_mut(id)?.own = Some(Arc::new(own));
-        self.new.mark_changed(id);
+        self.new.note_changed(id);
         self.new.set_entry(item.parent, &item.name, Some(id))?;
         if has_names {
             self.with_names.insert(item.stat.identity.inode, id);
         }
         if item.stat.kind == Kind::Directory {
-            self.add_to_layer(&item, id, marks);
+            self.add_to_layer(&item, id, overlay);
         } else {
-            self.moves.strip(id, marks.names);
+            self.moves.strip(id, overlay.names);
         }
         Ok(())
     }
@@ -442,10 +458,12 @@ pub(super) fn is_whiteout(stat: &Stat) -> bool {
     stat.kind == Kind::CharacterDevice && stat.device_number == 0
 }
 
-fn difference(before: &Xattrs, now: Xattrs, marking: Marking) -> Changes {
+fn difference(before: &Xattrs, now: Xattrs, overlay_prefix: OverlayPrefix) -> Changes {
     let mut changes = set_all(now);
     // Programs in the overlay do not see overlay attributes of base objects.
-    let visible = before.iter().filter(|(name, _)| !marking.is_mark(name));
+    let visible = before
+        .iter()
+        .filter(|(name, _)| !overlay_prefix.covers(name));
     for (name, value) in visible {
         match changes.get(name) {
             Some(Some(new)) if new == value => {

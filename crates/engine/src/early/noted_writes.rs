@@ -44,7 +44,7 @@ struct Parts {
 }
 
 #[derive(Default)]
-pub(crate) struct Marks {
+pub(crate) struct NotedWrites {
     writers: HashMap<TransactionId, Writer>,
     /// The transactions that have written a part of an object, by its serial.
     by_object: HashMap<u64, Vec<TransactionId>>,
@@ -54,7 +54,7 @@ pub(crate) struct Marks {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Busy;
 
-impl Marks {
+impl NotedWrites {
     /// Notes a write that is about to happen. Refuses it if the writer wants to
     /// know early and has met a conflict, now or before.
     pub fn announce(&mut self, author: &Author, targets: &[Target]) -> Result<(), Busy> {

@@ -7,40 +7,40 @@ use crate::base::Xattrs;
 use crate::ids::NodeId;
 use crate::options::Privileges;
 
-/// The name space of the overlay attributes. An overlay uses one of the two
-/// throughout. Attributes in the other one belong to programs and may have any
+/// The prefix of the names of overlay attributes. An overlay uses one of the two
+/// throughout. Attributes with the other one belong to programs and may have any
 /// value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Marking {
+pub enum OverlayPrefix {
     Trusted,
     /// For an overlay mounted by an ordinary user, with the option `userxattr`.
     User,
 }
 
-impl Marking {
-    pub(crate) fn of(privileges: &Privileges) -> Marking {
+impl OverlayPrefix {
+    pub(crate) fn of(privileges: &Privileges) -> OverlayPrefix {
         if privileges.all {
-            Marking::Trusted
+            OverlayPrefix::Trusted
         } else {
-            Marking::User
+            OverlayPrefix::User
         }
     }
 
-    fn prefix(self) -> &'static [u8] {
+    fn as_bytes(self) -> &'static [u8] {
         match self {
-            Marking::Trusted => b"trusted.overlay.",
-            Marking::User => b"user.overlay.",
+            OverlayPrefix::Trusted => b"trusted.overlay.",
+            OverlayPrefix::User => b"user.overlay.",
         }
     }
 
     /// Whether an extended attribute is an overlay attribute.
-    pub(crate) fn is_mark(self, name: &[u8]) -> bool {
-        name.starts_with(self.prefix())
+    pub(crate) fn covers(self, name: &[u8]) -> bool {
+        name.starts_with(self.as_bytes())
     }
 }
 
 #[derive(Default)]
-pub(super) struct Marks {
+pub(super) struct OverlayAttributes {
     /// Nothing of the lower layer shows through the directory.
     pub opaque: bool,
     /// The lower path that the directory, or the file's contents, come from.
@@ -65,29 +65,33 @@ pub(super) struct Origin {
     pub generation: u32,
 }
 
-impl Marks {
-    pub fn read<D: Disk>(disk: &D, object: &D::Handle, marking: Marking) -> Result<Marks> {
-        let mut marks = Marks::default();
+impl OverlayAttributes {
+    pub fn read<D: Disk>(
+        disk: &D,
+        object: &D::Handle,
+        overlay_prefix: OverlayPrefix,
+    ) -> Result<OverlayAttributes> {
+        let mut overlay = OverlayAttributes::default();
         for name in disk.xattr_names(object)? {
             let value = match disk.xattr(object, &name) {
                 Err(Errno::NODATA) => continue,
                 value => value?,
             };
-            let Some(mark) = name.strip_prefix(marking.prefix()) else {
-                marks.xattrs.push((name, value));
+            let Some(attribute) = name.strip_prefix(overlay_prefix.as_bytes()) else {
+                overlay.xattrs.push((name, value));
                 continue;
             };
-            match mark {
-                b"opaque" => marks.opaque = true,
-                b"redirect" => marks.redirect = Some(value),
-                b"metacopy" => marks.metacopy = true,
-                b"impure" => marks.impure = true,
-                b"origin" => marks.origin = Some(Origin::decode(&value)),
+            match attribute {
+                b"opaque" => overlay.opaque = true,
+                b"redirect" => overlay.redirect = Some(value),
+                b"metacopy" => overlay.metacopy = true,
+                b"impure" => overlay.impure = true,
+                b"origin" => overlay.origin = Some(Origin::decode(&value)),
                 _ => {}
             }
-            marks.names.push(name);
+            overlay.names.push(name);
         }
-        Ok(marks)
+        Ok(overlay)
     }
 }
 
