@@ -181,6 +181,12 @@ impl Connection {
         self.nothing(&Request::Keep { transaction })
     }
 
+    /// Like [`keep`](Self::keep), but only when this connection closes, for whatever reason, while
+    /// the transaction is still open.
+    pub fn keep_on_close(&mut self, transaction: TransactionId) -> Result<(), RequestError> {
+        self.nothing(&Request::KeepOnClose { transaction })
+    }
+
     /// After an error the transaction is still open, with two exceptions. If the error [is
     /// logged](CommitError::is_logged), or there is no such transaction, it has ended. After
     /// [`RequestError::Disconnected`] its state is unknown.
@@ -363,11 +369,20 @@ impl Connection {
         self.ask(&Request::SetIdleTime { idle_ms }).map(drop)
     }
 
-    /// Ends the service and aborts open transactions. Returns when nothing of the service is left:
-    /// no mount, no socket, no lock, no process.
-    pub fn stop(mut self) -> Result<StopReport, RequestError> {
+    /// Ends the service. Returns when nothing of the service is left: no mount, no socket, no lock,
+    /// no process. While a transaction is open, this fails with [`FailureKind::Busy`].
+    pub fn stop(self) -> Result<StopReport, RequestError> {
+        self.stop_service(false)
+    }
+
+    /// Like [`stop`](Self::stop), and aborts open transactions.
+    pub fn stop_and_abort(self) -> Result<StopReport, RequestError> {
+        self.stop_service(true)
+    }
+
+    fn stop_service(mut self, abort: bool) -> Result<StopReport, RequestError> {
         let process = self.service_process();
-        match self.ask(&Request::Stop)? {
+        match self.ask(&Request::Stop { abort })? {
             (Answer::Stopped(report), _) => {
                 process.wait_for_end();
                 Ok(report)

@@ -77,7 +77,7 @@ impl Store {
     }
 
     pub fn stop(&self) -> Result<()> {
-        output(&mut self.command(["service", "stop"])).map(|_| ())
+        output(&mut self.command(["service", "stop", "--abort"])).map(|_| ())
     }
 }
 

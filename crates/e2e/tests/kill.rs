@@ -124,7 +124,7 @@ fn killed_during_commits() {
         let moment = MOMENTS[round % MOMENTS.len()];
         if moment == Moment::BeforeTheLog {
             // A lease is impossible while the service has the file open for writing.
-            store.call(["service", "stop"]).expect(0);
+            store.call(["service", "stop", "--abort"]).expect(0);
             durable = done;
         }
         let lazy = random.chance(3);

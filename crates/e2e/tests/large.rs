@@ -195,7 +195,7 @@ fn many_new_files() {
 /// Checks the same as `assert_at_rest` except the bytes of the history, since the summary
 /// of this commit names every file.
 fn assert_nothing_staged(store: &Store) {
-    store.call(["service", "stop"]).expect(0);
+    store.call(["service", "stop", "--abort"]).expect(0);
     while !store.service_processes().is_empty() {
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -244,7 +244,7 @@ fn a_control_directory_elsewhere_is_hidden_from_a_sealed_command() {
             .run(&format!("test -n \"$(ls -A {})\"", control.display()))
             .expect(0);
         store.run_with(&["--sealed"], &text).expect(0);
-        store.call(["service", "stop"]).expect(0);
+        store.call(["service", "stop", "--abort"]).expect(0);
         one.store.assert_at_rest();
     });
 }

@@ -23,7 +23,7 @@ fn a_read_only_file_system() {
     let fixture = Fixture::new("read-only", "echo old > file");
     let store = &fixture.store;
     store.run("echo new > file").expect(0);
-    store.call(["service", "stop"]).expect(0);
+    store.call(["service", "stop", "--abort"]).expect(0);
     let point = fixture.scratch.join("mounted");
     fs::create_dir(&point).expect("made");
     shell(
@@ -167,7 +167,7 @@ fn no_fuse_device() {
     let fixture = Fixture::new("no-fuse", "echo old > file");
     let store = &fixture.store;
     store.run("echo new > file").expect(0);
-    store.call(["service", "stop"]).expect(0);
+    store.call(["service", "stop", "--abort"]).expect(0);
     let hidden = |arguments: &[&str]| {
         let inner = store.command(arguments);
         let mut command = Command::new("unshare");
@@ -196,7 +196,7 @@ fn no_fuse_device() {
     ] {
         hidden(verb).expect(0);
     }
-    hidden(&["service", "stop"]).expect(0);
+    hidden(&["service", "stop", "--abort"]).expect(0);
     store.run("test $(cat file) = new").expect(0);
     store.assert_at_rest();
 }
@@ -216,14 +216,14 @@ fn no_helper_to_mount_with() {
             .expect(CONFIGURATION)
             .says(&["fusermount3", "install"]);
     }
-    fixture.store.call(["service", "stop"]).expect(0);
+    fixture.store.call(["service", "stop", "--abort"]).expect(0);
 }
 
 #[test]
 fn a_store_moved_while_closed() {
     let mut fixture = Fixture::new("moved", "echo old > file; mkdir dir");
     fixture.store.run("echo new > file").expect(0);
-    fixture.store.call(["service", "stop"]).expect(0);
+    fixture.store.call(["service", "stop", "--abort"]).expect(0);
     let moved = fixture.scratch.join("moved");
     fs::rename(&fixture.base, &moved).expect("renamed");
     fixture.store = Store::existing(&moved, &User::root(fixture.scratch.path()));
@@ -249,7 +249,7 @@ fn a_store_copied_while_closed() {
     let fixture = Fixture::new("copied", "echo old > file; mkdir dir; echo in > dir/in");
     let original = &fixture.store;
     original.run("echo new > file; mv dir d").expect(0);
-    original.call(["service", "stop"]).expect(0);
+    original.call(["service", "stop", "--abort"]).expect(0);
     let path = fixture.scratch.join("copy");
     copy_tree(&fixture.base, &path);
     let before = fixture.look();
@@ -297,7 +297,7 @@ fn a_store_copied_after_a_crash() {
             .expect_one_of(&[INPUT_OUTPUT, CONFIGURATION])
             .says(&["copy"]);
     }
-    let _ = copy.call(["service", "stop"]);
+    let _ = copy.call(["service", "stop", "--abort"]);
     assert_equal(
         "the copy before and after",
         &copied,
@@ -338,7 +338,7 @@ fn many_clients_start_one_service() {
             }
         });
         assert_eq!(store.service_processes().len(), 1);
-        store.call(["service", "stop"]).expect(0);
+        store.call(["service", "stop", "--abort"]).expect(0);
     }
     store.assert_at_rest();
 }

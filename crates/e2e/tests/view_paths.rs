@@ -145,7 +145,7 @@ fn at_the_root(mount: bool, run: bool, script: &str) {
         "view-root",
         "mkdir -p proc dev run tmp usr dir/sub; echo old > file",
     );
-    fixture.store.call(["service", "stop"]).expect(0);
+    fixture.store.call(["service", "stop", "--abort"]).expect(0);
     let mut command = Command::new("unshare");
     fixture.store.user().dress(&mut command);
     command.args(["-m", "sh", "-ec"]).arg(format!(

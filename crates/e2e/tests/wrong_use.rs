@@ -112,7 +112,7 @@ fn a_control_directory_elsewhere() {
     store
         .run("test $(cat file) = new; echo newer > file")
         .expect(0);
-    store.call(["service", "stop"]).expect(0);
+    store.call(["service", "stop", "--abort"]).expect(0);
     assert_eq!(
         fs::read_to_string(base.join("file")).expect("read"),
         "newer\n"

@@ -75,7 +75,7 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
         Request::Check,
         Request::ServiceStatus,
         Request::SetIdleTime { idle_ms: Some(9) },
-        Request::Stop,
+        Request::Stop { abort: true },
         Request::Enter {
             transaction,
             secret: vec![7; 16],
@@ -84,6 +84,7 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
             transaction,
             force: true,
         },
+        Request::KeepOnClose { transaction },
     ];
     requests.iter().map(payload).collect()
 }

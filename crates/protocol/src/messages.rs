@@ -95,7 +95,10 @@ pub enum Request {
         idle_ms: Option<u64>,
     },
     /// The answer comes when everything is cleaned up, just before the process ends.
-    Stop,
+    Stop {
+        /// Abort open transactions. If false, the request fails while any is open.
+        abort: bool,
+    },
     /// The first request over the inner socket. After it the connection may act on
     /// this transaction and on those within it, and on no others.
     Enter {
@@ -109,6 +112,11 @@ pub enum Request {
         transaction: TransactionId,
         /// See `Commit`.
         force: bool,
+    },
+    /// Does the same as `Keep`, but only when this connection closes, if the transaction is
+    /// still open then.
+    KeepOnClose {
+        transaction: TransactionId,
     },
 }
 

@@ -91,7 +91,8 @@ fn requests() -> Vec<Request> {
         Request::Check,
         Request::ServiceStatus,
         Request::SetIdleTime { idle_ms: None },
-        Request::Stop,
+        Request::Stop { abort: false },
+        Request::KeepOnClose { transaction },
     ]
 }
 

@@ -51,8 +51,14 @@ pub(crate) fn handle(
         }
         Request::Detach { transaction } => sharing::detach(service, connection, transaction)?,
         Request::TakeOver { transaction } => return take_over(service, connection, transaction),
-        Request::Stop => return stop(service, connection),
+        Request::Stop { abort } => return stop(service, connection, abort),
         Request::Keep { transaction } => keep(service, connection, transaction)?,
+        Request::KeepOnClose { transaction } => {
+            let (transactions, peer) = (&service.transactions, &connection.peer);
+            transactions.control(transaction, peer, connection.id)?;
+            transactions.keep_on_close(transaction, connection.id);
+            Answer::Nothing
+        }
         Request::Commit { transaction, force } => {
             commit::commit(service, connection, transaction, force)?
         }
@@ -129,8 +135,7 @@ pub(crate) fn handle(
 fn keep(service: &Service, connection: &Connection, id: TransactionId) -> Result<Answer> {
     let (transactions, peer) = (&service.transactions, &connection.peer);
     let one = transactions.control(id, peer, connection.id)?;
-    transactions.keep(id, connection.id);
-    one.transaction.thaw();
+    service.keep(&one, connection.id);
     Ok(Answer::Nothing)
 }
 
@@ -227,6 +232,7 @@ fn begin_transaction(
         detached: begin.detached,
         holders: BTreeMap::new(),
         controller: begin.sealed.then_some(connection.id),
+        kept_after: None,
         begun_within,
         secret,
     });
@@ -435,8 +441,21 @@ fn check(service: &Service, connection: &Connection) -> Result<Answer> {
     Ok(Answer::Checked(answer))
 }
 
-fn stop(service: &Service, connection: &Connection) -> Result<Outcome> {
+fn stop(service: &Service, connection: &Connection, abort: bool) -> Result<Outcome> {
     connection.peer.require_administer("stop the service")?;
+    let open = service.transactions.count();
+    if !abort && open > 0 {
+        let message = match open {
+            1 => "a transaction is open, and its changes would be dropped".to_owned(),
+            _ => format!("{open} transactions are open, and their changes would be dropped"),
+        };
+        return Err(Failure::new(FailureKind::Busy, message)
+            .with_hint(
+                "`atomdir list` shows what is open: commit or abort it first, or drop it all with \
+                 `atomdir service stop --abort`",
+            )
+            .into());
+    }
     service.request_stop(connection.stream.clone());
     Ok(Outcome::Stopping)
 }

@@ -128,7 +128,16 @@ impl Service {
 
     /// Called when a connection has closed.
     pub(crate) fn release_all(&self, holder: ConnectionId) {
+        for one in self.transactions.kept_after(holder) {
+            self.keep(&one, holder);
+        }
         self.abort(self.transactions.release_all(holder));
+    }
+
+    /// Lets the transaction outlive the connection, and programs change it again.
+    pub(crate) fn keep(&self, one: &OpenTransaction, holder: ConnectionId) {
+        self.transactions.keep(one.id(), holder);
+        one.transaction.thaw();
     }
 
     pub(crate) fn abort_all(&self) -> u64 {

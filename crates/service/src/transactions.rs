@@ -54,6 +54,8 @@ pub(crate) struct OpenTransaction {
     pub(crate) holders: BTreeMap<ConnectionId, u32>,
     /// For a sealed transaction, the connection that began it.
     pub(crate) controller: Option<ConnectionId>,
+    /// When this connection closes, the transaction is kept open.
+    pub(crate) kept_after: Option<ConnectionId>,
     /// If a program in another transaction's view began this one: that
     /// transaction.
     pub(crate) begun_within: Option<TransactionId>,
@@ -178,8 +180,23 @@ impl Transactions {
         if let Some(one) = self.lock().get_mut(&id) {
             one.detached = true;
             one.controller = None;
+            one.kept_after = None;
             one.holders.remove(&holder);
         }
+    }
+
+    /// Notes that the transaction is to be kept when the connection closes.
+    pub(crate) fn keep_on_close(&self, id: TransactionId, holder: ConnectionId) {
+        if let Some(one) = self.lock().get_mut(&id) {
+            one.kept_after = Some(holder);
+        }
+    }
+
+    /// The transactions that are to be kept now that the connection closes.
+    pub(crate) fn kept_after(&self, holder: ConnectionId) -> Vec<OpenTransaction> {
+        let open = self.lock();
+        let kept = open.values().filter(|one| one.kept_after == Some(holder));
+        kept.cloned().collect()
     }
 
     pub(crate) fn holds_any(&self, holder: ConnectionId) -> bool {

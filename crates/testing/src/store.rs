@@ -200,7 +200,7 @@ impl Store {
     /// uses: no process, no mount, nothing left in the control directory.
     #[track_caller]
     pub fn assert_at_rest(&self) {
-        self.call(["service", "stop"]).expect(0);
+        self.call(["service", "stop", "--abort"]).expect(0);
         // The service answers before it has ended.
         while !self.service_processes().is_empty() {
             std::thread::sleep(Duration::from_millis(1));

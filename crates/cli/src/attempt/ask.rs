@@ -80,8 +80,9 @@ impl Write for Terminal {
     }
 }
 
-/// Shows the transaction's changes and asks what to do with them. No answer counts
-/// as no. Returns `None` if nothing changed, without asking.
+/// Shows the transaction's changes and asks what to do with them. Without an answer the
+/// transaction stays open, even if we are killed while we ask. Returns `None` if nothing
+/// changed, without asking.
 pub fn ask(
     context: &Context,
     connected: &mut Connected,
@@ -101,6 +102,7 @@ pub fn ask(
     ChangeList::with_rights(&lines, &rights)
         .show(&mut painter)
         .map_err(Error::Terminal)?;
+    connected.connection.keep_on_close(transaction.id)?;
     terminal.regain();
     // Repeat this below the list, since a long list may have scrolled away.
     let special = match rights.count() {
@@ -108,21 +110,22 @@ pub fn ask(
         count => format!(", of which {count} give programs rights"),
     };
     let question = format!(
-        "Commit {}{special}? [y]es, [N]o, [d]iff, [k]eep open: ",
-        counted(lines.len() as u64, "change")
+        "Commit {}{special} of transaction {}? [y]es, [n]o, [d]iff, [K]eep open: ",
+        counted(lines.len() as u64, "change"),
+        transaction.id
     );
     loop {
         Painter::on_terminal(terminal, colour)
             .paint(Style::Heading, &question)
             .map_err(Error::Terminal)?;
-        let answer = terminal.read_line().map_err(Error::Terminal)?;
-        let Some(answer) = answer else {
-            return Ok(Some(Wish::Abort));
+        // A terminal that was closed cannot be read any more.
+        let Ok(Some(answer)) = terminal.read_line() else {
+            return Ok(Some(Wish::Keep));
         };
         match answer.trim_ascii().to_ascii_lowercase().as_slice() {
             b"y" | b"yes" => return Ok(Some(Wish::Commit)),
-            b"" | b"n" | b"no" => return Ok(Some(Wish::Abort)),
-            b"k" | b"keep" => return Ok(Some(Wish::Keep)),
+            b"n" | b"no" => return Ok(Some(Wish::Abort)),
+            b"" | b"k" | b"keep" => return Ok(Some(Wish::Keep)),
             b"d" | b"diff" => {
                 let mut painter = Painter::on_terminal(terminal, colour);
                 let affected = Affected::find(connected, transaction, &lines)?;

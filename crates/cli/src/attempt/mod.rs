@@ -160,8 +160,9 @@ fn tell(context: &Context, transaction: TransactionId, ended: Ended, outcome: &O
             "{how}; transaction {transaction} is aborted, and its changes are dropped"
         )),
         Outcome::Kept => output.note(format_args!(
-            "{how}; transaction {transaction} is kept: `atomdir diff {transaction}` shows its \
-             changes, `atomdir commit {transaction}` or `atomdir abort {transaction}` ends it"
+            "{how}; transaction {transaction} stays open: `atomdir list` shows it, `atomdir diff \
+             {transaction}` its changes; `atomdir commit {transaction}` or `atomdir abort \
+             {transaction}` ends it"
         )),
     }
 }

@@ -123,7 +123,8 @@ pub struct EndArguments {
     /// What to do when the command succeeds, instead of committing
     #[arg(long, value_enum, value_name = "WISH")]
     pub on_success: Option<Wish>,
-    /// Show the changes on the terminal and ask before committing them
+    /// Show the changes on the terminal and ask before committing them; without
+    /// an answer the transaction stays open
     #[arg(long)]
     pub ask: bool,
     /// What to do with the transaction when its commit fails; by default it is
@@ -250,9 +251,12 @@ impl OthersArguments {
 }
 
 impl EndArguments {
-    pub fn wish(&self, ended: Ended) -> Wish {
+    /// `is_asked` says whether the user is to decide at a terminal.
+    pub fn wish(&self, ended: Ended, is_asked: bool) -> Wish {
         match ended {
             Ended::Exited(0) => self.on_success.unwrap_or(Wish::Commit),
+            // The user has not decided, and can do so later.
+            Ended::HungUp if is_asked => Wish::Keep,
             // The command was interrupted, so its changes are incomplete.
             Ended::TimedOut | Ended::InVain | Ended::HungUp => Wish::Abort,
             _ => self.on_error.unwrap_or(Wish::Abort),

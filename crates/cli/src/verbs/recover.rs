@@ -197,7 +197,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
             .output
             .note(format_args!("opening the store anew: {reason}"));
         let Connected { connection, .. } = connected;
-        connection.stop()?;
+        connection.stop_and_abort()?;
         connected = context.connect()?;
         status = connected.connection.service_status()?;
     }

@@ -178,7 +178,9 @@ impl Run<'_> {
         let way = arguments.enter.way(sealing);
         let inside = (&transaction, view);
         let ended = attempt::run_command(context, connected, inside, way, command, &[], timeout)?;
-        if is_native && (arguments.dry_run || arguments.end.wish(ended) != Wish::Abort) {
+        if is_native
+            && (arguments.dry_run || arguments.end.wish(ended, arguments.end.ask) != Wish::Abort)
+        {
             transaction = connected.connection.take_over(transaction.id)?;
         }
         if options.conflicts == Conflicts::Early && !arguments.dry_run {
@@ -195,7 +197,7 @@ impl Run<'_> {
                 .print(&Listing::new(transaction.id, changes))?;
             Wish::Abort
         } else {
-            arguments.end.wish(ended)
+            arguments.end.wish(ended, arguments.end.ask)
         };
         let end = (ended, wish);
         let outcome = attempt::conclude(context, connected, &transaction, end, others, terminal)?;

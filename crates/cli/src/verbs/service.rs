@@ -18,7 +18,8 @@ use std::time::Duration;
 /// A store in use has one service. The first command of the store's owner or root that
 /// needs it starts it, and it ends when the store has not been used for 30 s. Other users'
 /// commands cannot start it: for them, start one that stays, with `service start`, or at
-/// boot with `service run --idle never`. It ends with `service stop` or SIGTERM.
+/// boot with `service run --idle never`. It ends with `service stop`. SIGTERM
+/// ends it as well, and aborts open transactions.
 #[derive(Debug, Args)]
 #[command(subcommand_help_heading = "Verbs", subcommand_value_name = "VERB")]
 #[command(after_help = "Examples:
@@ -38,8 +39,8 @@ enum ServiceVerb {
     Run(RunArguments),
     /// Show its process, age, open transactions and log
     Status,
-    /// End it; open transactions are aborted
-    Stop,
+    /// End it, unless transactions are open
+    Stop(StopArguments),
 }
 
 #[derive(Debug, Args)]
@@ -47,6 +48,13 @@ struct StartArguments {
     /// End it after T (30s, 10m) without a transaction or a client, or `never`
     #[arg(long, value_name = "T", value_parser = idle_time, default_value = "never")]
     idle: IdleTime,
+}
+
+#[derive(Debug, Args)]
+struct StopArguments {
+    /// Abort open transactions, which drops their changes
+    #[arg(long)]
+    abort: bool,
 }
 
 #[derive(Debug, Args)]
@@ -78,7 +86,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         ServiceVerb::Start(arguments) => start(arguments, context)?,
         ServiceVerb::Run(arguments) => serve(arguments, context)?,
         ServiceVerb::Status => status(context)?,
-        ServiceVerb::Stop => stop(context)?,
+        ServiceVerb::Stop(arguments) => stop(arguments, context)?,
     }
     Ok(SUCCESS)
 }
@@ -314,16 +322,14 @@ impl Show for Stopped {
 }
 
 /// A service that does not run is stopped.
-fn stop(context: &Context) -> Result<(), Error> {
-    let stopped = match context.connect_if_running()? {
-        None => Stopped {
-            stopped: false,
-            transactions_aborted: 0,
-        },
-        Some(connected) => Stopped {
-            stopped: true,
-            transactions_aborted: connected.connection.stop()?.transactions_aborted,
-        },
+fn stop(arguments: &StopArguments, context: &Context) -> Result<(), Error> {
+    let report = match context.connect_if_running()? {
+        None => None,
+        Some(connected) if arguments.abort => Some(connected.connection.stop_and_abort()?),
+        Some(connected) => Some(connected.connection.stop()?),
     };
-    context.output.confirm(&stopped)
+    context.output.confirm(&Stopped {
+        stopped: report.is_some(),
+        transactions_aborted: report.map_or(0, |report| report.transactions_aborted),
+    })
 }

@@ -16,9 +16,10 @@ use std::path::Path;
 /// Run a shell in a transaction's view
 ///
 /// Without TX a transaction is begun for it. When the shell ends, you are
-/// asked whether to commit; when there is no terminal, or an option says what
-/// to do, its exit code decides as in `run`. With TX, that transaction stays
-/// open.
+/// asked whether to commit; without an answer, or when the terminal is closed,
+/// the transaction stays open, and `atomdir list` shows it. When there is no
+/// terminal, or an option says what to do, the shell's exit code decides as in
+/// `run`. With TX, that transaction stays open.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   atomdir shell -C /srv/site")]
@@ -101,7 +102,7 @@ fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended,
         Ended::Exited(_) | Ended::Killed { .. } if terminal.is_some() => Ended::Exited(0),
         ended => ended,
     };
-    let wish = (ended, end.wish(asked_for));
+    let wish = (ended, end.wish(asked_for, !decided));
     if is_native && wish.1 != Wish::Abort {
         transaction = connected.connection.take_over(transaction.id)?;
     }

@@ -121,7 +121,7 @@ fn nothing_printed_as_text_controls_a_terminal() {
         &["commit", id],
         &["abort", "EVIL"],
         &["abort", "--all"],
-        &["service", "stop"],
+        &["service", "stop", "--abort"],
         &["check"],
         &["recover", "--dry-run"],
         &["recover"],

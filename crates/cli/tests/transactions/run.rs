@@ -249,7 +249,7 @@ fn asking_on_a_terminal_shows_the_changes_and_heeds_the_answer() {
     let store = Store::new("ask");
     let run = |answers: &str, rest: &str| {
         let line = format!("$ATOMDIR run --ask {rest}");
-        store.on_terminal(&line, "[k]eep open: ", answers)
+        store.on_terminal(&line, "[K]eep open: ", answers)
     };
     let outcome = run("d\nn\n", "-- rm file");
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -257,7 +257,10 @@ fn asking_on_a_terminal_shows_the_changes_and_heeds_the_answer() {
         outcome.out.contains("D file") && outcome.out.contains("-old"),
         "{outcome:?}"
     );
-    assert!(outcome.out.contains("Commit 1 change?"), "{outcome:?}");
+    assert!(
+        outcome.out.contains("Commit 1 change of transaction "),
+        "{outcome:?}"
+    );
     assert!(store.read("file").is_some());
     run("yes\n", "-- rm file");
     assert!(store.read("file").is_none());
@@ -283,7 +286,7 @@ os.remove('file')
     std::fs::write(store.path.join("program"), program).expect("written");
     let outcome = store.on_terminal(
         "$ATOMDIR run --ask -- python3 program",
-        "[k]eep open: ",
+        "[K]eep open: ",
         "no\n",
     );
     assert!(outcome.out.contains("D file"), "{outcome:?}");
@@ -302,7 +305,7 @@ fn nothing_but_what_was_shown_is_committed() {
         std::fs::write(&script, "#!/bin/sh\necho shown > file\n").expect("written");
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&script, mode).expect("made a program");
-        let outcome = store.on_terminal_when(line, "[k]eep open: ", || {
+        let outcome = store.on_terminal_when(line, "[K]eep open: ", || {
             let open = &store.json(&["list"])["transactions"][0];
             let (id, view) = (open["transaction"].to_string(), open["view"].as_str());
             let file = Path::new(view.expect("it has one")).join("file");
@@ -325,7 +328,7 @@ fn nothing_but_what_was_shown_is_committed() {
 fn a_transaction_that_is_kept_after_the_question_can_be_changed_again() {
     let store = Store::new("ask-keep");
     let line = "$ATOMDIR run --ask -- rm file";
-    let outcome = store.on_terminal(line, "[k]eep open: ", "k\n");
+    let outcome = store.on_terminal(line, "[K]eep open: ", "k\n");
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let transactions = store.json(&["list"]);
     let id = transactions["transactions"][0]["transaction"].to_string();

@@ -139,7 +139,7 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        let _ = self.command(&["service", "stop"]).output();
+        let _ = self.command(&["service", "stop", "--abort"]).output();
         let _ = fs::remove_dir_all(&self.path);
     }
 }

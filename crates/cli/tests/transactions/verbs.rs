@@ -144,7 +144,9 @@ fn the_service_starts_by_itself_and_stops_when_told() {
     assert_eq!(status["open_transactions"], 0);
     store.begin();
     assert!(store.check(&["service", "status"]).contains("1 open"));
-    assert_eq!(store.json(&["service", "stop"])["transactions_aborted"], 1);
+    assert_eq!(store.call(&["service", "stop"]).code, Some(75));
+    let stopped = store.json(&["service", "stop", "--abort"]);
+    assert_eq!(stopped["transactions_aborted"], 1);
     let recovered = store.json(&["recover"]);
     assert_eq!(recovered["recovered_now"], true);
     let checked = store.json(&["check"]);
@@ -175,7 +177,10 @@ fn on_a_terminal_a_shell_asks_at_its_end() {
          NO_COLOR=1 SHELL=/bin/sh script -qec \"$ATOMDIR shell\" /dev/null",
     );
     assert!(outcome.out.contains("(transaction "), "{outcome:?}");
-    assert!(outcome.out.contains("Commit 1 change?"), "{outcome:?}");
+    assert!(
+        outcome.out.contains("Commit 1 change of transaction "),
+        "{outcome:?}"
+    );
     assert!(store.read("file").is_none());
 }
 

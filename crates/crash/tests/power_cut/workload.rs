@@ -164,7 +164,7 @@ pub fn run_round(disk: &BlockFile, store: &Store, expected: &mut Expected, rando
         }
         // Closing the store is a checkpoint.
         1 => {
-            store.call(["service", "stop"]).expect(0);
+            store.call(["service", "stop", "--abort"]).expect(0);
             durable(expected);
         }
         // So that there is a recovery among what is recorded.

@@ -95,7 +95,11 @@ fn thirty_rounds(random: &mut Random) {
         if !rounds.old_views.is_empty() {
             rounds.check_old_view(random.below(rounds.old_views.len()));
         } else if random.chance(4) {
-            rounds.fixture.store.call(["service", "stop"]).expect(0);
+            rounds
+                .fixture
+                .store
+                .call(["service", "stop", "--abort"])
+                .expect(0);
         }
         rounds.check_base();
     }

@@ -41,7 +41,7 @@ fn check(case: &Case) {
     let outcome = fixture.store.run(&script);
     let at_once = alive();
     fixture.store.call(["abort", "--all"]);
-    fixture.store.call(["service", "stop"]);
+    fixture.store.call(["service", "stop", "--abort"]);
     let reopened = alive();
     let seen = fixture.look();
     // Undo this before anything can panic, or the cleanup would fail.
@@ -184,7 +184,7 @@ fn a_stalled_commit_outlives_the_service_and_recovery_finishes_it() {
     let limbo = fixture.base.join(".atomdir/limbo");
     shell(&limbo, "chattr +i .");
     let committed = fixture.store.run("rm -r dir && echo new > new");
-    fixture.store.call(["service", "stop"]);
+    fixture.store.call(["service", "stop", "--abort"]);
     let stuck = fixture.store.call(["recover"]);
     shell(&limbo, "chattr -i .");
     committed.expect(0);

@@ -149,7 +149,7 @@ fn only_the_callers_own_configuration_lists_a_store() {
         .expect(0)
         .text();
     assert!(shown.contains(&format!("({})", stranger.uid)), "{shown}");
-    atomdir_in(&root, &site, ["service", "stop", "--trust"]).expect(0);
+    atomdir_in(&root, &site, ["service", "stop", "--abort", "--trust"]).expect(0);
 }
 
 fn init_at(user: &User, directory: &Path) -> Outcome {

@@ -433,7 +433,7 @@ fn locks_of_a_users_view_hold_up_nobody_else() {
         assert_eq!(root.transactions().unwrap().len(), 1);
         root.abort(begun.id).unwrap();
         let (_, process) = process_of(&mut root);
-        root.stop().unwrap();
+        root.stop_and_abort().unwrap();
         wait_for_end(&process);
         page.release();
     });

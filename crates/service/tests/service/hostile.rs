@@ -91,7 +91,7 @@ fn one_that_never_reads_stalls_only_itself() {
     let transaction = innocent.begin(&Default::default()).unwrap();
     innocent.commit(transaction.id, &mut |_| {}).unwrap();
     // The service ends without waiting for the deaf peer to read.
-    innocent.stop().unwrap();
+    innocent.stop_and_abort().unwrap();
 }
 
 /// A connection whose close waits until the other end has read what was sent, which it
@@ -238,7 +238,7 @@ fn what_was_sent_while_a_lock_is_waited_for_does_not_hide_the_end() {
     wait_until_alone(&mut innocent);
 
     let hasty = hasty(&mut innocent);
-    innocent.stop().unwrap();
+    innocent.stop_and_abort().unwrap();
     drop(hasty);
 }
 

@@ -29,7 +29,7 @@ fn it_starts_on_first_use_and_stops_without_a_trace() {
     let (_, process) = process_of(&mut connection);
     drop(transaction);
 
-    let report = connection.stop().unwrap();
+    let report = connection.stop_and_abort().unwrap();
     assert_eq!(report.transactions_aborted, 1);
     assert!(!store.socket().exists());
     assert!(!is_mounted(&mount) && !mount.exists());

@@ -117,7 +117,7 @@ impl Drop for TestStore {
                 let _ = kill_process(process, Signal::KILL);
                 wait_for_end(&descriptor);
             } else {
-                let _ = connection.stop();
+                let _ = connection.stop_and_abort();
             }
         }
         let _ = std::fs::remove_dir_all(&self.directory);

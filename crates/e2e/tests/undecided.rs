@@ -1,0 +1,173 @@
+#![cfg(test)]
+
+//! A transaction on which nobody has decided stays open.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::process::{Child, ChildStdin, Stdio};
+
+use atomdir_testing::exit_code::CONFLICT;
+use atomdir_testing::{Fixture, Store};
+
+const PROMPT: &str = "[K]eep open: ";
+
+/// A command line on a terminal of its own, run by script(1).
+struct OnTerminal {
+    script: Child,
+    input: Option<ChildStdin>,
+    printed: String,
+}
+
+impl OnTerminal {
+    fn start(store: &Store, arguments: &str) -> OnTerminal {
+        let atomdir = store.command(["version"]);
+        // Whoever runs the tests may ignore SIGHUP.
+        let line = format!(
+            "exec env --default-signal=HUP {} -C {} {arguments}",
+            atomdir.get_program().display(),
+            store.path().display()
+        );
+        let mut command = std::process::Command::new("script");
+        store.user().dress(&mut command);
+        command
+            .args(["-qec", &line, "/dev/null"])
+            .current_dir("/")
+            .env("NO_COLOR", "1")
+            .env("SHELL", "/bin/sh")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut script = command.spawn().expect("script starts");
+        OnTerminal {
+            input: script.stdin.take(),
+            script,
+            printed: String::new(),
+        }
+    }
+
+    fn type_in(&mut self, text: &str) {
+        let input = self.input.as_mut().expect("it is open");
+        input.write_all(text.as_bytes()).expect("it reads");
+    }
+
+    fn wait_for(&mut self, prompt: &str) {
+        while !self.printed.contains(prompt) {
+            let mut part = [0; 512];
+            let output = self.script.stdout.as_mut().expect("it is piped");
+            let count = output.read(&mut part).expect("it can be read");
+            assert_ne!(count, 0, "no {prompt:?}: {}", self.printed);
+            self.printed += &String::from_utf8_lossy(&part[..count]);
+        }
+    }
+
+    /// Waits for its end.
+    fn end(mut self) -> String {
+        let mut output = self.script.stdout.take().expect("it is piped");
+        let mut rest = Vec::new();
+        // Some systems report the end of a terminal as an error.
+        let _ = output.read_to_end(&mut rest);
+        self.script.wait().expect("it ends");
+        self.printed += &String::from_utf8_lossy(&rest);
+        self.printed
+    }
+
+    fn close(mut self) {
+        self.script.kill().expect("it has not ended");
+        self.script.wait().expect("it ends");
+    }
+}
+
+/// Waits until nobody is in the only open transaction, and returns its id.
+fn left_open(store: &Store) -> String {
+    loop {
+        let listed = store.call(["--json", "list"]).expect(0).text();
+        let listed: serde_json::Value = serde_json::from_str(&listed).expect("it is JSON");
+        let one = &listed["transactions"][0];
+        assert!(one.is_object(), "it has ended: {listed}");
+        if one["holders"].as_array().is_some_and(Vec::is_empty) {
+            return one["transaction"].to_string();
+        }
+    }
+}
+
+#[test]
+fn without_an_answer_a_transaction_stays_open() {
+    Fixture::for_each_owner("undecided", "echo old > file", |fixture| {
+        let store = &fixture.store;
+        for verb in ["run --ask -- sh -c 'echo new >> file'", "shell"] {
+            for answer in ["\n", "\x04"] {
+                let mut asked = OnTerminal::start(store, verb);
+                if verb == "shell" {
+                    asked.wait_for("(transaction ");
+                    asked.type_in("echo new >> file; exit\n");
+                }
+                asked.wait_for(PROMPT);
+                asked.type_in(answer);
+                let printed = asked.end();
+                let id = left_open(store);
+                assert!(
+                    printed.contains(&format!("atomdir commit {id}")),
+                    "{printed}"
+                );
+                let more = "echo more > file";
+                store.call(["exec", &id, "--", "sh", "-c", more]).expect(0);
+                store.call(["commit", &id]).expect(0);
+                let base = fs::read_to_string(fixture.base.join("file"));
+                assert_eq!(base.expect("readable"), "more\n");
+            }
+        }
+    });
+}
+
+/// The terminal goes while the question is open, or while the command still runs.
+#[test]
+fn a_closed_terminal_leaves_a_transaction_open() {
+    Fixture::for_each_view("closed-terminal", "echo old > file", |fixture, view| {
+        let store = &fixture.store;
+        let wait = "echo new > file; echo waiting; exec sleep 1000";
+        for (verb, input, prompt) in [
+            ("run --ask", "-- sh -c 'echo new > file'", PROMPT),
+            ("run --ask", &*format!("-- sh -c '{wait}'"), "waiting\r\n"),
+            ("shell", "", "waiting\r\n"),
+        ] {
+            let mut asked = OnTerminal::start(store, &format!("{verb} --view {view} {input}"));
+            if verb == "shell" {
+                asked.wait_for("(transaction ");
+                asked.type_in(&format!("{wait}\n"));
+            }
+            asked.wait_for(prompt);
+            asked.close();
+            let id = left_open(store);
+            let shown = store.call(["diff", "--name-status", &id]).expect(0).text();
+            assert_eq!(shown, "M file\n", "{verb}");
+            let read = ["exec", &id, "--", "cat", "file"];
+            assert_eq!(store.call(read).expect(0).text(), "new\n");
+            store.call(["abort", &id]).expect(0);
+        }
+    });
+}
+
+#[test]
+fn the_service_stops_only_when_nothing_is_open_or_when_it_may_abort() {
+    Fixture::for_each_owner("stop-open", "echo old > file", |fixture| {
+        let store = &fixture.store;
+        let view = store.begin();
+        store.exec(&view, "echo new > file").expect(0);
+        let stop = store.call(["service", "stop"]).expect(CONFLICT);
+        stop.says(&["open", "atomdir list", "--abort"]);
+        store.commit(&view).expect(0);
+        let stopped = store.call(["service", "stop"]).expect(0);
+        assert!(
+            stopped.text().contains("0 transactions aborted"),
+            "{stopped}"
+        );
+        assert!(store.service_processes().is_empty());
+        store.begin();
+        let stopped = store.call(["service", "stop", "--abort"]).expect(0);
+        assert!(
+            stopped.text().contains("1 transaction aborted"),
+            "{stopped}"
+        );
+        let base = fs::read_to_string(fixture.base.join("file"));
+        assert_eq!(base.expect("readable"), "new\n");
+    });
+}
