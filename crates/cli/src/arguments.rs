@@ -79,7 +79,7 @@ pub struct Arguments {
     pub verb: Verb,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
     /// Act as if started in DIR; the store is the one that holds it

@@ -4,6 +4,7 @@
 mod arguments;
 mod attempt;
 mod changes;
+mod completion;
 mod context;
 mod duration;
 mod enter;
@@ -28,6 +29,7 @@ use std::process::ExitCode;
 const BROKEN_PIPE: u8 = 128 + 13;
 
 fn main() -> ExitCode {
+    completion::answer();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return ExitCode::from(not_understood(&error)),

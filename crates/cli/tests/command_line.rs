@@ -206,7 +206,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 }
 
 #[test]
-fn manual_pages_and_completions_cover_every_verb() {
+fn manual_pages_cover_every_verb() {
     let folder = std::env::temp_dir().join(format!("atomdir-man-{}", std::process::id()));
     fs::create_dir(&folder).unwrap();
     let written = output(&["man", "--directory", folder.to_str().unwrap()]);
@@ -216,12 +216,6 @@ fn manual_pages_and_completions_cover_every_verb() {
     assert_eq!(written.status.code(), Some(0));
     for (verb, page) in VERBS.iter().zip(pages) {
         assert!(page.unwrap().contains("EXTRA"), "{verb}");
-    }
-    for shell in ["bash", "zsh", "fish"] {
-        let output = output(&["completions", shell]);
-        for verb in VERBS {
-            assert!(text(&output.stdout).contains(verb), "{shell}: {verb}");
-        }
     }
 }
 

@@ -60,6 +60,7 @@ pub struct BeginArguments {
     /// Nest it in this transaction, or in `none`; by default in the one that
     /// this runs in
     #[arg(long = "in", value_name = "TX", value_parser = outer)]
+    #[arg(add = crate::completion::transactions())]
     pub outer: Option<Outer>,
 }
 

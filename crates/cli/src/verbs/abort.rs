@@ -1,5 +1,6 @@
 use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
+use crate::completion::transactions;
 use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show, counted};
@@ -18,7 +19,7 @@ use std::io::{self, Write};
   atomdir abort 12
   atomdir abort --all")]
 pub struct Arguments {
-    #[arg(value_name = "TX", value_parser = transaction_id)]
+    #[arg(value_name = "TX", value_parser = transaction_id, add = transactions())]
     transaction: Option<TransactionId>,
     /// Abort every open transaction that you may abort
     #[arg(long, conflicts_with = "transaction")]

@@ -1,6 +1,7 @@
 use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
 use crate::attempt::{self, Finished, OthersArguments, Outcome};
+use crate::completion::transactions;
 use crate::context::Context;
 use crate::error::Error;
 use crate::output::{Painter, Show, counted};
@@ -22,7 +23,7 @@ use std::io::{self, Write};
   atomdir commit 12
   atomdir commit --wait 12")]
 pub struct Arguments {
-    #[arg(value_name = "TX", value_parser = transaction_id)]
+    #[arg(value_name = "TX", value_parser = transaction_id, add = transactions())]
     transaction: Option<TransactionId>,
     #[command(flatten)]
     others: OthersArguments,

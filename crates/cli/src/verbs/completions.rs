@@ -1,7 +1,8 @@
 use super::{ExitCode, SUCCESS};
+use crate::completion;
 use crate::context::Context;
 use crate::error::Error;
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 
 /// Print a shell's completion script
@@ -15,8 +16,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let mut script = Vec::new();
-    let mut command = crate::arguments::Arguments::command();
-    clap_complete::generate(arguments.shell, &mut command, "atomdir", &mut script);
+    completion::write_script(arguments.shell, &mut script).map_err(Error::Output)?;
     context.output.write(|painter| painter.exact(&script))?;
     Ok(SUCCESS)
 }

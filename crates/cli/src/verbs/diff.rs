@@ -1,6 +1,7 @@
 use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
 use crate::changes::{self, Affected, ChangeList, Difference, Filter, Listing, Stat, name_of};
+use crate::completion::transactions;
 use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show};
@@ -25,7 +26,7 @@ use std::path::PathBuf;
   atomdir diff 12 --name-status -z -- docs src")]
 pub struct Arguments {
     /// By default the current one, or the only one open
-    #[arg(value_name = "TX", value_parser = transaction_id)]
+    #[arg(value_name = "TX", value_parser = transaction_id, add = transactions())]
     transaction: Option<TransactionId>,
     /// Show a patch (the default)
     #[arg(short, long, group = "form")]

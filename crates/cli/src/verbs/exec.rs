@@ -1,6 +1,7 @@
 use super::ExitCode;
 use crate::arguments::transaction_id;
 use crate::attempt::{self, EnterArguments, run_command};
+use crate::completion::transactions;
 use crate::context::Context;
 use crate::enter::Tree;
 use crate::error::Error;
@@ -17,7 +18,7 @@ use std::ffi::OsString;
   atomdir exec -- make install
   atomdir exec 12 -- make install")]
 pub struct Arguments {
-    #[arg(value_name = "TX", value_parser = transaction_id)]
+    #[arg(value_name = "TX", value_parser = transaction_id, add = transactions())]
     transaction: Option<TransactionId>,
     #[command(flatten)]
     enter: EnterArguments,

@@ -1,5 +1,6 @@
 use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
+use crate::completion::transactions;
 use crate::context::Context;
 use crate::error::Error;
 use crate::output::{Painter, Show, json::Text, quoted};
@@ -22,7 +23,7 @@ pub struct Arguments {
     #[arg(value_name = "NAME")]
     name: OsString,
     /// The transaction; by default the one that this runs in, or the only one you have open
-    #[arg(value_name = "TX", value_parser = transaction_id)]
+    #[arg(value_name = "TX", value_parser = transaction_id, add = transactions())]
     transaction: Option<TransactionId>,
 }
 

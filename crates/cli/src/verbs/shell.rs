@@ -4,6 +4,7 @@ use crate::attempt::{
     self, BeginArguments, EndArguments, EnterArguments, SealArguments, Terminal, ViewArguments,
     Way, Wish,
 };
+use crate::completion::transactions;
 use crate::context::{Connected, Context};
 use crate::enter::{Ended, Tree};
 use crate::error::Error;
@@ -24,7 +25,7 @@ use std::path::Path;
 #[command(after_help = "Example:
   atomdir shell -C /srv/site")]
 pub struct Arguments {
-    #[arg(value_name = "TX", value_parser = transaction_id)]
+    #[arg(value_name = "TX", value_parser = transaction_id, add = transactions())]
     #[arg(conflicts_with_all = ["isolation", "durability", "message", "outer"])]
     #[arg(conflicts_with_all = ["on_error", "on_success", "on_conflict", "ask", "wait", "force"])]
     #[arg(conflicts_with_all = ["sealed", "confine", "view"])]

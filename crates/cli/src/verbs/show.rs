@@ -1,5 +1,6 @@
 use super::{ExitCode, SUCCESS};
 use crate::changes::ChangeList;
+use crate::completion::commits;
 use crate::context::Context;
 use crate::error::Error;
 use crate::output::{Painter, Show, Style, escaped, json, time, user_name};
@@ -15,6 +16,7 @@ use std::io::{self, Write};
 pub struct Arguments {
     /// The commit's number, as `atomdir log` lists it
     #[arg(value_name = "COMMIT", value_parser = crate::arguments::number::<u64>)]
+    #[arg(add = commits())]
     commit: u64,
 }
 

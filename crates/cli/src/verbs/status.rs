@@ -2,6 +2,7 @@ use super::list::Transactions;
 use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
 use crate::changes::{ChangeList, Rights};
+use crate::completion::transactions;
 use crate::context::{Connected, Context};
 use crate::error::{Error, conflict_line};
 use crate::output::{
@@ -24,7 +25,7 @@ use std::io::{self, Write};
 #[command(after_help = "Example:
   atomdir status 12")]
 pub struct Arguments {
-    #[arg(value_name = "TX", value_parser = transaction_id)]
+    #[arg(value_name = "TX", value_parser = transaction_id, add = transactions())]
     transaction: Option<TransactionId>,
 }
 

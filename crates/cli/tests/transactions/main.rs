@@ -1,5 +1,6 @@
 //! The verbs on a real store, through the service and its mounted views.
 
+mod completion;
 mod diff;
 mod hostile;
 mod pager;

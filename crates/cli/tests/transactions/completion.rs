@@ -1,0 +1,69 @@
+//! Completion as bash does it: the printed script, loaded by a real bash.
+
+use super::store::{ATOMDIR, Store};
+use std::path::Path;
+use std::process::Command;
+
+/// Loads the script and calls it as bash does when Tab is pressed in the last word.
+const PRESS_TAB: &str = r#"
+source <(atomdir completions bash)
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_TYPE=9
+_clap_complete_atomdir "$1" "${!#}" "${COMP_WORDS[COMP_CWORD - 1]}"
+printf '%s\n' "${COMPREPLY[@]}"
+"#;
+
+fn candidates(directory: &Path, words: &[&str]) -> Vec<String> {
+    let folder = Path::new(ATOMDIR).parent().expect("a folder");
+    let system = std::env::var("PATH").expect("a search path");
+    let path = format!("{}:{system}", folder.display());
+    let output = Command::new("bash")
+        .args(["--norc", "-c", PRESS_TAB, "bash", "atomdir"])
+        .args(words)
+        .current_dir(directory)
+        .env("PATH", path)
+        .env_remove("ATOMDIR_TX")
+        .output()
+        .expect("bash starts");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{words:?}");
+    let lines = String::from_utf8(output.stdout).expect("UTF-8");
+    lines.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn tab_completes_verbs_transactions_commits_and_directories() {
+    let store = Store::new("completion");
+    let root = store.path.as_path();
+    store.check(&["run", "-q", "--", "touch", "new-file"]);
+    let begin = |label| {
+        let begun = store.check(&["begin", "-m", label]);
+        begun.lines().next().unwrap().to_owned()
+    };
+    let open = [begin("one"), begin("two")];
+
+    assert!(candidates(root, &["rol"]).contains(&"rollback".into()));
+    for verb in ["commit", "abort", "exec", "diff", "status"] {
+        let offered = candidates(root, &[verb, ""]);
+        for id in &open {
+            assert!(offered.contains(id), "{verb}: {offered:?}");
+        }
+    }
+    assert_eq!(candidates(root, &["show", ""])[0], "1");
+    assert_eq!(candidates(root, &["init", "new"]), [""; 1]);
+    store.check(&["run", "-q", "--", "mkdir", "new-folder"]);
+    assert_eq!(candidates(root, &["init", "new"]), ["new-folder/"]);
+
+    let elsewhere = Path::new("/");
+    assert!(!candidates(elsewhere, &["show", ""]).contains(&"1".into()));
+    let there = root.to_str().unwrap();
+    assert!(candidates(elsewhere, &["-C", there, "show", ""]).contains(&"1".into()));
+}
+
+#[test]
+fn tab_starts_no_service() {
+    let store = Store::new("completion-idle");
+    store.check(&["run", "-q", "--", "touch", "new-file"]);
+    store.check(&["service", "stop"]);
+    assert!(!candidates(&store.path, &["show", ""]).contains(&"1".into()));
+    let status = store.call(&["service", "status"]);
+    assert_ne!(status.code, Some(0), "{status:?}");
+}
