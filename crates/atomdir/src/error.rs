@@ -376,15 +376,24 @@ pub enum CommitError {
 }
 
 impl CommitError {
-    /// Whether others hold the transaction, or one is nested in it.
-    pub fn is_busy(&self) -> bool {
-        matches!(self, CommitError::Request(error) if error.kind() == Some(FailureKind::Busy))
+    /// Whether others work in the transaction, or one is nested in it.
+    pub fn is_in_use(&self) -> bool {
+        self.is_of_kind(FailureKind::InUse)
+    }
+
+    /// Whether a program holds a lease on one of the transaction's files.
+    pub fn is_leased(&self) -> bool {
+        self.is_of_kind(FailureKind::Leased)
     }
 
     /// Whether the commit is in the log, and the transaction has ended. Recovery will
     /// show whether the commit landed.
     pub fn is_logged(&self) -> bool {
-        matches!(self, CommitError::Request(error) if error.kind() == Some(FailureKind::Logged))
+        self.is_of_kind(FailureKind::Logged)
+    }
+
+    fn is_of_kind(&self, kind: FailureKind) -> bool {
+        matches!(self, CommitError::Request(error) if error.kind() == Some(kind))
     }
 }
 

@@ -41,8 +41,8 @@ pub use atomdir_disk::reason;
 pub use atomdir_protocol::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitSummary, Committed, Conflict, Conflicts,
     Durability, ExitCode, Failure, FailureKind, Isolation, Kind, LockMode, LockScope, LockStatus,
-    Progress, RecoveryReport, Sequence, ServiceStatus, SnapshotObject, StopReport, Timestamp,
-    TransactionId, TransactionStatus, View, ViewChoice,
+    Others, Progress, RecoveryReport, Sequence, ServiceStatus, SnapshotObject, StopReport,
+    Timestamp, TransactionId, TransactionStatus, View, ViewChoice,
 };
 pub use connection::Connection;
 pub use current::Current;
@@ -52,7 +52,7 @@ pub use init::{InitOutcome, init, init_with};
 pub use layers::{Layers, OpenLayers};
 pub use location::{CONTROL_NAME, StoreLocation, find, find_with};
 pub use locks::LockOptions;
-pub use requests::{BeginOptions, Checked, CommitDetails, Others, SnapshotContents};
+pub use requests::{BeginOptions, Checked, CommitDetails, SnapshotContents};
 pub use settings::{ALLOW, Allow, KEYS as SETTING_KEYS, ReadError, Settings, SettingsError, VIEW};
 pub use start::{SERVICE_ENVIRONMENT, StartService};
 pub use transaction::Transaction;

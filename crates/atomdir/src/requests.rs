@@ -6,7 +6,7 @@ use crate::{
 };
 use atomdir_protocol::{
     Answer, BeginRequest, ChangeLine, CheckReport, CommitSummary, Committed, Conflicts, Durability,
-    FailureKind, Isolation, LOG_LENGTH_MAX, Progress, Request, Sequence, ServiceStatus,
+    FailureKind, Isolation, LOG_LENGTH_MAX, Others, Progress, Request, Sequence, ServiceStatus,
     SnapshotObject, StopReport, TransactionId, TransactionStatus, ViewChoice,
 };
 use std::os::fd::OwnedFd;
@@ -26,9 +26,13 @@ pub struct BeginOptions {
     /// aborted when its last holder's connection closes.
     pub detached: bool,
     /// The transaction in which this one is nested, and whose isolation and durability it shares.
-    /// Only one transaction at a time can be nested in another: a second is refused with
-    /// [`FailureKind::Busy`].
+    /// Only one transaction at a time can be nested in another.
     pub outer: Option<TransactionId>,
+    /// While others work in another transaction nested in `outer`, the begin waits for its
+    /// end. Otherwise, and when nobody works in it, the begin fails with
+    /// [`FailureKind::InUse`](crate::FailureKind::InUse) or
+    /// [`FailureKind::Nested`](crate::FailureKind::Nested).
+    pub wait: bool,
     pub view: ViewChoice,
     /// The service opens the view's root for [`Transaction::root`]. Needed by programs that do not
     /// see the service's mount of views, for example in a container. A begin takes several times as
@@ -38,22 +42,6 @@ pub struct BeginOptions {
     /// programs get no way to reach the service.
     pub sealed: bool,
 }
-
-/// Chooses between failing and waiting when others hold the transaction that is to be
-/// committed, or when another transaction is nested in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Others {
-    /// The commit fails with [`FailureKind::Busy`].
-    #[default]
-    Refuse,
-    /// The commit waits until they have ended.
-    Wait,
-    /// The commit ends the others' views, and aborts the nested transaction.
-    End,
-}
-
-/// How often a waiting commit asks again.
-const WAIT_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone)]
 pub struct SnapshotContents {
@@ -76,6 +64,15 @@ pub struct Checked {
 
 impl Connection {
     pub fn begin(&mut self, options: &BeginOptions) -> Result<Transaction, RequestError> {
+        self.begin_reporting(options, &mut |_| {})
+    }
+
+    /// Like [`begin`](Self::begin), for a begin that may wait.
+    pub fn begin_reporting(
+        &mut self,
+        options: &BeginOptions,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Transaction, RequestError> {
         let mut label = options.label.clone();
         label.truncate(atomdir_protocol::LABEL_LENGTH_MAX);
         let request = Request::Begin(BeginRequest {
@@ -86,23 +83,24 @@ impl Connection {
             label,
             detached: options.detached,
             outer: options.outer,
+            wait: options.wait,
             view: options.view,
             opened: options.opened,
             sealed: options.sealed,
         });
-        self.view(&request, options.opened)
+        self.view(&request, options.opened, progress)
     }
 
     /// Returns the view of an open transaction. This connection then holds the transaction.
     pub fn attach(&mut self, transaction: TransactionId) -> Result<Transaction, RequestError> {
         let hold = true;
-        self.view(&Request::Attach { transaction, hold }, true)
+        self.view(&Request::Attach { transaction, hold }, true, &mut |_| {})
     }
 
     /// Returns the view to look at, without a hold: the transaction may end meanwhile.
     pub fn open_view(&mut self, transaction: TransactionId) -> Result<Transaction, RequestError> {
         let hold = false;
-        self.view(&Request::Attach { transaction, hold }, true)
+        self.view(&Request::Attach { transaction, hold }, true, &mut |_| {})
     }
 
     /// Gives back this connection's hold. If it was the last one and the transaction is not
@@ -135,15 +133,15 @@ impl Connection {
         &mut self,
         transaction: TransactionId,
         others: Others,
+        progress: &mut dyn FnMut(Progress),
     ) -> Result<(), RequestError> {
-        let force = others == Others::End;
-        loop {
-            match self.nothing(&Request::Freeze { transaction, force }) {
-                Err(error) if error.kind() == Some(FailureKind::Busy) && others == Others::Wait => {
-                    std::thread::sleep(WAIT_INTERVAL);
-                }
-                result => return result,
-            }
+        let request = Request::Freeze {
+            transaction,
+            others,
+        };
+        match self.ask_with(&request, &mut Parts::default(), progress)? {
+            (Answer::Nothing, _) => Ok(()),
+            _ => Err(self.unexpected()),
         }
     }
 
@@ -173,7 +171,7 @@ impl Connection {
 
     /// Turns a native view into an exact one, after all programs in it have ended.
     pub fn take_over(&mut self, transaction: TransactionId) -> Result<Transaction, RequestError> {
-        self.view(&Request::TakeOver { transaction }, true)
+        self.view(&Request::TakeOver { transaction }, true, &mut |_| {})
     }
 
     /// Lets a transaction outlive its holders, and gives up this connection's hold.
@@ -205,24 +203,11 @@ impl Connection {
         others: Others,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Committed, CommitError> {
-        loop {
-            match self.try_commit(transaction, others == Others::End, progress) {
-                Err(error) if error.is_busy() && others == Others::Wait => {
-                    std::thread::sleep(WAIT_INTERVAL);
-                }
-                result => return result,
-            }
-        }
-    }
-
-    fn try_commit(
-        &mut self,
-        transaction: TransactionId,
-        force: bool,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<Committed, CommitError> {
         let mut parts = Parts::default();
-        let request = Request::Commit { transaction, force };
+        let request = Request::Commit {
+            transaction,
+            others,
+        };
         match self.ask_with(&request, &mut parts, progress) {
             Ok((Answer::Committed(committed), _)) => Ok(committed),
             Ok(_) => Err(self.unexpected().into()),
@@ -370,7 +355,7 @@ impl Connection {
     }
 
     /// Ends the service. Returns when nothing of the service is left: no mount, no socket, no lock,
-    /// no process. While a transaction is open, this fails with [`FailureKind::Busy`].
+    /// no process. While a transaction is open, this fails with [`FailureKind::InUse`].
     pub fn stop(self) -> Result<StopReport, RequestError> {
         self.stop_service(false)
     }
@@ -391,9 +376,14 @@ impl Connection {
         }
     }
 
-    fn view(&mut self, request: &Request, opened: bool) -> Result<Transaction, RequestError> {
+    fn view(
+        &mut self,
+        request: &Request,
+        opened: bool,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Transaction, RequestError> {
         let mut parts = Parts::default();
-        match self.ask_with(request, &mut parts, &mut |_| {})? {
+        match self.ask_with(request, &mut parts, progress)? {
             (Answer::Begun(begun), root) if root.is_some() == opened => {
                 if let Some(root) = &root {
                     view_root::check_file_system(root).map_err(|source| self.bad_view(source))?;

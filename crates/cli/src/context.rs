@@ -175,6 +175,19 @@ impl Context {
         Ok(false)
     }
 
+    /// Whether we run in a transaction nested in this one, which then cannot end before
+    /// we do.
+    pub fn is_below(
+        &self,
+        connected: &mut Connected,
+        transaction: TransactionId,
+    ) -> Result<bool, Error> {
+        if self.around(connected) == Some(transaction) {
+            return Ok(false);
+        }
+        self.is_inside(connected, transaction)
+    }
+
     /// Connects, and finds the transaction that the user means as
     /// [`Context::transaction`] does.
     pub fn connect_to(

@@ -43,7 +43,7 @@ fn one_process_switches_between_transactions() {
     let status = other.status(one.id).expect("it has a status");
     assert_eq!(status.holders, [std::process::id(); 2]);
     let refused = connection.commit(one.id, &mut |_| {});
-    assert!(refused.expect_err("another holds it").is_busy());
+    assert!(refused.expect_err("another holds it").is_in_use());
     assert!(!connection.detach(one.id).expect("detached"));
     assert!(other.detach(one.id).expect("detached"), "it is aborted");
     assert!(other.status(one.id).is_err());

@@ -2,8 +2,8 @@
 
 use atomdir_protocol::{
     Answer, BeginRequest, Change, ChangeLine, ChangedBy, CommitSummary, Committed, Conflict,
-    Failure, FailureKind, LockMode, LockRequest, LockScope, Progress, Reply, Request, Sequence,
-    Timestamp, TransactionId, frame,
+    Failure, FailureKind, LockMode, LockRequest, LockScope, Others, Progress, Reply, Request,
+    Sequence, Timestamp, TransactionId, frame,
 };
 use serde::Serialize;
 
@@ -16,6 +16,7 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
         Request::Begin(BeginRequest {
             label: b"a label".to_vec(),
             outer: Some(transaction),
+            wait: true,
             ..BeginRequest::default()
         }),
         Request::Attach {
@@ -27,7 +28,7 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
         Request::Keep { transaction },
         Request::Commit {
             transaction,
-            force: false,
+            others: Others::Wait,
         },
         Request::SetSavepoint {
             transaction,
@@ -82,7 +83,7 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
         },
         Request::Freeze {
             transaction,
-            force: true,
+            others: Others::End,
         },
         Request::KeepOnClose { transaction },
     ];
@@ -103,7 +104,8 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
         by: ChangedBy::Outside,
     };
     let replies = [
-        Reply::Progress(Progress { done: 1, total: 2 }),
+        Reply::Progress(Progress::Committing { done: 1, total: 2 }),
+        Reply::Progress(Progress::Waiting("for 3".to_owned())),
         Reply::Changes(vec![change; 4]),
         Reply::Conflicts(vec![conflict; 2]),
         Reply::Contents(vec![0x55; 100]),

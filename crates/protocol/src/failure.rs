@@ -33,8 +33,16 @@ pub enum FailureKind {
     NoSuchTransaction,
     NoSuchCommit,
     NoSuchSavepoint,
-    /// Others hold the transaction, or one is nested in it.
-    Busy,
+    /// Others work in the transaction, or one is nested in it. Requests that can wait
+    /// can wait for the end of that. For `Stop`: transactions are open.
+    InUse,
+    /// Nobody works in the transaction that is nested in it, so nothing may ever end
+    /// that one.
+    Nested,
+    /// The transaction is read-only, since its changes were shown to be committed.
+    Frozen,
+    /// A program that knows nothing of the transaction holds a lease on one of its files.
+    Leased,
     /// Someone else changed what the transaction wrote or, when serializable, read.
     Conflict,
     NotPermitted,
@@ -93,7 +101,12 @@ impl FailureKind {
             FailureKind::NoSuchTransaction
             | FailureKind::NoSuchCommit
             | FailureKind::NoSuchSavepoint => ExitCode::NotFound,
-            FailureKind::Conflict | FailureKind::Busy | FailureKind::Stalled => ExitCode::Conflict,
+            FailureKind::Conflict
+            | FailureKind::InUse
+            | FailureKind::Nested
+            | FailureKind::Frozen
+            | FailureKind::Leased
+            | FailureKind::Stalled => ExitCode::Conflict,
             FailureKind::NotPermitted => ExitCode::NotPermitted,
             FailureKind::NoViews => ExitCode::Configuration,
             FailureKind::TooMany | FailureKind::Ending | FailureKind::AlreadyRunning => {

@@ -23,12 +23,12 @@ pub use messages::{Answer, BeginRequest, LockRequest, Readiness, Reply, Request}
 pub use records::{
     Begun, Change, ChangeLine, ChangedBy, CheckReport, CommitSummary, Committed, Conflict,
     Conflicts, Durability, Isolation, Kind, Layers, Limits, LockMode, LockScope, LockStatus,
-    Progress, RecoveryReport, Sequence, ServiceStatus, SnapshotObject, StopReport, Timestamp,
-    TransactionId, TransactionStatus, View, ViewChoice, Within,
+    Others, Progress, RecoveryReport, Sequence, ServiceStatus, SnapshotObject, StopReport,
+    Timestamp, TransactionId, TransactionStatus, View, ViewChoice, Within,
 };
 
 /// The version of the messages, not of the program.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// The longest label of a `Begin`.
 pub const LABEL_LENGTH_MAX: usize = 4096;

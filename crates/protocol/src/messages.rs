@@ -1,7 +1,7 @@
 use crate::{
     Begun, ChangeLine, CheckReport, CommitSummary, Committed, Conflict, Conflicts, Durability,
-    Failure, Isolation, LockMode, LockScope, Progress, Sequence, ServiceStatus, SnapshotObject,
-    StopReport, TransactionId, TransactionStatus, ViewChoice,
+    Failure, Isolation, LockMode, LockScope, Others, Progress, Sequence, ServiceStatus,
+    SnapshotObject, StopReport, TransactionId, TransactionStatus, ViewChoice,
 };
 use serde::{Deserialize, Serialize};
 
@@ -29,9 +29,7 @@ pub enum Request {
     },
     Commit {
         transaction: TransactionId,
-        /// Commit even while others hold it, whose views end, or while a transaction
-        /// is nested in it, which is aborted.
-        force: bool,
+        others: Others,
     },
     /// Names the present state, so that `RollBack` can restore it.
     SetSavepoint {
@@ -110,8 +108,7 @@ pub enum Request {
     /// `Keep` makes it writable again.
     Freeze {
         transaction: TransactionId,
-        /// See `Commit`.
-        force: bool,
+        others: Others,
     },
     /// Does the same as `Keep`, but only when this connection closes, if the transaction is
     /// still open then.
@@ -134,6 +131,8 @@ pub struct BeginRequest {
     /// The transaction in which this one is nested, and whose isolation and
     /// durability it shares.
     pub outer: Option<TransactionId>,
+    /// If others work in another transaction nested in `outer`, wait for its end.
+    pub wait: bool,
     pub view: ViewChoice,
     /// Send the view's root with the answer. Opening it takes most of the time of a begin.
     pub opened: bool,

@@ -219,11 +219,29 @@ pub struct Committed {
     pub stalled: Option<String>,
 }
 
-/// How far a commit has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Progress {
-    pub done: u64,
-    pub total: u64,
+/// Chooses between failing and waiting when others hold the transaction that is to be
+/// committed, or when another transaction is nested in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Others {
+    /// The request fails with [`FailureKind::InUse`](crate::FailureKind::InUse).
+    #[default]
+    Refuse,
+    /// The request waits until they have ended.
+    Wait,
+    /// The others' views end, and the nested transaction is aborted.
+    End,
+}
+
+/// What a request that takes time is doing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Progress {
+    /// It waits for others, for this reason. It waits from now on, so whatever they do
+    /// from now on can end the wait.
+    Waiting(String),
+    Committing {
+        done: u64,
+        total: u64,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

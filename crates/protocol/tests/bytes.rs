@@ -25,6 +25,7 @@ fn requests() -> Vec<Request> {
             label: b"make \xff install".to_vec(),
             detached: true,
             outer: Some(transaction),
+            wait: true,
             view: ViewChoice::Configured,
             opened: true,
             sealed: true,
@@ -40,12 +41,12 @@ fn requests() -> Vec<Request> {
         },
         Request::Freeze {
             transaction,
-            force: true,
+            others: Others::Wait,
         },
         Request::Keep { transaction },
         Request::Commit {
             transaction,
-            force: true,
+            others: Others::Wait,
         },
         Request::SetSavepoint {
             transaction,
@@ -155,7 +156,8 @@ fn replies() -> Vec<Reply> {
         label: Vec::new(),
     };
     vec![
-        Reply::Progress(Progress { done: 1, total: 2 }),
+        Reply::Progress(Progress::Committing { done: 1, total: 2 }),
+        Reply::Progress(Progress::Waiting("for 3".to_owned())),
         Reply::Changes(vec![change; 3]),
         Reply::Conflicts(vec![
             conflict(commit),

@@ -9,24 +9,38 @@ use crate::views::Arrived;
 use crate::{convert, discretion, sharing};
 use atomdir_engine::{CommitError, StoreError};
 use atomdir_protocol::{
-    Answer, Committed, Failure, FailureKind, Progress, Reply, Sequence, TransactionId,
+    Answer, Committed, Failure, FailureKind, Others, Progress, Reply, Sequence, TransactionId,
 };
 use rustix::io::Errno;
 
 pub(crate) fn commit(
     service: &Service,
-    connection: &mut Connection,
+    connection: &Connection,
     id: TransactionId,
-    force: bool,
+    others: Others,
 ) -> Result<Answer, Unanswered> {
-    let one = sharing::claim(service, connection, id, force)?;
+    sharing::when_free(service, connection, id, others, || {
+        try_commit(service, connection, id, others)
+    })
+}
+
+fn try_commit(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+    others: Others,
+) -> Result<Answer, Unanswered> {
+    let one = sharing::claim(service, connection, id, others)?;
     // If the client does not read, we find out when we send the answer. Other
     // commits wait for this one, so it must not wait for the client.
     let stream = &connection.stream;
     let mut report = |progress: atomdir_engine::Progress| {
         let atomdir_engine::Progress { done, total } = progress;
         if stream.has_room() {
-            let _ = send_one(stream, &Reply::Progress(Progress { done, total }));
+            let _ = send_one(
+                stream,
+                &Reply::Progress(Progress::Committing { done, total }),
+            );
         }
     };
     let outlasted = leases::outlast(stream, || {
@@ -46,15 +60,12 @@ pub(crate) fn commit(
     let error = match outlasted? {
         Attempt::Leased(file) => return Err(leases::failure(id, file).into()),
         Attempt::Done(Ok(committed)) => {
-            service.transactions.remove(id);
-            service.expiry.forget(id);
-            service.views.hide(&one.transaction);
             if let Some(outer) = one.outer() {
                 let owner = one.transaction.owner();
                 service.views.forget(owner, outer, &committed.outdated);
             }
+            service.forget(&one);
             service.maintenance.wake();
-            service.latch.set();
             return Ok(Answer::Committed(Committed {
                 sequence: committed.sequence.map(|sequence| Sequence(sequence.0)),
                 changes: committed.changes,
@@ -66,10 +77,7 @@ pub(crate) fn commit(
         Attempt::Done(Err(error)) => error,
     };
     if let CommitError::Logged(_) | CommitError::Ended = &error {
-        service.transactions.remove(id);
-        service.expiry.forget(id);
-        service.views.hide(&one.transaction);
-        service.latch.set();
+        service.forget(&one);
     }
     let failure = match error {
         CommitError::Conflict(conflicts) => {

@@ -72,6 +72,6 @@ pub(crate) fn failure(id: TransactionId, file: Option<(&'static str, String)>) -
         "{action}: another program holds a lease on the file and has not given it back; \
          transaction {id} is still open"
     );
-    Failure::new(FailureKind::Busy, message)
+    Failure::new(FailureKind::Leased, message)
         .with_hint("`fuser` or `grep . /proc/locks` shows who holds it; then commit again")
 }

@@ -53,6 +53,7 @@ mod ticks;
 mod transactions;
 mod view_mount;
 mod views;
+mod waiters;
 
 pub use atomdir_engine::{Damage, TornTail};
 pub use error::ServiceError;

@@ -170,7 +170,7 @@ pub(crate) fn require_exact(one: &OpenTransaction) -> Result<(), Failure> {
 
 pub(crate) fn in_use(id: TransactionId) -> Failure {
     let message = format!("transaction {id} has a native view, and its command still runs");
-    Failure::new(FailureKind::Busy, message)
+    Failure::new(FailureKind::InUse, message)
         .with_hint("a transaction that others shall use needs `run --view exact`")
 }
 

@@ -6,10 +6,22 @@ use crate::service::Service;
 use crate::transactions::Transaction;
 use crate::{convert, leases, permissions, sealing, sharing};
 use atomdir_engine::{BeginError, BeginOptions, SavepointError};
-use atomdir_protocol::{Answer, Failure, FailureKind, SAVEPOINT_LENGTH_MAX, TransactionId};
+use atomdir_protocol::{Answer, Failure, FailureKind, Others, SAVEPOINT_LENGTH_MAX, TransactionId};
 use std::sync::Arc;
 
 pub(crate) fn begin(
+    service: &Service,
+    connection: &Connection,
+    (outer, wait): (TransactionId, bool),
+    options: BeginOptions,
+) -> Result<Arc<Transaction>, Unanswered> {
+    let others = if wait { Others::Wait } else { Others::Refuse };
+    sharing::when_free(service, connection, outer, others, || {
+        try_begin(service, connection, outer, options.clone())
+    })
+}
+
+fn try_begin(
     service: &Service,
     connection: &Connection,
     outer: TransactionId,
@@ -27,19 +39,29 @@ pub(crate) fn begin(
     begun.map_err(|error| {
         Unanswered::Failed(match error {
             BeginError::Ended => permissions::no_such_transaction(outer),
-            BeginError::Nested { nested } => nested_already(outer, nested),
+            BeginError::Nested { nested } => {
+                let nested = TransactionId(nested.0);
+                nested_already(
+                    outer,
+                    nested,
+                    transactions.is_worked_in(nested, connection.id),
+                )
+            }
             BeginError::Frozen => sealing::frozen(outer),
             error => convert::begin_failure(&error, peer),
         })
     })
 }
 
-fn nested_already(outer: TransactionId, nested: impl std::fmt::Display) -> Failure {
+fn nested_already(outer: TransactionId, nested: TransactionId, is_worked_in: bool) -> Failure {
     let message = format!(
         "transaction {nested} is nested in transaction {outer} already; one at a time can be"
     );
-    Failure::new(FailureKind::Busy, message)
-        .with_hint(format!("commit or abort transaction {nested} first"))
+    let kind = match is_worked_in {
+        true => FailureKind::InUse,
+        false => FailureKind::Nested,
+    };
+    Failure::new(kind, message).with_hint(format!("commit or abort transaction {nested} first"))
 }
 
 pub(crate) fn set_savepoint(
@@ -80,7 +102,7 @@ fn savepoint_failure(id: TransactionId, name: &[u8], error: SavepointError) -> F
     match error {
         SavepointError::Ended => permissions::no_such_transaction(id),
         SavepointError::Nested { nested } => {
-            Failure::new(FailureKind::Busy, sharing::nested_message(id, nested))
+            Failure::new(FailureKind::Nested, sharing::nested_message(id, nested))
                 .with_hint(format!("commit or abort transaction {nested} first"))
         }
         SavepointError::NoSuchSavepoint => {

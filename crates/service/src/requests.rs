@@ -18,7 +18,7 @@ use atomdir_protocol::{
     LOG_LENGTH_MAX, Reply, Request, Sequence, TransactionId, TransactionStatus,
 };
 use rustix::io::Errno;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
@@ -59,9 +59,10 @@ pub(crate) fn handle(
             transactions.keep_on_close(transaction, connection.id);
             Answer::Nothing
         }
-        Request::Commit { transaction, force } => {
-            commit::commit(service, connection, transaction, force)?
-        }
+        Request::Commit {
+            transaction,
+            others,
+        } => commit::commit(service, connection, transaction, others)?,
         Request::SetSavepoint { transaction, name } => {
             nesting::set_savepoint(service, connection, transaction, &name)?
         }
@@ -125,9 +126,10 @@ pub(crate) fn handle(
             inner_socket::enter(service, connection, transaction, &secret)?;
             Answer::Nothing
         }
-        Request::Freeze { transaction, force } => {
-            sealing::freeze(service, connection, transaction, force)?
-        }
+        Request::Freeze {
+            transaction,
+            others,
+        } => sealing::freeze(service, connection, transaction, others)?,
     };
     Ok(Outcome::Last(Reply::Done(answer)))
 }
@@ -205,7 +207,7 @@ fn begin_transaction(
         label: begin.label,
     };
     let transaction = match begin.outer {
-        Some(outer) => nesting::begin(service, connection, outer, options)?,
+        Some(outer) => nesting::begin(service, connection, (outer, begin.wait), options)?,
         None => {
             let begun = service.store.begin(options);
             begun.map_err(|error| convert::begin_failure(&error, peer))?
@@ -223,24 +225,28 @@ fn begin_transaction(
         let root = show_view(service, &transaction, begin.opened)?;
         Ok((choice, root))
     });
-    let (choice, root) = shown.inspect_err(|_| {
-        service.store.abort(&transaction);
-    })?;
-    connection.first_begun.get_or_insert(id);
-    service.transactions.add(OpenTransaction {
+    let holder = (connection.id, connection.peer.process);
+    let one = OpenTransaction {
         transaction: transaction.clone(),
         detached: begin.detached,
-        holders: BTreeMap::new(),
+        holders: (!begin.detached).then_some(holder).into_iter().collect(),
         controller: begin.sealed.then_some(connection.id),
         kept_after: None,
         begun_within,
         secret,
-    });
-    let answer = view(service, &transaction, choice, root);
-    if !begin.detached {
-        sharing::hold(service, connection, id);
-    }
-    Ok(answer)
+    };
+    let (choice, root) = match shown {
+        Ok(shown) if service.transactions.add(&one) => shown,
+        shown => {
+            service.abort(vec![one]);
+            return Err(shown
+                .err()
+                .unwrap_or_else(|| no_such_transaction(id))
+                .into());
+        }
+    };
+    connection.first_begun.get_or_insert(id);
+    Ok(view(service, &transaction, choice, root))
 }
 
 fn show_view(
@@ -284,6 +290,7 @@ fn take_over(service: &Service, connection: &Connection, id: TransactionId) -> R
             errno => native::unreadable(id, errno),
         });
         taken.inspect_err(|_| service.views.hide(&one.transaction))?;
+        transactions.wake_waiters(&one);
     }
     let root = show_opened(service, &one.transaction)?;
     Ok(view(service, &one.transaction, EXACT, Some(root)))
@@ -449,7 +456,7 @@ fn stop(service: &Service, connection: &Connection, abort: bool) -> Result<Outco
             1 => "a transaction is open, and its changes would be dropped".to_owned(),
             _ => format!("{open} transactions are open, and their changes would be dropped"),
         };
-        return Err(Failure::new(FailureKind::Busy, message)
+        return Err(Failure::new(FailureKind::InUse, message)
             .with_hint(
                 "`atomdir list` shows what is open: commit or abort it first, or drop it all with \
                  `atomdir service stop --abort`",

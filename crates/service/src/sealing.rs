@@ -14,15 +14,26 @@ use crate::service::Service;
 use crate::views::Arrived;
 use crate::{commit, leases, sharing};
 use atomdir_engine::FreezeError;
-use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId};
+use atomdir_protocol::{Answer, Failure, FailureKind, Others, TransactionId};
 
 pub(crate) fn freeze(
     service: &Service,
     connection: &Connection,
     id: TransactionId,
-    force: bool,
+    others: Others,
 ) -> Result<Answer, Unanswered> {
-    let one = sharing::claim(service, connection, id, force)?;
+    sharing::when_free(service, connection, id, others, || {
+        try_freeze(service, connection, id, others)
+    })
+}
+
+fn try_freeze(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+    others: Others,
+) -> Result<Answer, Unanswered> {
+    let one = sharing::claim(service, connection, id, others)?;
     if leases::gather(service, &connection.stream, &one.transaction)? != Arrived::All {
         return Err(commit::incomplete_failure(id).into());
     }
@@ -37,7 +48,7 @@ pub(crate) fn freeze(
 pub(crate) fn frozen(id: TransactionId) -> Failure {
     let message =
         format!("transaction {id} is read-only, since its changes were shown to be committed");
-    Failure::new(FailureKind::Busy, message).with_hint(format!(
+    Failure::new(FailureKind::Frozen, message).with_hint(format!(
         "`atomdir commit {id}` or `atomdir abort {id}` ends it"
     ))
 }

@@ -18,6 +18,8 @@
 //! - A lease on a file of the base: the engine's opens do not wait, except those that
 //!   apply a commit which is in the log. The thread of the committing connection waits,
 //!   with no lock held (`leases`).
+//! - Requests that wait until others have left a transaction: the thread of the asking
+//!   connection waits, with no lock held (`waiters`).
 //! - Requests for locks: the thread of the asking connection waits. A transaction can
 //!   lock only what its user may change or, for a shared lock, read (`locks` of the
 //!   engine).
@@ -140,6 +142,15 @@ impl Service {
         one.transaction.thaw();
     }
 
+    /// Forgets a transaction that its commit has ended.
+    pub(crate) fn forget(&self, one: &OpenTransaction) {
+        self.transactions.remove(one.id());
+        self.transactions.wake_waiters(one);
+        self.expiry.forget(one.id());
+        self.views.hide(&one.transaction);
+        self.latch.set();
+    }
+
     pub(crate) fn abort_all(&self) -> u64 {
         self.abort(self.transactions.remove_all())
     }
@@ -150,6 +161,9 @@ impl Service {
         // First end everything that other transactions may wait for.
         let aborted = ended.iter().map(|one| self.store.abort(&one.transaction));
         let count = aborted.map(u64::from).sum();
+        for one in &ended {
+            self.transactions.wake_waiters(one);
+        }
         for one in &ended {
             self.views.hide(&one.transaction);
             self.expiry.forget(one.id());

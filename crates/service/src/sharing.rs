@@ -6,7 +6,7 @@ use crate::permissions::Reach;
 use crate::replies::Unanswered;
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
-use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId};
+use atomdir_protocol::{Answer, Failure, FailureKind, Others, TransactionId};
 
 pub(crate) fn hold(service: &Service, connection: &Connection, id: TransactionId) {
     let process = connection.peer.process;
@@ -29,14 +29,31 @@ pub(crate) fn claim(
     service: &Service,
     connection: &Connection,
     id: TransactionId,
-    force: bool,
+    others: Others,
 ) -> Result<OpenTransaction, Failure> {
     let (transactions, peer) = (&service.transactions, &connection.peer);
     let one = transactions.control(id, peer, connection.id)?;
+    let force = others == Others::End;
     refuse_own_end(&one, connection, force)?;
     require_exact(&one)?;
     clear_the_way(service, &one, connection, force)?;
     Ok(one)
+}
+
+/// If the request is to wait for others, repeats the attempt until nobody else uses
+/// the transaction.
+pub(crate) fn when_free<T>(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+    others: Others,
+    mut attempt: impl FnMut() -> Result<T, Unanswered>,
+) -> Result<T, Unanswered> {
+    if others != Others::Wait {
+        return attempt();
+    }
+    let waiters = &service.transactions.waiters;
+    waiters.outlast(&connection.stream, id, attempt)
 }
 
 /// A command cannot force the end of the transaction that it runs in: the program
@@ -80,7 +97,7 @@ fn refuse_while_others_hold(one: &OpenTransaction, connection: &Connection) -> R
         return Ok(());
     }
     let message = format!(
-        "transaction {} is in use by {} {}; it is still open",
+        "transaction {} is in use by {} {}",
         one.id(),
         if others.len() == 1 {
             "process"
@@ -89,18 +106,16 @@ fn refuse_while_others_hold(one: &OpenTransaction, connection: &Connection) -> R
         },
         others.join(", ")
     );
-    Err(busy(message))
+    Err(Failure::new(FailureKind::InUse, message).with_hint(
+        "it is still open: wait for the others with --wait, or end their views with --force",
+    ))
 }
 
 pub(crate) fn nested_failure(id: TransactionId, nested: impl std::fmt::Display) -> Failure {
-    busy(nested_message(id, nested))
+    Failure::new(FailureKind::InUse, nested_message(id, nested))
+        .with_hint("wait for its end with --wait, or abort it with --force")
 }
 
 pub(crate) fn nested_message(id: TransactionId, nested: impl std::fmt::Display) -> String {
     format!("transaction {nested} is nested in transaction {id} and still open")
-}
-
-fn busy(message: String) -> Failure {
-    Failure::new(FailureKind::Busy, message)
-        .with_hint("wait for its end with --wait, or end it with --force")
 }

@@ -317,20 +317,23 @@ mod tests {
     use super::*;
     use rustix::net::socketpair;
 
-    fn pair() -> (Stream, OwnedFd) {
-        let (kind, flags) = (SocketType::STREAM, SocketFlags::CLOEXEC);
-        let (ours, peer) = socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
-        (Stream::new(ours).unwrap(), peer)
+    impl Stream {
+        /// A connection, and its peer's end.
+        pub(crate) fn pair() -> (Stream, OwnedFd) {
+            let (kind, flags) = (SocketType::STREAM, SocketFlags::CLOEXEC);
+            let (ours, peer) = socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
+            (Stream::new(ours).unwrap(), peer)
+        }
     }
 
     #[test]
     fn a_peer_that_has_gone_is_noticed_though_it_said_more() {
-        let (stream, peer) = pair();
+        let (stream, peer) = Stream::pair();
         rustix::io::write(&peer, b"more").unwrap();
         assert!(!stream.is_hung_up_within(Duration::ZERO));
         drop(peer);
         assert!(stream.is_hung_up_within(Duration::ZERO));
-        let (stream, peer) = pair();
+        let (stream, peer) = Stream::pair();
         rustix::io::write(&peer, b"more").unwrap();
         stream.close_for_reading();
         assert!(stream.is_hung_up_within(Duration::ZERO));
@@ -338,18 +341,18 @@ mod tests {
 
     #[test]
     fn a_peer_is_ready_when_it_has_said_something_or_gone() {
-        let (stream, peer) = pair();
+        let (stream, peer) = Stream::pair();
         assert!(!stream.is_ready_within(Duration::ZERO));
         rustix::io::write(&peer, b"more").unwrap();
         assert!(stream.is_ready_within(Duration::MAX));
-        let (stream, peer) = pair();
+        let (stream, peer) = Stream::pair();
         drop(peer);
         assert!(stream.is_ready_within(Duration::MAX));
     }
 
     #[test]
     fn a_wait_ends_with_the_latch_the_peer_the_connection_or_the_time() {
-        let (stream, peer) = pair();
+        let (stream, peer) = Stream::pair();
         let latch = Latch::new().unwrap();
         // The deadline has already passed.
         assert!(!stream.wait_beside(&latch, Some(Instant::now())));
@@ -371,7 +374,7 @@ mod tests {
             drop(peer);
             assert!(!waiting.join().unwrap());
         });
-        let (stream, _peer) = pair();
+        let (stream, _peer) = Stream::pair();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| stream.wait_beside(&latch, None));
             stream.close_for_reading();
@@ -381,7 +384,7 @@ mod tests {
 
     #[test]
     fn there_is_no_room_before_sending_would_wait() {
-        let (stream, _peer) = pair();
+        let (stream, _peer) = Stream::pair();
         let mut sent = 0;
         while stream.has_room() {
             stream.send_bytes(&[0; 64]).unwrap();

@@ -11,6 +11,7 @@ use crate::connections::ConnectionId;
 use crate::inner_socket::Secret;
 use crate::limits;
 use crate::permissions::{Peer, Reach, no_such_transaction};
+use crate::waiters::Waiters;
 use atomdir_disk::LinuxDisk;
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
 use std::collections::{BTreeMap, VecDeque};
@@ -28,6 +29,7 @@ pub(crate) struct Transactions {
     /// Transactions that a user or their age limit has aborted; the newest is
     /// last.
     ended: Mutex<VecDeque<Ended>>,
+    pub(crate) waiters: Waiters,
 }
 
 struct Ended {
@@ -95,8 +97,32 @@ impl Transactions {
             .with_hint("commit or abort some: `atomdir list` shows them"))
     }
 
-    pub(crate) fn add(&self, one: OpenTransaction) {
-        self.lock().insert(one.id(), one);
+    /// Refuses a transaction whose outer one has ended, which has ended the new one as
+    /// well.
+    #[must_use]
+    pub(crate) fn add(&self, one: &OpenTransaction) -> bool {
+        let mut open = self.lock();
+        let is_open = one.outer().is_none_or(|outer| open.contains_key(&outer));
+        if is_open {
+            open.insert(one.id(), one.clone());
+        }
+        is_open
+    }
+
+    /// Called when others may no longer use the transaction, or after its end.
+    pub(crate) fn wake_waiters(&self, one: &OpenTransaction) {
+        self.waiters.wake(one.id());
+        if let Some(outer) = one.outer() {
+            self.waiters.wake(outer);
+        }
+    }
+
+    /// Whether anybody but this connection works in the transaction. One that is not
+    /// listed is just being begun, or has just ended.
+    pub(crate) fn is_worked_in(&self, id: TransactionId, but: ConnectionId) -> bool {
+        let open = self.lock();
+        open.get(&id)
+            .is_none_or(|one| one.holders.keys().any(|holder| *holder != but))
     }
 
     /// The transaction, if it is open and the peer may use it.
@@ -182,6 +208,7 @@ impl Transactions {
             one.controller = None;
             one.kept_after = None;
             one.holders.remove(&holder);
+            self.wake_waiters(one);
         }
     }
 
@@ -218,6 +245,7 @@ impl Transactions {
             return Vec::new();
         };
         let was_held = one.holders.remove(&holder).is_some();
+        self.wake_waiters(one);
         if was_held && one.holders.is_empty() && !one.detached {
             remove_with_nested(&mut open, id)
         } else {
@@ -351,4 +379,56 @@ fn remove_with_nested(
         ids.push(nested);
     }
     ids.iter().rev().filter_map(|id| open.remove(id)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::owner;
+    use crate::store::SystemClock;
+    use atomdir_engine::{BeginOptions, Conflicts, Durability, Isolation, Options, Store};
+    use atomdir_testing::Scratch;
+
+    #[test]
+    fn a_nested_transaction_of_an_ended_outer_one_is_not_listed() {
+        let scratch = Scratch::new("ended-outer");
+        let control = atomdir::init(scratch.path(), None).unwrap().store.control;
+        let open = |path| LinuxDisk::open_root(path).unwrap();
+        let options = Options {
+            clock: Arc::new(SystemClock),
+            handles_max: 64,
+            privileges: owner::privileges(),
+            carried_bytes_max: 0,
+        };
+        let disk = LinuxDisk::new();
+        let opened = Store::open(disk, open(scratch.path()), open(&control), None, options);
+        let store = opened.unwrap().0;
+
+        let transactions = Transactions::default();
+        let listed = |transaction| OpenTransaction {
+            transaction,
+            detached: true,
+            holders: BTreeMap::new(),
+            controller: None,
+            kept_after: None,
+            begun_within: None,
+            secret: Secret::new().unwrap(),
+        };
+        let begin = BeginOptions {
+            owner: rustix::process::geteuid().as_raw(),
+            isolation: Isolation::Snapshot,
+            durability: Durability::Durable,
+            conflicts: Conflicts::AtCommit,
+            first_try: None,
+            label: Vec::new(),
+        };
+        let outer = store.begin(begin.clone()).unwrap();
+        assert!(transactions.add(&listed(outer.clone())));
+        let nested = store.begin_nested(&outer, begin).unwrap();
+        for one in transactions.remove(TransactionId(outer.id().0)) {
+            store.abort(&one.transaction);
+        }
+        assert!(!transactions.add(&listed(nested)));
+        assert_eq!(transactions.count(), 0);
+    }
 }

@@ -91,7 +91,7 @@ pub fn ask(
     terminal: &mut Terminal,
 ) -> Result<Option<Wish>, Error> {
     // The commit then lands exactly what we show, even if programs still run in the view.
-    super::freeze(&mut connected.connection, transaction.id, others)?;
+    super::freeze(context, &mut connected.connection, transaction.id, others)?;
     let lines = connected.connection.changes(transaction.id)?;
     if lines.is_empty() {
         return Ok(None);

@@ -26,8 +26,8 @@ use crate::context::{Connected, Context};
 use crate::enter::{self, Ended, Tree, ViewBinding};
 use crate::error::Error;
 use atomdir::{
-    CommitError, Committed, Connection, Current, FailureKind, Others, RequestError, Transaction,
-    TransactionId,
+    CommitError, Committed, Connection, Current, FailureKind, Others, Progress, RequestError,
+    Transaction, TransactionId,
 };
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -171,11 +171,14 @@ fn tell(context: &Context, transaction: TransactionId, ended: Ended, outcome: &O
 /// shown. It fails for the same reasons as the commit, and also leaves the
 /// transaction open.
 pub fn freeze(
+    context: &Context,
     connection: &mut Connection,
     transaction: TransactionId,
     others: Others,
 ) -> Result<(), Error> {
-    let frozen = connection.freeze(transaction, others);
+    let frozen = connection.freeze(transaction, others, &mut |progress| {
+        note_wait(context, &progress);
+    });
     frozen.map_err(|source| Error::Commit {
         transaction,
         source: source.into(),
@@ -191,7 +194,10 @@ pub fn commit(
 ) -> Result<Committed, Error> {
     let mut line = context.output.progress("committing");
     let committed = connection
-        .commit_with(transaction, others, &mut |progress| line.update(progress))
+        .commit_with(transaction, others, &mut |progress| match progress {
+            Progress::Committing { done, total } => line.update(done, total),
+            waiting @ Progress::Waiting(_) => note_wait(context, &waiting),
+        })
         .map_err(|source| Error::Commit {
             transaction,
             open: !source.is_logged(),
@@ -204,6 +210,13 @@ pub fn commit(
         ));
     }
     Ok(committed)
+}
+
+/// Says why a request waits.
+fn note_wait(context: &Context, progress: &Progress) {
+    if let Progress::Waiting(reason) = progress {
+        context.output.note(format_args!("{reason}: waiting"));
+    }
 }
 
 /// Detaches from a transaction now, so that the next commit does not find us in it.
@@ -232,8 +245,9 @@ pub fn end_uncommitted(
         source,
         CommitError::Request(RequestError::Disconnected { .. })
     ) {
-        // While others are in it, it is also theirs, so we do not abort it.
-        if source.is_busy() || end.keeps_uncommitted() {
+        // While others are in it, it is also theirs, so we do not abort it. After the end
+        // of a lease the same commit succeeds.
+        if source.is_in_use() || source.is_leased() || end.keeps_uncommitted() {
             match connection.keep(transaction) {
                 // Somebody else has ended it.
                 Err(error) if error.kind() == Some(FailureKind::NoSuchTransaction) => {}

@@ -93,6 +93,7 @@ impl BeginArguments {
                 Some(Outer::None) => None,
                 None => current,
             },
+            wait: false,
             isolation: match self.isolation {
                 Isolation::Snapshot => atomdir::Isolation::Snapshot,
                 Isolation::Serializable => atomdir::Isolation::Serializable,

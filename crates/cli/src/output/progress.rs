@@ -1,6 +1,5 @@
 //! One line on the terminal that shows how far a commit has come.
 
-use atomdir::Progress;
 use std::io::{self, Write};
 
 /// Erases itself when dropped.
@@ -19,11 +18,11 @@ impl ProgressLine {
         }
     }
 
-    pub fn update(&mut self, progress: Progress) {
-        let percent = progress.done.saturating_mul(100) / progress.total.max(1);
+    pub fn update(&mut self, done: u64, total: u64) {
+        let percent = done.saturating_mul(100) / total.max(1);
         if self.shown && self.percent != Some(percent) {
             self.percent = Some(percent);
-            let (doing, done, total) = (self.doing, progress.done, progress.total);
+            let doing = self.doing;
             let _ = write!(
                 io::stderr(),
                 "\r\x1b[K{doing}: {done} of {total} ({percent} %)"

@@ -188,7 +188,7 @@ impl Run<'_> {
         }
         let others = arguments.end.others.others();
         let wish = if arguments.dry_run {
-            attempt::freeze(&mut connected.connection, transaction.id, others)?;
+            attempt::freeze(context, &mut connected.connection, transaction.id, others)?;
             let lines = connected.connection.changes(transaction.id)?;
             let rights = Rights::find(connected, &transaction, &lines)?;
             let changes = ChangeList::with_rights(&lines, &rights);

@@ -167,7 +167,7 @@ fn rights(
         Err(error)
             if matches!(
                 error.kind(),
-                Some(FailureKind::Busy | FailureKind::NotPermitted)
+                Some(FailureKind::InUse | FailureKind::NotPermitted)
             ) =>
         {
             Ok(Rights::default())

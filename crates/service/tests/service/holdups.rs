@@ -244,7 +244,8 @@ fn freeze_waits_for_mapped_stores_that_a_lease_holds_up() {
         mapped.set_first(b'n');
         let mut innocent = store.connect();
         scope.spawn(move || {
-            sealing.freeze(transaction.id, Others::Refuse).unwrap();
+            let frozen = sealing.freeze(transaction.id, Others::Refuse, &mut |_| {});
+            frozen.unwrap();
             is_frozen.fetch_add(1, Ordering::SeqCst);
             sealing.commit(transaction.id, &mut |_| {}).unwrap();
         });

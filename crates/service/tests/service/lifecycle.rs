@@ -55,7 +55,7 @@ fn what_was_begun_on_a_connection_ends_with_it_unless_detached_or_kept() {
         watcher
             .commit(committed, &mut |_| {})
             .unwrap_err()
-            .is_busy()
+            .is_in_use()
     );
     watcher
         .commit_with(committed, Others::End, &mut |_| {})

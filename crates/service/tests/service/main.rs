@@ -18,3 +18,5 @@ mod support;
 #[cfg(test)]
 mod take_over;
 mod users;
+#[cfg(test)]
+mod waits;

@@ -49,7 +49,7 @@ fn a_transaction_aborted_during_a_take_over_leaves_no_view() {
 fn a_commit_forced_during_a_take_over_finds_the_mount_whole() {
     let left = race(|other, id| {
         while let Err(error) = other.commit_with(id, Others::End, &mut |_| {}) {
-            assert!(error.is_busy(), "{error}");
+            assert!(error.is_in_use(), "{error}");
         }
     });
     assert!(left.is_empty(), "{left:?}");
