@@ -39,10 +39,10 @@ mod view_root;
 pub use accounts::{Account, Group, describe_user};
 pub use atomdir_disk::reason;
 pub use atomdir_protocol::{
-    Change, ChangeLine, ChangedBy, CheckReport, CommitSummary, Committed, Conflict, Conflicts,
-    Durability, ExitCode, Failure, FailureKind, Isolation, Kind, LockMode, LockScope, LockStatus,
-    Others, Progress, RecoveryReport, Sequence, ServiceStatus, SnapshotObject, StopReport,
-    Timestamp, TransactionId, TransactionStatus, View, ViewChoice,
+    Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Committed, Conflict,
+    Conflicts, Durability, ExitCode, Failure, FailureKind, Isolation, Kind, LockMode, LockScope,
+    LockStatus, Others, Progress, RecoveryReport, Sequence, ServiceStatus, SnapshotObject,
+    StopReport, Timestamp, TransactionId, TransactionStatus, View, ViewChoice,
 };
 pub use connection::Connection;
 pub use current::Current;

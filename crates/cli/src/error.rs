@@ -4,8 +4,9 @@
 use crate::enter::{EnterError, Step};
 use crate::output::{escaped, json, quoted, time};
 use atomdir::{
-    ChangedBy, CommitError, Conflict, ConnectError, ExitCode, Explain, Failure, FailureKind,
-    FindError, InitError, RequestError, SettingsError, TransactionId, TransactionStatus, reason,
+    ChangedBy, CommitAuthor, CommitError, Conflict, ConnectError, ExitCode, Explain, Failure,
+    FailureKind, FindError, InitError, RequestError, SettingsError, TransactionId,
+    TransactionStatus, reason,
 };
 use rustix::io::Errno;
 use serde::Serialize;
@@ -337,8 +338,11 @@ pub fn conflict_line(conflict: &Conflict) -> String {
         }
         ChangedBy::Commit {
             sequence,
-            transaction,
-            label,
+            author: None,
+        } => format!("{path}: {what}, by commit {sequence}"),
+        ChangedBy::Commit {
+            sequence,
+            author: Some(CommitAuthor { transaction, label }),
         } => {
             let by = format!("{path}: {what}, by commit {sequence} of transaction {transaction}");
             if label.is_empty() {

@@ -115,17 +115,22 @@ pub struct Stalled {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum BeginError {
-    #[error("the outer transaction has ended")]
+    #[error("the outer transaction has ended; begin a transaction that is not nested")]
     Ended,
-    #[error("transaction {nested} is nested in it already; one at a time can be")]
+    #[error(
+        "transaction {nested} is already nested in the outer transaction, which can have only one at a time; commit or abort it first"
+    )]
     Nested { nested: TransactionId },
-    #[error("the outer transaction has a native view, in which none can be nested")]
+    #[error("the outer transaction has a native view, and no transaction can be nested in one")]
     Native,
     #[error(
-        "the outer transaction's view is read-only, since its changes were shown to be committed"
+        "the outer transaction's view is read-only, because its changes were listed for the commit; commit or abort it first"
     )]
     Frozen,
-    #[error("cannot set the outer transaction's staged files apart: {}", reason(.0))]
+    #[error(
+        "cannot move the outer transaction's staged files out of its native layer: {}; nothing was changed",
+        reason(.0)
+    )]
     Staging(Errno),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -136,15 +141,19 @@ pub enum BeginError {
 pub enum SavepointError {
     #[error("the transaction has ended")]
     Ended,
-    #[error("transaction {nested} is nested in it and still open")]
+    #[error(
+        "transaction {nested} is nested in the transaction and still open; commit or abort it first"
+    )]
     Nested { nested: TransactionId },
-    #[error("it has no savepoint of that name")]
+    #[error("the transaction has no savepoint of that name")]
     NoSuchSavepoint,
-    #[error("it has a native view, which has no savepoints")]
+    #[error("the transaction has a native view, which has no savepoints")]
     Native,
-    #[error("its view is read-only, since its changes were shown to be committed")]
+    #[error(
+        "the transaction's view is read-only, because its changes were listed for the commit; commit or abort it"
+    )]
     Frozen,
-    #[error("cannot keep the present state: {}", reason(.0))]
+    #[error("cannot keep the present state of the transaction: {}; nothing was changed", reason(.0))]
     Staging(Errno),
 }
 
@@ -154,9 +163,11 @@ pub enum SavepointError {
 pub enum FreezeError {
     #[error("the transaction has ended")]
     Ended,
-    #[error("transaction {nested} is nested in it and still open")]
+    #[error(
+        "transaction {nested} is nested in the transaction and still open; commit or abort it first"
+    )]
     Nested { nested: TransactionId },
-    #[error("it has a native view, and its command still runs")]
+    #[error("the transaction has a native view, and its command still runs")]
     Native,
 }
 
@@ -170,7 +181,9 @@ pub enum CommitError {
     Conflict(Vec<Conflict>),
     #[error("the transaction has ended")]
     Ended,
-    #[error("transaction {nested} is nested in it and still open")]
+    #[error(
+        "transaction {nested} is nested in the transaction and still open; commit or abort it first"
+    )]
     Nested { nested: TransactionId },
     #[error("no space left or quota exceeded while trying to {step} '{path}'; nothing was changed")]
     NoSpace { step: &'static str, path: String },
@@ -178,6 +191,18 @@ pub enum CommitError {
         "cannot {step} '{path}': another program holds a lease on the file and was asked to give it back; nothing was changed"
     )]
     Leased { step: &'static str, path: String },
+    #[error(
+        "cannot {step} '{path}': it is immutable or append-only; nothing was changed: make it changeable with `chattr -i -a`, then commit again"
+    )]
+    Immutable { step: &'static str, path: String },
+    #[error(
+        "cannot {step} '{path}': a file system is mounted on it; nothing was changed: unmount it, then commit again"
+    )]
+    MountPoint { step: &'static str, path: String },
+    #[error(
+        "cannot remove or rename '{path}': its file system refuses, because it is a lower directory of an overlay or because project quotas differ; nothing was changed"
+    )]
+    Unmovable { path: String },
     #[error("cannot {step} '{path}': {errno}; nothing was changed", errno = reason(errno))]
     Io {
         step: &'static str,
@@ -194,9 +219,7 @@ pub enum CommitError {
 
 impl CommitError {
     pub(crate) fn io(step: &'static str, path: &[u8], errno: Errno) -> CommitError {
-        // The root's own path is empty.
-        let path = if path.is_empty() { b"." } else { path };
-        let path = String::from_utf8_lossy(path).into_owned();
+        let path = shown(path);
         match errno {
             Errno::NOSPC | Errno::DQUOT => CommitError::NoSpace { step, path },
             Errno::AGAIN => CommitError::Leased { step, path },
@@ -245,8 +268,8 @@ pub enum ConflictKind {
 pub enum ChangedBy {
     Commit {
         sequence: Sequence,
-        transaction: TransactionId,
-        label: Vec<u8>,
+        /// `None` if the history no longer has the commit.
+        author: Option<CommitAuthor>,
     },
     /// A transaction that is still open.
     Open {
@@ -258,6 +281,13 @@ pub enum ChangedBy {
     Outer {
         transaction: TransactionId,
     },
+}
+
+/// The transaction that made a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitAuthor {
+    pub transaction: TransactionId,
+    pub label: Vec<u8>,
 }
 
 impl fmt::Display for ConflictKind {
@@ -288,13 +318,12 @@ impl fmt::Display for ConflictKind {
 }
 
 impl ChangedBy {
-    /// A change by a commit. More about the commit is looked up once all conflicts are
-    /// known.
+    /// A change by a commit. `Journal::describe` looks up the authors once all conflicts
+    /// are known.
     pub(crate) fn commit(sequence: Sequence) -> ChangedBy {
         ChangedBy::Commit {
             sequence,
-            transaction: TransactionId(0),
-            label: Vec::new(),
+            author: None,
         }
     }
 }
@@ -302,12 +331,12 @@ impl ChangedBy {
 impl fmt::Display for ChangedBy {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ChangedBy::Commit {
-                sequence,
-                transaction,
-                label,
-            } => {
-                write!(formatter, "by commit {sequence} (transaction {transaction}")?;
+            ChangedBy::Commit { sequence, author } => {
+                write!(formatter, "by commit {sequence}")?;
+                let Some(CommitAuthor { transaction, label }) = author else {
+                    return Ok(());
+                };
+                write!(formatter, " (transaction {transaction}")?;
                 if !label.is_empty() {
                     write!(formatter, ": {}", String::from_utf8_lossy(label))?;
                 }
@@ -328,6 +357,12 @@ impl fmt::Display for ChangedBy {
             }
         }
     }
+}
+
+/// A path of the store, for messages. The root's own path is empty.
+pub(crate) fn shown(path: &[u8]) -> String {
+    let path = if path.is_empty() { b"." } else { path };
+    String::from_utf8_lossy(path).into_owned()
 }
 
 fn conflict_message(conflicts: &[Conflict]) -> String {

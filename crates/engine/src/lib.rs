@@ -35,8 +35,8 @@ pub use base::acl::AccessControlList;
 pub use base::credentials::Credentials;
 pub use commit::Committed;
 pub use error::{
-    BeginError, ChangedBy, CommitError, Conflict, ConflictKind, FreezeError, Obstacle, Poison,
-    SavepointError, Stalled, StoreError,
+    BeginError, ChangedBy, CommitAuthor, CommitError, Conflict, ConflictKind, FreezeError,
+    Obstacle, Poison, SavepointError, Stalled, StoreError,
 };
 pub use ids::{NodeId, Sequence, TransactionId};
 pub use locks::{LockError, LockMode, LockRequest, LockScope, LockStatus, Patience, Waits};

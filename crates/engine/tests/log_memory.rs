@@ -61,12 +61,13 @@ fn reading_the_log_takes_memory_for_one_record() {
     };
     let by = conflicts.into_iter().map(|conflict| conflict.by).next();
     let Some(ChangedBy::Commit {
-        sequence, label, ..
+        sequence,
+        author: Some(author),
     }) = by
     else {
         panic!("{by:?}");
     };
-    assert_eq!((sequence.0, label), (2, b"test".to_vec()));
+    assert_eq!((sequence.0, author.label), (2, b"test".to_vec()));
     store.abort(&late);
 
     let (done, bytes) = highest_while(|| store.checkpoint());

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use atomdir_disk::Errno;
+use atomdir_disk::{Errno, reason};
 
 /// Why a file system could not be mounted.
 #[derive(Debug, thiserror::Error)]
@@ -8,7 +8,8 @@ use atomdir_disk::Errno;
 pub enum MountError {
     #[error(
         "cannot open /dev/fuse: {source}; load the kernel's fuse module (modprobe fuse), \
-         give the container this device, or let users open it (chmod 666 /dev/fuse)"
+         give the container this device, or let users open it (chmod 666 /dev/fuse)",
+        source = reason(source)
     )]
     NoDevice { source: Errno },
     #[error(
@@ -23,27 +24,24 @@ pub enum MountError {
     NotPermitted { path: PathBuf },
     #[error("fusermount3 could not mount on {path}: {message}")]
     Fusermount { path: PathBuf, message: String },
-    #[error("cannot mount on {path}: {source}")]
+    #[error("cannot mount on {path}: {source}", source = reason(source))]
     Mount { path: PathBuf, source: Errno },
     #[error(
         "the kernel's FUSE protocol {major}.{minor} is too old, or lacks what is needed; \
          use Linux 5.15 or newer"
     )]
     KernelTooOld { major: u32, minor: u32 },
-    #[error("the kernel's first FUSE message could not be read or answered: {source}")]
+    #[error("the kernel's first FUSE message could not be read or answered: {source}", source = reason(source))]
     Handshake { source: Errno },
-    #[error("cannot start a thread to serve {path}: {source}; raise the limit on processes")]
-    Thread {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    #[error("cannot start a thread to serve {path}: {source}; raise the limit on processes", source = reason(source))]
+    Thread { path: PathBuf, source: Errno },
 }
 
 /// Why a file system could not be unmounted. Its session has ended all the same.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnmountError {
-    #[error("cannot unmount {path}: {source}; try: umount -l {path}")]
+    #[error("cannot unmount {path}: {source}; try: umount -l {path}", source = reason(source))]
     Unmount { path: PathBuf, source: Errno },
     #[error("fusermount3 could not unmount {path}: {message}; try: fusermount3 -u -z {path}")]
     Fusermount { path: PathBuf, message: String },

@@ -102,7 +102,7 @@ impl Session {
             session.join();
             return Err(MountError::Thread {
                 path: path.to_owned(),
-                source,
+                source: Errno::from_io_error(&source).unwrap_or(Errno::AGAIN),
             });
         }
         Ok(Some(session))

@@ -68,7 +68,10 @@ impl Footprint for ChangeLine {
 impl Footprint for Conflict {
     fn heap(&self) -> usize {
         let label = match &self.by {
-            ChangedBy::Commit { label, .. } | ChangedBy::Open { label, .. } => label.heap(),
+            ChangedBy::Commit { author, .. } => {
+                author.as_ref().map_or(0, |author| author.label.heap())
+            }
+            ChangedBy::Open { label, .. } => label.heap(),
             ChangedBy::Outside | ChangedBy::Outer { .. } => 0,
         };
         self.path.heap() + self.what.heap() + label

@@ -21,10 +21,10 @@ mod records;
 pub use failure::{ExitCode, Failure, FailureKind};
 pub use messages::{Answer, BeginRequest, LockRequest, Readiness, Reply, Request};
 pub use records::{
-    Begun, Change, ChangeLine, ChangedBy, CheckReport, CommitSummary, Committed, Conflict,
-    Conflicts, Durability, Isolation, Kind, Layers, Limits, LockMode, LockScope, LockStatus,
-    Others, Progress, RecoveryReport, Sequence, ServiceStatus, SnapshotObject, StopReport,
-    Timestamp, TransactionId, TransactionStatus, View, ViewChoice, Within,
+    Begun, Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Committed,
+    Conflict, Conflicts, Durability, Isolation, Kind, Layers, Limits, LockMode, LockScope,
+    LockStatus, Others, Progress, RecoveryReport, Sequence, ServiceStatus, SnapshotObject,
+    StopReport, Timestamp, TransactionId, TransactionStatus, View, ViewChoice, Within,
 };
 
 /// The version of the messages, not of the program.

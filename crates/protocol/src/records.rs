@@ -157,9 +157,8 @@ pub struct Conflict {
 pub enum ChangedBy {
     Commit {
         sequence: Sequence,
-        transaction: TransactionId,
-        /// Empty if it is another user's and the reader may not see it.
-        label: Vec<u8>,
+        /// `None` if the store's history no longer has the commit.
+        author: Option<CommitAuthor>,
     },
     /// A transaction that is still open.
     Open {
@@ -171,6 +170,14 @@ pub enum ChangedBy {
     Outside,
     /// The outer transaction of the one that has the conflict.
     Outer { transaction: TransactionId },
+}
+
+/// The transaction that made a commit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitAuthor {
+    pub transaction: TransactionId,
+    /// Empty if it is another user's and the reader may not see it.
+    pub label: Vec<u8>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

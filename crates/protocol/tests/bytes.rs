@@ -148,8 +148,10 @@ fn replies() -> Vec<Reply> {
     };
     let commit = ChangedBy::Commit {
         sequence: SEQUENCE,
-        transaction: TRANSACTION,
-        label: b"first".to_vec(),
+        author: Some(CommitAuthor {
+            transaction: TRANSACTION,
+            label: b"first".to_vec(),
+        }),
     };
     let open = ChangedBy::Open {
         transaction: TRANSACTION,

@@ -5,8 +5,8 @@ use crate::permissions::Peer;
 use atomdir_engine as engine;
 use atomdir_format::record;
 use atomdir_protocol::{
-    Change, ChangeLine, ChangedBy, CommitSummary, Conflict, Conflicts, Durability, Failure,
-    FailureKind, Isolation, Kind, RecoveryReport, Sequence, Timestamp, TransactionId,
+    Change, ChangeLine, ChangedBy, CommitAuthor, CommitSummary, Conflict, Conflicts, Durability,
+    Failure, FailureKind, Isolation, Kind, RecoveryReport, Sequence, Timestamp, TransactionId,
 };
 
 pub(crate) fn timestamp(time: atomdir_disk::Timestamp) -> Timestamp {
@@ -88,14 +88,16 @@ pub(crate) fn change_line(line: record::SummaryLine) -> ChangeLine {
 /// Labels hold command lines, so only their owner and root may see them.
 pub(crate) fn conflict(conflict: engine::Conflict, labels_visible: bool) -> Conflict {
     let by = match conflict.by {
-        engine::ChangedBy::Commit {
-            sequence,
-            transaction,
-            label,
-        } => ChangedBy::Commit {
+        engine::ChangedBy::Commit { sequence, author } => ChangedBy::Commit {
             sequence: Sequence(sequence.0),
-            transaction: TransactionId(transaction.0),
-            label: if labels_visible { label } else { Vec::new() },
+            author: author.map(|author| CommitAuthor {
+                transaction: TransactionId(author.transaction.0),
+                label: if labels_visible {
+                    author.label
+                } else {
+                    Vec::new()
+                },
+            }),
         },
         engine::ChangedBy::Open { transaction, label } => ChangedBy::Open {
             transaction: TransactionId(transaction.0),

@@ -12,6 +12,7 @@ use crate::inner_socket::Secret;
 use crate::limits;
 use crate::permissions::{Peer, Reach, no_such_transaction};
 use crate::waiters::Waiters;
+use atomdir::describe_user;
 use atomdir_disk::LinuxDisk;
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
 use std::collections::{BTreeMap, VecDeque};
@@ -90,7 +91,8 @@ impl Transactions {
             return Ok(());
         }
         let message = format!(
-            "{own} transactions of user {user} and {} in all are open; there may be no more",
+            "{} has {own} open transactions, and all users together {}; no more may be opened",
+            describe_user(user),
             open.len()
         );
         Err(Failure::new(FailureKind::TooMany, message)
@@ -148,7 +150,7 @@ impl Transactions {
                 ..
             }) => match user {
                 0 => "root has aborted it".to_owned(),
-                user => format!("user {user} has aborted it"),
+                user => format!("{} has aborted it", describe_user(*user)),
             },
             _ => return no_such_transaction(id),
         };

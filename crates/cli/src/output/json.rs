@@ -191,8 +191,11 @@ enum By<'a> {
     },
     Commit {
         commit: u64,
-        transaction: u64,
-        label: Text<'a>,
+        /// These are missing if the history no longer has the commit.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        transaction: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        label: Option<Text<'a>>,
     },
 }
 
@@ -211,14 +214,10 @@ pub fn conflicts(conflicts: &[Conflict]) -> Vec<ConflictLine<'_>> {
                     transaction: transaction.0,
                     label: Text(label),
                 },
-                ChangedBy::Commit {
-                    sequence,
-                    transaction,
-                    label,
-                } => By::Commit {
+                ChangedBy::Commit { sequence, author } => By::Commit {
                     commit: sequence.0,
-                    transaction: transaction.0,
-                    label: Text(label),
+                    transaction: author.as_ref().map(|author| author.transaction.0),
+                    label: author.as_ref().map(|author| Text(&author.label)),
                 },
             },
         })

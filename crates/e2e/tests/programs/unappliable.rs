@@ -23,7 +23,7 @@ struct Case {
     path: &'static str,
 }
 
-fn check(case: &Case) {
+fn check(case: &Case, obstacle: &str) {
     let fixture = Fixture::new(&format!("unappliable-{}", case.name), BASE);
     shell(&fixture.base, &format!("{}\n{OLD}", case.before));
     let untouched = fixture.look();
@@ -48,7 +48,9 @@ fn check(case: &Case) {
     shell(&fixture.base, case.after);
 
     if outcome.code != 0 {
-        names_the_path(&outcome, case.path);
+        for part in [case.path, obstacle] {
+            says(&outcome, part);
+        }
         assert_equal(case.name, &untouched, &seen, &CompareOptions::untouched());
     }
     at_once.expect(0);
@@ -57,10 +59,10 @@ fn check(case: &Case) {
     fixture.store.assert_at_rest();
 }
 
-fn names_the_path(outcome: &Outcome, path: &str) {
+fn says(outcome: &Outcome, part: &str) {
     assert!(
-        outcome.error_text().contains(path),
-        "does not name {path:?}\n{outcome}"
+        outcome.error_text().contains(part),
+        "does not say {part:?}\n{outcome}"
     );
 }
 
@@ -125,7 +127,9 @@ fn immutable_and_append_only_files() {
         },
     ];
     if tools_present("unappliable", &["chattr"]) {
-        CASES.iter().for_each(check);
+        CASES
+            .iter()
+            .for_each(|case| check(case, "immutable or append-only"));
     }
 }
 
@@ -208,13 +212,16 @@ fn more_extended_attributes_than_fit() {
     for (name, inside) in [("xattrs-old", old), ("xattrs-new", new)] {
         let inside: &'static str = inside.leak();
         let path = if name == "xattrs-old" { "file" } else { "new" };
-        check(&Case {
-            name,
-            before: "",
-            inside,
-            after: "",
-            path,
-        });
+        check(
+            &Case {
+                name,
+                before: "",
+                inside,
+                after: "",
+                path,
+            },
+            "",
+        );
     }
 }
 
@@ -247,13 +254,16 @@ fn swap_files_in_use() {
         return;
     }
     for (name, inside) in CASES {
-        check(&Case {
-            name,
-            before: BEFORE,
-            inside,
-            after: "swapoff swap",
-            path: "swap",
-        });
+        check(
+            &Case {
+                name,
+                before: BEFORE,
+                inside,
+                after: "swapoff swap",
+                path: "swap",
+            },
+            "",
+        );
     }
 }
 
@@ -283,5 +293,5 @@ fn names_with_mounts_on_them() {
             path: "dir/sub",
         },
     ];
-    CASES.iter().for_each(check);
+    CASES.iter().for_each(|case| check(case, ""));
 }

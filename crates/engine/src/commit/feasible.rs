@@ -17,47 +17,37 @@ use atomdir_disk::{Access, Disk, Errno, Kind, Name, NewNode, RenameMode};
 use crate::base::core::Core;
 use crate::base::{Base, Place, Xattrs};
 use crate::control;
-use crate::error::CommitError;
+use crate::error::{CommitError, shown};
 use crate::names;
 use crate::write_set::{Object, ObjectWrite, WriteSet};
 
 type Outcome<T> = Result<T, CommitError>;
 
-const REMOVE: &str = "remove, rename or replace locked";
-const MOVE_OFF: &str = "remove or rename (its file system does not let it be renamed: it is a lower directory of an overlay, or project quotas differ)";
+const REMOVE: &str = "remove, rename or replace";
 
 pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
     let mut directories = HashSet::new();
     for entry in &set.entries {
         if let Object::Base(directory) = &entry.directory {
             if directories.insert(directory.serial) {
-                check_unlocked(
-                    core,
-                    directory,
-                    "change an entry of a locked directory:",
-                    &entry.path,
-                )?;
+                let path = directory.path().unwrap_or_default();
+                check_changeable(core, directory, "create, rename or remove names in", &path)?;
             }
             if let Some(before) = &entry.before {
-                check_unlocked(core, before, REMOVE, &entry.path)?;
+                check_changeable(core, before, REMOVE, &entry.path)?;
                 check_removable(core, (directory, &entry.name), &entry.path)?;
             }
         }
         if let Some(Object::Base(after)) = &entry.after {
             let path = after.path().unwrap_or_default();
-            check_unlocked(core, after, "rename or link locked", &path)?;
+            check_changeable(core, after, "rename or link", &path)?;
         }
     }
     for base in set.dying.values() {
-        check_unlocked(
-            core,
-            base,
-            "remove locked",
-            &base.path().unwrap_or_default(),
-        )?;
+        check_changeable(core, base, "remove", &base.path().unwrap_or_default())?;
     }
     for object in &set.objects {
-        check_unlocked(core, &object.base, "change locked", &object.path)?;
+        check_changeable(core, &object.base, "change", &object.path)?;
         let is_new = object
             .contents
             .as_ref()
@@ -74,18 +64,23 @@ pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
     Ok(())
 }
 
-fn check_unlocked<D: Disk>(
+/// Refuses to change what the kernel lets nobody change.
+fn check_changeable<D: Disk>(
     core: &Core<D>,
     base: &Base,
     step: &'static str,
     path: &[u8],
 ) -> Outcome<()> {
     match core.stat_now(base) {
-        Ok(stat) if stat.immutable => Err(CommitError::io(step, path, Errno::PERM)),
+        Ok(stat) if stat.immutable => Err(CommitError::Immutable {
+            step,
+            path: shown(path),
+        }),
         // The root may be a mount point; nothing moves it.
-        Ok(stat) if stat.mount_point && base.serial != 0 => {
-            Err(CommitError::io(step, path, Errno::BUSY))
-        }
+        Ok(stat) if stat.mount_point && base.serial != 0 => Err(CommitError::MountPoint {
+            step,
+            path: shown(path),
+        }),
         // It is for validation to find what is missing.
         _ => Ok(()),
     }
@@ -111,7 +106,7 @@ fn check_removable<D: Disk>(
         Err(errno @ (Errno::PERM | Errno::TXTBSY | Errno::BUSY)) => {
             Err(CommitError::io(REMOVE, path, errno))
         }
-        Err(errno @ Errno::XDEV) => Err(CommitError::io(MOVE_OFF, path, errno)),
+        Err(Errno::XDEV) => Err(CommitError::Unmovable { path: shown(path) }),
         // The rename failed as it should, or a right is missing, which is no
         // obstacle: see `apply::rights`.
         _ => Ok(()),

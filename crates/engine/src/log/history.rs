@@ -9,7 +9,7 @@ use atomdir_format::record::{CommitRecord, SummaryLine};
 use atomdir_format::summary::SummaryRecord;
 
 use crate::base::core::Core;
-use crate::error::{ChangedBy, Conflict, StoreError};
+use crate::error::{ChangedBy, CommitAuthor, Conflict, StoreError};
 use crate::ids::{Sequence, TransactionId};
 use crate::log::Log;
 use crate::log::journal::Journal;
@@ -92,8 +92,10 @@ impl<D: Disk> Journal<D> {
             for by in unknown.remove(&sequence).into_iter().flatten() {
                 *by = ChangedBy::Commit {
                     sequence,
-                    transaction: TransactionId(summary.transaction),
-                    label: summary.label.clone(),
+                    author: Some(CommitAuthor {
+                        transaction: TransactionId(summary.transaction),
+                        label: summary.label.clone(),
+                    }),
                 };
             }
         });

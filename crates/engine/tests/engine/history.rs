@@ -4,8 +4,8 @@
 use crate::support::failing::FailingDisk;
 use crate::support::model::CALLER;
 use crate::support::{Scratch, begin, create, open, open_with};
-use atomdir_disk::Errno;
-use atomdir_engine::{NewNode, NodeId};
+use atomdir_disk::{Disk, Errno};
+use atomdir_engine::{ChangedBy, CommitError, NewNode, NodeId, Sequence, Store, Transaction};
 
 const COMMITS: u64 = 40;
 const BYTES_MAX: u64 = 2048;
@@ -19,16 +19,7 @@ fn the_oldest_commits_go_and_the_newest_stay() {
         let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
         for commit in 1..=COMMITS {
             let transaction = begin(&store);
-            let name = format!("directory{commit}");
-            let made = transaction.create(
-                NodeId::ROOT,
-                name.as_bytes(),
-                NewNode::Directory,
-                0o755,
-                0,
-                CALLER,
-            );
-            made.expect("the name is free");
+            make_directory(&transaction, &format!("directory{commit}"));
             store.commit(&transaction).expect("nobody is in the way");
         }
         store.checkpoint().expect("nothing is in the way");
@@ -58,5 +49,43 @@ fn the_oldest_commits_go_and_the_newest_stay() {
             shortened.expect("nothing is in the way");
             break;
         }
+    }
+}
+
+#[test]
+fn conflict_with_a_forgotten_commit_names_no_transaction() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let store = open(&scratch.0);
+    let late = begin(&store);
+    for commit in 1..=COMMITS {
+        let transaction = begin(&store);
+        make_directory(&transaction, &format!("directory{commit}"));
+        store.commit(&transaction).expect("nobody is in the way");
+    }
+    make_directory(&late, "directory1");
+    let first = |author| ChangedBy::Commit {
+        sequence: Sequence(1),
+        author,
+    };
+    assert_ne!(conflict(&store, &late), first(None));
+    store.checkpoint().expect("nothing is in the way");
+    store
+        .shorten_history(BYTES_MAX)
+        .expect("nothing is in the way");
+    assert_eq!(conflict(&store, &late), first(None));
+    assert_eq!(first(None).to_string(), "by commit 1");
+}
+
+fn make_directory<D: Disk>(transaction: &Transaction<D>, name: &str) {
+    let (name, kind) = (name.as_bytes(), NewNode::Directory);
+    let made = transaction.create(NodeId::ROOT, name, kind, 0o755, 0, CALLER);
+    made.expect("the name is free");
+}
+
+fn conflict<D: Disk>(store: &Store<D>, transaction: &Transaction<D>) -> ChangedBy {
+    match store.commit(transaction) {
+        Err(CommitError::Conflict(conflicts)) => conflicts[0].by.clone(),
+        other => panic!("{other:?}"),
     }
 }
