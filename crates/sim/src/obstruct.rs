@@ -51,7 +51,7 @@ pub fn obstruct_commit(workload: &Workload, number: u64) -> Outcome<Obstructed> 
         Err(
             CommitError::Logged(StoreError::Poisoned { reason })
             | CommitError::Store(StoreError::Poisoned { reason }),
-        ) if is_failed_flush(&reason) => {
+        ) if matches!(reason, Poison::NotFlushed { .. }) => {
             return Ok(Obstructed::Elsewhere);
         }
         Err(CommitError::Logged(error) | CommitError::Store(error)) => {
@@ -83,17 +83,6 @@ pub fn obstruct_commit(workload: &Workload, number: u64) -> Outcome<Obstructed> 
     }
     crash_and_expect(&disk, &[&sides.after], "a crash after that")?;
     Ok(Obstructed::Stalled)
-}
-
-/// When a flush fails during an apply, the message names the path that was being
-/// applied.
-fn is_failed_flush(poison: &Poison) -> bool {
-    match poison {
-        Poison::NotFlushed { .. } => true,
-        Poison::NotApplied { obstacle, .. } => obstacle
-            .as_ref()
-            .is_some_and(|obstacle| obstacle.reason.starts_with("flushing")),
-    }
 }
 
 fn goes_on(store: &SimStore) -> Outcome<()> {

@@ -8,8 +8,8 @@ pub(crate) struct ApplyError {
     pub path: String,
     pub reason: String,
     pub errno: Option<Errno>,
-    /// A flush failed: what was written may be lost.
-    pub flush_failed: bool,
+    /// A flush of the base failed: what was written may be lost.
+    pub flush_failed: Option<Errno>,
 }
 
 impl ApplyError {
@@ -18,7 +18,7 @@ impl ApplyError {
             path,
             reason,
             errno: Some(errno),
-            flush_failed: false,
+            flush_failed: None,
         }
     }
 
@@ -35,6 +35,6 @@ impl ApplyError {
             Errno::NODEV,
         ];
         let errno = self.errno.filter(|errno| !of_the_disk.contains(errno));
-        !self.flush_failed && errno.is_some()
+        self.flush_failed.is_none() && errno.is_some()
     }
 }

@@ -68,7 +68,7 @@ pub(crate) struct Apply<'a, D: Disk> {
     looking_for: HashSet<Identity>,
     is_surveyed: bool,
     is_durable: bool,
-    flush_failed: bool,
+    flush_failed: Option<Errno>,
     /// Objects that were opened up, and the modes they shall have.
     opened_up: HashMap<Identity, (Arc<D::Handle>, u32)>,
     /// Files that were opened for writing before the record was logged.
@@ -107,7 +107,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             looking_for: HashSet::new(),
             is_surveyed: false,
             is_durable: false,
-            flush_failed: false,
+            flush_failed: None,
             opened_up: HashMap::new(),
         }
     }
@@ -396,7 +396,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         let parent = self.parent(from.parent)?.ok_or(Errno::NOENT)?;
         if self.core.disk.stat_at(&parent, &from.name)?.links > 1 {
             let flushed = self.core.disk.sync_file_system(&self.core.root);
-            self.flush_failed |= flushed.is_err();
+            self.flush_failed = self.flush_failed.or(flushed.err());
             flushed?;
             self.is_durable = true;
         }
@@ -464,11 +464,6 @@ impl<'a, D: Disk> Apply<'a, D> {
 
     fn failure(&self, name: &[u8], reason: &str, errno: Option<Errno>) -> ApplyError {
         let path = String::from_utf8_lossy(name).into_owned();
-        let reason = if self.flush_failed {
-            "flushing the base failed"
-        } else {
-            reason
-        };
         let reason = match errno {
             Some(errno) => format!("{reason}: {errno}", errno = atomdir_disk::reason(errno)),
             None => reason.to_owned(),

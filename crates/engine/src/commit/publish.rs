@@ -98,6 +98,9 @@ impl<D: Disk> Store<D> {
     /// Stalls the commit if the obstacle can go away, and poisons the store
     /// otherwise.
     fn refuse_more(&self, sequence: Sequence, error: ApplyError) -> StoreError {
+        if let Some(errno) = error.flush_failed {
+            return self.poison_unflushed("the base", errno);
+        }
         let is_obstacle = error.is_obstacle();
         let ApplyError { path, reason, .. } = error;
         if is_obstacle {

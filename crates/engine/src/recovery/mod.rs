@@ -267,12 +267,16 @@ fn redo<D: Disk>(
             }
             Ok(())
         });
-        applied.map_err(|ApplyError { path, reason, .. }| StoreError::Apply {
-            sequence: state.journal.newest,
-            path,
-            reason,
+        let unflushed = failed("flush the base");
+        applied.map_err(|error| match error.flush_failed {
+            Some(errno) => unflushed(errno),
+            None => StoreError::Apply {
+                sequence: state.journal.newest,
+                path: error.path,
+                reason: error.reason,
+            },
         })?;
-        core.flush_base().map_err(failed("flush the base"))?;
+        core.flush_base().map_err(unflushed)?;
     }
     if state.journal.log.length() > 0 {
         state.journal.retire_log(core)?;
