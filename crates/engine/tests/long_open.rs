@@ -5,9 +5,9 @@
 mod support;
 
 use atomdir_disk::{Disk, RenameMode};
-use atomdir_engine::{BeginOptions, Conflicts, Durability, Isolation, NewNode, NodeId, Store};
+use atomdir_engine::{BeginOptions, Durability, NewNode, NodeId, Store};
 use support::model::CALLER;
-use support::{Random, Scratch, begin, create, open};
+use support::{Random, Scratch, begin, create, open, options};
 
 const SMALL: &[u8] = b"small";
 const LARGE: &[u8] = b"large";
@@ -30,12 +30,8 @@ fn commits_count() -> (usize, usize) {
 /// and removes the previous one, or renames an object back or forth.
 fn commit_something<D: Disk>(store: &Store<D>, random: &mut Random, turn: usize) {
     let lazy = BeginOptions {
-        owner: 0,
-        isolation: Isolation::Snapshot,
         durability: Durability::Lazy,
-        conflicts: Conflicts::AtCommit,
-        first_try: None,
-        label: Vec::new(),
+        ..options()
     };
     let transaction = store.begin(lazy).expect("a transaction begins");
     let node = |name: &[u8]| {

@@ -5,10 +5,10 @@
 mod support;
 
 use atomdir_disk::{Kind, LinuxDisk};
-use atomdir_engine::{BeginOptions, Conflicts, Durability, Isolation, NodeId, Transaction};
+use atomdir_engine::{BeginOptions, Isolation, NodeId, Transaction};
 use support::counting::{Counting, allocated};
 use support::model::CALLER;
-use support::{Scratch, create, open};
+use support::{Scratch, create, open, options};
 
 const DIRECTORIES: usize = 16;
 const FILES_EACH: usize = 100;
@@ -50,15 +50,11 @@ fn weight_of_walk(isolation: Isolation) -> usize {
         }
     }
     let store = open(&scratch.0);
-    let options = BeginOptions {
-        owner: 0,
+    let isolated = BeginOptions {
         isolation,
-        durability: Durability::Durable,
-        conflicts: Conflicts::AtCommit,
-        first_try: None,
-        label: Vec::new(),
+        ..options()
     };
-    let view = store.begin(options).expect("a transaction begins");
+    let view = store.begin(isolated).expect("a transaction begins");
     let before = allocated();
     walk(&view, NodeId::ROOT);
     let weight = allocated().saturating_sub(before);

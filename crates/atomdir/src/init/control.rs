@@ -1,6 +1,9 @@
 //! Makes the control directory: in the store's root, or elsewhere on its file system, with
 //! a file in the root that holds its path.
 
+#[cfg(test)]
+mod tests;
+
 use super::{Root, nesting};
 use crate::accounts::describe_user;
 use crate::location::pointer::Pointer;
@@ -43,12 +46,22 @@ pub(super) fn existing(
 }
 
 pub(super) fn make(root: &Root, wanted: Option<&Path>, trust: Trust) -> Result<OwnedFd, InitError> {
+    make_by(root, wanted, trust, set_mode)
+}
+
+/// `close` closes the directory to others.
+fn make_by(
+    root: &Root,
+    wanted: Option<&Path>,
+    trust: Trust,
+    close: impl FnOnce(&Path, &OwnedFd) -> Result<(), InitError>,
+) -> Result<OwnedFd, InitError> {
     let Some(wanted) = wanted else {
         mkdirat(&root.handle, CONTROL_NAME, Mode::from_raw_mode(MODE))
             .map_err(root.failed("making the control directory"))?;
         let path = root.path.join(CONTROL_NAME);
         let handle = open_at(&root.handle, CONTROL_NAME).map_err(unfit(&path))?;
-        take_over(root, &path, &handle)?;
+        take_over(root, &path, &handle, close)?;
         return Ok(handle);
     };
     let path = resolve(wanted)?;
@@ -77,7 +90,7 @@ pub(super) fn make(root: &Root, wanted: Option<&Path>, trust: Trust) -> Result<O
         Err(errno) => return Err(unfit(&path)(errno)),
     }
     let handle = open_at(&above, name).map_err(unfit(&path))?;
-    take_over(root, &path, &handle)?;
+    take_over(root, &path, &handle, close)?;
     // The path that is written to the pointer must still lead to this directory.
     if !is_same(&handle, &open(&path)?).map_err(unfit(&path))? {
         return Err(unfit(&path)(Errno::AGAIN));
@@ -88,9 +101,14 @@ pub(super) fn make(root: &Root, wanted: Option<&Path>, trust: Trust) -> Result<O
 
 /// Others may have been able to write in the directory until its mode was set, so the
 /// second check decides. The first one leaves the mode of an unfit directory unchanged.
-fn take_over(root: &Root, path: &Path, handle: &OwnedFd) -> Result<(), InitError> {
+fn take_over(
+    root: &Root,
+    path: &Path,
+    handle: &OwnedFd,
+    close: impl FnOnce(&Path, &OwnedFd) -> Result<(), InitError>,
+) -> Result<(), InitError> {
     check(root, path, handle)?;
-    set_mode(path, handle)?;
+    close(path, handle)?;
     check(root, path, handle)
 }
 

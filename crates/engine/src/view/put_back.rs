@@ -84,14 +84,12 @@ impl<D: Disk> View<D> {
         while at < length {
             // Pages of the base that still show through are unchanged, up to where the
             // file was cut.
-            let (is_own, until) = match at < contents.base_limit {
-                true => contents.pages.run_at(at / PAGE),
-                false => (true, u64::MAX),
-            };
-            let until = until.saturating_mul(PAGE).min(length);
-            let end = match at < contents.base_limit {
-                true => until.min(contents.base_limit),
-                false => until,
+            let (is_own, end) = if at < contents.base_limit {
+                let (is_own, until) = contents.pages.run_at(at / PAGE);
+                let until = until.saturating_mul(PAGE).min(contents.base_limit);
+                (is_own, until.min(length))
+            } else {
+                (true, length)
             };
             if is_own && !self.is_run_as_before(id, base, at, end)? {
                 return Ok(false);

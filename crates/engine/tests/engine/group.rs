@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::support::failing::FailingDisk;
 use crate::support::model::CALLER;
-use crate::support::{Random, Scratch, begin, create, open, open_with};
+use crate::support::{Random, Scratch, begin, create, open, open_with, options};
 use atomdir_disk::{Errno, LinuxDisk, RenameMode};
 use atomdir_engine::{
     BeginOptions, CommitError, Conflicts, Durability, Isolation, NewNode, NodeId, Store,
@@ -148,12 +148,8 @@ fn a_flush_that_fails_fails_for_all_that_wait() {
 #[test]
 fn commits_that_meet_do_not_overtake_each_other() {
     let lazy = BeginOptions {
-        conflicts: Conflicts::AtCommit,
-        first_try: None,
-        owner: 0,
-        isolation: Isolation::Snapshot,
         durability: Durability::Lazy,
-        label: Vec::new(),
+        ..options()
     };
     for conflicting in [
         |transaction: &TestTransaction| make(transaction, "made"),
@@ -282,17 +278,14 @@ fn count_until_committed(store: &Store<LinuxDisk>, random: &mut Random) {
 fn a_serializable_commit_sees_those_that_wait() {
     let scratch = Scratch::new();
     let (_, store) = store_with_files(&scratch);
-    let options = |isolation, durability| BeginOptions {
-        conflicts: Conflicts::AtCommit,
-        first_try: None,
-        owner: 0,
+    let of = |isolation, durability| BeginOptions {
         isolation,
         durability,
-        label: Vec::new(),
+        ..options()
     };
-    let lazy = options(Isolation::Snapshot, Durability::Lazy);
+    let lazy = of(Isolation::Snapshot, Durability::Lazy);
     let writer = store.begin(lazy).expect("a transaction begins");
-    let serializable = options(Isolation::Serializable, Durability::Durable);
+    let serializable = of(Isolation::Serializable, Durability::Durable);
     let reader = store.begin(serializable).expect("a transaction begins");
     change(&writer, 0);
     let read = reader.lookup(NodeId::ROOT, b"file0").expect("it is there");
@@ -312,12 +305,8 @@ fn an_early_begin_beside_commits_that_meet() {
     let (disk, store) = store_with_files(&scratch);
     let (first, second) = commits_that_meet(&store);
     let early = BeginOptions {
-        owner: 0,
-        isolation: Isolation::Snapshot,
-        durability: Durability::Durable,
         conflicts: Conflicts::Early,
-        first_try: None,
-        label: Vec::new(),
+        ..options()
     };
     let (mut committing, mut beginning) = (None, None);
     let (one, other) = (store.clone(), store.clone());

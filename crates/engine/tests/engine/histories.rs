@@ -7,11 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::support::model::CALLER;
-use crate::support::{Random, Scratch, create, open, seeds};
+use crate::support::{Random, Scratch, create, open, options, seeds};
 use atomdir_disk::{Errno, LinuxDisk, RenameMode};
 use atomdir_engine::{
-    BeginOptions, CommitError, Conflicts, Durability, Isolation, NewNode, NodeId, Store,
-    Transaction,
+    BeginOptions, CommitError, Durability, Isolation, NewNode, NodeId, Store, Transaction,
 };
 use atomdir_testing::history::{self, History, Key, Level, Operation, Outcome, check};
 use atomdir_testing::pick;
@@ -187,12 +186,9 @@ impl Run {
             _ => Durability::Lazy,
         };
         BeginOptions {
-            owner: 0,
             isolation: self.isolation,
             durability,
-            conflicts: Conflicts::AtCommit,
-            first_try: None,
-            label: Vec::new(),
+            ..options()
         }
     }
 

@@ -2,18 +2,14 @@
 
 use crate::support::failing::FailingDisk;
 use crate::support::model::CALLER;
-use crate::support::{Scratch, begin, create, open, open_with};
+use crate::support::{self, Scratch, begin, create, open, open_with};
 use atomdir_disk::Errno;
-use atomdir_engine::{BeginOptions, Conflicts, Durability, Isolation, NewNode, NodeId};
+use atomdir_engine::{BeginOptions, Durability, NewNode, NodeId};
 
 fn options(durability: Durability) -> BeginOptions {
     BeginOptions {
-        owner: 0,
-        isolation: Isolation::Snapshot,
         durability,
-        conflicts: Conflicts::AtCommit,
-        first_try: None,
-        label: Vec::new(),
+        ..support::options()
     }
 }
 

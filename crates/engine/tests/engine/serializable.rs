@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use crate::support::model::CALLER;
-use crate::support::{Scratch, create, open};
+use crate::support::{self, Scratch, create, open};
 use atomdir_disk::{Errno, LinuxDisk, RenameMode};
 use atomdir_engine::{
-    BeginOptions, CommitError, ConflictKind, Conflicts, Durability, Isolation, NewNode, NodeId,
-    SetAttributes, Store, Transaction,
+    BeginOptions, CommitError, ConflictKind, Isolation, NewNode, NodeId, SetAttributes, Store,
+    Transaction,
 };
 
 type View = Transaction<LinuxDisk>;
@@ -22,12 +22,8 @@ fn begin(store: &Store<LinuxDisk>, isolation: Isolation) -> Arc<View> {
 
 fn options(isolation: Isolation) -> BeginOptions {
     BeginOptions {
-        owner: 0,
         isolation,
-        durability: Durability::Durable,
-        conflicts: Conflicts::AtCommit,
-        first_try: None,
-        label: Vec::new(),
+        ..support::options()
     }
 }
 
