@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_outside_the_control_directory_is_a_layer() {
+    fn layers_outside_the_control_directory_are_refused() {
         let control = openat(CWD, "/proc/self", OFlags::PATH, Mode::empty()).expect("opened");
         assert!(open_below(&control, "fd".as_ref()).is_ok());
         for outside in ["/etc", "..", "fd/../..", "cwd", "root"] {

@@ -194,7 +194,7 @@ fn an_unfit_control_directory_is_refused() {
 }
 
 #[test]
-fn what_is_no_directory_is_refused() {
+fn init_of_a_non_directory_is_refused() {
     let scratch = Scratch::new();
     let file = scratch.0.join("file");
     fs::write(&file, "").unwrap();

@@ -82,7 +82,7 @@ fn a_small_run_measures_all_sides() {
 }
 
 #[test]
-fn a_workload_that_is_not_there_is_refused() {
+fn unknown_workload_is_refused() {
     let scratch = Scratch::new("bench");
     bench(scratch.path(), &["no-such"])
         .expect(1)

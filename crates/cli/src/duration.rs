@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_what_timeout_takes_and_milliseconds() {
+    fn durations_are_parsed_as_by_timeout_and_in_milliseconds() {
         assert_eq!(parse("10"), Ok(Duration::from_secs(10)));
         assert_eq!(parse("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(parse("250ms"), Ok(Duration::from_millis(250)));

@@ -87,7 +87,7 @@ fn every_verb_gives_an_example() {
 }
 
 #[test]
-fn mistakes_exit_with_64() {
+fn usage_errors_exit_with_64() {
     check_exit(&[], 64, "Usage");
     check_exit(&["comit", "12"], 64, "similar");
     check_exit(&["run"], 64, "<CMD>");
@@ -154,7 +154,7 @@ fn inside_a_transaction_the_store_is_out_of_reach() {
 }
 
 #[test]
-fn asking_needs_a_terminal() {
+fn ask_requires_a_terminal() {
     let mut command = Command::new("setsid");
     command.arg("--wait").arg(env!("CARGO_BIN_EXE_atomdir"));
     let output = command
@@ -175,7 +175,7 @@ fn failures_are_json_where_asked_for() {
 }
 
 #[test]
-fn the_outcome_is_told_where_asked_for() {
+fn failure_without_a_store_goes_to_the_status_descriptor() {
     let script = format!(
         "'{}' run --status-fd 3 -- true 3>&1",
         env!("CARGO_BIN_EXE_atomdir")
@@ -193,7 +193,7 @@ fn the_outcome_is_told_where_asked_for() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_failure() {
+fn closed_output_pipe_is_no_failure() {
     for arguments in [&["man"][..], &["completions", "bash"], &["--help"]] {
         // Not for the children of tests beside this one, which would read it.
         let flags = rustix::pipe::PipeFlags::CLOEXEC;
@@ -220,7 +220,7 @@ fn manual_pages_cover_every_verb() {
 }
 
 #[test]
-fn mistakes_are_explained_in_words() {
+fn usage_errors_are_explained() {
     check_exit(&["show", "first"], 64, "it is not a whole number");
     check_exit(
         &["run", "--status-fd", "x", "--", "true"],

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accepts_what_linux_accepts_and_nothing_else() {
+    fn names_are_valid_exactly_when_linux_accepts_them() {
         for good in [&b"a"[..], b"...", b" ", b"new\nline", &[b'x'; 255], &[0xff]] {
             assert!(Name::new(good).is_ok(), "{good:?}");
         }

@@ -115,7 +115,7 @@ fn a_dry_run_says_what_recovery_does() {
 }
 
 #[test]
-fn damage_is_named_and_left_as_it_is() {
+fn dry_run_reports_damage_without_changing_it() {
     let fixture = Fixture::new("damage", "echo old > file");
     let store = &fixture.store;
     crash(store);

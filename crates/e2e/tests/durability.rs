@@ -45,8 +45,8 @@ fn flushes_during(store: &Store, fixture: &Fixture, act: impl FnOnce()) -> usize
 }
 
 #[test]
-fn flushing_inside_a_transaction_reaches_no_disk() {
-    let test = "flushing_inside_a_transaction_reaches_no_disk";
+fn fsync_inside_a_transaction_does_not_flush_the_disk() {
+    let test = "fsync_inside_a_transaction_does_not_flush_the_disk";
     if !tools_present(test, &["strace"]) {
         return;
     }

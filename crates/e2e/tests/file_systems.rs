@@ -50,8 +50,8 @@ fn atomdir(user: &User, arguments: &[&Path]) -> Outcome {
 }
 
 #[test]
-fn no_store_is_made_on_an_overlay() {
-    let test = "no_store_is_made_on_an_overlay";
+fn init_on_an_overlay_is_refused() {
+    let test = "init_on_an_overlay_is_refused";
     for_each_owner(test, |owner| {
         for options in OVERLAYS {
             let Some((overlay, user)) = Overlay::mount(test, options, owner) else {
@@ -76,8 +76,8 @@ fn no_store_is_made_on_an_overlay() {
 
 /// If it were opened, a commit could be logged that cannot be applied.
 #[test]
-fn a_store_that_is_seen_through_an_overlay_is_not_opened() {
-    let test = "a_store_that_is_seen_through_an_overlay_is_not_opened";
+fn store_seen_through_an_overlay_is_refused() {
+    let test = "store_seen_through_an_overlay_is_refused";
     for_each_owner(test, |owner| {
         let Some((overlay, user)) = Overlay::mount(test, "", owner) else {
             return;
@@ -95,8 +95,8 @@ fn a_store_that_is_seen_through_an_overlay_is_not_opened() {
 /// This is why overlays are refused. If it fails on some kernel, stores on overlays may be
 /// possible there.
 #[test]
-fn files_of_an_overlay_do_not_stay_themselves() {
-    let test = "files_of_an_overlay_do_not_stay_themselves";
+fn overlay_files_change_identity() {
+    let test = "overlay_files_change_identity";
     for options in OVERLAYS {
         let Some((overlay, _)) = Overlay::mount(test, options, User::root) else {
             return;
@@ -109,8 +109,8 @@ fn files_of_an_overlay_do_not_stay_themselves() {
 }
 
 #[test]
-fn a_store_in_memory() {
-    for_each_owner("a_store_in_memory", |owner| {
+fn store_on_tmpfs_survives_a_killed_service() {
+    for_each_owner("store_on_tmpfs_survives_a_killed_service", |owner| {
         let scratch = Scratch::new("memory");
         let user = owner(scratch.path());
         let base = scratch.join("base");

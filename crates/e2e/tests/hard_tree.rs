@@ -261,7 +261,7 @@ fn holes_punched_and_files_resized() {
 }
 
 #[test]
-fn what_cancels_out_is_never_written() {
+fn changes_that_cancel_out_are_not_written() {
     let fixture = Fixture::new("cancelled", TREE);
     let before = fixture.look();
     fixture

@@ -37,7 +37,7 @@ fn expect_conflict(store: &Store, view: &View, path: &str, by: &str) -> Outcome 
 }
 
 #[test]
-fn nobody_sees_changes_before_they_are_committed() {
+fn uncommitted_changes_are_invisible_to_others() {
     let fixture = Fixture::new("unseen", "echo old > file; mkdir dir");
     let (store, base) = (&fixture.store, &fixture.base);
     let before = look(base);
@@ -436,7 +436,7 @@ fn run_with_status(fixture: &Fixture, options: &[&str], script: &str) -> (Outcom
 
 /// The command itself may exit with 75, so the outcome is reported separately.
 #[test]
-fn run_tells_its_outcome_apart_from_the_commands() {
+fn run_distinguishes_its_outcome_from_the_commands() {
     let fixture = Fixture::new("outcomes", "echo old > file");
     let file = fixture.base.join("file");
     let (outcome, status) = run_with_status(&fixture, &[], "echo new > file");

@@ -111,8 +111,8 @@ const MOMENTS: [Moment; 4] = [
 ];
 
 #[test]
-fn killed_during_commits() {
-    let mut random = Random::for_test("killed_during_commits");
+fn killed_service_keeps_every_durable_commit() {
+    let mut random = Random::for_test("killed_service_keeps_every_durable_commit");
     let fixture = Fixture::new("kill", "true");
     let store = &fixture.store;
     let mut expected = Expected::new();

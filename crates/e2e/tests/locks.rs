@@ -45,7 +45,7 @@ fn wait_until_waiting(store: &Store, view: &View, asking: &mut Child) {
 }
 
 #[test]
-fn others_cannot_commit_what_is_locked_until_it_is_not() {
+fn commit_of_locked_files_is_refused_until_unlock() {
     Fixture::for_each_owner("lock-commit", TREE, |fixture| {
         let store = &fixture.store;
         let (holder, other) = (store.begin(), store.begin());
@@ -133,7 +133,7 @@ fn requests_wait_for_one_another() {
 }
 
 #[test]
-fn a_deadlock_is_found_and_told() {
+fn deadlock_is_reported() {
     Fixture::for_each_owner("lock-deadlock", TREE, |fixture| {
         let store = &fixture.store;
         let (older, younger) = (store.begin(), store.begin());
@@ -193,7 +193,7 @@ fn locks_end_with_a_holder_that_is_killed() {
 
 /// When the lock is free, the snapshot of a transaction that waited for it is old.
 #[test]
-fn a_lock_on_what_has_changed_is_a_conflict() {
+fn lock_on_a_changed_file_is_a_conflict() {
     Fixture::for_each_owner("lock-changed", TREE, |fixture| {
         let store = &fixture.store;
         let view = store.begin();
@@ -213,8 +213,8 @@ fn a_lock_on_what_has_changed_is_a_conflict() {
 }
 
 #[test]
-fn who_may_lock_follows_the_permissions() {
-    let test = "who_may_lock_follows_the_permissions";
+fn lock_requires_the_files_permissions() {
+    let test = "lock_requires_the_files_permissions";
     let tree = "echo a > readable; chmod 644 readable; echo b > secret; chmod 600 secret
         mkdir closed shared; echo c > closed/c; chmod 700 closed; chmod 777 shared .
         echo d > listed; chmod 600 listed; ln -s readable link";

@@ -190,8 +190,8 @@ fn mount_unanswered(point: &Path, owner: u32) -> File {
 }
 
 #[test]
-fn file_systems_that_do_not_answer_hold_nobody_up() {
-    for_each_owner("file_systems_that_do_not_answer_hold_nobody_up", |owner| {
+fn unresponsive_mounts_do_not_block_the_store() {
+    for_each_owner("unresponsive_mounts_do_not_block_the_store", |owner| {
         let fixture = Fixture::owned_by("mount-point-dead", owner, "mkdir gone mute foreign");
         let points = ["gone", "mute", "foreign"].map(|name| fixture.base.join(name));
         let _mounted = Mounted(points.to_vec());

@@ -131,8 +131,8 @@ fn a_device_of_number_0_is_neither_made_nor_lost() {
 }
 
 #[test]
-fn what_was_kept_goes_on_in_an_exact_view() {
-    if !is_possible("what_was_kept_goes_on_in_an_exact_view") {
+fn kept_native_transaction_continues_in_an_exact_view() {
+    if !is_possible("kept_native_transaction_continues_in_an_exact_view") {
         return;
     }
     let more = "echo on > added; mkdir -p n/k; chmod 750 n; setfattr -n user.x -v y n
@@ -164,8 +164,8 @@ fn what_was_kept_goes_on_in_an_exact_view() {
 }
 
 #[test]
-fn nothing_is_written_to_the_base_by_what_is_left_running() {
-    if !is_possible("nothing_is_written_to_the_base_by_what_is_left_running") {
+fn background_processes_cannot_write_to_the_base() {
+    if !is_possible("background_processes_cannot_write_to_the_base") {
         return;
     }
     let fixture = Fixture::new("native-left", "mkdir d; echo old > d/file");
@@ -237,8 +237,8 @@ fn a_conflict_leaves_a_transaction_to_look_at() {
 }
 
 #[test]
-fn others_see_that_it_runs_and_leave_it_alone() {
-    if !is_possible("others_see_that_it_runs_and_leave_it_alone") {
+fn running_native_transaction_cannot_be_entered_or_committed() {
+    if !is_possible("running_native_transaction_cannot_be_entered_or_committed") {
         return;
     }
     let fixture = Fixture::new("native-others", "echo old > file");
@@ -276,8 +276,8 @@ fn the_control_directorys_name_cannot_be_taken() {
 /// In an ordinary user's overlay, a program without privileges may set attributes that
 /// overlayfs takes for its own.
 #[test]
-fn what_a_program_notes_on_its_files_means_nothing() {
-    if !is_possible("what_a_program_notes_on_its_files_means_nothing") {
+fn user_set_overlay_attributes_are_ignored() {
+    if !is_possible("user_set_overlay_attributes_are_ignored") {
         return;
     }
     let fixture = Fixture::new(

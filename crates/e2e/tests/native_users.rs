@@ -78,8 +78,8 @@ fn every_kind_of_change_through_a_users_overlay() {
 }
 
 #[test]
-fn what_a_users_overlay_cannot_do_fails() {
-    let test = "what_a_users_overlay_cannot_do_fails";
+fn unsupported_changes_fail_in_a_users_overlay() {
+    let test = "unsupported_changes_fail_in_a_users_overlay";
     if !users_can_mount(test) || !tools_present(test, &["setfattr", "perl"]) {
         return;
     }

@@ -59,7 +59,7 @@ fn a_run_within_a_run_nests() {
 }
 
 #[test]
-fn with_the_outer_one_nested_changes_are_gone() {
+fn aborting_the_outer_transaction_drops_nested_changes() {
     Fixture::for_each_owner("nest-abort", "echo old > file", |one| {
         let outcome = one
             .store
@@ -70,7 +70,7 @@ fn with_the_outer_one_nested_changes_are_gone() {
 }
 
 #[test]
-fn one_at_a_time_is_nested_and_others_wait() {
+fn second_nested_transaction_waits() {
     Fixture::for_each_owner("nest-turns", "", |one| {
         let outcome = one.store.run_with(&["--view", "exact", "--on-conflict", "keep"], &script(
             r#"
@@ -103,7 +103,7 @@ fn one_at_a_time_is_nested_and_others_wait() {
 }
 
 #[test]
-fn what_both_changed_is_a_conflict_and_retried() {
+fn nested_run_conflicting_with_the_outer_is_retried() {
     Fixture::for_each_owner("nest-conflict", "echo old > file", |one| {
         let outcome = one.store.run_exact(&script(
             r#"
@@ -126,7 +126,7 @@ fn what_both_changed_is_a_conflict_and_retried() {
 /// What the kernel has cached of the outer view must be invalidated: names found and not
 /// found, attributes, contents, listings. This includes a process that stays.
 #[test]
-fn a_process_in_the_outer_one_sees_what_the_nested_one_committed() {
+fn outer_process_sees_the_nested_commit() {
     let look = "cat file; cat dir/* 2> /dev/null; ls . dir; stat -c %a file; test -e new && cat new; readlink link || true; echo";
     Fixture::for_each_owner(
         "nest-caches",
@@ -279,7 +279,7 @@ fn under_the_views_own_path_a_run_nests_as_well() {
 }
 
 #[test]
-fn a_transaction_of_ones_own_can_be_begun_from_within() {
+fn command_can_begin_an_unnested_transaction() {
     Fixture::for_each_owner("nest-none", "", |one| {
         let outcome = one.store.run_exact(&script(
             "$A run --in none -- sh -c 'echo kept > kept'; test ! -e kept; exit 1",
@@ -297,7 +297,7 @@ fn a_transaction_of_ones_own_can_be_begun_from_within() {
 }
 
 #[test]
-fn a_killed_service_leaves_nothing_of_outer_nor_nested() {
+fn killed_service_aborts_outer_and_nested_transactions() {
     Fixture::for_each_owner("nest-kill", "echo old > file", |one| {
         let store = &one.store;
         let outer = store.begin();
@@ -317,8 +317,8 @@ fn a_killed_service_leaves_nothing_of_outer_nor_nested() {
 /// Stores to mapped memory reach a transaction late. A nested transaction must see those
 /// from before it began, and its outer one must see those that the nested one made.
 #[test]
-fn stores_to_mapped_memory_are_there_in_time() {
-    let test = "stores_to_mapped_memory_are_there_in_time";
+fn nested_begin_sees_mapped_writes() {
+    let test = "nested_begin_sees_mapped_writes";
     if !tools_present(test, &["python3"]) {
         return;
     }

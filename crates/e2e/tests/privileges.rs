@@ -46,8 +46,8 @@ fn has_capability(file: &Path) -> bool {
 }
 
 #[test]
-fn capabilities_that_root_gives_meanwhile_do_not_stay_on_a_users_contents() {
-    let test = "capabilities_that_root_gives_meanwhile_do_not_stay_on_a_users_contents";
+fn concurrent_capabilities_from_root_are_dropped() {
+    let test = "concurrent_capabilities_from_root_are_dropped";
     if !tools_present(test, &["setcap"]) {
         return;
     }

@@ -33,7 +33,7 @@ fn open(fixture: &Fixture, options: &[&str], script: &str) -> String {
 }
 
 #[test]
-fn what_was_put_back_is_neither_shown_nor_committed() {
+fn restored_file_is_neither_shown_nor_committed() {
     Fixture::for_each_view("put-back", PREPARE, |fixture, view| {
         let id = open(fixture, &["--view", view], &put_back(""));
         assert_eq!(fixture.store.call(["diff", &id]).expect(0).text(), "");
@@ -50,7 +50,7 @@ fn what_was_put_back_is_neither_shown_nor_committed() {
 }
 
 #[test]
-fn what_differs_in_one_byte_is_changed_whatever_its_times_say() {
+fn one_changed_byte_is_a_change_despite_equal_times() {
     Fixture::for_each_view("one-byte", PREPARE, |fixture, view| {
         let change = put_back(
             "touch -r other $HOME/times; printf x | dd of=other bs=1 seek=20000 conv=notrunc status=none
@@ -69,7 +69,7 @@ fn what_differs_in_one_byte_is_changed_whatever_its_times_say() {
 
 /// Under serializable isolation a file that was put back counts as read.
 #[test]
-fn what_was_put_back_counts_as_read() {
+fn restored_file_counts_as_read() {
     Fixture::for_each_view("put-back-read", PREPARE, |fixture, view| {
         let options = ["--view", view, "--isolation", "serializable"];
         let id = open(fixture, &options, &put_back("echo new > new"));

@@ -107,8 +107,8 @@ fn staged(directory: &Path, found: &mut Vec<fs::Metadata>) {
 }
 
 #[test]
-fn what_a_user_stages_leaves_the_blocks_reserved_for_root() {
-    let Some(shared) = Shared::new("what_a_user_stages_leaves_the_blocks_reserved_for_root") else {
+fn staging_leaves_blocks_reserved_for_root() {
+    let Some(shared) = Shared::new("staging_leaves_blocks_reserved_for_root") else {
         return;
     };
     let view = shared.begin();
@@ -140,8 +140,8 @@ fn what_a_user_stages_leaves_the_blocks_reserved_for_root() {
 }
 
 #[test]
-fn a_user_commits_what_fits_and_keeps_what_does_not() {
-    let Some(shared) = Shared::new("a_user_commits_what_fits_and_keeps_what_does_not") else {
+fn commit_over_quota_keeps_the_transaction() {
+    let Some(shared) = Shared::new("commit_over_quota_keeps_the_transaction") else {
         return;
     };
     let file = shared.base.join("own/file");
@@ -171,9 +171,8 @@ fn a_user_commits_what_fits_and_keeps_what_does_not() {
 }
 
 #[test]
-fn what_a_user_stages_belongs_to_them_and_is_closed_to_them() {
-    let Some(shared) = Shared::new("what_a_user_stages_belongs_to_them_and_is_closed_to_them")
-    else {
+fn staged_files_belong_to_the_user_and_are_private() {
+    let Some(shared) = Shared::new("staged_files_belong_to_the_user_and_are_private") else {
         return;
     };
     let view = shared.begin();

@@ -94,8 +94,8 @@ fn only_id(one: &Fixture) -> String {
 }
 
 #[test]
-fn nothing_that_a_sealed_command_started_goes_on_after_it() {
-    let test = "nothing_that_a_sealed_command_started_goes_on_after_it";
+fn sealed_commands_descendants_end_with_it() {
+    let test = "sealed_commands_descendants_end_with_it";
     if !tools_present(test, &["python3"]) {
         return;
     }
@@ -409,7 +409,7 @@ fn rights_that_a_command_hands_out_are_shown() {
 
 /// A directory that nobody may search must not hide its contents silently.
 #[test]
-fn what_cannot_be_looked_at_is_said_to_be_so() {
+fn unreadable_entries_are_reported() {
     Fixture::for_each_owner("sealed-hidden", "", |one| {
         if one.store.user().is_root() {
             return;

@@ -147,8 +147,8 @@ const CHANGED: &[(&str, &str, &str, &str)] = &[
 ];
 
 #[test]
-fn what_was_read_and_changed_conflicts() {
-    let test = "what_was_read_and_changed_conflicts";
+fn changed_reads_conflict_under_serializable() {
+    let test = "changed_reads_conflict_under_serializable";
     if !tools_present(test, &["getfattr", "setfattr"]) {
         return;
     }
@@ -172,7 +172,7 @@ fn what_was_read_and_changed_conflicts() {
 }
 
 #[test]
-fn what_was_read_and_changed_does_not_conflict_under_snapshot() {
+fn changed_reads_do_not_conflict_under_snapshot() {
     for (reader, writer, ..) in CHANGED.iter().filter(|row| !row.1.contains("fattr")) {
         println!("{reader} | {writer}");
         let change = |fixture: &Fixture| {
@@ -186,8 +186,8 @@ fn what_was_read_and_changed_does_not_conflict_under_snapshot() {
 }
 
 #[test]
-fn what_was_read_and_changed_from_outside_conflicts() {
-    let test = "what_was_read_and_changed_from_outside_conflicts";
+fn reads_changed_from_outside_conflict() {
+    let test = "reads_changed_from_outside_conflict";
     if !tools_present(test, &["getfattr", "setfattr"]) {
         return;
     }
@@ -204,7 +204,7 @@ fn what_was_read_and_changed_from_outside_conflicts() {
 }
 
 #[test]
-fn what_was_not_read_does_not_conflict() {
+fn unread_changes_do_not_conflict() {
     for (reader, writer) in [
         ("cat x > out/mine", "echo 2 > y"),
         ("cat x > out/mine", "echo other > out/theirs"),
@@ -243,7 +243,7 @@ fn what_was_not_read_does_not_conflict() {
 /// A transaction that only reads has its place in the order at its snapshot, so it does
 /// not conflict with commits. It does with outside writers, from whom no snapshot is kept.
 #[test]
-fn what_only_reads_conflicts_with_outside_writers_alone() {
+fn read_only_transaction_conflicts_only_with_outside_writers() {
     let reader = "cat x dir/file; ls dir; test ! -e dir/new";
     let change = "echo 2 > x; mv dir/file dir/new";
     outcome_of(User::root, SERIALIZABLE, reader, |fixture| {
@@ -319,7 +319,7 @@ fn phantoms_are_refused_under_serializable_and_allowed_under_snapshot() {
 }
 
 #[test]
-fn a_serializable_run_tries_again_until_nobody_is_in_the_way() {
+fn serializable_run_retries_until_it_commits() {
     const PROCESSES: usize = 4;
     const ROUNDS: usize = 10;
     // Each transaction moves one from the larger pile to the smaller. It reads one file to

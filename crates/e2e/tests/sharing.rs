@@ -115,7 +115,7 @@ fn a_commit_waits_for_others_or_ends_their_views() {
 
 /// `run` holds its transaction, and so does every program that attaches to it.
 #[test]
-fn it_is_aborted_when_nobody_holds_it_any_more() {
+fn transaction_without_holders_is_aborted() {
     for_each_owner("holders", |store, base| {
         let mut run = Waiting::start(
             store,

@@ -163,7 +163,7 @@ fn a_full_file_system_at_commit() {
 
 /// A mount namespace in which `/dev` holds nothing but what a shell needs.
 #[test]
-fn no_fuse_device() {
+fn run_without_fuse_device_explains_the_remedy() {
     let fixture = Fixture::new("no-fuse", "echo old > file");
     let store = &fixture.store;
     store.run("echo new > file").expect(0);
@@ -202,8 +202,8 @@ fn no_fuse_device() {
 }
 
 #[test]
-fn no_helper_to_mount_with() {
-    let test = "no_helper_to_mount_with";
+fn run_without_fusermount_explains_the_remedy() {
+    let test = "run_without_fusermount_explains_the_remedy";
     if !users_can_mount(test) {
         return;
     }
@@ -309,7 +309,7 @@ fn a_store_copied_after_a_crash() {
 }
 
 #[test]
-fn two_services() {
+fn second_service_on_one_store_is_refused() {
     let fixture = Fixture::new("two-services", "true");
     let store = &fixture.store;
     let view = store.begin();

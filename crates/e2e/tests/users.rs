@@ -407,8 +407,8 @@ fn a_symlink_does_not_lead_the_service_out_of_the_store() {
 /// A peer sends garbage, huge lengths, half a message, or nothing. It gets an error or is
 /// dropped, and others do not notice.
 #[test]
-fn garbage_on_the_socket() {
-    let mut random = Random::for_test("garbage_on_the_socket");
+fn service_survives_garbage_on_the_socket() {
+    let mut random = Random::for_test("service_survives_garbage_on_the_socket");
     let fixture = Fixture::new("garbage", "echo old > file");
     let store = &fixture.store;
     let view = store.begin();

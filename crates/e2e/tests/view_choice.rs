@@ -108,8 +108,8 @@ fn a_store_that_is_unfit_gets_exact_views() {
 
 /// Features that a native view lacks are refused, and the message says which view has them.
 #[test]
-fn what_needs_an_exact_view_says_so() {
-    if !is_possible("what_needs_an_exact_view_says_so") {
+fn verbs_that_need_an_exact_view_say_so() {
+    if !is_possible("verbs_that_need_an_exact_view_say_so") {
         return;
     }
     Fixture::for_each_owner("choice-needs", "echo old > file", |one| {

@@ -65,7 +65,7 @@ fn a_path_in_a_view_means_its_transaction() {
 }
 
 #[test]
-fn no_store_is_made_in_a_view() {
+fn init_in_a_view_is_refused() {
     let prepare = "mkdir dir";
     Fixture::for_each_owner("view-init", prepare, |fixture| {
         let store = &fixture.store;
@@ -97,7 +97,7 @@ fn no_store_is_made_in_a_view() {
 }
 
 #[test]
-fn a_view_that_a_stranger_may_have_mounted_means_nothing() {
+fn view_mounted_by_a_stranger_is_ignored() {
     let fixture = Fixture::new("view-forged", "echo old > file");
     let view = fixture.store.begin();
     let place = view.path.ancestors().nth(2).expect("it is below its mount");
@@ -122,7 +122,7 @@ fn a_view_that_a_stranger_may_have_mounted_means_nothing() {
 }
 
 #[test]
-fn nobody_is_advised_to_make_a_store_of_the_root_or_above_mounts() {
+fn init_is_not_suggested_for_the_root_or_above_mounts() {
     let fixture = Fixture::new("view-advice", "true");
     let view = fixture.store.begin();
     let place = view.path.ancestors().nth(3);
@@ -202,13 +202,13 @@ atomdir run --view exact -- sh -ec '
 "#;
 
 #[test]
-fn a_store_at_the_commands_root_is_its_root_in_the_view() {
+fn store_at_the_commands_root_shows_its_view() {
     at_the_root(true, true, AT_THE_ROOT);
     at_the_root(true, false, AT_THE_ROOT);
 }
 
 #[test]
-fn a_root_that_is_no_mount_is_refused() {
+fn run_is_refused_where_the_root_is_no_mount() {
     let script = "expect 78 atomdir run -- rm /file; expect 78 atomdir run --dry-run -- rm /file
                   [ -e file ]; id=$(atomdir begin | head -n 1)
                   expect 78 atomdir exec $id -- rm /file; [ -e file ]";

@@ -109,7 +109,7 @@ fn call_with(
 
 /// Anybody can find the socket, but not the store, whose directory is closed.
 #[test]
-fn a_stranger_gets_nothing_through_the_inner_socket() {
+fn inner_socket_serves_no_stranger() {
     let one = Fixture::new("within-stranger", "echo secret > file; chmod 700 .");
     let stranger = User::stranger(one.scratch.path());
     let root = User::root(one.scratch.path());
@@ -167,7 +167,7 @@ fn a_stranger_gets_nothing_through_the_inner_socket() {
 }
 
 #[test]
-fn a_transaction_of_ones_own_is_within_reach_of_its_beginner() {
+fn command_can_use_the_transaction_it_began() {
     Fixture::for_each_owner("within-none", "", |one| {
         let outcome = one.store.run(&script(
             r#"

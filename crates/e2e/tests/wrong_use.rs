@@ -120,7 +120,7 @@ fn a_control_directory_elsewhere() {
 }
 
 #[test]
-fn ids_that_are_unknown_or_have_ended() {
+fn unknown_and_ended_transactions_are_refused() {
     let fixture = Fixture::new("ids", "true");
     let store = &fixture.store;
     let (committed, aborted) = (store.begin(), store.begin());
@@ -148,7 +148,7 @@ fn ids_that_are_unknown_or_have_ended() {
 }
 
 #[test]
-fn the_commands_own_exit_code() {
+fn commands_exit_code_is_returned() {
     let fixture = Fixture::new("codes", "echo old > file");
     let store = &fixture.store;
     let before = fixture.look();
@@ -182,8 +182,8 @@ fn the_commands_own_exit_code() {
 }
 
 #[test]
-fn an_abort_and_a_commit_at_once_agree_on_what_happened() {
-    let mut random = Random::for_test("an_abort_and_a_commit_at_once_agree_on_what_happened");
+fn concurrent_abort_and_commit_agree() {
+    let mut random = Random::for_test("concurrent_abort_and_commit_agree");
     let fixture = Fixture::new("abort-commit", "echo 0 > file");
     let store = &fixture.store;
     let mut expected = 0;

@@ -92,7 +92,7 @@ fn transactions_that_share_a_budget_change_no_more_than_it_allows() {
 }
 
 #[test]
-fn nothing_of_a_write_that_failed_shows_later() {
+fn failed_write_leaves_no_trace() {
     let scratch = Scratch::new();
     create(&scratch.0);
     std::fs::write(scratch.0.join("old"), [b'o'; 10_000]).expect("it is written");
@@ -170,7 +170,7 @@ fn attributes_and_link_targets_count_towards_a_budget() {
 }
 
 #[test]
-fn what_a_serializable_transaction_reads_counts_towards_a_budget() {
+fn reads_of_a_serializable_transaction_count_towards_a_budget() {
     let scratch = Scratch::new();
     create(&scratch.0);
     let store = open(&scratch.0);

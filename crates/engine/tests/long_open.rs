@@ -83,7 +83,7 @@ fn sizes(scratch: &Scratch) -> (u64, u64) {
 }
 
 #[test]
-fn what_an_open_snapshot_needs_grows_with_objects_not_with_commits() {
+fn snapshot_costs_grow_with_objects_not_commits() {
     let scratch = Scratch::new();
     create(&scratch.0);
     let path = |name: &[u8]| {

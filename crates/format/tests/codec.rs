@@ -227,7 +227,7 @@ fn assert_canonical<R: Record>(sequence: u64, payload: &[u8]) {
 
 proptest! {
     #[test]
-    fn a_commit_survives(record in commit()) {
+    fn commit_round_trips(record in commit()) {
         let payload = record.encode_payload();
         prop_assert_eq!(CommitRecord::decode_payload(record.sequence, &payload), Ok(record.clone()));
         let summary = SummaryRecord::from(record.clone());
@@ -237,7 +237,7 @@ proptest! {
     }
 
     #[test]
-    fn every_cut_is_refused(record in commit()) {
+    fn truncated_commit_is_refused(record in commit()) {
         let payload = record.encode_payload();
         for length in 0..payload.len() {
             prop_assert!(CommitRecord::decode_payload(1, &payload[..length]).is_err());

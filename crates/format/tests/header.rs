@@ -24,12 +24,12 @@ fn check(bytes: &[u8]) -> Result<StoreHeader, HeaderError> {
 }
 
 #[test]
-fn a_header_survives() {
+fn header_round_trips() {
     assert_eq!(check(&header().encode()), Ok(header()));
 }
 
 #[test]
-fn any_flipped_bit_is_seen() {
+fn any_flipped_bit_of_a_header_is_detected() {
     let bytes = header().encode();
     for bit in 0..LENGTH * 8 {
         let mut flipped = bytes;
@@ -44,7 +44,7 @@ fn any_flipped_bit_is_seen() {
 }
 
 #[test]
-fn another_version_is_named() {
+fn unknown_version_is_reported() {
     let newer = StoreHeader {
         format_version: 7,
         ..header()

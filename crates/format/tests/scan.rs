@@ -68,7 +68,7 @@ fn scan(file: &[u8], sequence_max_first: u64) -> (Vec<u64>, Scanned<SummaryRecor
 }
 
 #[test]
-fn whole_records_then_zeros_or_nothing() {
+fn log_ends_at_zeros_or_at_the_end_of_the_file() {
     assert_eq!(scan(&[], 1), (vec![], Scanned::End { offset: 0 }));
     let mut file: Vec<u8> = (5..9).flat_map(|sequence| frame(sequence, 4, 10)).collect();
     let offset = file.len() as u64;
@@ -149,7 +149,7 @@ fn any_flipped_bit_of_a_durable_record_is_damage() {
 }
 
 #[test]
-fn a_witness_is_found_wherever_it_stands() {
+fn witness_is_found_at_any_offset() {
     // Places the frame around the end of a chunk of the search.
     for extra in (0..160).step_by(ALIGNMENT) {
         let mut file = frame(1, 0, 262_144 - 160 + extra);
@@ -168,7 +168,7 @@ fn a_witness_is_found_wherever_it_stands() {
 }
 
 #[test]
-fn nobody_can_forge_a_witness() {
+fn witness_cannot_be_forged() {
     // A torn record that contains a frame, as a label or an attribute may.
     let ending_with = |store: StoreId, shift: usize| {
         let mut label = vec![0; shift];
@@ -187,7 +187,7 @@ fn nobody_can_forge_a_witness() {
 }
 
 #[test]
-fn what_does_not_belong_is_damage_even_when_whole() {
+fn whole_foreign_record_is_damage() {
     let file = frame(1, 0, 0);
     let mut scanner: Scanner<CommitRecord, _> =
         Scanner::new(STORE, file.len() as u64, 1, reader(&file));
@@ -244,7 +244,7 @@ fn the_bytes_stay_what_they_are() {
 }
 
 #[test]
-fn a_read_error_is_passed_on() {
+fn read_error_is_returned() {
     let mut scanner: Scanner<SummaryRecord, _> = Scanner::new(STORE, 100, 1, |_, _| Err("broken"));
     assert_eq!(scanner.step(), Err("broken"));
 }
@@ -254,7 +254,7 @@ proptest! {
     /// The scanner reads all that was durable, and perhaps a prefix of the
     /// rest, and never reports damage.
     #[test]
-    fn no_crash_looks_like_damage(
+    fn torn_tail_is_not_reported_as_damage(
         lengths in vec(0_usize..1500, 1..20),
         flushed in any::<prop::sample::Index>(),
         fates in vec(0_u8..3, 80),

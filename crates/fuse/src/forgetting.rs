@@ -85,7 +85,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn nobody_waits_for_a_thread_that_is_held_up() {
+    fn forget_returns_while_the_thread_is_blocked() {
         let forgetting = Forgetting::default();
         std::thread::scope(|scope| {
             let (go_on, held_up) = mpsc::channel::<()>();

@@ -103,7 +103,7 @@ fn read(file: &File, offset: usize) -> Page {
 
 /// The reader reads while the write is under way.
 #[test]
-fn a_direct_write_that_is_done_is_seen() {
+fn finished_direct_write_is_visible() {
     let Some(mounted) = support::mount() else {
         return;
     };
@@ -127,7 +127,7 @@ fn a_direct_write_that_is_done_is_seen() {
 }
 
 #[test]
-fn direct_writes_in_a_view_are_seen_when_they_are_done() {
+fn finished_direct_write_in_a_view_is_visible() {
     const ROUNDS: usize = 2000;
     const PAGES: usize = 4;
     let Some(mounted) = support::store::mount() else {

@@ -182,7 +182,7 @@ fn stores_to_mapped_holes_are_copied() {
 }
 
 #[test]
-fn holes_that_nobody_read_are_holes() {
+fn unread_holes_stay_holes() {
     let Some(mounted) = support::store::mount() else {
         return;
     };

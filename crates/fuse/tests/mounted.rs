@@ -19,7 +19,7 @@ use support::Mounted;
 use support::memory::Memory;
 
 #[test]
-fn files_names_and_attributes() {
+fn files_names_and_attributes_are_served() {
     let Some(mounted) = support::mount() else {
         return;
     };
@@ -74,7 +74,7 @@ fn files_names_and_attributes() {
 }
 
 #[test]
-fn many_at_once_and_nodes_are_forgotten() {
+fn parallel_clients_leave_no_nodes_behind() {
     let Some(mounted) = support::mount() else {
         return;
     };
@@ -106,7 +106,7 @@ fn many_at_once_and_nodes_are_forgotten() {
 }
 
 #[test]
-fn mounting_says_what_is_wrong() {
+fn mount_errors_name_the_cause() {
     let Some(mounted) = support::mount() else {
         return;
     };
@@ -126,7 +126,7 @@ fn mounting_says_what_is_wrong() {
 }
 
 #[test]
-fn a_killed_caller_harms_nobody() {
+fn killed_caller_does_not_disturb_others() {
     let Some(mounted) = support::mount() else {
         return;
     };
@@ -187,7 +187,7 @@ fn extended_attributes() {
 }
 
 #[test]
-fn what_was_read_costs_no_requests() {
+fn second_read_sends_no_requests() {
     let Some(mounted) = support::mount() else {
         return;
     };
@@ -232,7 +232,7 @@ fn what_was_read_costs_no_requests() {
 }
 
 #[test]
-fn the_kernel_is_told_of_changes() {
+fn notifications_invalidate_the_kernels_caches() {
     let Some(mounted) = support::mount() else {
         return;
     };
@@ -278,7 +278,7 @@ fn two_mounts_and_busy_unmount() {
 }
 
 #[test]
-fn someone_else_unmounts() {
+fn session_ends_after_a_foreign_unmount() {
     let Some(mut mounted) = support::mount() else {
         return;
     };
@@ -296,7 +296,7 @@ fn someone_else_unmounts() {
 }
 
 #[test]
-fn a_panic_ends_the_mount_and_hangs_nobody() {
+fn panic_ends_the_mount_without_hanging_callers() {
     let Some(mounted) = support::mount() else {
         return;
     };

@@ -46,7 +46,7 @@ fn forbid(call: libc::c_long, second_min: u32) {
 
 /// For root only: the helper that mounts for an ordinary user fails under this filter.
 #[test]
-fn a_mount_does_not_fail_for_want_of_rings() {
+fn mount_works_without_io_uring() {
     if !rustix::process::geteuid().is_root() {
         return;
     }

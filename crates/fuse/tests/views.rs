@@ -57,7 +57,7 @@ fn a_transaction_is_a_directory() {
 }
 
 #[test]
-fn who_stays_in_a_view_that_ended_gets_errors() {
+fn process_in_an_ended_view_gets_errors() {
     let Some(mounted) = store::mount() else {
         return;
     };

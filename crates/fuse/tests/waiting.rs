@@ -36,7 +36,7 @@ impl Drop for PutsOff {
 }
 
 #[test]
-fn what_waits_does_not_hold_up_others() {
+fn waiting_request_does_not_block_others() {
     let Some(mounted) = support::mount() else {
         return;
     };
@@ -69,7 +69,7 @@ fn what_waits_does_not_hold_up_others() {
 
 /// No wake-up is lost, whether it comes before the request waits or after.
 #[test]
-fn what_waits_goes_on_when_the_file_system_says_so() {
+fn waiting_request_continues_when_woken() {
     let Some(mounted) = support::mount() else {
         return;
     };
@@ -91,7 +91,7 @@ fn what_waits_goes_on_when_the_file_system_says_so() {
 }
 
 #[test]
-fn what_waits_is_not_tried_while_nothing_happens() {
+fn waiting_request_is_not_retried_without_a_wakeup() {
     let Some(mounted) = support::mount() else {
         return;
     };

@@ -110,7 +110,7 @@ fn fields_are_where_the_kernel_puts_them() {
 }
 
 #[test]
-fn what_leads_elsewhere_or_lies_about_lengths_is_malformed() {
+fn names_with_slashes_and_false_lengths_are_malformed() {
     for name in [&b""[..], b".", b"..", b"a/b", b"/"] {
         let request = Bytes::new().string(name).0;
         assert_eq!(decode_operation(1, &request), Err(Malformed), "{name:?}");
@@ -123,7 +123,7 @@ fn what_leads_elsewhere_or_lies_about_lengths_is_malformed() {
 }
 
 #[test]
-fn only_what_is_offered_is_asked_for() {
+fn only_offered_features_are_requested() {
     let all = Init {
         major: 7,
         minor: 44,
@@ -165,7 +165,7 @@ fn notifications_hold_their_own_length() {
 
 proptest! {
     #[test]
-    fn no_bytes_panic(opcode in 0u32..60, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_request_bytes_do_not_panic(opcode in 0u32..60, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = decode_header(&bytes);
         let _ = decode_operation(opcode, &bytes);
     }

@@ -21,10 +21,10 @@ fn drive(name: &str, target: Target, corpus: &[Vec<u8>], count: usize, random: &
 }
 
 #[test]
-fn no_bytes_break_what_reads_them() {
+fn every_decoder_survives_arbitrary_bytes() {
     let corpus = corpus();
     for (name, target) in TARGETS {
-        let mut random = Random::for_test("no_bytes_break_what_reads_them");
+        let mut random = Random::for_test("every_decoder_survives_arbitrary_bytes");
         let count = match *name {
             "recovery" => pick(1_000, 100_000),
             _ => pick(20_000, 2_000_000),
@@ -35,7 +35,7 @@ fn no_bytes_break_what_reads_them() {
 }
 
 #[test]
-fn there_is_one_request_of_each_kind() {
+fn corpus_has_each_kind_of_request() {
     // Postcard puts the kind first, a byte while there are few.
     let kinds: Vec<u8> = requests(TransactionId(5))
         .iter()

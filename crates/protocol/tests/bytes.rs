@@ -221,7 +221,7 @@ where
 }
 
 #[test]
-fn every_message_survives_and_none_is_read_from_a_part_of_it() {
+fn messages_round_trip_and_truncated_ones_are_refused() {
     for request in requests() {
         assert_survives(&request, REQUEST_LENGTH_MAX);
     }
@@ -232,7 +232,7 @@ fn every_message_survives_and_none_is_read_from_a_part_of_it() {
 }
 
 #[test]
-fn too_long_is_refused_on_both_sides() {
+fn too_long_messages_are_refused_on_both_sides() {
     let too_long = Request::SnapshotObject {
         transaction: TRANSACTION,
         path: vec![b'x'; REQUEST_LENGTH_MAX],

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_directory_on_the_way_is_asked() {
+    fn access_requires_search_permission_on_every_parent() {
         let asked = |path| prefixes(path).map(<[u8]>::to_vec).collect::<Vec<_>>();
         assert_eq!(asked(b"a"), [b"".to_vec()]);
         assert_eq!(

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_has_gone_is_noticed_though_it_said_more() {
+    fn disconnect_is_noticed_behind_unread_requests() {
         let (stream, peer) = Stream::pair();
         rustix::io::write(&peer, b"more").unwrap();
         assert!(!stream.is_hung_up_within(Duration::ZERO));
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_ready_when_it_has_said_something_or_gone() {
+    fn peer_is_ready_after_a_request_or_a_disconnect() {
         let (stream, peer) = Stream::pair();
         assert!(!stream.is_ready_within(Duration::ZERO));
         rustix::io::write(&peer, b"more").unwrap();
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_room_before_sending_would_wait() {
+    fn full_socket_has_no_room() {
         let (stream, _peer) = Stream::pair();
         let mut sent = 0;
         while stream.has_room() {

@@ -68,13 +68,13 @@ fn any_crash_leaves_a_prefix_of_the_commits() {
 }
 
 #[test]
-fn any_crash_around_nested_native_serializable_locked_and_grouped_commits() {
+fn any_crash_around_special_commits_leaves_a_prefix() {
     let all = workloads::transactions();
     check_all(&all, explore, &plan(), pick(60_000, 600_000));
 }
 
 #[test]
-fn a_machine_that_dies_after_the_program_leaves_a_prefix() {
+fn power_cut_after_a_killed_program_leaves_a_prefix() {
     let all = workloads::sequences();
     check_all(&all, explore_kills, &kill_plan(None), pick(15_000, 300_000));
     let all = workloads::transactions();
@@ -88,7 +88,7 @@ fn a_machine_that_dies_after_the_program_leaves_a_prefix() {
 /// Writing clears a file's set-id bits and capabilities. A recovery that dies while it
 /// writes contents again must not have removed what an outside writer set.
 #[test]
-fn privileges_from_outside_outlive_any_kill_of_the_program_and_of_its_recovery() {
+fn outside_privileges_survive_kills_of_program_and_recovery() {
     let each = Plan {
         deeper_one_in: vec![1],
         ..kill_plan(None)
@@ -107,7 +107,7 @@ fn lost_writes_read_from_the_disk(trace: &Trace, expected: &[Expected], plan: &P
 
 /// The kernel reports a failed write only once, to the next caller of sync.
 #[test]
-fn contents_that_the_kernel_failed_to_write_are_written_again_by_recovery() {
+fn recovery_rewrites_contents_lost_by_failed_writeback() {
     let mut all = workloads::kinds();
     all.extend(workloads::sequences());
     let each = Plan {
@@ -125,7 +125,7 @@ fn any_crash_of_random_commits_leaves_a_prefix() {
 }
 
 #[test]
-fn a_store_half_made_can_be_made_again() {
+fn interrupted_init_can_be_repeated() {
     for ordering in [Ordering::Least, Ordering::Journal] {
         let made = atomdir_sim::explore_making(ordering, plan().levels[0], None);
         assert!(made.failure.is_none(), "{:?}", made.failure);
@@ -138,7 +138,7 @@ fn a_store_half_made_can_be_made_again() {
 }
 /// Without faults: each run compares every view and the base with a plain disk.
 #[test]
-fn random_commits_come_out_as_on_a_plain_disk() {
+fn random_commits_equal_the_same_changes_on_a_plain_disk() {
     let seeds: Vec<u64> = seeds(pick(600, 10_000)).collect();
     in_parallel(&seeds, |seed| {
         let run = panic::catch_unwind(|| drop(workloads::random(*seed).run(Ordering::Least, None)));

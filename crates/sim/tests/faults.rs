@@ -93,7 +93,7 @@ fn restart(
 }
 
 #[test]
-fn an_error_at_any_call_of_a_commit() {
+fn io_error_at_any_call_of_a_commit_is_handled() {
     strike_every_call(commit, error_at_one_call, AfterFailedSync::Written);
     strike_every_call(commit, error_at_one_call, AfterFailedSync::Durable);
 }
@@ -101,7 +101,7 @@ fn an_error_at_any_call_of_a_commit() {
 /// An obstacle in the base meets each call that applies a commit, one at a
 /// time.
 #[test]
-fn an_obstacle_at_any_call_of_a_commit() {
+fn obstacle_at_any_call_of_a_commit_stalls_or_refuses_it() {
     let all = workloads::kinds().into_iter().chain(workloads::sequences());
     let all: Vec<Workload> = all
         .filter(|workload| matches!(workload.steps.last(), Some(Step::Commit(_))))
@@ -124,7 +124,7 @@ fn an_obstacle_at_any_call_of_a_commit() {
 }
 
 #[test]
-fn an_error_at_any_call_of_a_recovery() {
+fn io_error_at_any_call_of_a_recovery_is_handled() {
     strike_every_call(recovery, error_at_one_call, AfterFailedSync::Written);
     strike_every_call(recovery, error_at_one_call, AfterFailedSync::Durable);
     strike_every_call(restart, error_at_one_call, AfterFailedSync::Written);
@@ -132,23 +132,23 @@ fn an_error_at_any_call_of_a_recovery() {
 }
 
 #[test]
-fn no_space_from_any_call_of_a_commit_on() {
+fn full_disk_from_any_call_of_a_commit_is_handled() {
     strike_every_call(commit, full_from_one_call, AfterFailedSync::Written);
 }
 
 #[test]
-fn no_space_from_any_call_of_a_recovery_on() {
+fn full_disk_from_any_call_of_a_recovery_is_handled() {
     strike_every_call(recovery, full_from_one_call, AfterFailedSync::Written);
 }
 
 #[test]
-fn the_clock_is_set_at_any_call_of_a_commit() {
+fn clock_change_at_any_call_of_a_commit_is_harmless() {
     strike_every_call(commit, clock_back_at_one_call, AfterFailedSync::Written);
     strike_every_call(commit, clock_ahead_at_one_call, AfterFailedSync::Written);
 }
 
 #[test]
-fn damage_to_any_byte_of_the_header_and_the_log_is_found() {
+fn damage_to_any_byte_of_header_or_log_is_detected() {
     let all = workloads::sequences();
     let three = all.iter().find(|workload| workload.name == "three commits");
     let three = three.expect("the workload is there");

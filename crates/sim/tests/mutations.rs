@@ -113,7 +113,7 @@ fn noticed(site: Site, all: &[Workload]) -> Option<String> {
 }
 
 #[test]
-fn no_sync_is_there_for_nothing() {
+fn removing_any_sync_fails_a_workload() {
     let all = all_workloads();
     let explored = in_parallel(&all, |workload| explore_one(workload, None));
     let mut sites = explore_making(Ordering::Least, plan().levels[0], None).sites;

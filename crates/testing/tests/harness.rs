@@ -5,7 +5,7 @@ use std::fs;
 use atomdir_testing::{Random, Scratch, capture_output, mounts, shell};
 
 #[test]
-fn scratch_directories_go_even_after_a_panic_and_with_mounts_inside() {
+fn scratch_directories_are_removed_after_panics_and_with_mounts() {
     let path = std::thread::spawn(|| {
         let scratch = Scratch::new("harness");
         let path = scratch.path().to_owned();
@@ -34,7 +34,7 @@ fn scratch_directories_go_even_after_a_panic_and_with_mounts_inside() {
 }
 
 #[test]
-fn outcomes_tell_how_a_command_ended() {
+fn outcome_reports_how_a_command_ended() {
     let scratch = Scratch::new("harness");
     let outcome = shell(scratch.path(), "echo out; echo err >&2");
     assert_eq!(
@@ -46,7 +46,7 @@ fn outcomes_tell_how_a_command_ended() {
 }
 
 #[test]
-fn a_seed_brings_the_numbers_back() {
+fn seed_reproduces_the_numbers() {
     let numbers = |mut random: Random| [random.number(), random.number(), random.number()];
     assert_eq!(numbers(Random::from_seed(7)), numbers(Random::from_seed(7)));
     assert_ne!(numbers(Random::from_seed(7)), numbers(Random::from_seed(8)));

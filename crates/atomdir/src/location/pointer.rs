@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_read_as_it_was_written_and_else_not_at_all() {
+    fn pointer_round_trips_and_malformed_ones_are_ignored() {
         for path in ["/a", "/new\nline", "/x\nroot 5", "relative"] {
             let pointer = Pointer {
                 control: path.into(),

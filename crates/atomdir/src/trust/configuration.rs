@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_lists_one_store() {
+    fn configuration_line_lists_one_store() {
         let contents = b"# trust /no\n\ntrust /srv/a b\n  trust /srv/c/ \ntrusted /d\ntrust\n/e";
         let listed: Vec<&Path> = trusted(contents).collect();
         assert_eq!(listed, [Path::new("/srv/a b"), Path::new("/srv/c")]);

@@ -65,7 +65,7 @@ impl Drop for Scene {
 }
 
 #[test]
-fn a_command_finds_the_view_where_the_store_is() {
+fn command_sees_the_view_at_the_stores_path() {
     let scene = Scene::new("view");
     let base = scene.binding.base.display();
     let script = format!("pwd > $OUT; cat file {base}/inner/file >> $OUT; echo > new; exit 7");
@@ -81,7 +81,7 @@ fn a_command_finds_the_view_where_the_store_is() {
 }
 
 #[test]
-fn a_command_gets_our_signal_mask_and_its_death_is_told() {
+fn command_inherits_the_signal_mask_and_its_death_is_reported() {
     let scene = Scene::new("signals");
     scene.shell("grep SigBlk /proc/self/status > $OUT");
     let own = fs::read_to_string("/proc/thread-self/status").unwrap();
@@ -92,7 +92,7 @@ fn a_command_gets_our_signal_mask_and_its_death_is_told() {
 }
 
 #[test]
-fn what_cannot_be_run_is_told_apart() {
+fn missing_and_unexecutable_commands_give_different_errors() {
     let mut scene = Scene::new("errors");
     let none = scene.run(&["atomdir-no-such-program"], None);
     assert!(
@@ -123,7 +123,7 @@ fn what_cannot_be_run_is_told_apart() {
 }
 
 #[test]
-fn a_timeout_kills_all_that_the_command_started() {
+fn timeout_kills_all_descendants_of_the_command() {
     let scene = Scene::new("timeout");
     let script = "setsid sh -c 'trap \"\" TERM; echo $$ >> $OUT; while :; do sleep 1000; done' &
         (sleep 1000 & echo $! >> $OUT)

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_are_exact_but_on_a_terminal() {
+    fn contents_are_escaped_only_on_a_terminal() {
         assert_eq!(contents(false), b"+a\tb\x1b[2J\r\xff\n");
         assert_eq!(contents(true), b"+a\tb\\033[2J\\r\\377\n");
     }

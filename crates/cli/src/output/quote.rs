@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotes_what_git_quotes_with_core_quotepath_off() {
+    fn paths_are_quoted_as_by_git_without_quotepath() {
         assert_eq!(quoted(b"a b/c-d"), "a b/c-d");
         assert_eq!(quoted("größe/日".as_bytes()), "größe/日");
         assert_eq!(quoted(b"a\nb"), r#""a\nb""#);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn text_keeps_all_but_what_controls_a_terminal() {
+    fn text_loses_only_terminal_controls() {
         assert_eq!(escaped(br#"sh -c 'echo "\n"'"#), r#"sh -c 'echo "\n"'"#);
         assert_eq!(escaped(b"a\x1b[31m\nb\r\xff"), r"a\033[31m\nb\r\377");
         assert_eq!(escaped("größe\u{9b}".as_bytes()), r"größe\302\233");

@@ -171,7 +171,7 @@ fn contents_are_escaped_on_a_terminal_and_exact_in_a_pipe() {
 }
 
 #[test]
-fn what_is_for_programs_is_exact() {
+fn output_for_programs_is_exact() {
     let (store, id) = hostile_store("programs");
     let names = atomdir(&store, &["diff", &id, "--name-only", "-z"]).stdout;
     let names: Vec<&[u8]> = names.split(|byte| *byte == 0).collect();

@@ -15,7 +15,7 @@ fn store_with_commits(name: &str) -> Store {
 }
 
 #[test]
-fn what_may_be_long_goes_through_the_pager_on_a_terminal() {
+fn long_output_goes_through_the_pager_on_a_terminal() {
     let store = store_with_commits("pager");
     let (id, _) = store.begin();
     store.check(&["exec", &id, "--", "sh", "-c", "echo mine > file"]);
@@ -48,7 +48,7 @@ fn what_may_be_long_goes_through_the_pager_on_a_terminal() {
 }
 
 #[test]
-fn a_pager_that_is_quit_early_is_no_failure() {
+fn quitting_the_pager_early_is_no_failure() {
     let store = Store::new("pager-quit");
     let (id, _) = store.begin();
     store.check(&["exec", &id, "--", "sh", "-c", "seq 1 200000 > numbers"]);
@@ -75,7 +75,7 @@ fn a_pager_that_cannot_be_started_is_named() {
 }
 
 #[test]
-fn people_see_local_time_and_names_and_programs_utc_and_numbers() {
+fn terminals_show_local_time_and_user_names_and_json_utc_and_ids() {
     let store = store_with_commits("local-time");
     let outcome = store.shell("TZ=EST+5 $ATOMDIR log; TZ=EST+5 $ATOMDIR show 1; id -un");
     let name = outcome.out.lines().last().unwrap_or_default().to_owned();

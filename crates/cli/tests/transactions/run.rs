@@ -47,7 +47,7 @@ fn a_command_starts_in_the_callers_directory() {
 }
 
 #[test]
-fn what_is_wished_is_done() {
+fn on_success_and_on_error_options_are_followed() {
     let store = Store::new("wishes");
     store.check(&["run", "--on-success", "abort", "--", "rm", "file"]);
     assert!(store.read("file").is_some());
@@ -295,7 +295,7 @@ os.remove('file')
 
 /// Between the list and the answer somebody who can enter the view tries to change it.
 #[test]
-fn nothing_but_what_was_shown_is_committed() {
+fn exactly_the_changes_shown_are_committed() {
     for line in [
         "$ATOMDIR run --ask -- ./script",
         "SHELL=./script $ATOMDIR shell",
@@ -405,7 +405,7 @@ fn without_a_process_namespace_a_sealed_command_leaves_nothing_behind_either() {
 /// A nested transaction that is still open stops the question, not only the commit,
 /// and the work is not lost.
 #[test]
-fn a_shell_that_leaves_something_nested_keeps_its_transaction() {
+fn shell_that_ends_with_a_nested_transaction_keeps_its_own() {
     let store = Store::new("ask-nested");
     let outcome = store.shell(
         "{ echo 'echo new > file; $ATOMDIR begin > /dev/null'; echo exit; } |

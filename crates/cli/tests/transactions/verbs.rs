@@ -133,7 +133,7 @@ fn commits_are_listed_newest_first_and_shown() {
 }
 
 #[test]
-fn the_service_starts_by_itself_and_stops_when_told() {
+fn service_starts_on_demand_and_stops_on_request() {
     let store = Store::new("service");
     assert_eq!(store.json(&["service", "stop"])["stopped"], false);
     assert_eq!(store.call(&["service", "status"]).code, Some(66));

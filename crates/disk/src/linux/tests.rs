@@ -132,7 +132,7 @@ fn keeps_the_contract_at_a_users_expense() {
 }
 
 #[test]
-fn at_a_users_expense_nothing_is_above_quotas() {
+fn charged_writes_respect_the_users_quota() {
     let all = CapabilitySets {
         effective: CapabilitySet::all(),
         permitted: CapabilitySet::all(),
@@ -189,7 +189,7 @@ fn keeps_the_contract_for_an_ordinary_user() {
 }
 
 #[test]
-fn never_enters_another_file_system() {
+fn walk_never_enters_another_file_system() {
     if !is_root() {
         return;
     }

@@ -225,8 +225,8 @@ fn a_mount_whose_connection_was_aborted_goes_with_the_service() {
 
 /// The store to mapped memory has reached no file yet, so it is lost with the mount.
 #[test]
-fn what_went_with_the_mount_is_not_left_out_of_a_commit() {
-    let test = "what_went_with_the_mount_is_not_left_out_of_a_commit";
+fn commit_refused_after_unmount_lost_mapped_writes() {
+    let test = "commit_refused_after_unmount_lost_mapped_writes";
     if !rustix::process::geteuid().is_root() {
         return skip(test, "only root may abort a FUSE connection");
     }

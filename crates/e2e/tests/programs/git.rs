@@ -134,7 +134,7 @@ fn git_leaves_the_control_directory_alone() {
 }
 
 #[test]
-fn a_store_in_a_work_tree_whose_control_directory_is_elsewhere_says_what_git_would_take() {
+fn init_in_a_work_tree_lists_what_git_would_add() {
     let test = "a_store_in_a_work_tree_whose_control_directory_is_elsewhere";
     if !tools_present(test, &["git"]) {
         return;

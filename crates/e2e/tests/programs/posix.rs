@@ -149,7 +149,7 @@ fn link_limit() {
 /// If overlayfs let a program make more names, nothing is committed, and the store goes
 /// on.
 #[test]
-fn more_names_than_can_be_are_refused_at_the_commit() {
+fn commit_beyond_the_link_limit_is_refused() {
     if !full_tier() {
         return;
     }

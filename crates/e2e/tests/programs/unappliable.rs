@@ -135,7 +135,7 @@ fn immutable_and_append_only_files() {
 
 /// No check can see this obstacle. The commit is in the log, but cannot be applied yet.
 #[test]
-fn a_commit_that_something_is_in_the_way_of_is_finished_once_that_is_gone() {
+fn stalled_commit_finishes_once_the_obstacle_is_gone() {
     if !tools_present("unappliable-stalled", &["chattr"]) {
         return;
     }

@@ -224,7 +224,7 @@ fn root_does_not_run_a_command_where_a_strangers_service_says() {
 /// A stranger listens in root's own store. They cannot put a socket there, but one may be
 /// left over from when the directory was theirs.
 #[test]
-fn whoever_listens_must_be_the_owner_or_root() {
+fn only_a_service_of_the_owner_or_root_is_trusted() {
     let scene = scene("impostor");
     let lie = Lie {
         view_path: scene.precious.clone(),
@@ -241,7 +241,7 @@ fn whoever_listens_must_be_the_owner_or_root() {
 
 /// A stranger has set root's environment, as `sudo -E` lets them.
 #[test]
-fn an_environment_leads_root_to_no_service_of_a_strangers() {
+fn environment_cannot_lead_root_to_a_strangers_service() {
     let scene = scene("environment");
     let lie = Lie {
         view_path: scene.precious.clone(),

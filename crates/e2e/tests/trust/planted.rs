@@ -22,7 +22,7 @@ fn give(path: &Path, user: &User) {
 /// In a directory such as /tmp, anyone can put a `.atomdir` beside everybody's files, and so
 /// above them.
 #[test]
-fn nobody_obeys_what_a_stranger_planted_in_a_sticky_directory() {
+fn store_planted_in_a_sticky_directory_is_ignored() {
     for_each_owner("planted-sticky", |owner| {
         let scratch = Scratch::new("planted-sticky");
         let (victim, stranger) = (owner(scratch.path()), User::stranger(scratch.path()));
@@ -61,7 +61,7 @@ fn nobody_obeys_what_a_stranger_planted_in_a_sticky_directory() {
 
 /// Root's store is not safe if somebody can rename a directory above it.
 #[test]
-fn nobody_can_replace_a_directory_above_a_store_that_is_obeyed() {
+fn store_below_a_replaceable_directory_is_untrusted() {
     let scratch = Scratch::new("above");
     let (root, stranger) = (User::root(scratch.path()), User::stranger(scratch.path()));
     shell(scratch.path(), "mkdir -p above/site");
@@ -159,7 +159,7 @@ fn init_at(user: &User, directory: &Path) -> Outcome {
 /// With an access list, the permission bits of the group show the list's mask, and look
 /// like those of a private group.
 #[test]
-fn whom_an_access_list_lets_write_above_a_store_can_replace_it() {
+fn acl_writers_above_a_store_make_it_untrusted() {
     if !tools_present("access-lists", &["setfacl"]) {
         return;
     }
@@ -206,7 +206,7 @@ fn whom_an_access_list_lets_write_above_a_store_can_replace_it() {
 
 /// The database of groups does not list the users whose primary group it is.
 #[test]
-fn a_group_that_is_anothers_primary_one_is_not_private() {
+fn primary_group_of_another_user_is_not_private() {
     let scratch = Scratch::new("primary-group");
     let stranger = User::stranger(scratch.path());
     shell(scratch.path(), "mkdir -p above/site; chmod 775 above");

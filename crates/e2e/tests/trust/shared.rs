@@ -4,7 +4,7 @@ use atomdir_testing::exit_code::{CONFIGURATION, NOT_PERMITTED, USAGE};
 use atomdir_testing::{Fixture, User, atomdir_in, users_can_mount};
 
 #[test]
-fn a_store_of_roots_is_open_to_those_alone_whom_root_lists() {
+fn roots_store_is_open_only_to_listed_users() {
     let fixture = Fixture::new("allowed", "mkdir -m 777 drop; echo x > file");
     let store = &fixture.store;
     let stranger = User::stranger(fixture.scratch.path());
@@ -58,8 +58,8 @@ fn a_store_of_roots_is_open_to_those_alone_whom_root_lists() {
 }
 
 #[test]
-fn an_ordinary_users_store_cannot_be_shared_and_says_so() {
-    if !users_can_mount("an_ordinary_users_store_cannot_be_shared_and_says_so") {
+fn ordinary_users_store_refuses_sharing() {
+    if !users_can_mount("ordinary_users_store_refuses_sharing") {
         return;
     }
     let fixture = Fixture::owned_by("unshared", User::ordinary, "echo x > file");

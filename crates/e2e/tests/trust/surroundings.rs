@@ -56,7 +56,7 @@ fn assert_has_nothing(service: &Path) {
 }
 
 #[test]
-fn a_service_has_nothing_of_its_starters() {
+fn service_inherits_nothing_from_its_starter() {
     for_each_owner("inherited", |owner| {
         let fixture = Fixture::owned_by("inherited", owner, "echo x > file");
         let service = start(&fixture, &User::root(fixture.scratch.path()));
@@ -79,7 +79,7 @@ fn a_service_has_nothing_of_its_starters() {
 
 /// Root may run it so for a user from a terminal, and a supervisor does.
 #[test]
-fn a_service_in_the_foreground_has_nothing_of_its_starters_either() {
+fn foreground_service_inherits_nothing_from_its_starter() {
     for_each_owner("foreground", |owner| {
         let fixture = Fixture::owned_by("foreground", owner, "echo x > file");
         let secret = fixture.scratch.join("open-file");

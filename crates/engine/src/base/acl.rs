@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_bytes_are_refused_and_good_ones_come_back() {
+    fn malformed_acls_are_refused_and_valid_ones_round_trip() {
         let good = list(&[(USER_OBJECT, 6), (GROUP_OBJECT, 4), (OTHER, 4)]);
         assert!(good.is_minimal());
         assert_eq!(AccessControlList::decode(&good.encode()), Ok(good.clone()));

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reservations_grow_and_what_is_given_back_must_be_reserved_again() {
+    fn reservations_grow_and_returned_ids_are_reserved_again() {
         let mut supply = IdSupply::new(6, 7);
         assert_eq!(supply.take(), Some(TransactionId(7)));
         assert_eq!(supply.take(), None);

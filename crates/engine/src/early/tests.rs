@@ -32,7 +32,7 @@ fn part(base: &Arc<Base>, extent: Extent) -> Vec<Target> {
 }
 
 #[test]
-fn the_older_writes_on_and_the_younger_learns_it() {
+fn younger_writer_of_the_same_part_conflicts() {
     let file = file();
     let pages = |start, end| part(&file, Extent::Pages(start, end));
     let mut noted = NotedWrites::default();
@@ -59,7 +59,7 @@ fn the_older_writes_on_and_the_younger_learns_it() {
 }
 
 #[test]
-fn who_does_not_ask_is_told_at_the_commit() {
+fn transaction_without_early_conflicts_is_refused_at_commit() {
     let file = file();
     let attributes = || part(&file, Extent::Attributes);
     let mut noted = NotedWrites::default();
@@ -73,7 +73,7 @@ fn who_does_not_ask_is_told_at_the_commit() {
 }
 
 #[test]
-fn an_older_one_that_does_not_ask_wins_as_well() {
+fn older_transaction_wins_without_early_conflicts() {
     let file = file();
     let name = |text: &[u8]| part(&file, Extent::Entry(Name::new(text).unwrap()));
     let mut noted = NotedWrites::default();

@@ -120,7 +120,7 @@ fn requests_are_granted_in_order_and_shared_ones_together() {
 }
 
 #[test]
-fn the_youngest_of_a_cycle_is_told_it() {
+fn youngest_of_a_cycle_gets_the_deadlock() {
     let tree = tree();
     let mut table = LockTable::default();
     let own = |at: usize| vec![on(&tree[at], Extent::Object, EXCLUSIVE)];
@@ -145,7 +145,7 @@ fn the_youngest_of_a_cycle_is_told_it() {
 }
 
 #[test]
-fn a_shared_lock_becomes_exclusive_ahead_of_those_who_wait_for_it() {
+fn lock_upgrade_precedes_waiting_requests() {
     let tree = tree();
     let mut table = LockTable::default();
     let lock = |mode| vec![on(&tree[3], Extent::Object, mode)];

@@ -372,7 +372,7 @@ mod tests {
     /// An outside writer changed the base in between: no one state of it explains
     /// both reads.
     #[test]
-    fn answers_that_differ_are_torn() {
+    fn different_answers_to_one_read_are_torn() {
         let (directory, found, other) = (
             base(1, Kind::Directory),
             base(2, Kind::File),

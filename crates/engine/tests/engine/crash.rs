@@ -85,7 +85,7 @@ fn nest<D: Disk>(
 }
 
 #[test]
-fn a_death_at_any_change_leaves_all_or_nothing() {
+fn crash_at_any_step_leaves_all_or_nothing() {
     let mut states = 0;
     for seed in seeds(25) {
         println!("ATOMDIR_SEED={seed}");
@@ -124,7 +124,7 @@ fn recover_with_deaths(scratch: &Scratch, salt: i64) -> Tree {
 }
 
 #[test]
-fn a_full_disk_at_any_change_leaves_the_transaction_open_or_commits() {
+fn full_disk_at_any_step_leaves_the_transaction_open_or_commits() {
     for seed in seeds(12) {
         println!("ATOMDIR_SEED={seed}");
         for number in 0.. {

@@ -51,7 +51,7 @@ fn calls() -> Vec<&'static str> {
 
 /// File systems without links, exchange and the like give these errors.
 #[test]
-fn a_file_system_that_lacks_a_call_is_refused_and_left_as_it_was() {
+fn file_system_without_a_required_call_is_refused_unchanged() {
     for (number, call) in calls().into_iter().enumerate() {
         let maker = Maker::new(Errno::INVAL);
         maker.disk.fail_after(number as i64);
@@ -67,7 +67,7 @@ fn a_file_system_that_lacks_a_call_is_refused_and_left_as_it_was() {
 
 /// A trial that was interrupted must not hinder the next.
 #[test]
-fn a_process_that_dies_during_the_trial_leaves_no_obstacle() {
+fn interrupted_trial_does_not_hinder_the_next() {
     for (number, call) in calls().into_iter().enumerate() {
         let maker = Maker {
             disk: FailingDisk::new(Errno::IO, true),
@@ -81,7 +81,7 @@ fn a_process_that_dies_during_the_trial_leaves_no_obstacle() {
 
 /// Some file systems make up a new inode number at each lookup of a name.
 #[test]
-fn a_file_system_whose_objects_do_not_stay_themselves_is_refused() {
+fn file_system_with_unstable_identities_is_refused() {
     let calls = calls();
     let first_of = |wanted| calls.iter().position(|call| *call == wanted);
     for (call, name) in [("rename", "first"), ("write_at", "link")] {

@@ -8,7 +8,7 @@ use atomdir_engine::{NewNode, NodeId};
 
 /// Each name of the new file was the name of an object that moves elsewhere.
 #[test]
-fn a_new_file_takes_the_names_of_several_that_move() {
+fn new_file_takes_the_names_of_moved_files() {
     let scratch = Scratch::new();
     create(&scratch.0);
     std::fs::create_dir(scratch.0.join("a")).expect("the base can be changed");

@@ -7,7 +7,7 @@ use crate::support::model::CALLER;
 use crate::support::{Scratch, begin, begin_nested, create, open, options};
 
 #[test]
-fn nothing_changes_a_frozen_view_and_its_commit_lands_what_it_showed() {
+fn frozen_view_is_unchangeable_and_commits_as_shown() {
     let scratch = Scratch::new();
     create(&scratch.0);
     let store = open(&scratch.0);
@@ -71,7 +71,7 @@ fn nothing_changes_a_frozen_view_and_its_commit_lands_what_it_showed() {
 }
 
 #[test]
-fn a_view_is_not_frozen_under_a_nested_transaction_and_thaws_again() {
+fn freeze_is_refused_with_a_nested_transaction_and_can_be_undone() {
     let scratch = Scratch::new();
     create(&scratch.0);
     let store = open(&scratch.0);

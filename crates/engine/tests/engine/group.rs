@@ -123,7 +123,7 @@ fn commits_that_wait_together_share_a_flush() {
 }
 
 #[test]
-fn a_flush_that_fails_fails_for_all_that_wait() {
+fn failed_flush_fails_every_waiting_commit() {
     let scratch = Scratch::new();
     let (disk, store) = store_with_files(&scratch);
     let transactions = changed_by_each(&store);
@@ -146,7 +146,7 @@ fn a_flush_that_fails_fails_for_all_that_wait() {
 /// A commit that touches the same as a waiting commit is validated only once that one is in
 /// the base.
 #[test]
-fn commits_that_meet_do_not_overtake_each_other() {
+fn overlapping_commits_keep_their_order() {
     let lazy = BeginOptions {
         durability: Durability::Lazy,
         ..options()
@@ -173,7 +173,7 @@ fn commits_that_meet_do_not_overtake_each_other() {
 }
 
 #[test]
-fn the_end_of_a_commit_is_announced_to_those_refused_meanwhile() {
+fn refused_requests_are_notified_when_the_commit_ends() {
     let scratch = Scratch::new();
     let (disk, store) = store_with_files(&scratch);
     let (first, second) = commits_that_meet(&store);
@@ -210,7 +210,7 @@ fn commits_that_meet(store: &TestStore) -> (TestTransaction, TestTransaction) {
 
 /// Threads count in shared files, below directories that other threads rename.
 #[test]
-fn no_count_is_lost_among_commits_in_groups() {
+fn grouped_commits_lose_no_increment() {
     const THREADS: usize = 6;
     const COUNTS: u64 = 25;
     let scratch = Scratch::new();
@@ -275,7 +275,7 @@ fn count_until_committed(store: &Store<LinuxDisk>, random: &mut Random) {
 }
 
 #[test]
-fn a_serializable_commit_sees_those_that_wait() {
+fn serializable_commit_validates_against_queued_commits() {
     let scratch = Scratch::new();
     let (_, store) = store_with_files(&scratch);
     let of = |isolation, durability| BeginOptions {
@@ -300,7 +300,7 @@ fn a_serializable_commit_sees_those_that_wait() {
 /// A begin with early conflicts waits for a transaction that commits, which may wait for
 /// another commit. That one must not wait for the begin.
 #[test]
-fn an_early_begin_beside_commits_that_meet() {
+fn early_begin_does_not_deadlock_with_overlapping_commits() {
     let scratch = Scratch::new();
     let (disk, store) = store_with_files(&scratch);
     let (first, second) = commits_that_meet(&store);

@@ -11,7 +11,7 @@ const COMMITS: u64 = 40;
 const BYTES_MAX: u64 = 2048;
 
 #[test]
-fn the_oldest_commits_go_and_the_newest_stay() {
+fn shortened_history_keeps_the_newest_commits() {
     for number in 0.. {
         let scratch = Scratch::new();
         create(&scratch.0);

@@ -94,7 +94,7 @@ fn lazy_commits_share_one_flush_of_the_log() {
 }
 
 #[test]
-fn a_durable_commit_of_nothing_makes_those_before_it_durable() {
+fn empty_durable_commit_flushes_lazy_commits() {
     let scratch = Scratch::new();
     create(&scratch.0);
     let disk = FailingDisk::new(Errno::IO, true);

@@ -56,7 +56,7 @@ fn store(scratch: &Scratch) -> (FailingDisk, TestStore) {
 }
 
 #[test]
-fn each_of_many_that_wait_gets_the_lock() {
+fn every_waiting_request_gets_the_lock() {
     let scratch = Scratch::new();
     let (_, store) = store(&scratch);
     let holder = begin(&store);
@@ -85,7 +85,7 @@ fn each_of_many_that_wait_gets_the_lock() {
 }
 
 #[test]
-fn a_request_that_gives_up_leaves_the_lock_to_others() {
+fn withdrawn_request_leaves_the_lock_to_others() {
     let scratch = Scratch::new();
     let (_, store) = store(&scratch);
     let (holder, gives_up, next) = (begin(&store), begin(&store), begin(&store));
@@ -97,7 +97,7 @@ fn a_request_that_gives_up_leaves_the_lock_to_others() {
 }
 
 #[test]
-fn a_poisoned_store_lets_nobody_wait() {
+fn lock_requests_fail_once_the_store_is_poisoned() {
     let scratch = Scratch::new();
     let (disk, store) = store(&scratch);
     let (holder, waiter, writer) = (begin(&store), begin(&store), begin(&store));

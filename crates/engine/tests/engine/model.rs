@@ -7,7 +7,7 @@ use crate::support::trees::{tree_of_base, tree_of_view};
 use crate::support::{Random, Scratch, begin, create, open, seeds_and};
 
 #[test]
-fn commits_land_what_the_view_showed() {
+fn committed_base_equals_the_view() {
     // The last seed exchanges a directory with a file that was known as its child.
     for seed in seeds_and(150, &[410]) {
         println!("ATOMDIR_SEED={seed}");

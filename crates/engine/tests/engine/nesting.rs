@@ -161,7 +161,7 @@ fn contents(view: &Open, name: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn while_one_is_nested_names_stay_and_open_files_can_be_written() {
+fn outer_view_with_a_nested_transaction_allows_only_contents_to_change() {
     let scratch = Scratch::new();
     create(&scratch.0);
     std::fs::write(scratch.0.join("old"), "old").expect("the base can be written");
@@ -199,7 +199,7 @@ fn while_one_is_nested_names_stay_and_open_files_can_be_written() {
 }
 
 #[test]
-fn what_both_changed_is_a_conflict_of_the_nested_one() {
+fn nested_commit_conflicts_with_changes_of_the_outer_transaction() {
     let scratch = Scratch::new();
     create(&scratch.0);
     std::fs::write(scratch.0.join("both"), "old").expect("the base can be written");
@@ -223,7 +223,7 @@ fn what_both_changed_is_a_conflict_of_the_nested_one() {
 }
 
 #[test]
-fn with_the_outer_one_all_that_are_nested_end() {
+fn nested_transactions_end_with_the_outer_one() {
     let scratch = Scratch::new();
     create(&scratch.0);
     let store = open(&scratch.0);
@@ -276,7 +276,7 @@ fn staged(scratch: &Scratch, transaction: &Open) -> usize {
 }
 
 #[test]
-fn what_is_staged_for_a_state_goes_with_it() {
+fn dropped_states_remove_their_staged_files() {
     let scratch = Scratch::new();
     create(&scratch.0);
     let store = open(&scratch.0);
@@ -324,7 +324,7 @@ fn what_is_staged_for_a_state_goes_with_it() {
 
 /// Programs in the outer transaction may have a file open that a nested one removes.
 #[test]
-fn a_file_that_a_nested_one_removed_stays_usable_where_it_is_open() {
+fn open_file_survives_removal_by_a_nested_transaction() {
     let scratch = Scratch::new();
     create(&scratch.0);
     std::fs::write(scratch.0.join("old"), "old").expect("the base can be written");
@@ -357,7 +357,7 @@ fn a_file_that_a_nested_one_removed_stays_usable_where_it_is_open() {
 /// A directory that comes back gets a new node, since the kernel allows no new entries in
 /// one that it has removed.
 #[test]
-fn a_directory_that_comes_back_is_a_new_node() {
+fn recreated_directory_gets_a_new_node() {
     let scratch = Scratch::new();
     create(&scratch.0);
     std::fs::create_dir(scratch.0.join("old")).expect("the base can be changed");

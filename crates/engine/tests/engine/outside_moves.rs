@@ -12,7 +12,7 @@ const OTHERS: usize = 200;
 /// The upper directory becomes the lower one. If the store kept both at the places where it
 /// last saw them, each would be above the other.
 #[test]
-fn a_directory_that_changes_places_with_the_one_above() {
+fn directory_swapped_with_its_parent_from_outside_is_found() {
     let scratch = Scratch::new();
     create(&scratch.0);
     let path = |name: &str| scratch.0.join(name);

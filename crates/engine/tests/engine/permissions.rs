@@ -100,7 +100,7 @@ fn change(view: &Transaction<FailingDisk>) {
 }
 
 #[test]
-fn rights_given_used_and_taken_back_in_one_transaction() {
+fn rights_granted_and_revoked_in_one_transaction_are_applied() {
     become_ordinary();
     let mut number = 0;
     loop {
@@ -208,7 +208,7 @@ fn landed(root: &Path) -> Vec<(&'static str, u32, String)> {
 }
 
 #[test]
-fn an_upper_layer_with_what_its_owner_may_not_write() {
+fn upper_layer_with_unwritable_objects_is_committed() {
     become_ordinary();
     let before = [
         ("locked", 0o555, String::new()),

@@ -137,8 +137,8 @@ fn has_privileges(file: &Path) -> bool {
 }
 
 #[test]
-fn privileges_that_root_commits_do_not_stay_on_what_a_user_then_commits() {
-    let test = "privileges_that_root_commits_do_not_stay_on_what_a_user_then_commits";
+fn users_commit_drops_privileges_committed_by_root() {
+    let test = "users_commit_drops_privileges_committed_by_root";
     for file in FILES {
         let Some(mut shared) = Shared::new(test, file) else {
             return;
@@ -162,8 +162,8 @@ fn privileges_that_root_commits_do_not_stay_on_what_a_user_then_commits() {
 /// Privileges are given right before each single change that a commit makes. Those that
 /// root gives to contents already written by the user stay.
 #[test]
-fn privileges_from_outside_do_not_stay_on_what_a_user_then_commits() {
-    let test = "privileges_from_outside_do_not_stay_on_what_a_user_then_commits";
+fn users_commit_drops_privileges_set_from_outside() {
+    let test = "users_commit_drops_privileges_set_from_outside";
     for (file, durability) in [
         (FILES[0], Durability::Durable),
         (FILES[1], Durability::Durable),
@@ -202,8 +202,8 @@ fn privileges_from_outside_do_not_stay_on_what_a_user_then_commits() {
 /// The program is killed at each change of the commit, and privileges are given before
 /// recovery.
 #[test]
-fn privileges_do_not_stay_on_what_recovery_writes_for_a_user() {
-    let test = "privileges_do_not_stay_on_what_recovery_writes_for_a_user";
+fn recovery_drops_privileges_of_files_it_writes_for_a_user() {
+    let test = "recovery_drops_privileges_of_files_it_writes_for_a_user";
     for file in FILES {
         for changes in 0.. {
             let Some(mut shared) = Shared::new(test, file) else {

@@ -221,7 +221,7 @@ fn attributes_are_read_when_asked_for() {
 }
 
 #[test]
-fn names_are_read_when_found_and_when_not() {
+fn found_and_missing_names_are_in_the_read_set() {
     use ConflictKind::{ReadListing, ReadMissingName, ReadName};
     let found: Reader = |view| lookup(view, "dir", "inner");
     let missing: Reader = |view| lookup(view, "dir", "new");
@@ -264,7 +264,7 @@ fn names_are_read_when_found_and_when_not() {
 /// The outer transaction learns what the nested one did, or that it failed, so its reads
 /// count.
 #[test]
-fn what_a_nested_transaction_read_counts_for_the_outer_one() {
+fn reads_of_a_nested_transaction_count_for_the_outer_one() {
     for is_committed in [true, false] {
         let reader = |store: &Store<LinuxDisk>, outer: &Arc<View>| {
             let nested = store.begin_nested(outer, options(Isolation::Serializable));
@@ -285,7 +285,7 @@ fn what_a_nested_transaction_read_counts_for_the_outer_one() {
 
 /// A failed commit keeps the read set, so it fails again.
 #[test]
-fn a_conflict_stays() {
+fn failed_serializable_commit_fails_again() {
     let (_scratch, store) = fixture();
     let view = begin(&store, Isolation::Serializable);
     read(&view, "file", 0, 10);

@@ -18,7 +18,7 @@ fn write(transaction: &Transaction<FailingDisk>, name: &[u8]) {
 /// After a crash the file may not be found by the name in the log. So what the log says of
 /// the file must be applied and durable before the file loses that name.
 #[test]
-fn what_the_log_says_of_a_file_is_durable_before_it_loses_a_name() {
+fn logged_changes_of_a_file_are_durable_before_it_loses_a_name() {
     for in_one_commit in [true, false] {
         let scratch = Scratch::new();
         create(&scratch.0);
@@ -55,7 +55,7 @@ fn what_the_log_says_of_a_file_is_durable_before_it_loses_a_name() {
 /// Then both names lead to one file, or the commit conflicts. Only a link that is made when
 /// the record is about to be written, or later, keeps the old contents.
 #[test]
-fn a_link_from_outside_at_any_change_of_a_commit() {
+fn outside_link_at_any_step_of_a_commit_stays_one_file() {
     for changes in 0.. {
         let scratch = Scratch::new();
         create(&scratch.0);

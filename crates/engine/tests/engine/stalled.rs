@@ -173,7 +173,7 @@ fn outside_changes_while_the_store_is_stalled_stay() {
 /// The kernel lets nobody write a running program, and nobody start a program that is open
 /// for writing.
 #[test]
-fn a_program_cannot_be_started_between_the_check_of_a_commit_and_its_apply() {
+fn program_to_be_changed_cannot_start_between_check_and_apply() {
     let scratch = Scratch::new();
     let program = scratch.0.join("program");
     fs::copy("/bin/sh", &program).expect("there is a shell");
@@ -203,7 +203,7 @@ fn a_program_cannot_be_started_between_the_check_of_a_commit_and_its_apply() {
 
 /// An open handle keeps the right to write.
 #[test]
-fn permissions_taken_away_before_the_apply_do_not_matter() {
+fn permissions_revoked_after_the_check_do_not_stop_the_apply() {
     let scratch = Scratch::new();
     let file = scratch.0.join("file");
     fs::write(&file, "old").expect("it is written");
@@ -224,7 +224,7 @@ fn permissions_taken_away_before_the_apply_do_not_matter() {
 
 /// An outside writer may put anything there at that moment.
 #[test]
-fn checks_of_a_commit_remove_nothing_from_the_base() {
+fn checks_of_a_commit_never_change_the_base() {
     let scratch = Scratch::new();
     fs::write(scratch.0.join("file"), "old").expect("it is written");
     create(&scratch.0);

@@ -20,7 +20,7 @@ fn ids_go_on_after_an_orderly_close() {
 }
 
 #[test]
-fn no_id_comes_back_after_a_crash_and_few_are_lost() {
+fn ids_are_not_reused_after_a_crash_and_few_are_lost() {
     let scratch = Scratch::new();
     create(&scratch.0);
     let mut last = 0;
@@ -41,7 +41,7 @@ fn no_id_comes_back_after_a_crash_and_few_are_lost() {
 }
 
 #[test]
-fn a_store_that_is_used_on_after_its_close_reserves_ids_again() {
+fn store_used_after_close_reserves_ids_again() {
     let scratch = Scratch::new();
     create(&scratch.0);
     let store = open(&scratch.0);

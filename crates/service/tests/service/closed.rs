@@ -53,7 +53,7 @@ fn is_refused<T>(result: std::io::Result<T>) -> bool {
 }
 
 #[test]
-fn what_was_closed_since_shows_nothing_new_in_an_open_view() {
+fn open_view_shows_nothing_from_directories_closed_since() {
     if !is_root() {
         return;
     }
@@ -93,7 +93,7 @@ fn what_was_closed_since_shows_nothing_new_in_an_open_view() {
 }
 
 #[test]
-fn nothing_is_committed_below_a_directory_that_was_closed_since() {
+fn commit_below_a_directory_closed_since_is_refused() {
     if !is_root() {
         return;
     }

@@ -73,7 +73,7 @@ fn locks_end_at_their_age_and_the_transaction_stays() {
 }
 
 #[test]
-fn who_is_aborted_by_root_learns_it() {
+fn owner_learns_that_root_aborted_the_transaction() {
     if !is_root() {
         return;
     }

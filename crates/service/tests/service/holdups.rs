@@ -199,7 +199,7 @@ fn abort_during_commit(store: &TestStore, user: u32, view: View) {
 }
 
 #[test]
-fn commit_says_that_transaction_was_aborted_meanwhile() {
+fn commit_reports_a_concurrent_abort() {
     if !is_root() {
         return;
     }

@@ -33,7 +33,7 @@ fn failure(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn garbage_is_answered_or_dropped_and_harms_nobody() {
+fn malformed_requests_do_not_disturb_other_clients() {
     let store = TestStore::new(NEVER_IDLE);
     let mut innocent = store.connect();
     let transaction = innocent.begin(&Default::default()).unwrap();
@@ -79,7 +79,7 @@ fn garbage_is_answered_or_dropped_and_harms_nobody() {
 }
 
 #[test]
-fn one_that_never_reads_stalls_only_itself() {
+fn client_that_never_reads_blocks_only_itself() {
     let store = TestStore::new(NEVER_IDLE);
     let mut innocent = store.connect();
     let mut deaf = greeted(&store);
@@ -109,7 +109,7 @@ fn lingering() -> (TcpStream, TcpStream) {
 /// A descriptor that came with a message is closed with its connection. Its owner decides
 /// how long closing takes.
 #[test]
-fn descriptors_that_a_stranger_sends_hold_up_nobody() {
+fn descriptors_sent_by_a_stranger_do_not_block_the_service() {
     if !is_root() {
         return;
     }
@@ -161,7 +161,7 @@ fn fill(held: &mut Vec<Connection>, connect: impl Fn() -> Result<Connection, Con
 }
 
 #[test]
-fn too_many_connections_are_told_so_and_room_comes_back() {
+fn connections_beyond_the_limit_are_refused_until_others_close() {
     let store = TestStore::new(NEVER_IDLE);
     let mut held = vec![store.connect()];
     fill(&mut held, || store.connect_if_running());
@@ -174,7 +174,7 @@ fn too_many_connections_are_told_so_and_room_comes_back() {
 }
 
 #[test]
-fn a_users_share_is_bound_and_others_find_room() {
+fn connections_and_transactions_of_one_user_are_limited() {
     if !is_root() {
         return;
     }
@@ -201,7 +201,7 @@ fn a_users_share_is_bound_and_others_find_room() {
 /// A client sends further requests while one waits for a lock. The service must still
 /// notice that the client has gone, and must still be able to end.
 #[test]
-fn what_was_sent_while_a_lock_is_waited_for_does_not_hide_the_end() {
+fn pipelined_requests_do_not_hide_disconnect() {
     let store = TestStore::new(NEVER_IDLE);
     let mut innocent = store.connect();
     let exclusive = LockOptions {
@@ -252,7 +252,7 @@ fn memory_peak_bytes(process: u32) -> u64 {
 
 /// Each client requests a long file and reads nothing of the answer.
 #[test]
-fn long_answers_that_nobody_reads_take_no_memory() {
+fn unread_long_answers_take_no_memory() {
     const LENGTH: u64 = 64 << 20;
     let store = TestStore::new(NEVER_IDLE);
     let sparse = std::fs::File::create(store.location.root.join("sparse")).unwrap();

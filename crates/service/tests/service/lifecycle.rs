@@ -13,7 +13,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 #[test]
-fn it_starts_on_first_use_and_stops_without_a_trace() {
+fn service_starts_on_first_use_and_stops_cleanly() {
     let store = TestStore::new(NEVER_IDLE);
     assert!(matches!(
         store.connect_if_running(),
@@ -41,7 +41,7 @@ fn it_starts_on_first_use_and_stops_without_a_trace() {
 }
 
 #[test]
-fn what_was_begun_on_a_connection_ends_with_it_unless_detached_or_kept() {
+fn attached_transactions_end_with_their_connection() {
     let store = TestStore::new(NEVER_IDLE);
     let mut watcher = store.connect();
     let mut connection = store.connect();
@@ -78,7 +78,7 @@ fn what_was_begun_on_a_connection_ends_with_it_unless_detached_or_kept() {
 }
 
 #[test]
-fn it_ends_when_idle_but_not_while_a_transaction_is_open() {
+fn idle_service_ends_unless_a_transaction_is_open() {
     let store = TestStore::new(1);
     let mut connection = store.connect();
     let (_, process) = process_of(&mut connection);
@@ -94,7 +94,7 @@ fn it_ends_when_idle_but_not_while_a_transaction_is_open() {
 }
 
 #[test]
-fn it_stays_when_it_is_told_to_until_it_is_told_otherwise() {
+fn idle_never_keeps_the_service_until_changed() {
     let store = TestStore::new(1);
     let mut connection = store.connect();
     let (_, process) = process_of(&mut connection);
@@ -111,7 +111,7 @@ fn it_stays_when_it_is_told_to_until_it_is_told_otherwise() {
 
 /// Each of these connections may come while the service is ending.
 #[test]
-fn no_client_is_lost_to_a_service_that_keeps_ending() {
+fn clients_reconnect_while_the_service_keeps_ending() {
     let store = TestStore::new(0);
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -145,7 +145,7 @@ fn many_first_clients_share_one_service() {
 }
 
 #[test]
-fn a_second_service_says_that_one_runs() {
+fn second_service_reports_the_running_one() {
     let store = TestStore::new(NEVER_IDLE);
     let _first = store.connect();
     let second = Command::new(PROGRAM)
@@ -159,7 +159,7 @@ fn a_second_service_says_that_one_runs() {
 }
 
 #[test]
-fn a_killed_service_is_replaced_and_its_dead_mount_taken_away() {
+fn killed_service_is_replaced_and_its_mount_removed() {
     let store = TestStore::new(NEVER_IDLE);
     let mut connection = store.connect();
     let transaction = connection.begin(&detached()).unwrap();
@@ -185,7 +185,7 @@ fn a_killed_service_is_replaced_and_its_dead_mount_taken_away() {
 }
 
 #[test]
-fn a_signal_ends_it_in_order() {
+fn signal_ends_the_service_in_order() {
     let store = TestStore::new(NEVER_IDLE);
     let mut connection = store.connect();
     let transaction = connection.begin(&detached()).unwrap();
@@ -198,7 +198,7 @@ fn a_signal_ends_it_in_order() {
 }
 
 #[test]
-fn a_start_that_fails_tells_why() {
+fn failed_start_reports_the_cause() {
     let store = TestStore::new(NEVER_IDLE);
     let writable = std::os::unix::fs::PermissionsExt::from_mode(0o722);
     std::fs::set_permissions(&store.location.control, writable).unwrap();
@@ -233,7 +233,7 @@ fn a_start_that_fails_tells_why() {
 }
 
 #[test]
-fn requests_about_nothing_say_so() {
+fn requests_for_unknown_objects_are_refused() {
     let store = TestStore::new(NEVER_IDLE);
     let mut connection = store.connect();
     let error = connection.attach(atomdir::TransactionId(999)).unwrap_err();
@@ -247,7 +247,7 @@ fn requests_about_nothing_say_so() {
 }
 
 #[test]
-fn a_service_whose_store_was_deleted_ends() {
+fn service_ends_after_its_store_is_deleted() {
     for is_whole in [true, false] {
         let store = TestStore::new(0);
         let mut connection = store.connect();
@@ -272,7 +272,7 @@ fn a_service_whose_store_was_deleted_ends() {
 }
 
 #[test]
-fn what_killed_services_left_is_taken_away() {
+fn leftovers_of_killed_services_are_removed() {
     let store = TestStore::new(NEVER_IDLE);
     let mut connection = store.connect();
     let transaction = connection.begin(&detached()).unwrap();
@@ -294,7 +294,7 @@ fn what_killed_services_left_is_taken_away() {
 /// from breaking, or the processes that hold the lock would wait for ever. The same is true
 /// of the child process, which lists directories in which files were read.
 #[test]
-fn a_service_that_is_killed_while_views_come_and_go_dies() {
+fn killed_service_exits_during_view_changes() {
     const ROUNDS: usize = 5;
     for _ in 0..pick(10, 100) {
         let store = TestStore::new(NEVER_IDLE);

@@ -30,7 +30,7 @@ fn read_and_write(transaction: &Transaction, contents: &str) {
 }
 
 #[test]
-fn a_begin_opens_no_root_that_nobody_asked_for_and_an_abort_forgets_none() {
+fn view_roots_open_on_demand_and_are_forgotten_at_abort() {
     let store = TestStore::new(NEVER_IDLE);
     let mut connection = store.connect();
     // This begin makes the mount.
@@ -57,7 +57,7 @@ fn a_begin_opens_no_root_that_nobody_asked_for_and_an_abort_forgets_none() {
 }
 
 #[test]
-fn who_does_not_see_the_mount_of_views_can_have_the_root_brought() {
+fn client_without_the_mount_gets_the_view_root_as_descriptor() {
     if !is_root() {
         return;
     }

@@ -17,7 +17,7 @@ fn connect_as(user: u32, store: &TestStore) -> Result<Connection, ConnectError> 
 }
 
 #[test]
-fn transactions_are_their_owners_and_roots() {
+fn transactions_are_usable_only_by_owner_and_root() {
     if !is_root() {
         return;
     }
@@ -86,7 +86,7 @@ fn transactions_are_their_owners_and_roots() {
 
 /// Otherwise a diff would show a user what they may not read.
 #[test]
-fn the_snapshot_shows_nobody_what_they_could_not_read() {
+fn snapshot_hides_files_the_user_cannot_read() {
     if !is_root() {
         return;
     }
@@ -136,7 +136,7 @@ fn the_snapshot_shows_nobody_what_they_could_not_read() {
 }
 
 #[test]
-fn a_roots_store_is_not_for_others_to_start() {
+fn ordinary_user_cannot_start_the_service_of_roots_store() {
     if !is_root() {
         return;
     }
@@ -193,7 +193,7 @@ fn is_refused<T>(result: Result<T, atomdir::RequestError>) -> bool {
 
 /// The service holds the store's root open, whatever happens to the directories above.
 #[test]
-fn a_root_that_a_user_cannot_reach_is_closed_to_them_in_transactions_too() {
+fn transactions_require_access_to_the_stores_path() {
     if !is_root() {
         return;
     }

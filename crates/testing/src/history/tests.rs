@@ -56,7 +56,7 @@ fn expect(history: &History, snapshot: &[&str], serializable: &[&str]) {
 }
 
 #[test]
-fn one_after_another_is_fine() {
+fn serial_history_is_accepted() {
     let history = history(
         &[
             (
@@ -128,7 +128,7 @@ fn the_read_only_anomaly_is_for_snapshots_only() {
 }
 
 #[test]
-fn what_no_snapshot_shows_is_found() {
+fn value_outside_any_snapshot_is_detected() {
     let long_fork = history(
         &[
             (1, 9, &[read(X, &[]), write(X, 1)]),
@@ -167,7 +167,7 @@ fn what_no_snapshot_shows_is_found() {
 }
 
 #[test]
-fn an_old_snapshot_is_found_by_the_time() {
+fn outdated_snapshot_is_detected_by_real_time() {
     let operations: [&[Operation]; 3] = [&[write(LIST, 1)], &[write(LIST, 2)], &[read(LIST, &[1])]];
     let last: &[(Key, &[u64])] = &[(LIST, &[1, 2])];
     let [first, second, reader] = operations;
@@ -178,7 +178,7 @@ fn an_old_snapshot_is_found_by_the_time() {
 }
 
 #[test]
-fn lost_and_dirty_values_are_found() {
+fn lost_and_dirty_values_are_detected() {
     let all = |history: &History| {
         let found = [Level::Snapshot, Level::Serializable].map(|level| check(history, level));
         assert_eq!(found[0], found[1]);

@@ -87,7 +87,7 @@ fn guarantees_name_tests_that_exist() {
 /// Checks the table in docs/guarantees.md: each promise has all five columns, and each
 /// test is in the file that the table names.
 #[test]
-fn each_promise_has_a_test_where_it_is_said_to_be() {
+fn each_promise_names_a_test_in_its_file() {
     let all = sources::all();
     let text_of = |path: &str| all.iter().find(|source| source.path == path);
     let guarantees = text_of("docs/guarantees.md").expect("docs/guarantees.md is there");

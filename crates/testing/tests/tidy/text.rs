@@ -58,7 +58,7 @@ fn functions(text: &str) -> Vec<(usize, usize)> {
 }
 
 #[test]
-fn nothing_is_left_to_do() {
+fn no_todo_marks_are_left() {
     // Each is written in two parts, so that this file passes its own rule.
     let phrases = [
         concat!("todo", "!("),
@@ -86,7 +86,7 @@ fn nothing_is_left_to_do() {
 /// Each thing has one word, so these words are not used here. A rollback goes back to a
 /// savepoint; an abort ends a transaction.
 #[test]
-fn words_are_the_houses_own() {
+fn banned_words_do_not_occur() {
     let others = [
         ("rolled back", "aborted"),
         ("roll back", "abort"),
@@ -114,7 +114,7 @@ fn words_are_the_houses_own() {
 }
 
 #[test]
-fn every_file_is_part_of_something() {
+fn every_source_file_is_included() {
     let all = sources::all();
     let rust: Vec<&Source> = all.iter().filter(|source| source.is_rust()).collect();
     let dead = rust
