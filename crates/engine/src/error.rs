@@ -128,7 +128,7 @@ pub enum BeginError {
     )]
     Frozen,
     #[error(
-        "cannot move the outer transaction's staged files out of its native layer: {}; nothing was changed",
+        "cannot prepare the outer transaction's staged files for a nested one: {}; nothing was changed",
         reason(.0)
     )]
     Staging(Errno),

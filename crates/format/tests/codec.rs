@@ -367,7 +367,7 @@ fn a_false_count_is_refused_without_reserving_for_it() {
 /// If this fails, stores that are in use can no longer be read: the format
 /// version must change.
 #[test]
-fn the_bytes_stay_what_they_are() {
+fn encoded_bytes_stay_the_same() {
     let expected = [
         2, // transaction
         3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, // time

@@ -58,7 +58,7 @@ fn unknown_version_is_reported() {
 
 /// If this fails, stores that are in use can no longer be opened.
 #[test]
-fn the_bytes_stay_what_they_are() {
+fn encoded_bytes_stay_the_same() {
     let bytes = header().encode();
     let mut expected = Vec::new();
     expected.extend_from_slice(b"ATOMDIR\0\x01\0\0\0\0\0\0\x000123456789abcdef");

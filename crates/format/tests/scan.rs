@@ -230,7 +230,7 @@ fn sealed(kind: u16, version: u16, payload: &[u8; 8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_bytes_stay_what_they_are() {
+fn encoded_bytes_stay_the_same() {
     let record = record(1, b"1234".to_vec());
     let mut payload = record.encode_payload();
     assert_eq!(payload.len(), 20);

@@ -39,7 +39,7 @@ pub enum FailureKind {
     /// Nobody works in the transaction that is nested in it, so nothing may ever end
     /// that one.
     Nested,
-    /// The transaction is read-only, since its changes were shown to be committed.
+    /// The transaction is read-only, because its changes were listed for the commit.
     Frozen,
     /// A program that knows nothing of the transaction holds a lease on one of its files.
     Leased,

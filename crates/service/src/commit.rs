@@ -101,7 +101,7 @@ fn try_commit(
             errno: Errno::ACCESS,
             ..
         } => Failure::new(FailureKind::NotPermitted, error.to_string())
-            .with_hint("somebody closed it to you since you changed it in the transaction"),
+            .with_hint("its permissions were taken away from you since the transaction began"),
         CommitError::NoSpace { .. } => Failure::new(FailureKind::NoSpace, error.to_string()),
         CommitError::Store(error) => convert::store_failure(&error, &connection.peer),
         error => Failure::new(FailureKind::Io, error.to_string()),
@@ -113,18 +113,18 @@ fn try_commit(
 fn logged_failure(id: TransactionId, error: &StoreError, peer: &Peer) -> Failure {
     let message = discretion::store_error(error, peer);
     Failure::new(FailureKind::Logged, message).with_hint(format!(
-        "transaction {id} is in the log: take away the cause, then `atomdir service stop` and \
-         `atomdir recover` finish it"
+        "transaction {id} is in the log: remove the cause, then run `atomdir service stop` and \
+         `atomdir recover` to finish it"
     ))
 }
 
 pub(crate) fn incomplete_failure(id: TransactionId) -> Failure {
     let message = format!(
         "the mount of the views was ended from outside after transaction {id} had begun; \
-         not all that its programs wrote may have arrived"
+         some of what its programs wrote may be lost"
     );
     Failure::new(FailureKind::Io, message).with_hint(format!(
-        "`atomdir diff {id}` shows what has, `atomdir abort {id}` gives it up"
+        "`atomdir diff {id}` shows what arrived, `atomdir abort {id}` drops it"
     ))
 }
 

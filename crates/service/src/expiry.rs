@@ -69,7 +69,7 @@ impl Expiry {
             return Ok(());
         }
         let message = format!(
-            "transaction {transaction} and its locks have been given {ENDINGS_MAX} ages already"
+            "transaction {transaction} and its locks already have {ENDINGS_MAX} maximum ages; no more can be set"
         );
         Err(Failure::new(FailureKind::TooMany, message))
     }

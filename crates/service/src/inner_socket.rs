@@ -77,7 +77,7 @@ pub(crate) fn enter(
     guess: &[u8],
 ) -> Result<(), Failure> {
     if connection.peer.reach != Reach::Nothing {
-        let message = "only the first request over the inner socket can say whose it is";
+        let message = "only the first request on the inner socket can name the transaction that the program runs in";
         return Err(Failure::new(FailureKind::BadRequest, message));
     }
     // A wrong guess gets the same answer as one about a transaction that has ended.

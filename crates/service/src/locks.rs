@@ -105,7 +105,7 @@ fn refuse(connection: &Connection, one: &OpenTransaction, error: engine::LockErr
                 .map(|one| convert::conflict(one, visible))
                 .collect();
             let message = format!(
-                "what is to be locked was changed since transaction {id} began; it is still open"
+                "an object to be locked has changed since transaction {id} began; the transaction is still open"
             );
             (conflicts, message)
         }
@@ -127,7 +127,7 @@ fn refuse(connection: &Connection, one: &OpenTransaction, error: engine::LockErr
     }
     Failure::new(FailureKind::Conflict, message)
         .with_hint(format!(
-            "`atomdir abort {id}` gives it up, and its locks; then begin anew"
+            "`atomdir abort {id}` drops its changes and locks; then begin another one"
         ))
         .into()
 }

@@ -134,7 +134,7 @@ pub(crate) fn prepare(transaction: &Transaction, choice: Choice) -> Result<Choic
     };
     let message = match errno {
         Errno::PERM => {
-            "the upper layer cannot look like the store's root, which has another owner or group, \
+            "the upper layer cannot copy the store's root, which has another owner or group, \
              or attributes that this user may not set"
                 .to_owned()
         }
@@ -171,7 +171,7 @@ pub(crate) fn require_exact(one: &OpenTransaction) -> Result<(), Failure> {
 pub(crate) fn in_use(id: TransactionId) -> Failure {
     let message = format!("transaction {id} has a native view, and its command still runs");
     Failure::new(FailureKind::InUse, message)
-        .with_hint("a transaction that others shall use needs `run --view exact`")
+        .with_hint("run a command with `--view exact` if others shall enter its transaction")
 }
 
 /// The failure when the upper layer could not be read.
@@ -183,7 +183,7 @@ pub(crate) fn unreadable(id: TransactionId, errno: Errno) -> Failure {
     let failure = Failure::new(FailureKind::Io, message);
     match errno {
         Errno::ACCESS => failure.with_hint(
-            "a file or directory was left unreadable for its owner, which needs `--view exact`",
+            "the command left a file or directory that its owner cannot read; run it with `--view exact`",
         ),
         _ => failure,
     }

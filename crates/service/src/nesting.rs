@@ -55,7 +55,7 @@ fn try_begin(
 
 fn nested_already(outer: TransactionId, nested: TransactionId, is_worked_in: bool) -> Failure {
     let message = format!(
-        "transaction {nested} is nested in transaction {outer} already; one at a time can be"
+        "transaction {nested} is already nested in transaction {outer}, which can have only one at a time"
     );
     let kind = match is_worked_in {
         true => FailureKind::InUse,

@@ -40,7 +40,8 @@ pub(crate) fn handle(
     request: Request,
 ) -> Result<Outcome> {
     if connection.peer.reach == Reach::Nothing && !matches!(request, Request::Enter { .. }) {
-        let message = "over this socket a program first says which transaction it runs in";
+        let message =
+            "the first request on this socket must name the transaction that the program runs in";
         return Err(Failure::new(FailureKind::NotPermitted, message).into());
     }
     service.access.check(&connection.peer, &request)?;

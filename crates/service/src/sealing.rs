@@ -47,7 +47,7 @@ fn try_freeze(
 
 pub(crate) fn frozen(id: TransactionId) -> Failure {
     let message =
-        format!("transaction {id} is read-only, since its changes were shown to be committed");
+        format!("transaction {id} is read-only, because its changes were listed for the commit");
     Failure::new(FailureKind::Frozen, message).with_hint(format!(
         "`atomdir commit {id}` or `atomdir abort {id}` ends it"
     ))

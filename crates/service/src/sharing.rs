@@ -66,8 +66,8 @@ fn refuse_own_end(
     let runs_in_it = connection.peer.reach == Reach::Within(one.id());
     if force && runs_in_it && one.holders.keys().any(|id| *id != connection.id) {
         let message = format!(
-            "transaction {} is the one that this command runs in, and whoever started the \
-             command decides on it; it is still open",
+            "this command runs in transaction {}, and only the program that started the command \
+             can commit it; it is still open",
             one.id()
         );
         return Err(Failure::new(FailureKind::NotPermitted, message)

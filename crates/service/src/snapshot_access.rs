@@ -135,7 +135,7 @@ fn describe(object: SnapshotObject, too_long: bool) -> atomdir_protocol::Snapsho
 
 fn not_readable(path: &[u8]) -> Failure {
     let path = String::from_utf8_lossy(path);
-    let message = format!("no permission to read '{path}' as the snapshot has it");
+    let message = format!("not permitted to read '{path}' of the snapshot");
     Failure::new(FailureKind::NotPermitted, message)
 }
 

@@ -144,7 +144,7 @@ impl Transactions {
         let why = match known.filter(|one| peer.may_use(one.owner)) {
             Some(Ended {
                 why: Why::Age(age), ..
-            }) => format!("it had reached the age it was given, {age:?}"),
+            }) => format!("it had reached its maximum age, {age:?}"),
             Some(Ended {
                 why: Why::User(user),
                 ..
@@ -156,7 +156,7 @@ impl Transactions {
         };
         let message = format!("transaction {id} is no longer open: {why}");
         Failure::new(FailureKind::NoSuchTransaction, message)
-            .with_hint("begin anew, with an age that lasts if it was too old")
+            .with_hint("begin another one; a longer `--max-age` gives it more time")
     }
 
     /// Like [`find`](Self::find), for requests that only the controller of a
@@ -359,7 +359,7 @@ fn is_within(
 fn sealed(id: TransactionId) -> Failure {
     let message = format!("transaction {id} is sealed: only the process that began it may do this");
     Failure::new(FailureKind::NotPermitted, message)
-        .with_hint(format!("`atomdir abort {id}` gives it up"))
+        .with_hint(format!("`atomdir abort {id}` drops its changes"))
 }
 
 fn nested_in(

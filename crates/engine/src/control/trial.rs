@@ -151,7 +151,7 @@ impl<D: Disk> Trial<'_, D> {
         let exchanged = self.disk.stat_at(&second, &inside)?.identity;
         require(
             self.identity(FILE)? == first && exchanged == file,
-            "inode numbers or birth times do not stay when objects are renamed",
+            "it changes inode numbers or birth times of objects that are renamed",
         )?;
         // An object made through the handle is found under the directory's new name.
         drop(self.disk.create(&handle, &names::fixed(LINK), 0o600)?);
@@ -159,7 +159,7 @@ impl<D: Disk> Trial<'_, D> {
         let found = self.disk.stat_at(&moved, &names::fixed(LINK));
         require(
             found.is_ok(),
-            "an open directory does not stay with its object when that is renamed",
+            "the handle of a directory leads elsewhere once the directory is renamed",
         )
     }
 
@@ -178,7 +178,7 @@ impl<D: Disk> Trial<'_, D> {
         let after = self.disk.stat(&file)?;
         require(
             after.identity == before && self.identity(LINK)? == before,
-            "inode numbers or birth times do not stay when objects are changed",
+            "it changes inode numbers or birth times of objects that are written",
         )?;
         require(
             after.attributes.mode == 0o640 && after.attributes.times.modified == TIME,
@@ -197,7 +197,7 @@ impl<D: Disk> Trial<'_, D> {
             let stat = self.disk.stat(&file)?;
             require(
                 stat.links == 0,
-                "a file that is open does not stay when its name is removed",
+                "a file that is open is lost when its name is removed",
             )?;
             let identity = stat.identity;
             require(
@@ -234,7 +234,7 @@ impl<D: Disk> Trial<'_, D> {
         let locked = self.disk.try_lock(&other);
         require(
             locked == Err(Errno::WOULDBLOCK),
-            "a lock on a file (flock) keeps nobody out",
+            "a lock on a file (flock) does not keep others out",
         )
     }
 }

@@ -76,14 +76,14 @@ pub enum LockError {
     #[error("cannot lock '{path}': {errno}", errno = reason(errno))]
     Path { path: String, errno: Errno },
     /// Others hold locks, and the caller gave up waiting.
-    #[error("locked by others")]
+    #[error("other transactions hold locks on it")]
     Held(Vec<Waits>),
     /// Each transaction waits for the next, and the last for the first. The first
     /// one gets this error.
-    #[error("deadlock")]
+    #[error("to wait for these locks would be a deadlock")]
     Deadlock(Vec<Waits>),
     /// The snapshot does not show what the lock would protect.
-    #[error("changed since the transaction began")]
+    #[error("it was changed since the transaction began")]
     Changed(Vec<Conflict>),
     #[error(transparent)]
     Store(#[from] StoreError),

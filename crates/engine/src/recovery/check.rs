@@ -105,10 +105,8 @@ impl<D: Disk> Store<D> {
             let is_known =
                 id.is_some_and(|id| state.stages.contains(&id) || self.transaction(id).is_some());
             if !is_known {
-                let problem = format!(
-                    "'.atomdir/stage/{:?}' belongs to no transaction",
-                    entry.name
-                );
+                let name = String::from_utf8_lossy(entry.name.as_bytes());
+                let problem = format!("'.atomdir/stage/{name}' belongs to no transaction");
                 report.problems.push(problem);
             }
         }

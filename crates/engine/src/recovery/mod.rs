@@ -165,7 +165,7 @@ pub(crate) fn read_log<D: Disk, T>(
             file: names::LOG,
             offset: read.tail,
             reason: format!(
-                "record {} is missing, and all up to record {durable} were there",
+                "record {} is missing, although all records up to {durable} were durable",
                 found + 1
             ),
         }),

@@ -98,7 +98,7 @@ fn file_system_with_unstable_identities_is_refused() {
             fs::rename(&other, &path).expect("it is replaced");
         });
         let refused = maker.make().expect_err(call).to_string();
-        assert!(refused.contains("do not stay"), "{refused}");
+        assert!(refused.contains("it changes inode numbers"), "{refused}");
         assert!(!maker.disk.awaits_intruder() && maker.is_empty());
     }
 }

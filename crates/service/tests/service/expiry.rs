@@ -40,7 +40,7 @@ fn a_transaction_ends_at_its_age_and_its_owner_learns_why() {
         std::thread::yield_now();
     }
     let error = client.commit(old.id, &mut |_| {}).unwrap_err().to_string();
-    assert!(error.contains("the age it was given, 1ms"), "{error}");
+    assert!(error.contains("its maximum age, 1ms"), "{error}");
     std::fs::write(young.view_path.join("index.html"), "new").unwrap();
     client.commit(young.id, &mut |_| {}).unwrap();
     let error = client.abort(young.id).unwrap_err().to_string();
@@ -68,7 +68,7 @@ fn locks_end_at_their_age_and_the_transaction_stays() {
         client.lock(holder, &paths[1..], &for_long).unwrap();
     }
     let error = client.lock(holder, &paths[1..], &for_long).unwrap_err();
-    assert!(error.to_string().contains("64 ages"), "{error}");
+    assert!(error.to_string().contains("64 maximum ages"), "{error}");
     client.commit(holder, &mut |_| {}).unwrap();
 }
 
