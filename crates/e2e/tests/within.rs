@@ -77,7 +77,9 @@ fn a_command_does_not_commit_the_transaction_it_runs_in() {
             exit 3
             "#,
         ));
-        outcome.expect(3).says(&["the program that started the command"]);
+        outcome
+            .expect(3)
+            .says(&["the program that started the command"]);
         assert!(!one.base.join("x").exists());
     });
 }

@@ -69,9 +69,9 @@ impl Namespace {
     }
 
     pub(super) fn enter(&self, sealed: Option<Sealed<'_>>) -> Result<(), (Step, Errno)> {
-        // The new namespace has copies of the mounts, and can bind only those. Of a
-        // process's open directories, the kernel moves only the current directory to the
-        // copies.
+        // The new namespace has copies of the mounts, and can bind only those. The
+        // kernel moves a process's current directory to the copies, but no other directory
+        // that the process has open.
         if let View::Directory(root) = &self.view {
             // SAFETY: the process that starts the command keeps the view's root open.
             let root = unsafe { BorrowedFd::borrow_raw(*root) };

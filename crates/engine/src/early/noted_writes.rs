@@ -1,8 +1,8 @@
 //! Remembers which open transaction has written what.
 //!
 //! Invariants
-//! 1. Of two open transactions that have written the same part, both wanting to
-//!    know early, the younger has met a conflict.
+//! 1. If two open transactions with early conflicts have written the same part, the
+//!    younger has met a conflict.
 //! 2. A noted write keeps its object alive, so that the object keeps its
 //!    serial.
 

@@ -7,7 +7,7 @@
 //! Invariants
 //! 1. `tail` is the end of the last whole record. Nothing behind it was ever acknowledged.
 //! 2. Each record carries the sequence up to which everything was durable when the record was
-//!    written. So a lost record can be told apart from one that was never written.
+//!    written. So recovery can distinguish a lost record from one that was never written.
 
 pub(crate) mod history;
 pub(crate) mod journal;

@@ -9,7 +9,7 @@
 //!    the view or nothing (`places`, `Seal::cover`).
 //! 2. It finds neither the control directory nor the place of views and of the
 //!    services' inner sockets (`places`).
-//! 3. Of the file systems through which the kernel shows itself it sees one `/proc`,
+//! 3. Among the file systems through which the kernel shows itself, it sees one `/proc`,
 //!    with only its own processes, and it cannot write the machine's settings
 //!    (`kernel`).
 //! 4. It cannot undo these mounts or enter another namespace: it has no capability for
