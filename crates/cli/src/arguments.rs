@@ -19,7 +19,14 @@ Example:
 
 Exit codes: a command's own; 64 usage, 66 no such store or transaction,
 70 internal, 73 cannot create, 74 I/O, 75 conflict or busy (try again),
-77 not permitted, 78 configuration, 124 timed out.";
+77 not permitted, 78 configuration, 124 timed out.
+
+Environment:
+  ATOMDIR_VIEW           the view for `run` and `shell`: auto, exact or native
+  ATOMDIR_ALLOW_UNBOUND  like the option --allow-unbound of `run`
+  ATOMDIR_PAGER, PAGER   the program that shows long output on a terminal
+  NO_COLOR               print without colour
+  ATOMDIR_TX             set for commands in a transaction: its id";
 
 /// The verbs are grouped by what people want to do: clap would list them in one row.
 const TEMPLATE: &str = "\

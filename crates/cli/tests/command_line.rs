@@ -222,6 +222,7 @@ fn manual_pages_cover_every_verb() {
 #[test]
 fn usage_errors_are_explained() {
     check_exit(&["show", "first"], 64, "it is not a whole number");
+    check_exit(&["log", "-n", "-1"], 64, "it is not a whole number");
     check_exit(
         &["run", "--status-fd", "x", "--", "true"],
         64,

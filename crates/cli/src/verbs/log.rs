@@ -19,6 +19,8 @@ pub struct Arguments {
     /// At most so many
     #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = u64::MAX)]
     #[arg(hide_default_value = true, value_parser = crate::arguments::number::<u64>)]
+    // So that the message about a negative number says what is wrong with it.
+    #[arg(allow_negative_numbers = true)]
     limit: u64,
 }
 
