@@ -134,7 +134,8 @@ impl Run {
         can
     }
 
-    fn commit(&mut self, one: &Both) {
+    fn commit(&mut self, one: &mut Both) {
+        one.model.forget_attributes_put_back();
         let (verdict, merged) = self.world.verdict(&one.model);
         let committed = match self.store.commit(&one.real) {
             Ok(_) => true,
@@ -193,8 +194,8 @@ fn run_pair(first: &str, second: &str) {
             assert!(run.act(both, deed), "{deed}");
         }
     }
-    run.commit(&two);
-    run.commit(&one);
+    run.commit(&mut two);
+    run.commit(&mut one);
     run.recover();
 }
 
@@ -240,8 +241,8 @@ fn random_transactions_at_the_same_time() {
                     run.act(both, &line);
                 }
             }
-            let done = open.swap_remove(random.below(open.len()));
-            run.commit(&done);
+            let mut done = open.swap_remove(random.below(open.len()));
+            run.commit(&mut done);
             if random.below(8) == 0 {
                 run.store.checkpoint().expect("a checkpoint works");
             }

@@ -68,6 +68,18 @@ impl Transaction {
         }
     }
 
+    /// Attributes that are again those of the snapshot are no change, unless the contents
+    /// were written as well: then the file has another modification time.
+    pub fn forget_attributes_put_back(&mut self) {
+        let (before, now) = (&self.before, &self.now);
+        self.writes.retain(|id, writes| {
+            let (Some(old), Some(new)) = (before.0.get(id), now.0.get(id)) else {
+                return true;
+            };
+            writes.keep.is_some() || (&old.mode, &old.k) != (&new.mode, &new.k)
+        });
+    }
+
     pub(super) fn rename(&mut self, from: &str, to: &str) -> Option<()> {
         let (source, place) = (self.now.find(from)?, self.now.split(to)?);
         self.now.0[&place.0].entries.as_ref()?;
