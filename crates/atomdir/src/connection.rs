@@ -124,6 +124,13 @@ impl Connection {
         ServiceProcess::at(&self.socket)
     }
 
+    /// The service's process, by the lock that it holds.
+    pub(crate) fn service_holder(&self) -> Option<crate::hosting::Holder> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let control = openat(CWD, self.control()?, flags, Mode::empty()).ok()?;
+        crate::hosting::Holder::find(control)
+    }
+
     /// Views that the service offers are checked against this user.
     pub(crate) fn service_user(&self) -> u32 {
         self.service_user

@@ -1,7 +1,8 @@
 //! The transaction that a process runs in, according to environment variables that the
 //! program which began it has set.
 
-use crate::{Transaction, TransactionId};
+use crate::TransactionId;
+use crate::transaction::Transaction;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Lets one process work in several transactions, one after another.
 
-use crate::Transaction;
+use crate::transaction::Transaction;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;

@@ -1,27 +1,41 @@
-//! Atomdir's public library: find or make a store, and run transactions in it
-//! through the store's service.
+//! Transactions over the files of a directory.
 //!
-//! ```no_run
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use atomdir::{BeginOptions, Connection, StartService, find};
+//! A program that changes several files writes each to a temporary file, flushes it, renames it,
+//! and flushes the directory; if it is killed half-way, some files are new and some are old. With
+//! this library it writes the files and commits:
 //!
-//! let store = find("/srv/site".as_ref())?;
-//! let start = StartService::with_program("atomdir", &store);
-//! let mut connection = Connection::open(&store, &start)?;
-//! let transaction = connection.begin(&BeginOptions::default())?;
-//! std::fs::write(transaction.view_path.join("index.html"), "new")?;
-//! connection.commit(transaction.id, &mut |_| {})?;
-//! # Ok(()) }
+//! ```
+//! # let scratch = atomdir_testing::Scratch::new("doc");
+//! # let data = scratch.path();
+//! # atomdir::init(data, None)?;
+//! # std::fs::write(data.join("b"), "b")?;
+//! let store = atomdir::Store::open(data)?;
+//! let tx = store.begin()?;
+//! tx.write("a.toml", b"port = 80\n")?;
+//! tx.rename("b", "c")?;
+//! tx.commit()?;
+//! # assert!(data.join("a.toml").exists() && data.join("c").exists());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A transaction that was begun without [`BeginOptions::detached`] is aborted
-//! when its [`Connection`] is dropped or this process dies.
+//! After a kill, a crash or a power cut the directory has all changes of a commit or none, and
+//! a commit that has returned survives. [`Store::open`] says how a store is reached,
+//! [`Transaction`] what can be done in one, and [`Store::run`] tries again after a conflict.
+//!
+//! [`client`] is the other interface: requests to a store's service, for programs that work
+//! with views, as the command `atomdir` does.
 
 mod accounts;
+#[deny(missing_docs)]
+mod api;
+pub mod client;
 mod connection;
 mod current;
+mod embedded;
 mod entered;
 mod error;
+#[doc(hidden)]
+pub mod hosting;
 mod init;
 mod layers;
 mod location;
@@ -37,17 +51,23 @@ mod trust;
 mod view_root;
 
 pub use accounts::{Account, Group, describe_user};
+pub use api::{
+    BeginError, CommitError, Conflict, DirectoryEntry, Door, Error, File, FileError, Metadata,
+    OpenError, OpenOptions, Receipt, Stalled, Store, StoreError, StoreOptions, Transaction,
+    TransactionOptions, Uncommitted,
+};
 pub use atomdir_disk::reason;
 pub use atomdir_protocol::{
-    Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Committed, Conflict,
-    Conflicts, Durability, ExitCode, Failure, FailureKind, Isolation, Kind, LockMode, LockScope,
-    LockStatus, Others, Progress, RecoveryReport, Sequence, ServiceStatus, SnapshotObject,
-    StopReport, Timestamp, TransactionId, TransactionStatus, View, ViewChoice,
+    Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Committed, Conflicts,
+    Durability, ExitCode, Failure, FailureKind, Isolation, Kind, LockMode, LockScope, LockStatus,
+    Others, Progress, RecoveryReport, Sequence, ServiceStatus, SnapshotObject, StopReport,
+    Timestamp, TransactionId, TransactionStatus, View, ViewChoice,
 };
 pub use connection::Connection;
 pub use current::Current;
 pub use entered::Entered;
-pub use error::{CommitError, ConnectError, Explain, FindError, InitError, RequestError};
+pub use error::{ConnectError, Explain, FindError, InitError, RequestError};
+pub use hosting::Holder;
 pub use init::{InitOutcome, init, init_with};
 pub use layers::{Layers, OpenLayers};
 pub use location::{CONTROL_NAME, StoreLocation, find, find_with};
@@ -55,6 +75,5 @@ pub use locks::LockOptions;
 pub use requests::{BeginOptions, Checked, CommitDetails, SnapshotContents};
 pub use settings::{ALLOW, Allow, KEYS as SETTING_KEYS, ReadError, Settings, SettingsError, VIEW};
 pub use start::{SERVICE_ENVIRONMENT, StartService};
-pub use transaction::Transaction;
 pub use trust::{Distrust, Trust};
 pub use view_root::ViewRootError;

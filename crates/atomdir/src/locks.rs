@@ -1,8 +1,8 @@
 //! Requests for locks.
 
-use crate::CommitError;
 use crate::RequestError;
 use crate::connection::{Connection, Parts};
+use crate::error::CommitError;
 use atomdir_protocol::{
     Answer, FailureKind, LockMode, LockRequest, LockScope, Request, TransactionId,
 };

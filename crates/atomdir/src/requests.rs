@@ -1,9 +1,9 @@
 //! One method for each request. A [`Connection`] carries one request at a time.
 
 use crate::connection::{Connection, Parts};
-use crate::{
-    CommitError, ConnectError, Current, RequestError, Transaction, ViewRootError, view_root,
-};
+use crate::error::CommitError;
+use crate::transaction::Transaction;
+use crate::{ConnectError, Current, RequestError, ViewRootError, view_root};
 use atomdir_protocol::{
     Answer, BeginRequest, ChangeLine, CheckReport, CommitSummary, Committed, Conflicts, Durability,
     FailureKind, Isolation, LOG_LENGTH_MAX, Others, Progress, Request, Sequence, ServiceStatus,

@@ -40,7 +40,7 @@ pub enum Error {
     #[error(transparent)]
     Request(#[from] atomdir::RequestError),
     #[error(transparent)]
-    Commit(#[from] atomdir::CommitError),
+    Commit(#[from] atomdir::client::CommitError),
 }
 
 pub type Result<T> = std::result::Result<T, Error>;

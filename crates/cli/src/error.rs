@@ -3,10 +3,10 @@
 
 use crate::enter::{EnterError, Step};
 use crate::output::{escaped, json, quoted, time};
+use atomdir::client::{CommitError, Conflict};
 use atomdir::{
-    ChangedBy, CommitAuthor, CommitError, Conflict, ConnectError, ExitCode, Explain, Failure,
-    FailureKind, FindError, InitError, RequestError, SettingsError, TransactionId,
-    TransactionStatus, reason,
+    ChangedBy, CommitAuthor, ConnectError, ExitCode, Explain, Failure, FailureKind, FindError,
+    InitError, RequestError, SettingsError, TransactionId, TransactionStatus, reason,
 };
 use rustix::io::Errno;
 use serde::Serialize;

@@ -31,8 +31,9 @@ mod write_set;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use atomdir_format::record::{Change, SummaryLine};
 pub use base::acl::AccessControlList;
-pub use base::credentials::Credentials;
+pub use base::credentials::{Credentials, Permission};
 pub use commit::Committed;
 pub use error::{
     BeginError, ChangedBy, CommitAuthor, CommitError, Conflict, ConflictKind, FreezeError,

@@ -1,3 +1,4 @@
+use atomdir::hosting::Holder;
 use atomdir::{Explain, FindError, describe_user};
 use atomdir_disk::reason;
 use atomdir_protocol::{ExitCode, Failure, FailureKind};
@@ -16,6 +17,15 @@ pub enum ServiceError {
     WritableByOthers { control: PathBuf },
     #[error("the store '{store}' is already open in another process")]
     AlreadyRunning { store: PathBuf },
+    #[error(
+        "{} has the store '{store}' open and runs no service for it",
+        describe_holder(holder)
+    )]
+    Held {
+        store: PathBuf,
+        /// `None` if it cannot be found, for example in another process namespace.
+        holder: Option<Holder>,
+    },
     #[error("the store '{store}' is on a file system that is mounted read-only")]
     ReadOnly { store: PathBuf },
     #[error("cannot open the store '{store}': {message}")]
@@ -48,7 +58,9 @@ impl ServiceError {
     pub fn to_failure(&self) -> Failure {
         let kind = match self {
             ServiceError::NotOwner { .. } => FailureKind::NotPermitted,
-            ServiceError::AlreadyRunning { .. } => FailureKind::AlreadyRunning,
+            ServiceError::AlreadyRunning { .. } | ServiceError::Held { .. } => {
+                FailureKind::AlreadyRunning
+            }
             ServiceError::Process { .. } => FailureKind::Internal,
             _ => FailureKind::Io,
         };
@@ -67,7 +79,9 @@ impl Explain for ServiceError {
             ServiceError::NotAStore(error) => error.exit_code(),
             ServiceError::NotOwner { .. } => ExitCode::NotPermitted,
             ServiceError::WritableByOthers { .. } => ExitCode::Configuration,
-            ServiceError::AlreadyRunning { .. } => ExitCode::CannotCreate,
+            ServiceError::AlreadyRunning { .. } | ServiceError::Held { .. } => {
+                ExitCode::CannotCreate
+            }
             ServiceError::ReadOnly { .. } => ExitCode::Io,
             ServiceError::Open { code, .. } => *code,
             ServiceError::Serve { errno, .. } => match *errno {
@@ -94,8 +108,18 @@ impl Explain for ServiceError {
                 "`atomdir -C {} service status` names the process",
                 store.display()
             )),
+            ServiceError::Held { .. } => {
+                Some("try again when that program has closed the store".to_owned())
+            }
             ServiceError::ReadOnly { .. } => Some("mount it read-write first".to_owned()),
             _ => None,
         }
+    }
+}
+
+fn describe_holder(holder: &Option<Holder>) -> String {
+    match holder {
+        Some(holder) => holder.to_string(),
+        None => "another process".to_owned(),
     }
 }

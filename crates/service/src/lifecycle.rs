@@ -15,12 +15,11 @@ use crate::permissions::{Peer, Reach};
 use crate::service::{Asker, IdleTime, Service, Stop};
 use crate::signals::EndSignals;
 use crate::socket::{self, Listener, Stream};
-use crate::start_lock::StartLock;
 use crate::store::{self, Directories};
-use crate::ticks::Ticks;
 use crate::transactions::Transactions;
 use crate::views::Views;
-use crate::{ServiceError, convert, maintenance, memory, report};
+use crate::{ServiceError, convert, memory, report};
+use atomdir::hosting::{StartLock, Ticks, now, run_maintenance};
 use atomdir::{ConnectError, StartService};
 use atomdir_disk::reason;
 use atomdir_protocol::handshake::Verdict;
@@ -159,7 +158,7 @@ impl Running {
             connections: Arc::new(Connections::new(latch.clone())),
             maintenance: Ticks::default(),
             latch,
-            started: convert::timestamp(store::now()),
+            started: convert::timestamp(now()),
             started_at: Instant::now(),
             recovery: convert::recovery(&recovery),
             stop: Stop::default(),
@@ -429,7 +428,7 @@ fn spawn_maintenance(service: &Arc<Service>) -> Result<JoinHandle<()>, Errno> {
     let service = service.clone();
     std::thread::Builder::new()
         .name("maintenance".to_owned())
-        .spawn(move || maintenance::run(&service.store, &service.maintenance))
+        .spawn(move || run_maintenance(&service.store, &service.maintenance))
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))
 }
 

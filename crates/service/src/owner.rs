@@ -4,10 +4,8 @@
 
 use crate::ServiceError;
 use atomdir::Account;
-use atomdir_engine::Privileges;
-use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
-use rustix::process::{getegid, geteuid, getgroups};
+use rustix::process::geteuid;
 
 /// If the store is not root's, a process of root becomes the store's owner.
 pub(crate) fn become_owner(owner: u32, control_group: u32) -> Result<(), ServiceError> {
@@ -38,31 +36,6 @@ pub(crate) fn become_owner(owner: u32, control_group: u32) -> Result<(), Service
     check(unsafe { libc::setresgid(group, group, group) }).map_err(failed("setresgid"))?;
     // SAFETY: as above.
     check(unsafe { libc::setresuid(owner, owner, owner) }).map_err(failed("setresuid"))
-}
-
-/// The privileges that the engine may rely on.
-pub(crate) fn privileges() -> Privileges {
-    Privileges {
-        user: geteuid().as_raw(),
-        groups: getgroups()
-            .unwrap_or_default()
-            .into_iter()
-            .chain([getegid()])
-            .map(|group| group.as_raw())
-            .collect(),
-        all: geteuid().is_root() && in_initial_user_namespace(),
-    }
-}
-
-fn in_initial_user_namespace() -> bool {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let Ok(map) = openat(CWD, "/proc/self/uid_map", flags, Mode::empty()) else {
-        return false;
-    };
-    let mut buffer = [0; 128];
-    let length = rustix::io::read(&map, &mut buffer).unwrap_or(0);
-    let text = String::from_utf8_lossy(&buffer[..length]);
-    text.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 fn check(result: libc::c_int) -> Result<(), Errno> {

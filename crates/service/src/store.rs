@@ -1,25 +1,15 @@
 //! Finds a store's two directories and opens the store.
 
 use crate::{ServiceError, owner};
+use atomdir::hosting::{Holder, LockPatience, engine_options};
 use atomdir::{CONTROL_NAME, StoreLocation, Trust};
-use atomdir_disk::{LinuxDisk, Name, Timestamp};
-use atomdir_engine::{
-    CARRIED_BYTES_MAX, Clock, Inspection, Options, RecoveryReport, Store, StoreError,
-};
+use atomdir_disk::{LinuxDisk, Name};
+use atomdir_engine::{Inspection, RecoveryReport, Store, StoreError};
 use atomdir_protocol::ExitCode;
 use rustix::fs::{CWD, Mode, OFlags, Stat, fstat, openat};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
-use rustix::time::{ClockId, clock_gettime};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// A killed process may hold the lock until its last system call is done.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
-/// The kernel has no lock with a time limit, so we try again at intervals.
-const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 /// Reserved for connections, mounts and the few files that the engine always has open.
 const DESCRIPTORS_RESERVED: u64 = 512;
@@ -80,15 +70,19 @@ impl Directories {
         &self,
         mut attempt: impl FnMut() -> Result<Result<T, StoreError>, ServiceError>,
     ) -> Result<T, ServiceError> {
-        let patience_ends = Instant::now() + LOCK_PATIENCE;
+        let mut patience = LockPatience::new();
         loop {
-            match attempt()? {
+            let error = match attempt()? {
                 Ok(done) => return Ok(done),
-                Err(StoreError::Locked) if Instant::now() < patience_ends => {
-                    std::thread::sleep(LOCK_RETRY);
-                }
-                Err(error) => return Err(self.open_error(&error)),
+                Err(error) => error,
+            };
+            // The command recovers and checks stores in processes of its own, which soon end.
+            let is_brief = Holder::runs_our_program;
+            if !matches!(error, StoreError::Locked) {
+                return Err(self.open_error(&error));
             }
+            let waited = patience.wait(&self.control, is_brief);
+            waited.map_err(|holder| self.locked_error(holder))?;
         }
     }
 
@@ -97,12 +91,7 @@ impl Directories {
     ) -> Result<Result<(Store<LinuxDisk>, RecoveryReport), StoreError>, ServiceError> {
         let root = self.keep(&self.root)?;
         let control = self.keep(&self.control)?;
-        let options = Options {
-            clock: Arc::new(SystemClock),
-            handles_max: handles_max(),
-            carried_bytes_max: CARRIED_BYTES_MAX,
-            privileges: owner::privileges(),
-        };
+        let options = engine_options(DESCRIPTORS_RESERVED);
         let hidden = Name::new(CONTROL_NAME.as_bytes()).ok();
         Ok(Store::open(
             LinuxDisk::new(),
@@ -127,10 +116,17 @@ impl Directories {
         })
     }
 
+    fn locked_error(&self, holder: Option<Holder>) -> ServiceError {
+        let store = self.location.root.clone();
+        match holder {
+            Some(holder) if holder.runs_our_program() => ServiceError::AlreadyRunning { store },
+            holder => ServiceError::Held { store, holder },
+        }
+    }
+
     fn open_error(&self, error: &StoreError) -> ServiceError {
         let store = self.location.root.clone();
         let code = match error {
-            StoreError::Locked => return ServiceError::AlreadyRunning { store },
             StoreError::ReadOnly => return ServiceError::ReadOnly { store },
             StoreError::Control {
                 errno: Errno::NOENT,
@@ -166,28 +162,4 @@ fn check_owner(location: &StoreLocation, control: &Stat) -> Result<(), ServiceEr
 /// Accepts any owner: the service acts as the owner, and its starter has named the store.
 pub(crate) fn locate(store: &Path) -> Result<StoreLocation, ServiceError> {
     Ok(StoreLocation::at_with(store, Trust::Everyone)?)
-}
-
-fn handles_max() -> usize {
-    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
-    // The engine keeps this many open, a quarter more that it cannot open again and,
-    // while it applies a commit, as many directories again.
-    let handles = descriptors.saturating_sub(DESCRIPTORS_RESERVED) / 3;
-    usize::try_from(handles.clamp(64, 1 << 16)).unwrap_or(64)
-}
-
-pub(crate) struct SystemClock;
-
-impl Clock for SystemClock {
-    fn now(&self) -> Timestamp {
-        now()
-    }
-}
-
-pub(crate) fn now() -> Timestamp {
-    let time = clock_gettime(ClockId::Realtime);
-    Timestamp {
-        seconds: time.tv_sec,
-        nanoseconds: u32::try_from(time.tv_nsec).unwrap_or(0),
-    }
 }

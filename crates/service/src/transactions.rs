@@ -386,8 +386,6 @@ fn remove_with_nested(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::owner;
-    use crate::store::SystemClock;
     use atomdir_engine::{BeginOptions, Conflicts, Durability, Isolation, Options, Store};
     use atomdir_testing::Scratch;
 
@@ -397,10 +395,9 @@ mod tests {
         let control = atomdir::init(scratch.path(), None).unwrap().store.control;
         let open = |path| LinuxDisk::open_root(path).unwrap();
         let options = Options {
-            clock: Arc::new(SystemClock),
             handles_max: 64,
-            privileges: owner::privileges(),
             carried_bytes_max: 0,
+            ..atomdir::hosting::engine_options(0)
         };
         let disk = LinuxDisk::new();
         let opened = Store::open(disk, open(scratch.path()), open(&control), None, options);

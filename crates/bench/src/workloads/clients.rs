@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::thread;
 
-use atomdir::{BeginOptions, Connection, Transaction};
+use atomdir::client::Transaction;
+use atomdir::{BeginOptions, Connection};
 
 use crate::bench::Bench;
 use crate::compare::{self, Degree};

@@ -3,7 +3,8 @@
 use super::note_wait;
 use crate::context::{Connected, Context};
 use crate::error::Error;
-use atomdir::{BeginOptions, Transaction};
+use atomdir::BeginOptions;
+use atomdir::client::Transaction;
 
 /// Only one transaction at a time can be nested in another. So this waits as
 /// long as somebody else works in the nested one.

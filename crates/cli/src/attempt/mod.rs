@@ -25,9 +25,9 @@ pub use status_descriptor::StatusDescriptor;
 use crate::context::{Connected, Context};
 use crate::enter::{self, Ended, Tree, ViewBinding};
 use crate::error::Error;
+use atomdir::client::{CommitError, Transaction};
 use atomdir::{
-    CommitError, Committed, Connection, Current, FailureKind, Others, Progress, RequestError,
-    Transaction, TransactionId,
+    Committed, Connection, Current, FailureKind, Others, Progress, RequestError, TransactionId,
 };
 use clap::ValueEnum;
 use std::ffi::OsString;

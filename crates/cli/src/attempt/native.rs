@@ -4,7 +4,8 @@
 use crate::context::{Connected, Context};
 use crate::enter::{Overlay, Tree};
 use crate::error::Error;
-use atomdir::{BeginOptions, Transaction, ViewChoice};
+use atomdir::client::Transaction;
+use atomdir::{BeginOptions, ViewChoice};
 use clap::{Args, ValueEnum};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

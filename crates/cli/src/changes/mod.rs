@@ -19,7 +19,8 @@ pub use stat::Stat;
 
 use crate::context::Connected;
 use crate::error::Error;
-use atomdir::{ChangeLine, Transaction};
+use atomdir::ChangeLine;
+use atomdir::client::Transaction;
 use version::Version;
 
 /// Looks up both sides of a change, which is one of `lines`: in the snapshot and in the view.

@@ -2,7 +2,8 @@
 
 use crate::error::Error;
 use crate::files;
-use atomdir::{Connection, Kind, Timestamp, Transaction, TransactionId};
+use atomdir::client::Transaction;
+use atomdir::{Connection, Kind, Timestamp, TransactionId};
 use rustix::fs::{AtFlags, FileType, Stat, statat};
 use rustix::io::Errno;
 use std::ffi::OsStr;

@@ -3,8 +3,9 @@
 
 use super::time;
 use crate::changes::{Right, Rights};
+use atomdir::client::Conflict;
 use atomdir::{
-    ChangeLine, ChangedBy, CommitSummary, Conflict, LockScope, LockStatus, TransactionStatus, View,
+    ChangeLine, ChangedBy, CommitSummary, LockScope, LockStatus, TransactionStatus, View,
 };
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};

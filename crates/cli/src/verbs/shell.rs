@@ -128,7 +128,7 @@ fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended,
 fn run_shell(
     context: &Context,
     connected: &Connected,
-    inside: (&atomdir::Transaction, Tree),
+    inside: (&atomdir::client::Transaction, Tree),
     way: Way,
 ) -> Result<Ended, Error> {
     let shell = shell_program();

@@ -33,6 +33,8 @@ pub(crate) struct Core<D: Disk> {
     /// Made when it is first needed: see [`Core::occupied`].
     occupied: OnceLock<Name>,
     index: Mutex<HashMap<Identity, Weak<Base>>>,
+    /// How often the base began or ended to be changed by a commit: see [`Core::turns`].
+    turns: AtomicU64,
     serials: AtomicU64,
 }
 
@@ -53,6 +55,7 @@ impl<D: Disk> Core<D> {
             handles: HandleCache::new(options.handles_max),
             occupied: OnceLock::new(),
             index: Mutex::new(index),
+            turns: AtomicU64::new(0),
             serials: AtomicU64::new(1),
             disk,
             control,
@@ -113,9 +116,30 @@ impl<D: Disk> Core<D> {
         drop(self.applying.read().unwrap_or_else(PoisonError::into_inner));
     }
 
+    /// Changes whenever a commit begins or ends to change the base. If it has not changed
+    /// since before an object was looked at, the object had no other identity meanwhile.
+    pub fn turns(&self) -> u64 {
+        self.turns.load(Ordering::SeqCst)
+    }
+
+    /// To be called before a commit changes the base, and when it has.
+    pub fn turn(&self) {
+        self.turns.fetch_add(1, Ordering::SeqCst);
+    }
+
     /// Returns the base object of this identity. Remembers where it was found if it
     /// was unknown, or is no longer at the place that was known.
     pub fn intern(&self, stat: &Stat, parent: &Arc<Base>, name: &Name) -> Arc<Base> {
+        self.intern_or_make(stat, parent, name).0
+    }
+
+    /// Like [`Core::intern`]; also returns whether the object was unknown.
+    pub fn intern_or_make(
+        &self,
+        stat: &Stat,
+        parent: &Arc<Base>,
+        name: &Name,
+    ) -> (Arc<Base>, bool) {
         let known = lock(&self.index)
             .get(&stat.identity)
             .and_then(Weak::upgrade);
@@ -123,7 +147,7 @@ impl<D: Disk> Core<D> {
             && base.kind == stat.kind
         {
             self.correct_place(&base, parent, name);
-            return base;
+            return (base, false);
         }
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);
         let here = Place::Entry {
@@ -136,7 +160,7 @@ impl<D: Disk> Core<D> {
         if let Some(base) = index.get(&stat.identity).and_then(Weak::upgrade)
             && base.kind == stat.kind
         {
-            return base;
+            return (base, false);
         }
         if index.len() == index.capacity() {
             // Remove dead objects before the index grows. Room for as many again as
@@ -146,7 +170,7 @@ impl<D: Disk> Core<D> {
             index.reserve(alive);
         }
         index.insert(stat.identity, Arc::downgrade(&fresh));
-        fresh
+        (fresh, true)
     }
 
     /// Corrects the known place: an outside writer may have moved the object since it
@@ -190,6 +214,12 @@ impl<D: Disk> Core<D> {
             Some(above) if !above.is_empty() => [&above, name.as_bytes()].join(&b'/'),
             _ => name.as_bytes().to_vec(),
         }
+    }
+
+    /// Enters the object under a second identity as well, before a commit gives it that
+    /// inode: a reader that finds the inode must find the object by it.
+    pub fn index_also(&self, base: &Arc<Base>, new: Identity) {
+        lock(&self.index).insert(new, Arc::downgrade(base));
     }
 
     /// Enters the object under its new identity after a commit gave it a new inode.

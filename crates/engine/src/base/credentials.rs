@@ -8,8 +8,9 @@ pub struct Credentials {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Permission {
+pub enum Permission {
     Read = 4,
     Write = 2,
+    /// Of a directory: using the entries in it.
     Search = 1,
 }

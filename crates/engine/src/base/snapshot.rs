@@ -40,35 +40,43 @@ impl<D: Disk> Snapshot<'_, D> {
     }
 
     fn try_lookup(&self, directory: &Arc<Base>, name: &Name) -> Result<Option<Found>> {
-        let present = self
-            .core
-            .directory(directory)
-            .and_then(|handle| self.core.stat_entry(&handle, name));
-        let old = {
-            let state = directory.state();
-            let versions = state
-                .history
-                .as_ref()
-                .and_then(|history| history.names.get(name));
-            versions
-                .and_then(|versions| version_at(versions, self.at))
-                .cloned()
-        };
-        match old {
-            Some(None) => return Ok(None),
-            Some(Some(base)) => {
-                let stat = self.stat(&base)?;
-                return Ok(Some(Found { base, stat }));
+        loop {
+            let turns = self.core.turns();
+            let present = self
+                .core
+                .directory(directory)
+                .and_then(|handle| self.core.stat_entry(&handle, name));
+            if let Some(old) = self.old_entry(directory, name) {
+                return self.found(old);
             }
-            None => {}
+            let stat = match present {
+                Ok(stat) => stat,
+                Err(Errno::NOENT) => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            let (base, is_new) = self.core.intern_or_make(&stat, directory, name);
+            // A commit may have replaced the inode after we found it. Then the object is known
+            // by another inode, and `base` is a wrong one that nobody else needs.
+            if is_new && self.core.turns() != turns {
+                continue;
+            }
+            let stat = self.old_stat(&base).unwrap_or(stat);
+            return Ok(Some(Found { base, stat }));
         }
-        let stat = match present {
-            Ok(stat) => stat,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(error) => return Err(error),
+    }
+
+    /// What the entry named in the snapshot, if a newer commit has changed the entry.
+    fn old_entry(&self, directory: &Arc<Base>, name: &Name) -> Option<Option<Arc<Base>>> {
+        let state = directory.state();
+        let versions = state.history.as_ref()?.names.get(name)?;
+        version_at(versions, self.at).cloned()
+    }
+
+    fn found(&self, base: Option<Arc<Base>>) -> Result<Option<Found>> {
+        let Some(base) = base else {
+            return Ok(None);
         };
-        let base = self.core.intern(&stat, directory, name);
-        let stat = self.old_stat(&base).unwrap_or(stat);
+        let stat = self.stat(&base)?;
         Ok(Some(Found { base, stat }))
     }
 

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 
-use atomdir_disk::{Disk, Errno, Kind, Name, reason};
+use atomdir_disk::{Disk, Errno, Identity, Kind, Name, reason};
 
 use crate::apply::{Apply, ApplyError, Desired, MOUNTED, Writers};
 use crate::base::core::Core;
@@ -49,6 +49,10 @@ impl<D: Disk> Store<D> {
         };
         let desired = Desired::of(std::slice::from_ref(&pending.record), false);
         attempt.restore_places();
+        for (base, new) in replacements(&pending.set) {
+            core.index_also(base, new);
+        }
+        core.turn();
         let applied = self.apply(state, &desired, &mut attempt, &pending.writers, meter);
         if let Err(error) = applied {
             if error.is_obstacle() {
@@ -60,6 +64,7 @@ impl<D: Disk> Store<D> {
         state.applied.extend(desired.files());
         let keeps_old = attempt.keeps_but.is_some();
         remember_places(core, &pending.set, keeps_old.then_some(sequence));
+        core.turn();
         core.control.applied.advance(&core.disk, sequence);
         let transaction = TransactionId(pending.record.transaction);
         if pending.staging == Staging::Carried {
@@ -179,6 +184,14 @@ fn unkept(path: Option<Vec<u8>>, errno: Errno) -> ApplyError {
         ),
     };
     ApplyError::new(path, reason, errno)
+}
+
+/// The files that the commit gives new inodes, and those inodes.
+fn replacements(set: &WriteSet) -> impl Iterator<Item = (&Arc<Base>, Identity)> {
+    set.objects.iter().filter_map(|object| {
+        let replacement = object.contents.as_ref()?.replacement?;
+        Some((&object.base, set.created[replacement].identity))
+    })
 }
 
 /// Remembers where objects are after the base has changed, and what they look

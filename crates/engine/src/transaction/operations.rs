@@ -2,6 +2,7 @@
 
 use atomdir_disk::{Disk, Errno, RenameMode, Result};
 
+use crate::base::credentials::{Credentials, Permission};
 use crate::ids::NodeId;
 use crate::transaction::Transaction;
 use crate::view::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes};
@@ -27,6 +28,21 @@ impl<D: Disk> Transaction<D> {
         self.with(|view| {
             view.note_attributes(node)?;
             view.attributes(node)
+        })
+    }
+
+    /// Fails with `EACCES` unless the mode and the access control list of the object in the view
+    /// give the user this permission. For callers whose operations do not go through the
+    /// kernel, which checks it in a mounted view.
+    pub fn require(
+        &self,
+        node: NodeId,
+        credentials: &Credentials,
+        permission: Permission,
+    ) -> Result<()> {
+        self.with(|view| {
+            view.note_attributes(node)?;
+            view.require(node, credentials, permission)
         })
     }
 

@@ -9,6 +9,8 @@ use crate::base::acl::{self, AccessControlList};
 use crate::base::credentials::{Credentials, Permission};
 use crate::ids::NodeId;
 
+const GROUP_BITS: u32 = 0o070;
+
 impl<D: Disk> View<D> {
     /// Fails with `EACCES` if the user may not.
     pub fn require(
@@ -21,10 +23,18 @@ impl<D: Disk> View<D> {
             return Ok(());
         }
         let attributes = self.attributes(id)?;
-        let list = match self.xattr(id, acl::ACCESS) {
-            Ok(bytes) => AccessControlList::decode(&bytes)?,
-            Err(Errno::NODATA | Errno::OPNOTSUPP) => AccessControlList::of_mode(attributes.mode),
-            Err(error) => return Err(error),
+        let of_mode = AccessControlList::of_mode(attributes.mode);
+        // Like the kernel, do not look for a list where it would say no more: the owner's bits
+        // are the mode's, and the group's are the mask.
+        let is_mode_enough =
+            credentials.user == attributes.owner.user || attributes.mode & GROUP_BITS == 0;
+        let list = match is_mode_enough {
+            true => of_mode,
+            false => match self.xattr(id, acl::ACCESS) {
+                Ok(bytes) => AccessControlList::decode(&bytes)?,
+                Err(Errno::NODATA | Errno::OPNOTSUPP) => of_mode,
+                Err(error) => return Err(error),
+            },
         };
         let allowed = list.permissions(attributes.owner, credentials);
         if allowed & permission as u32 != 0 {

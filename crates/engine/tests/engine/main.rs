@@ -17,6 +17,7 @@ mod nesting;
 mod outside_moves;
 mod permissions;
 mod privileges;
+mod replaced;
 mod serializable;
 mod several_names;
 mod stalled;

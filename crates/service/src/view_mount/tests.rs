@@ -1,9 +1,6 @@
 use super::*;
-use crate::{owner, store};
 use atomdir_disk::LinuxDisk;
-use atomdir_engine::{
-    BeginOptions, CARRIED_BYTES_MAX, Conflicts, Durability, Isolation, Options, Store,
-};
+use atomdir_engine::{BeginOptions, Conflicts, Durability, Isolation, Options, Store};
 
 /// A transaction may be aborted while its native view is being taken over. Then the
 /// abort hides its view before the take-over shows it.
@@ -24,10 +21,8 @@ fn a_transaction_that_has_ended_is_not_shown() {
     let open = |path| LinuxDisk::open_root(path).unwrap();
     Store::create(&LinuxDisk::new(), &open(&control), [7; 16]).unwrap();
     let options = Options {
-        clock: Arc::new(store::SystemClock),
         handles_max: 64,
-        carried_bytes_max: CARRIED_BYTES_MAX,
-        privileges: owner::privileges(),
+        ..atomdir::hosting::engine_options(0)
     };
     let (control, site) = (open(&control), open(&root));
     let opened = Store::open(LinuxDisk::new(), site, control, None, options);

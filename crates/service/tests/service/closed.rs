@@ -3,7 +3,8 @@
 //! their view nor change.
 
 use crate::support::{NEVER_IDLE, TestStore, as_user, detached, is_root};
-use atomdir::{Connection, ExitCode, Explain, StartService, Transaction};
+use atomdir::client::Transaction;
+use atomdir::{Connection, ExitCode, Explain, StartService};
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt, chown};

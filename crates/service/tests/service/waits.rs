@@ -2,9 +2,10 @@
 //! the request waits, so a missed event would leave the request waiting for ever.
 
 use crate::support::{NEVER_IDLE, TestStore, detached, greeted, wait_until_alone};
+use atomdir::client::CommitError;
 use atomdir::{
-    BeginOptions, CommitError, Connection, FailureKind, Others, Progress, RequestError,
-    TransactionId, ViewChoice,
+    BeginOptions, Connection, FailureKind, Others, Progress, RequestError, TransactionId,
+    ViewChoice,
 };
 use atomdir_protocol::{Reply, Request, frame};
 use std::io::{Read, Write};

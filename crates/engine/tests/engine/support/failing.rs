@@ -24,10 +24,16 @@ pub struct FailingDisk {
     clock: Arc<Mutex<FileClock>>,
     flushes_nothing: bool,
     intruder: Arc<Mutex<Option<Intruder>>>,
+    /// A name, and an action to run once, right after that name was looked up in a directory.
+    after_lookup: Arc<Mutex<Option<AfterLookup>>>,
 }
 
+type Action = Box<dyn FnOnce() + Send>;
+
+type AfterLookup = (Vec<u8>, Action);
+
 /// An action to run once, before so many more changes.
-type Intruder = (usize, Box<dyn FnOnce() + Send>);
+type Intruder = (usize, Action);
 
 /// The file system's clock, as far as change times show it.
 #[derive(Default)]
@@ -52,6 +58,7 @@ impl FailingDisk {
             clock: Arc::default(),
             flushes_nothing: false,
             intruder: Arc::default(),
+            after_lookup: Arc::default(),
         }
     }
 
@@ -66,6 +73,12 @@ impl FailingDisk {
     /// Makes another writer act right before a later change.
     pub fn intrude_before(&self, changes: usize, act: impl FnOnce() + Send + 'static) {
         *self.intruder.lock().expect("no test panics with it") = Some((changes, Box::new(act)));
+    }
+
+    /// Makes another writer act right after the next lookup of this name.
+    pub fn intrude_after_lookup(&self, name: &[u8], act: impl FnOnce() + Send + 'static) {
+        let mut after = self.after_lookup.lock().expect("no test panics with it");
+        *after = Some((name.to_vec(), Box::new(act)));
     }
 
     /// Whether the other writer has yet to act.
@@ -168,6 +181,13 @@ impl Disk for FailingDisk {
     fn stat_at(&self, directory: &OwnedFd, name: &Name) -> Result<Stat> {
         self.look("stat_at")?;
         let stat = self.inner.stat_at(directory, name);
+        let act = {
+            let mut after = self.after_lookup.lock().expect("no test panics with it");
+            after.take_if(|(of, _)| of == name.as_bytes())
+        };
+        if let Some((_, act)) = act {
+            act();
+        }
         stat.map(|stat| self.with_clock(stat))
     }
 

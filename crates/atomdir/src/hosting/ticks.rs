@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 #[derive(Default)]
-pub(crate) struct Ticks {
+pub struct Ticks {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -18,7 +18,7 @@ struct State {
 
 impl Ticks {
     /// Announces work: at least one more tick follows.
-    pub(crate) fn wake(&self) {
+    pub fn wake(&self) {
         let mut state = self.lock();
         if !state.awake {
             state.awake = true;
@@ -27,7 +27,7 @@ impl Ticks {
     }
 
     /// Announces that no more ticks follow.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         self.lock().ending = true;
         self.changed.notify_one();
     }
@@ -35,7 +35,7 @@ impl Ticks {
     /// Sleeps until woken, and then for `pause`. A wake-up after that counts
     /// for the next tick. Returns `false` if there are no more ticks and the
     /// thread shall end.
-    pub(crate) fn next(&self, pause: Duration) -> bool {
+    pub fn next(&self, pause: Duration) -> bool {
         let asleep = self
             .changed
             .wait_while(self.lock(), |state| !state.awake && !state.ending);

@@ -10,19 +10,19 @@ const NAME: &str = "start.lock";
 
 /// Held until dropped or until the process exits.
 #[derive(Debug)]
-pub(crate) struct StartLock {
+pub struct StartLock {
     _file: OwnedFd,
 }
 
 impl StartLock {
-    pub(crate) fn wait(control: &OwnedFd) -> Result<StartLock, Errno> {
+    pub fn wait(control: &OwnedFd) -> Result<StartLock, Errno> {
         let file = open(control)?;
         rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
         Ok(StartLock { _file: file })
     }
 
     /// Returns `None` if another process has it.
-    pub(crate) fn try_take(control: &OwnedFd) -> Result<Option<StartLock>, Errno> {
+    pub fn try_take(control: &OwnedFd) -> Result<Option<StartLock>, Errno> {
         let file = open(control)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(StartLock { _file: file })),

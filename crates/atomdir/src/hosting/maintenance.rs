@@ -1,7 +1,7 @@
 //! The engine has no thread or clock of its own. This thread makes lazy commits
 //! durable and runs checkpoints while there is work; otherwise it sleeps.
 
-use crate::ticks::Ticks;
+use crate::hosting::ticks::Ticks;
 use atomdir_disk::LinuxDisk;
 use atomdir_engine::{Store, StoreError};
 use std::time::Duration;
@@ -11,7 +11,7 @@ const PAUSE_WHILE_STALLED: Duration = Duration::from_millis(500);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(5);
 
 /// Runs until the ticks end. The caller must wake `ticks` after each commit.
-pub(crate) fn run(store: &Store<LinuxDisk>, ticks: &Ticks) {
+pub fn run(store: &Store<LinuxDisk>, ticks: &Ticks) {
     let mut pause = PERIOD;
     while ticks.next(pause) {
         pause = match store.maintain() {

@@ -1,0 +1,383 @@
+//! The errors of stores and transactions, one type for each operation.
+
+use crate::hosting::Holder;
+use crate::{ConnectError, FindError, describe_user};
+use atomdir_disk::{Errno, reason};
+use atomdir_protocol::{ChangedBy, TransactionId};
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a store could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// There is no store, or it is not trusted.
+    #[error(transparent)]
+    Find(#[from] FindError),
+    /// Another program has opened the store in its own process.
+    #[error(
+        "{} has the store '{store}' open in its own process",
+        describe_holder(holder)
+    )]
+    Held {
+        /// The store's root.
+        store: PathBuf,
+        /// `None` if the process cannot be found, for example in another process namespace.
+        holder: Option<Holder>,
+    },
+    /// Only the owner of a store can open it in a process, and no service runs for it.
+    #[error("the store '{store}' belongs to {}; only they can open it in a process of their own", describe_user(*owner))]
+    NotOwner {
+        /// The store's root.
+        store: PathBuf,
+        /// The numeric id of the owner.
+        owner: u32,
+    },
+    /// Others than the owner can write in the control directory.
+    #[error("'{control}' can be written by others than its owner, so it cannot be trusted")]
+    WritableByOthers {
+        /// The control directory.
+        control: PathBuf,
+    },
+    /// The store's service cannot be reached.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The store is damaged, or cannot be recovered now.
+    #[error("cannot open the store '{store}': {error}")]
+    Store {
+        /// The store's root.
+        store: PathBuf,
+        /// What is wrong with it.
+        error: StoreError,
+    },
+    /// A system call failed.
+    #[error("cannot open the store '{store}': {operation}: {}", io_reason(cause))]
+    Io {
+        /// The store's root.
+        store: PathBuf,
+        /// What failed.
+        operation: &'static str,
+        /// How it failed.
+        cause: io::Error,
+    },
+}
+
+/// Why a store takes no transactions or changes at the moment.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// After a flush or the application of a commit has failed, nothing can be changed until
+    /// the store is opened anew, which recovers it.
+    #[error("{0}")]
+    Poisoned(String),
+    /// An earlier commit is durable, and an obstacle keeps it from the base.
+    #[error("nothing can begin or be committed until {0}")]
+    Stalled(Stalled),
+    /// The store's directory was removed.
+    #[error("the store's directory was removed, so nothing can be committed to it")]
+    Removed,
+    /// The file system is mounted read-only.
+    #[error("the file system has the store mounted read-only")]
+    ReadOnly,
+    /// The process was forked after it had opened the store. Only the process that opened a
+    /// store can use it.
+    #[error(
+        "the store was opened by process {opener}, of which this process is a fork; open it here again"
+    )]
+    Forked {
+        /// The process that opened it.
+        opener: u32,
+    },
+    /// The store cannot be closed: clones of it or transactions are left.
+    #[error("the store is still in use in this process")]
+    InUse,
+    /// The store was closed.
+    #[error("the store was closed")]
+    Closed,
+    /// Anything else, in words.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// A durable commit that cannot be applied to the base until an obstacle there is removed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "commit {sequence} is applied to the base: it is durable, but '{path}' is in its way: {reason}"
+)]
+#[non_exhaustive]
+pub struct Stalled {
+    /// The commit.
+    pub sequence: u64,
+    /// The obstacle, relative to the store's root.
+    pub path: PathBuf,
+    /// Why it is one.
+    pub reason: String,
+}
+
+/// Why a transaction could not begin.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum BeginError {
+    /// The transaction in which it would be nested has ended.
+    #[error("the outer transaction has ended")]
+    Ended,
+    /// The store takes no transactions now.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why an operation on a file or directory failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// Another open transaction has written the same part, and this one has asked for early
+    /// conflicts. It can only be aborted.
+    #[error("cannot {operation} '{}': {}", path.display(), conflicts_message(conflicts))]
+    Conflict {
+        /// What was tried.
+        operation: &'static str,
+        /// The path as it was given.
+        path: PathBuf,
+        /// All conflicts that the transaction has met so far.
+        conflicts: Vec<Conflict>,
+    },
+    /// The path leaves the store, by `..`, by a symbolic link, or because it is absolute.
+    #[error("cannot {operation} '{}': the path leaves the store", path.display())]
+    Outside {
+        /// What was tried.
+        operation: &'static str,
+        /// The path as it was given.
+        path: PathBuf,
+    },
+    /// The file system or the view refused it.
+    #[error("cannot {operation} '{}': {}", path.display(), io_reason(cause))]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// The path as it was given.
+        path: PathBuf,
+        /// How it failed.
+        cause: io::Error,
+    },
+}
+
+impl FileError {
+    /// The kind of error, as `std::fs` would report it.
+    pub fn kind(&self) -> io::ErrorKind {
+        match self {
+            FileError::Conflict { .. } => io::ErrorKind::ResourceBusy,
+            FileError::Outside { .. } => io::ErrorKind::CrossesDevices,
+            FileError::Io { cause, .. } => cause.kind(),
+        }
+    }
+
+    /// Whether there is nothing at the path.
+    pub fn is_not_found(&self) -> bool {
+        self.kind() == io::ErrorKind::NotFound
+    }
+
+    /// Whether another transaction is in the way, so that a new transaction may succeed.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, FileError::Conflict { .. })
+    }
+
+    /// The number of the error that the system call would have returned.
+    pub fn raw_os_error(&self) -> Option<i32> {
+        match self {
+            FileError::Conflict { .. } => Some(Errno::BUSY.raw_os_error()),
+            FileError::Outside { .. } => Some(Errno::XDEV.raw_os_error()),
+            FileError::Io { cause, .. } => cause.raw_os_error(),
+        }
+    }
+}
+
+impl From<FileError> for io::Error {
+    fn from(error: FileError) -> io::Error {
+        io::Error::new(error.kind(), error)
+    }
+}
+
+/// A part of the store that the transaction has written, or that a serializable one has read,
+/// and that somebody else has changed since the transaction began.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Conflict {
+    /// The path, relative to the store's root.
+    pub path: PathBuf,
+    /// Which part of it was changed, in words.
+    pub part: String,
+    /// Who has changed it.
+    pub by: ChangedBy,
+}
+
+impl Conflict {
+    pub(crate) fn new(path: Vec<u8>, part: String, by: ChangedBy) -> Conflict {
+        use std::os::unix::ffi::OsStringExt;
+        Conflict {
+            path: std::ffi::OsString::from_vec(path).into(),
+            part,
+            by,
+        }
+    }
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "'{}': {} ", self.path.display(), self.part)?;
+        match &self.by {
+            ChangedBy::Commit { sequence, author } => {
+                write!(formatter, "by commit {sequence}")?;
+                match author {
+                    Some(author) if author.label.is_empty() => {
+                        write!(formatter, " (transaction {})", author.transaction)
+                    }
+                    Some(author) => {
+                        let label = String::from_utf8_lossy(&author.label);
+                        write!(formatter, " (transaction {}: {label})", author.transaction)
+                    }
+                    None => Ok(()),
+                }
+            }
+            ChangedBy::Open { transaction, .. } => {
+                write!(formatter, "by transaction {transaction}")
+            }
+            ChangedBy::Outside => {
+                formatter.write_str("from outside, by a program in no transaction")
+            }
+            ChangedBy::Outer { transaction } => {
+                write!(formatter, "in the outer transaction {transaction}")
+            }
+        }
+    }
+}
+
+/// Why a commit failed. After [`Logged`](CommitError::Logged) and
+/// [`Ended`](CommitError::Ended) the transaction has ended. After every other error it is open,
+/// and the base is untouched.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommitError {
+    /// Others have changed what the transaction has written or, if it is serializable, read.
+    #[error("{}", conflicts_message(conflicts))]
+    Conflict {
+        /// Each part that is in conflict.
+        conflicts: Vec<Conflict>,
+    },
+    /// There was not enough space, or a quota is used up.
+    #[error("no space left or quota exceeded while trying to {operation} '{}'; nothing was changed", path.display())]
+    NoSpace {
+        /// What was tried.
+        operation: String,
+        /// The path, relative to the store's root.
+        path: PathBuf,
+    },
+    /// Another program holds a lease on a file and has not given it back.
+    #[error("cannot {operation} '{}': another program holds a lease on the file; nothing was changed", path.display())]
+    Leased {
+        /// What was tried.
+        operation: String,
+        /// The path, relative to the store's root.
+        path: PathBuf,
+    },
+    /// The base or the staging directory refused something.
+    #[error("cannot {operation} '{}': {}; nothing was changed", path.display(), io_reason(cause))]
+    Io {
+        /// What was tried.
+        operation: String,
+        /// The path, relative to the store's root.
+        path: PathBuf,
+        /// How it failed.
+        cause: io::Error,
+    },
+    /// Another transaction is nested in it and still open.
+    #[error("transaction {nested} is nested in it and still open")]
+    Nested {
+        /// The nested transaction.
+        nested: TransactionId,
+    },
+    /// The transaction has ended.
+    #[error("the transaction has ended")]
+    Ended,
+    /// Something failed after the commit was appended to the log. When the store is opened the
+    /// next time, recovery decides whether the commit has happened.
+    #[error(transparent)]
+    Logged(StoreError),
+    /// The store takes no commits now.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl CommitError {
+    /// Whether others are in the way, so that a new transaction may succeed.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, CommitError::Conflict { .. })
+    }
+}
+
+/// Any error of this library, for functions that do several things and for
+/// [`Store::run`](crate::Store::run).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A store could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A transaction could not begin.
+    #[error(transparent)]
+    Begin(#[from] BeginError),
+    /// An operation in a transaction failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A commit failed.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    /// The store refused something else.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Reading or writing an open file failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// An error of the program's own, for which the transaction is to be aborted.
+    #[error(transparent)]
+    Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl Error {
+    /// An error of the program's own, for which the transaction is to be aborted.
+    pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        Error::Other(error.into())
+    }
+
+    /// Whether others are in the way, so that a new transaction may succeed.
+    pub fn is_conflict(&self) -> bool {
+        match self {
+            Error::File(error) => error.is_conflict(),
+            Error::Commit(error) => error.is_conflict(),
+            _ => false,
+        }
+    }
+}
+
+fn conflicts_message(conflicts: &[Conflict]) -> String {
+    let first = conflicts.first();
+    let first = first.map_or_else(String::new, |first| format!(": {first}"));
+    match conflicts.len().saturating_sub(1) {
+        0 => format!("conflict{first}"),
+        more => format!("conflict{first} (and {more} more)"),
+    }
+}
+
+fn describe_holder(holder: &Option<Holder>) -> String {
+    match holder {
+        Some(holder) => holder.to_string(),
+        None => "another process".to_owned(),
+    }
+}
+
+fn io_reason(error: &io::Error) -> String {
+    match Errno::from_io_error(error) {
+        Some(errno) => reason(errno),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,221 @@
+//! Files that are open in a transaction.
+
+use super::metadata::{Metadata, timestamp};
+use super::session::{AttributeChange, OpenFile};
+use atomdir_engine::SetTime;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::time::SystemTime;
+
+/// How a file is opened, as with [`std::fs::OpenOptions`].
+///
+/// ```
+/// # let scratch = atomdir_testing::Scratch::new("doc");
+/// # atomdir::init(scratch.path(), None)?;
+/// # let store = atomdir::Store::open(scratch.path())?;
+/// use atomdir::OpenOptions;
+/// use std::io::Write;
+///
+/// let tx = store.begin()?;
+/// let mut log = tx.open_with("log", OpenOptions::new().append(true).create(true))?;
+/// log.write_all(b"started\n")?;
+/// drop(log);
+/// tx.commit()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenOptions {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    pub(crate) append: bool,
+    pub(crate) truncate: bool,
+    pub(crate) create: bool,
+    pub(crate) create_new: bool,
+    pub(crate) follow: bool,
+    pub(crate) mode: u32,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions::new()
+    }
+}
+
+impl OpenOptions {
+    /// Options that allow nothing yet.
+    pub fn new() -> OpenOptions {
+        OpenOptions {
+            read: false,
+            write: false,
+            append: false,
+            truncate: false,
+            create: false,
+            create_new: false,
+            follow: true,
+            mode: 0o666,
+        }
+    }
+
+    /// For reading.
+    pub fn read(&mut self, read: bool) -> &mut OpenOptions {
+        self.read = read;
+        self
+    }
+
+    /// For writing.
+    pub fn write(&mut self, write: bool) -> &mut OpenOptions {
+        self.write = write;
+        self
+    }
+
+    /// For writing at the end of the file, wherever that is at each write.
+    pub fn append(&mut self, append: bool) -> &mut OpenOptions {
+        self.append = append;
+        self
+    }
+
+    /// Removes the contents of a file that exists.
+    pub fn truncate(&mut self, truncate: bool) -> &mut OpenOptions {
+        self.truncate = truncate;
+        self
+    }
+
+    /// Creates the file if it does not exist.
+    pub fn create(&mut self, create: bool) -> &mut OpenOptions {
+        self.create = create;
+        self
+    }
+
+    /// Creates the file, and fails if the name exists.
+    pub fn create_new(&mut self, create_new: bool) -> &mut OpenOptions {
+        self.create_new = create_new;
+        self
+    }
+
+    /// Whether a symbolic link at the end of the path is followed, as it is by default.
+    pub fn follow(&mut self, follow: bool) -> &mut OpenOptions {
+        self.follow = follow;
+        self
+    }
+
+    /// The permission bits of a new file, by default 0666, before the umask is applied.
+    pub fn mode(&mut self, mode: u32) -> &mut OpenOptions {
+        self.mode = mode;
+        self
+    }
+
+    pub(crate) fn writes(&self) -> bool {
+        self.write || self.append
+    }
+}
+
+/// A file that is open in a transaction. It is closed when dropped, and must be closed before
+/// the transaction ends.
+///
+/// Several threads may use one file with [`read_at`](File::read_at) and
+/// [`write_at`](File::write_at). The position that [`Read`], [`Write`] and [`Seek`] use belongs
+/// to this value alone. What was written is in the transaction at once: nothing is buffered.
+pub struct File<'transaction> {
+    inner: Box<dyn OpenFile + 'transaction>,
+    position: u64,
+    is_append: bool,
+}
+
+impl std::fmt::Debug for File<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut file = formatter.debug_struct("File");
+        file.field("position", &self.position)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'transaction> File<'transaction> {
+    pub(crate) fn new(inner: Box<dyn OpenFile + 'transaction>, is_append: bool) -> Self {
+        File {
+            inner,
+            position: 0,
+            is_append,
+        }
+    }
+
+    /// Reads from the offset on, without the position. Reads less than the buffer holds only at
+    /// the end of the file.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        Ok(self.inner.read_at(buffer, offset)?)
+    }
+
+    /// Writes all of the data from the offset on, without the position. A file that is too
+    /// short is filled with zeros up to there.
+    pub fn write_all_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        Ok(self.inner.write_at(data, offset)?)
+    }
+
+    /// The file's attributes.
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        Ok(self.inner.metadata()?)
+    }
+
+    /// Cuts the file off, or extends it with zeros.
+    pub fn set_length(&self, length: u64) -> io::Result<()> {
+        self.change(AttributeChange {
+            length: Some(length),
+            ..AttributeChange::default()
+        })
+    }
+
+    /// Sets the permission bits, with set-id and sticky bits.
+    pub fn set_mode(&self, mode: u32) -> io::Result<()> {
+        self.change(AttributeChange {
+            mode: Some(mode),
+            ..AttributeChange::default()
+        })
+    }
+
+    /// Sets the time of the last change of contents.
+    pub fn set_modified(&self, modified: SystemTime) -> io::Result<()> {
+        self.change(AttributeChange {
+            modified: Some(SetTime::At(timestamp(modified))),
+            ..AttributeChange::default()
+        })
+    }
+
+    fn change(&self, change: AttributeChange) -> io::Result<()> {
+        Ok(self.inner.set_attributes(&change)?)
+    }
+}
+
+impl Read for File<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read_at(buffer, self.position)?;
+        self.position += count as u64;
+        Ok(count)
+    }
+}
+
+impl Write for File<'_> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        if self.is_append {
+            self.position = self.inner.append(data)?;
+        } else {
+            self.inner.write_at(data, self.position)?;
+            self.position += data.len() as u64;
+        }
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for File<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let moved = match to {
+            SeekFrom::Start(position) => Some(position),
+            SeekFrom::Current(by) => self.position.checked_add_signed(by),
+            SeekFrom::End(by) => self.inner.metadata()?.length.checked_add_signed(by),
+        };
+        let moved = moved.filter(|position| *position <= i64::MAX as u64);
+        self.position = moved.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.position)
+    }
+}

@@ -1,0 +1,24 @@
+//! What programs use: stores, transactions, files in them.
+//!
+//! Whichever way a store is reached, a transaction is a [`session::Session`]: the
+//! engine's in this process (`embedded`), or a view of the service's. Everything here is the
+//! same for both.
+
+mod error;
+mod file;
+mod metadata;
+mod retry;
+pub(crate) mod session;
+mod store;
+mod transaction;
+mod tree;
+
+pub use error::{
+    BeginError, CommitError, Conflict, Error, FileError, OpenError, Stalled, StoreError,
+};
+pub use file::{File, OpenOptions};
+pub use metadata::{DirectoryEntry, Metadata};
+pub(crate) use metadata::{kind, system_time};
+pub(crate) use store::Begin;
+pub use store::{Door, Receipt, Store, StoreOptions, TransactionOptions};
+pub use transaction::{Transaction, Uncommitted};

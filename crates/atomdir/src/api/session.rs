@@ -1,0 +1,83 @@
+//! What a transaction can do, as a trait that each way to a store implements.
+//!
+//! Paths are relative to the store's root and stay beneath it: a path that leaves the store,
+//! by `..` or by a symbolic link, fails with `EXDEV`, as with openat2(2) and RESOLVE_BENEATH.
+
+use super::error::{CommitError, Conflict, StoreError};
+use super::file::OpenOptions;
+use super::metadata::{DirectoryEntry, Metadata};
+use atomdir_disk::{Errno, RenameMode};
+use atomdir_engine::SetTime;
+use atomdir_protocol::{ChangeLine, Sequence, TransactionId};
+use std::path::{Path, PathBuf};
+use std::sync::Weak;
+
+pub(crate) type Result<T> = std::result::Result<T, Errno>;
+
+/// A change of attributes. What is `None` stays as it is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct AttributeChange {
+    pub(crate) mode: Option<u32>,
+    pub(crate) user: Option<u32>,
+    pub(crate) group: Option<u32>,
+    pub(crate) length: Option<u64>,
+    pub(crate) accessed: Option<SetTime>,
+    pub(crate) modified: Option<SetTime>,
+}
+
+/// What a call does if the path's last name is a symbolic link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Links {
+    Follow,
+    Keep,
+}
+
+pub(crate) struct Done {
+    pub(crate) sequence: Option<Sequence>,
+    pub(crate) changes: u64,
+    pub(crate) stalled: Option<super::error::Stalled>,
+}
+
+pub(crate) trait Session: Send + Sync {
+    fn id(&self) -> TransactionId;
+
+    fn open(&self, path: &Path, options: &OpenOptions) -> Result<Box<dyn OpenFile + '_>>;
+    fn metadata(&self, path: &Path, links: Links) -> Result<Metadata>;
+    fn set_attributes(&self, path: &Path, links: Links, change: &AttributeChange) -> Result<()>;
+    fn create_directory(&self, path: &Path, mode: u32) -> Result<()>;
+    fn symlink(&self, target: &Path, path: &Path) -> Result<()>;
+    fn read_link(&self, path: &Path) -> Result<PathBuf>;
+    fn link(&self, from: &Path, to: &Path) -> Result<()>;
+    fn rename(&self, from: &Path, to: &Path, mode: RenameMode) -> Result<()>;
+    fn remove_file(&self, path: &Path) -> Result<()>;
+    fn remove_directory(&self, path: &Path) -> Result<()>;
+    fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>>;
+    fn xattr(&self, path: &Path, links: Links, name: &[u8]) -> Result<Vec<u8>>;
+    fn xattr_names(&self, path: &Path, links: Links) -> Result<Vec<Vec<u8>>>;
+    fn set_xattr(&self, path: &Path, links: Links, name: &[u8], value: &[u8]) -> Result<()>;
+    fn remove_xattr(&self, path: &Path, links: Links, name: &[u8]) -> Result<()>;
+
+    fn changes(&self) -> Result<Vec<ChangeLine>>;
+    /// The conflicts that writes have met. If there are any, the transaction can only be
+    /// aborted.
+    fn met(&self) -> Vec<Conflict>;
+    fn commit(&self) -> std::result::Result<Done, CommitError>;
+    fn abort(&self);
+    /// The store, to wait for lazy commits.
+    fn store(&self) -> Weak<dyn Syncable>;
+}
+
+/// A store whose lazy commits can be made durable.
+pub(crate) trait Syncable: Send + Sync {
+    fn sync(&self) -> std::result::Result<(), StoreError>;
+}
+
+pub(crate) trait OpenFile: Send + Sync {
+    /// Reads less than the buffer holds only at the end of the file.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
+    fn write_at(&self, data: &[u8], offset: u64) -> Result<()>;
+    /// Writes at the end of the file, and returns where that ends then.
+    fn append(&self, data: &[u8]) -> Result<u64>;
+    fn metadata(&self) -> Result<Metadata>;
+    fn set_attributes(&self, change: &AttributeChange) -> Result<()>;
+}

@@ -1,0 +1,301 @@
+//! An open store, and how transactions begin in it.
+
+use super::error::{BeginError, OpenError, Stalled, StoreError};
+use super::session::{Done, Session, Syncable};
+use super::transaction::Transaction;
+use crate::embedded::Embedded;
+use crate::{ConnectError, Connection, StartService, StoreLocation, Trust, find_with};
+use atomdir_protocol::{Conflicts, Durability, Isolation, Sequence, TransactionId};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+/// The way to a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Door {
+    /// The store's service if one runs, else this process.
+    #[default]
+    Any,
+    /// This process alone, for as long as it has the store open: no service, no socket and no
+    /// mount. Only the store's owner can do so.
+    Embedded,
+}
+
+/// How a store is opened.
+#[derive(Debug, Clone, Default)]
+pub struct StoreOptions {
+    door: Door,
+    trust: Trust,
+}
+
+impl StoreOptions {
+    /// The defaults: a trusted store, by its service or else in this process.
+    pub fn new() -> StoreOptions {
+        StoreOptions::default()
+    }
+
+    /// Which way to the store is taken.
+    pub fn door(&mut self, door: Door) -> &mut StoreOptions {
+        self.door = door;
+        self
+    }
+
+    /// Which stores are used besides the caller's own and root's.
+    pub fn trust(&mut self, trust: Trust) -> &mut StoreOptions {
+        self.trust = trust;
+        self
+    }
+
+    /// Opens the store that contains `path`.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Store, OpenError> {
+        let location = find_with(path.as_ref(), self.trust)?;
+        let embedded = Embedded::open(&location, || self.is_served(&location))?;
+        Ok(Store {
+            inner: Arc::new(embedded),
+            root: location.root,
+        })
+    }
+
+    /// Fails if a service runs, and this process must not go past it.
+    fn is_served(&self, location: &StoreLocation) -> Result<(), OpenError> {
+        match Connection::open(location, &StartService::Never) {
+            Err(ConnectError::NotRunning { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+            Ok(connection) => Err(OpenError::Held {
+                store: location.root.clone(),
+                holder: connection.service_holder(),
+            }),
+        }
+    }
+}
+
+/// An open store. Clones are the same store. It is closed when the last clone and the last
+/// transaction are gone.
+///
+/// # In this process
+///
+/// Where no service runs, the store is opened in this process alone: without another process,
+/// a socket or a mount. Then
+///
+/// - opening it recovers it;
+/// - other processes cannot open it: they are told which process holds it;
+/// - a thread of the library makes lazy commits durable and shortens the log. It sleeps
+///   while there is nothing to do;
+/// - everything happens with the rights that the process had when it opened the store. The
+///   mode, the owner and the access control lists of files are checked as the kernel does;
+/// - dropping the last clone makes all commits durable and empties the log. Call
+///   [`close`](Store::close) to learn whether that worked. If it did not, or the process was
+///   killed, the next process that opens the store recovers it;
+/// - a process that is forked off cannot use the store.
+#[derive(Debug, Clone)]
+pub struct Store {
+    inner: Arc<Embedded>,
+    root: PathBuf,
+}
+
+impl Store {
+    /// Opens the store that contains `path`, as git finds a repository.
+    ///
+    /// ```
+    /// # let scratch = atomdir_testing::Scratch::new("doc");
+    /// # let site = scratch.path();
+    /// atomdir::init(site, None)?;
+    /// let store = atomdir::Store::open(site)?;
+    /// let tx = store.begin()?;
+    /// tx.create_directory_all("conf")?;
+    /// tx.write("conf/a.toml", b"port = 80\n")?;
+    /// tx.write("conf/b.toml", b"name = \"b\"\n")?;
+    /// tx.commit()?;
+    /// # assert_eq!(std::fs::read(site.join("conf/a.toml"))?, b"port = 80\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open(path: impl AsRef<Path>) -> Result<Store, OpenError> {
+        StoreOptions::new().open(path)
+    }
+
+    /// The store's root directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Begins a transaction.
+    pub fn begin(&self) -> Result<Transaction, BeginError> {
+        self.transaction().begin()
+    }
+
+    /// Options for a transaction.
+    ///
+    /// ```
+    /// # let scratch = atomdir_testing::Scratch::new("doc");
+    /// # atomdir::init(scratch.path(), None)?;
+    /// # let store = atomdir::Store::open(scratch.path())?;
+    /// use atomdir::{Durability, Isolation};
+    ///
+    /// let tx = store
+    ///     .transaction()
+    ///     .isolation(Isolation::Serializable)
+    ///     .durability(Durability::Lazy)
+    ///     .label("nightly import")
+    ///     .begin()?;
+    /// tx.write("a", b"1")?;
+    /// let receipt = tx.commit()?;
+    /// receipt.wait_until_durable()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn transaction(&self) -> TransactionOptions<'_> {
+        TransactionOptions::new(self)
+    }
+
+    /// Makes all lazy commits durable.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        self.inner.sync()
+    }
+
+    /// Closes the store: makes all commits durable in the base, and empties the log. Fails, and
+    /// closes nothing, while clones of the store or transactions are left.
+    pub fn close(self) -> Result<(), StoreError> {
+        match Arc::try_unwrap(self.inner) {
+            Ok(embedded) => embedded.close(),
+            Err(_) => Err(StoreError::InUse),
+        }
+    }
+
+    pub(super) fn session(&self, options: &Begin) -> Result<Arc<dyn Session>, BeginError> {
+        self.inner.begin(options)
+    }
+}
+
+/// What a transaction is begun with.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Begin {
+    pub(crate) isolation: Isolation,
+    pub(crate) durability: Durability,
+    pub(crate) conflicts: Conflicts,
+    pub(crate) first_try: Option<TransactionId>,
+    pub(crate) label: Vec<u8>,
+}
+
+/// How a transaction is to begin: see [`Store::transaction`].
+#[derive(Debug, Clone)]
+pub struct TransactionOptions<'store> {
+    pub(super) store: &'store Store,
+    pub(super) begin: Begin,
+    pub(super) tries_max: u32,
+}
+
+impl<'store> TransactionOptions<'store> {
+    fn new(store: &'store Store) -> Self {
+        TransactionOptions {
+            store,
+            begin: Begin::default(),
+            tries_max: super::retry::TRIES_MAX,
+        }
+    }
+
+    /// Whether what was read is protected as well: by default it is not.
+    pub fn isolation(mut self, isolation: Isolation) -> Self {
+        self.begin.isolation = isolation;
+        self
+    }
+
+    /// Whether the commit waits until it is durable: by default it does. A lazy commit is
+    /// durable after a tenth of a second, or after the next durable commit.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.begin.durability = durability;
+        self
+    }
+
+    /// When the transaction learns that an open one has written the same part.
+    pub fn conflicts(mut self, conflicts: Conflicts) -> Self {
+        self.begin.conflicts = conflicts;
+        self
+    }
+
+    /// The name in the log; cut to
+    /// [`LABEL_LENGTH_MAX`](atomdir_protocol::LABEL_LENGTH_MAX) bytes.
+    pub fn label(mut self, label: impl AsRef<[u8]>) -> Self {
+        let label = label.as_ref();
+        let length = label.len().min(atomdir_protocol::LABEL_LENGTH_MAX);
+        self.begin.label = label[..length].to_vec();
+        self
+    }
+
+    /// How many times [`run`](Self::run) tries; at least once, by default 100 times.
+    pub fn tries_max(mut self, tries_max: u32) -> Self {
+        self.tries_max = tries_max.max(1);
+        self
+    }
+
+    /// Begins the transaction.
+    pub fn begin(&self) -> Result<Transaction, BeginError> {
+        let session = self.store.session(&self.begin)?;
+        let is_durable = self.begin.durability == Durability::Durable;
+        Ok(Transaction::new(session, is_durable))
+    }
+}
+
+/// What a successful commit has done.
+#[derive(Clone)]
+pub struct Receipt {
+    sequence: Option<Sequence>,
+    changes: u64,
+    stalled: Option<Stalled>,
+    is_durable: bool,
+    store: Weak<dyn Syncable>,
+}
+
+impl std::fmt::Debug for Receipt {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Receipt")
+            .field("sequence", &self.sequence)
+            .field("changes", &self.changes)
+            .field("stalled", &self.stalled)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Receipt {
+    pub(super) fn new(done: Done, is_durable: bool, store: Weak<dyn Syncable>) -> Receipt {
+        Receipt {
+            sequence: done.sequence,
+            changes: done.changes,
+            stalled: done.stalled,
+            is_durable,
+            store,
+        }
+    }
+
+    /// The commit's place in the commit order. `None` if nothing had changed, or if the
+    /// transaction was nested and is now part of the outer one.
+    pub fn sequence(&self) -> Option<Sequence> {
+        self.sequence
+    }
+
+    /// How many paths were changed.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// The obstacle that keeps the commit from the base, if there is one. The commit has
+    /// happened and is durable, and the base will show it when the obstacle is removed.
+    pub fn stalled(&self) -> Option<&Stalled> {
+        self.stalled.as_ref()
+    }
+
+    /// Whether the commit was durable when it returned. Only a
+    /// [lazy](Durability::Lazy) one was not.
+    pub fn is_durable(&self) -> bool {
+        self.is_durable
+    }
+
+    /// Returns when the commit and all before it are durable. Fails for a lazy commit whose
+    /// store was closed: closing has made it durable, or has reported why it could not.
+    pub fn wait_until_durable(&self) -> Result<(), StoreError> {
+        match self.store.upgrade() {
+            _ if self.is_durable => Ok(()),
+            Some(store) => store.sync(),
+            None => Err(StoreError::Closed),
+        }
+    }
+}

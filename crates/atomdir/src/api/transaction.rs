@@ -1,0 +1,422 @@
+//! A transaction, and what can be done to files and directories in it.
+
+use super::error::{CommitError, FileError};
+use super::file::{File, OpenOptions};
+use super::metadata::{DirectoryEntry, Metadata, timestamp};
+use super::session::{AttributeChange, Links, Session};
+use super::store::Receipt;
+use atomdir_disk::{Errno, RenameMode};
+use atomdir_engine::SetTime;
+use atomdir_protocol::{ChangeLine, TransactionId};
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// An open transaction. It sees the store as of its begin, with its own changes, and nobody
+/// sees these before [`commit`](Transaction::commit). Dropping it aborts it.
+///
+/// Several threads may use one transaction at the same time.
+///
+/// Paths are relative to the store's root, and stay beneath it. Symbolic links are followed as
+/// long as they lead to somewhere in the store without passing outside: a link with an
+/// absolute target fails with [`FileError::Outside`], and so does a `..` that leaves the
+/// root. A slash at the end of a path is ignored. The store's control directory does not exist
+/// in a transaction.
+pub struct Transaction {
+    session: Arc<dyn Session>,
+    is_durable: bool,
+    is_open: bool,
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut transaction = formatter.debug_struct("Transaction");
+        transaction.field("id", &self.id()).finish_non_exhaustive()
+    }
+}
+
+/// A transaction whose commit failed. Nothing of it is lost: it is still open, unless the error
+/// says otherwise.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Uncommitted {
+    /// The transaction.
+    pub transaction: Transaction,
+    /// Why it was not committed.
+    pub error: CommitError,
+}
+
+impl Transaction {
+    pub(crate) fn new(session: Arc<dyn Session>, is_durable: bool) -> Transaction {
+        Transaction {
+            session,
+            is_durable,
+            is_open: true,
+        }
+    }
+
+    /// The transaction's id, by which commands and conflicts name it.
+    pub fn id(&self) -> TransactionId {
+        self.session.id()
+    }
+
+    /// Commits the transaction. When this returns, the commit is durable, unless the
+    /// transaction was begun with [`Durability::Lazy`](crate::Durability::Lazy). If it fails, the
+    /// transaction is aborted; see [`try_commit`](Transaction::try_commit).
+    pub fn commit(self) -> Result<Receipt, CommitError> {
+        self.try_commit().map_err(|uncommitted| uncommitted.error)
+    }
+
+    /// Like [`commit`](Transaction::commit), but gives the transaction back if the commit
+    /// fails, so that its changes can still be read, or committed later.
+    pub fn try_commit(mut self) -> Result<Receipt, Box<Uncommitted>> {
+        match self.session.commit() {
+            Ok(done) => {
+                self.is_open = false;
+                Ok(Receipt::new(done, self.is_durable, self.session.store()))
+            }
+            Err(error) => Err(Box::new(Uncommitted {
+                transaction: self,
+                error,
+            })),
+        }
+    }
+
+    /// Aborts the transaction, as dropping it does.
+    pub fn abort(self) {
+        drop(self);
+    }
+
+    /// What a commit would change, sorted by path.
+    pub fn changes(&self) -> Result<Vec<ChangeLine>, FileError> {
+        let changes = self.session.changes();
+        changes.map_err(self.failed("list changes of", Path::new("")))
+    }
+
+    /// Opens a file for reading.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<File<'_>, FileError> {
+        self.open_with(path, OpenOptions::new().read(true))
+    }
+
+    /// Creates a file, or empties one that exists, and opens it for reading and writing.
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<File<'_>, FileError> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true);
+        self.open_with(path, &options)
+    }
+
+    /// Opens a file as the options say.
+    pub fn open_with(
+        &self,
+        path: impl AsRef<Path>,
+        options: &OpenOptions,
+    ) -> Result<File<'_>, FileError> {
+        let path = path.as_ref();
+        let file = self.session.open(path, options);
+        let file = file.map_err(self.failed("open", path))?;
+        Ok(File::new(file, options.append))
+    }
+
+    /// Reads a whole file.
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>, FileError> {
+        let path = path.as_ref();
+        let mut options = OpenOptions::new();
+        let file = self.session.open(path, options.read(true));
+        let contents = file.and_then(|file| {
+            let length = file.metadata()?.length;
+            let mut contents = vec![0; usize::try_from(length).map_err(|_| Errno::FBIG)?];
+            let count = file.read_at(&mut contents, 0)?;
+            contents.truncate(count);
+            Ok(contents)
+        });
+        contents.map_err(self.failed("read", path))
+    }
+
+    /// Reads a whole file that contains UTF-8.
+    pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String, FileError> {
+        let path = path.as_ref();
+        String::from_utf8(self.read(path)?).map_err(|error| FileError::Io {
+            operation: "read",
+            path: path.to_owned(),
+            cause: io::Error::new(io::ErrorKind::InvalidData, error),
+        })
+    }
+
+    /// Creates a file with these contents, or replaces the contents of one that exists. Such a
+    /// file keeps its owner, its mode and its other names.
+    pub fn write(
+        &self,
+        path: impl AsRef<Path>,
+        contents: impl AsRef<[u8]>,
+    ) -> Result<(), FileError> {
+        let path = path.as_ref();
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        let file = self.session.open(path, &options);
+        let written = file.and_then(|file| file.write_at(contents.as_ref(), 0));
+        written.map_err(self.failed("write", path))
+    }
+
+    /// Creates a directory.
+    pub fn create_directory(&self, path: impl AsRef<Path>) -> Result<(), FileError> {
+        self.create_directory_with(path, 0o777)
+    }
+
+    /// Creates a directory with these permission bits, before the umask is applied.
+    pub fn create_directory_with(
+        &self,
+        path: impl AsRef<Path>,
+        mode: u32,
+    ) -> Result<(), FileError> {
+        let path = path.as_ref();
+        let made = self.session.create_directory(path, mode);
+        made.map_err(self.failed("create the directory", path))
+    }
+
+    /// Creates a symbolic link at `path` whose target is `target`.
+    pub fn symlink(
+        &self,
+        target: impl AsRef<Path>,
+        path: impl AsRef<Path>,
+    ) -> Result<(), FileError> {
+        let path = path.as_ref();
+        let made = self.session.symlink(target.as_ref(), path);
+        made.map_err(self.failed("create the symbolic link", path))
+    }
+
+    /// The target of a symbolic link.
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf, FileError> {
+        let path = path.as_ref();
+        let target = self.session.read_link(path);
+        target.map_err(self.failed("read the symbolic link", path))
+    }
+
+    /// Gives the object at `from` a second name. A symbolic link at the end of `from` is not
+    /// followed.
+    pub fn link(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), FileError> {
+        let to = to.as_ref();
+        let made = self.session.link(from.as_ref(), to);
+        made.map_err(self.failed("create the link", to))
+    }
+
+    /// Renames a file or directory. Replaces what has the new name, if it is of the same kind;
+    /// a directory only if it is empty.
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), FileError> {
+        self.rename_in(from.as_ref(), to.as_ref(), RenameMode::Replace)
+    }
+
+    /// Renames a file or directory, and fails if the new name exists.
+    pub fn rename_new(
+        &self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+    ) -> Result<(), FileError> {
+        self.rename_in(from.as_ref(), to.as_ref(), RenameMode::NoReplace)
+    }
+
+    /// Lets two objects change places.
+    pub fn exchange(
+        &self,
+        one: impl AsRef<Path>,
+        other: impl AsRef<Path>,
+    ) -> Result<(), FileError> {
+        self.rename_in(one.as_ref(), other.as_ref(), RenameMode::Exchange)
+    }
+
+    fn rename_in(&self, from: &Path, to: &Path, mode: RenameMode) -> Result<(), FileError> {
+        let renamed = self.session.rename(from, to, mode);
+        renamed.map_err(self.failed("rename", from))
+    }
+
+    /// Removes a name of a file, or of anything else but a directory.
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), FileError> {
+        let path = path.as_ref();
+        let removed = self.session.remove_file(path);
+        removed.map_err(self.failed("remove", path))
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_directory(&self, path: impl AsRef<Path>) -> Result<(), FileError> {
+        let path = path.as_ref();
+        let removed = self.session.remove_directory(path);
+        removed.map_err(self.failed("remove the directory", path))
+    }
+
+    /// The entries of a directory, sorted by name, without `.` and `..`.
+    pub fn read_directory(&self, path: impl AsRef<Path>) -> Result<Vec<DirectoryEntry>, FileError> {
+        let path = path.as_ref();
+        let entries = self.session.list(path);
+        let mut entries = entries.map_err(self.failed("list", path))?;
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(entries)
+    }
+
+    /// The attributes of an object. A symbolic link is followed.
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata, FileError> {
+        let path = path.as_ref();
+        let metadata = self.session.metadata(path, Links::Follow);
+        metadata.map_err(self.failed("examine", path))
+    }
+
+    /// The attributes of an object, which may be a symbolic link.
+    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata, FileError> {
+        let path = path.as_ref();
+        let metadata = self.session.metadata(path, Links::Keep);
+        metadata.map_err(self.failed("examine", path))
+    }
+
+    /// Whether there is an object at the path. A symbolic link is followed.
+    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool, FileError> {
+        match self.metadata(path) {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sets the permission bits, with set-id and sticky bits.
+    pub fn set_mode(&self, path: impl AsRef<Path>, mode: u32) -> Result<(), FileError> {
+        let change = AttributeChange {
+            mode: Some(mode),
+            ..AttributeChange::default()
+        };
+        self.change(path.as_ref(), Links::Follow, "set the mode of", change)
+    }
+
+    /// Sets the owner, the group or both, by their numeric ids. A symbolic link is not
+    /// followed.
+    pub fn set_owner(
+        &self,
+        path: impl AsRef<Path>,
+        user: Option<u32>,
+        group: Option<u32>,
+    ) -> Result<(), FileError> {
+        let change = AttributeChange {
+            user,
+            group,
+            ..AttributeChange::default()
+        };
+        self.change(path.as_ref(), Links::Keep, "set the owner of", change)
+    }
+
+    /// Sets the times of the last reading and of the last change of contents. A symbolic link is
+    /// not followed.
+    pub fn set_times(
+        &self,
+        path: impl AsRef<Path>,
+        accessed: Option<SystemTime>,
+        modified: Option<SystemTime>,
+    ) -> Result<(), FileError> {
+        let time = |time: SystemTime| SetTime::At(timestamp(time));
+        let change = AttributeChange {
+            accessed: accessed.map(time),
+            modified: modified.map(time),
+            ..AttributeChange::default()
+        };
+        self.change(path.as_ref(), Links::Keep, "set the times of", change)
+    }
+
+    fn change(
+        &self,
+        path: &Path,
+        links: Links,
+        operation: &'static str,
+        change: AttributeChange,
+    ) -> Result<(), FileError> {
+        let changed = self.session.set_attributes(path, links, &change);
+        changed.map_err(self.failed(operation, path))
+    }
+
+    /// The value of an extended attribute, such as `user.origin`; `None` if there is none of
+    /// that name. A symbolic link is not followed.
+    pub fn xattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<OsStr>,
+    ) -> Result<Option<Vec<u8>>, FileError> {
+        let path = path.as_ref();
+        let name = name.as_ref().as_bytes();
+        match self.session.xattr(path, Links::Keep, name) {
+            Ok(value) => Ok(Some(value)),
+            Err(Errno::NODATA) => Ok(None),
+            Err(errno) => Err(self.failed("read an extended attribute of", path)(errno)),
+        }
+    }
+
+    /// The names of an object's extended attributes, sorted. A symbolic link is not followed.
+    pub fn xattr_names(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>, FileError> {
+        let path = path.as_ref();
+        let names = self.session.xattr_names(path, Links::Keep);
+        let names = names.map_err(self.failed("list the extended attributes of", path))?;
+        let mut names: Vec<OsString> = names.into_iter().map(OsString::from_vec).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// Sets an extended attribute. A symbolic link is not followed.
+    pub fn set_xattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<OsStr>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<(), FileError> {
+        let path = path.as_ref();
+        let name = name.as_ref().as_bytes();
+        let set = self
+            .session
+            .set_xattr(path, Links::Keep, name, value.as_ref());
+        set.map_err(self.failed("set an extended attribute of", path))
+    }
+
+    /// Removes an extended attribute. A symbolic link is not followed.
+    pub fn remove_xattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<OsStr>,
+    ) -> Result<(), FileError> {
+        let path = path.as_ref();
+        let name = name.as_ref().as_bytes();
+        let removed = self.session.remove_xattr(path, Links::Keep, name);
+        removed.map_err(self.failed("remove an extended attribute of", path))
+    }
+
+    /// Gives an error the operation and the path.
+    pub(super) fn failed(
+        &self,
+        operation: &'static str,
+        path: &Path,
+    ) -> impl FnOnce(Errno) -> FileError {
+        move |errno| {
+            let path = path.to_owned();
+            let conflicts = match errno {
+                Errno::BUSY => self.session.met(),
+                _ => Vec::new(),
+            };
+            match errno {
+                Errno::XDEV => FileError::Outside { operation, path },
+                _ if !conflicts.is_empty() => FileError::Conflict {
+                    operation,
+                    path,
+                    conflicts,
+                },
+                errno => FileError::Io {
+                    operation,
+                    path,
+                    cause: errno.into(),
+                },
+            }
+        }
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.session.abort();
+        }
+    }
+}

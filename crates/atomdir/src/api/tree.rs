@@ -1,0 +1,70 @@
+//! Operations on whole trees, made of the others.
+
+use super::error::FileError;
+use super::transaction::Transaction;
+use std::io;
+use std::path::Path;
+
+impl Transaction {
+    /// Creates a directory, and those above it that do not exist.
+    pub fn create_directory_all(&self, path: impl AsRef<Path>) -> Result<(), FileError> {
+        let path = path.as_ref();
+        match self.create_directory(path) {
+            Ok(()) => Ok(()),
+            Err(error) if error.is_not_found() => {
+                let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+                self.create_directory_all(above.ok_or(error)?)?;
+                self.create_directory(path)
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                match self.metadata(path)?.is_directory() {
+                    true => Ok(()),
+                    false => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes a file, or a directory with everything in it. Symbolic links are removed and not
+    /// followed.
+    pub fn remove_all(&self, path: impl AsRef<Path>) -> Result<(), FileError> {
+        let path = path.as_ref();
+        if !self.symlink_metadata(path)?.is_directory() {
+            return self.remove_file(path);
+        }
+        // A stack, because a tree may be deeper than the thread's stack allows.
+        let mut directories = vec![(path.to_owned(), false)];
+        while let Some((directory, is_empty)) = directories.pop() {
+            if is_empty {
+                self.remove_directory(&directory)?;
+                continue;
+            }
+            directories.push((directory.clone(), true));
+            for entry in self.read_directory(&directory)? {
+                let path = directory.join(&entry.name);
+                match entry.kind {
+                    crate::Kind::Directory => directories.push((path, false)),
+                    _ => self.remove_file(&path)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the contents and the mode of a file. Returns how many bytes it has.
+    pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64, FileError> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let failed = |cause| FileError::Io {
+            operation: "copy",
+            path: from.to_owned(),
+            cause,
+        };
+        let mut source = self.open(from)?;
+        let mode = source.metadata().map_err(failed)?.mode;
+        let mut target = self.create(to)?;
+        let copied = io::copy(&mut source, &mut target).map_err(failed)?;
+        target.set_mode(mode & 0o777).map_err(failed)?;
+        Ok(copied)
+    }
+}

@@ -1,0 +1,137 @@
+//! The library's types in the engine's terms, and back.
+
+use crate::api::{BeginError, CommitError, Conflict, Metadata, Stalled, StoreError};
+use crate::api::{kind, system_time};
+use atomdir_engine as engine;
+use atomdir_protocol::{
+    Change, ChangeLine, ChangedBy, CommitAuthor, Conflicts, Durability, Isolation, Sequence,
+    TransactionId,
+};
+
+pub(super) fn isolation(isolation: Isolation) -> engine::Isolation {
+    match isolation {
+        Isolation::Snapshot => engine::Isolation::Snapshot,
+        Isolation::Serializable => engine::Isolation::Serializable,
+    }
+}
+
+pub(super) fn durability(durability: Durability) -> engine::Durability {
+    match durability {
+        Durability::Durable => engine::Durability::Durable,
+        Durability::Lazy => engine::Durability::Lazy,
+    }
+}
+
+pub(super) fn conflicts(conflicts: Conflicts) -> engine::Conflicts {
+    match conflicts {
+        Conflicts::AtCommit => engine::Conflicts::AtCommit,
+        Conflicts::Early => engine::Conflicts::Early,
+    }
+}
+
+pub(super) fn conflict(conflict: engine::Conflict) -> Conflict {
+    let by = match conflict.by {
+        engine::ChangedBy::Commit { sequence, author } => ChangedBy::Commit {
+            sequence: Sequence(sequence.0),
+            author: author.map(|author| CommitAuthor {
+                transaction: TransactionId(author.transaction.0),
+                label: author.label,
+            }),
+        },
+        engine::ChangedBy::Open { transaction, label } => ChangedBy::Open {
+            transaction: TransactionId(transaction.0),
+            label,
+        },
+        engine::ChangedBy::Outside => ChangedBy::Outside,
+        engine::ChangedBy::Outer { transaction } => ChangedBy::Outer {
+            transaction: TransactionId(transaction.0),
+        },
+    };
+    Conflict::new(conflict.path, conflict.what.to_string(), by)
+}
+
+pub(super) fn stalled(stalled: engine::Stalled) -> Stalled {
+    Stalled {
+        sequence: stalled.sequence.0,
+        path: stalled.path.into(),
+        reason: stalled.reason,
+    }
+}
+
+pub(super) fn store_error(error: engine::StoreError) -> StoreError {
+    match error {
+        engine::StoreError::Poisoned { .. } => StoreError::Poisoned(error.to_string()),
+        engine::StoreError::Stalled(one) => StoreError::Stalled(stalled(one)),
+        engine::StoreError::Removed => StoreError::Removed,
+        engine::StoreError::ReadOnly => StoreError::ReadOnly,
+        error => StoreError::Other(error.to_string()),
+    }
+}
+
+pub(super) fn begin_error(error: engine::BeginError) -> BeginError {
+    match error {
+        engine::BeginError::Ended => BeginError::Ended,
+        engine::BeginError::Store(error) => BeginError::Store(store_error(error)),
+        error => BeginError::Store(StoreError::Other(error.to_string())),
+    }
+}
+
+pub(super) fn commit_error(error: engine::CommitError) -> CommitError {
+    match error {
+        engine::CommitError::Conflict(conflicts) => CommitError::Conflict {
+            conflicts: conflicts.into_iter().map(conflict).collect(),
+        },
+        engine::CommitError::Ended => CommitError::Ended,
+        engine::CommitError::Nested { nested } => CommitError::Nested {
+            nested: TransactionId(nested.0),
+        },
+        engine::CommitError::NoSpace { step, path } => CommitError::NoSpace {
+            operation: step.to_owned(),
+            path: path.into(),
+        },
+        engine::CommitError::Leased { step, path } => CommitError::Leased {
+            operation: step.to_owned(),
+            path: path.into(),
+        },
+        engine::CommitError::Io { step, path, errno } => CommitError::Io {
+            operation: step.to_owned(),
+            path: path.into(),
+            cause: errno.into(),
+        },
+        engine::CommitError::Logged(error) => CommitError::Logged(store_error(error)),
+        engine::CommitError::Store(error) => CommitError::Store(store_error(error)),
+        error => CommitError::Store(StoreError::Other(error.to_string())),
+    }
+}
+
+pub(super) fn metadata(attributes: engine::NodeAttributes) -> Metadata {
+    Metadata {
+        kind: kind(attributes.kind),
+        mode: attributes.mode,
+        length: attributes.length,
+        links: attributes.links,
+        user: attributes.owner.user,
+        group: attributes.owner.group,
+        inode: attributes.inode,
+        device_number: attributes.device_number,
+        blocks: attributes.blocks,
+        accessed: system_time(attributes.accessed),
+        modified: system_time(attributes.modified),
+        changed: system_time(attributes.changed),
+    }
+}
+
+pub(super) fn change_line(line: engine::SummaryLine) -> ChangeLine {
+    let change = match line.change {
+        engine::Change::Added => Change::Added,
+        engine::Change::Modified => Change::Modified,
+        engine::Change::Deleted => Change::Deleted,
+        engine::Change::Renamed => Change::Renamed,
+        engine::Change::TypeChanged => Change::TypeChanged,
+    };
+    ChangeLine {
+        change,
+        path: line.path,
+        from: line.from,
+    }
+}

@@ -1,0 +1,136 @@
+//! The engine in this process: a store that is opened here, and its transactions.
+//!
+//! Everything happens with this process's own rights, since no other process acts for it. So
+//! whatever the kernel forbids the user stays forbidden: each read of the base and each change of
+//! it is a system call of this process. `permission` adds what the kernel cannot check there: the
+//! modes, owners and lists that a transaction shows and has perhaps changed itself.
+//!
+//! Invariants
+//! 1. A store is used only by the process that has opened it. A child that was forked off shares
+//!    its lock and its open files, so every call checks for that first (`Embedded::here`).
+//! 2. While a store is opened or being opened here, no service starts for it: opening holds the
+//!    start lock, and then the store's lock.
+
+mod convert;
+mod file;
+mod open;
+mod permission;
+mod session;
+mod walk;
+
+use crate::api::session::{Session, Syncable};
+use crate::api::{BeginError, StoreError};
+use crate::hosting::{Ticks, run_maintenance};
+use atomdir_disk::LinuxDisk;
+use atomdir_engine as engine;
+use session::EmbeddedTransaction;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// A store that is open in this process.
+pub(crate) struct Embedded {
+    store: engine::Store<LinuxDisk>,
+    user: engine::Credentials,
+    /// Root in the initial user namespace: no permission is checked.
+    is_privileged: bool,
+    umask: u32,
+    /// The process that has opened it.
+    process: u32,
+    ticks: Arc<Ticks>,
+    maintainer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl fmt::Debug for Embedded {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut embedded = formatter.debug_struct("Embedded");
+        embedded
+            .field("process", &self.process)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Embedded {
+    fn start_maintenance(&self) -> std::io::Result<()> {
+        let (store, ticks) = (self.store.clone(), self.ticks.clone());
+        let thread = std::thread::Builder::new().name("atomdir".to_owned());
+        let maintainer = thread.spawn(move || run_maintenance(&store, &ticks))?;
+        let mut slot = self
+            .maintainer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *slot = Some(maintainer);
+        Ok(())
+    }
+
+    fn is_here(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// The store, for its own process.
+    fn here(&self) -> Result<&engine::Store<LinuxDisk>, StoreError> {
+        match self.is_here() {
+            true => Ok(&self.store),
+            false => Err(StoreError::Forked {
+                opener: self.process,
+            }),
+        }
+    }
+
+    pub(crate) fn begin(
+        self: &Arc<Embedded>,
+        options: &crate::api::Begin,
+    ) -> Result<Arc<dyn Session>, BeginError> {
+        let options = engine::BeginOptions {
+            owner: self.user.user,
+            isolation: convert::isolation(options.isolation),
+            durability: convert::durability(options.durability),
+            conflicts: convert::conflicts(options.conflicts),
+            first_try: options.first_try.map(|id| engine::TransactionId(id.0)),
+            label: options.label.clone(),
+        };
+        let transaction = self.here()?.begin(options);
+        let transaction = transaction.map_err(convert::begin_error)?;
+        Ok(Arc::new(EmbeddedTransaction::new(
+            self.clone(),
+            transaction,
+        )))
+    }
+
+    pub(crate) fn close(mut self) -> Result<(), StoreError> {
+        self.here()?;
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), StoreError> {
+        let maintainer = self
+            .maintainer
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Some(maintainer) = maintainer.take() else {
+            return Ok(());
+        };
+        self.ticks.end();
+        // A panic of the thread has been reported already.
+        let _ = maintainer.join();
+        self.store.close().map_err(convert::store_error)
+    }
+}
+
+impl Syncable for Embedded {
+    fn sync(&self) -> Result<(), StoreError> {
+        self.here()?.sync().map_err(convert::store_error)
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        if !self.is_here() {
+            return;
+        }
+        if let Err(error) = self.end() {
+            // The log still has what the base lacks; whoever opens the store next recovers it.
+            tracing::error!("the store could not be closed in order: {error}");
+        }
+    }
+}

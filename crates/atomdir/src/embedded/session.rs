@@ -1,0 +1,394 @@
+//! A transaction of the engine, used without a mount.
+
+use super::file::EmbeddedFile;
+use super::permission::Rights;
+use super::walk::{Known, Place, walk};
+use super::{Embedded, convert};
+use crate::api::session::{AttributeChange, Done, Links, OpenFile, Result, Session, Syncable};
+use crate::api::{CommitError, Conflict, DirectoryEntry, Metadata, OpenOptions, kind};
+use atomdir_disk::{Errno, Kind, LinuxDisk, RenameMode};
+use atomdir_engine as engine;
+use atomdir_engine::{Caller, NewNode, NodeId, Permission};
+use atomdir_protocol::{Sequence, TransactionId};
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+pub(super) type Engine = engine::Transaction<LinuxDisk>;
+
+/// The longest target of a symbolic link (PATH_MAX, without the zero at its end).
+const TARGET_LENGTH_MAX: usize = 4095;
+/// How often a commit asks again for a file on which another program holds a lease.
+const LEASE_PAUSE: Duration = Duration::from_millis(20);
+/// Longer than the kernel's default limit for breaking a lease.
+const LEASE_TIME_MAX: Duration = Duration::from_secs(60);
+
+pub(super) struct EmbeddedTransaction {
+    store: Arc<Embedded>,
+    transaction: Arc<Engine>,
+    pub(super) rights: Rights,
+    pub(super) caller: Caller,
+    /// Held while a file is extended by an append.
+    pub(super) appending: Mutex<()>,
+}
+
+impl EmbeddedTransaction {
+    pub(super) fn new(store: Arc<Embedded>, transaction: Arc<Engine>) -> EmbeddedTransaction {
+        let rights = Rights {
+            user: store.user.clone(),
+            is_privileged: store.is_privileged,
+        };
+        let caller = Caller {
+            user: rights.user.user,
+            // The effective group is the last one.
+            group: rights.user.groups.last().copied().unwrap_or(u32::MAX),
+        };
+        EmbeddedTransaction {
+            store,
+            transaction,
+            rights,
+            caller,
+            appending: Mutex::new(()),
+        }
+    }
+
+    /// The engine's transaction, for the process that has begun it.
+    pub(super) fn engine(&self) -> Result<&Engine> {
+        match self.store.is_here() {
+            true => Ok(&self.transaction),
+            false => Err(Errno::STALE),
+        }
+    }
+
+    fn walk(&self, path: &Path, links: Links) -> Result<Place<'_>> {
+        let follow = links == Links::Follow;
+        walk(self.engine()?, &self.rights, path, follow)
+    }
+
+    fn find(&self, path: &Path, links: Links) -> Result<Known<'_>> {
+        self.walk(path, links)?.existing()
+    }
+
+    /// Where a new object will be. A path without a last name fails with `EEXIST`.
+    fn vacant(&self, path: &Path) -> Result<Place<'_>> {
+        let place = self.walk(path, Links::Keep)?;
+        place.name(Errno::EXIST)?;
+        if place.object.is_some() {
+            return Err(Errno::EXIST);
+        }
+        self.rights
+            .require_entries(self.engine()?, place.directory.node)?;
+        Ok(place)
+    }
+
+    fn make(&self, place: &Place<'_>, what: NewNode, mode: u32) -> Result<Known<'_>> {
+        let engine = self.engine()?;
+        let name = place.name(Errno::EXIST)?;
+        let umask = self.store.umask;
+        let parent = place.directory.node;
+        let made = engine.create(parent, name, what, mode & 0o7777, umask, self.caller)?;
+        Ok(Known::new(engine, made))
+    }
+
+    /// The place of an object that is to be removed or renamed, and the object's attributes.
+    fn removable<'a>(&self, place: &'a Place<'_>) -> Result<&'a Known<'a>> {
+        let object = place.object.as_ref().ok_or(Errno::NOENT)?;
+        self.rights
+            .require_entries(self.engine()?, place.directory.node)?;
+        self.rights
+            .require_removal(&place.directory.attributes, &object.attributes)?;
+        Ok(object)
+    }
+
+    fn open_existing<'a>(
+        &'a self,
+        found: Known<'a>,
+        options: &OpenOptions,
+    ) -> Result<Box<dyn OpenFile + 'a>> {
+        if options.create_new {
+            return Err(Errno::EXIST);
+        }
+        match found.attributes.kind {
+            Kind::File => {}
+            Kind::Directory => return Err(Errno::ISDIR),
+            Kind::Symlink => return Err(Errno::LOOP),
+            // There is no kernel between the program and the view that could open them.
+            _ => return Err(Errno::OPNOTSUPP),
+        }
+        let engine = self.engine()?;
+        if options.read {
+            self.rights.require(engine, found.node, Permission::Read)?;
+        }
+        if options.writes() {
+            self.rights.require(engine, found.node, Permission::Write)?;
+        }
+        let file = EmbeddedFile::new(self, found, options);
+        if options.truncate {
+            file.set_attributes(&AttributeChange {
+                length: Some(0),
+                ..AttributeChange::default()
+            })?;
+        }
+        Ok(Box::new(file))
+    }
+
+    fn commit_outlasting_leases(
+        &self,
+    ) -> std::result::Result<engine::Committed, engine::CommitError> {
+        let ends = Instant::now() + LEASE_TIME_MAX;
+        loop {
+            match self.store.store.commit(&self.transaction) {
+                Err(engine::CommitError::Leased { .. }) if Instant::now() < ends => {
+                    std::thread::sleep(LEASE_PAUSE);
+                }
+                committed => return committed,
+            }
+        }
+    }
+}
+
+impl Session for EmbeddedTransaction {
+    fn id(&self) -> TransactionId {
+        TransactionId(self.transaction.id().0)
+    }
+
+    fn open(&self, path: &Path, options: &OpenOptions) -> Result<Box<dyn OpenFile + '_>> {
+        if !options.read && !options.writes() {
+            return Err(Errno::INVAL);
+        }
+        let changes = options.truncate || options.create || options.create_new;
+        if changes && !options.writes() || options.truncate && options.append {
+            return Err(Errno::INVAL);
+        }
+        let links = match options.follow && !options.create_new {
+            true => Links::Follow,
+            false => Links::Keep,
+        };
+        loop {
+            let mut place = self.walk(path, links)?;
+            if place.name.is_none() {
+                return Err(Errno::ISDIR);
+            }
+            if let Some(object) = place.object.take() {
+                return self.open_existing(object, options);
+            }
+            if !options.create && !options.create_new {
+                return Err(Errno::NOENT);
+            }
+            let engine = self.engine()?;
+            self.rights.require_entries(engine, place.directory.node)?;
+            match self.make(&place, NewNode::File, options.mode) {
+                Ok(made) => return Ok(Box::new(EmbeddedFile::new(self, made, options))),
+                // Another thread was first.
+                Err(Errno::EXIST) if !options.create_new => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    fn metadata(&self, path: &Path, links: Links) -> Result<Metadata> {
+        let found = self.find(path, links)?;
+        let attributes = self.engine()?.attributes(found.node)?;
+        Ok(convert::metadata(attributes))
+    }
+
+    fn set_attributes(&self, path: &Path, links: Links, change: &AttributeChange) -> Result<()> {
+        let found = self.find(path, links)?;
+        set_attributes(self, found.node, change)
+    }
+
+    fn create_directory(&self, path: &Path, mode: u32) -> Result<()> {
+        let place = self.vacant(path)?;
+        self.make(&place, NewNode::Directory, mode & 0o1777)
+            .map(drop)
+    }
+
+    fn symlink(&self, target: &Path, path: &Path) -> Result<()> {
+        let target = target.as_os_str().as_bytes();
+        match target.len() {
+            0 => return Err(Errno::NOENT),
+            length if length > TARGET_LENGTH_MAX => return Err(Errno::NAMETOOLONG),
+            _ => {}
+        }
+        let place = self.vacant(path)?;
+        let link = NewNode::Symlink(target.to_vec());
+        self.make(&place, link, 0o777).map(drop)
+    }
+
+    fn read_link(&self, path: &Path) -> Result<PathBuf> {
+        let found = self.find(path, Links::Keep)?;
+        let target = self.engine()?.read_link(found.node)?;
+        Ok(OsString::from_vec(target).into())
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        let engine = self.engine()?;
+        let object = self.find(from, Links::Keep)?;
+        let place = self.vacant(to)?;
+        self.rights
+            .require_link(engine, object.node, &object.attributes)?;
+        let name = place.name(Errno::EXIST)?;
+        let made = engine.link(object.node, place.directory.node, name)?;
+        drop(Known::new(engine, made));
+        Ok(())
+    }
+
+    fn rename(&self, from: &Path, to: &Path, mode: RenameMode) -> Result<()> {
+        let engine = self.engine()?;
+        let from = self.walk(from, Links::Keep)?;
+        let to = self.walk(to, Links::Keep)?;
+        let (name, new_name) = (from.name(Errno::BUSY)?, to.name(Errno::BUSY)?);
+        let moved = self.removable(&from)?;
+        let is_other_directory = from.directory.node != to.directory.node;
+        let require_move = |object: &Known<'_>| match object.attributes.kind {
+            // Its entry `..` changes.
+            Kind::Directory if is_other_directory => {
+                self.rights.require(engine, object.node, Permission::Write)
+            }
+            _ => Ok(()),
+        };
+        self.rights.require_entries(engine, to.directory.node)?;
+        require_move(moved)?;
+        if let Some(target) = &to.object {
+            let directory = &to.directory.attributes;
+            self.rights.require_removal(directory, &target.attributes)?;
+            if mode == RenameMode::Exchange {
+                require_move(target)?;
+            }
+        }
+        let parents = (from.directory.node, to.directory.node);
+        engine.rename(parents.0, name, parents.1, new_name, mode)
+    }
+
+    fn remove_file(&self, path: &Path) -> Result<()> {
+        let place = self.walk(path, Links::Keep)?;
+        let name = place.name(Errno::ISDIR)?;
+        self.removable(&place)?;
+        self.engine()?.unlink(place.directory.node, name)
+    }
+
+    fn remove_directory(&self, path: &Path) -> Result<()> {
+        let place = self.walk(path, Links::Keep)?;
+        let name = place.name(Errno::INVAL)?;
+        self.removable(&place)?;
+        self.engine()?.remove_directory(place.directory.node, name)
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
+        let engine = self.engine()?;
+        let found = self.find(path, Links::Follow)?;
+        if found.attributes.kind != Kind::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        self.rights.require(engine, found.node, Permission::Read)?;
+        let entries = engine.list(found.node)?.into_iter();
+        let entries = entries.map(|entry| DirectoryEntry {
+            name: OsString::from_vec(entry.name.as_bytes().to_vec()),
+            kind: kind(entry.kind),
+            inode: entry.inode,
+        });
+        Ok(entries.collect())
+    }
+
+    fn xattr(&self, path: &Path, links: Links, name: &[u8]) -> Result<Vec<u8>> {
+        let engine = self.engine()?;
+        let found = self.find(path, links)?;
+        self.rights
+            .require_xattr(engine, found.node, &found.attributes, name)?;
+        engine.xattr(found.node, name)
+    }
+
+    fn xattr_names(&self, path: &Path, links: Links) -> Result<Vec<Vec<u8>>> {
+        let found = self.find(path, links)?;
+        let mut names = self.engine()?.xattr_names(found.node)?;
+        names.retain(|name| self.rights.may_see_xattr(name));
+        Ok(names)
+    }
+
+    fn set_xattr(&self, path: &Path, links: Links, name: &[u8], value: &[u8]) -> Result<()> {
+        let engine = self.engine()?;
+        let found = self.find(path, links)?;
+        let object = &found.attributes;
+        self.rights
+            .require_xattr_change(engine, found.node, object, name)?;
+        let is_of_group = self.rights.user.groups.contains(&object.owner.group);
+        let kill_set_group_id = !self.rights.is_privileged && !is_of_group;
+        engine.set_xattr(found.node, name, value, 0, kill_set_group_id)
+    }
+
+    fn remove_xattr(&self, path: &Path, links: Links, name: &[u8]) -> Result<()> {
+        let engine = self.engine()?;
+        let found = self.find(path, links)?;
+        self.rights
+            .require_xattr_change(engine, found.node, &found.attributes, name)?;
+        engine.remove_xattr(found.node, name)
+    }
+
+    fn changes(&self) -> Result<Vec<atomdir_protocol::ChangeLine>> {
+        let changes = self.engine()?.changes()?;
+        Ok(changes.into_iter().map(convert::change_line).collect())
+    }
+
+    fn met(&self) -> Vec<Conflict> {
+        let met = self.transaction.met().into_iter();
+        met.map(convert::conflict).collect()
+    }
+
+    fn commit(&self) -> std::result::Result<Done, CommitError> {
+        self.store.here()?;
+        let committed = self.commit_outlasting_leases();
+        let committed = committed.map_err(convert::commit_error)?;
+        self.store.ticks.wake();
+        Ok(Done {
+            sequence: committed.sequence.map(|sequence| Sequence(sequence.0)),
+            changes: committed.changes,
+            stalled: committed.stalled.map(convert::stalled),
+        })
+    }
+
+    fn abort(&self) {
+        if let Ok(store) = self.store.here() {
+            store.abort(&self.transaction);
+        }
+    }
+
+    fn store(&self) -> Weak<dyn Syncable> {
+        let store: Weak<Embedded> = Arc::downgrade(&self.store);
+        store
+    }
+}
+
+pub(super) fn set_attributes(
+    session: &EmbeddedTransaction,
+    node: NodeId,
+    change: &AttributeChange,
+) -> Result<()> {
+    let engine = session.engine()?;
+    let object = engine.attributes(node)?;
+    let rights = &session.rights;
+    let allowed = rights.require_change(engine, node, &object, change)?;
+    change_attributes(session, node, &allowed)
+}
+
+/// Changes attributes without a check.
+pub(super) fn change_attributes(
+    session: &EmbeddedTransaction,
+    node: NodeId,
+    change: &AttributeChange,
+) -> Result<()> {
+    let change = engine::SetAttributes {
+        mode: change.mode,
+        user: change.user,
+        group: change.group,
+        length: change.length,
+        accessed: change.accessed,
+        modified: change.modified,
+        kill_set_id: change.length.is_some() && !session.rights.is_privileged,
+    };
+    let engine = session.engine()?;
+    engine
+        .set_attributes(node, change, session.caller)
+        .map(drop)
+}

@@ -1,0 +1,18 @@
+//! Holding a store open: what the service and a process that embeds the engine have in
+//! common. It is no part of the library's interface.
+
+mod clock;
+mod holder;
+mod maintenance;
+mod options;
+mod patience;
+mod start_lock;
+mod ticks;
+
+pub use clock::now;
+pub use holder::Holder;
+pub use maintenance::run as run_maintenance;
+pub use options::{engine_options, privileges};
+pub use patience::LockPatience;
+pub use start_lock::StartLock;
+pub use ticks::Ticks;

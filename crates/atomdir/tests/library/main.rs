@@ -1,0 +1,6 @@
+//! The library as programs use it, as root and as an ordinary user.
+
+mod basics;
+mod holding;
+mod retry;
+mod support;
