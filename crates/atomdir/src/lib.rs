@@ -72,7 +72,7 @@ pub use init::{InitOutcome, init, init_with};
 pub use layers::{Layers, OpenLayers};
 pub use location::{CONTROL_NAME, StoreLocation, find, find_with};
 pub use locks::LockOptions;
-pub use requests::{BeginOptions, Checked, CommitDetails, SnapshotContents};
+pub use requests::{BeginOptions, Checked, CommitDetails, CommittedPart, SnapshotContents};
 pub use settings::{ALLOW, Allow, KEYS as SETTING_KEYS, ReadError, Settings, SettingsError, VIEW};
 pub use start::{SERVICE_ENVIRONMENT, StartService};
 pub use trust::{Distrust, Trust};

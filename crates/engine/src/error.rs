@@ -157,6 +157,26 @@ pub enum SavepointError {
     Staging(Errno),
 }
 
+/// Why a part of a transaction's changes could not be dropped.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DropError {
+    #[error("the transaction has ended")]
+    Ended,
+    #[error("transaction {nested} is nested in it and still open")]
+    Nested { nested: TransactionId },
+    #[error("a nested transaction can only be aborted as a whole")]
+    InOuter,
+    #[error("it has a native view, and its command still runs")]
+    Native,
+    #[error("its view is read-only, since its changes were shown to be committed")]
+    Frozen,
+    #[error("the transaction has changed nothing at '{path}'")]
+    Unchanged { path: String },
+    #[error("cannot go back to the state before: {}", reason(.0))]
+    Staging(Errno),
+}
+
 /// Why a view could not be made read-only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -209,6 +229,11 @@ pub enum CommitError {
         path: String,
         errno: Errno,
     },
+    /// A part was to be committed, and the transaction has changed nothing there.
+    #[error("the transaction has changed nothing at '{path}'")]
+    Unchanged { path: String },
+    #[error("the transaction can only be committed as a whole: {reason}")]
+    OnlyWhole { reason: &'static str },
     /// Something failed after the commit's record was appended to the log. Recovery will
     /// show whether the commit landed.
     #[error(transparent)]
@@ -255,6 +280,8 @@ pub enum ConflictKind {
     /// The requested lock would not protect what the snapshot shows: it has changed
     /// since.
     ChangedBeforeLock,
+    /// The transaction would land one part of it, and others have committed another part.
+    OtherPart,
     /// The kinds below are about what a serializable transaction read.
     ReadContents,
     ReadAttributes,
@@ -305,6 +332,9 @@ impl fmt::Display for ConflictKind {
             ConflictKind::Locked => "it is locked",
             ConflictKind::Written => "it was written",
             ConflictKind::ChangedBeforeLock => "it was changed since the transaction began",
+            ConflictKind::OtherPart => {
+                "another part of it was changed, so it can only be committed with all the rest"
+            }
             ConflictKind::ReadContents => "it was read, and its contents were changed",
             ConflictKind::ReadAttributes => "its attributes were read, and were changed",
             ConflictKind::ReadRemoved => "it was read, and was removed",

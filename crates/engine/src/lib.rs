@@ -36,8 +36,8 @@ pub use base::acl::AccessControlList;
 pub use base::credentials::{Credentials, Permission};
 pub use commit::Committed;
 pub use error::{
-    BeginError, ChangedBy, CommitAuthor, CommitError, Conflict, ConflictKind, FreezeError,
-    Obstacle, Poison, SavepointError, Stalled, StoreError,
+    BeginError, ChangedBy, CommitAuthor, CommitError, Conflict, ConflictKind, DropError,
+    FreezeError, Obstacle, Poison, SavepointError, Stalled, StoreError,
 };
 pub use ids::{NodeId, Sequence, TransactionId};
 pub use locks::{LockError, LockMode, LockRequest, LockScope, LockStatus, Patience, Waits};
@@ -52,6 +52,7 @@ pub use recovery::inspect::{Damage, Inspection, TornTail};
 pub use store::{Store, StoreStatus};
 pub use transaction::Transaction;
 pub use transaction::budget::Budget;
+pub use transaction::part::Dropped;
 pub use transaction::snapshot_object::SnapshotObject;
 pub use view::{
     Caller, Entry, ListEntry, NewNode, NodeAttributes, Outdated, OverlayPrefix, SetAttributes,

@@ -78,6 +78,9 @@ rules! {
     DyingFileChangedOutside,
     /// Two transactions have each moved a directory below the other's.
     Loop,
+    /// A transaction that stays open lands an object of which a commit has changed another
+    /// part.
+    LandedWhole,
     /// The transaction removes a file's last name of the snapshot, but the file has
     /// got another name since: the file stays.
     LinkedFileLives,

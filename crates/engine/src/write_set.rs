@@ -194,7 +194,7 @@ impl ObjectWrite {
     /// with the transaction's changes.
     pub fn xattrs_to_be<D: Disk>(&self, core: &Core<D>) -> Result<Xattrs, Errno> {
         let at = Sequence(u64::MAX);
-        let mut xattrs = Snapshot { core, at }.xattrs(&self.base)?;
+        let mut xattrs = Snapshot::new(core, at).xattrs(&self.base)?;
         for (name, value) in &self.xattrs {
             xattrs.retain(|(of, _)| of != name);
             xattrs.extend(value.clone().map(|value| (name.clone(), value)));

@@ -86,6 +86,15 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
             others: Others::End,
         },
         Request::KeepOnClose { transaction },
+        Request::CommitPart {
+            transaction,
+            others: Others::Wait,
+            paths: vec![path()],
+        },
+        Request::AbortPart {
+            transaction,
+            paths: vec![path(); 2],
+        },
     ];
     requests.iter().map(payload).collect()
 }

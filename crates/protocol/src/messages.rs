@@ -115,6 +115,18 @@ pub enum Request {
     KeepOnClose {
         transaction: TransactionId,
     },
+    /// Commits the changes at and below these paths, and what they need. The transaction stays
+    /// open with the rest. Lists what has landed.
+    CommitPart {
+        transaction: TransactionId,
+        others: Others,
+        paths: Vec<Vec<u8>>,
+    },
+    /// Drops the changes at and below these paths, and what needs them. Lists what was dropped.
+    AbortPart {
+        transaction: TransactionId,
+        paths: Vec<Vec<u8>>,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -94,6 +94,15 @@ fn requests() -> Vec<Request> {
         Request::SetIdleTime { idle_ms: None },
         Request::Stop { abort: false },
         Request::KeepOnClose { transaction },
+        Request::CommitPart {
+            transaction,
+            others: Others::End,
+            paths: vec![b"a/b".to_vec()],
+        },
+        Request::AbortPart {
+            transaction,
+            paths: vec![b"a".to_vec(), b"\xff".to_vec()],
+        },
     ]
 }
 

@@ -3,10 +3,11 @@
 use crate::connection::Connection;
 use crate::leases::{self, Attempt};
 use crate::permissions::{Peer, no_such_transaction};
-use crate::replies::{Unanswered, conflict_length, send_one, send_parts};
+use crate::replies::{Unanswered, change_length, conflict_length, send_one, send_parts};
 use crate::service::Service;
+use crate::transactions::OpenTransaction;
 use crate::views::Arrived;
-use crate::{convert, discretion, sharing};
+use crate::{convert, discretion, parts, sharing};
 use atomdir_engine::{CommitError, StoreError};
 use atomdir_protocol::{
     Answer, Committed, Failure, FailureKind, Others, Progress, Reply, Sequence, TransactionId,
@@ -20,17 +21,56 @@ pub(crate) fn commit(
     others: Others,
 ) -> Result<Answer, Unanswered> {
     sharing::when_free(service, connection, id, others, || {
-        try_commit(service, connection, id, others)
+        let one = sharing::claim(service, connection, id, others)?;
+        let committed = try_commit(service, connection, &one, None)?;
+        if let Some(outer) = one.outer() {
+            let owner = one.transaction.owner();
+            service.views.forget(owner, outer, &committed.outdated);
+        }
+        service.forget(&one);
+        service.maintenance.wake();
+        Ok(answer(connection, committed))
+    })
+}
+
+/// Commits a part of the changes, and sends what has landed. The transaction stays open.
+pub(crate) fn commit_part(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+    others: Others,
+    paths: &[Vec<u8>],
+) -> Result<Answer, Unanswered> {
+    let mut committed = sharing::when_free(service, connection, id, others, || {
+        let one = sharing::claim(service, connection, id, others)?;
+        let committed = try_commit(service, connection, &one, Some(paths))?;
+        let owner = one.transaction.owner();
+        service.views.forget(owner, id, &committed.outdated);
+        Ok(committed)
+    })?;
+    service.maintenance.wake();
+    let landed = std::mem::take(&mut committed.landed).into_iter();
+    let landed = landed.map(convert::change_line);
+    send_parts(&connection.stream, landed, change_length, Reply::Changes)?;
+    Ok(answer(connection, committed))
+}
+
+fn answer(connection: &Connection, committed: atomdir_engine::Committed) -> Answer {
+    let stalled = committed.stalled;
+    Answer::Committed(Committed {
+        sequence: committed.sequence.map(|sequence| Sequence(sequence.0)),
+        changes: committed.changes,
+        stalled: stalled.map(|stalled| discretion::stalled(&stalled, &connection.peer)),
     })
 }
 
 fn try_commit(
     service: &Service,
     connection: &Connection,
-    id: TransactionId,
-    others: Others,
-) -> Result<Answer, Unanswered> {
-    let one = sharing::claim(service, connection, id, others)?;
+    one: &OpenTransaction,
+    paths: Option<&[Vec<u8>]>,
+) -> Result<atomdir_engine::Committed, Unanswered> {
+    let id = one.id();
     // If the client does not read, we find out when we send the answer. Other
     // commits wait for this one, so it must not wait for the client.
     let stream = &connection.stream;
@@ -49,9 +89,11 @@ fn try_commit(
             Arrived::PerhapsNotAll => return Err(incomplete_failure(id).into()),
             Arrived::NotAllYet => return Ok(Attempt::Leased(None)),
         }
-        let committed = service
-            .store
-            .commit_reporting(&one.transaction, &mut report);
+        let (store, transaction) = (&service.store, &one.transaction);
+        let committed = match paths {
+            None => store.commit_reporting(transaction, &mut report),
+            Some(paths) => store.commit_part(transaction, paths, &mut report),
+        };
         Ok(match committed {
             Err(CommitError::Leased { step, path }) => Attempt::Leased(Some((step, path))),
             committed => Attempt::Done(committed),
@@ -59,25 +101,11 @@ fn try_commit(
     });
     let error = match outlasted? {
         Attempt::Leased(file) => return Err(leases::failure(id, file).into()),
-        Attempt::Done(Ok(committed)) => {
-            if let Some(outer) = one.outer() {
-                let owner = one.transaction.owner();
-                service.views.forget(owner, outer, &committed.outdated);
-            }
-            service.forget(&one);
-            service.maintenance.wake();
-            return Ok(Answer::Committed(Committed {
-                sequence: committed.sequence.map(|sequence| Sequence(sequence.0)),
-                changes: committed.changes,
-                stalled: committed
-                    .stalled
-                    .map(|stalled| discretion::stalled(&stalled, &connection.peer)),
-            }));
-        }
+        Attempt::Done(Ok(committed)) => return Ok(committed),
         Attempt::Done(Err(error)) => error,
     };
     if let CommitError::Logged(_) | CommitError::Ended = &error {
-        service.forget(&one);
+        service.forget(one);
     }
     let failure = match error {
         CommitError::Conflict(conflicts) => {
@@ -102,6 +130,9 @@ fn try_commit(
             ..
         } => Failure::new(FailureKind::NotPermitted, error.to_string())
             .with_hint("its permissions were taken away from you since the transaction began"),
+        CommitError::Unchanged { .. } => parts::unchanged(id, error.to_string()),
+        CommitError::OnlyWhole { .. } => Failure::new(FailureKind::Unsupported, error.to_string())
+            .with_hint(format!("`atomdir commit {id}` commits all of it")),
         CommitError::NoSpace { .. } => Failure::new(FailureKind::NoSpace, error.to_string()),
         CommitError::Store(error) => convert::store_failure(&error, &connection.peer),
         error => Failure::new(FailureKind::Io, error.to_string()),

@@ -35,6 +35,7 @@ mod mountpoint;
 mod native;
 mod nesting;
 mod owner;
+mod parts;
 mod permissions;
 mod replies;
 mod report;

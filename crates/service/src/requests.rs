@@ -8,8 +8,8 @@ use crate::replies::{Unanswered, change_length, send_parts};
 use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction, Why};
 use crate::{
-    commit, convert, expiry, leases, locks, native, nesting, sealing, sharing, snapshot_access,
-    status,
+    commit, convert, expiry, leases, locks, native, nesting, parts, sealing, sharing,
+    snapshot_access, status,
 };
 use atomdir_disk::reason;
 use atomdir_engine::BeginOptions;
@@ -54,16 +54,14 @@ pub(crate) fn handle(
         Request::TakeOver { transaction } => return take_over(service, connection, transaction),
         Request::Stop { abort } => return stop(service, connection, abort),
         Request::Keep { transaction } => keep(service, connection, transaction)?,
-        Request::KeepOnClose { transaction } => {
-            let (transactions, peer) = (&service.transactions, &connection.peer);
-            transactions.control(transaction, peer, connection.id)?;
-            transactions.keep_on_close(transaction, connection.id);
-            Answer::Nothing
-        }
+        Request::KeepOnClose { transaction } => keep_on_close(service, connection, transaction)?,
         Request::Commit {
             transaction,
             others,
         } => commit::commit(service, connection, transaction, others)?,
+        part @ (Request::CommitPart { .. } | Request::AbortPart { .. }) => {
+            parts::handle(service, connection, part)?
+        }
         Request::SetSavepoint { transaction, name } => {
             nesting::set_savepoint(service, connection, transaction, &name)?
         }
@@ -139,6 +137,13 @@ fn keep(service: &Service, connection: &Connection, id: TransactionId) -> Result
     let (transactions, peer) = (&service.transactions, &connection.peer);
     let one = transactions.control(id, peer, connection.id)?;
     service.keep(&one, connection.id);
+    Ok(Answer::Nothing)
+}
+
+fn keep_on_close(service: &Service, connection: &Connection, id: TransactionId) -> Result<Answer> {
+    let (transactions, peer) = (&service.transactions, &connection.peer);
+    transactions.control(id, peer, connection.id)?;
+    transactions.keep_on_close(id, connection.id);
     Ok(Answer::Nothing)
 }
 

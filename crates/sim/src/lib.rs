@@ -43,7 +43,7 @@ pub use image::Image;
 pub use obstruct::{Obstructed, obstruct_commit};
 pub use operation::{Node, Operation};
 pub use trace::Trace;
-pub use transactions::{Act, Read, Reader};
+pub use transactions::{Act, LandedPart, Read, Reader};
 pub use tree::Tree;
 pub use workload::{Expected, Run, Step, Workload};
 pub use world::Site;

@@ -13,7 +13,7 @@ use crate::group::{Company, Moment};
 use crate::operation::Operation;
 use crate::overlay::Overlay;
 use crate::tree::{CALLER, Tree};
-use crate::workload::{Driver, Expected, SimStore, act, begin, options};
+use crate::workload::{Driver, Expected, SimStore, Step, act, begin, options};
 
 /// One part of a transaction.
 #[derive(Debug, Clone)]
@@ -45,6 +45,20 @@ pub struct Reader {
     pub meanwhile: Vec<Operation>,
     /// Whether they change what was read, so that the commit is refused.
     pub is_refused: bool,
+}
+
+/// A transaction that lands a part of its changes.
+#[derive(Debug, Clone)]
+pub struct LandedPart {
+    /// What lands, which is all that is at and below the paths.
+    pub landed: Vec<Operation>,
+    pub paths: Vec<&'static str>,
+    /// Done before the part lands, and left open.
+    pub rest: Vec<Operation>,
+    /// A checkpoint comes after the part has landed.
+    pub checkpoint: bool,
+    /// Whether the rest is committed or aborted.
+    pub is_committed: bool,
 }
 
 type Open = Arc<Transaction<SimDisk>>;
@@ -172,6 +186,30 @@ impl Driver {
         }
         act(&self.plain, &reader.writes, salt << 4);
         // Nobody may look at its view: that would be reading.
+        self.commit_unseen(&open);
+    }
+
+    pub fn part(&mut self, part: &LandedPart, salt: u64) {
+        let store = self.store();
+        let open = begin(&store, Durability::Durable).expect("a transaction begins");
+        self.all_is_durable();
+        act(&*open, &part.landed, salt);
+        act(&self.plain, &part.landed, salt);
+        let with_rest = copy(&self.plain);
+        act(&*open, &part.rest, salt << 4);
+        act(&with_rest, &part.rest, salt << 4);
+        let paths = part.paths.iter().map(|path| path.as_bytes().to_vec());
+        let paths: Vec<Vec<u8>> = paths.collect();
+        self.commit_unseen_by(|store| store.commit_part(&open, &paths, &mut |_| {}));
+        assert_shows(&open, &with_rest);
+        if part.checkpoint {
+            self.step(&Step::Checkpoint, salt);
+        }
+        if !part.is_committed {
+            assert!(store.abort(&open), "it is open");
+            return;
+        }
+        self.plain = with_rest;
         self.commit_unseen(&open);
     }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Name, NewNode};
 use atomdir_engine::{
-    BeginOptions, CARRIED_BYTES_MAX, Conflicts, Durability, Isolation, Options, Privileges,
-    RecoveryReport, Store, StoreError, Transaction,
+    BeginOptions, CARRIED_BYTES_MAX, CommitError, Committed, Conflicts, Durability, Isolation,
+    Options, Privileges, RecoveryReport, Store, StoreError, Transaction,
 };
 
 use crate::disk::SimDisk;
@@ -14,7 +14,7 @@ use crate::group::Moment;
 use crate::image::Image;
 use crate::operation::{Operation, Target};
 use crate::trace::Trace;
-use crate::transactions::{Act, Reader};
+use crate::transactions::{Act, LandedPart, Reader};
 use crate::tree::{CONTROL, Tree};
 use crate::world::Site;
 
@@ -51,6 +51,8 @@ pub enum Step {
         other: Vec<Operation>,
         beside: Vec<Operation>,
     },
+    /// A transaction that lands a part of its changes, and is then committed or aborted.
+    Part(LandedPart),
     /// A durable commit, during whose flush of the log others arrive.
     Group(Vec<Operation>, Vec<(Durability, Vec<Operation>)>, Moment),
     /// Durable changes by an outside writer.
@@ -268,6 +270,7 @@ impl Driver {
                 other,
                 beside,
             } => self.locked(path, holder, other, beside, salt),
+            Step::Part(part) => self.part(part, salt),
             Step::Group(first, others, moment) => self.group(first, others, *moment, salt),
             Step::Outside(operations) => self.change_outside(operations, salt),
             Step::Sync => {
@@ -387,6 +390,13 @@ impl Driver {
     /// Like `finish`, if no view has shown the base as it will be: the expected tree is
     /// the base after the commit.
     pub fn commit_unseen(&mut self, transaction: &Transaction<SimDisk>) {
+        self.commit_unseen_by(|store| store.commit(transaction));
+    }
+
+    pub fn commit_unseen_by(
+        &mut self,
+        commit: impl FnOnce(&SimStore) -> Result<Committed, CommitError>,
+    ) {
         let newest = self.expected[self.durable].clone();
         self.expected.push(Expected {
             sequence: newest.sequence + 1,
@@ -394,7 +404,7 @@ impl Driver {
             ..newest
         });
         self.allow();
-        let committed = self.store().commit(transaction);
+        let committed = commit(&self.store());
         committed.expect("it meets no other commit");
         self.all_is_durable();
         let base = Tree::of_image(&self.disk.image());

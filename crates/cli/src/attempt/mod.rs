@@ -27,7 +27,8 @@ use crate::enter::{self, Ended, Tree, ViewBinding};
 use crate::error::Error;
 use atomdir::client::{CommitError, Transaction};
 use atomdir::{
-    Committed, Connection, Current, FailureKind, Others, Progress, RequestError, TransactionId,
+    Committed, CommittedPart, Connection, Current, FailureKind, Others, Progress, RequestError,
+    TransactionId,
 };
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -198,18 +199,46 @@ pub fn commit(
             Progress::Committing { done, total } => line.update(done, total),
             waiting @ Progress::Waiting(_) => note_wait(context, &waiting),
         })
-        .map_err(|source| Error::Commit {
-            transaction,
-            open: !source.is_logged(),
-            source,
-        })?;
+        .map_err(|source| not_committed(transaction, source))?;
     drop(line);
+    note_stalled(context, &committed);
+    Ok(committed)
+}
+
+/// Commits only what is at or below the paths, and what it needs.
+pub fn commit_part(
+    context: &Context,
+    connection: &mut Connection,
+    transaction: TransactionId,
+    paths: &[Vec<u8>],
+    others: Others,
+) -> Result<CommittedPart, Error> {
+    let mut line = context.output.progress("committing");
+    let part = connection
+        .commit_part(transaction, paths, others, &mut |progress| match progress {
+            Progress::Committing { done, total } => line.update(done, total),
+            waiting @ Progress::Waiting(_) => note_wait(context, &waiting),
+        })
+        .map_err(|source| not_committed(transaction, source))?;
+    drop(line);
+    note_stalled(context, &part.committed);
+    Ok(part)
+}
+
+fn not_committed(transaction: TransactionId, source: CommitError) -> Error {
+    Error::Commit {
+        transaction,
+        open: !source.is_logged(),
+        source,
+    }
+}
+
+fn note_stalled(context: &Context, committed: &Committed) {
     if let (Some(sequence), Some(stalled)) = (committed.sequence, &committed.stalled) {
         context.output.note(format_args!(
             "commit {sequence} is durable, but nothing shows it until {stalled}"
         ));
     }
-    Ok(committed)
 }
 
 /// Says why a request waits.

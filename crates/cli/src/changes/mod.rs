@@ -3,6 +3,7 @@
 mod difference;
 mod filter;
 mod list;
+mod part;
 mod patch;
 mod rights;
 mod stat;
@@ -13,6 +14,7 @@ pub use difference::Difference;
 use difference::Lines;
 pub use filter::{Filter, path_in_store};
 pub use list::{ChangeList, Listing, name_of};
+pub use part::{Named, PartJson, show_others};
 pub use patch::Affected;
 pub use rights::{Right, Rights};
 pub use stat::Stat;

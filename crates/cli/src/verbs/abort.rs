@@ -1,29 +1,40 @@
 use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
+use crate::changes::{ChangeList, Named, PartJson, show_others};
 use crate::completion::transactions;
 use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show, counted};
-use atomdir::TransactionId;
-use clap::Args;
-use serde::Serialize;
+use atomdir::{ChangeLine, TransactionId};
+use clap::{Args, ValueHint};
+use serde::{Serialize, Serializer};
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 /// Drop a transaction's changes
 ///
 /// Those of the transactions nested in it go as well. Without TX: the transaction
 /// that this runs in, or the only one you have open.
+///
+/// With paths, only the changes at and below them are dropped, and what needs them: what is
+/// in a directory that is then not made, for example. The transaction stays open with the
+/// rest.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir abort
   atomdir abort 12
-  atomdir abort --all")]
+  atomdir abort --all
+  atomdir abort 12 -- build notes.orig")]
 pub struct Arguments {
     #[arg(value_name = "TX", value_parser = transaction_id, add = transactions())]
     transaction: Option<TransactionId>,
     /// Abort every open transaction that you may abort
     #[arg(long, conflicts_with = "transaction")]
     all: bool,
+    /// Only what is at or below these paths
+    #[arg(value_name = "PATH", last = true, value_hint = ValueHint::AnyPath)]
+    #[arg(conflicts_with = "all")]
+    paths: Vec<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -37,11 +48,54 @@ impl Show for Aborted {
     }
 }
 
+/// A part that was dropped.
+struct PartAborted {
+    transaction: TransactionId,
+    dropped: Vec<ChangeLine>,
+    others: Vec<ChangeLine>,
+}
+
+impl Show for PartAborted {
+    fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
+        let (count, transaction) = (self.dropped.len() as u64, self.transaction);
+        writeln!(
+            painter,
+            "dropped {}; transaction {transaction} stays open",
+            counted(count, "change")
+        )?;
+        show_others(&self.others, painter)
+    }
+}
+
+impl Serialize for PartAborted {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct PartAbortedJson<'a> {
+            transaction: u64,
+            open: bool,
+            #[serde(flatten)]
+            part: PartJson<'a>,
+        }
+        PartAbortedJson {
+            transaction: self.transaction.0,
+            open: true,
+            part: PartJson {
+                changes: ChangeList::new(&self.dropped),
+                together: ChangeList::new(&self.others),
+            },
+        }
+        .serialize(serializer)
+    }
+}
+
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let aborted = if arguments.all {
         context.connect_to_running()?.connection.abort_all()?
     } else {
         let (mut connected, transaction) = context.connect_to(arguments.transaction)?;
+        if !arguments.paths.is_empty() {
+            return abort_part(&arguments.paths, context, connected, transaction);
+        }
         if arguments.transaction.is_none() && context.current(&connected).is_none() {
             refuse_if_in_use(&mut connected, transaction)?;
         }
@@ -49,6 +103,23 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         1
     };
     context.output.confirm(&Aborted { aborted })?;
+    Ok(SUCCESS)
+}
+
+fn abort_part(
+    paths: &[PathBuf],
+    context: &Context,
+    mut connected: Connected,
+    transaction: TransactionId,
+) -> Result<ExitCode, Error> {
+    let named = Named::new(&connected, paths)?;
+    let dropped = connected.connection.abort_part(transaction, &named.paths)?;
+    let others = named.others(&dropped);
+    context.output.confirm(&PartAborted {
+        transaction,
+        dropped,
+        others,
+    })?;
     Ok(SUCCESS)
 }
 

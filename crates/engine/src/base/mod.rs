@@ -6,7 +6,8 @@
 //!
 //! `core` is what everything in the engine shares: the disk, the control directory, and the
 //! base objects that are known. A `snapshot` is the base as it was at one point of the
-//! commit order. `handles` keeps files open, `present` and `acl` say what a user may do to
+//! commit order. `landed` is what an open transaction has committed of its changes.
+//! `handles` keeps files open, `present` and `acl` say what a user may do to
 //! an object, `privileges` says what a file loses when a user writes it, `mount_point` keeps
 //! the engine off what is mounted inside the store, and `rights` opens staged objects that are
 //! closed to their owner.
@@ -22,6 +23,7 @@ pub(crate) mod acl;
 pub(crate) mod core;
 pub(crate) mod credentials;
 pub(crate) mod handles;
+pub(crate) mod landed;
 pub(crate) mod mount_point;
 pub(crate) mod present;
 pub(crate) mod privileges;
@@ -285,6 +287,22 @@ impl Changed {
             .rev()
             .find(hit)
             .map(|(changed, _)| *changed)
+    }
+
+    /// The newest of the commits that changed the object or its number of names, except
+    /// those that are left out. A part that several commits have changed counts for the
+    /// newest of them.
+    pub fn newest_but(&self, is_left_out: impl Fn(Sequence) -> bool) -> Option<Sequence> {
+        let pages = self.pages.iter().map(|(changed, _)| *changed);
+        let others = [
+            self.attributes,
+            self.length,
+            self.removed,
+            self.unnamed,
+            self.links,
+        ];
+        let all = pages.chain(others.into_iter().flatten());
+        all.filter(|sequence| !is_left_out(*sequence)).max()
     }
 
     /// The newest commit that wrote anything of the object itself.

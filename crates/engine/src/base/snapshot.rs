@@ -8,13 +8,15 @@ use std::sync::Arc;
 use atomdir_disk::{Disk, Errno, Extent, Identity, Kind, Name, Result, Stat};
 
 use crate::base::core::Core;
+use crate::base::landed::{Landed, NOTHING_LANDED};
 use crate::base::{Base, OldBody, Place, Xattrs, version_at};
 use crate::ids::Sequence;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Snapshot<'a, D: Disk> {
-    pub core: &'a Core<D>,
-    pub at: Sequence,
+    core: &'a Core<D>,
+    at: Sequence,
+    landed: &'a Landed,
 }
 
 pub(crate) struct Found {
@@ -24,7 +26,21 @@ pub(crate) struct Found {
 
 pub(crate) const PAGE: u64 = 4096;
 
-impl<D: Disk> Snapshot<'_, D> {
+impl<'a, D: Disk> Snapshot<'a, D> {
+    pub fn new(core: &'a Core<D>, at: Sequence) -> Snapshot<'a, D> {
+        let landed = &NOTHING_LANDED;
+        Snapshot { core, at, landed }
+    }
+
+    /// The snapshot of a transaction that has landed parts of its changes.
+    pub fn with_landed(core: &'a Core<D>, at: Sequence, landed: &'a Landed) -> Snapshot<'a, D> {
+        Snapshot { core, at, landed }
+    }
+
+    fn at_of(&self, base: &Base) -> Sequence {
+        self.landed.object_at(base, self.at)
+    }
+
     pub fn lookup(&self, directory: &Arc<Base>, name: &Name) -> Result<Option<Found>> {
         if self.core.is_hidden(directory, name) || directory.is_mount_point() {
             return Ok(None);
@@ -69,7 +85,7 @@ impl<D: Disk> Snapshot<'_, D> {
     fn old_entry(&self, directory: &Arc<Base>, name: &Name) -> Option<Option<Arc<Base>>> {
         let state = directory.state();
         let versions = state.history.as_ref()?.names.get(name)?;
-        version_at(versions, self.at).cloned()
+        version_at(versions, self.landed.entry_at(directory, name, self.at)).cloned()
     }
 
     fn found(&self, base: Option<Arc<Base>>) -> Result<Option<Found>> {
@@ -83,7 +99,7 @@ impl<D: Disk> Snapshot<'_, D> {
     fn old_stat(&self, base: &Base) -> Option<Stat> {
         let state = base.state();
         let versions = &state.history.as_ref()?.attributes;
-        version_at(versions, self.at).map(|old| old.stat)
+        version_at(versions, self.at_of(base)).map(|old| old.stat)
     }
 
     /// Finds the object at a path, without following symbolic links.
@@ -139,7 +155,8 @@ impl<D: Disk> Snapshot<'_, D> {
         {
             let state = directory.state();
             let names = state.history.as_ref().map(|history| &history.names);
-            let version = |name: &Name| version_at(names?.get(name)?, self.at);
+            let at = |name: &Name| self.landed.entry_at(directory, name, self.at);
+            let version = |name: &Name| version_at(names?.get(name)?, at(name));
             for entry in present {
                 if version(&entry.name).is_some() || self.core.is_hidden(directory, &entry.name) {
                     continue;
@@ -178,13 +195,14 @@ impl<D: Disk> Snapshot<'_, D> {
         base: &Arc<Base>,
         mut act: impl FnMut(&Place, Identity) -> Result<T>,
     ) -> Result<T> {
+        let at = self.at_of(base);
         let body = || {
             let state = base.state();
             let bodies = state.history.as_ref().map(|history| &history.bodies);
             let mut newer = bodies
                 .into_iter()
                 .flatten()
-                .filter(|(until, _)| *until > self.at);
+                .filter(|(until, _)| *until > at);
             let moved = newer.find_map(|(_, body)| match &**body {
                 OldBody::Moved { identity, limbo } => {
                     Some((Place::Limbo(limbo.clone()), *identity))
@@ -266,7 +284,7 @@ impl<D: Disk> Snapshot<'_, D> {
     fn old_xattrs(&self, base: &Base) -> Option<Xattrs> {
         let state = base.state();
         let versions = &state.history.as_ref()?.attributes;
-        version_at(versions, self.at).map(|old| old.xattrs.clone())
+        version_at(versions, self.at_of(base)).map(|old| old.xattrs.clone())
     }
 
     /// Fills the buffer from the file's contents; zeros past their end.
@@ -287,7 +305,8 @@ impl<D: Disk> Snapshot<'_, D> {
             let Some(history) = &state.history else {
                 return Ok(());
             };
-            let newer = history.bodies.iter().filter(|(until, _)| *until > self.at);
+            let at = self.at_of(base);
+            let newer = history.bodies.iter().filter(|(until, _)| *until > at);
             let is_pages = |body: &&Arc<OldBody>| matches!(***body, OldBody::Pages { .. });
             newer
                 .map(|(_, body)| body)

@@ -81,6 +81,10 @@ impl<D: Disk> Store<D> {
         }
         state.last_commit = None;
         for id in std::mem::take(&mut state.stages) {
+            if self.transaction(id).is_some() {
+                // It has landed a part and goes on with the rest.
+                continue;
+            }
             let name = names::transaction(id);
             let removed = control::remove_tree(&core.disk, &core.control.stage, &name);
             removed.map_err(failed("remove staged files"))?;

@@ -110,6 +110,11 @@ impl<D: Disk> Store<D> {
                 Err(StoreError::Stalled(stalled)) => Some(stalled.clone()),
                 _ => None,
             };
+            if published.is_ok()
+                && let Some(landing) = pending.landing.take()
+            {
+                self.finish_landing(landing, &pending);
+            }
             if stalled.is_some() {
                 state.queue.commits.push_front(pending);
             }

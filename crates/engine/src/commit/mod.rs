@@ -17,7 +17,8 @@
 //!    that; then the commit is stalled (`stalled`).
 //!
 //! Much later a checkpoint flushes the base and drops the log (`checkpoint`). The commit of a
-//! nested transaction only replaces the outer one's view (`nested`).
+//! nested transaction only replaces the outer one's view (`nested`). A transaction may also land
+//! a part of its changes and stay open (`landing`).
 //!
 //! Invariants
 //! 1. Everything that a record refers to survives a crash once the record is appended: what
@@ -34,6 +35,7 @@ mod contended;
 pub(crate) mod feasible;
 pub(crate) mod group;
 pub(crate) mod keep;
+pub(crate) mod landing;
 pub(crate) mod look;
 pub(crate) mod merge;
 mod nested;
@@ -47,7 +49,7 @@ pub(crate) mod validate;
 use std::sync::atomic::Ordering;
 
 use atomdir_disk::Disk;
-use atomdir_format::record::CommitRecord;
+use atomdir_format::record::{CommitRecord, SummaryLine};
 
 use crate::commit::carry::carry;
 use crate::commit::look::look_at_base;
@@ -67,14 +69,17 @@ use crate::transaction::Transaction;
 use crate::view::{Outdated, View};
 use crate::write_set::{Carried, Staging, WriteSet};
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Committed {
     /// `None`: nothing had changed, or it became part of an outer transaction.
     pub sequence: Option<Sequence>,
     /// How many paths were changed.
     pub changes: u64,
-    /// What the commit of a nested transaction has made outdated in the outer view.
+    /// What the commit of a nested transaction has made outdated in the outer view, or the
+    /// commit of a part in the transaction's own.
     pub outdated: Vec<Outdated>,
+    /// What a commit of a part has landed, sorted by path.
+    pub landed: Vec<SummaryLine>,
     /// The commit is durable, and the base will show it once this is out of the way.
     pub stalled: Option<Stalled>,
 }
@@ -102,11 +107,35 @@ impl<D: Disk> Store<D> {
         if let Some(outer) = transaction.outer() {
             return self.commit_nested(outer, transaction);
         }
+        self.commit_to_base(transaction, None, report)
+    }
+
+    /// Commits the changes at and below these paths, and what they need. The transaction stays
+    /// open with the rest.
+    pub fn commit_part(
+        &self,
+        transaction: &Transaction<D>,
+        paths: &[Vec<u8>],
+        report: &mut dyn FnMut(Progress),
+    ) -> Result<Committed, CommitError> {
+        if transaction.outer().is_some() {
+            let reason = "it is nested, and the outer one can land a part";
+            return Err(CommitError::OnlyWhole { reason });
+        }
+        self.commit_to_base(transaction, Some(paths), report)
+    }
+
+    fn commit_to_base(
+        &self,
+        transaction: &Transaction<D>,
+        paths: Option<&[Vec<u8>]>,
+        report: &mut dyn FnMut(Progress),
+    ) -> Result<Committed, CommitError> {
         let met = transaction.met();
         if !met.is_empty() {
             return Err(CommitError::Conflict(met));
         }
-        let committed = self.commit_outermost(transaction, report);
+        let committed = self.commit_outermost(transaction, paths, report);
         if committed.is_err() {
             self.0.contention.writers.leave_commit(transaction.id());
         }
@@ -116,6 +145,7 @@ impl<D: Disk> Store<D> {
     fn commit_outermost(
         &self,
         transaction: &Transaction<D>,
+        paths: Option<&[Vec<u8>]>,
         report: &mut dyn FnMut(Progress),
     ) -> Result<Committed, CommitError> {
         let mut meter = Meter::new(report);
@@ -129,10 +159,14 @@ impl<D: Disk> Store<D> {
         if self.is_removed() {
             return Err(StoreError::Removed.into());
         }
+        let part = paths
+            .map(|paths| landing::choose(view, paths))
+            .transpose()?;
         view.release_savepoints();
         view.write_ahead();
-        let mut prepared = at_its_expense(transaction, || prepare(view, &mut meter))
-            .map_err(|error| self.heed_flush(error))?;
+        let prepare = || prepare(view, part.as_ref(), &mut meter);
+        let mut prepared =
+            at_its_expense(transaction, prepare).map_err(|error| self.heed_flush(error))?;
         let changes = prepared.set.summary.len() as u64;
         if prepared.set.is_empty() {
             if view.reads.is_some() {
@@ -144,23 +178,24 @@ impl<D: Disk> Store<D> {
                 self.apply_pending()?;
             }
             drop(committing);
-            self.abort(transaction);
-            return Ok(Committed {
-                sequence: None,
-                changes: 0,
-                outdated: Vec::new(),
-                stalled: None,
-            });
+            if part.is_none() {
+                self.abort(transaction);
+            }
+            return Ok(Committed::default());
         }
         let mut state = self.lock_for(view, &prepared.set)?;
-        let validated = self.validate(transaction, view, &state, prepared)?;
-        let logged = self.append(transaction, &mut state, validated)?;
+        let is_part = part.is_some();
+        let validated = self.validate(transaction, view, &state, (prepared, is_part))?;
+        let mut logged = self.append(transaction, &mut state, validated)?;
+        if let Some(part) = part {
+            return self.land(state, (logged, part), committing, &mut meter);
+        }
         let sequence = Sequence(logged.record.sequence);
         // From here on the commit has happened.
         committing.view = None;
         drop(committing);
         lock(&self.0.open).by_id.remove(&transaction.id());
-        state.stages.insert(transaction.id());
+        logged.keeps_stage = !state.stages.insert(transaction.id());
         let is_lazy = logged.is_lazy;
         state.queue.commits.push_back(logged);
         let applied = if is_lazy {
@@ -175,6 +210,7 @@ impl<D: Disk> Store<D> {
             sequence: Some(sequence),
             changes,
             outdated: Vec::new(),
+            landed: Vec::new(),
             stalled: applied.map_err(CommitError::Logged)?,
         })
     }
@@ -205,11 +241,14 @@ impl<D: Disk> Store<D> {
         transaction: &Transaction<D>,
         view: &mut View<D>,
         state: &CommitState<D>,
-        prepared: Prepared,
+        (prepared, is_part): (Prepared, bool),
     ) -> Result<Validated, CommitError> {
         let Prepared { mut set, staging } = prepared;
         merge::correct_places(view, &set);
         self.refuse_conflicts(transaction, view, state, &mut set)?;
+        if is_part {
+            landing::refuse_merged(view, &set, state)?;
+        }
         merge::change_linked_in_place(view, &mut set);
         self.refuse_locked(transaction, &set)?;
         self.refuse_written(transaction, view)?;
@@ -244,7 +283,12 @@ impl<D: Disk> Store<D> {
         let core = &*self.0.core;
         let began = transaction.began_change_time;
         let began = (began, self.oldest_begin().unwrap_or(began));
-        let mut validation = Validation::new(core, transaction.at, began, transaction.owner());
+        let mut validation = Validation::new(
+            core,
+            (transaction.at, &view.landed),
+            began,
+            transaction.owner(),
+        );
         validation
             .run(set)
             .map_err(|(path, errno)| CommitError::io("look at", &path, errno))?;
@@ -311,6 +355,8 @@ impl<D: Disk> Store<D> {
             is_lazy: transaction.durability() == Durability::Lazy,
             writers,
             attempt: None,
+            keeps_stage: false,
+            landing: None,
         })
     }
 

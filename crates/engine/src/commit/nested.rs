@@ -43,6 +43,7 @@ impl<D: Disk> Store<D> {
             sequence: None,
             changes,
             outdated: outdated.unwrap_or_default(),
+            landed: Vec::new(),
         })
     }
 }

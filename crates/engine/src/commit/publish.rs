@@ -67,7 +67,7 @@ impl<D: Disk> Store<D> {
         core.turn();
         core.control.applied.advance(&core.disk, sequence);
         let transaction = TransactionId(pending.record.transaction);
-        if pending.staging == Staging::Carried {
+        if pending.staging == Staging::Carried && !pending.keeps_stage {
             // The record carries everything that was staged.
             core.drop_stage(transaction);
             state.stages.remove(&transaction);
@@ -79,7 +79,9 @@ impl<D: Disk> Store<D> {
     /// Keeps what the commit replaces, as far as open snapshots show it.
     fn keep(&self, pending: &Pending<D>) -> Result<Attempt, StoreError> {
         let sequence = Sequence(pending.record.sequence);
-        let snapshots = Snapshots(self.open_snapshots());
+        let mut snapshots = Snapshots(self.open_snapshots());
+        // A transaction that lands a part sees this commit, not what was there before.
+        snapshots.0.retain(|at| *at < sequence);
         let mut unseen = HashSet::new();
         let keeps_old = !snapshots.0.is_empty();
         if keeps_old {
@@ -165,7 +167,7 @@ impl<D: Disk> Store<D> {
         let mut snapshots: Vec<Sequence> = open
             .by_id
             .values()
-            .map(|transaction| transaction.at)
+            .flat_map(|transaction| transaction.snapshots())
             .collect();
         snapshots.sort();
         snapshots

@@ -61,6 +61,14 @@ impl Writers {
         }
     }
 
+    /// To be called when a transaction has committed a part of what it has written, and
+    /// `written` is left.
+    pub fn landed(&self, author: &Author, written: &[Target]) {
+        let mut state = lock(&self.state);
+        state.noted.remove(author.transaction);
+        state.noted.note(author, written);
+    }
+
     /// To be called if a commit that was entered has failed.
     pub fn leave_commit(&self, transaction: TransactionId) {
         if self.is_needed() {

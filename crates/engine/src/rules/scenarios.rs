@@ -8,9 +8,10 @@
 
 use super::Rule;
 
-const FILES: [&str; 4] = [
+const FILES: [&str; 5] = [
     include_str!("scenarios/names.txt"),
     include_str!("scenarios/objects.txt"),
+    include_str!("scenarios/parts.txt"),
     include_str!("scenarios/reads.txt"),
     include_str!("scenarios/waiting.txt"),
 ];

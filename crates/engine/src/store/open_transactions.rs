@@ -55,7 +55,11 @@ impl<D: Disk> Store<D> {
         }
         drop(view);
         self.ended(transaction.id());
-        self.0.core.drop_stage(transaction.id());
+        let id = transaction.id();
+        // The log may need what a part has left there; then the checkpoint removes it.
+        if !transaction.has_landed() || !lock(&self.0.commit).stages.contains(&id) {
+            self.0.core.drop_stage(id);
+        }
         true
     }
 
@@ -140,6 +144,11 @@ impl<D: Disk> Store<D> {
     /// Takes the view of a transaction that is being aborted, and in which none
     /// is nested any more. Returns `None` if it has ended.
     pub(crate) fn take_view(&self, transaction: &Transaction<D>) -> Option<View<D>> {
+        if transaction.has_landed()
+            && let Some(mut landing) = self.take_landing(transaction.id())
+        {
+            return landing.view.take();
+        }
         loop {
             let nested = {
                 let mut guard = transaction.view.lock();

@@ -11,6 +11,9 @@ use crate::apply::{Progress, Writers};
 use crate::base::{Base, Place};
 use crate::ids::Sequence;
 use crate::rules::Rule;
+use crate::transaction::Transaction;
+use crate::view::View;
+use crate::view::part::Part;
 use crate::view::read_set::{EntriesRead, ObjectReads, ReadSet};
 use crate::write_set::{Object, Staging, WriteSet};
 
@@ -26,6 +29,10 @@ pub(crate) struct Pending<D: Disk> {
     pub writers: Writers<D>,
     /// How far publishing came, if it was tried before.
     pub attempt: Option<Attempt>,
+    /// The staging directory is needed after this commit is in the base.
+    pub keeps_stage: bool,
+    /// Set for a part of a transaction that stays open.
+    pub landing: Option<Landing<D>>,
 }
 
 pub(crate) struct Queue<D: Disk> {
@@ -40,6 +47,19 @@ impl<D: Disk> Default for Queue<D> {
             commits: VecDeque::new(),
             is_flushing: false,
         }
+    }
+}
+
+/// The view of a transaction, while a part of its changes is on the way to the base.
+pub(crate) struct Landing<D: Disk> {
+    pub transaction: Arc<Transaction<D>>,
+    pub view: Option<View<D>>,
+    pub part: Part,
+}
+
+impl<D: Disk> Drop for Landing<D> {
+    fn drop(&mut self) {
+        self.transaction.view.give_back(self.view.take());
     }
 }
 

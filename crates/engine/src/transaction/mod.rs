@@ -3,7 +3,7 @@
 //! `operations` is what programs do in the view. `view_slot` lends the view to a commit.
 //! `contention` holds what transactions block for one another: locks, and writes that are
 //! noted for early conflicts. `budget` bounds the memory that one user's transactions take,
-//! and `snapshot_object` shows what a path was in the snapshot.
+//! `part` drops some of its changes, and `snapshot_object` shows what a path was in the snapshot.
 //!
 //! Invariants
 //! 1. A transaction has a view until it ends, and none afterwards. During a commit the commit
@@ -14,12 +14,13 @@
 pub(crate) mod budget;
 pub(crate) mod contention;
 mod operations;
+pub(crate) mod part;
 pub(crate) mod snapshot_object;
 pub(crate) mod view_slot;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{Charge, Disk, Errno, FileSystemStatus, Result, Timestamp};
 use atomdir_format::record::SummaryLine;
@@ -27,6 +28,7 @@ use atomdir_format::record::SummaryLine;
 use crate::base::core::Core;
 use crate::base::credentials::Credentials;
 use crate::ids::{Sequence, TransactionId};
+use crate::lock;
 use crate::names;
 use crate::options::{BeginOptions, Conflicts, Durability, Isolation};
 use crate::transaction::budget::Share;
@@ -45,6 +47,8 @@ pub struct Transaction<D: Disk> {
     outer: Option<Arc<Transaction<D>>>,
     /// The newest commit in the snapshot.
     pub(crate) at: Sequence,
+    /// Its own commits since, of parts of its changes.
+    landed: Mutex<Vec<Sequence>>,
     /// The begin on the file system's own clock; used to find outside writers.
     pub(crate) began_change_time: Timestamp,
     /// The view is the lower layer of an overlay.
@@ -76,6 +80,7 @@ impl<D: Disk> Transaction<D> {
             began,
             outer: None,
             at,
+            landed: Mutex::default(),
             began_change_time,
             lower: AtomicBool::new(false),
             share: Share::default(),
@@ -96,6 +101,7 @@ impl<D: Disk> Transaction<D> {
             began: outer.core.options.clock.now(),
             outer: Some(outer.clone()),
             at: outer.at,
+            landed: Mutex::default(),
             began_change_time: outer.began_change_time,
             lower: AtomicBool::new(false),
             share: Share::default(),
@@ -152,6 +158,20 @@ impl<D: Disk> Transaction<D> {
     /// The transaction that this one is nested in.
     pub fn outer(&self) -> Option<&Arc<Transaction<D>>> {
         self.outer.as_ref()
+    }
+
+    /// The points in the commit order at which its view reads the base.
+    pub(crate) fn snapshots(&self) -> Vec<Sequence> {
+        let landed = lock(&self.landed);
+        landed.iter().copied().chain([self.at]).collect()
+    }
+
+    pub(crate) fn note_landed(&self, sequence: Sequence) {
+        lock(&self.landed).push(sequence);
+    }
+
+    pub(crate) fn has_landed(&self) -> bool {
+        !lock(&self.landed).is_empty()
     }
 
     /// The transaction itself, if it is not nested.

@@ -1,8 +1,11 @@
 //! What a path was in a transaction's snapshot, for comparing with its view.
 
+use std::sync::Arc;
+
 use atomdir_disk::{Disk, Errno, Kind, Result};
 
 use crate::base::acl;
+use crate::base::landed::Landed;
 use crate::base::snapshot::Snapshot;
 use crate::transaction::Transaction;
 use crate::view::NodeAttributes;
@@ -29,7 +32,8 @@ impl SnapshotObject {
 impl<D: Disk> Transaction<D> {
     /// What the snapshot has at a path, for comparing with the view.
     pub fn snapshot_object(&self, path: &[u8]) -> Result<Option<SnapshotObject>> {
-        let snapshot = self.open_snapshot()?;
+        let landed = self.landed()?;
+        let snapshot = Snapshot::with_landed(&self.core, self.at, &landed);
         let Some((base, stat)) = snapshot.resolve(path)? else {
             return Ok(None);
         };
@@ -51,21 +55,17 @@ impl<D: Disk> Transaction<D> {
     /// Fills the buffer from the contents of a path in the snapshot, with zeros past
     /// their end.
     pub fn read_snapshot(&self, path: &[u8], offset: u64, buffer: &mut [u8]) -> Result<()> {
-        let snapshot = self.open_snapshot()?;
+        let landed = self.landed()?;
+        let snapshot = Snapshot::with_landed(&self.core, self.at, &landed);
         let (base, _) = snapshot.resolve(path)?.ok_or(Errno::STALE)?;
         snapshot.read(&base, offset, buffer)?;
         // If the transaction has ended, this may have read versions that were already
         // dropped.
-        self.open_snapshot().map(drop)
+        self.landed().map(drop)
     }
 
-    fn open_snapshot(&self) -> Result<Snapshot<'_, D>> {
-        match self.is_open() {
-            true => Ok(Snapshot {
-                core: &self.core,
-                at: self.at,
-            }),
-            false => Err(Errno::STALE),
-        }
+    /// Fails if the transaction has ended.
+    fn landed(&self) -> Result<Arc<Landed>> {
+        self.wait_with(|view| Ok(view.landed.clone()))
     }
 }

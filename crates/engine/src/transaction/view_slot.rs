@@ -95,31 +95,48 @@ impl<D: Disk> ViewSlot<D> {
         slot.is_committing = true;
         Committing {
             view: slot.view.take(),
+            is_taken_over: false,
             slot: self,
         }
+    }
+
+    /// Ends a commit. `None`: the transaction has ended.
+    pub fn give_back(&self, mut view: Option<View<D>>) {
+        let mut slot = lock(&self.slot);
+        let forgotten = std::mem::take(&mut slot.forgotten);
+        if let Some(view) = &mut view {
+            for (node, count) in forgotten {
+                view.forget(node, count);
+            }
+        }
+        slot.view = view;
+        slot.is_committing = false;
+        drop(slot);
+        self.returned.notify_all();
+        let listeners = lock(&self.listeners).clone();
+        listeners.iter().for_each(|listener| listener());
     }
 }
 
 /// The view during a commit. Dropping this puts back what is left of it.
 pub(crate) struct Committing<'a, D: Disk> {
     pub view: Option<View<D>>,
+    is_taken_over: bool,
     slot: &'a ViewSlot<D>,
+}
+
+impl<D: Disk> Committing<'_, D> {
+    /// Takes the view over, for a commit that is not over yet. The caller gives it back.
+    pub fn take_over(&mut self) -> Option<View<D>> {
+        self.is_taken_over = true;
+        self.view.take()
+    }
 }
 
 impl<D: Disk> Drop for Committing<'_, D> {
     fn drop(&mut self) {
-        let mut slot = lock(&self.slot.slot);
-        let forgotten = std::mem::take(&mut slot.forgotten);
-        if let Some(view) = &mut self.view {
-            for (node, count) in forgotten {
-                view.forget(node, count);
-            }
+        if !self.is_taken_over {
+            self.slot.give_back(self.view.take());
         }
-        slot.view = self.view.take();
-        slot.is_committing = false;
-        drop(slot);
-        self.slot.returned.notify_all();
-        let listeners = lock(&self.slot.listeners).clone();
-        listeners.iter().for_each(|listener| listener());
     }
 }

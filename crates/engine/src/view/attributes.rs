@@ -80,7 +80,7 @@ impl<D: Disk> View<D> {
         let is_ours = base
             .state()
             .changed()
-            .is_some_and(|changed| changed.attributes > Some(self.at));
+            .is_some_and(|changed| changed.attributes > Some(self.at_of(base)));
         if is_same || is_ours {
             Ok(())
         } else {

@@ -8,6 +8,7 @@ use atomdir_format::record::{Change, SummaryLine};
 
 use super::View;
 use super::node::{EntryDelta, Node, OwnBody, Touched};
+use super::part::Part;
 use crate::base::Base;
 use crate::ids::NodeId;
 
@@ -40,14 +41,25 @@ impl<D: Disk> View<D> {
     /// What a commit would land, sorted by path.
     pub fn changes(&mut self) -> Result<Vec<SummaryLine>> {
         let put_back = self.put_back()?;
-        self.changes_but(&put_back)
+        self.changes_but(&put_back, None)
     }
 
-    /// Like [`changes`](Self::changes), without the objects that were put back.
-    pub fn changes_but(&self, put_back: &BTreeSet<NodeId>) -> Result<Vec<SummaryLine>> {
+    /// What a part holds.
+    pub fn changes_in(&mut self, part: &Part) -> Result<Vec<SummaryLine>> {
+        let put_back = self.put_back()?;
+        self.changes_but(&put_back, Some(part))
+    }
+
+    /// Like [`changes`](Self::changes), without the objects that were put back, and perhaps
+    /// only those of a part.
+    pub fn changes_but(
+        &self,
+        put_back: &BTreeSet<NodeId>,
+        part: Option<&Part>,
+    ) -> Result<Vec<SummaryLine>> {
         let mut lines = Vec::new();
-        let mut vacated = self.vacated()?;
-        for (directory, name, entry) in self.entry_deltas()? {
+        let mut vacated = self.vacated(part)?;
+        for (directory, name, entry) in self.entry_deltas(part)? {
             if let Some(now) = entry.now {
                 let path = self.path_of_entry(directory, name);
                 lines.push(self.entry_line(path, entry, now, &mut vacated)?);
@@ -58,7 +70,8 @@ impl<D: Disk> View<D> {
             lines.extend(removed.map(|(path, _)| line(Change::Deleted, path)));
         }
         for id in self.changed_nodes() {
-            if self.node(id)?.is_modified() && !put_back.contains(&id) {
+            let is_meant = part.is_none_or(|part| part.has_node(id));
+            if is_meant && self.node(id)?.is_modified() && !put_back.contains(&id) {
                 lines.push(line(Change::Modified, self.path(id)));
             }
         }
@@ -66,19 +79,22 @@ impl<D: Disk> View<D> {
         Ok(lines)
     }
 
-    fn entry_deltas(&self) -> Result<Vec<(NodeId, &Name, &EntryDelta)>> {
+    fn entry_deltas(&self, part: Option<&Part>) -> Result<Vec<(NodeId, &Name, &EntryDelta)>> {
         let mut deltas = Vec::new();
         for id in self.changed_nodes() {
             if let Some(delta) = self.node(id)?.directory_delta() {
-                deltas.extend(delta.entries.iter().map(|(name, entry)| (id, name, entry)));
+                let entries = delta.entries.iter();
+                let meant =
+                    entries.filter(|(name, _)| part.is_none_or(|part| part.has_entry(id, name)));
+                deltas.extend(meant.map(|(name, entry)| (id, name, entry)));
             }
         }
         Ok(deltas)
     }
 
-    fn vacated(&self) -> Result<Vacated> {
+    fn vacated(&self, part: Option<&Part>) -> Result<Vacated> {
         let mut vacated = Vacated::new();
-        for (directory, name, entry) in self.entry_deltas()? {
+        for (directory, name, entry) in self.entry_deltas(part)? {
             if let Some(before) = &entry.before {
                 let path = self.old_path(before, directory, name);
                 vacated
@@ -92,7 +108,7 @@ impl<D: Disk> View<D> {
 
     /// The old path of a name in a directory that may itself have been moved in the
     /// view.
-    fn old_path(&self, before: &Arc<Base>, directory: NodeId, name: &Name) -> Vec<u8> {
+    pub(super) fn old_path(&self, before: &Arc<Base>, directory: NodeId, name: &Name) -> Vec<u8> {
         let above = self
             .node(directory)
             .ok()

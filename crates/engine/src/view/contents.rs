@@ -41,7 +41,7 @@ impl<D: Disk> ReadPlan<D> {
             let has_data = match (&self.staged, &self.base) {
                 (Some(file), _) if is_staged => has_data(core.disk.next_data(file, at)?, at, until),
                 (_, Some(base)) if !is_staged && until <= self.base_limit => {
-                    let snapshot = Snapshot { core, at: self.at };
+                    let snapshot = Snapshot::new(core, self.at);
                     // Kept older versions may have other holes.
                     !snapshot.has_versions(base)
                         && has_data(snapshot.next_data(base, at)?, at, until)
@@ -100,7 +100,7 @@ impl<D: Disk> ReadPlan<D> {
         let (below, rest) = part.split_at_mut(shown);
         rest.fill(0);
         match &self.base {
-            Some(base) if shown > 0 => Snapshot { core, at: self.at }.read(base, offset, below),
+            Some(base) if shown > 0 => Snapshot::new(core, self.at).read(base, offset, below),
             _ => Ok(()),
         }
     }
@@ -139,6 +139,7 @@ impl<D: Disk> View<D> {
             None => None,
         };
         let length = length as usize;
+        let at = base.as_ref().map_or(self.at, |base| self.at_of(base));
         Ok(ReadPlan {
             length,
             offset,
@@ -146,7 +147,7 @@ impl<D: Disk> View<D> {
             base_limit,
             staged,
             pages,
-            at: self.at,
+            at,
         })
     }
 

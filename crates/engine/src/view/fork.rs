@@ -186,6 +186,7 @@ impl<D: Disk> View<D> {
             core: self.core.clone(),
             id,
             at: self.at,
+            landed: self.landed.clone(),
             nodes: self.nodes.clone(),
             lookups: Vec::new(),
             holes_read: Default::default(),
@@ -313,7 +314,7 @@ impl<D: Disk> View<D> {
 
     /// Returns new ids for removed directories that come back. While a process is in a
     /// directory that the kernel has removed, the kernel lets nothing into it.
-    fn revived(&self, saved: &Nodes) -> HashMap<NodeId, NodeId> {
+    pub(super) fn revived(&self, saved: &Nodes) -> HashMap<NodeId, NodeId> {
         let is_removed = |id: &NodeId| {
             let node = self.nodes.get(*id);
             node.is_some_and(Node::is_removed_directory)
@@ -330,7 +331,7 @@ impl<D: Disk> View<D> {
     /// Replaces the present nodes. Nodes that the kernel knows keep their ids, except
     /// those in `revived`, which get new ones. The present nodes in `kept` keep their
     /// changes.
-    fn replace(
+    pub(super) fn replace(
         &mut self,
         mut new: Nodes,
         kept: &[NodeId],
@@ -413,7 +414,7 @@ impl<D: Disk> View<D> {
     }
 
     /// What differs from the old nodes, as far as the kernel knows it.
-    fn outdated(&self, old: &Nodes) -> Vec<Outdated> {
+    pub(super) fn outdated(&self, old: &Nodes) -> Vec<Outdated> {
         let mut outdated = Vec::new();
         let known = (1..self.lookups.len().max(2) as u64).map(NodeId);
         for id in known.filter(|id| self.is_known(*id)) {
@@ -431,7 +432,7 @@ impl<D: Disk> View<D> {
 
     /// Removes the staged objects of states that are gone, except those that a
     /// remaining state needs.
-    fn discard_unneeded<'a>(&mut self, gone: impl Iterator<Item = &'a Nodes>) {
+    pub(super) fn discard_unneeded<'a>(&mut self, gone: impl Iterator<Item = &'a Nodes>) {
         let gone: HashSet<(Staged, atomdir_disk::Kind)> = gone
             .flat_map(Nodes::staged)
             .map(|(staged, kind)| (staged.clone(), kind))
@@ -458,7 +459,7 @@ impl<D: Disk> View<D> {
 
     /// Drops all nodes that are not needed, and frees their ids if there is no other
     /// state.
-    fn drop_unneeded(&mut self) {
+    pub(super) fn drop_unneeded(&mut self) {
         let ids: Vec<NodeId> = self.nodes.ids().collect();
         for id in ids {
             self.drop_if_unneeded(id);

@@ -16,6 +16,7 @@ mod fork;
 mod namespace;
 pub(crate) mod node;
 mod nodes;
+pub(crate) mod part;
 mod put_back;
 pub(crate) mod read_set;
 mod reads;
@@ -41,6 +42,7 @@ pub use upper::OverlayPrefix;
 use crate::base::Base;
 use crate::base::core::Core;
 use crate::base::credentials::{Credentials, Permission};
+use crate::base::landed::Landed;
 use crate::base::present;
 use crate::base::snapshot::Snapshot;
 use crate::ids::{NodeId, Sequence, TransactionId};
@@ -51,6 +53,8 @@ pub(crate) struct View<D: Disk> {
     pub id: TransactionId,
     /// The newest commit that the snapshot holds.
     pub at: Sequence,
+    /// The transaction's own commits since, which the snapshot holds as well.
+    pub landed: Arc<Landed>,
     pub nodes: Nodes,
     /// How often the kernel has looked up each node and not yet forgotten it.
     lookups: Vec<u64>,
@@ -89,6 +93,7 @@ impl<D: Disk> View<D> {
             core,
             id,
             at,
+            landed: Arc::default(),
             lookups: Vec::new(),
             holes_read: HolesRead::default(),
             generations: Vec::new(),
@@ -106,11 +111,13 @@ impl<D: Disk> View<D> {
         }
     }
 
-    fn snapshot(&self) -> Snapshot<'_, D> {
-        Snapshot {
-            core: &self.core,
-            at: self.at,
-        }
+    pub fn snapshot(&self) -> Snapshot<'_, D> {
+        Snapshot::with_landed(&self.core, self.at, &self.landed)
+    }
+
+    /// The point in the commit order at which the view reads an object.
+    pub fn at_of(&self, base: &Base) -> Sequence {
+        self.landed.object_at(base, self.at)
     }
 
     /// Fails unless the user may look at the base object as it is now.

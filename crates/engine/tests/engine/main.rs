@@ -15,6 +15,7 @@ mod merges;
 mod model;
 mod nesting;
 mod outside_moves;
+mod parts;
 mod permissions;
 mod privileges;
 mod replaced;

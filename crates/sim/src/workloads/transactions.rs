@@ -9,7 +9,7 @@ use super::{
 use crate::group::Moment;
 use crate::operation::Node::{Directory, Symlink};
 use crate::operation::Operation;
-use crate::transactions::{Act, Read, Reader};
+use crate::transactions::{Act, LandedPart, Read, Reader};
 use crate::workload::{Step, Workload};
 
 pub fn transactions() -> Vec<Workload> {
@@ -22,6 +22,7 @@ pub fn transactions() -> Vec<Workload> {
     all.extend(native());
     all.extend(serializable());
     all.push(locked());
+    all.extend(parts());
     all.extend(groups());
     carried_and_staged(all)
 }
@@ -193,6 +194,57 @@ fn locked() -> Workload {
     };
     let after = vec![file("d/e/v", 50), rename("d/x", "x")];
     workload("locked", vec![contended, Step::Commit(after)])
+}
+
+fn parts() -> Vec<Workload> {
+    let files = LandedPart {
+        landed: vec![file("n", 600), write("b", 0, 50), rename("a", "f/a")],
+        paths: vec!["n", "b", "f/a"],
+        rest: vec![file("m", 600), write("d/x", 0, 90), unlink("d/z")],
+        checkpoint: false,
+        is_committed: true,
+    };
+    let tree = LandedPart {
+        landed: vec![
+            make("t", Directory),
+            make("t/u", Directory),
+            file("t/u/v", 900),
+            unlink("d/e/y"),
+            remove_directory("d/e"),
+        ],
+        paths: vec!["t/u/v", "d/e"],
+        rest: vec![file("t/w", 300), file("t/u/w", 400), rename("b", "t/b")],
+        checkpoint: false,
+        is_committed: true,
+    };
+    let both = |name: &str, part: &LandedPart| {
+        let aborted = LandedPart {
+            is_committed: false,
+            ..part.clone()
+        };
+        let checkpoint = LandedPart {
+            checkpoint: true,
+            ..part.clone()
+        };
+        let after = || Step::Commit(vec![mode("f", 0o700), write("d/x", 0, 30)]);
+        let one = |name: String, part| workload(&name, vec![Step::Part(part), after()]);
+        vec![
+            one(format!("a part lands: {name}"), part.clone()),
+            one(
+                format!("a part lands, the rest is aborted: {name}"),
+                aborted,
+            ),
+            one(
+                format!("a checkpoint between a part and the rest: {name}"),
+                checkpoint,
+            ),
+        ]
+    };
+    let mut all = [both("files", &files), both("a tree", &tree)].concat();
+    for workload in &mut all {
+        workload.has_directory_times = false;
+    }
+    all
 }
 
 /// Each keeps to its own directories; otherwise it could not join the group.

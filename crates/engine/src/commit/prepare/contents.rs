@@ -47,7 +47,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
             && (prefers_new || self.is_executed(&base))
             && self.can_replace(id, &original).map_err(staging)?
         {
-            let at = self.view.at;
+            let at = self.view.at_of(&base);
             let fill = Fill {
                 base: &base,
                 at,
@@ -109,11 +109,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
         if privileges.all {
             return Ok(true);
         }
-        let names = Snapshot {
-            core,
-            at: self.view.at,
-        }
-        .xattrs(base)?;
+        let names = self.view.snapshot().xattrs(base)?;
         let is_plain = |name: &[u8]| name.starts_with(b"user.") || name.starts_with(b"system.");
         let parent = match &base.state().place {
             Place::Entry { parent, .. } => parent.clone(),
@@ -159,7 +155,7 @@ impl Fill<'_> {
         mut at: u64,
         end: u64,
     ) -> Result<(), Errno> {
-        let snapshot = Snapshot { core, at: self.at };
+        let snapshot = Snapshot::new(core, self.at);
         let mut buffer = vec![0; COPY_CHUNK.min((end - at) as usize)];
         while at < end {
             let Some(run) = snapshot.next_data(self.base, at)? else {

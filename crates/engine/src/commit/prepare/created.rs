@@ -31,8 +31,13 @@ impl<D: Disk> Preparation<'_, '_, D> {
             else {
                 continue;
             };
+            if !self.has_node(directory) && !self.has_node(id) {
+                // Neither is committed, so it may stay there.
+                continue;
+            }
             let delta = self.delta(directory);
             let wanted = delta.and_then(|delta| delta.entries.get(&name)?.now);
+            let wanted = wanted.filter(|_| self.has_entry(directory, &name));
             if wanted != Some(id) {
                 let slot = names::slot(self.view.new_slot());
                 let moved = self.view.move_staged(id, StagedParent::Slots, slot);
@@ -113,7 +118,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
     /// Puts new objects into the staged directories of new directories, so
     /// that a whole new tree lands by one rename.
     pub(super) fn fill_new_directory(&mut self, id: NodeId) -> Outcome<()> {
-        if !self.is_new(id) {
+        if !self.is_new(id) || !self.has_node(id) {
             return Ok(());
         }
         let entries = self.entries_now(id);

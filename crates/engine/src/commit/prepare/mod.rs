@@ -16,6 +16,7 @@ use crate::error::{CommitError, Poison, StoreError};
 use crate::ids::NodeId;
 use crate::progress::Meter;
 use crate::view::node::{DirectoryDelta, StagedParent, Touched};
+use crate::view::part::Part;
 use crate::view::{LINKS_MAX, NodeAttributes, View};
 use crate::write_set::{EntryWrite, Object, ObjectWrite, RemovedDirectory, Staging, WriteSet};
 
@@ -31,9 +32,15 @@ pub(crate) struct Prepared {
     pub staging: Staging,
 }
 
-pub(crate) fn prepare<D: Disk>(view: &mut View<D>, meter: &mut Meter<'_>) -> Outcome<Prepared> {
+/// Prepares all changes of the view, or only a part of them.
+pub(crate) fn prepare<D: Disk>(
+    view: &mut View<D>,
+    part: Option<&Part>,
+    meter: &mut Meter<'_>,
+) -> Outcome<Prepared> {
     let mut preparation = Preparation {
         view,
+        part,
         set: WriteSet::default(),
         created: HashMap::new(),
         staged: Vec::new(),
@@ -47,6 +54,7 @@ pub(crate) fn prepare<D: Disk>(view: &mut View<D>, meter: &mut Meter<'_>) -> Out
 
 struct Preparation<'a, 'r, D: Disk> {
     view: &'a mut View<D>,
+    part: Option<&'a Part>,
     meter: &'a mut Meter<'r>,
     set: WriteSet,
     /// New nodes and nodes whose file is replaced, as indices of `staged`.
@@ -77,12 +85,15 @@ impl<D: Disk> Preparation<'_, '_, D> {
             // else of it.
             self.view.note_attributes(id).map_err(listing)?;
         }
-        self.set.summary = self.view.changes_but(&self.put_back).map_err(listing)?;
+        self.set.summary = self
+            .view
+            .changes_but(&self.put_back, self.part)
+            .map_err(listing)?;
         self.meter.expect(changed.len());
         self.displace(&changed)?;
         for &id in &changed {
             self.refuse_too_many_names(id)?;
-            if self.is_new(id) {
+            if self.is_new(id) && self.has_node(id) {
                 self.create(id)?;
             }
             self.meter.step();
@@ -98,6 +109,9 @@ impl<D: Disk> Preparation<'_, '_, D> {
         }
         self.finish_created()?;
         self.set.dying = self.view.nodes.dying.clone();
+        if let Some(part) = self.part {
+            self.set.dying.retain(|serial, _| part.has_base(*serial));
+        }
         self.make_durable()
     }
 
@@ -129,9 +143,30 @@ impl<D: Disk> Preparation<'_, '_, D> {
         self.view.node(id).ok()?.directory_delta()
     }
 
+    /// Whether the object's own changes are to be committed.
+    fn has_node(&self, id: NodeId) -> bool {
+        self.part.is_none_or(|part| part.has_node(id))
+    }
+
+    fn has_entry(&self, directory: NodeId, name: &Name) -> bool {
+        self.part.is_none_or(|part| part.has_entry(directory, name))
+    }
+
+    /// Whether entries of a directory are to be committed, or have come and gone.
+    fn has_entries(&self, id: NodeId) -> bool {
+        let Some(delta) = self.delta(id) else {
+            return false;
+        };
+        match self.part {
+            None => delta.is_touched,
+            Some(part) => delta.entries.keys().any(|name| part.has_entry(id, name)),
+        }
+    }
+
     fn entries_now(&self, id: NodeId) -> Vec<(Name, NodeId)> {
         let entries = self.delta(id).into_iter().flat_map(|delta| &delta.entries);
         entries
+            .filter(|(name, _)| self.has_entry(id, name))
             .filter_map(|(name, entry)| Some((name.clone(), entry.now?)))
             .collect()
     }
@@ -148,8 +183,8 @@ impl<D: Disk> Preparation<'_, '_, D> {
             return Ok(());
         }
         // True also if entries have come and gone. Their names are not written.
-        let has_entries = node.directory_delta().is_some_and(|delta| delta.is_touched);
-        let is_put_back = self.put_back.contains(&id);
+        let has_entries = self.has_entries(id);
+        let is_put_back = self.put_back.contains(&id) || !self.has_node(id);
         let is_implied = is_put_back || !node.is_modified();
         if is_implied && !has_entries {
             return Ok(());
@@ -158,7 +193,14 @@ impl<D: Disk> Preparation<'_, '_, D> {
             true => AttributesChange::default(),
             false => attributes_change(&own.attributes, own.touched),
         };
-        let mode = own.attributes.mode;
+        let mode = match self.has_node(id) {
+            true => own.attributes.mode,
+            false => {
+                let stat = self.view.snapshot_stat(&base);
+                let looking = |errno| failed("look at", &self.path(id), errno);
+                stat.map_err(looking)?.attributes.mode
+            }
+        };
         let needed = if node.kind == Kind::Directory {
             0o300
         } else {
@@ -205,7 +247,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
         };
         let base = self.view.node(id).ok().and_then(|node| node.base.clone());
         if delta.removed {
-            if let Some(base) = base {
+            if let Some(base) = base.filter(|_| self.has_node(id)) {
                 let entries = delta.entries.iter();
                 let names = entries
                     .filter_map(|(name, entry)| Some((name.clone(), entry.before.clone()?)))
@@ -225,6 +267,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
         let deltas: Vec<_> = delta
             .entries
             .iter()
+            .filter(|(name, _)| self.has_entry(id, name))
             .map(|(name, entry)| (name.clone(), entry.before.clone(), entry.now))
             .collect();
         for (name, before, now) in deltas {

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use atomdir_disk::{Disk, Errno, Kind, Timestamp};
 
 use crate::base::core::Core;
+use crate::base::landed::Landed;
 use crate::base::{Base, Changed, Place};
 use crate::error::{ChangedBy, Conflict, ConflictKind};
 use crate::ids::Sequence;
@@ -29,6 +30,8 @@ use names::Losing;
 pub(crate) struct Validation<'a, D: Disk> {
     pub core: &'a Core<D>,
     pub at: Sequence,
+    /// What the transaction has committed since its snapshot.
+    pub landed: &'a Landed,
     pub began: Timestamp,
     /// When the oldest open transaction began.
     pub oldest_began: Timestamp,
@@ -43,7 +46,7 @@ pub(crate) struct Validation<'a, D: Disk> {
 impl<'a, D: Disk> Validation<'a, D> {
     pub fn new(
         core: &'a Core<D>,
-        at: Sequence,
+        (at, landed): (Sequence, &'a Landed),
         (began, oldest_began): (Timestamp, Timestamp),
         owner: u32,
     ) -> Self {
@@ -51,6 +54,7 @@ impl<'a, D: Disk> Validation<'a, D> {
             checks_rights: core.options.privileges.all && owner != 0,
             core,
             at,
+            landed,
             began,
             oldest_began,
             reachable: HashSet::new(),
@@ -120,7 +124,8 @@ impl<'a, D: Disk> Validation<'a, D> {
         state
             .changed()
             .and_then(part)
-            .filter(|changed| *changed > self.at && rule.holds())
+            .filter(|changed| *changed > self.at && !self.landed.is_own(*changed))
+            .filter(|_| rule.holds())
     }
 
     /// Finds loops: two transactions may each have moved a directory below the other's.

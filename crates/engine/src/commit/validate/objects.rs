@@ -98,7 +98,9 @@ impl<D: Disk> Validation<'_, D> {
         let before = match object.reported {
             Some(reported) => reported,
             None => {
-                let before = Snapshot { core, at }.stat(&object.base)?.attributes;
+                let before = Snapshot::with_landed(core, at, self.landed)
+                    .stat(&object.base)?
+                    .attributes;
                 (before.mode, before.owner)
             }
         };

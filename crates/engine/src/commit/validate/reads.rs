@@ -252,10 +252,7 @@ impl<D: Disk> ReadCheck<'_, '_, D> {
         match self.validation.core.stat_now(directory) {
             Ok(stat) if stat.changed < self.validation.began => Ok(()),
             Ok(_) => {
-                let snapshot = Snapshot {
-                    core: self.validation.core,
-                    at: self.validation.at,
-                };
+                let snapshot = Snapshot::new(self.validation.core, self.validation.at);
                 if ListingDigest::of(&snapshot.list(directory)?) != digest {
                     self.conflict_at(Rule::ReadListingChangedOutside, directory, what, None);
                 }

@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | `1 begin [serializable] [lazy] [as UID]` | |
 //! | `1 commit`, `1 abort`, `store sync` | |
+//! | `1 land f g`, `1 drop f g` | a part is committed, or dropped; the rest stays open |
 //! | `put f text`, `append f text`, `cut f length` | contents; `put` truncates first |
 //! | `page f number letter` | one page of 4096 bytes |
 //! | `chmod f mode`, `setx f value`, `touch f seconds`, `access f seconds` | attributes |
@@ -26,8 +27,8 @@ use std::sync::Arc;
 
 use atomdir_disk::{Errno, RenameMode, Timestamp};
 use atomdir_engine::{
-    BeginOptions, ChangedBy, CommitError, Conflict, Durability, Isolation, NewNode, NodeId,
-    SetAttributes, SetTime, Store, Transaction,
+    BeginOptions, ChangedBy, CommitError, Committed, Conflict, Durability, Isolation, NewNode,
+    NodeId, SetAttributes, SetTime, Store, Transaction,
 };
 
 use super::failing::FailingDisk;
@@ -63,6 +64,14 @@ pub fn run(script: &str) -> Vec<String> {
             [who, "begin", ..] => {
                 let begun = store.begin(begin_options(&words[2..]));
                 views.insert(who, begun.expect("a transaction begins"));
+            }
+            [who, "land", ref paths @ ..] => {
+                let committed = store.commit_part(&views[who], &owned(paths), &mut |_| {});
+                said.push(format!("{who}: {}", outcome(committed, "landed")));
+            }
+            [who, "drop", ref paths @ ..] => {
+                let dropped = views[who].drop_part(&owned(paths));
+                dropped.unwrap_or_else(|error| panic!("{line}: {error}"));
             }
             [who, "commit"] => said.push(format!("{who}: {}", commit(&store, &views[who]))),
             [who, "abort"] => {
@@ -108,9 +117,17 @@ fn begin_options(words: &[&str]) -> BeginOptions {
     options
 }
 
+fn owned(paths: &[&str]) -> Vec<Vec<u8>> {
+    paths.iter().map(|path| path.as_bytes().to_vec()).collect()
+}
+
 fn commit(store: &Store<FailingDisk>, view: &View) -> String {
-    match store.commit(view) {
-        Ok(_) => "committed".to_owned(),
+    outcome(store.commit(view), "committed")
+}
+
+fn outcome(committed: Result<Committed, CommitError>, done: &str) -> String {
+    match committed {
+        Ok(_) => done.to_owned(),
         Err(CommitError::Conflict(conflicts)) => {
             let lines: Vec<String> = conflicts.iter().map(conflict).collect();
             lines.join("; ")

@@ -1,0 +1,42 @@
+//! Drops a part of a transaction's changes: see `view::part`.
+
+use atomdir_disk::Disk;
+use atomdir_format::record::SummaryLine;
+
+use crate::error::DropError;
+use crate::transaction::Transaction;
+use crate::view::Outdated;
+
+/// What was dropped of a transaction's changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dropped {
+    /// Sorted by path.
+    pub changes: Vec<SummaryLine>,
+    /// What caches of the view must drop.
+    pub outdated: Vec<Outdated>,
+}
+
+impl<D: Disk> Transaction<D> {
+    /// Drops the changes at and below these paths, and what needs them. The rest stays.
+    pub fn drop_part(&self, paths: &[Vec<u8>]) -> Result<Dropped, DropError> {
+        if self.outer().is_some() {
+            return Err(DropError::InOuter);
+        }
+        let mut guard = self.view.lock();
+        let view = guard.as_mut().ok_or(DropError::Ended)?;
+        match view.nested() {
+            Some(nested) => return Err(DropError::Nested { nested }),
+            None if view.lower => return Err(DropError::Native),
+            None if view.frozen => return Err(DropError::Frozen),
+            None => {}
+        }
+        let part = view.part_to_drop(paths);
+        let part = part.map_err(|path| DropError::Unchanged {
+            path: String::from_utf8_lossy(&path).into_owned(),
+        })?;
+        let changes = view.changes_in(&part).map_err(DropError::Staging)?;
+        let outdated = view.drop_part(&part).map_err(DropError::Staging)?;
+        self.share.update(|| view.kept_objects());
+        Ok(Dropped { changes, outdated })
+    }
+}

@@ -1,0 +1,239 @@
+//! A part of a view's changes: to commit it and keep the rest open, or to drop it.
+//!
+//! A part is chosen by paths. Some changes make no sense without others, so the part grows
+//! until nothing in it lacks what it needs:
+//!
+//! - All entries that an object loses or gets go together, and with them the object's own
+//!   changes: the two ends of a rename, the names of a file, what stands in a name now and
+//!   what stood there before.
+//! - A removed directory goes with everything that was taken out of it.
+//! - A change needs every entry of the difference on its path: the new or renamed
+//!   directories above it.
+//!
+//! What is committed is closed under these needs, and so is what stays when a part is
+//! dropped: then everything goes that needs something in the part.
+//!
+//! Invariant: both the part and the rest are differences by themselves. Over the base, the
+//! rest is the same tree as before, once the part is in the base.
+
+mod drop;
+mod land;
+pub(crate) use land::LandedPart;
+mod unlink;
+
+use std::collections::{HashMap, HashSet};
+
+use atomdir_disk::{Disk, Name};
+
+use super::View;
+use super::node::Node;
+use crate::ids::NodeId;
+
+/// One change, as far as it can be told from others.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Item {
+    /// What an object itself is: its contents and attributes, and whether it exists.
+    Node(NodeId),
+    Entry(NodeId, Name),
+    /// The names of an object of the base, by its serial.
+    Base(u64),
+}
+
+/// Changes of a view that go together.
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    items: HashSet<Item>,
+}
+
+impl Part {
+    pub fn has_node(&self, id: NodeId) -> bool {
+        self.items.contains(&Item::Node(id))
+    }
+
+    pub fn has_entry(&self, directory: NodeId, name: &Name) -> bool {
+        self.items.contains(&Item::Entry(directory, name.clone()))
+    }
+
+    pub fn has_base(&self, serial: u64) -> bool {
+        self.items.contains(&Item::Base(serial))
+    }
+
+    pub fn nodes(&self) -> Vec<NodeId> {
+        let nodes = self.items.iter().filter_map(|item| match item {
+            Item::Node(id) => Some(*id),
+            _ => None,
+        });
+        let mut nodes: Vec<NodeId> = nodes.collect();
+        nodes.sort();
+        nodes
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (NodeId, &Name)> {
+        self.items.iter().filter_map(|item| match item {
+            Item::Entry(directory, name) => Some((*directory, name)),
+            _ => None,
+        })
+    }
+}
+
+/// Which changes need which others.
+#[derive(Default)]
+struct Needs {
+    all: Vec<Item>,
+    needs: HashMap<Item, Vec<Item>>,
+}
+
+impl Needs {
+    fn add(&mut self, item: &Item, needed: Item) {
+        self.needs.entry(item.clone()).or_default().push(needed);
+    }
+
+    fn tie(&mut self, one: &Item, other: &Item) {
+        self.add(one, other.clone());
+        self.add(other, one.clone());
+    }
+
+    fn reversed(self) -> Needs {
+        let mut reversed = Needs::default();
+        for (item, needed) in self.needs {
+            for one in needed {
+                reversed.add(&one, item.clone());
+            }
+        }
+        reversed.all = self.all;
+        reversed
+    }
+
+    fn closure(&self, mut to_visit: Vec<Item>) -> Part {
+        let mut part = Part::default();
+        while let Some(item) = to_visit.pop() {
+            if part.items.insert(item.clone()) {
+                to_visit.extend(self.needs.get(&item).into_iter().flatten().cloned());
+            }
+        }
+        part
+    }
+}
+
+impl<D: Disk> View<D> {
+    /// The part that can be committed without the rest: the changes at and below the paths,
+    /// and what they need. Fails with a path at which nothing has changed.
+    pub fn part_to_land(&self, paths: &[Vec<u8>]) -> Result<Part, Vec<u8>> {
+        let needs = self.needs();
+        let chosen = self.chosen(&needs, paths)?;
+        Ok(needs.closure(chosen))
+    }
+
+    /// The part without which the rest can be: the changes at and below the paths, and what
+    /// needs them. Fails with a path at which nothing has changed.
+    pub fn part_to_drop(&self, paths: &[Vec<u8>]) -> Result<Part, Vec<u8>> {
+        let needs = self.needs();
+        let chosen = self.chosen(&needs, paths)?;
+        Ok(needs.reversed().closure(chosen))
+    }
+
+    fn needs(&self) -> Needs {
+        let mut needs = Needs::default();
+        for id in self.changed_nodes() {
+            let Ok(node) = self.node(id) else { continue };
+            let item = Item::Node(id);
+            if let Some(base) = &node.base {
+                needs.tie(&item, &Item::Base(base.serial));
+            }
+            if let Some(above) = self.entry_above(id) {
+                needs.add(&item, above);
+            }
+            for (name, entry) in node.directory_delta().into_iter().flat_map(|d| &d.entries) {
+                let of_entry = Item::Entry(id, name.clone());
+                if let Some(now) = entry.now {
+                    needs.tie(&of_entry, &Item::Node(now));
+                    if let Some(base) = self.node(now).ok().and_then(|node| node.base.as_ref()) {
+                        needs.tie(&of_entry, &Item::Base(base.serial));
+                    }
+                }
+                if let Some(before) = &entry.before {
+                    needs.tie(&of_entry, &Item::Base(before.serial));
+                }
+                if node.is_removed_directory() {
+                    needs.tie(&of_entry, &item);
+                } else if let Some(above) = self.placed_by(id) {
+                    needs.add(&of_entry, above);
+                }
+                needs.all.push(of_entry);
+            }
+            if node.is_modified() {
+                needs.all.push(item);
+            }
+        }
+        needs
+    }
+
+    /// The nearest entry of the difference on the path to a directory, its own included.
+    fn placed_by(&self, directory: NodeId) -> Option<Item> {
+        let mut at = directory;
+        while at != NodeId::ROOT {
+            let Node { parent, name, .. } = self.node(at).ok()?;
+            let name = name.as_ref()?;
+            let delta = self.node(*parent).ok().and_then(Node::directory_delta);
+            let entry = delta.and_then(|delta| delta.entries.get(name));
+            if entry.is_some_and(|entry| entry.now == Some(at)) {
+                return Some(Item::Entry(*parent, name.clone()));
+            }
+            at = *parent;
+        }
+        None
+    }
+
+    /// The same for the directories above a node.
+    fn entry_above(&self, id: NodeId) -> Option<Item> {
+        match self.node(id) {
+            Ok(node) if id != NodeId::ROOT => self.placed_by(node.parent),
+            _ => None,
+        }
+    }
+
+    fn chosen(&self, needs: &Needs, paths: &[Vec<u8>]) -> Result<Vec<Item>, Vec<u8>> {
+        let mut is_met = vec![false; paths.len()];
+        let mut chosen = Vec::new();
+        for item in &needs.all {
+            let mut is_chosen = false;
+            for known in self.paths_of(item) {
+                for (path, is_met) in paths.iter().zip(&mut is_met) {
+                    if is_at_or_below(&known, path) {
+                        *is_met = true;
+                        is_chosen = true;
+                    }
+                }
+            }
+            if is_chosen {
+                chosen.push(item.clone());
+            }
+        }
+        match is_met.iter().position(|is_met| !is_met) {
+            Some(place) => Err(paths[place].clone()),
+            None => Ok(chosen),
+        }
+    }
+
+    /// The path in the view, and the one in the snapshot.
+    fn paths_of(&self, item: &Item) -> Vec<Vec<u8>> {
+        match item {
+            Item::Node(id) => vec![self.path(*id)],
+            Item::Entry(directory, name) => {
+                let mut paths = vec![self.path_of_entry(*directory, name)];
+                let delta = self.node(*directory).ok().and_then(Node::directory_delta);
+                let before = delta.and_then(|delta| delta.entries.get(name)?.before.as_ref());
+                paths.extend(before.map(|before| self.old_path(before, *directory, name)));
+                paths
+            }
+            Item::Base(_) => Vec::new(),
+        }
+    }
+}
+
+fn is_at_or_below(path: &[u8], above: &[u8]) -> bool {
+    match path.strip_prefix(above) {
+        Some(rest) => above.is_empty() || rest.is_empty() || rest[0] == b'/',
+        None => false,
+    }
+}
