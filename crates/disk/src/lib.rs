@@ -126,7 +126,10 @@ pub trait Disk: Send + Sync + 'static {
     fn set_mode(&self, object: &Self::Handle, mode: u32) -> Result<()>;
     /// Clears the set-user-id and set-group-id bits as chown(2) does.
     fn set_owner(&self, object: &Self::Handle, owner: Owner) -> Result<()>;
+    /// Only the object's owner may do this.
     fn set_times(&self, object: &Self::Handle, times: Times) -> Result<()>;
+    /// Sets both times to the present. Whoever may write to the object may do this.
+    fn touch(&self, object: &Self::Handle) -> Result<()>;
     /// Fails with `ENODATA` if there is no such attribute.
     fn xattr(&self, object: &Self::Handle, name: &[u8]) -> Result<Vec<u8>>;
     fn xattr_names(&self, object: &Self::Handle) -> Result<Vec<Vec<u8>>>;

@@ -166,6 +166,10 @@ impl Disk for LinuxDisk {
         attributes::set_times(object, times)
     }
 
+    fn touch(&self, object: &OwnedFd) -> Result<()> {
+        attributes::touch(object)
+    }
+
     fn xattr(&self, object: &OwnedFd, name: &[u8]) -> Result<Vec<u8>> {
         xattrs::get(object, name)
     }

@@ -303,6 +303,10 @@ impl Disk for SimDisk {
         attributes::set_times(&mut *self.enter(Call::Change)?, object.number, times)
     }
 
+    fn touch(&self, object: &Handle) -> Result<()> {
+        attributes::touch(&mut *self.enter(Call::Change)?, object.number)
+    }
+
     fn xattr(&self, object: &Handle, name: &[u8]) -> Result<Vec<u8>> {
         let world = self.enter(Call::Look)?;
         let value = world.inode(object.number)?.xattrs.get(name).cloned();

@@ -122,6 +122,11 @@ pub(super) fn times<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handle) {
     // Listing and reading do not change the access time.
     bench.read(&file);
     assert_eq!(ok(disk.stat(&file)).attributes.times, times);
+    let made = bench.stat(directory, "file").changed;
+    ok(disk.touch(&file));
+    let touched = ok(disk.stat(&file)).attributes.times;
+    assert!(touched.accessed >= made && touched.accessed < times.modified);
+    assert_eq!(touched.modified, touched.accessed);
 }
 
 pub(super) fn xattrs<D: Disk>(bench: &Bench<'_, D>, directory: &D::Handle) {

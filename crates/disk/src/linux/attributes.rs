@@ -3,7 +3,7 @@
 use rustix::fd::OwnedFd;
 use rustix::fs::{
     Access as AccessBits, AtFlags, CWD, FileType, Gid, Mode, Statx, StatxAttributes, StatxFlags,
-    StatxTimestamp, Timespec, Timestamps, Uid,
+    StatxTimestamp, Timespec, Timestamps, UTIME_NOW, Uid,
 };
 use rustix::io::retry_on_intr;
 
@@ -137,6 +137,18 @@ pub(super) fn set_times(object: &OwnedFd, times: Times) -> Result<()> {
     let times = Timestamps {
         last_access: timespec(times.accessed)?,
         last_modification: timespec(times.modified)?,
+    };
+    retry_on_intr(|| rustix::fs::utimensat(object, c"", &times, AtFlags::EMPTY_PATH))
+}
+
+pub(super) fn touch(object: &OwnedFd) -> Result<()> {
+    let now = || Timespec {
+        tv_sec: 0,
+        tv_nsec: UTIME_NOW,
+    };
+    let times = Timestamps {
+        last_access: now(),
+        last_modification: now(),
     };
     retry_on_intr(|| rustix::fs::utimensat(object, c"", &times, AtFlags::EMPTY_PATH))
 }

@@ -16,10 +16,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use atomdir_disk::{Access, Disk, Errno, Extent, Identity, Stat};
+use atomdir_disk::{Access, Attributes, Disk, Errno, Extent, Identity, Stat};
 use atomdir_format::record::{AttributesChange, ContentChange, Run, Source};
 
+use super::updates::set_times;
 use super::{Apply, EntryPlace, Outcome, Parent};
+use crate::base::core::Core;
 use crate::base::privileges::CAPABILITY;
 use crate::base::snapshot::PAGE;
 use crate::ids::TransactionId;
@@ -57,7 +59,7 @@ impl<D: Disk> Apply<'_, D> {
             let Some(file) = self.open(&place, Access::Path)? else {
                 continue;
             };
-            let looked = look(&self.core.disk, &file);
+            let looked = look(self.core, &file);
             let (mode, capability) = looked.map_err(|errno| {
                 let path = self.path_of(&place);
                 self.failure(&path, "its attributes cannot be read", Some(errno))
@@ -186,15 +188,22 @@ fn copy_runs(runs: &[Run], at: u64, buffer: &mut [u8]) {
     }
 }
 
-/// The mode, if it has bits that a write clears, and the capability.
-fn look<D: Disk>(disk: &D, file: &D::Handle) -> Result<(Option<u32>, Option<Vec<u8>>), Errno> {
-    let mode = disk.stat(file)?.attributes.mode;
+/// The mode, if it has bits that a write clears, and the capability, as far as this
+/// process can give them back.
+fn look<D: Disk>(
+    core: &Core<D>,
+    file: &D::Handle,
+) -> Result<(Option<u32>, Option<Vec<u8>>), Errno> {
+    let (disk, privileges) = (&core.disk, &core.options.privileges);
+    let Attributes { mode, owner, .. } = disk.stat(file)?.attributes;
+    let is_own = privileges.all || owner.user == privileges.user;
+    let mode = (is_own && mode & SET_ID != 0).then_some(mode);
     let capability = match disk.xattr(file, CAPABILITY) {
-        Ok(value) => Some(value),
+        Ok(value) => privileges.all.then_some(value),
         Err(Errno::NODATA | Errno::OPNOTSUPP) => None,
         Err(errno) => return Err(errno),
     };
-    Ok(((mode & SET_ID != 0).then_some(mode), capability))
+    Ok((mode, capability))
 }
 
 /// Gives back the attributes that writing the file has changed.
@@ -204,11 +213,17 @@ fn restore<D: Disk>(
     before: &Stat,
     capability: Option<&[u8]>,
 ) -> Result<(), Errno> {
+    // Only a file's owner may give it set-id bits, and only root a capability. Whoever
+    // else writes to the file takes them.
+    let unless_forbidden = |given| match given {
+        Err(Errno::PERM) => Ok(()),
+        given => given,
+    };
     if disk.stat(file)?.attributes.mode != before.attributes.mode {
-        disk.set_mode(file, before.attributes.mode)?;
+        unless_forbidden(disk.set_mode(file, before.attributes.mode))?;
     }
     if let Some(capability) = capability {
-        disk.set_xattr(file, CAPABILITY, capability)?;
+        unless_forbidden(disk.set_xattr(file, CAPABILITY, capability))?;
     }
-    disk.set_times(file, before.attributes.times)
+    set_times(disk, file, before.attributes.times)
 }

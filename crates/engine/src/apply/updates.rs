@@ -136,22 +136,27 @@ impl<D: Disk> Apply<'_, D> {
                 }
                 None => match with_rights(disk, &[handle], || disk.remove_xattr(handle, name)) {
                     Ok(()) | Err(Errno::NODATA) => {}
+                    // The kernel has removed a capability at the write, and nobody but root
+                    // may ask for that.
+                    Err(Errno::PERM) if disk.xattr(handle, name) == Err(Errno::NODATA) => {}
                     Err(errno) => return Err(errno),
                 },
             }
         }
-        if let (Some(mode), true) = (mode, kind != Kind::Symlink) {
+        // Changing the owner clears set-id bits that the transaction has kept.
+        let kept = (owner != present.owner).then_some(present.mode);
+        if let (Some(mode), true) = (mode.or(kept), kind != Kind::Symlink)
+            // Writing to another owner's file has cleared its set-id bits.
+            && disk.stat(handle)?.attributes.mode != mode
+        {
             disk.set_mode(handle, mode)?;
-        } else if owner != present.owner && kind != Kind::Symlink {
-            // Changing the owner cleared set-id bits that the transaction kept.
-            disk.set_mode(handle, present.mode)?;
         }
         if accessed.is_some() || modified.is_some() {
             let times = Times {
                 accessed: accessed.unwrap_or(present.times.accessed),
                 modified: modified.unwrap_or(present.times.modified),
             };
-            disk.set_times(handle, times)?;
+            set_times(disk, handle, times)?;
         }
         Ok(())
     }
@@ -192,6 +197,15 @@ impl<D: Disk> Apply<'_, D> {
                 Some(errno),
             )
         })
+    }
+}
+
+/// Sets the times. Of an object of another owner, this process can set no times but the
+/// present ones.
+pub(super) fn set_times<D: Disk>(disk: &D, object: &D::Handle, times: Times) -> Result<(), Errno> {
+    match disk.set_times(object, times) {
+        Err(Errno::PERM) => disk.touch(object),
+        set => set,
     }
 }
 

@@ -3,8 +3,9 @@
 //!
 //! Most errors cannot happen, because the same was done in the staging directory.
 //! What remains: objects that the kernel lets nobody change (chattr +i and +a,
-//! mount points, swap files), names that may not be removed or renamed, and
-//! extended attributes that do not fit, which is tried on a stand-in.
+//! mount points, swap files), attributes and directories of other owners, names that
+//! may not be removed or renamed, and extended attributes that do not fit, which is
+//! tried on a stand-in.
 //!
 //! Invariant: no check changes the base, whatever an outside writer puts there at
 //! that moment. The kernel is asked about a name by a rename that cannot succeed.
@@ -12,9 +13,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Disk, Errno, Kind, Name, NewNode, RenameMode};
+use atomdir_disk::{Access, Attributes, Disk, Errno, Kind, Name, NewNode, Owner, RenameMode};
 
 use crate::base::core::Core;
+use crate::base::privileges::{CAPABILITY, without_set_id};
 use crate::base::{Base, Place, Xattrs};
 use crate::control;
 use crate::error::{CommitError, shown};
@@ -23,6 +25,8 @@ use crate::write_set::{Object, ObjectWrite, WriteSet};
 
 type Outcome<T> = Result<T, CommitError>;
 
+/// For [`Disk::may_access`].
+const WRITE: u32 = 2;
 const REMOVE: &str = "remove, rename or replace";
 
 pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
@@ -43,11 +47,15 @@ pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
             check_changeable(core, after, "rename or link", &path)?;
         }
     }
+    for removed in &set.removed_directories {
+        check_goes_to_limbo(core, &removed.base, &removed.path)?;
+    }
     for base in set.dying.values() {
         check_changeable(core, base, "remove", &base.path().unwrap_or_default())?;
     }
     for object in &set.objects {
         check_changeable(core, &object.base, "change", &object.path)?;
+        check_own(core, object)?;
         let is_new = object
             .contents
             .as_ref()
@@ -83,6 +91,59 @@ fn check_changeable<D: Disk>(
         }),
         // It is for validation to find what is missing.
         _ => Ok(()),
+    }
+}
+
+/// Refuses to set attributes that only the owner may set, if that is somebody else.
+/// What a user does as a writer, the kernel does again when apply writes: it takes
+/// set-id bits and capabilities, and sets the times.
+fn check_own<D: Disk>(core: &Core<D>, object: &ObjectWrite) -> Outcome<()> {
+    let Some(present) = owned_by_another(core, &object.base) else {
+        return Ok(());
+    };
+    let wanted = &object.attributes;
+    let mode = match object.contents {
+        Some(_) => without_set_id(present.mode),
+        None => present.mode,
+    };
+    let keeps_mode = wanted.mode.is_none_or(|wanted| wanted == mode);
+    let user = wanted.user.unwrap_or(present.owner.user);
+    let group = wanted.group.unwrap_or(present.owner.group);
+    let keeps_owner = present.owner == Owner { user, group };
+    let may_set = |name: &[u8]| name.starts_with(b"user.");
+    let is_taken = |name: &[u8]| name == CAPABILITY && object.contents.is_some();
+    let mut xattrs = object.xattrs.iter();
+    let keeps_xattrs =
+        xattrs.all(|(name, value)| may_set(name) || value.is_none() && is_taken(name));
+    if keeps_mode && keeps_owner && keeps_xattrs {
+        return Ok(());
+    }
+    let step = "set the attributes of";
+    Err(CommitError::io(step, &object.path, Errno::PERM))
+}
+
+/// The attributes of an object, if this process can act neither as its owner nor as
+/// root.
+fn owned_by_another<D: Disk>(core: &Core<D>, base: &Base) -> Option<Attributes> {
+    let privileges = &core.options.privileges;
+    if privileges.all {
+        return None;
+    }
+    let attributes = core.stat_now(base).ok()?.attributes;
+    (attributes.owner.user != privileges.user).then_some(attributes)
+}
+
+/// Refuses to remove a directory that cannot be moved to limbo: the kernel moves no
+/// directory to another one unless it may be written to.
+fn check_goes_to_limbo<D: Disk>(core: &Core<D>, base: &Arc<Base>, path: &[u8]) -> Outcome<()> {
+    if owned_by_another(core, base).is_none() {
+        return Ok(());
+    }
+    let handle = core.directory(base);
+    match handle.and_then(|handle| core.disk.may_access(&handle, WRITE)) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(CommitError::io(REMOVE, path, Errno::ACCESS)),
+        Err(errno) => Err(CommitError::io(REMOVE, path, errno)),
     }
 }
 

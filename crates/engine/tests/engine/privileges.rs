@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::support::failing::FailingDisk;
-use crate::support::{Scratch, begin, create, open_with, options};
+use crate::support::{Scratch, begin, create, open_as, open_with, options};
 use atomdir_disk::Errno;
 use atomdir_engine::{
-    BeginOptions, Caller, CommitError, Durability, NodeId, SetAttributes, Store, Transaction,
+    BeginOptions, Caller, CommitError, Durability, NodeId, Privileges, SetAttributes, Store,
+    Transaction,
 };
 use atomdir_testing::skip;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
@@ -223,4 +224,56 @@ fn recovery_drops_privileges_of_files_it_writes_for_a_user() {
             shared.assert_safe(&format!("killed at change {changes} and recovered"));
         }
     }
+}
+
+/// A service that is neither root nor the owner of a file cannot set its mode, so such a
+/// commit would never reach the base.
+#[test]
+fn attributes_that_only_another_owner_may_set_are_refused_before_the_log() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let file = scratch.0.join("file");
+    fs::write(&file, "old").expect("a fresh directory takes a file");
+    fs::set_permissions(&file, Permissions::from_mode(0o4777)).expect("it is ours");
+    let someone_else = Privileges {
+        user: rustix::process::geteuid().as_raw() + 1,
+        groups: Vec::new(),
+        all: false,
+    };
+    let disk = FailingDisk::new(Errno::IO, true);
+    let store = open_as(disk, &scratch.0, someone_else).expect("the store opens");
+    let change = |act: &dyn Fn(&Transaction<FailingDisk>, NodeId)| {
+        let begun = begin(&store);
+        let node = begun.resolve(b"file").expect("it resolves");
+        act(&begun, node.expect("it is there"));
+        store.commit(&begun)
+    };
+    let refused = change(&|begun, node| {
+        let mode = SetAttributes {
+            mode: Some(0o600),
+            ..SetAttributes::default()
+        };
+        begun
+            .set_attributes(node, mode, ROOT)
+            .expect("the view allows it");
+    });
+    let is_refused = matches!(
+        refused,
+        Err(CommitError::Io {
+            errno: Errno::PERM,
+            ..
+        })
+    );
+    assert!(is_refused, "{refused:?}");
+    // What the kernel does for any writer is no attribute that the commit sets.
+    let written = change(&|begun, node| {
+        begun
+            .write(node, 0, b"new", true)
+            .expect("the view allows it");
+        begun
+            .set_xattr(node, b"user.own", b"1", 0, false)
+            .expect("the view allows it");
+    });
+    written.expect("a writer may do this");
+    assert_eq!(fs::read(&file).expect("it is there"), b"new");
 }

@@ -92,6 +92,15 @@ pub(super) fn set_times(world: &mut World, number: Number, times: Times) -> Resu
     Ok(())
 }
 
+pub(super) fn touch(world: &mut World, number: Number) -> Result<()> {
+    let now = world.time();
+    let times = Times {
+        accessed: now,
+        modified: now,
+    };
+    set_times(world, number, times)
+}
+
 fn check_xattr(world: &World, number: Number, name: &[u8]) -> Result<()> {
     let kind = world.inode(number)?.kind;
     let has_prefix = |prefix: &str| name.starts_with(prefix.as_bytes());

@@ -228,6 +228,7 @@ impl Disk for FailingDisk {
         fn set_mode(&self, object: &OwnedFd, mode: u32) -> Result<()>;
         fn set_owner(&self, object: &OwnedFd, owner: Owner) -> Result<()>;
         fn set_times(&self, object: &OwnedFd, times: Times) -> Result<()>;
+        fn touch(&self, object: &OwnedFd) -> Result<()>;
         fn set_xattr(&self, object: &OwnedFd, name: &[u8], value: &[u8]) -> Result<()>;
         fn remove_xattr(&self, object: &OwnedFd, name: &[u8]) -> Result<()>;
     }

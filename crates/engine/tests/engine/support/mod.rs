@@ -75,15 +75,24 @@ pub fn open_with<D: Disk<Handle = OwnedFd>>(
     root: &Path,
 ) -> Result<Store<D>, atomdir_engine::StoreError> {
     let user = rustix::process::geteuid().as_raw();
+    let privileges = Privileges {
+        user,
+        groups: vec![0],
+        all: user == 0,
+    };
+    open_as(disk, root, privileges)
+}
+
+pub fn open_as<D: Disk<Handle = OwnedFd>>(
+    disk: D,
+    root: &Path,
+    privileges: Privileges,
+) -> Result<Store<D>, atomdir_engine::StoreError> {
     let options = Options {
         clock: Arc::new(SystemClock),
         handles_max: 64,
         carried_bytes_max: CARRIED_BYTES_MAX,
-        privileges: Privileges {
-            user,
-            groups: vec![0],
-            all: user == 0,
-        },
+        privileges,
     };
     let hidden = Some(Name::new(b".atomdir").expect("it is a name"));
     let opened = Store::open(

@@ -1,0 +1,103 @@
+//! Files and directories of other owners in the store of an ordinary user. The user may
+//! change them as far as their modes allow, but cannot set their modes and times.
+
+#![cfg(test)]
+
+use std::fs;
+
+use atomdir_testing::exit_code::{CONFLICT, NOT_PERMITTED};
+use atomdir_testing::{Action, Fixture, Scenario, User, shell, tools_present, users_can_mount};
+
+/// Run by root.
+const OF_ROOT: &str = "
+for f in plain setuid setgid large; do seq 3000 > $f; chmod 666 $f; done
+seq 400000 > large; chmod 4777 setuid; chmod 2777 setgid
+mkdir -p open/below closed/below; chmod 777 open open/below closed/below
+echo 1 > open/one; chmod 666 open/one
+";
+
+const CHANGES: [(&str, &str); 6] = [
+    (
+        "contents",
+        "for f in plain setuid setgid large; do echo more >> $f; done",
+    ),
+    (
+        "contents written anew",
+        "for f in plain setuid setgid large; do seq 7 > $f; done; : > open/one",
+    ),
+    (
+        "present times",
+        "touch plain setuid open; touch closed/below",
+    ),
+    (
+        "attributes that a writer may set",
+        "setfattr -n user.x -v y plain; echo z >> plain; setfattr -n user.x -v y setuid",
+    ),
+    (
+        "entries",
+        "echo new > open/new; rm open/one; mkdir open/made; mv plain open/
+         echo 1 > closed/below/f; rmdir open/below",
+    ),
+    (
+        "names in an own directory",
+        "mv closed opened; mv setuid other; rm setgid; mkdir own; mv large own/",
+    ),
+];
+
+#[test]
+fn a_user_changes_what_others_own_as_outside() {
+    let test = "a_user_changes_what_others_own_as_outside";
+    if !users_can_mount(test) || !tools_present(test, &["setfattr"]) {
+        return;
+    }
+    for (name, script) in CHANGES {
+        Scenario::shell(name, script)
+            .prepare_by(Action::Code(Box::new(|base| drop(shell(base, OF_ROOT)))))
+            .as_ordinary_user()
+            .exact()
+            .check();
+    }
+}
+
+/// After the service was killed, the next one writes the contents again.
+#[test]
+fn recovery_writes_to_files_of_others() {
+    let test = "recovery_writes_to_files_of_others";
+    if !users_can_mount(test) {
+        return;
+    }
+    let fixture = Fixture::owned_by("others-recovered", User::ordinary, "");
+    shell(&fixture.base, OF_ROOT);
+    let run = |script| fixture.store.run_exact(script).expect(0);
+    run("for f in plain setuid large; do echo more >> $f; done; echo 1 > open/new");
+    assert!(fixture.store.kill_service());
+    shell(&fixture.base, "chmod 4777 setuid");
+    run("for f in plain setuid large; do tail -n 1 $f | grep -x more; done; echo 2 >> open/new");
+    fixture.store.assert_at_rest();
+    let new = fs::read_to_string(fixture.base.join("open/new")).expect("it is there");
+    assert_eq!(new, "1\n2\n");
+}
+
+/// The commit fails before anything has changed, and the store goes on.
+#[test]
+fn what_only_the_owner_may_change_is_refused() {
+    let test = "what_only_the_owner_may_change_is_refused";
+    if !users_can_mount(test) {
+        return;
+    }
+    let fixture = Fixture::owned_by("others-refused", User::ordinary, "");
+    shell(&fixture.base, OF_ROOT);
+    shell(
+        &fixture.base,
+        "mkdir empty; echo own > own; chown 65534 own",
+    );
+    let refused = fixture.store.run_exact("rmdir empty");
+    refused.expect(NOT_PERMITTED).says(&["empty"]);
+    // The file changes its owner while the transaction is open.
+    let refused = fixture.run_and_meanwhile(&["--view", "exact"], "chmod 640 own", || {
+        shell(&fixture.base, "chown 0 own; chmod 666 own");
+    });
+    refused.expect(CONFLICT);
+    fixture.store.run_exact("echo 1 >> own").expect(0);
+    fixture.store.assert_at_rest();
+}
