@@ -94,9 +94,11 @@ pub fn run_command(
     }
     if let Tree::Native(overlay) = &binding.view
         && overlay.is_limited
-        && ended != Ended::Exited(0)
+        && matches!(ended, Ended::Exited(1..))
     {
-        context.output.note(
+        // The kernel does not show whether overlayfs refused a call, and most commands
+        // fail for other reasons.
+        context.output.detail(
             "if it failed with ENODATA, EOVERFLOW or EXDEV: for ordinary users a native view \
              cannot change files with several names or of another group, nor rename old \
              directories; `--view exact` or ATOMDIR_VIEW=exact can",

@@ -15,7 +15,9 @@ pub enum Kind {
     /// Atomdir's own file system: all of POSIX, pages of a file can be written
     /// apart, others can join, transactions can nest
     Exact,
-    /// The kernel's overlayfs: faster; a file counts as written whole
+    /// The kernel's overlayfs: faster; a file counts as written whole. For ordinary users
+    /// some changes of old files fail with ENODATA or EOVERFLOW, and renaming an old
+    /// directory with EXDEV
     Native,
 }
 
