@@ -21,6 +21,27 @@
 //!    base changed, and `place` says where each object is.
 //! 3. A later attempt repeats nothing of an earlier one (`apply::Progress`).
 //! 4. The applied mark names the commit before it, so recovery applies it whole.
+//!
+//! # Why other commits wait
+//!
+//! Commits that touch nothing of a stalled one (`Queue::admits`) commute with it, and
+//! could be applied before it. That takes four changes to what snapshots and recovery
+//! rely on, and none of them is sound alone:
+//! 1. A commit's place in the commit order must be the one at which it is published,
+//!    not its place in the log. Otherwise a snapshot that is younger than the stalled
+//!    record would see the commit appear.
+//! 2. The applied mark must name stalled commits as exceptions. If it stopped before
+//!    them, recovery would apply later commits once more, over what outside writers
+//!    have changed since.
+//! 3. A transaction that begins meanwhile must see the state before the stalled commit,
+//!    of which a part may be in the base. So the old state must be kept before every
+//!    apply; today it is kept only while a snapshot is open.
+//! 4. Checkpoints must keep the log from the stalled record on, so its length needs a
+//!    limit.
+//!
+//! A restart beside the obstacle cannot open the store even for reading: the base is in
+//! no whole state, and what was kept for older snapshots has gone with the service. Each
+//! later command starts recovery again, so removing the obstacle is enough.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
