@@ -10,6 +10,7 @@ use atomdir_protocol::handshake::{self, HandshakeError, Verdict};
 use atomdir_protocol::{
     Answer, ChangeLine, CommitSummary, Conflict, Progress, Reply, Request, TransactionStatus, frame,
 };
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
@@ -122,6 +123,16 @@ impl Connection {
 
     pub(crate) fn service_process(&self) -> ServiceProcess {
         ServiceProcess::at(&self.socket)
+    }
+
+    /// Whether the service has closed the connection, which carries no request now.
+    pub(crate) fn is_closed(&self) -> bool {
+        let mut polled = [PollFd::new(&self.socket, PollFlags::IN | PollFlags::RDHUP)];
+        let now = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        rustix::event::poll(&mut polled, Some(&now)) != Ok(0)
     }
 
     /// The service's process, by the lock that it holds.

@@ -43,6 +43,7 @@ mod locks;
 pub mod mounts;
 mod process;
 mod requests;
+mod served;
 mod settings;
 mod start;
 mod transaction;
@@ -52,9 +53,9 @@ mod view_root;
 
 pub use accounts::{Account, Group, describe_user};
 pub use api::{
-    BeginError, CommitError, Conflict, DirectoryEntry, Door, Error, File, FileError, Metadata,
-    OpenError, OpenOptions, Receipt, Stalled, Store, StoreError, StoreOptions, Transaction,
-    TransactionOptions, Uncommitted,
+    BeginError, CommitError, Conflict, DirectoryEntry, Door, Error, File, FileError, LockError,
+    Metadata, Nested, OpenError, OpenOptions, Receipt, SavepointError, Store, StoreError,
+    StoreOptions, Transaction, TransactionOptions, Uncommitted,
 };
 pub use atomdir_disk::reason;
 pub use atomdir_protocol::{

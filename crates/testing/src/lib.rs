@@ -7,6 +7,7 @@
 //! `ATOMDIR_TEST_DIR` is where scratch directories go; `ATOMDIR_KEEP=1` keeps
 //! them; `ATOMDIR_SKIP_FILE` collects what was skipped.
 
+mod again;
 mod command;
 pub mod exit_code;
 mod fixture;
@@ -21,6 +22,7 @@ mod tier;
 pub mod tree;
 mod user;
 
+pub use again::{for_each_user, this_program};
 pub use command::{Outcome, atomdir, atomdir_in, binary, capture_output, helper, shell};
 pub use fixture::{Fixture, Owner, for_each_owner, look};
 pub use mounts::{Mount, mounts, unmount};

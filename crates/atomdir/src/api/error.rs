@@ -72,8 +72,8 @@ pub enum StoreError {
     #[error("{0}")]
     Poisoned(String),
     /// An earlier commit is durable, and an obstacle keeps it from the base.
-    #[error("nothing can begin or be committed until {0}")]
-    Stalled(Stalled),
+    #[error("{0}")]
+    Stalled(String),
     /// The store's directory was removed.
     #[error("the store's directory was removed, so nothing can be committed to it")]
     Removed,
@@ -92,6 +92,9 @@ pub enum StoreError {
     /// The store cannot be closed: clones of it or transactions are left.
     #[error("the store is still in use in this process")]
     InUse,
+    /// The service cannot be reached any more. It aborts the open transactions.
+    #[error("{0}")]
+    Lost(String),
     /// The store was closed.
     #[error("the store was closed")]
     Closed,
@@ -100,29 +103,64 @@ pub enum StoreError {
     Other(String),
 }
 
-/// A durable commit that cannot be applied to the base until an obstacle there is removed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "commit {sequence} is applied to the base: it is durable, but '{path}' is in its way: {reason}"
-)]
-#[non_exhaustive]
-pub struct Stalled {
-    /// The commit.
-    pub sequence: u64,
-    /// The obstacle, relative to the store's root.
-    pub path: PathBuf,
-    /// Why it is one.
-    pub reason: String,
-}
-
 /// Why a transaction could not begin.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BeginError {
     /// The transaction in which it would be nested has ended.
     #[error("the outer transaction has ended")]
     Ended,
+    /// The service has begun it, and this process cannot open its view.
+    #[error("the transaction's view cannot be opened: {}", io_reason(.0))]
+    View(io::Error),
     /// The store takes no transactions now.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why a savepoint could not be set or restored.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SavepointError {
+    /// There is none of that name.
+    #[error("the transaction has no savepoint of that name")]
+    NoSuchSavepoint,
+    /// The transaction has ended.
+    #[error("the transaction has ended")]
+    Ended,
+    /// The present state cannot be kept.
+    #[error("cannot keep the present state: {}", io_reason(.0))]
+    Io(io::Error),
+    /// The store refused it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why locks were not granted. The transaction stays open.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// Others held locks for too long or wait for this transaction in turn, or what was to be
+    /// locked has changed since the transaction began.
+    #[error("{reason}")]
+    Conflict {
+        /// Which of these it is.
+        reason: String,
+        /// What is locked or has changed, and by whom.
+        conflicts: Vec<Conflict>,
+    },
+    /// There is nothing at a path, or it may not be locked.
+    #[error("cannot lock '{}': {}", path.display(), io_reason(cause))]
+    Path {
+        /// The path as it was given.
+        path: PathBuf,
+        /// How it failed.
+        cause: io::Error,
+    },
+    /// The transaction has ended.
+    #[error("the transaction has ended")]
+    Ended,
+    /// The store refused it.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -296,6 +334,9 @@ pub enum CommitError {
         /// The nested transaction.
         nested: TransactionId,
     },
+    /// The service refused it, for a reason that it gives in words. Nothing was changed.
+    #[error("{0}")]
+    Refused(String),
     /// The transaction has ended.
     #[error("the transaction has ended")]
     Ended,
@@ -332,6 +373,12 @@ pub enum Error {
     /// A commit failed.
     #[error(transparent)]
     Commit(#[from] CommitError),
+    /// A savepoint could not be set or restored.
+    #[error(transparent)]
+    Savepoint(#[from] SavepointError),
+    /// Locks were not granted.
+    #[error(transparent)]
+    Lock(#[from] LockError),
     /// The store refused something else.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -354,6 +401,7 @@ impl Error {
         match self {
             Error::File(error) => error.is_conflict(),
             Error::Commit(error) => error.is_conflict(),
+            Error::Lock(error) => matches!(error, LockError::Conflict { .. }),
             _ => false,
         }
     }

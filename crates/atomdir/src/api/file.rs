@@ -2,6 +2,7 @@
 
 use super::metadata::{Metadata, timestamp};
 use super::session::{AttributeChange, OpenFile};
+use atomdir_disk::Errno;
 use atomdir_engine::SetTime;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::time::SystemTime;
@@ -101,6 +102,16 @@ impl OpenOptions {
     pub fn mode(&mut self, mode: u32) -> &mut OpenOptions {
         self.mode = mode;
         self
+    }
+
+    /// Refuses options that contradict each other, as std does.
+    pub(crate) fn check(&self) -> Result<(), Errno> {
+        let changes = self.truncate || self.create || self.create_new;
+        let is_open = self.read || self.writes();
+        match !is_open || changes && !self.writes() || self.truncate && self.append {
+            true => Err(Errno::INVAL),
+            false => Ok(()),
+        }
     }
 
     pub(crate) fn writes(&self) -> bool {

@@ -6,6 +6,7 @@
 
 mod error;
 mod file;
+mod lock;
 mod metadata;
 mod retry;
 pub(crate) mod session;
@@ -14,9 +15,11 @@ mod transaction;
 mod tree;
 
 pub use error::{
-    BeginError, CommitError, Conflict, Error, FileError, OpenError, Stalled, StoreError,
+    BeginError, CommitError, Conflict, Error, FileError, LockError, OpenError, SavepointError,
+    StoreError,
 };
 pub use file::{File, OpenOptions};
+pub use lock::Nested;
 pub use metadata::{DirectoryEntry, Metadata};
 pub(crate) use metadata::{kind, system_time};
 pub(crate) use store::Begin;

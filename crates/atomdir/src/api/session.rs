@@ -3,14 +3,15 @@
 //! Paths are relative to the store's root and stay beneath it: a path that leaves the store,
 //! by `..` or by a symbolic link, fails with `EXDEV`, as with openat2(2) and RESOLVE_BENEATH.
 
-use super::error::{CommitError, Conflict, StoreError};
+use super::error::{BeginError, CommitError, Conflict, LockError, SavepointError, StoreError};
 use super::file::OpenOptions;
 use super::metadata::{DirectoryEntry, Metadata};
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::SetTime;
-use atomdir_protocol::{ChangeLine, Sequence, TransactionId};
+use atomdir_protocol::{ChangeLine, LockMode, LockScope, Sequence, TransactionId};
 use std::path::{Path, PathBuf};
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 pub(crate) type Result<T> = std::result::Result<T, Errno>;
 
@@ -35,12 +36,18 @@ pub(crate) enum Links {
 pub(crate) struct Done {
     pub(crate) sequence: Option<Sequence>,
     pub(crate) changes: u64,
-    pub(crate) stalled: Option<super::error::Stalled>,
+    pub(crate) stalled: Option<String>,
 }
 
-pub(crate) trait Session: Send + Sync {
-    fn id(&self) -> TransactionId;
+pub(crate) struct LockWanted<'a> {
+    pub(crate) paths: &'a [&'a Path],
+    pub(crate) mode: LockMode,
+    pub(crate) scope: LockScope,
+    pub(crate) wait: Option<Duration>,
+}
 
+/// What can be done to files and directories.
+pub(crate) trait Files: Send + Sync {
     fn open(&self, path: &Path, options: &OpenOptions) -> Result<Box<dyn OpenFile + '_>>;
     fn metadata(&self, path: &Path, links: Links) -> Result<Metadata>;
     fn set_attributes(&self, path: &Path, links: Links, change: &AttributeChange) -> Result<()>;
@@ -56,11 +63,22 @@ pub(crate) trait Session: Send + Sync {
     fn xattr_names(&self, path: &Path, links: Links) -> Result<Vec<Vec<u8>>>;
     fn set_xattr(&self, path: &Path, links: Links, name: &[u8], value: &[u8]) -> Result<()>;
     fn remove_xattr(&self, path: &Path, links: Links, name: &[u8]) -> Result<()>;
+}
 
+pub(crate) trait Session: Send + Sync {
+    fn id(&self) -> TransactionId;
+    fn files(&self) -> &dyn Files;
+    /// Where the view is mounted, if it is.
+    fn view(&self) -> Option<&Path>;
     fn changes(&self) -> Result<Vec<ChangeLine>>;
     /// The conflicts that writes have met. If there are any, the transaction can only be
     /// aborted.
     fn met(&self) -> Vec<Conflict>;
+    fn set_savepoint(&self, name: &[u8]) -> std::result::Result<(), SavepointError>;
+    fn roll_back(&self, name: &[u8]) -> std::result::Result<(), SavepointError>;
+    /// Begins a transaction that is nested in this one.
+    fn nest(&self) -> std::result::Result<Arc<dyn Session>, BeginError>;
+    fn lock(&self, wanted: &LockWanted<'_>) -> std::result::Result<(), LockError>;
     fn commit(&self) -> std::result::Result<Done, CommitError>;
     fn abort(&self);
     /// The store, to wait for lazy commits.

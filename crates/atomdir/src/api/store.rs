@@ -1,10 +1,11 @@
 //! An open store, and how transactions begin in it.
 
-use super::error::{BeginError, OpenError, Stalled, StoreError};
+use super::error::{BeginError, OpenError, StoreError};
 use super::session::{Done, Session, Syncable};
 use super::transaction::Transaction;
 use crate::embedded::Embedded;
-use crate::{ConnectError, Connection, StartService, StoreLocation, Trust, find_with};
+use crate::served::Served;
+use crate::{ConnectError, Connection, FindError, StartService, StoreLocation, Trust, find_with};
 use atomdir_protocol::{Conflicts, Durability, Isolation, Sequence, TransactionId};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -19,13 +20,26 @@ pub enum Door {
     /// This process alone, for as long as it has the store open: no service, no socket and no
     /// mount. Only the store's owner can do so.
     Embedded,
+    /// The store's service alone.
+    Service,
 }
 
 /// How a store is opened.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct StoreOptions {
     door: Door,
     trust: Trust,
+    start: StartService,
+}
+
+impl Default for StoreOptions {
+    fn default() -> StoreOptions {
+        StoreOptions {
+            door: Door::Any,
+            trust: Trust::Listed,
+            start: StartService::Never,
+        }
+    }
 }
 
 impl StoreOptions {
@@ -46,26 +60,68 @@ impl StoreOptions {
         self
     }
 
+    /// How a service is started if none runs. Without this, none is started.
+    pub fn start_service(&mut self, start: StartService) -> &mut StoreOptions {
+        self.start = start;
+        self
+    }
+
     /// Opens the store that contains `path`.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Store, OpenError> {
         let location = find_with(path.as_ref(), self.trust)?;
-        let embedded = Embedded::open(&location, || self.is_served(&location))?;
+        if location.transaction.is_some() {
+            let path = path.as_ref().to_owned();
+            return Err(FindError::InView { path }.into());
+        }
+        let inner = match self.door {
+            Door::Service => self.serve(&location)?,
+            Door::Embedded => self.embed(&location)?,
+            Door::Any => match self.serve(&location) {
+                Err(OpenError::Connect(ConnectError::NotRunning { .. })) => {
+                    self.embed_or_serve(&location)?
+                }
+                served => served?,
+            },
+        };
         Ok(Store {
-            inner: Arc::new(embedded),
+            inner,
             root: location.root,
         })
     }
 
-    /// Fails if a service runs, and this process must not go past it.
-    fn is_served(&self, location: &StoreLocation) -> Result<(), OpenError> {
-        match Connection::open(location, &StartService::Never) {
-            Err(ConnectError::NotRunning { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
-            Ok(connection) => Err(OpenError::Held {
-                store: location.root.clone(),
-                holder: connection.service_holder(),
-            }),
+    fn serve(&self, location: &StoreLocation) -> Result<Inner, OpenError> {
+        let served = Served::open(location, &self.start)?;
+        Ok(Inner::Served(Arc::new(served)))
+    }
+
+    fn embed(&self, location: &StoreLocation) -> Result<Inner, OpenError> {
+        let embedded = Embedded::open(location, || refuse_served(location))?;
+        Ok(Inner::Embedded(Arc::new(embedded)))
+    }
+
+    /// No service ran a moment ago, and one may have started since.
+    fn embed_or_serve(&self, location: &StoreLocation) -> Result<Inner, OpenError> {
+        match self.embed(location) {
+            Err(OpenError::Held { store, holder }) => match self.serve(location) {
+                Err(OpenError::Connect(ConnectError::NotRunning { .. })) => {
+                    Err(OpenError::Held { store, holder })
+                }
+                served => served,
+            },
+            embedded => embedded,
         }
+    }
+}
+
+/// Fails if a service runs, past which this process must not go.
+fn refuse_served(location: &StoreLocation) -> Result<(), OpenError> {
+    match Connection::open(location, &StartService::Never) {
+        Err(ConnectError::NotRunning { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+        Ok(connection) => Err(OpenError::Held {
+            store: location.root.clone(),
+            holder: connection.service_holder(),
+        }),
     }
 }
 
@@ -89,8 +145,14 @@ impl StoreOptions {
 /// - a process that is forked off cannot use the store.
 #[derive(Debug, Clone)]
 pub struct Store {
-    inner: Arc<Embedded>,
+    inner: Inner,
     root: PathBuf,
+}
+
+#[derive(Debug, Clone)]
+enum Inner {
+    Embedded(Arc<Embedded>),
+    Served(Arc<Served>),
 }
 
 impl Store {
@@ -111,6 +173,11 @@ impl Store {
     /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Store, OpenError> {
         StoreOptions::new().open(path)
+    }
+
+    /// Whether the store is open in this process, and not reached through its service.
+    pub fn is_embedded(&self) -> bool {
+        matches!(self.inner, Inner::Embedded(_))
     }
 
     /// The store's root directory.
@@ -148,20 +215,30 @@ impl Store {
 
     /// Makes all lazy commits durable.
     pub fn sync(&self) -> Result<(), StoreError> {
-        self.inner.sync()
+        match &self.inner {
+            Inner::Embedded(store) => store.sync(),
+            Inner::Served(store) => store.sync(),
+        }
     }
 
-    /// Closes the store: makes all commits durable in the base, and empties the log. Fails, and
-    /// closes nothing, while clones of the store or transactions are left.
+    /// Closes the store. In this process, that makes all commits durable in the base and empties
+    /// the log; it fails, and closes nothing, while clones of the store or transactions are
+    /// left. Of a store with a service, it makes lazy commits durable.
     pub fn close(self) -> Result<(), StoreError> {
-        match Arc::try_unwrap(self.inner) {
-            Ok(embedded) => embedded.close(),
-            Err(_) => Err(StoreError::InUse),
+        match self.inner {
+            Inner::Embedded(store) => match Arc::try_unwrap(store) {
+                Ok(embedded) => embedded.close(),
+                Err(_) => Err(StoreError::InUse),
+            },
+            Inner::Served(store) => store.sync(),
         }
     }
 
     pub(super) fn session(&self, options: &Begin) -> Result<Arc<dyn Session>, BeginError> {
-        self.inner.begin(options)
+        match &self.inner {
+            Inner::Embedded(store) => store.begin(options),
+            Inner::Served(store) => store.begin(options),
+        }
     }
 }
 
@@ -239,7 +316,7 @@ impl<'store> TransactionOptions<'store> {
 pub struct Receipt {
     sequence: Option<Sequence>,
     changes: u64,
-    stalled: Option<Stalled>,
+    stalled: Option<String>,
     is_durable: bool,
     store: Weak<dyn Syncable>,
 }
@@ -277,10 +354,10 @@ impl Receipt {
         self.changes
     }
 
-    /// The obstacle that keeps the commit from the base, if there is one. The commit has
-    /// happened and is durable, and the base will show it when the obstacle is removed.
-    pub fn stalled(&self) -> Option<&Stalled> {
-        self.stalled.as_ref()
+    /// The obstacle that keeps the commit from the base, in words, if there is one. The commit
+    /// has happened and is durable, and the base will show it when the obstacle is removed.
+    pub fn stalled(&self) -> Option<&str> {
+        self.stalled.as_deref()
     }
 
     /// Whether the commit was durable when it returned. Only a

@@ -3,7 +3,7 @@
 use super::error::{CommitError, FileError};
 use super::file::{File, OpenOptions};
 use super::metadata::{DirectoryEntry, Metadata, timestamp};
-use super::session::{AttributeChange, Links, Session};
+use super::session::{AttributeChange, Files, Links, Session};
 use super::store::Receipt;
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::SetTime;
@@ -27,8 +27,8 @@ use std::time::SystemTime;
 /// root. A slash at the end of a path is ignored. The store's control directory does not exist
 /// in a transaction.
 pub struct Transaction {
-    session: Arc<dyn Session>,
-    is_durable: bool,
+    pub(super) session: Arc<dyn Session>,
+    pub(super) is_durable: bool,
     is_open: bool,
 }
 
@@ -59,9 +59,19 @@ impl Transaction {
         }
     }
 
+    fn files(&self) -> &dyn Files {
+        self.session.files()
+    }
+
     /// The transaction's id, by which commands and conflicts name it.
     pub fn id(&self) -> TransactionId {
         self.session.id()
+    }
+
+    /// The transaction's view, where the service has mounted it: a directory that any program
+    /// can use. `None` if the store is open in this process, where nothing is mounted.
+    pub fn view(&self) -> Option<&Path> {
+        self.session.view()
     }
 
     /// Commits the transaction. When this returns, the commit is durable, unless the
@@ -116,7 +126,7 @@ impl Transaction {
         options: &OpenOptions,
     ) -> Result<File<'_>, FileError> {
         let path = path.as_ref();
-        let file = self.session.open(path, options);
+        let file = self.files().open(path, options);
         let file = file.map_err(self.failed("open", path))?;
         Ok(File::new(file, options.append))
     }
@@ -125,7 +135,7 @@ impl Transaction {
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>, FileError> {
         let path = path.as_ref();
         let mut options = OpenOptions::new();
-        let file = self.session.open(path, options.read(true));
+        let file = self.files().open(path, options.read(true));
         let contents = file.and_then(|file| {
             let length = file.metadata()?.length;
             let mut contents = vec![0; usize::try_from(length).map_err(|_| Errno::FBIG)?];
@@ -156,7 +166,7 @@ impl Transaction {
         let path = path.as_ref();
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true);
-        let file = self.session.open(path, &options);
+        let file = self.files().open(path, &options);
         let written = file.and_then(|file| file.write_at(contents.as_ref(), 0));
         written.map_err(self.failed("write", path))
     }
@@ -173,7 +183,7 @@ impl Transaction {
         mode: u32,
     ) -> Result<(), FileError> {
         let path = path.as_ref();
-        let made = self.session.create_directory(path, mode);
+        let made = self.files().create_directory(path, mode);
         made.map_err(self.failed("create the directory", path))
     }
 
@@ -184,14 +194,14 @@ impl Transaction {
         path: impl AsRef<Path>,
     ) -> Result<(), FileError> {
         let path = path.as_ref();
-        let made = self.session.symlink(target.as_ref(), path);
+        let made = self.files().symlink(target.as_ref(), path);
         made.map_err(self.failed("create the symbolic link", path))
     }
 
     /// The target of a symbolic link.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf, FileError> {
         let path = path.as_ref();
-        let target = self.session.read_link(path);
+        let target = self.files().read_link(path);
         target.map_err(self.failed("read the symbolic link", path))
     }
 
@@ -199,7 +209,7 @@ impl Transaction {
     /// followed.
     pub fn link(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), FileError> {
         let to = to.as_ref();
-        let made = self.session.link(from.as_ref(), to);
+        let made = self.files().link(from.as_ref(), to);
         made.map_err(self.failed("create the link", to))
     }
 
@@ -228,28 +238,28 @@ impl Transaction {
     }
 
     fn rename_in(&self, from: &Path, to: &Path, mode: RenameMode) -> Result<(), FileError> {
-        let renamed = self.session.rename(from, to, mode);
+        let renamed = self.files().rename(from, to, mode);
         renamed.map_err(self.failed("rename", from))
     }
 
     /// Removes a name of a file, or of anything else but a directory.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), FileError> {
         let path = path.as_ref();
-        let removed = self.session.remove_file(path);
+        let removed = self.files().remove_file(path);
         removed.map_err(self.failed("remove", path))
     }
 
     /// Removes an empty directory.
     pub fn remove_directory(&self, path: impl AsRef<Path>) -> Result<(), FileError> {
         let path = path.as_ref();
-        let removed = self.session.remove_directory(path);
+        let removed = self.files().remove_directory(path);
         removed.map_err(self.failed("remove the directory", path))
     }
 
     /// The entries of a directory, sorted by name, without `.` and `..`.
     pub fn read_directory(&self, path: impl AsRef<Path>) -> Result<Vec<DirectoryEntry>, FileError> {
         let path = path.as_ref();
-        let entries = self.session.list(path);
+        let entries = self.files().list(path);
         let mut entries = entries.map_err(self.failed("list", path))?;
         entries.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(entries)
@@ -258,14 +268,14 @@ impl Transaction {
     /// The attributes of an object. A symbolic link is followed.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata, FileError> {
         let path = path.as_ref();
-        let metadata = self.session.metadata(path, Links::Follow);
+        let metadata = self.files().metadata(path, Links::Follow);
         metadata.map_err(self.failed("examine", path))
     }
 
     /// The attributes of an object, which may be a symbolic link.
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata, FileError> {
         let path = path.as_ref();
-        let metadata = self.session.metadata(path, Links::Keep);
+        let metadata = self.files().metadata(path, Links::Keep);
         metadata.map_err(self.failed("examine", path))
     }
 
@@ -327,7 +337,7 @@ impl Transaction {
         operation: &'static str,
         change: AttributeChange,
     ) -> Result<(), FileError> {
-        let changed = self.session.set_attributes(path, links, &change);
+        let changed = self.files().set_attributes(path, links, &change);
         changed.map_err(self.failed(operation, path))
     }
 
@@ -340,7 +350,7 @@ impl Transaction {
     ) -> Result<Option<Vec<u8>>, FileError> {
         let path = path.as_ref();
         let name = name.as_ref().as_bytes();
-        match self.session.xattr(path, Links::Keep, name) {
+        match self.files().xattr(path, Links::Keep, name) {
             Ok(value) => Ok(Some(value)),
             Err(Errno::NODATA) => Ok(None),
             Err(errno) => Err(self.failed("read an extended attribute of", path)(errno)),
@@ -350,7 +360,7 @@ impl Transaction {
     /// The names of an object's extended attributes, sorted. A symbolic link is not followed.
     pub fn xattr_names(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>, FileError> {
         let path = path.as_ref();
-        let names = self.session.xattr_names(path, Links::Keep);
+        let names = self.files().xattr_names(path, Links::Keep);
         let names = names.map_err(self.failed("list the extended attributes of", path))?;
         let mut names: Vec<OsString> = names.into_iter().map(OsString::from_vec).collect();
         names.sort();
@@ -367,7 +377,7 @@ impl Transaction {
         let path = path.as_ref();
         let name = name.as_ref().as_bytes();
         let set = self
-            .session
+            .files()
             .set_xattr(path, Links::Keep, name, value.as_ref());
         set.map_err(self.failed("set an extended attribute of", path))
     }
@@ -380,7 +390,7 @@ impl Transaction {
     ) -> Result<(), FileError> {
         let path = path.as_ref();
         let name = name.as_ref().as_bytes();
-        let removed = self.session.remove_xattr(path, Links::Keep, name);
+        let removed = self.files().remove_xattr(path, Links::Keep, name);
         removed.map_err(self.failed("remove an extended attribute of", path))
     }
 

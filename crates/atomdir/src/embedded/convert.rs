@@ -1,6 +1,6 @@
 //! The library's types in the engine's terms, and back.
 
-use crate::api::{BeginError, CommitError, Conflict, Metadata, Stalled, StoreError};
+use crate::api::{BeginError, CommitError, Conflict, Metadata, SavepointError, StoreError};
 use crate::api::{kind, system_time};
 use atomdir_engine as engine;
 use atomdir_protocol::{
@@ -50,18 +50,10 @@ pub(super) fn conflict(conflict: engine::Conflict) -> Conflict {
     Conflict::new(conflict.path, conflict.what.to_string(), by)
 }
 
-pub(super) fn stalled(stalled: engine::Stalled) -> Stalled {
-    Stalled {
-        sequence: stalled.sequence.0,
-        path: stalled.path.into(),
-        reason: stalled.reason,
-    }
-}
-
 pub(super) fn store_error(error: engine::StoreError) -> StoreError {
     match error {
         engine::StoreError::Poisoned { .. } => StoreError::Poisoned(error.to_string()),
-        engine::StoreError::Stalled(one) => StoreError::Stalled(stalled(one)),
+        engine::StoreError::Stalled(_) => StoreError::Stalled(error.to_string()),
         engine::StoreError::Removed => StoreError::Removed,
         engine::StoreError::ReadOnly => StoreError::ReadOnly,
         error => StoreError::Other(error.to_string()),
@@ -73,6 +65,15 @@ pub(super) fn begin_error(error: engine::BeginError) -> BeginError {
         engine::BeginError::Ended => BeginError::Ended,
         engine::BeginError::Store(error) => BeginError::Store(store_error(error)),
         error => BeginError::Store(StoreError::Other(error.to_string())),
+    }
+}
+
+pub(super) fn savepoint_error(error: engine::SavepointError) -> SavepointError {
+    match error {
+        engine::SavepointError::Ended => SavepointError::Ended,
+        engine::SavepointError::NoSuchSavepoint => SavepointError::NoSuchSavepoint,
+        engine::SavepointError::Staging(errno) => SavepointError::Io(errno.into()),
+        error => SavepointError::Store(StoreError::Other(error.to_string())),
     }
 }
 

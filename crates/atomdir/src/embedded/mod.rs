@@ -13,9 +13,12 @@
 
 mod convert;
 mod file;
+mod lock;
 mod open;
 mod permission;
 mod session;
+#[cfg(test)]
+mod tests;
 mod walk;
 
 use crate::api::session::{Session, Syncable};

@@ -3,9 +3,14 @@
 use super::file::EmbeddedFile;
 use super::permission::Rights;
 use super::walk::{Known, Place, walk};
-use super::{Embedded, convert};
-use crate::api::session::{AttributeChange, Done, Links, OpenFile, Result, Session, Syncable};
-use crate::api::{CommitError, Conflict, DirectoryEntry, Metadata, OpenOptions, kind};
+use super::{Embedded, convert, lock};
+use crate::api::session::{
+    AttributeChange, Done, Files, Links, LockWanted, OpenFile, Result, Session, Syncable,
+};
+use crate::api::{
+    BeginError, CommitError, Conflict, DirectoryEntry, LockError, Metadata, OpenOptions,
+    SavepointError, kind,
+};
 use atomdir_disk::{Errno, Kind, LinuxDisk, RenameMode};
 use atomdir_engine as engine;
 use atomdir_engine::{Caller, NewNode, NodeId, Permission};
@@ -111,11 +116,9 @@ impl EmbeddedTransaction {
             return Err(Errno::EXIST);
         }
         match found.attributes.kind {
-            Kind::File => {}
-            Kind::Directory => return Err(Errno::ISDIR),
             Kind::Symlink => return Err(Errno::LOOP),
-            // There is no kernel between the program and the view that could open them.
-            _ => return Err(Errno::OPNOTSUPP),
+            Kind::Directory if options.writes() => return Err(Errno::ISDIR),
+            _ => {}
         }
         let engine = self.engine()?;
         if options.read {
@@ -123,6 +126,12 @@ impl EmbeddedTransaction {
         }
         if options.writes() {
             self.rights.require(engine, found.node, Permission::Write)?;
+        }
+        match found.attributes.kind {
+            Kind::File => {}
+            Kind::Directory => return Err(Errno::ISDIR),
+            // There is no kernel between the program and the view that could open them.
+            _ => return Err(Errno::OPNOTSUPP),
         }
         let file = EmbeddedFile::new(self, found, options);
         if options.truncate {
@@ -149,19 +158,9 @@ impl EmbeddedTransaction {
     }
 }
 
-impl Session for EmbeddedTransaction {
-    fn id(&self) -> TransactionId {
-        TransactionId(self.transaction.id().0)
-    }
-
+impl Files for EmbeddedTransaction {
     fn open(&self, path: &Path, options: &OpenOptions) -> Result<Box<dyn OpenFile + '_>> {
-        if !options.read && !options.writes() {
-            return Err(Errno::INVAL);
-        }
-        let changes = options.truncate || options.create || options.create_new;
-        if changes && !options.writes() || options.truncate && options.append {
-            return Err(Errno::INVAL);
-        }
+        options.check()?;
         let links = match options.follow && !options.create_new {
             true => Links::Follow,
             false => Links::Keep,
@@ -325,6 +324,20 @@ impl Session for EmbeddedTransaction {
             .require_xattr_change(engine, found.node, &found.attributes, name)?;
         engine.remove_xattr(found.node, name)
     }
+}
+
+impl Session for EmbeddedTransaction {
+    fn id(&self) -> TransactionId {
+        TransactionId(self.transaction.id().0)
+    }
+
+    fn files(&self) -> &dyn Files {
+        self
+    }
+
+    fn view(&self) -> Option<&Path> {
+        None
+    }
 
     fn changes(&self) -> Result<Vec<atomdir_protocol::ChangeLine>> {
         let changes = self.engine()?.changes()?;
@@ -336,6 +349,38 @@ impl Session for EmbeddedTransaction {
         met.map(convert::conflict).collect()
     }
 
+    fn set_savepoint(&self, name: &[u8]) -> std::result::Result<(), SavepointError> {
+        self.store.here()?;
+        let set = self.transaction.set_savepoint(name);
+        set.map_err(convert::savepoint_error)
+    }
+
+    fn roll_back(&self, name: &[u8]) -> std::result::Result<(), SavepointError> {
+        self.store.here()?;
+        let rolled = self.transaction.roll_back(name);
+        rolled.map(drop).map_err(convert::savepoint_error)
+    }
+
+    fn nest(&self) -> std::result::Result<Arc<dyn Session>, BeginError> {
+        let options = engine::BeginOptions {
+            owner: self.rights.user.user,
+            isolation: self.transaction.isolation(),
+            durability: self.transaction.durability(),
+            conflicts: self.transaction.conflicts(),
+            first_try: None,
+            label: Vec::new(),
+        };
+        let nested = self.store.here()?.begin_nested(&self.transaction, options);
+        let nested = nested.map_err(convert::begin_error)?;
+        let nested = EmbeddedTransaction::new(self.store.clone(), nested);
+        Ok(Arc::new(nested))
+    }
+
+    fn lock(&self, wanted: &LockWanted<'_>) -> std::result::Result<(), LockError> {
+        let store = self.store.here()?;
+        lock::lock(store, &self.transaction, &self.rights.user, wanted)
+    }
+
     fn commit(&self) -> std::result::Result<Done, CommitError> {
         self.store.here()?;
         let committed = self.commit_outlasting_leases();
@@ -344,7 +389,7 @@ impl Session for EmbeddedTransaction {
         Ok(Done {
             sequence: committed.sequence.map(|sequence| Sequence(sequence.0)),
             changes: committed.changes,
-            stalled: committed.stalled.map(convert::stalled),
+            stalled: committed.stalled.map(|stalled| stalled.to_string()),
         })
     }
 

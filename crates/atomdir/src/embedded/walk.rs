@@ -76,6 +76,8 @@ impl<'a> Place<'a> {
 }
 
 enum Step {
+    /// What was reached must be a directory.
+    Here,
     Up,
     Down(OsString),
 }
@@ -97,6 +99,7 @@ pub(super) fn walk<'a>(
         }
         rights.require(engine, at.node, Permission::Search)?;
         let name = match step {
+            Step::Here => continue,
             Step::Up => {
                 at = above.pop().ok_or(Errno::XDEV)?;
                 continue;
@@ -118,6 +121,12 @@ pub(super) fn walk<'a>(
                 }
                 rights.may_follow(&at.attributes, &link.attributes)?;
                 let target = PathBuf::from(OsString::from_vec(engine.read_link(link.node)?));
+                // A slash at the end of a target counts, and so does a dot.
+                if target.as_os_str().as_bytes().ends_with(b"/")
+                    || target.as_os_str().as_bytes().ends_with(b"/.")
+                {
+                    steps.push_front(Step::Here);
+                }
                 for step in self::steps(&target)?.into_iter().rev() {
                     steps.push_front(step);
                 }

@@ -1,7 +1,8 @@
 //! Transactions from their begin to their commit or abort.
 
-use crate::support::{Place, for_each_user};
+use crate::support::Place;
 use atomdir::{CommitError, Durability, FileError, OpenOptions};
+use atomdir_testing::for_each_user;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::symlink;
 

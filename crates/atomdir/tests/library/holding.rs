@@ -1,7 +1,8 @@
 //! A store that is open in one process is not opened in another, and others learn who has it.
 
-use crate::support::{Place, for_each_user, open_embedded, this_program};
+use crate::support::{Place, open_embedded};
 use atomdir::{Door, OpenError, StoreError, StoreOptions};
+use atomdir_testing::{for_each_user, this_program};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Stdio};

@@ -2,5 +2,6 @@
 
 mod basics;
 mod holding;
+mod kill;
 mod retry;
 mod support;

@@ -1,8 +1,8 @@
 //! `Store::run` loses no update, and retries nothing but conflicts.
 
-use crate::support::{Place, for_each_user};
+use crate::support::Place;
 use atomdir::{Conflicts, Error};
-use atomdir_testing::pick;
+use atomdir_testing::{for_each_user, pick};
 
 #[test]
 fn no_update_is_lost_when_two_threads_count_in_one_file() {

@@ -1,0 +1,111 @@
+//! Waiting for locks in this process.
+
+use super::convert;
+use super::session::Engine;
+use crate::api::session::LockWanted;
+use crate::api::{Conflict, LockError};
+use atomdir_disk::LinuxDisk;
+use atomdir_engine as engine;
+use atomdir_protocol::{ChangedBy, LockMode, LockScope, TransactionId};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Instant;
+
+/// Set when a request may succeed.
+#[derive(Default)]
+struct Latch {
+    is_set: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Latch {
+    fn set(&self) {
+        *self.is_set.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until it is set, and clears it. Returns `false` if the time is over before.
+    fn wait(&self, deadline: Option<Instant>) -> bool {
+        let mut is_set = self.is_set.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*is_set {
+            let Some(deadline) = deadline else {
+                let woken = self.changed.wait(is_set);
+                is_set = woken.unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let woken = self.changed.wait_timeout(is_set, left);
+            is_set = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *is_set = false;
+        true
+    }
+}
+
+pub(super) fn lock(
+    store: &engine::Store<LinuxDisk>,
+    transaction: &Engine,
+    user: &engine::Credentials,
+    wanted: &LockWanted<'_>,
+) -> Result<(), LockError> {
+    let paths = wanted.paths.iter();
+    let request = engine::LockRequest {
+        mode: match wanted.mode {
+            LockMode::Shared => engine::LockMode::Shared,
+            LockMode::Exclusive => engine::LockMode::Exclusive,
+        },
+        scope: match wanted.scope {
+            LockScope::Object => engine::LockScope::Object,
+            LockScope::Bytes { start, end } => engine::LockScope::Bytes { start, end },
+            LockScope::Subtree => engine::LockScope::Subtree,
+        },
+        paths: paths
+            .map(|path| path.as_os_str().as_bytes().to_vec())
+            .collect(),
+    };
+    let latch = Arc::new(Latch::default());
+    let woken = latch.clone();
+    let deadline = wanted
+        .wait
+        .and_then(|wait| Instant::now().checked_add(wait));
+    let mut patience = engine::Patience {
+        wake: Arc::new(move || woken.set()),
+        wait: &mut || latch.wait(deadline),
+    };
+    let locked = store.lock(transaction, &request, user, &mut patience);
+    locked.map_err(lock_error)
+}
+
+fn lock_error(error: engine::LockError) -> LockError {
+    let reason = error.to_string();
+    match error {
+        engine::LockError::Ended => LockError::Ended,
+        engine::LockError::Path { path, errno } => LockError::Path {
+            path: path.into(),
+            cause: errno.into(),
+        },
+        engine::LockError::Held(waits) | engine::LockError::Deadlock(waits) => {
+            LockError::Conflict {
+                reason,
+                conflicts: waits.into_iter().map(held).collect(),
+            }
+        }
+        engine::LockError::Changed(conflicts) => LockError::Conflict {
+            reason,
+            conflicts: conflicts.into_iter().map(convert::conflict).collect(),
+        },
+        engine::LockError::Store(error) => LockError::Store(convert::store_error(error)),
+        _ => LockError::Store(crate::api::StoreError::Other(reason)),
+    }
+}
+
+fn held(waits: engine::Waits) -> Conflict {
+    let by = ChangedBy::Open {
+        transaction: TransactionId(waits.holder.0),
+        label: Vec::new(),
+    };
+    Conflict::new(waits.path, "it is locked".to_owned(), by)
+}

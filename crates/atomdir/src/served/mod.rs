@@ -1,0 +1,99 @@
+//! Transactions of a store's service, used through their views.
+//!
+//! `directory` and `file` are the operations on files, which the kernel resolves and checks.
+//! `session` is the rest of a transaction, and `failure` translates what the service reports.
+
+pub(crate) mod directory;
+mod failure;
+mod file;
+mod session;
+
+use crate::api::session::{Session, Syncable};
+use crate::api::{Begin, BeginError, StoreError};
+use crate::connection::Connection;
+use crate::requests::BeginOptions;
+use crate::{ConnectError, StartService, StoreLocation};
+use session::ServedTransaction;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// So many connections are kept for the next transactions.
+const IDLE_MAX: usize = 8;
+
+/// A store whose service this process uses.
+pub(crate) struct Served {
+    location: StoreLocation,
+    start: StartService,
+    /// Connections without a transaction. The last one returned is the next one used.
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl fmt::Debug for Served {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut served = formatter.debug_struct("Served");
+        served
+            .field("root", &self.location.root)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Served {
+    /// Connects to the service, and starts it if `start` says so.
+    pub(crate) fn open(
+        location: &StoreLocation,
+        start: &StartService,
+    ) -> Result<Served, ConnectError> {
+        let connection = Connection::open(location, start)?;
+        Ok(Served {
+            location: location.clone(),
+            start: start.clone(),
+            idle: Mutex::new(vec![connection]),
+        })
+    }
+
+    pub(crate) fn begin(self: &Arc<Served>, begin: &Begin) -> Result<Arc<dyn Session>, BeginError> {
+        let options = BeginOptions {
+            isolation: begin.isolation,
+            durability: begin.durability,
+            conflicts: begin.conflicts,
+            first_try: begin.first_try,
+            label: begin.label.clone(),
+            ..BeginOptions::default()
+        };
+        ServedTransaction::begin(self, &options)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns a connection that still works, if possible one that is open.
+    fn connection(&self) -> Result<Connection, ConnectError> {
+        loop {
+            let idle = self.idle().pop();
+            match idle {
+                Some(idle) if idle.is_closed() => {}
+                Some(idle) => return Ok(idle),
+                None => return Connection::open(&self.location, &self.start),
+            }
+        }
+    }
+
+    fn give_back(&self, connection: Connection) {
+        let mut idle = self.idle();
+        if idle.len() < IDLE_MAX {
+            idle.push(connection);
+        }
+    }
+}
+
+impl Syncable for Served {
+    fn sync(&self) -> Result<(), StoreError> {
+        let mut connection = self.connection().map_err(failure::connect)?;
+        let synced = connection.sync().map_err(failure::store);
+        if synced.is_ok() {
+            self.give_back(connection);
+        }
+        synced
+    }
+}

@@ -1,0 +1,190 @@
+//! A transaction of the service. Its files are used in its view, which the service has mounted;
+//! everything else is a request.
+//!
+//! Each transaction has a connection of its own while it is open, so that several threads can
+//! commit at the same time. The service aborts a transaction whose connection closes.
+
+use super::Served;
+use super::directory::Directory;
+use super::failure;
+use crate::api::session::{Done, Files, LockWanted, Result, Session, Syncable};
+use crate::api::{BeginError, CommitError, Conflict, LockError, SavepointError};
+use crate::connection::Connection;
+use crate::requests::BeginOptions;
+use crate::{LockOptions, RequestError, client};
+use atomdir_disk::Errno;
+use atomdir_protocol::{ChangeLine, FailureKind, TransactionId};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+pub(super) struct ServedTransaction {
+    store: Arc<Served>,
+    connection: Mutex<Option<Connection>>,
+    transaction: client::Transaction,
+    files: Directory,
+}
+
+impl ServedTransaction {
+    pub(super) fn begin(
+        store: &Arc<Served>,
+        options: &BeginOptions,
+    ) -> std::result::Result<Arc<dyn Session>, BeginError> {
+        let mut connection = store.connection().map_err(failure::begin_connect)?;
+        let transaction = connection.begin(options).map_err(failure::begin)?;
+        let root = transaction.root().and_then(|root| {
+            // The descriptor that the client keeps closes with the client's transaction.
+            rustix::io::fcntl_dupfd_cloexec(root, 3)
+        });
+        let root = match root {
+            Ok(root) => root,
+            Err(errno) => {
+                let _ = connection.abort(transaction.id);
+                return Err(failure::view(errno));
+            }
+        };
+        Ok(Arc::new(ServedTransaction {
+            store: store.clone(),
+            connection: Mutex::new(Some(connection)),
+            transaction,
+            files: Directory::new(root),
+        }))
+    }
+
+    /// Sends a request. Only one thread at a time can.
+    fn ask<T, E>(
+        &self,
+        ended: impl FnOnce() -> E,
+        ask: impl FnOnce(&mut Connection) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        let mut slot = self.slot();
+        ask(slot.as_mut().ok_or_else(ended)?)
+    }
+
+    fn slot(&self) -> std::sync::MutexGuard<'_, Option<Connection>> {
+        self.connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the connection back for the next transaction.
+    fn ended(&self) {
+        if let Some(connection) = self.slot().take() {
+            self.store.give_back(connection);
+        }
+    }
+}
+
+impl Session for ServedTransaction {
+    fn id(&self) -> TransactionId {
+        self.transaction.id
+    }
+
+    fn files(&self) -> &dyn Files {
+        &self.files
+    }
+
+    fn view(&self) -> Option<&Path> {
+        Some(&self.transaction.view_path)
+    }
+
+    fn changes(&self) -> Result<Vec<ChangeLine>> {
+        self.ask(
+            || Errno::STALE,
+            |connection| {
+                let changes = connection.changes(self.transaction.id);
+                changes.map_err(|error| match error {
+                    RequestError::Failed(_) => Errno::STALE,
+                    _ => Errno::IO,
+                })
+            },
+        )
+    }
+
+    /// The service reports them when the transaction commits.
+    fn met(&self) -> Vec<Conflict> {
+        Vec::new()
+    }
+
+    fn set_savepoint(&self, name: &[u8]) -> std::result::Result<(), SavepointError> {
+        let id = self.transaction.id;
+        self.ask(
+            || SavepointError::Ended,
+            |connection| {
+                let set = connection.set_savepoint(id, name);
+                set.map_err(failure::savepoint)
+            },
+        )
+    }
+
+    fn roll_back(&self, name: &[u8]) -> std::result::Result<(), SavepointError> {
+        let id = self.transaction.id;
+        self.ask(
+            || SavepointError::Ended,
+            |connection| connection.roll_back(id, name).map_err(failure::savepoint),
+        )
+    }
+
+    fn nest(&self) -> std::result::Result<Arc<dyn Session>, BeginError> {
+        let options = BeginOptions {
+            outer: Some(self.transaction.id),
+            ..BeginOptions::default()
+        };
+        ServedTransaction::begin(&self.store, &options)
+    }
+
+    fn lock(&self, wanted: &LockWanted<'_>) -> std::result::Result<(), LockError> {
+        let paths = wanted.paths.iter();
+        let paths: Vec<Vec<u8>> = paths
+            .map(|path| path.as_os_str().as_bytes().to_vec())
+            .collect();
+        let options = LockOptions {
+            mode: wanted.mode,
+            scope: wanted.scope,
+            wait: wanted.wait,
+            max_age: None,
+        };
+        self.ask(
+            || LockError::Ended,
+            |connection| {
+                let locked = connection.lock(self.transaction.id, &paths, &options);
+                locked.map_err(failure::lock)
+            },
+        )
+    }
+
+    fn commit(&self) -> std::result::Result<Done, CommitError> {
+        let committed = self.ask(
+            || CommitError::Ended,
+            |connection| {
+                let committed = connection.commit(self.transaction.id, &mut |_| {});
+                committed.map_err(failure::commit)
+            },
+        );
+        let committed = committed?;
+        self.ended();
+        Ok(Done {
+            sequence: committed.sequence,
+            changes: committed.changes,
+            stalled: committed.stalled,
+        })
+    }
+
+    fn abort(&self) {
+        let aborted = match self.slot().as_mut() {
+            Some(connection) => connection.abort(self.transaction.id),
+            None => return,
+        };
+        match aborted {
+            Ok(()) => self.ended(),
+            Err(error) if error.kind() == Some(FailureKind::NoSuchTransaction) => self.ended(),
+            // Closing the connection aborts the transaction, if the service still runs.
+            Err(_) => drop(self.slot().take()),
+        }
+    }
+
+    fn store(&self) -> Weak<dyn Syncable> {
+        let store: Weak<Served> = Arc::downgrade(&self.store);
+        store
+    }
+}

@@ -1,0 +1,192 @@
+//! The library beside the command and its service: it does the same in the program's own process
+//! and through the service, and commands name a program that has a store open.
+
+use std::io::Write;
+use std::path::Path;
+
+use atomdir::{
+    CommitError, Connection, Door, Error, LockMode, OpenError, OpenOptions, StartService, Store,
+    StoreLocation, StoreOptions,
+};
+use atomdir_testing::exit_code::CANNOT_CREATE;
+use atomdir_testing::tree::{CompareOptions, assert_equal};
+use atomdir_testing::{Fixture, Scratch, User, binary, for_each_user, look, users_can_mount};
+
+/// What a program sees of each step.
+type Seen = Vec<String>;
+
+fn files(store: &Store, seen: &mut Seen) -> Result<(), Error> {
+    let tx = store.begin()?;
+    tx.create_directory_all("conf/deep")?;
+    tx.write("conf/a", "one")?;
+    tx.link("conf/a", "conf/b")?;
+    tx.symlink("conf/a", "link")?;
+    let mut log = tx.open_with("log", OpenOptions::new().append(true).create(true))?;
+    log.write_all(b"first\n")?;
+    log.write_all(b"second\n")?;
+    drop(log);
+    tx.set_mode("conf/a", 0o640)?;
+    tx.set_xattr("conf/a", "user.origin", "test")?;
+    tx.rename("old", "conf/new")?;
+    tx.copy("conf/new", "copied")?;
+    seen.push(format!("{:?}", tx.read_to_string("link")?));
+    seen.push(format!("{:?}", tx.read_link("link")?));
+    let entries = tx.read_directory("conf")?.into_iter();
+    seen.extend(entries.map(|entry| format!("{:?} {:?}", entry.name, entry.kind)));
+    let found = tx.metadata("conf/b")?;
+    let described = (found.kind, found.mode, found.length, found.links);
+    seen.push(format!("{described:?}"));
+    seen.push(format!("{:?}", tx.xattr("conf/b", "user.origin")?));
+    seen.push(format!("{:?}", tx.xattr("conf/b", "user.none")?));
+    for path in ["none", "../up", "link/x", "conf", "conf/deep/../../.."] {
+        let error = tx.read(path).expect_err(path);
+        seen.push(format!("{path}: {:?} {error}", error.kind()));
+    }
+    seen.push(format!(
+        "{:?}",
+        tx.remove_directory("conf").map_err(|error| error.kind())
+    ));
+    tx.remove_all("tree")?;
+    let changes = tx.changes()?.into_iter();
+    seen.extend(changes.map(|change| format!("{change:?}")));
+    let receipt = tx.commit()?;
+    seen.push(format!("{} {:?}", receipt.changes(), receipt.stalled()));
+    Ok(())
+}
+
+fn transactions(store: &Store, seen: &mut Seen) -> Result<(), Error> {
+    let (first, second) = (store.begin()?, store.begin()?);
+    first.write("log", "mine")?;
+    second.write("log", "theirs")?;
+    first.commit()?;
+    let failed = second.try_commit().expect_err("both wrote it");
+    let CommitError::Conflict { conflicts } = &failed.error else {
+        panic!("{failed}");
+    };
+    seen.push(format!("{:?} {}", conflicts[0].path, conflicts[0].part));
+    seen.push(failed.transaction.read_to_string("log")?);
+    drop(failed);
+
+    let mut tx = store.begin()?;
+    tx.write("kept", "1")?;
+    tx.set_savepoint("here")?;
+    tx.write("dropped", "2")?;
+    tx.roll_back("here")?;
+    seen.push(format!(
+        "{:?}",
+        tx.roll_back("nowhere").map_err(|error| error.to_string())
+    ));
+    let inner = tx.nest()?;
+    inner.write("inner", "3")?;
+    inner.commit()?;
+    let inner = tx.nest()?;
+    inner.remove_file("kept")?;
+    drop(inner);
+    tx.lock("kept-for-later", LockMode::Exclusive)?;
+    let other = store.begin()?;
+    other.write("kept-for-later", "4")?;
+    seen.push(format!(
+        "{}",
+        other.commit().expect_err("it is locked").is_conflict()
+    ));
+    tx.commit()?;
+    store.begin()?.write("aborted", "5")?;
+
+    let counted = store.run(|tx| {
+        let count = tx.read_to_string("count")?;
+        let count = count.parse::<u32>().map_err(Error::other)? + 1;
+        tx.write("count", count.to_string())?;
+        Ok(count)
+    });
+    seen.push(format!("{:?}", counted?));
+    store.sync()?;
+    Ok(())
+}
+
+fn prepare(base: &Path) {
+    std::fs::create_dir_all(base.join("tree/with/branches")).expect("made");
+    for (name, contents) in [("old", "old"), ("count", "41"), ("tree/with/leaf", "leaf")] {
+        std::fs::write(base.join(name), contents).expect("written");
+    }
+    atomdir::init(base, None).expect("a store");
+}
+
+#[test]
+fn the_same_program_does_the_same_with_a_service_and_without() {
+    let name = "the_same_program_does_the_same_with_a_service_and_without";
+    for_each_user(name, || {
+        if !rustix::process::geteuid().is_root() && !users_can_mount(name) {
+            return;
+        }
+        let scratch = Scratch::new("doors");
+        // Ends the service if the test fails.
+        let user = User::root(scratch.path());
+        let _guard = atomdir_testing::Store::existing(&scratch.join("served"), &user);
+        let open = |name: &str, door| {
+            let base = scratch.join(name);
+            std::fs::create_dir(&base).expect("made");
+            prepare(&base);
+            let location = StoreLocation::at(&base).expect("a store");
+            let start = StartService::with_program(binary(), &location);
+            let mut options = StoreOptions::new();
+            if door == Door::Service {
+                options.start_service(start);
+            }
+            let store = options.door(door).open(&base).expect("opened");
+            assert_eq!(store.is_embedded(), door == Door::Embedded);
+            let mut seen = Seen::new();
+            files(&store, &mut seen).expect("it works");
+            transactions(&store, &mut seen).expect("it works");
+            store.close().expect("closed");
+            (base, seen)
+        };
+        let (own, seen) = open("own", Door::Embedded);
+        let (served, seen_served) = open("served", Door::Service);
+        // Another program meets the running service, and uses it.
+        let met = Store::open(&served).expect("opened");
+        assert!(!met.is_embedded());
+        drop(met);
+        assert_eq!(seen, seen_served);
+        assert_equal(
+            "the two stores",
+            &look(&own),
+            &look(&served),
+            &CompareOptions::alike(),
+        );
+        let location = StoreLocation::at(&served).expect("a store");
+        let service = Connection::open(&location, &StartService::Never).expect("it runs");
+        service.stop().expect("stopped");
+    });
+}
+
+#[test]
+fn commands_name_the_program_that_has_the_store_open() {
+    let fixture = Fixture::new("embedded-held", "echo old > a");
+    let store = StoreOptions::new()
+        .door(Door::Embedded)
+        .open(&fixture.base)
+        .expect("the store opens");
+    let holder = format!("process {} (", std::process::id());
+    for command in [&["begin"][..], &["run", "--", "true"], &["recover"]] {
+        let refused = fixture.store.call(command).expect(CANNOT_CREATE);
+        let message = String::from_utf8_lossy(&refused.stderr);
+        assert!(message.contains(&holder), "{command:?}: {refused}");
+    }
+    store.close().expect("closed");
+    fixture.store.run("echo new > a").expect(0);
+    // Now the service has it.
+    let refused = StoreOptions::new()
+        .door(Door::Embedded)
+        .open(&fixture.base)
+        .expect_err("the service has it");
+    let OpenError::Held { holder, .. } = &refused else {
+        panic!("{refused}");
+    };
+    let service = fixture.store.service_processes();
+    let holder = holder.as_ref().expect("it is found");
+    let is_it = |process: &rustix::process::Pid| {
+        process.as_raw_nonzero().get().unsigned_abs() == holder.process
+    };
+    assert!(service.iter().any(is_it), "{refused}: {service:?}");
+    fixture.store.assert_at_rest();
+}
