@@ -240,8 +240,11 @@ fn look(files: &dyn Files, path: &Path, seen: &mut Vec<String>) {
         _ => format!("{:?}", contents(files, path)),
     };
     seen.push(format!("{}: {described:?} {own}", path.display()));
-    for (name, _) in list(files, path).unwrap_or_default() {
-        look(files, &path.join(name), seen);
+    // A symbolic link may lead to a directory above.
+    if kind == Ok(Kind::Directory) {
+        for (name, _) in list(files, path).unwrap_or_default() {
+            look(files, &path.join(name), seen);
+        }
     }
 }
 
