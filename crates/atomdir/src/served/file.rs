@@ -26,41 +26,27 @@ impl KernelFile {
 impl OpenFile for KernelFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let mut read = 0;
-        while read < buffer.len() {
+        loop {
             match rustix::io::pread(&self.file, &mut buffer[read..], offset + read as u64) {
-                Ok(0) => break,
+                Ok(0) => return Ok(read),
                 Ok(count) => read += count,
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno),
             }
         }
-        Ok(read)
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        let mut written = 0;
-        while written < data.len() {
-            match rustix::io::pwrite(&self.file, &data[written..], offset + written as u64) {
-                Ok(count) => written += count,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-        Ok(())
+        write_all(data, |rest, written| {
+            rustix::io::pwrite(&self.file, rest, offset + written as u64)
+        })
     }
 
     /// The file is open with `O_APPEND`.
     fn append(&self, data: &[u8]) -> Result<u64> {
         let appending = self.appending.lock();
         let _appending = appending.unwrap_or_else(PoisonError::into_inner);
-        let mut written = 0;
-        while written < data.len() {
-            match rustix::io::write(&self.file, &data[written..]) {
-                Ok(count) => written += count,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
+        write_all(data, |rest, _| rustix::io::write(&self.file, rest))?;
         rustix::fs::seek(&self.file, SeekFrom::Current(0))
     }
 
@@ -73,5 +59,20 @@ impl OpenFile for KernelFile {
             ftruncate(&self.file, length)?;
         }
         set_attributes(&self.file, change)
+    }
+}
+
+/// Writes until all is written; once even if there is nothing to write, since that may fail.
+fn write_all(data: &[u8], write: impl Fn(&[u8], usize) -> Result<usize>) -> Result<()> {
+    let mut written = 0;
+    loop {
+        match write(&data[written..], written) {
+            Ok(count) => written += count,
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(errno),
+        }
+        if written == data.len() {
+            return Ok(());
+        }
     }
 }
