@@ -26,6 +26,7 @@ use crate::api::{BeginError, StoreError};
 use crate::hosting::{Ticks, run_maintenance};
 use atomdir_disk::LinuxDisk;
 use atomdir_engine as engine;
+use permission::Protection;
 use session::EmbeddedTransaction;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,6 +38,7 @@ pub(crate) struct Embedded {
     user: engine::Credentials,
     /// Root in the initial user namespace: no permission is checked.
     is_privileged: bool,
+    protection: Protection,
     umask: u32,
     /// The process that has opened it.
     process: u32,

@@ -1,5 +1,6 @@
 //! Opening a store in this process.
 
+use super::permission::Protection;
 use super::{Embedded, convert};
 use crate::api::OpenError;
 use crate::hosting::{LockPatience, StartLock, engine_options};
@@ -47,6 +48,7 @@ impl Embedded {
             store,
             user,
             is_privileged,
+            protection: Protection::of_system(),
             umask: umask().map_err(failed("reading the umask"))?,
             process: std::process::id(),
             ticks: Arc::default(),

@@ -8,8 +8,8 @@
 //! - sticky directories: only the owners of the directory and of an entry may remove it;
 //! - ownership, for modes, owners, times and access control lists;
 //! - which extended attributes a user may read and set;
-//! - symbolic links and new hard links to other users' objects, as with
-//!   `fs.protected_symlinks` and `fs.protected_hardlinks`, however these are set.
+//! - symbolic links and new hard links to other users' objects, as `fs.protected_symlinks` and
+//!   `fs.protected_hardlinks` say.
 //!
 //! A file that is open stays open, whatever happens to its mode, as usual.
 
@@ -17,6 +17,7 @@ use super::session::Engine;
 use crate::api::session::AttributeChange;
 use atomdir_disk::{Errno, Kind, Result};
 use atomdir_engine::{Credentials, NodeAttributes, NodeId, Permission, SetTime};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 
 const STICKY: u32 = 0o1000;
 const SET_USER_ID: u32 = 0o4000;
@@ -24,8 +25,34 @@ const SET_GROUP_ID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
 const WRITABLE_BY_ALL: u32 = 0o002;
 
+/// Settings of the system that forbid more than modes do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Protection {
+    symlinks: bool,
+    hard_links: bool,
+}
+
+impl Protection {
+    /// A setting that cannot be read counts as on.
+    pub(super) fn of_system() -> Protection {
+        let is_on = |name: &str| {
+            let path = format!("/proc/sys/fs/{name}");
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let mut value = [0; 1];
+            let read = openat(CWD, path, flags, Mode::empty())
+                .and_then(|file| rustix::io::read(&file, &mut value));
+            read.is_err() || value != *b"0"
+        };
+        Protection {
+            symlinks: is_on("protected_symlinks"),
+            hard_links: is_on("protected_hardlinks"),
+        }
+    }
+}
+
 /// The rights of this process's user.
 pub(super) struct Rights {
+    pub(super) protection: Protection,
     pub(super) user: Credentials,
     /// Root, to whom none of this applies.
     pub(super) is_privileged: bool,
@@ -81,7 +108,11 @@ impl Rights {
         let shared = STICKY | WRITABLE_BY_ALL;
         let is_shared = directory.mode & shared == shared;
         let owner = link.owner.user;
-        match is_shared && owner != self.user.user && owner != directory.owner.user {
+        match self.protection.symlinks
+            && is_shared
+            && owner != self.user.user
+            && owner != directory.owner.user
+        {
             true => Err(Errno::ACCESS),
             false => Ok(()),
         }
@@ -94,7 +125,7 @@ impl Rights {
         node: NodeId,
         object: &NodeAttributes,
     ) -> Result<()> {
-        if self.owns(object) {
+        if self.owns(object) || !self.protection.hard_links {
             return Ok(());
         }
         let runs_as_group = SET_GROUP_ID | GROUP_EXECUTE;

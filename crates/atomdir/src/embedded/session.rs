@@ -44,6 +44,7 @@ impl EmbeddedTransaction {
         let rights = Rights {
             user: store.user.clone(),
             is_privileged: store.is_privileged,
+            protection: store.protection,
         };
         let caller = Caller {
             user: rights.user.user,

@@ -119,7 +119,10 @@ pub(super) fn walk<'a>(
                 if links > LINKS_MAX {
                     return Err(Errno::LOOP);
                 }
-                rights.may_follow(&at.attributes, &link.attributes)?;
+                // Like the kernel, only for the last name of the whole path.
+                if is_last {
+                    rights.may_follow(&at.attributes, &link.attributes)?;
+                }
                 let target = PathBuf::from(OsString::from_vec(engine.read_link(link.node)?));
                 // A slash at the end of a target counts, and so does a dot.
                 if target.as_os_str().as_bytes().ends_with(b"/")
