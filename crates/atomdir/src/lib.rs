@@ -28,6 +28,7 @@
 mod accounts;
 #[deny(missing_docs)]
 mod api;
+mod choosing;
 pub mod client;
 mod connection;
 mod current;
@@ -61,9 +62,10 @@ pub use atomdir_disk::reason;
 pub use atomdir_protocol::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Committed, Conflicts,
     Durability, ExitCode, Failure, FailureKind, Isolation, Kind, LockMode, LockScope, LockStatus,
-    Others, Progress, RecoveryReport, Sequence, ServiceStatus, SnapshotObject, StopReport,
+    Numbers, Others, Progress, RecoveryReport, Sequence, ServiceStatus, SnapshotObject, StopReport,
     Timestamp, TransactionId, TransactionStatus, View, ViewChoice,
 };
+pub use choosing::{CommittedPart, Sides};
 pub use connection::Connection;
 pub use current::Current;
 pub use entered::Entered;
@@ -73,7 +75,7 @@ pub use init::{InitOutcome, init, init_with};
 pub use layers::{Layers, OpenLayers};
 pub use location::{CONTROL_NAME, StoreLocation, find, find_with};
 pub use locks::LockOptions;
-pub use requests::{BeginOptions, Checked, CommitDetails, CommittedPart, SnapshotContents};
+pub use requests::{BeginOptions, Checked, CommitDetails, SnapshotContents};
 pub use settings::{ALLOW, Allow, KEYS as SETTING_KEYS, ReadError, Settings, SettingsError, VIEW};
 pub use start::{SERVICE_ENVIRONMENT, StartService};
 pub use trust::{Distrust, Trust};

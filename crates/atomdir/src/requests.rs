@@ -56,14 +56,6 @@ pub struct CommitDetails {
     pub changes: Vec<ChangeLine>,
 }
 
-/// A commit of a part of a transaction's changes.
-#[derive(Debug, Clone)]
-pub struct CommittedPart {
-    pub committed: Committed,
-    /// What has landed, sorted by path.
-    pub landed: Vec<ChangeLine>,
-}
-
 #[derive(Debug, Clone)]
 pub struct Checked {
     pub report: CheckReport,
@@ -219,7 +211,7 @@ impl Connection {
         committed.map(|(committed, _)| committed)
     }
 
-    fn ask_to_commit(
+    pub(crate) fn ask_to_commit(
         &mut self,
         request: &Request,
         progress: &mut dyn FnMut(Progress),
@@ -235,39 +227,6 @@ impl Connection {
                 })
             }
             Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Commits the changes at and below these paths, relative to the store's root, and what they
-    /// need. The transaction stays open with the rest.
-    pub fn commit_part(
-        &mut self,
-        transaction: TransactionId,
-        paths: &[Vec<u8>],
-        others: Others,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<CommittedPart, CommitError> {
-        let request = Request::CommitPart {
-            transaction,
-            others,
-            paths: paths.to_vec(),
-        };
-        let (committed, parts) = self.ask_to_commit(&request, progress)?;
-        let landed = parts.changes;
-        Ok(CommittedPart { committed, landed })
-    }
-
-    /// Drops the changes at and below these paths, relative to the store's root, and what needs
-    /// them. The transaction stays open with the rest. Returns what was dropped.
-    pub fn abort_part(
-        &mut self,
-        transaction: TransactionId,
-        paths: &[Vec<u8>],
-    ) -> Result<Vec<ChangeLine>, RequestError> {
-        let paths = paths.to_vec();
-        match self.ask(&Request::AbortPart { transaction, paths })? {
-            (Answer::Nothing, parts) => Ok(parts.changes),
-            _ => Err(self.unexpected()),
         }
     }
 
@@ -466,7 +425,7 @@ impl Connection {
         }
     }
 
-    fn ask(&mut self, request: &Request) -> Result<(Answer, Parts), RequestError> {
+    pub(crate) fn ask(&mut self, request: &Request) -> Result<(Answer, Parts), RequestError> {
         let mut parts = Parts::default();
         let (answer, _) = self.ask_with(request, &mut parts, &mut |_| {})?;
         Ok((answer, parts))

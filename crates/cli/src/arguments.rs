@@ -49,6 +49,7 @@ Step by step:
   rollback     Take a transaction back to a savepoint
   lock         Lock files or directories for a transaction
   unlock       End locks of a transaction before it ends
+  conflicts    List what keeps a transaction from being committed
   commit       Make a transaction's changes take effect
   abort        Drop a transaction's changes
 
@@ -119,6 +120,7 @@ pub enum Verb {
     Shell(verbs::shell::Arguments),
     Status(verbs::status::Arguments),
     Diff(verbs::diff::Arguments),
+    Conflicts(verbs::conflicts::Arguments),
     Commit(verbs::commit::Arguments),
     Abort(verbs::abort::Arguments),
     Lock(verbs::lock::Arguments),

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const VERBS: [&str; 23] = [
+const VERBS: [&str; 24] = [
     "init",
     "config",
     "run",
@@ -15,6 +15,7 @@ const VERBS: [&str; 23] = [
     "shell",
     "status",
     "diff",
+    "conflicts",
     "commit",
     "abort",
     "lock",

@@ -232,6 +232,12 @@ pub enum CommitError {
     /// A part was to be committed, and the transaction has changed nothing there.
     #[error("the transaction has changed nothing at '{path}'")]
     Unchanged { path: String },
+    /// A side was to be taken in a conflict that is not in the list.
+    #[error("there is no conflict number {number} in the list of the transaction's conflicts")]
+    NotListed { number: u64 },
+    /// The transaction's side cannot be taken there, or both sides were.
+    #[error("the transaction's side cannot be taken at '{path}'")]
+    NotTaken { path: String },
     #[error("the transaction can only be committed as a whole: {reason}")]
     OnlyWhole { reason: &'static str },
     /// Something failed after the commit's record was appended to the log. Recovery will

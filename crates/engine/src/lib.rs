@@ -52,6 +52,7 @@ pub use recovery::inspect::{Damage, Inspection, TornTail};
 pub use store::{Store, StoreStatus};
 pub use transaction::Transaction;
 pub use transaction::budget::Budget;
+pub use transaction::listed::Sides;
 pub use transaction::part::Dropped;
 pub use transaction::snapshot_object::SnapshotObject;
 pub use view::{

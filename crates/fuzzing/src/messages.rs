@@ -2,8 +2,8 @@
 
 use atomdir_protocol::{
     Answer, BeginRequest, Change, ChangeLine, ChangedBy, CommitSummary, Committed, Conflict,
-    Failure, FailureKind, LockMode, LockRequest, LockScope, Others, Progress, Reply, Request,
-    Sequence, Timestamp, TransactionId, frame,
+    Failure, FailureKind, LockMode, LockRequest, LockScope, Numbers, Others, Progress, Reply,
+    Request, Sequence, Timestamp, TransactionId, frame,
 };
 use serde::Serialize;
 
@@ -94,6 +94,13 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
         Request::AbortPart {
             transaction,
             paths: vec![path(); 2],
+        },
+        Request::ListConflicts { transaction },
+        Request::CommitWithSides {
+            transaction,
+            others: Others::Refuse,
+            mine: Numbers::These(vec![1, 2]),
+            theirs: Numbers::Others,
         },
     ];
     requests.iter().map(payload).collect()

@@ -19,7 +19,7 @@ mod messages;
 mod records;
 
 pub use failure::{ExitCode, Failure, FailureKind};
-pub use messages::{Answer, BeginRequest, LockRequest, Readiness, Reply, Request};
+pub use messages::{Answer, BeginRequest, LockRequest, Numbers, Readiness, Reply, Request};
 pub use records::{
     Begun, Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Committed,
     Conflict, Conflicts, Durability, Isolation, Kind, Layers, Limits, LockMode, LockScope,
@@ -28,7 +28,7 @@ pub use records::{
 };
 
 /// The version of the messages, not of the program.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// The longest label of a `Begin`.
 pub const LABEL_LENGTH_MAX: usize = 4096;

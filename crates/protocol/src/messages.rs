@@ -127,6 +127,28 @@ pub enum Request {
         transaction: TransactionId,
         paths: Vec<Vec<u8>>,
     },
+    /// Lists what keeps the transaction from being committed now. The order numbers the
+    /// conflicts from 1, for `CommitWithSides`. Drops all savepoints.
+    ListConflicts {
+        transaction: TransactionId,
+    },
+    /// Commits and takes sides in conflicts that were listed before. Any other conflict, and
+    /// one that is not as it was listed, refuses the commit. Lists the changes for which their
+    /// side was taken.
+    CommitWithSides {
+        transaction: TransactionId,
+        others: Others,
+        mine: Numbers,
+        theirs: Numbers,
+    },
+}
+
+/// Some of a list, which is numbered from 1.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Numbers {
+    These(Vec<u64>),
+    /// All that are not named otherwise.
+    Others,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -103,6 +103,13 @@ fn requests() -> Vec<Request> {
             transaction,
             paths: vec![b"a".to_vec(), b"\xff".to_vec()],
         },
+        Request::ListConflicts { transaction },
+        Request::CommitWithSides {
+            transaction,
+            others: Others::Refuse,
+            mine: Numbers::These(vec![1, u64::MAX]),
+            theirs: Numbers::Others,
+        },
     ]
 }
 

@@ -8,11 +8,19 @@ use crate::service::Service;
 use crate::transactions::OpenTransaction;
 use crate::views::Arrived;
 use crate::{convert, discretion, parts, sharing};
-use atomdir_engine::{CommitError, StoreError};
+use atomdir_engine::{CommitError, Sides, StoreError};
 use atomdir_protocol::{
     Answer, Committed, Failure, FailureKind, Others, Progress, Reply, Sequence, TransactionId,
 };
 use rustix::io::Errno;
+
+/// How much of a transaction's changes is to be committed.
+#[derive(Clone, Copy)]
+enum Extent<'a> {
+    All,
+    Part(&'a [Vec<u8>]),
+    Sides(&'a Sides),
+}
 
 pub(crate) fn commit(
     service: &Service,
@@ -22,7 +30,7 @@ pub(crate) fn commit(
 ) -> Result<Answer, Unanswered> {
     sharing::when_free(service, connection, id, others, || {
         let one = sharing::claim(service, connection, id, others)?;
-        let committed = try_commit(service, connection, &one, None)?;
+        let committed = try_commit(service, connection, &one, Extent::All)?;
         if let Some(outer) = one.outer() {
             let owner = one.transaction.owner();
             service.views.forget(owner, outer, &committed.outdated);
@@ -43,7 +51,7 @@ pub(crate) fn commit_part(
 ) -> Result<Answer, Unanswered> {
     let mut committed = sharing::when_free(service, connection, id, others, || {
         let one = sharing::claim(service, connection, id, others)?;
-        let committed = try_commit(service, connection, &one, Some(paths))?;
+        let committed = try_commit(service, connection, &one, Extent::Part(paths))?;
         let owner = one.transaction.owner();
         service.views.forget(owner, id, &committed.outdated);
         Ok(committed)
@@ -52,6 +60,27 @@ pub(crate) fn commit_part(
     let landed = std::mem::take(&mut committed.landed).into_iter();
     let landed = landed.map(convert::change_line);
     send_parts(&connection.stream, landed, change_length, Reply::Changes)?;
+    Ok(answer(connection, committed))
+}
+
+/// Commits with sides taken in conflicts, and sends the changes that were not committed.
+pub(crate) fn commit_with_sides(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+    others: Others,
+    sides: &Sides,
+) -> Result<Answer, Unanswered> {
+    let mut committed = sharing::when_free(service, connection, id, others, || {
+        let one = sharing::claim(service, connection, id, others)?;
+        let committed = try_commit(service, connection, &one, Extent::Sides(sides))?;
+        service.forget(&one);
+        Ok(committed)
+    })?;
+    service.maintenance.wake();
+    let dropped = std::mem::take(&mut committed.dropped).into_iter();
+    let dropped = dropped.map(convert::change_line);
+    send_parts(&connection.stream, dropped, change_length, Reply::Changes)?;
     Ok(answer(connection, committed))
 }
 
@@ -68,7 +97,7 @@ fn try_commit(
     service: &Service,
     connection: &Connection,
     one: &OpenTransaction,
-    paths: Option<&[Vec<u8>]>,
+    extent: Extent<'_>,
 ) -> Result<atomdir_engine::Committed, Unanswered> {
     let id = one.id();
     // If the client does not read, we find out when we send the answer. Other
@@ -90,9 +119,10 @@ fn try_commit(
             Arrived::NotAllYet => return Ok(Attempt::Leased(None)),
         }
         let (store, transaction) = (&service.store, &one.transaction);
-        let committed = match paths {
-            None => store.commit_reporting(transaction, &mut report),
-            Some(paths) => store.commit_part(transaction, paths, &mut report),
+        let committed = match extent {
+            Extent::All => store.commit_reporting(transaction, &mut report),
+            Extent::Part(paths) => store.commit_part(transaction, paths, &mut report),
+            Extent::Sides(sides) => store.commit_with_sides(transaction, sides, &mut report),
         };
         Ok(match committed {
             Err(CommitError::Leased { step, path }) => Attempt::Leased(Some((step, path))),
@@ -107,7 +137,16 @@ fn try_commit(
     if let CommitError::Logged(_) | CommitError::Ended = &error {
         service.forget(one);
     }
-    let failure = match error {
+    Err(failure(connection, id, error)?.into())
+}
+
+/// The failure of a commit; its conflicts are sent before it.
+pub(crate) fn failure(
+    connection: &Connection,
+    id: TransactionId,
+    error: CommitError,
+) -> Result<Failure, Unanswered> {
+    Ok(match error {
         CommitError::Conflict(conflicts) => {
             let count = conflicts.len();
             let visible = connection.peer.may_administer();
@@ -131,13 +170,19 @@ fn try_commit(
         } => Failure::new(FailureKind::NotPermitted, error.to_string())
             .with_hint("its permissions were taken away from you since the transaction began"),
         CommitError::Unchanged { .. } => parts::unchanged(id, error.to_string()),
+        CommitError::NotListed { .. } => Failure::new(FailureKind::BadRequest, error.to_string())
+            .with_hint(format!("`atomdir conflicts {id}` lists and numbers them")),
+        CommitError::NotTaken { .. } => Failure::new(FailureKind::Unsupported, error.to_string())
+            .with_hint(format!(
+                "take their side with --take-theirs, or change the transaction: `atomdir shell \
+                 {id}`"
+            )),
         CommitError::OnlyWhole { .. } => Failure::new(FailureKind::Unsupported, error.to_string())
             .with_hint(format!("`atomdir commit {id}` commits all of it")),
         CommitError::NoSpace { .. } => Failure::new(FailureKind::NoSpace, error.to_string()),
         CommitError::Store(error) => convert::store_failure(&error, &connection.peer),
         error => Failure::new(FailureKind::Io, error.to_string()),
-    };
-    Err(failure.into())
+    })
 }
 
 /// The commit is in the log; recovery will show whether it landed.
@@ -165,6 +210,8 @@ fn conflict_failure(id: TransactionId, count: usize) -> Failure {
         if count == 1 { "place" } else { "places" }
     );
     Failure::new(FailureKind::Conflict, message).with_hint(format!(
-        "it is still open: `atomdir diff {id}` shows its changes, `atomdir abort {id}` drops them"
+        "it is still open: `atomdir conflicts {id}` numbers the conflicts for `atomdir commit {id} \
+         --take-mine` and `--take-theirs`, `atomdir commit {id} -- PATH...` lands a part, `atomdir \
+         abort {id}` drops the changes"
     ))
 }

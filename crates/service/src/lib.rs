@@ -16,6 +16,7 @@
 mod access;
 mod closing;
 mod commit;
+mod conflicts;
 mod connection;
 mod connections;
 mod convert;

@@ -8,7 +8,7 @@ use crate::replies::{Unanswered, change_length, send_parts};
 use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction, Why};
 use crate::{
-    commit, convert, expiry, leases, locks, native, nesting, parts, sealing, sharing,
+    commit, conflicts, convert, expiry, leases, locks, native, nesting, parts, sealing, sharing,
     snapshot_access, status,
 };
 use atomdir_disk::reason;
@@ -62,6 +62,10 @@ pub(crate) fn handle(
         part @ (Request::CommitPart { .. } | Request::AbortPart { .. }) => {
             parts::handle(service, connection, part)?
         }
+        Request::ListConflicts { transaction } => {
+            conflicts::list(service, connection, transaction)?
+        }
+        sides @ Request::CommitWithSides { .. } => conflicts::commit(service, connection, sides)?,
         Request::SetSavepoint { transaction, name } => {
             nesting::set_savepoint(service, connection, transaction, &name)?
         }
@@ -112,12 +116,7 @@ pub(crate) fn handle(
         Request::ServiceStatus => {
             Answer::Service(Box::new(status::service(service, &connection.peer)))
         }
-        Request::SetIdleTime { idle_ms } => {
-            let peer = &connection.peer;
-            peer.require_administer("say how long the service stays")?;
-            service.idle_time.set(idle_ms.map(Duration::from_millis));
-            Answer::Nothing
-        }
+        Request::SetIdleTime { idle_ms } => set_idle_time(service, &connection.peer, idle_ms)?,
         Request::Enter {
             transaction,
             secret,
@@ -144,6 +143,12 @@ fn keep_on_close(service: &Service, connection: &Connection, id: TransactionId) 
     let (transactions, peer) = (&service.transactions, &connection.peer);
     transactions.control(id, peer, connection.id)?;
     transactions.keep_on_close(id, connection.id);
+    Ok(Answer::Nothing)
+}
+
+fn set_idle_time(service: &Service, peer: &Peer, idle_ms: Option<u64>) -> Result<Answer> {
+    peer.require_administer("say how long the service stays")?;
+    service.idle_time.set(idle_ms.map(Duration::from_millis));
     Ok(Answer::Nothing)
 }
 

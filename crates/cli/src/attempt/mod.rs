@@ -27,8 +27,8 @@ use crate::enter::{self, Ended, Tree, ViewBinding};
 use crate::error::Error;
 use atomdir::client::{CommitError, Transaction};
 use atomdir::{
-    Committed, CommittedPart, Connection, Current, FailureKind, Others, Progress, RequestError,
-    TransactionId,
+    ChangeLine, Committed, CommittedPart, Connection, Current, FailureKind, Others, Progress,
+    RequestError, Sides, TransactionId,
 };
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -225,6 +225,27 @@ pub fn commit_part(
     drop(line);
     note_stalled(context, &part.committed);
     Ok(part)
+}
+
+/// Commits and takes sides in conflicts. Also returns the changes for which their side was
+/// taken.
+pub fn commit_with_sides(
+    context: &Context,
+    connection: &mut Connection,
+    transaction: TransactionId,
+    sides: &Sides,
+    others: Others,
+) -> Result<(Committed, Vec<ChangeLine>), Error> {
+    let mut line = context.output.progress("committing");
+    let done = connection
+        .commit_with_sides(transaction, sides, others, &mut |progress| match progress {
+            Progress::Committing { done, total } => line.update(done, total),
+            waiting @ Progress::Waiting(_) => note_wait(context, &waiting),
+        })
+        .map_err(|source| not_committed(transaction, source))?;
+    drop(line);
+    note_stalled(context, &done.0);
+    Ok(done)
 }
 
 fn not_committed(transaction: TransactionId, source: CommitError) -> Error {

@@ -201,28 +201,29 @@ enum By<'a> {
 }
 
 pub fn conflicts(conflicts: &[Conflict]) -> Vec<ConflictLine<'_>> {
-    conflicts
-        .iter()
-        .map(|conflict| ConflictLine {
-            path: Text(&conflict.path),
-            what: &conflict.what,
-            by: match &conflict.by {
-                ChangedBy::Outside => By::Outside,
-                ChangedBy::Outer { transaction } => By::Outer {
-                    transaction: transaction.0,
-                },
-                ChangedBy::Open { transaction, label } => By::Transaction {
-                    transaction: transaction.0,
-                    label: Text(label),
-                },
-                ChangedBy::Commit { sequence, author } => By::Commit {
-                    commit: sequence.0,
-                    transaction: author.as_ref().map(|author| author.transaction.0),
-                    label: author.as_ref().map(|author| Text(&author.label)),
-                },
+    conflicts.iter().map(conflict).collect()
+}
+
+pub fn conflict(conflict: &Conflict) -> ConflictLine<'_> {
+    ConflictLine {
+        path: Text(&conflict.path),
+        what: &conflict.what,
+        by: match &conflict.by {
+            ChangedBy::Outside => By::Outside,
+            ChangedBy::Outer { transaction } => By::Outer {
+                transaction: transaction.0,
             },
-        })
-        .collect()
+            ChangedBy::Open { transaction, label } => By::Transaction {
+                transaction: transaction.0,
+                label: Text(label),
+            },
+            ChangedBy::Commit { sequence, author } => By::Commit {
+                commit: sequence.0,
+                transaction: author.as_ref().map(|author| author.transaction.0),
+                label: author.as_ref().map(|author| Text(&author.label)),
+            },
+        },
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::completion::transactions;
 use crate::context::Context;
 use crate::error::Error;
 use crate::output::{Painter, Show, counted};
-use atomdir::{ChangeLine, Committed, CommittedPart, Others, TransactionId};
+use atomdir::{ChangeLine, Committed, CommittedPart, Numbers, Others, Sides, TransactionId};
 use clap::{Args, ValueHint};
 use serde::{Serialize, Serializer};
 use std::io::{self, Write};
@@ -20,6 +20,10 @@ use std::path::PathBuf;
 /// transaction becomes part of the outer one. Without TX: the transaction that this
 /// runs in, or the only one you have open.
 ///
+/// In a conflict it can take a side: `atomdir conflicts TX` numbers them. --take-mine
+/// replaces what others have changed, --take-theirs gives up the transaction's change. Any
+/// other conflict still refuses the commit.
+///
 /// With paths, only the changes at and below them take effect, and the transaction stays
 /// open with the rest. What belongs together goes together: both ends of a rename, all
 /// names of a file, new directories above; the command says so.
@@ -28,15 +32,40 @@ use std::path::PathBuf;
   atomdir commit
   atomdir commit 12
   atomdir commit --wait 12
+  atomdir commit 12 --take-mine 1,3 --take-theirs all
   atomdir commit 12 -- docs index.html")]
 pub struct Arguments {
     #[arg(value_name = "TX", value_parser = transaction_id, add = transactions())]
     transaction: Option<TransactionId>,
     #[command(flatten)]
     others: OthersArguments,
+    /// Replace what others have changed in these conflicts, or in `all` not named
+    /// otherwise
+    #[arg(long, value_name = "N,...", value_parser = numbers)]
+    take_mine: Option<Chosen>,
+    /// Give up the transaction's changes in these conflicts, or in `all` not named
+    /// otherwise
+    #[arg(long, value_name = "N,...", value_parser = numbers)]
+    take_theirs: Option<Chosen>,
     /// Only what is at or below these paths
+    #[arg(conflicts_with_all = ["take_mine", "take_theirs"])]
     #[arg(value_name = "PATH", last = true, value_hint = ValueHint::AnyPath)]
     paths: Vec<PathBuf>,
+}
+
+/// Numbers of conflicts.
+#[derive(Debug, Clone)]
+struct Chosen(Numbers);
+
+fn numbers(text: &str) -> Result<Chosen, String> {
+    if text == "all" {
+        return Ok(Chosen(Numbers::Others));
+    }
+    let numbers = text.split(',').map(|word| word.trim().parse::<u64>());
+    let numbers = numbers.collect::<Result<_, _>>();
+    let numbers =
+        numbers.map_err(|_| "name numbers as `atomdir conflicts` lists them, or `all`")?;
+    Ok(Chosen(Numbers::These(numbers)))
 }
 
 struct Done {
@@ -63,6 +92,40 @@ impl Serialize for Done {
             transaction: Some(self.transaction),
             result: Ok(Outcome::Committed(self.committed.clone())),
             exit_code: SUCCESS,
+        }
+        .serialize(serializer)
+    }
+}
+
+/// A commit that took sides.
+struct SidesDone {
+    done: Done,
+    /// The changes for which their side was taken.
+    dropped: Vec<ChangeLine>,
+}
+
+impl Show for SidesDone {
+    fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
+        self.done.show(painter)?;
+        if self.dropped.is_empty() {
+            return Ok(());
+        }
+        writeln!(painter, "given up:")?;
+        ChangeList::new(&self.dropped).show(painter)
+    }
+}
+
+impl Serialize for SidesDone {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct SidesDoneJson<'a> {
+            #[serde(flatten)]
+            done: &'a Done,
+            given_up: ChangeList<'a>,
+        }
+        SidesDoneJson {
+            done: &self.done,
+            given_up: ChangeList::new(&self.dropped),
         }
         .serialize(serializer)
     }
@@ -139,6 +202,27 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
             transaction,
             part,
             others,
+        })?;
+        return Ok(SUCCESS);
+    }
+    if arguments.take_mine.is_some() || arguments.take_theirs.is_some() {
+        let side = |chosen: &Option<Chosen>| match chosen {
+            Some(Chosen(numbers)) => numbers.clone(),
+            None => Numbers::These(Vec::new()),
+        };
+        let sides = Sides {
+            mine: side(&arguments.take_mine),
+            theirs: side(&arguments.take_theirs),
+        };
+        let connection = &mut connected.connection;
+        let done = attempt::commit_with_sides(context, connection, transaction, &sides, others)?;
+        let (committed, dropped) = done;
+        context.output.confirm(&SidesDone {
+            done: Done {
+                transaction,
+                committed,
+            },
+            dropped,
         })?;
         return Ok(SUCCESS);
     }

@@ -6,6 +6,7 @@ pub mod check;
 pub mod commit;
 pub mod completions;
 pub mod config;
+pub mod conflicts;
 pub mod diff;
 pub mod exec;
 pub mod init;
@@ -43,6 +44,7 @@ pub fn run(verb: Verb, context: &Context) -> Result<ExitCode, Error> {
         Verb::Shell(arguments) => shell::run(&arguments, context),
         Verb::Status(arguments) => status::run(&arguments, context),
         Verb::Diff(arguments) => diff::run(&arguments, context),
+        Verb::Conflicts(arguments) => conflicts::run(&arguments, context),
         Verb::Commit(arguments) => commit::run(&arguments, context),
         Verb::Abort(arguments) => abort::run(&arguments, context),
         Verb::Lock(arguments) => lock::run(&arguments, context),

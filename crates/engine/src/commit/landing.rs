@@ -110,6 +110,7 @@ impl<D: Disk> Store<D> {
             changes: landed.len() as u64,
             outdated,
             landed,
+            dropped: Vec::new(),
             stalled,
         })
     }

@@ -18,7 +18,8 @@
 //!
 //! Much later a checkpoint flushes the base and drops the log (`checkpoint`). The commit of a
 //! nested transaction only replaces the outer one's view (`nested`). A transaction may also land
-//! a part of its changes and stay open (`landing`).
+//! a part of its changes and stay open (`landing`). A commit may take sides in conflicts
+//! (`resolve`).
 //!
 //! Invariants
 //! 1. Everything that a record refers to survives a crash once the record is appended: what
@@ -43,6 +44,7 @@ pub(crate) mod permitted;
 pub(crate) mod prepare;
 mod privileges;
 pub(crate) mod publish;
+pub(crate) mod resolve;
 pub(crate) mod stalled;
 pub(crate) mod validate;
 
@@ -54,6 +56,7 @@ use atomdir_format::record::{CommitRecord, SummaryLine};
 use crate::commit::carry::carry;
 use crate::commit::look::look_at_base;
 use crate::commit::prepare::{Prepared, prepare};
+use crate::commit::resolve::{Accepted, Taken};
 use crate::commit::validate::Validation;
 use crate::error::{CommitError, Stalled, StoreError};
 use crate::ids::Sequence;
@@ -66,6 +69,7 @@ use crate::store::Store;
 use crate::store::commit_state::{CommitState, Guard};
 use crate::store::queue::Pending;
 use crate::transaction::Transaction;
+use crate::transaction::listed::{Listed, Sides};
 use crate::view::{Outdated, View};
 use crate::write_set::{Carried, Staging, WriteSet};
 
@@ -80,8 +84,20 @@ pub struct Committed {
     pub outdated: Vec<Outdated>,
     /// What a commit of a part has landed, sorted by path.
     pub landed: Vec<SummaryLine>,
+    /// The changes for which their side was taken, sorted by path.
+    pub dropped: Vec<SummaryLine>,
     /// The commit is durable, and the base will show it once this is out of the way.
     pub stalled: Option<Stalled>,
+}
+
+/// How much of a transaction's changes a commit lands.
+#[derive(Clone, Copy)]
+enum Extent<'a> {
+    All,
+    /// What is at and below these paths. The transaction stays open.
+    Part(&'a [Vec<u8>]),
+    /// All but the changes for which their side is taken.
+    Sides(&'a Sides),
 }
 
 /// A prepared write set that may be logged. Nothing that it overwrites has changed, nor anything
@@ -107,7 +123,7 @@ impl<D: Disk> Store<D> {
         if let Some(outer) = transaction.outer() {
             return self.commit_nested(outer, transaction);
         }
-        self.commit_to_base(transaction, None, report)
+        self.commit_to_base(transaction, Extent::All, report)
     }
 
     /// Commits the changes at and below these paths, and what they need. The transaction stays
@@ -122,20 +138,35 @@ impl<D: Disk> Store<D> {
             let reason = "it is nested, and the outer one can land a part";
             return Err(CommitError::OnlyWhole { reason });
         }
-        self.commit_to_base(transaction, Some(paths), report)
+        self.commit_to_base(transaction, Extent::Part(paths), report)
+    }
+
+    /// Commits and takes sides in conflicts, by their numbers in the list that
+    /// [`Store::list_conflicts`] returned last. Any other conflict refuses the commit.
+    pub fn commit_with_sides(
+        &self,
+        transaction: &Transaction<D>,
+        sides: &Sides,
+        report: &mut dyn FnMut(Progress),
+    ) -> Result<Committed, CommitError> {
+        if transaction.outer().is_some() {
+            let reason = "it is nested, and conflicts appear when the outer one is committed";
+            return Err(CommitError::OnlyWhole { reason });
+        }
+        self.commit_to_base(transaction, Extent::Sides(sides), report)
     }
 
     fn commit_to_base(
         &self,
         transaction: &Transaction<D>,
-        paths: Option<&[Vec<u8>]>,
+        extent: Extent<'_>,
         report: &mut dyn FnMut(Progress),
     ) -> Result<Committed, CommitError> {
         let met = transaction.met();
         if !met.is_empty() {
             return Err(CommitError::Conflict(met));
         }
-        let committed = self.commit_outermost(transaction, paths, report);
+        let committed = self.commit_outermost(transaction, extent, report);
         if committed.is_err() {
             self.0.contention.writers.leave_commit(transaction.id());
         }
@@ -145,7 +176,7 @@ impl<D: Disk> Store<D> {
     fn commit_outermost(
         &self,
         transaction: &Transaction<D>,
-        paths: Option<&[Vec<u8>]>,
+        extent: Extent<'_>,
         report: &mut dyn FnMut(Progress),
     ) -> Result<Committed, CommitError> {
         let mut meter = Meter::new(report);
@@ -159,19 +190,27 @@ impl<D: Disk> Store<D> {
         if self.is_removed() {
             return Err(StoreError::Removed.into());
         }
-        let part = paths
-            .map(|paths| landing::choose(view, paths))
-            .transpose()?;
+        let (part, taken) = match extent {
+            Extent::All => (None, Taken::default()),
+            Extent::Part(paths) => (Some(landing::choose(view, paths)?), Taken::default()),
+            Extent::Sides(sides) => {
+                let listed = lock(&transaction.listed).clone();
+                let take = || resolve::take_sides(view, &listed, sides);
+                (None, at_its_expense(transaction, take)?)
+            }
+        };
+        let prepared_part = part.as_ref().or(taken.part.as_ref());
         view.release_savepoints();
         view.write_ahead();
-        let prepare = || prepare(view, part.as_ref(), &mut meter);
+        let prepare = || prepare(view, prepared_part, &mut meter);
         let mut prepared =
             at_its_expense(transaction, prepare).map_err(|error| self.heed_flush(error))?;
         let changes = prepared.set.summary.len() as u64;
         if prepared.set.is_empty() {
             if view.reads.is_some() {
                 let state = lock(&self.0.commit);
-                self.refuse_conflicts(transaction, view, &state, &mut prepared.set)?;
+                let set = (&mut prepared.set, Accepted::default());
+                self.refuse_conflicts(transaction, view, &state, set)?;
             }
             // A durable commit makes all before it durable, even if it changes nothing.
             if transaction.durability() == Durability::Durable {
@@ -181,11 +220,15 @@ impl<D: Disk> Store<D> {
             if part.is_none() {
                 self.abort(transaction);
             }
-            return Ok(Committed::default());
+            return Ok(Committed {
+                dropped: taken.dropped,
+                ..Committed::default()
+            });
         }
         let mut state = self.lock_for(view, &prepared.set)?;
         let is_part = part.is_some();
-        let validated = self.validate(transaction, view, &state, (prepared, is_part))?;
+        let validated =
+            self.validate(transaction, view, &state, (prepared, is_part, &taken.mine))?;
         let mut logged = self.append(transaction, &mut state, validated)?;
         if let Some(part) = part {
             return self.land(state, (logged, part), committing, &mut meter);
@@ -211,6 +254,7 @@ impl<D: Disk> Store<D> {
             changes,
             outdated: Vec::new(),
             landed: Vec::new(),
+            dropped: taken.dropped,
             stalled: applied.map_err(CommitError::Logged)?,
         })
     }
@@ -241,11 +285,12 @@ impl<D: Disk> Store<D> {
         transaction: &Transaction<D>,
         view: &mut View<D>,
         state: &CommitState<D>,
-        (prepared, is_part): (Prepared, bool),
+        (prepared, is_part, mine): (Prepared, bool, &[Listed]),
     ) -> Result<Validated, CommitError> {
         let Prepared { mut set, staging } = prepared;
         merge::correct_places(view, &set);
-        self.refuse_conflicts(transaction, view, state, &mut set)?;
+        let accepted = resolve::accept(&self.0.core, transaction.owner(), &mut set, mine)?;
+        self.refuse_conflicts(transaction, view, state, (&mut set, accepted))?;
         if is_part {
             landing::refuse_merged(view, &set, state)?;
         }
@@ -278,7 +323,7 @@ impl<D: Disk> Store<D> {
         transaction: &Transaction<D>,
         view: &View<D>,
         state: &CommitState<D>,
-        set: &mut WriteSet,
+        (set, accepted): (&mut WriteSet, Accepted),
     ) -> Result<(), CommitError> {
         let core = &*self.0.core;
         let began = transaction.began_change_time;
@@ -289,6 +334,7 @@ impl<D: Disk> Store<D> {
             began,
             transaction.owner(),
         );
+        validation.accepted = accepted;
         validation
             .run(set)
             .map_err(|(path, errno)| CommitError::io("look at", &path, errno))?;

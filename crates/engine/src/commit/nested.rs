@@ -44,6 +44,7 @@ impl<D: Disk> Store<D> {
             changes,
             outdated: outdated.unwrap_or_default(),
             landed: Vec::new(),
+            dropped: Vec::new(),
         })
     }
 }

@@ -8,11 +8,12 @@
 
 use super::Rule;
 
-const FILES: [&str; 5] = [
+const FILES: [&str; 6] = [
     include_str!("scenarios/names.txt"),
     include_str!("scenarios/objects.txt"),
     include_str!("scenarios/parts.txt"),
     include_str!("scenarios/reads.txt"),
+    include_str!("scenarios/sides.txt"),
     include_str!("scenarios/waiting.txt"),
 ];
 

@@ -3,7 +3,7 @@
 //! `operations` is what programs do in the view. `view_slot` lends the view to a commit.
 //! `contention` holds what transactions block for one another: locks, and writes that are
 //! noted for early conflicts. `budget` bounds the memory that one user's transactions take,
-//! `part` drops some of its changes, and `snapshot_object` shows what a path was in the snapshot.
+//! `part` drops some of its changes, `listed` remembers its conflicts, and `snapshot_object` shows what a path was in the snapshot.
 //!
 //! Invariants
 //! 1. A transaction has a view until it ends, and none afterwards. During a commit the commit
@@ -13,6 +13,7 @@
 
 pub(crate) mod budget;
 pub(crate) mod contention;
+pub(crate) mod listed;
 mod operations;
 pub(crate) mod part;
 pub(crate) mod snapshot_object;
@@ -33,6 +34,7 @@ use crate::names;
 use crate::options::{BeginOptions, Conflicts, Durability, Isolation};
 use crate::transaction::budget::Share;
 use crate::transaction::contention::Contention;
+use crate::transaction::listed::Listed;
 use crate::transaction::view_slot::ViewSlot;
 use crate::view::read_set::ReadSet;
 use crate::view::{OverlayPrefix, View};
@@ -49,6 +51,8 @@ pub struct Transaction<D: Disk> {
     pub(crate) at: Sequence,
     /// Its own commits since, of parts of its changes.
     landed: Mutex<Vec<Sequence>>,
+    /// Its conflicts when they were last listed.
+    pub(crate) listed: Mutex<Vec<Listed>>,
     /// The begin on the file system's own clock; used to find outside writers.
     pub(crate) began_change_time: Timestamp,
     /// The view is the lower layer of an overlay.
@@ -81,6 +85,7 @@ impl<D: Disk> Transaction<D> {
             outer: None,
             at,
             landed: Mutex::default(),
+            listed: Mutex::default(),
             began_change_time,
             lower: AtomicBool::new(false),
             share: Share::default(),
@@ -102,6 +107,7 @@ impl<D: Disk> Transaction<D> {
             outer: Some(outer.clone()),
             at: outer.at,
             landed: Mutex::default(),
+            listed: Mutex::default(),
             began_change_time: outer.began_change_time,
             lower: AtomicBool::new(false),
             share: Share::default(),

@@ -111,6 +111,9 @@ fn has_data(run: Option<Extent>, start: u64, end: u64) -> bool {
     run.is_some_and(|run| run.offset <= start && run.offset.saturating_add(run.length) >= end)
 }
 
+/// How much of a file is read at a time to stage all of it.
+const WHOLE_CHUNK: usize = 256 << 10;
+
 impl<D: Disk> View<D> {
     pub fn read_plan(&mut self, id: NodeId, offset: u64, length: usize) -> Result<ReadPlan<D>> {
         let total = self.file_length(id)?;
@@ -149,6 +152,28 @@ impl<D: Disk> View<D> {
             pages,
             at,
         })
+    }
+
+    /// Stages all contents of a changed file, so that none of the base's show through.
+    pub fn stage_whole(&mut self, id: NodeId) -> Result<()> {
+        let contents = self.node(id)?.contents();
+        if contents.is_none_or(|contents| contents.base_limit == 0) {
+            return Ok(());
+        }
+        let length = self.file_length(id)?;
+        let mut at = 0;
+        while at < length {
+            let plan = self.read_plan(id, at, WHOLE_CHUNK)?;
+            let mut buffer = vec![0; WHOLE_CHUNK];
+            let count = plan.read(&self.core, &mut buffer)?;
+            let file = self.staged_file_to_change(id, u64::MAX)?;
+            self.core.disk.write_at(&file, &buffer[..count], at)?;
+            at += count as u64;
+        }
+        let contents = self.contents_mut(id)?;
+        contents.base_limit = 0;
+        contents.pages = RangeSet::default();
+        Ok(())
     }
 
     pub(super) fn file_length(&self, id: NodeId) -> Result<u64> {

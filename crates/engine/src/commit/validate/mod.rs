@@ -21,6 +21,7 @@ use atomdir_disk::{Disk, Errno, Kind, Timestamp};
 use crate::base::core::Core;
 use crate::base::landed::Landed;
 use crate::base::{Base, Changed, Place};
+use crate::commit::resolve::Accepted;
 use crate::error::{ChangedBy, Conflict, ConflictKind};
 use crate::ids::Sequence;
 use crate::rules::Rule;
@@ -41,6 +42,8 @@ pub(crate) struct Validation<'a, D: Disk> {
     /// The objects that lose names, by serial.
     losing: HashMap<u64, Losing>,
     pub conflicts: Vec<Conflict>,
+    /// The conflicts in which the commit takes the transaction's side.
+    pub accepted: Accepted,
 }
 
 impl<'a, D: Disk> Validation<'a, D> {
@@ -60,6 +63,7 @@ impl<'a, D: Disk> Validation<'a, D> {
             reachable: HashSet::new(),
             losing: HashMap::new(),
             conflicts: Vec::new(),
+            accepted: Accepted::default(),
         }
     }
 
@@ -100,7 +104,7 @@ impl<'a, D: Disk> Validation<'a, D> {
     /// Notes which rule is broken, where, and by which commit (`None`: by an outside
     /// writer).
     fn conflict(&mut self, rule: Rule, path: &[u8], what: ConflictKind, by: Option<Sequence>) {
-        if !rule.holds() {
+        if !rule.holds() || self.accepted.takes(rule, path, what, by) {
             return;
         }
         let by = by.map_or(ChangedBy::Outside, ChangedBy::commit);

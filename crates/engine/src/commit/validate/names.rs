@@ -41,9 +41,10 @@ impl<D: Disk> Validation<'_, D> {
             return Ok(());
         }
         let (rule, what) = (Rule::EntryChanged, ConflictKind::Entry);
-        if let Some(by) = self.since(rule, directory, |changed| {
+        let by = self.since(rule, directory, |changed| {
             changed.names.get(&entry.name).copied()
-        }) {
+        });
+        if let Some(by) = by.filter(|_| !self.accepted.has_entry(&entry.path)) {
             self.conflict(rule, &entry.path, what, Some(by));
             self.loses_name(before, &entry.path, None);
             return Ok(());

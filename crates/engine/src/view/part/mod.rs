@@ -132,6 +132,16 @@ impl<D: Disk> View<D> {
         Ok(needs.reversed().closure(chosen))
     }
 
+    /// Everything without the changes at and below the paths and without what needs them,
+    /// and those changes.
+    pub fn part_without(&self, paths: &[Vec<u8>]) -> Result<(Part, Part), Vec<u8>> {
+        let dropped = self.part_to_drop(paths)?;
+        let needs = self.needs();
+        let mut left = needs.closure(needs.needs.keys().chain(&needs.all).cloned().collect());
+        left.items.retain(|item| !dropped.items.contains(item));
+        Ok((left, dropped))
+    }
+
     fn needs(&self) -> Needs {
         let mut needs = Needs::default();
         for id in self.changed_nodes() {

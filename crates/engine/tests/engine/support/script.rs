@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | `1 begin [serializable] [lazy] [as UID]` | |
 //! | `1 commit`, `1 abort`, `store sync` | |
+//! | `1 conflicts`, `1 take mine 1 theirs 2` | lists conflicts; commits with sides taken by number |
 //! | `1 land f g`, `1 drop f g` | a part is committed, or dropped; the rest stays open |
 //! | `put f text`, `append f text`, `cut f length` | contents; `put` truncates first |
 //! | `page f number letter` | one page of 4096 bytes |
@@ -28,7 +29,7 @@ use std::sync::Arc;
 use atomdir_disk::{Errno, RenameMode, Timestamp};
 use atomdir_engine::{
     BeginOptions, ChangedBy, CommitError, Committed, Conflict, Durability, Isolation, NewNode,
-    NodeId, SetAttributes, SetTime, Store, Transaction,
+    NodeId, SetAttributes, SetTime, Sides, Store, Transaction,
 };
 
 use super::failing::FailingDisk;
@@ -68,6 +69,15 @@ pub fn run(script: &str) -> Vec<String> {
             [who, "land", ref paths @ ..] => {
                 let committed = store.commit_part(&views[who], &owned(paths), &mut |_| {});
                 said.push(format!("{who}: {}", outcome(committed, "landed")));
+            }
+            [who, "conflicts"] => {
+                let listed = store.list_conflicts(&views[who]).expect("listed");
+                let lines: Vec<String> = listed.iter().map(conflict).collect();
+                said.push(format!("{who} has: {}", lines.join("; ")));
+            }
+            [who, "take", ref words @ ..] => {
+                let committed = store.commit_with_sides(&views[who], &sides(words), &mut |_| {});
+                said.push(format!("{who}: {}", outcome(committed, "committed")));
             }
             [who, "drop", ref paths @ ..] => {
                 let dropped = views[who].drop_part(&owned(paths));
@@ -115,6 +125,19 @@ fn begin_options(words: &[&str]) -> BeginOptions {
         }
     }
     options
+}
+
+fn sides(words: &[&str]) -> Sides {
+    let mut sides = Sides::default();
+    for pair in words.chunks(2) {
+        let number = number(pair[1]);
+        match pair[0] {
+            "mine" => sides.mine.push(number),
+            "theirs" => sides.theirs.push(number),
+            other => panic!("no side is called {other}"),
+        }
+    }
+    sides
 }
 
 fn owned(paths: &[&str]) -> Vec<Vec<u8>> {

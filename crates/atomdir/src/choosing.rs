@@ -1,0 +1,92 @@
+//! Requests that end only some of a transaction's changes, and that take sides in conflicts.
+
+use crate::RequestError;
+use crate::client::CommitError;
+use crate::connection::Connection;
+use atomdir_protocol::{
+    Answer, ChangeLine, Committed, Conflict, Numbers, Others, Progress, Request, TransactionId,
+};
+
+/// Whose side a commit takes in each conflict.
+#[derive(Debug, Clone)]
+pub struct Sides {
+    /// The transaction's changes replace what others have changed.
+    pub mine: Numbers,
+    /// The transaction's changes there are not committed.
+    pub theirs: Numbers,
+}
+
+/// A commit of a part of a transaction's changes.
+#[derive(Debug, Clone)]
+pub struct CommittedPart {
+    pub committed: Committed,
+    /// What has landed, sorted by path.
+    pub landed: Vec<ChangeLine>,
+}
+
+impl Connection {
+    /// Commits the changes at and below these paths, relative to the store's root, and what they
+    /// need. The transaction stays open with the rest.
+    pub fn commit_part(
+        &mut self,
+        transaction: TransactionId,
+        paths: &[Vec<u8>],
+        others: Others,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<CommittedPart, CommitError> {
+        let request = Request::CommitPart {
+            transaction,
+            others,
+            paths: paths.to_vec(),
+        };
+        let (committed, parts) = self.ask_to_commit(&request, progress)?;
+        let landed = parts.changes;
+        Ok(CommittedPart { committed, landed })
+    }
+
+    /// Lists what keeps the transaction from being committed now. The order numbers the conflicts
+    /// from 1, for [`commit_with_sides`](Self::commit_with_sides). Drops all savepoints.
+    pub fn list_conflicts(
+        &mut self,
+        transaction: TransactionId,
+    ) -> Result<Vec<Conflict>, RequestError> {
+        match self.ask(&Request::ListConflicts { transaction })? {
+            (Answer::Nothing, parts) => Ok(parts.conflicts),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// Commits and takes sides in conflicts by their numbers in the list that was made last. Any
+    /// other conflict, and one in which the others have changed something since, refuses the
+    /// commit. Also returns the changes for which their side was taken.
+    pub fn commit_with_sides(
+        &mut self,
+        transaction: TransactionId,
+        sides: &Sides,
+        others: Others,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(Committed, Vec<ChangeLine>), CommitError> {
+        let request = Request::CommitWithSides {
+            transaction,
+            others,
+            mine: sides.mine.clone(),
+            theirs: sides.theirs.clone(),
+        };
+        let (committed, parts) = self.ask_to_commit(&request, progress)?;
+        Ok((committed, parts.changes))
+    }
+
+    /// Drops the changes at and below these paths, relative to the store's root, and what needs
+    /// them. The transaction stays open with the rest. Returns what was dropped.
+    pub fn abort_part(
+        &mut self,
+        transaction: TransactionId,
+        paths: &[Vec<u8>],
+    ) -> Result<Vec<ChangeLine>, RequestError> {
+        let paths = paths.to_vec();
+        match self.ask(&Request::AbortPart { transaction, paths })? {
+            (Answer::Nothing, parts) => Ok(parts.changes),
+            _ => Err(self.unexpected()),
+        }
+    }
+}

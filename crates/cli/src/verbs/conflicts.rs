@@ -1,0 +1,162 @@
+use super::{ExitCode, SUCCESS};
+use crate::arguments::transaction_id;
+use crate::completion::transactions;
+use crate::context::{Connected, Context};
+use crate::error::{Error, conflict_line};
+use crate::output::{Painter, Show, Style, json, time, user_name};
+use atomdir::client::Conflict;
+use atomdir::{ChangedBy, CommitSummary, Sequence, Timestamp, TransactionId};
+use clap::Args;
+use rustix::fs::lstat;
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+
+/// List what keeps a transaction from being committed
+///
+/// The conflicts are numbered, and `commit` takes sides in them by number: --take-mine
+/// replaces what others have changed, --take-theirs gives up the transaction's change. What
+/// others change after the list was made is not overwritten: it refuses the commit. The list
+/// is made by a try to commit, which drops all savepoints. Without TX: the transaction that
+/// this runs in, or the only one you have open.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  atomdir conflicts 12
+  atomdir commit 12 --take-mine 1,3 --take-theirs all")]
+pub struct Arguments {
+    #[arg(value_name = "TX", value_parser = transaction_id, add = transactions())]
+    transaction: Option<TransactionId>,
+}
+
+/// A conflict, and when the others made their change.
+struct Dated {
+    conflict: Conflict,
+    commit: Option<CommitSummary>,
+    time: Option<Timestamp>,
+}
+
+struct Listed {
+    transaction: TransactionId,
+    conflicts: Vec<Dated>,
+}
+
+impl Show for Listed {
+    fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
+        for (number, one) in (1..).zip(&self.conflicts) {
+            painter.paint(Style::Heading, format!("{number:>3}"))?;
+            write!(painter, "  {}", conflict_line(&one.conflict))?;
+            if let Some(time) = one.time {
+                write!(painter, ", {}", time::readable(time))?;
+            }
+            if let Some(commit) = &one.commit {
+                write!(painter, ", by {}", user_name(commit.user))?;
+            }
+            writeln!(painter)?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Serialize)]
+struct DatedJson<'a> {
+    number: usize,
+    #[serde(flatten)]
+    conflict: json::ConflictLine<'a>,
+    /// When the others made their change, as far as that is known.
+    time: Option<String>,
+    user: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct ListedJson<'a> {
+    transaction: u64,
+    conflicts: Vec<DatedJson<'a>>,
+}
+
+impl Serialize for Listed {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let conflicts = (1..).zip(&self.conflicts).map(|(number, one)| DatedJson {
+            number,
+            conflict: json::conflict(&one.conflict),
+            time: one.time.map(time::precise),
+            user: one.commit.as_ref().map(|commit| commit.user),
+        });
+        ListedJson {
+            transaction: self.transaction.0,
+            conflicts: conflicts.collect(),
+        }
+        .serialize(serializer)
+    }
+}
+
+pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+    let (mut connected, transaction) = context.connect_to(arguments.transaction)?;
+    let conflicts = connected.connection.list_conflicts(transaction)?;
+    let conflicts = date(&mut connected, conflicts)?;
+    let count = conflicts.len();
+    context.output.print_paged(&Listed {
+        transaction,
+        conflicts,
+    })?;
+    if !context.output.is_json() {
+        context.output.note(match count {
+            0 => format!("no conflicts: `atomdir commit {transaction}` would succeed now"),
+            _ => format!(
+                "`atomdir commit {transaction} --take-mine N,... --take-theirs N,...` takes sides, \
+                 `all` are those not named otherwise"
+            ),
+        });
+    }
+    Ok(SUCCESS)
+}
+
+/// Looks up when and by whom each change was made.
+fn date(connected: &mut Connected, conflicts: Vec<Conflict>) -> Result<Vec<Dated>, Error> {
+    let mut commits: BTreeMap<u64, Option<CommitSummary>> = BTreeMap::new();
+    let mut dated = Vec::new();
+    for conflict in conflicts {
+        let commit = match &conflict.by {
+            ChangedBy::Commit { sequence, .. } => match commits.entry(sequence.0) {
+                Entry::Occupied(known) => known.get().clone(),
+                Entry::Vacant(unknown) => {
+                    let found = find_commit(connected, *sequence)?;
+                    unknown.insert(found).clone()
+                }
+            },
+            _ => None,
+        };
+        let time = match (&commit, &conflict.by) {
+            (Some(commit), _) => Some(commit.time),
+            // The user may not be able to look there.
+            (None, ChangedBy::Outside) => changed_at(connected, &conflict.path),
+            _ => None,
+        };
+        dated.push(Dated {
+            conflict,
+            commit,
+            time,
+        });
+    }
+    Ok(dated)
+}
+
+fn find_commit(
+    connected: &mut Connected,
+    sequence: Sequence,
+) -> Result<Option<CommitSummary>, Error> {
+    let before = Some(Sequence(sequence.0 + 1));
+    let found = connected.connection.log(before, 1)?;
+    Ok(found.into_iter().find(|commit| commit.sequence == sequence))
+}
+
+/// The change time of what is at the path in the store now.
+fn changed_at(connected: &Connected, path: &[u8]) -> Option<Timestamp> {
+    let stat = lstat(connected.root.join(OsStr::from_bytes(path))).ok()?;
+    Some(Timestamp {
+        seconds: stat.st_ctime,
+        nanoseconds: stat.st_ctime_nsec as u32,
+    })
+}

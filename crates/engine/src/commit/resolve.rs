@@ -1,0 +1,281 @@
+//! Conflicts as work: lists them, and commits with one side taken in each.
+//!
+//! Invariants
+//! 1. A commit overwrites a change of others only if its number was named, and only if the
+//!    base is still as it was when the conflict was listed: the same commit or outside writer,
+//!    and the same identity, length and times. Whatever else is in conflict by then refuses
+//!    the commit.
+//! 2. Taking sides changes the write set, never the view. So a commit that is refused loses
+//!    nothing, not even the changes for which their side was to be taken.
+//! 3. Contents that are taken are written whole, so that no file mixes pages of both sides.
+//! 4. A right that was taken back stays a conflict.
+
+use std::collections::HashSet;
+
+use atomdir_disk::{Disk, Errno, Kind};
+use atomdir_format::record::SummaryLine;
+
+use crate::base::Stamp;
+use crate::base::core::Core;
+use crate::base::snapshot::Snapshot;
+use crate::commit::at_its_expense;
+use crate::commit::prepare::prepare;
+use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
+use crate::ids::Sequence;
+use crate::lock;
+use crate::progress::Meter;
+use crate::rules::Rule;
+use crate::store::Store;
+use crate::transaction::Transaction;
+use crate::transaction::listed::{Listed, Seen, Sides};
+use crate::view::View;
+use crate::view::part::Part;
+use crate::write_set::{Object, WriteSet};
+
+/// The sides that a commit takes.
+#[derive(Default)]
+pub(crate) struct Taken {
+    /// Everything but the changes for which their side is taken; `None`: everything.
+    pub part: Option<Part>,
+    /// The changes that are not committed.
+    pub dropped: Vec<SummaryLine>,
+    pub mine: Vec<Listed>,
+}
+
+/// The conflicts that do not count, under the commit lock.
+#[derive(Default)]
+pub(crate) struct Accepted {
+    conflicts: Vec<(Vec<u8>, ConflictKind, Option<Sequence>)>,
+    /// The paths of entries whose present objects are replaced.
+    entries: HashSet<Vec<u8>>,
+}
+
+impl Accepted {
+    pub fn has_entry(&self, path: &[u8]) -> bool {
+        self.entries.contains(path)
+    }
+
+    pub fn takes(&self, rule: Rule, path: &[u8], what: ConflictKind, by: Option<Sequence>) -> bool {
+        match rule {
+            Rule::AttributesChanged
+            | Rule::PagesChanged
+            | Rule::FileChangedOutside
+            | Rule::DirectoryChangedOutside => {
+                let mut accepted = self.conflicts.iter();
+                accepted.any(|one| one.0 == path && one.1 == what && one.2 == by)
+            }
+            // The object that an entry replaces dies as it was listed.
+            Rule::DyingFileChanged | Rule::DyingFileChangedOutside => self.has_entry(path),
+            _ => false,
+        }
+    }
+}
+
+/// Finds what taking these sides means for the view.
+pub(crate) fn take_sides<D: Disk>(
+    view: &mut View<D>,
+    listed: &[Listed],
+    sides: &Sides,
+) -> Result<Taken, CommitError> {
+    let find = |number: &u64| {
+        let place = usize::try_from(*number).ok().and_then(|n| n.checked_sub(1));
+        let found = place.and_then(|place| listed.get(place));
+        found.ok_or(CommitError::NotListed { number: *number })
+    };
+    let mut taken = Taken::default();
+    for number in &sides.mine {
+        let one = find(number)?;
+        let path = &one.conflict.path;
+        if sides.theirs.contains(number) || !is_takeable(&one.conflict) {
+            let path = String::from_utf8_lossy(path).into_owned();
+            return Err(CommitError::NotTaken { path });
+        }
+        if one.conflict.what == ConflictKind::Contents
+            && let Some(node) = looked_up(view.resolve(path), path)?
+        {
+            looked_up(view.stage_whole(node), path)?;
+        }
+        taken.mine.push(one.clone());
+    }
+    let mut theirs = Vec::new();
+    for number in &sides.theirs {
+        theirs.push(changed_at(view, find(number)?.conflict.path.clone()));
+    }
+    if !theirs.is_empty() {
+        let (left, dropped) = view.part_without(&theirs).map_err(unchanged)?;
+        taken.dropped = looked_up(view.changes_in(&dropped), b"")?;
+        taken.part = Some(left);
+    }
+    Ok(taken)
+}
+
+fn looked_up<T>(result: Result<T, Errno>, path: &[u8]) -> Result<T, CommitError> {
+    result.map_err(|errno| CommitError::io("look at", path, errno))
+}
+
+fn unchanged(path: Vec<u8>) -> CommitError {
+    CommitError::Unchanged {
+        path: String::from_utf8_lossy(&path).into_owned(),
+    }
+}
+
+fn is_takeable(conflict: &Conflict) -> bool {
+    let has_side = matches!(conflict.by, ChangedBy::Commit { .. } | ChangedBy::Outside);
+    let kinds = [
+        ConflictKind::Contents,
+        ConflictKind::Attributes,
+        ConflictKind::Entry,
+    ];
+    has_side && kinds.contains(&conflict.what)
+}
+
+/// The path, or the nearest one above it at which the view has changes. A conflict may be
+/// about something that others have put into a directory which the transaction removes.
+fn changed_at<D: Disk>(view: &View<D>, mut path: Vec<u8>) -> Vec<u8> {
+    while !path.is_empty() && view.part_to_drop(&[path.clone()]).is_err() {
+        let above = path.iter().rposition(|byte| *byte == b'/');
+        path.truncate(above.unwrap_or(0));
+    }
+    path
+}
+
+/// What each path of the write set is in the base now.
+fn seen<D: Disk>(core: &Core<D>, set: &WriteSet, path: &[u8]) -> Seen {
+    let path = if path == b"." { b"" } else { path };
+    let object = set.objects.iter().find(|object| object.path == path);
+    let object = object.and_then(|object| core.stat_now(&object.base).ok());
+    let entry = set.entries.iter().find(|entry| entry.path == path);
+    let entry = entry.and_then(|entry| match &entry.directory {
+        Object::Base(directory) => {
+            let handle = core.directory(directory).ok()?;
+            match core.stat_entry(&handle, &entry.name) {
+                Ok(stat) => Some(Some(Stamp::of(&stat))),
+                Err(Errno::NOENT) => Some(None),
+                Err(_) => None,
+            }
+        }
+        Object::Created(_) => None,
+    });
+    Seen {
+        object: object.map(|stat| Stamp::of(&stat)),
+        entry,
+    }
+}
+
+/// Prepares a write set for the sides that are taken, as far as the base is still as it was
+/// listed. The commit lock is held.
+pub(crate) fn accept<D: Disk>(
+    core: &Core<D>,
+    owner: u32,
+    set: &mut WriteSet,
+    mine: &[Listed],
+) -> Result<Accepted, CommitError> {
+    let mut accepted = Accepted::default();
+    for Listed {
+        conflict,
+        seen: then,
+    } in mine
+    {
+        let Conflict { path, what, by } = conflict;
+        if seen(core, set, path) != *then {
+            continue;
+        }
+        let by = match by {
+            ChangedBy::Commit { sequence, .. } => Some(*sequence),
+            _ => None,
+        };
+        if *what != ConflictKind::Entry {
+            accepted.conflicts.push((path.clone(), *what, by));
+        } else if replace_present(core, owner, set, path)? {
+            accepted.entries.insert(path.clone());
+        }
+    }
+    Ok(accepted)
+}
+
+/// Makes an entry replace what the base has there now. Returns false if it cannot: whole
+/// directories are not replaced.
+fn replace_present<D: Disk>(
+    core: &Core<D>,
+    owner: u32,
+    set: &mut WriteSet,
+    path: &[u8],
+) -> Result<bool, CommitError> {
+    let Some(entry) = set.entries.iter_mut().find(|entry| entry.path == path) else {
+        return Ok(false);
+    };
+    let Object::Base(directory) = &entry.directory else {
+        return Ok(false);
+    };
+    let newest = Snapshot::new(core, Sequence(u64::MAX));
+    let present = looked_up(newest.lookup(directory, &entry.name), path)?;
+    let is_directory = present
+        .as_ref()
+        .is_some_and(|one| one.stat.kind == Kind::Directory);
+    let was_directory = entry
+        .before
+        .as_ref()
+        .is_some_and(|one| one.kind == Kind::Directory);
+    if is_directory || was_directory {
+        return Ok(false);
+    }
+    if let Some(present) = &present
+        && core.options.privileges.all
+        && owner != 0
+    {
+        // The view has shown nothing there, so the kernel has not asked this.
+        let above = looked_up(core.stat_now(directory), path)?.attributes;
+        let is_sticky = above.mode & 0o1000 != 0;
+        let owners = [above.owner.user, present.stat.attributes.owner.user];
+        if is_sticky && !owners.contains(&owner) {
+            return Err(CommitError::io("replace", path, Errno::PERM));
+        }
+    }
+    let before = std::mem::replace(&mut entry.before, present.map(|found| found.base));
+    if let Some(before) = before {
+        // Others have removed it from there.
+        set.dying.remove(&before.serial);
+    }
+    Ok(true)
+}
+
+impl<D: Disk> Store<D> {
+    /// Lists what would keep the transaction from being committed now. Remembers the list for
+    /// [`Store::commit_with_sides`]. As every try to commit, this drops all savepoints.
+    pub fn list_conflicts(
+        &self,
+        transaction: &Transaction<D>,
+    ) -> Result<Vec<Conflict>, CommitError> {
+        if transaction.outer().is_some() {
+            let reason = "it is nested, and conflicts appear when the outer one is committed";
+            return Err(CommitError::OnlyWhole { reason });
+        }
+        let mut committing = transaction.view.take_for_commit();
+        let view = committing.view.as_mut().ok_or(CommitError::Ended)?;
+        self.refuse_if_poisoned()?;
+        if let Some(nested) = view.nested() {
+            return Err(CommitError::Nested { nested });
+        }
+        view.release_savepoints();
+        let mut report = |_| {};
+        let mut meter = Meter::new(&mut report);
+        let prepared = at_its_expense(transaction, || prepare(view, None, &mut meter));
+        let prepared = prepared.map_err(|error| self.heed_flush(error))?;
+        let mut set = prepared.set;
+        let state = self.lock_for(view, &set)?;
+        crate::commit::merge::correct_places(view, &set);
+        let refused =
+            self.refuse_conflicts(transaction, view, &state, (&mut set, Accepted::default()));
+        let conflicts = match refused {
+            Ok(()) => Vec::new(),
+            Err(CommitError::Conflict(conflicts)) => conflicts,
+            Err(error) => return Err(error),
+        };
+        let listed = conflicts.iter().map(|conflict| Listed {
+            conflict: conflict.clone(),
+            seen: seen(&self.0.core, &set, &conflict.path),
+        });
+        *lock(&transaction.listed) = listed.collect();
+        Ok(conflicts)
+    }
+}

@@ -1,0 +1,41 @@
+//! The conflicts of a transaction as they were last listed, for a commit that takes sides.
+
+use atomdir_disk::Disk;
+
+use crate::base::Stamp;
+use crate::error::Conflict;
+use crate::lock;
+use crate::transaction::Transaction;
+
+/// A conflict, and what the base looked like when it was listed.
+#[derive(Debug, Clone)]
+pub(crate) struct Listed {
+    pub conflict: Conflict,
+    pub seen: Seen,
+}
+
+/// What a path of a write set was in the base. A change of any kind changes it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Seen {
+    /// The object that the transaction has changed.
+    pub object: Option<Stamp>,
+    /// What the name was, if the transaction changes it.
+    pub entry: Option<Option<Stamp>>,
+}
+
+/// Whose side a commit takes in each listed conflict. Numbers count from 1.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sides {
+    /// The transaction's changes replace what others have changed.
+    pub mine: Vec<u64>,
+    /// The transaction's changes there are not committed.
+    pub theirs: Vec<u64>,
+}
+
+impl<D: Disk> Transaction<D> {
+    /// The conflicts that were last listed, in the order of their numbers.
+    pub fn listed_conflicts(&self) -> Vec<Conflict> {
+        let listed = lock(&self.listed);
+        listed.iter().map(|one| one.conflict.clone()).collect()
+    }
+}

@@ -1,0 +1,70 @@
+//! Conflicts as work: their list, and commits that take sides in them.
+
+use crate::connection::Connection;
+use crate::replies::{Unanswered, conflict_length, send_parts};
+use crate::service::Service;
+use crate::{commit, convert, leases, native};
+use atomdir_engine::Sides;
+use atomdir_protocol::{Answer, Numbers, Reply, Request, TransactionId};
+
+pub(crate) fn list(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+) -> Result<Answer, Unanswered> {
+    let (transactions, peer) = (&service.transactions, &connection.peer);
+    let one = transactions.control(id, peer, connection.id)?;
+    native::require_exact(&one)?;
+    leases::gather(service, &connection.stream, &one.transaction)?;
+    let conflicts = match service.store.list_conflicts(&one.transaction) {
+        Ok(conflicts) => conflicts,
+        Err(error) => return Err(commit::failure(connection, id, error)?.into()),
+    };
+    let visible = peer.may_administer();
+    let conflicts = conflicts
+        .into_iter()
+        .map(|conflict| convert::conflict(conflict, visible));
+    send_parts(
+        &connection.stream,
+        conflicts,
+        conflict_length,
+        Reply::Conflicts,
+    )?;
+    Ok(Answer::Nothing)
+}
+
+pub(crate) fn commit(
+    service: &Service,
+    connection: &Connection,
+    request: Request,
+) -> Result<Answer, Unanswered> {
+    let Request::CommitWithSides {
+        transaction: id,
+        others,
+        mine,
+        theirs,
+    } = request
+    else {
+        unreachable!("the caller has chosen this one");
+    };
+    let (transactions, peer) = (&service.transactions, &connection.peer);
+    let one = transactions.control(id, peer, connection.id)?;
+    let count = one.transaction.listed_conflicts().len() as u64;
+    let sides = Sides {
+        mine: numbers(&mine, &theirs, count),
+        theirs: numbers(&theirs, &mine, count),
+    };
+    commit::commit_with_sides(service, connection, id, others, &sides)
+}
+
+/// The numbers that are meant; `named` are those of the other side.
+fn numbers(these: &Numbers, named: &Numbers, count: u64) -> Vec<u64> {
+    match (these, named) {
+        (Numbers::These(these), _) => these.clone(),
+        (Numbers::Others, Numbers::These(named)) => {
+            (1..=count).filter(|one| !named.contains(one)).collect()
+        }
+        // Both sides cannot have all: then the engine refuses each.
+        (Numbers::Others, Numbers::Others) => (1..=count).collect(),
+    }
+}
