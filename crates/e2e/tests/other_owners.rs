@@ -12,18 +12,25 @@ use atomdir_testing::{Action, Fixture, Scenario, User, shell, tools_present, use
 const OF_ROOT: &str = "
 for f in plain setuid setgid large; do seq 3000 > $f; chmod 666 $f; done
 seq 400000 > large; chmod 4777 setuid; chmod 2777 setgid
+for f in capable own; do
+    seq 3000 > $f; chmod 666 $f
+    test $f = capable || chown 65534 $f
+    setfattr -n security.capability -v 0x0100000200200000000000000000000000000000 $f
+done
+: > none; chmod 4777 none
 mkdir -p open/below closed/below; chmod 777 open open/below closed/below
 echo 1 > open/one; chmod 666 open/one
 ";
 
-const CHANGES: [(&str, &str); 6] = [
+const CHANGES: [(&str, &str); 7] = [
     (
         "contents",
-        "for f in plain setuid setgid large; do echo more >> $f; done",
+        "for f in plain setuid setgid large capable own; do echo more >> $f; done",
     ),
+    ("nothing written", ": > none"),
     (
         "contents written anew",
-        "for f in plain setuid setgid large; do seq 7 > $f; done; : > open/one",
+        "for f in plain setuid setgid large capable own; do seq 7 > $f; done; : > open/one",
     ),
     (
         "present times",
@@ -40,7 +47,7 @@ const CHANGES: [(&str, &str); 6] = [
     ),
     (
         "names in an own directory",
-        "mv closed opened; mv setuid other; rm setgid; mkdir own; mv large own/",
+        "mv closed opened; mv setuid other; rm setgid; mkdir made; mv large made/",
     ),
 ];
 
@@ -63,7 +70,7 @@ fn a_user_changes_what_others_own_as_outside() {
 #[test]
 fn recovery_writes_to_files_of_others() {
     let test = "recovery_writes_to_files_of_others";
-    if !users_can_mount(test) {
+    if !users_can_mount(test) || !tools_present(test, &["setfattr"]) {
         return;
     }
     let fixture = Fixture::owned_by("others-recovered", User::ordinary, "");
@@ -82,7 +89,7 @@ fn recovery_writes_to_files_of_others() {
 #[test]
 fn what_only_the_owner_may_change_is_refused() {
     let test = "what_only_the_owner_may_change_is_refused";
-    if !users_can_mount(test) {
+    if !users_can_mount(test) || !tools_present(test, &["setfattr"]) {
         return;
     }
     let fixture = Fixture::owned_by("others-refused", User::ordinary, "");

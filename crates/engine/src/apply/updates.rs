@@ -227,7 +227,9 @@ fn set_length<D: Disk>(disk: &D, file: &D::Handle, content: &ContentChange) -> R
     if content.keep < present {
         disk.set_length(file, content.keep)?;
     }
-    if content.length != present.min(content.keep) {
+    // Even a change that leaves the length is one for which the kernel takes set-id bits
+    // and capabilities.
+    if content.length != present.min(content.keep) || content.extents.is_empty() {
         disk.set_length(file, content.length)?;
     }
     Ok(())

@@ -98,6 +98,13 @@ fn check_changeable<D: Disk>(
 /// What a user does as a writer, the kernel does again when apply writes: it takes
 /// set-id bits and capabilities, and sets the times.
 fn check_own<D: Disk>(core: &Core<D>, object: &ObjectWrite) -> Outcome<()> {
+    let refused = || CommitError::io("set the attributes of", &object.path, Errno::PERM);
+    let mut xattrs = object.xattrs.iter().map(|(name, _)| name);
+    let is_capability = |name: &Vec<u8>| name == CAPABILITY;
+    // In such a process's views a capability can be removed, but not set.
+    if !core.options.privileges.all && object.contents.is_none() && xattrs.any(is_capability) {
+        return Err(refused());
+    }
     let Some(present) = owned_by_another(core, &object.base) else {
         return Ok(());
     };
@@ -110,16 +117,12 @@ fn check_own<D: Disk>(core: &Core<D>, object: &ObjectWrite) -> Outcome<()> {
     let user = wanted.user.unwrap_or(present.owner.user);
     let group = wanted.group.unwrap_or(present.owner.group);
     let keeps_owner = present.owner == Owner { user, group };
-    let may_set = |name: &[u8]| name.starts_with(b"user.");
-    let is_taken = |name: &[u8]| name == CAPABILITY && object.contents.is_some();
-    let mut xattrs = object.xattrs.iter();
-    let keeps_xattrs =
-        xattrs.all(|(name, value)| may_set(name) || value.is_none() && is_taken(name));
-    if keeps_mode && keeps_owner && keeps_xattrs {
+    let mut xattrs = object.xattrs.iter().map(|(name, _)| name);
+    let may_set = |name: &Vec<u8>| name.starts_with(b"user.") || is_capability(name);
+    if keeps_mode && keeps_owner && xattrs.all(may_set) {
         return Ok(());
     }
-    let step = "set the attributes of";
-    Err(CommitError::io(step, &object.path, Errno::PERM))
+    Err(refused())
 }
 
 /// The attributes of an object, if this process can act neither as its owner nor as

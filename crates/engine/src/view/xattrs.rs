@@ -9,6 +9,7 @@ use super::View;
 use super::node::{Dress, OwnBody};
 use crate::base::Xattrs;
 use crate::base::acl::{self, AccessControlList};
+use crate::base::privileges::CAPABILITY;
 use crate::ids::NodeId;
 
 const CREATE_ONLY: u32 = 1;
@@ -114,7 +115,10 @@ impl<D: Disk> View<D> {
     }
 
     pub fn remove_xattr(&mut self, id: NodeId, name: &[u8]) -> Result<()> {
-        self.refuse_privileged(name)?;
+        // The kernel removes a capability before a user writes to the file.
+        if name != CAPABILITY {
+            self.refuse_privileged(name)?;
+        }
         self.xattr(id, name)?;
         match name {
             acl::DEFAULT => self.set_default_acl(id, None)?,
