@@ -41,7 +41,7 @@ scratch=$(mktemp -d "${ATOMDIR_TEST_DIR:-/var/tmp}/atomdir-pjd.XXXXXX")
 secondary=$(mktemp -d /dev/shm/atomdir-pjdfstest.XXXXXX)
 finish() {
     for base in "$scratch"/*/base; do
-        "$scratch/atomdir" -C "$base" service stop > /dev/null 2>&1 || true
+        "$scratch/atomdir" -C "$base" service stop --abort > /dev/null 2>&1 || true
     done
     rm -rf "$scratch" "$secondary"
 }

@@ -162,7 +162,7 @@ fn at_the_root(mount: bool, run: bool, script: &str) {
          expect() {{ code=$1; shift; result=0; \"$@\" || result=$?
                     [ $result = $code ] || {{ echo \"$result, not $code: $*\" >&2; exit 90; }}; }}
          {script}
-         atomdir service stop"
+         atomdir service stop --abort"
     ));
     command.arg(&fixture.base).arg(binary());
     capture_output(&mut command).expect(0);

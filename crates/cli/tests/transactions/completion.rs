@@ -62,7 +62,7 @@ fn tab_completes_verbs_transactions_commits_and_directories() {
 fn tab_starts_no_service() {
     let store = Store::new("completion-idle");
     store.check(&["run", "-q", "--", "touch", "new-file"]);
-    store.check(&["service", "stop"]);
+    store.check(&["service", "stop", "--abort"]);
     assert!(!candidates(&store.path, &["show", ""]).contains(&"1".into()));
     let status = store.call(&["service", "status"]);
     assert_ne!(status.code, Some(0), "{status:?}");
