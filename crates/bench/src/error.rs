@@ -41,6 +41,10 @@ pub enum Error {
     Request(#[from] atomdir::RequestError),
     #[error(transparent)]
     Commit(#[from] atomdir::client::CommitError),
+    #[error(transparent)]
+    Init(#[from] atomdir::InitError),
+    #[error(transparent)]
+    Library(#[from] atomdir::Error),
 }
 
 pub type Result<T> = std::result::Result<T, Error>;

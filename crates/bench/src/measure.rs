@@ -20,15 +20,21 @@ pub enum Side {
     Exact,
     /// In a transaction, in a native view.
     Native,
+    /// Appending the same bytes to a file and flushing it.
+    Append,
+    /// In a transaction of the library, in the program's own process.
+    Embedded,
 }
 
 impl Side {
-    pub const ALL: [Side; 5] = [
+    pub const ALL: [Side; 7] = [
         Side::Plain,
         Side::Logger,
         Side::Overlay,
         Side::Exact,
         Side::Native,
+        Side::Append,
+        Side::Embedded,
     ];
 
     pub fn name(self) -> &'static str {
@@ -38,6 +44,8 @@ impl Side {
             Side::Overlay => "overlay",
             Side::Exact => "exact",
             Side::Native => "native",
+            Side::Append => "append",
+            Side::Embedded => "embedded",
         }
     }
 

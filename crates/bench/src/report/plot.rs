@@ -41,6 +41,8 @@ fn colour(side: Side) -> &'static str {
         Side::Overlay => "#9467bd",
         Side::Exact => "#1f77b4",
         Side::Native => "#2ca02c",
+        Side::Append => "#9467bd",
+        Side::Embedded => "#8c564b",
     }
 }
 

@@ -5,6 +5,7 @@ mod clients;
 mod empty;
 mod files;
 mod isolation;
+mod library;
 mod ordering;
 mod outside;
 mod overwrite;
@@ -45,6 +46,7 @@ pub const ALL: &[(&str, Workload)] = &[
     ("writers", clients::writers),
     ("clients", clients::clients),
     ("transactions", transactions::transactions),
+    ("library", library::library),
     ("recovery", recovery::recovery),
     ("trees", trees::trees),
 ];
