@@ -259,6 +259,27 @@ impl CommitError {
     }
 }
 
+/// Why commits cannot be undone. Nothing has changed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum UndoError {
+    #[error(
+        "what commit {0} replaced is not kept: it is older than the history, or was made without one"
+    )]
+    NotKept(Sequence),
+    #[error("'{path}' was not changed by these commits")]
+    Untouched { path: String },
+    /// Something that the commits changed was changed again later.
+    #[error("{}", conflict_message(.0))]
+    Conflict(Vec<Conflict>),
+    #[error("cannot look at '{path}': {errno}", errno = reason(errno))]
+    Io { path: String, errno: Errno },
+    #[error(transparent)]
+    Begin(#[from] BeginError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
 /// Something written by the transaction, or read by a serializable one, was
 /// changed by someone else since it began.
 #[derive(Debug, Clone, PartialEq, Eq)]

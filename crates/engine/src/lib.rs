@@ -26,6 +26,7 @@ mod requests;
 mod rules;
 mod store;
 mod transaction;
+mod undo;
 mod view;
 mod write_set;
 
@@ -37,13 +38,15 @@ pub use base::credentials::{Credentials, Permission};
 pub use commit::Committed;
 pub use error::{
     BeginError, ChangedBy, CommitAuthor, CommitError, Conflict, ConflictKind, DropError,
-    FreezeError, Obstacle, Poison, SavepointError, Stalled, StoreError,
+    FreezeError, Obstacle, Poison, SavepointError, Stalled, StoreError, UndoError,
 };
 pub use ids::{NodeId, Sequence, TransactionId};
 pub use locks::{LockError, LockMode, LockRequest, LockScope, LockStatus, Patience, Waits};
 pub use log::history::CommitSummary;
+pub use log::past_limits::HistoryStatus;
 pub use options::{
-    BeginOptions, CARRIED_BYTES_MAX, Clock, Conflicts, Durability, Isolation, Options, Privileges,
+    BeginOptions, CARRIED_BYTES_MAX, Clock, Conflicts, Durability, HistoryLimits, Isolation,
+    Options, Privileges,
 };
 pub use progress::Progress;
 pub use recovery::RecoveryReport;

@@ -12,6 +12,9 @@ pub(crate) const PRIVILEGES_NEW: &str = "privileges.new";
 pub(crate) const LOG: &str = "log";
 pub(crate) const HISTORY: &str = "history";
 pub(crate) const HISTORY_NEW: &str = "history.new";
+/// What commits have replaced, so that they can be undone.
+pub(crate) const PAST: &str = "past";
+pub(crate) const PAST_NEW: &str = "past.new";
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const CLOCK: &str = "clock";
 pub(crate) const RESERVE: &str = "reserve";
@@ -67,11 +70,29 @@ pub(crate) fn second_link(identity: Identity, number: u32) -> Name {
     }
 }
 
-/// The file for the pages that a commit overwrites while an older snapshot is
-/// open.
+/// The file for the pages that a commit overwrites in place, for older snapshots and for
+/// the history.
 pub(crate) fn saved_pages(identity: Identity, sequence: Sequence) -> Name {
     fixed(&format!(
         "{:x}-{:x}.{}",
         identity.inode, identity.birth, sequence
     ))
+}
+
+/// An object in limbo, or the pages that a commit has saved there.
+pub(crate) type InLimbo = (Identity, Option<Sequence>);
+
+/// The inverse of [`limbo`] and [`saved_pages`].
+pub(crate) fn parse_limbo(name: &Name) -> Option<InLimbo> {
+    let text = std::str::from_utf8(name.as_bytes()).ok()?;
+    let (identity, sequence) = match text.split_once('.') {
+        Some((identity, sequence)) => (identity, Some(Sequence(sequence.parse().ok()?))),
+        None => (text, None),
+    };
+    let (inode, birth) = identity.split_once('-')?;
+    let identity = Identity {
+        inode: u64::from_str_radix(inode, 16).ok()?,
+        birth: u64::from_str_radix(birth, 16).ok()?,
+    };
+    Some((identity, sequence))
 }

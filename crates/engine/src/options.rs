@@ -19,6 +19,20 @@ pub struct Options {
     pub privileges: Privileges,
     /// A commit that stages at most this many bytes carries them in the log.
     pub carried_bytes_max: u64,
+    /// How much is kept of what commits replace; `None`: nothing, except for open snapshots.
+    pub history: Option<HistoryLimits>,
+}
+
+/// How much is kept of what commits replace, so that they can be undone. The oldest commits
+/// are forgotten first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HistoryLimits {
+    /// By the clock of [`Options::clock`].
+    pub age_seconds_max: u64,
+    /// The space in the control directory.
+    pub bytes_max: u64,
+    /// While the file system has less free space than this, commits are forgotten early.
+    pub free_bytes_min: u64,
 }
 
 /// Carried bytes are written twice, to save flushes. So there is a bound.

@@ -1,6 +1,6 @@
 //! The changes that a transaction wants, as a value, whatever made them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Name, NewNode, Owner, Stat};
@@ -22,6 +22,10 @@ pub(crate) struct WriteSet {
     /// New objects, complete in the staging directory.
     pub created: Vec<Created>,
     pub summary: Vec<SummaryLine>,
+    /// Objects that come back from limbo, where the history has kept them, by serial.
+    pub restored: HashSet<u64>,
+    /// The space of everything that loses its last name.
+    pub dying_bytes: u64,
 }
 
 /// How the staged objects and contents of a write set survive a crash.
@@ -147,6 +151,15 @@ impl WriteSet {
     ) -> impl Iterator<Item = (&'a Name, &'a Arc<Base>)> {
         let names = removed.names.iter();
         names.filter(|(_, base)| !self.is_dying(base))
+    }
+
+    /// The files that a new inode replaces.
+    pub fn replaced(&self) -> impl Iterator<Item = &Arc<Base>> {
+        let replaced = self.objects.iter().filter(|object| {
+            let contents = object.contents.as_ref();
+            contents.is_some_and(|contents| contents.replacement.is_some())
+        });
+        replaced.map(|object| &object.base)
     }
 
     /// Changes a file in place that would have been replaced by a new inode.

@@ -2,6 +2,8 @@
 //! draws them. Whatever is encoded decodes to the same value. All other bytes
 //! are refused, without a panic and without a large allocation.
 
+mod past;
+
 use atomdir_disk::{Kind, NewNode};
 
 use crate::Problem;
@@ -20,6 +22,7 @@ const LOCATOR_LIMBO: u8 = 3;
 
 const ENTRY_BEFORE: u8 = 1;
 const ENTRY_AFTER: u8 = 2;
+const ENTRY_BURIES: u8 = 4;
 
 const ATTRIBUTE_MODE: u8 = 1;
 const ATTRIBUTE_USER: u8 = 2;
@@ -43,67 +46,82 @@ impl Record for CommitRecord {
     /// If an index points outside its list, or to a later directory: a record
     /// that could not be read back must not get into the log.
     fn encode_payload(&self) -> Vec<u8> {
-        assert_indices(self);
         let mut writer = Writer::default();
-        writer.number(self.transaction);
-        writer.time(self.time);
-        writer.number(self.user.into());
-        writer.string(&self.label);
-        writer.list(&self.directories, |writer, directory| {
-            writer.identity(directory.identity);
-            put_locator(writer, &directory.locator);
-        });
-        writer.list(&self.objects, |writer, object| {
-            writer.identity(object.identity);
-            writer.kind(object.kind);
-            put_locator(writer, &object.locator);
-        });
-        writer.list(&self.entries, put_entry);
-        writer.list(&self.updates, put_update);
-        writer.list(&self.made, put_made);
-        writer.list(&self.summary, put_summary_line);
+        put_commit(&mut writer, self);
         writer.bytes
     }
 
     fn decode_payload(sequence: u64, payload: &[u8]) -> Result<CommitRecord> {
         let mut reader = Reader::new(payload);
-        let transaction = reader.number()?;
-        let time = reader.time()?;
-        let user = reader.number_u32()?;
-        let label = reader.string()?.to_vec();
-        let mut before = 0;
-        let directories = reader.list(|reader| {
-            let identity = reader.identity()?;
-            let locator = take_locator(reader, before)?;
-            before += 1;
-            Ok(DirectoryReference { identity, locator })
-        })?;
-        let objects = reader.list(|reader| {
-            Ok(ObjectReference {
-                identity: reader.identity()?,
-                kind: reader.kind()?,
-                locator: take_locator(reader, directories.len())?,
-            })
-        })?;
-        let entries = reader.list(|reader| take_entry(reader, directories.len(), objects.len()))?;
-        let updates = reader.list(|reader| take_update(reader, objects.len()))?;
-        let made = reader.list(|reader| take_made(reader, objects.len()))?;
-        let summary = reader.list(take_summary_line)?;
+        let record = take_commit(&mut reader, sequence)?;
         reader.finish()?;
-        Ok(CommitRecord {
-            sequence,
-            transaction,
-            time,
-            user,
-            label,
-            directories,
-            objects,
-            entries,
-            updates,
-            made,
-            summary,
-        })
+        Ok(record)
     }
+}
+
+fn put_commit(writer: &mut Writer, record: &CommitRecord) {
+    assert_indices(record);
+    writer.number(record.transaction);
+    writer.time(record.time);
+    writer.number(record.user.into());
+    writer.string(&record.label);
+    writer.list(&record.directories, |writer, directory| {
+        writer.identity(directory.identity);
+        put_locator(writer, &directory.locator);
+    });
+    writer.list(&record.objects, |writer, object| {
+        writer.identity(object.identity);
+        writer.kind(object.kind);
+        put_locator(writer, &object.locator);
+    });
+    writer.list(&record.entries, put_entry);
+    writer.list(&record.updates, put_update);
+    writer.list(&record.made, put_made);
+    writer.list(&record.summary, put_summary_line);
+    if let Some(before) = &record.before {
+        past::put_before(writer, before);
+    }
+}
+
+fn take_commit(reader: &mut Reader<'_>, sequence: u64) -> Result<CommitRecord> {
+    let transaction = reader.number()?;
+    let time = reader.time()?;
+    let user = reader.number_u32()?;
+    let label = reader.string()?.to_vec();
+    let mut before = 0;
+    let directories = reader.list(|reader| {
+        let identity = reader.identity()?;
+        let locator = take_locator(reader, before)?;
+        before += 1;
+        Ok(DirectoryReference { identity, locator })
+    })?;
+    let objects = reader.list(|reader| {
+        Ok(ObjectReference {
+            identity: reader.identity()?,
+            kind: reader.kind()?,
+            locator: take_locator(reader, directories.len())?,
+        })
+    })?;
+    let entries = reader.list(|reader| take_entry(reader, directories.len(), objects.len()))?;
+    let updates = reader.list(|reader| take_update(reader, objects.len()))?;
+    let made = reader.list(|reader| take_made(reader, objects.len()))?;
+    let summary = reader.list(take_summary_line)?;
+    let has_before = !reader.is_at_end();
+    let before = has_before.then(|| past::take_before(reader, objects.len()));
+    Ok(CommitRecord {
+        sequence,
+        transaction,
+        time,
+        user,
+        label,
+        directories,
+        objects,
+        entries,
+        updates,
+        made,
+        summary,
+        before: before.transpose()?,
+    })
 }
 
 impl Record for SummaryRecord {
@@ -161,6 +179,13 @@ fn assert_indices(record: &CommitRecord) {
         entry
             .after
             .inspect(|after| assert_index(*after, record.objects.len()));
+        assert!(
+            entry.before.is_some() || !entry.buries,
+            "only an object that was there can be kept"
+        );
+    }
+    for former in record.before.iter().flat_map(|before| &before.objects) {
+        assert_index(former.object, record.objects.len());
     }
     let is_directory = |made: &Made| made.node == Some(NewNode::Directory);
     assert!(
@@ -216,7 +241,8 @@ fn flag<T>(value: &Option<T>, flag: u8) -> u8 {
 }
 
 fn put_entry(writer: &mut Writer, entry: &EntryChange) {
-    writer.byte(flag(&entry.before, ENTRY_BEFORE) | flag(&entry.after, ENTRY_AFTER));
+    let buries = if entry.buries { ENTRY_BURIES } else { 0 };
+    writer.byte(flag(&entry.before, ENTRY_BEFORE) | flag(&entry.after, ENTRY_AFTER) | buries);
     writer.number(entry.directory.into());
     writer.string(entry.name.as_bytes());
     if let Some(before) = entry.before {
@@ -228,8 +254,11 @@ fn put_entry(writer: &mut Writer, entry: &EntryChange) {
 }
 
 fn take_entry(reader: &mut Reader<'_>, directories: usize, objects: usize) -> Result<EntryChange> {
-    let flags = reader.flags(ENTRY_BEFORE | ENTRY_AFTER)?;
+    let flags = reader.flags(ENTRY_BEFORE | ENTRY_AFTER | ENTRY_BURIES)?;
     let has = |flag| flags & flag != 0;
+    if has(ENTRY_BURIES) && !has(ENTRY_BEFORE) {
+        return reader.fail(Problem::Tag(flags));
+    }
     Ok(EntryChange {
         directory: reader.index(directories)?,
         name: reader.name()?,
@@ -237,6 +266,7 @@ fn take_entry(reader: &mut Reader<'_>, directories: usize, objects: usize) -> Re
         after: has(ENTRY_AFTER)
             .then(|| reader.index(objects))
             .transpose()?,
+        buries: has(ENTRY_BURIES),
     })
 }
 
@@ -263,13 +293,7 @@ fn put_update(writer: &mut Writer, update: &Update) {
     {
         writer.time(time);
     }
-    writer.list(&update.xattrs, |writer, (name, value)| {
-        writer.byte(flag(value, 1));
-        writer.string(name);
-        if let Some(value) = value {
-            writer.string(value);
-        }
-    });
+    writer.list(&update.xattrs, put_xattr);
     if let Some(content) = &update.content {
         writer.number(content.keep);
         writer.number(content.length);
@@ -303,6 +327,14 @@ fn take_update(reader: &mut Reader<'_>, objects: usize) -> Result<Update> {
     })
 }
 
+fn put_xattr(writer: &mut Writer, (name, value): &(Vec<u8>, Option<Vec<u8>>)) {
+    writer.byte(flag(value, 1));
+    writer.string(name);
+    if let Some(value) = value {
+        writer.string(value);
+    }
+}
+
 fn take_xattr(reader: &mut Reader<'_>) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
     let is_set = reader.flags(1)? != 0;
     let name = reader.string()?.to_vec();
@@ -327,12 +359,14 @@ fn put_source(writer: &mut Writer, source: &Source) {
         }
         Source::Carried { runs } => {
             writer.byte(SOURCE_CARRIED);
-            writer.list(runs, |writer, run| {
-                writer.number(run.offset);
-                writer.string(&run.bytes);
-            });
+            writer.list(runs, put_run);
         }
     }
+}
+
+fn put_run(writer: &mut Writer, run: &Run) {
+    writer.number(run.offset);
+    writer.string(&run.bytes);
 }
 
 fn take_source(reader: &mut Reader<'_>) -> Result<Source> {

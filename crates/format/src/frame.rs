@@ -20,6 +20,7 @@ const CHECKSUM_OFFSET: usize = 36;
 pub enum FrameKind {
     Commit,
     Summary,
+    Past,
 }
 
 /// A type that a frame can hold.
@@ -112,6 +113,7 @@ fn kind_tag(kind: FrameKind) -> u16 {
     match kind {
         FrameKind::Commit => 1,
         FrameKind::Summary => 2,
+        FrameKind::Past => 3,
     }
 }
 

@@ -2,7 +2,7 @@
 //! docs/format.md draws every structure.
 //!
 //! A [`scan::Scanner`] reads a file of records, and [`frame::encode`] makes the
-//! bytes to append to it. [`record`] and [`summary`] hold what can be in a
+//! bytes to append to it. [`record`], [`past`] and [`summary`] hold what can be in a
 //! frame, [`header`] the store's fixed header.
 
 pub mod applied;
@@ -10,6 +10,7 @@ mod codec;
 mod error;
 pub mod frame;
 pub mod header;
+pub mod past;
 mod primitives;
 pub mod record;
 pub mod scan;

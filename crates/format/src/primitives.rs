@@ -89,6 +89,10 @@ impl<'a> Reader<'a> {
         })
     }
 
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.position == self.bytes.len()
+    }
+
     pub(crate) fn finish(&self) -> Result<()> {
         if self.position < self.bytes.len() {
             return self.fail(Problem::Trailing);

@@ -4,7 +4,7 @@
 //! object may be found. So a record can be applied any number of times, and the
 //! records of a log's tail can be composed into one.
 
-use atomdir_disk::{Extent, Identity, Kind, Name, NewNode, Timestamp};
+use atomdir_disk::{Attributes, Extent, Identity, Kind, Name, NewNode, Timestamp};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitRecord {
@@ -22,6 +22,8 @@ pub struct CommitRecord {
     pub updates: Vec<Update>,
     pub made: Vec<Made>,
     pub summary: Vec<SummaryLine>,
+    /// What the commit replaces, if the store keeps that.
+    pub before: Option<Before>,
 }
 
 /// A directory that the record's entries and locators mention. It comes after
@@ -64,6 +66,8 @@ pub struct EntryChange {
     pub before: Option<Identity>,
     /// An index into the record's objects.
     pub after: Option<u32>,
+    /// `before` loses its last name and is kept in limbo, under its identity.
+    pub buries: bool,
 }
 
 /// Changes to an object that stays where it is.
@@ -120,6 +124,39 @@ pub struct Made {
     pub node: Option<NewNode>,
     /// All of its attributes and contents.
     pub update: Update,
+}
+
+/// What the commit replaces, besides the objects that it moves to limbo.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Before {
+    /// The space that everything takes that the commit keeps in limbo.
+    pub limbo_bytes: u64,
+    pub objects: Vec<Former>,
+}
+
+/// An object that goes on, as it was before the commit changed it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Former {
+    /// An index into the record's objects.
+    pub object: u32,
+    pub attributes: Attributes,
+    /// Its change time.
+    pub changed: Timestamp,
+    pub length: u64,
+    /// The extended attributes that the commit changes; `None` if there was none.
+    pub xattrs: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// What the commit overwrites or cuts off.
+    pub extents: Vec<Extent>,
+    pub pages: FormerPages,
+}
+
+/// Where the bytes of [`Former::extents`] are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FormerPages {
+    /// At the same offsets of a file in limbo that is named for the object and the commit.
+    Limbo,
+    /// In the record. Ranges that no run covers are holes.
+    Carried { runs: Vec<Run> },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

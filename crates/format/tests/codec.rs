@@ -1,12 +1,13 @@
 //! Whatever is encoded decodes to the same value. Bytes that decode at all are exactly
 //! those that encoding would produce. Nothing panics.
 
-use atomdir_disk::{Extent, Identity, Kind, Name, NewNode, Timestamp};
+use atomdir_disk::{Attributes, Extent, Identity, Kind, Name, NewNode, Owner, Times, Timestamp};
 use atomdir_format::Problem;
 use atomdir_format::frame::Record;
+use atomdir_format::past::PastRecord;
 use atomdir_format::record::{
-    AttributesChange, Change, CommitRecord, ContentChange, DirectoryReference, EntryChange,
-    Locator, Made, ObjectReference, Run, Source, SummaryLine, Update,
+    AttributesChange, Before, Change, CommitRecord, ContentChange, DirectoryReference, EntryChange,
+    Former, FormerPages, Locator, Made, ObjectReference, Run, Source, SummaryLine, Update,
 };
 use atomdir_format::summary::SummaryRecord;
 use proptest::collection::vec;
@@ -119,6 +120,40 @@ fn update() -> impl Strategy<Value = Update> {
     )
 }
 
+fn former() -> impl Strategy<Value = Former> {
+    let bytes = || vec(any::<u8>(), 0..40);
+    let run = (0..1u64 << 40, bytes()).prop_map(|(offset, bytes)| Run { offset, bytes });
+    let extent = (0..1u64 << 40, 0..1u64 << 40);
+    let pages = prop_oneof![
+        Just(FormerPages::Limbo),
+        vec(run, 0..3).prop_map(|runs| FormerPages::Carried { runs }),
+    ];
+    let xattrs = vec((bytes(), option::of(bytes())), 0..4);
+    let numbers = any::<(u32, u32, u32, u32, u64)>();
+    let times = (time(), time(), time());
+    (numbers, times, xattrs, vec(extent, 0..3), pages).prop_map(
+        |((object, mode, user, group, length), times, xattrs, extents, pages)| Former {
+            object,
+            attributes: Attributes {
+                mode,
+                owner: Owner { user, group },
+                times: Times {
+                    accessed: times.0,
+                    modified: times.1,
+                },
+            },
+            changed: times.2,
+            length,
+            xattrs,
+            extents: extents
+                .into_iter()
+                .map(|(offset, length)| Extent { offset, length })
+                .collect(),
+            pages,
+        },
+    )
+}
+
 fn summary() -> impl Strategy<Value = Vec<SummaryLine>> {
     let change = prop_oneof![
         Just(Change::Added),
@@ -145,6 +180,7 @@ fn commit() -> impl Strategy<Value = CommitRecord> {
         name(),
         option::of(identity()),
         any::<Option<u32>>(),
+        any::<bool>(),
     );
     let lists = (
         directories,
@@ -153,9 +189,10 @@ fn commit() -> impl Strategy<Value = CommitRecord> {
         vec(update(), 0..6),
         vec(made(), 0..4),
         summary(),
+        option::of((any::<u64>(), vec(former(), 0..4))),
     );
     (head, lists).prop_map(|((ids, time, label), lists)| {
-        let (directories, objects, entries, updates, made, summary) = lists;
+        let (directories, objects, entries, updates, made, summary, before) = lists;
         let directories: Vec<_> = (0..)
             .zip(directories)
             .map(|(before, (identity, locator))| DirectoryReference {
@@ -174,11 +211,12 @@ fn commit() -> impl Strategy<Value = CommitRecord> {
             .collect();
         let object_count = objects.len() as u32;
         let entries = entries.into_iter().filter(|_| directory_count > 0).map(
-            |(directory, name, before, after)| EntryChange {
+            |(directory, name, before, after, buries)| EntryChange {
                 directory: directory % directory_count,
                 name,
                 before,
                 after: after.and_then(|after| after.checked_rem(object_count)),
+                buries: buries && before.is_some(),
             },
         );
         let in_range_of_objects = |update: Update| {
@@ -189,6 +227,16 @@ fn commit() -> impl Strategy<Value = CommitRecord> {
         let made = made.into_iter().filter_map(|made| {
             let update = in_range_of_objects(made.update)?;
             Some(Made { update, ..made })
+        });
+        let before = before.map(|(limbo_bytes, former)| {
+            let former = former.into_iter().filter_map(|former| {
+                let object = former.object.checked_rem(object_count)?;
+                Some(Former { object, ..former })
+            });
+            Before {
+                limbo_bytes,
+                objects: former.collect(),
+            }
         });
 
         CommitRecord {
@@ -203,6 +251,7 @@ fn commit() -> impl Strategy<Value = CommitRecord> {
             made: made.collect(),
             objects,
             summary,
+            before,
         }
     })
 }
@@ -234,18 +283,25 @@ proptest! {
         prop_assert_eq!(&summary.lines, &record.summary);
         let payload = summary.encode_payload();
         prop_assert_eq!(SummaryRecord::decode_payload(record.sequence, &payload), Ok(summary));
+        if let Some(past) = PastRecord::of(record.clone(), record.time) {
+            let payload = past.encode_payload();
+            prop_assert_eq!(PastRecord::decode_payload(record.sequence, &payload), Ok(past));
+        }
     }
 
     #[test]
     fn truncated_commit_is_refused(record in commit()) {
         let payload = record.encode_payload();
-        for length in 0..payload.len() {
+        // What the commit replaces is the last part, which may be absent.
+        let shorter = CommitRecord { before: None, ..record.clone() }.encode_payload();
+        for length in (0..payload.len()).filter(|length| *length != shorter.len()) {
             prop_assert!(CommitRecord::decode_payload(1, &payload[..length]).is_err());
         }
         let mut longer = payload;
         longer.push(0);
         let error = CommitRecord::decode_payload(1, &longer).unwrap_err();
-        prop_assert_eq!(error.problem, Problem::Trailing);
+        let problem = record.before.map_or(Problem::Truncated, |_| Problem::Trailing);
+        prop_assert_eq!(error.problem, problem);
     }
 
     #[test]
@@ -265,6 +321,7 @@ proptest! {
     fn arbitrary_bytes_are_refused_or_canonical(bytes in vec(any::<u8>(), 0..400)) {
         assert_canonical::<CommitRecord>(1, &bytes);
         assert_canonical::<SummaryRecord>(1, &bytes);
+        assert_canonical::<PastRecord>(1, &bytes);
     }
 }
 
@@ -303,10 +360,12 @@ fn small() -> CommitRecord {
             name: name("new"),
             before: None,
             after: Some(0),
+            buries: false,
         }],
         updates: vec![],
         made: vec![],
         summary: vec![],
+        before: None,
     }
 }
 

@@ -397,6 +397,7 @@ mod tests {
         let options = Options {
             handles_max: 64,
             carried_bytes_max: 0,
+            history: None,
             ..atomdir::hosting::engine_options(0)
         };
         let disk = LinuxDisk::new();

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use atomdir_engine::Durability;
+use atomdir_engine::{CARRIED_BYTES_MAX, Durability, Isolation, Sequence};
 
 use crate::choice::{Bounds, choices};
 use crate::disk::SimDisk;
@@ -14,7 +14,7 @@ use crate::image::Image;
 use crate::operation::{Node, Operation};
 use crate::trace::{Event, Trace};
 use crate::tree::Tree;
-use crate::workload::{Expected, act, begin, make_store, open};
+use crate::workload::{Expected, SimStore, act, begin, make_store, open, open_with, options};
 use crate::world::Site;
 
 #[derive(Debug, Clone)]
@@ -371,7 +371,9 @@ fn recover(
         disk.start_trace();
         disk.allow(allowed);
     }
-    let (store, _) = open(disk).map_err(|error| format!("recovery: {error}"))?;
+    let keeps_history = expected[0].undoable_from.is_some();
+    let opened = open_with(disk, CARRIED_BYTES_MAX, keeps_history);
+    let (store, _) = opened.map_err(|error| format!("recovery: {error}"))?;
     let sequence = store.status().sequence.0;
     let found = allowed
         .iter()
@@ -403,6 +405,7 @@ fn recover(
         ));
     }
     if !traced {
+        check_undo(disk, &store, &expected[..=*found])?;
         return Ok(None);
     }
     let mut expected = expected.to_vec();
@@ -421,11 +424,65 @@ fn recover(
         tree,
         has_directory_times: expected[*found].has_directory_times,
         commits_min: expected[*found].commits_min + 1,
+        undoable_from: expected[*found].undoable_from,
     });
     disk.allow(&[*found, expected.len() - 1]);
     store
         .commit(&transaction)
         .map_err(|error| format!("the commit after recovery: {error}"))?;
     disk.allow(&[expected.len() - 1]);
-    Ok(Some((disk.take_trace(), expected)))
+    let trace = disk.take_trace();
+    let mut reached = expected[..=*found].to_vec();
+    reached.extend(expected.last().cloned());
+    check_undo(disk, &store, &reached)?;
+    Ok(Some((trace, expected)))
+}
+
+/// Undoes the newest commit, and everything that is kept, which gives the trees before. The last
+/// one of these trees is the base.
+fn check_undo(disk: &SimDisk, store: &SimStore, expected: &[Expected]) -> Result<(), String> {
+    let Some(newest) = expected.last() else {
+        return Ok(());
+    };
+    let Some(wanted) = newest.undoable_from else {
+        return Ok(());
+    };
+    // Whatever the store says it keeps must be there.
+    let oldest = store.status().history.and_then(|history| history.oldest);
+    let from = oldest.map_or(newest.sequence + 1, |(oldest, _)| oldest.0);
+    if wanted <= newest.sequence && from > wanted {
+        return Err(format!(
+            "commits are kept from {from} on, not from {wanted}"
+        ));
+    }
+    if from > newest.sequence {
+        return Ok(());
+    }
+    let before = |first: u64| {
+        let mut trees = expected.iter().rev();
+        let wanted = trees.find(|tree| tree.sequence == first - 1);
+        wanted.ok_or(format!("no tree before commit {first}"))
+    };
+    let undo = |first: u64| {
+        let commits: Vec<Sequence> = (first..=newest.sequence).map(Sequence).collect();
+        let begin = options(Isolation::Snapshot, Durability::Durable);
+        let undone = store.undo(&commits, &[], begin);
+        undone.map_err(|error| format!("undo from commit {first} on: {error}"))
+    };
+    let undone = undo(newest.sequence)?;
+    let shown = Tree::of_view(&undone).map_err(|errno| format!("view of an undo: {errno}"))?;
+    let wanted = before(newest.sequence)?;
+    if let Some(difference) = wanted.difference_but_times_of_directories(shown) {
+        let sequence = newest.sequence;
+        return Err(format!("commit {sequence} undone:\n{difference}"));
+    }
+    store.abort(&undone);
+    let undone = undo(from)?;
+    let committed = store.commit(&undone);
+    committed.map_err(|error| format!("undo from commit {from} on: {error}"))?;
+    let shown = Tree::of_image(&disk.image());
+    match before(from)?.difference_but_times_of_directories(shown) {
+        Some(difference) => Err(format!("undone from commit {from} on:\n{difference}")),
+        None => Ok(()),
+    }
 }

@@ -59,6 +59,7 @@ pub fn random(seed: u64) -> Workload {
         base,
         steps,
         has_directory_times: false,
+        keeps_history: false,
     }
 }
 

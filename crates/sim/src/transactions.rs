@@ -326,6 +326,7 @@ impl Driver {
                 tree: newest.tree.with_changes(before, &view),
                 has_directory_times: newest.has_directory_times,
                 commits_min: newest.commits_min + 1,
+                undoable_from: newest.undoable_from,
             };
             self.expected.push(expected);
         }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Name, NewNode};
 use atomdir_engine::{
-    BeginOptions, CARRIED_BYTES_MAX, CommitError, Committed, Conflicts, Durability, Isolation,
-    Options, Privileges, RecoveryReport, Store, StoreError, Transaction,
+    BeginOptions, CARRIED_BYTES_MAX, CommitError, Committed, Conflicts, Durability, HistoryLimits,
+    Isolation, Options, Privileges, RecoveryReport, Sequence, Store, StoreError, Transaction,
 };
 
 use crate::disk::SimDisk;
@@ -29,6 +29,8 @@ pub struct Workload {
     /// Whether directories must have the times that the view showed. False if changes of
     /// entries have cancelled out.
     pub has_directory_times: bool,
+    /// The store keeps what commits replace.
+    pub keeps_history: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -61,6 +63,10 @@ pub enum Step {
     Checkpoint,
     /// Drops all commits but the newest from the history.
     ShortenHistory,
+    /// Undoes the commits from this one on, as one.
+    Undo(u64),
+    /// Forgets what commits have replaced.
+    Prune,
     /// A transaction begins, and stays open for its snapshot.
     Snapshot,
     EndSnapshots,
@@ -79,7 +85,16 @@ pub struct Expected {
     pub has_directory_times: bool,
     /// The least number of commits in the history.
     pub commits_min: u64,
+    /// If the store keeps what commits replace: the commits from this one on can be undone.
+    pub undoable_from: Option<u64>,
 }
+
+/// Nothing is forgotten before [`Step::Prune`].
+const HISTORY: HistoryLimits = HistoryLimits {
+    age_seconds_max: 1 << 40,
+    bytes_max: 1 << 40,
+    free_bytes_min: 0,
+};
 
 impl Expected {
     /// Where the disk's contents differ, as text.
@@ -94,6 +109,16 @@ impl Expected {
     }
 }
 
+impl Expected {
+    /// Like [`Expected::difference`], for a tree in which names have come and gone.
+    pub(crate) fn difference_but_times_of_directories(&self, mut found: Tree) -> Option<String> {
+        let mut wanted = self.tree.clone();
+        found.forget_times_of_directories();
+        wanted.forget_times_of_directories();
+        (found != wanted).then(|| found.difference(&wanted))
+    }
+}
+
 /// What a workload did without faults.
 pub struct Run {
     pub trace: Trace,
@@ -104,12 +129,13 @@ pub struct Run {
 pub(crate) type SimStore = Store<SimDisk>;
 
 pub(crate) fn open(disk: &SimDisk) -> Result<(SimStore, RecoveryReport), StoreError> {
-    open_with(disk, CARRIED_BYTES_MAX)
+    open_with(disk, CARRIED_BYTES_MAX, false)
 }
 
-fn open_with(
+pub(crate) fn open_with(
     disk: &SimDisk,
     carried_bytes_max: u64,
+    keeps_history: bool,
 ) -> Result<(SimStore, RecoveryReport), StoreError> {
     let control = disk.directory_at(".atomdir");
     let control = control.map_err(|errno| StoreError::Control {
@@ -120,6 +146,7 @@ fn open_with(
         clock: Arc::new(disk.clone()),
         handles_max: 64,
         carried_bytes_max,
+        history: keeps_history.then_some(HISTORY),
         privileges: Privileges {
             user: 0,
             groups: vec![0],
@@ -185,6 +212,7 @@ impl Workload {
             tree: Tree::of_image(&disk.image()),
             has_directory_times: self.has_directory_times,
             commits_min: 0,
+            undoable_from: self.keeps_history.then_some(1),
         };
         let plain = SimDisk::new();
         act(&plain, &self.base, 0);
@@ -197,6 +225,8 @@ impl Workload {
             durable: 0,
             has_directory_times: self.has_directory_times,
             carried_bytes_max: self.carried_bytes_max,
+            keeps_history: self.keeps_history,
+            plains: vec![plain.image()],
             plain,
             disk,
         }
@@ -235,13 +265,16 @@ pub(crate) struct Driver {
     pub durable: usize,
     has_directory_times: bool,
     carried_bytes_max: u64,
+    keeps_history: bool,
     /// The same operations, on a disk without transactions.
     pub plain: SimDisk,
+    /// That disk after each commit.
+    plains: Vec<Image>,
 }
 
 impl Driver {
     pub fn open(&mut self) {
-        let opened = open_with(&self.disk, self.carried_bytes_max);
+        let opened = open_with(&self.disk, self.carried_bytes_max, self.keeps_history);
         let (store, _) = opened.expect("an undisturbed store opens");
         self.store = Some(store);
     }
@@ -288,6 +321,22 @@ impl Driver {
                 }
                 let done = self.store().shorten_history(1);
                 done.expect("an undisturbed history is shortened");
+                self.all_is_durable();
+            }
+            Step::Undo(first) => self.undo(*first),
+            Step::Prune => {
+                let newest = self.newest().sequence;
+                for expected in &mut self.expected {
+                    let from = expected.undoable_from.as_mut();
+                    from.into_iter().for_each(|from| *from = newest + 1);
+                }
+                let nothing = HistoryLimits {
+                    bytes_max: 0,
+                    ..HISTORY
+                };
+                let pruned = self.store().prune(&nothing);
+                let pruned = pruned.expect("an undisturbed history is pruned");
+                assert_eq!(pruned.commits, 0);
                 self.all_is_durable();
             }
             Step::Snapshot => {
@@ -352,6 +401,18 @@ impl Driver {
         self.finish(&transaction);
     }
 
+    fn undo(&mut self, first: u64) {
+        let commits = (first..=self.newest().sequence).map(Sequence);
+        let commits: Vec<Sequence> = commits.collect();
+        let begin = options(Isolation::Snapshot, Durability::Durable);
+        let undone = self.store().undo(&commits, &[], begin);
+        let undone = undone.unwrap_or_else(|error| panic!("from {first} on: {error}"));
+        self.all_is_durable();
+        let before = self.plains[first as usize - 1].clone();
+        self.plain = SimDisk::boot(before, Ordering::Least);
+        self.finish(&undone);
+    }
+
     /// Commits changes that have also been made on the plain disk.
     pub fn finish(&mut self, transaction: &Transaction<SimDisk>) {
         let tree = Tree::of_view(transaction).expect("a view can be read");
@@ -368,7 +429,9 @@ impl Driver {
             tree,
             has_directory_times: self.has_directory_times,
             commits_min: newest.commits_min + 1,
+            undoable_from: newest.undoable_from,
         });
+        self.plains.push(self.plain.image());
         self.allow();
         let committed = self.store().commit(transaction);
         committed.expect("nobody is in the way");

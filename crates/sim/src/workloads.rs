@@ -1,6 +1,7 @@
 //! The workloads: every kind of change that a commit can make, and the
 //! circumstances that matter to crashes.
 
+mod kept;
 mod transactions;
 
 use atomdir_engine::CARRIED_BYTES_MAX;
@@ -9,6 +10,7 @@ use crate::operation::Node::{Device, Directory, Fifo, Symlink};
 use crate::operation::{Node, Operation};
 pub use crate::random::random;
 use crate::workload::{Step, Workload};
+pub use kept::kept;
 pub use transactions::transactions;
 
 fn file(path: &str, length: u64) -> Operation {
@@ -87,6 +89,7 @@ fn workload(name: &str, steps: Vec<Step>) -> Workload {
         steps,
         carried_bytes_max: CARRIED_BYTES_MAX,
         has_directory_times: true,
+        keeps_history: false,
     }
 }
 
@@ -183,6 +186,7 @@ fn contents_and_attributes() -> Vec<Workload> {
             name: "write pages of a large file".to_owned(),
             base: large,
             has_directory_times: true,
+            keeps_history: false,
             steps: vec![
                 Step::Commit(vec![
                     write("large", 4096, 8192),

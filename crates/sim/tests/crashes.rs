@@ -10,7 +10,7 @@ mod support;
 use std::panic;
 
 use atomdir_sim::{
-    AfterFailedSync, Expected, Explored, Ordering, Plan, Trace, Workload, explore,
+    AfterFailedSync, Bounds, Expected, Explored, Ordering, Plan, Trace, Workload, explore,
     explore_killed_recoveries, explore_kills, explore_lost_writes, workloads,
 };
 use atomdir_testing::pick;
@@ -71,6 +71,28 @@ fn any_crash_leaves_a_prefix_of_the_commits() {
 fn any_crash_around_special_commits_leaves_a_prefix() {
     let all = workloads::transactions();
     check_all(&all, explore, &plan(), pick(60_000, 600_000));
+}
+
+#[test]
+fn after_any_crash_kept_commits_can_be_undone() {
+    let all = workloads::kept();
+    let bounds = |exhaustive, random| Bounds { exhaustive, random };
+    // Each state is compared twice more, after undoing commits.
+    let fewer = Plan {
+        levels: vec![
+            bounds(pick(5, 9), pick(6, 60)),
+            bounds(pick(2, 4), 2),
+            bounds(1, 1),
+        ],
+        deeper_one_in: pick(vec![80, 400], vec![16, 200]),
+        ..plan()
+    };
+    check_all(&all, explore, &fewer, pick(5_000, 100_000));
+    let fewer = Plan {
+        deeper_one_in: vec![pick(20, 2)],
+        ..kill_plan(None)
+    };
+    check_all(&all, explore_kills, &fewer, pick(1_000, 10_000));
 }
 
 #[test]

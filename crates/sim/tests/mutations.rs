@@ -60,6 +60,7 @@ fn all_workloads() -> Vec<Workload> {
     let mut all = workloads::kinds();
     all.extend(workloads::sequences());
     all.extend(workloads::transactions());
+    all.extend(workloads::kept());
     all
 }
 

@@ -13,6 +13,7 @@ pub fn engine_options(descriptors_reserved: u64) -> Options {
         clock: Arc::new(SystemClock),
         handles_max: handles_max(descriptors_reserved),
         carried_bytes_max: CARRIED_BYTES_MAX,
+        history: None,
         privileges: privileges(),
     }
 }

@@ -1,6 +1,6 @@
 //! The state that one commit record, or the composition of several, asks for.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use atomdir_disk::{Identity, Kind, Name};
 use atomdir_format::record::{CommitRecord, Locator, Update};
@@ -20,6 +20,8 @@ pub(crate) struct Desired {
     updated: HashSet<Identity>,
     /// New objects that were not flushed.
     made: HashSet<Identity>,
+    /// Objects that lose their last name and are kept in limbo for the history.
+    buried: BTreeSet<Identity>,
     pub updates: Vec<WantedUpdate>,
 }
 
@@ -98,8 +100,13 @@ impl Desired {
             let after = entry
                 .after
                 .map(|index| record.objects[index as usize].identity);
+            if let Some(after) = &after {
+                self.buried.remove(after);
+            }
             self.want(key, after);
         }
+        let buried = record.entries.iter().filter(|entry| entry.buries);
+        self.buried.extend(buried.filter_map(|entry| entry.before));
         for made in &record.made {
             let identity = record.objects[made.update.object as usize].identity;
             self.made.insert(identity);
@@ -205,6 +212,16 @@ impl Desired {
     /// it.
     pub fn knows(&self, identity: Identity) -> bool {
         self.candidates.contains_key(&identity)
+    }
+
+    /// Whether the object has lost its last name and is kept in limbo for the history.
+    pub fn is_buried(&self, identity: Identity) -> bool {
+        self.buried.contains(&identity) && self.homes(identity).is_empty()
+    }
+
+    pub fn buried(&self) -> impl Iterator<Item = Identity> + '_ {
+        let buried = self.buried.iter().copied();
+        buried.filter(|identity| self.homes(*identity).is_empty())
     }
 
     /// Whether the object had a name and shall have no name that is known.

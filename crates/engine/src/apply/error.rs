@@ -1,6 +1,8 @@
 //! Errors that keep a commit from being applied.
 
-use atomdir_disk::Errno;
+use atomdir_disk::{Disk, Errno};
+
+use super::Apply;
 
 /// An error, and the path at which it happened.
 #[derive(Debug)]
@@ -36,5 +38,21 @@ impl ApplyError {
         ];
         let errno = self.errno.filter(|errno| !of_the_disk.contains(errno));
         self.flush_failed.is_none() && errno.is_some()
+    }
+}
+
+impl<D: Disk> Apply<'_, D> {
+    pub(super) fn failure(&self, name: &[u8], reason: &str, errno: Option<Errno>) -> ApplyError {
+        let path = String::from_utf8_lossy(name).into_owned();
+        let reason = match errno {
+            Some(errno) => format!("{reason}: {errno}", errno = atomdir_disk::reason(errno)),
+            None => reason.to_owned(),
+        };
+        ApplyError {
+            path,
+            reason,
+            errno,
+            flush_failed: self.flush_failed,
+        }
     }
 }

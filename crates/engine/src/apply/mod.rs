@@ -17,7 +17,9 @@
 //!    without getting another, everything that the log's tail says of it is
 //!    applied and durable. So if recovery then finds the file under no name it
 //!    knows, nothing is left to be done.
-//! 7. A later attempt of the same process does not repeat what an earlier one has
+//! 7. What the history keeps is at every moment in the base, in limbo, or in a staging directory
+//!    that is durable: it is moved by renames only.
+//! 8. A later attempt of the same process does not repeat what an earlier one has
 //!    done ([`Progress`]), because outside writers may have changed it since.
 
 mod again;
@@ -171,6 +173,9 @@ impl<'a, D: Disk> Apply<'a, D> {
                 meter.step();
             }
         }
+        if self.replays {
+            self.bury_leftovers()?;
+        }
         self.update_staying()
     }
 
@@ -242,7 +247,8 @@ impl<'a, D: Disk> Apply<'a, D> {
             self.make_durable(old, to)?;
             return self.rename(&source, to, RenameMode::Replace);
         }
-        let source = if is_wanted && matches!(source.parent, Parent::Stage(_)) {
+        let stays = is_wanted || self.desired.is_buried(old);
+        let source = if stays && matches!(source.parent, Parent::Stage(_)) {
             self.leave_stage(object, &source)?
         } else {
             source
@@ -256,7 +262,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         if !is_wanted || !self.desired.knows(old) {
             self.progress.displaced = Some((old, old_kind, source));
             self.bury_displaced()?;
-        } else if !directories && !matches!(source.parent, Parent::Directory(_)) {
+        } else if old_kind != Kind::Directory && !matches!(source.parent, Parent::Directory(_)) {
             self.progress.exchanged.push((old, source));
         }
         Ok(())
@@ -358,7 +364,7 @@ impl<'a, D: Disk> Apply<'a, D> {
                 Err(Errno::EXIST) if kind != Kind::Directory => {}
                 result => {
                     result?;
-                    if kind != Kind::Directory {
+                    if kind != Kind::Directory && !self.desired.is_buried(object) {
                         self.note_link_in_limbo(limbo.name);
                     }
                     return Ok(());
@@ -380,10 +386,34 @@ impl<'a, D: Disk> Apply<'a, D> {
         }
     }
 
-    /// Whether older snapshots must still find an object without a home.
+    /// Moves what the history keeps to limbo, if an apply that was cut short has left it in the
+    /// staging directory or under another name in limbo.
+    fn bury_leftovers(&mut self) -> Outcome<()> {
+        for object in self.desired.buried() {
+            let limbo = EntryPlace::in_limbo(names::limbo(object));
+            let Some(place) = self.find(object)? else {
+                tracing::warn!(name = ?limbo.name, "an object of the history is lost");
+                continue;
+            };
+            if place == limbo || matches!(place.parent, Parent::Directory(_)) {
+                continue;
+            }
+            match self.rename(&place, &limbo, RenameMode::NoReplace) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => {
+                    let path = self.path_of(&place);
+                    return Err(self.failure(&path, "it cannot be moved to limbo", Some(errno)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the history or older snapshots must still find an object without a home.
     fn is_needed(&self, object: Identity) -> bool {
-        self.keeps_but.is_some_and(|but| !but.contains(&object))
-            && self.core.handles.held(object).is_none()
+        let for_snapshots = self.keeps_but.is_some_and(|but| !but.contains(&object))
+            && self.core.handles.held(object).is_none();
+        for_snapshots || self.desired.is_buried(object)
     }
 
     /// Keeps the sixth invariant for a file that is about to lose the name
@@ -460,19 +490,5 @@ impl<'a, D: Disk> Apply<'a, D> {
             return Ok(());
         }
         Err(self.failure(name.as_bytes(), &format!("{what} is not to be found"), None))
-    }
-
-    fn failure(&self, name: &[u8], reason: &str, errno: Option<Errno>) -> ApplyError {
-        let path = String::from_utf8_lossy(name).into_owned();
-        let reason = match errno {
-            Some(errno) => format!("{reason}: {errno}", errno = atomdir_disk::reason(errno)),
-            None => reason.to_owned(),
-        };
-        ApplyError {
-            path,
-            reason,
-            errno,
-            flush_failed: self.flush_failed,
-        }
     }
 }

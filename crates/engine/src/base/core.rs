@@ -149,11 +149,33 @@ impl<D: Disk> Core<D> {
             self.correct_place(&base, parent, name);
             return (base, false);
         }
-        let serial = self.serials.fetch_add(1, Ordering::Relaxed);
         let here = Place::Entry {
             parent: parent.clone(),
             name: name.clone(),
         };
+        self.intern_fresh(stat, here)
+    }
+
+    /// Returns the base object that the history keeps in limbo under its identity.
+    pub fn intern_in_limbo(&self, stat: &Stat) -> Arc<Base> {
+        let limbo = Place::Limbo(names::limbo(stat.identity));
+        let known = lock(&self.index)
+            .get(&stat.identity)
+            .and_then(Weak::upgrade);
+        match known {
+            Some(base) if base.kind == stat.kind => {
+                let place = base.state().place.clone();
+                if self.stat_place(&place, stat.identity).is_err() {
+                    base.state().place = limbo;
+                }
+                base
+            }
+            _ => self.intern_fresh(stat, limbo).0,
+        }
+    }
+
+    fn intern_fresh(&self, stat: &Stat, here: Place) -> (Arc<Base>, bool) {
+        let serial = self.serials.fetch_add(1, Ordering::Relaxed);
         let fresh = Base::new(serial, stat.kind, stat.identity, here);
         let mut index = lock(&self.index);
         // Another thread may have been faster.

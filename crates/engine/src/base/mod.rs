@@ -92,6 +92,9 @@ pub(crate) struct OldAttributes {
 pub(crate) enum OldBody {
     /// The whole file, moved to this name in limbo.
     Moved { identity: Identity, limbo: Name },
+    /// The whole file, which was in limbo and which a later commit has brought back into the
+    /// base as another object.
+    Restored(Arc<Base>),
     /// Pages saved in this limbo file at their own offsets, over whatever the
     /// next version has.
     Pages {
@@ -202,6 +205,12 @@ pub(crate) fn above(base: &Arc<Base>) -> impl Iterator<Item = Arc<Base>> + use<>
         Place::Root | Place::Limbo(_) | Place::Held => None,
     };
     std::iter::successors(parent(base), parent)
+}
+
+/// About how much space an object takes.
+pub(crate) fn space_of(stat: &Stat) -> u64 {
+    const INODE_BYTES: u64 = 256;
+    INODE_BYTES + stat.blocks * 512
 }
 
 impl Place {

@@ -188,6 +188,31 @@ impl<'a, D: Disk> Snapshot<'a, D> {
         Ok(listing)
     }
 
+    /// The object whose inode has the contents that the snapshot sees.
+    fn holder(&self, base: &Arc<Base>) -> Arc<Base> {
+        let mut at = base.clone();
+        loop {
+            let newest = self.at_of(&at);
+            let restored = {
+                let state = at.state();
+                let bodies = state.history.as_ref().map(|history| &history.bodies);
+                let mut newer = bodies
+                    .into_iter()
+                    .flatten()
+                    .filter(|(until, _)| *until > newest);
+                newer.find_map(|(_, body)| match &**body {
+                    OldBody::Moved { .. } => Some(None),
+                    OldBody::Restored(other) => Some(Some(other.clone())),
+                    OldBody::Pages { .. } => None,
+                })
+            };
+            match restored.flatten() {
+                Some(other) => at = other,
+                None => return at,
+            }
+        }
+    }
+
     /// Runs `act` on the object whose attributes and link target the snapshot
     /// sees: the present one, or the one moved aside.
     fn with_body<T>(
@@ -195,6 +220,7 @@ impl<'a, D: Disk> Snapshot<'a, D> {
         base: &Arc<Base>,
         mut act: impl FnMut(&Place, Identity) -> Result<T>,
     ) -> Result<T> {
+        let base = &self.holder(base);
         let at = self.at_of(base);
         let body = || {
             let state = base.state();
@@ -207,7 +233,7 @@ impl<'a, D: Disk> Snapshot<'a, D> {
                 OldBody::Moved { identity, limbo } => {
                     Some((Place::Limbo(limbo.clone()), *identity))
                 }
-                OldBody::Pages { .. } => None,
+                OldBody::Pages { .. } | OldBody::Restored(_) => None,
             });
             moved.unwrap_or_else(|| (state.place.clone(), state.identity))
         };
@@ -294,6 +320,10 @@ impl<'a, D: Disk> Snapshot<'a, D> {
             self.core.disk.read_at(&handle, buffer, offset)
         })?;
         buffer[count..].fill(0);
+        let holder = self.holder(base);
+        if !Arc::ptr_eq(&holder, base) {
+            self.restore_pages(&holder, offset, buffer)?;
+        }
         self.restore_pages(base, offset, buffer)
     }
 

@@ -126,7 +126,11 @@ fn carry_pages<D: Disk>(
 }
 
 /// Reads the data in an extent of the file, without the holes.
-fn read_runs<D: Disk>(disk: &D, file: &D::Handle, extent: Extent) -> Result<Vec<Run>, Errno> {
+pub(crate) fn read_runs<D: Disk>(
+    disk: &D,
+    file: &D::Handle,
+    extent: Extent,
+) -> Result<Vec<Run>, Errno> {
     let end = extent.offset.saturating_add(extent.length);
     let mut runs = Vec::new();
     let mut at = extent.offset;

@@ -8,7 +8,9 @@ use crate::control;
 use crate::error::StoreError;
 use crate::lock;
 use crate::log::history::HISTORY_BYTES_MAX;
+use crate::log::past_limits::HistoryStatus;
 use crate::names;
+use crate::options::HistoryLimits;
 use crate::store::Store;
 use crate::store::commit_state::CommitState;
 
@@ -56,6 +58,16 @@ impl<D: Disk> Store<D> {
         self.checkpoint_locked(&mut state)
     }
 
+    /// Forgets the oldest commits that are beyond these limits, and frees what they alone keep
+    /// as soon as no snapshot is open. Forgotten commits cannot be undone.
+    pub fn prune(&self, limits: &HistoryLimits) -> Result<HistoryStatus, StoreError> {
+        let mut state = self.lock_without_pending()?;
+        self.checkpoint_locked(&mut state)?;
+        state.journal.limit_past(&self.0.core, limits, true)?;
+        self.checkpoint_locked(&mut state)?;
+        Ok(state.journal.history_status().unwrap_or_default())
+    }
+
     /// Closes the store in order. Open transactions must have been aborted.
     pub fn close(&self) -> Result<(), StoreError> {
         let mut state = self.lock_without_pending()?;
@@ -79,6 +91,9 @@ impl<D: Disk> Store<D> {
             state.applied.clear();
             state.journal.shorten_history(core, HISTORY_BYTES_MAX)?;
         }
+        if let Some(limits) = &core.options.history {
+            state.journal.limit_past(core, limits, false)?;
+        }
         state.last_commit = None;
         for id in std::mem::take(&mut state.stages) {
             if self.transaction(id).is_some() {
@@ -95,8 +110,8 @@ impl<D: Disk> Store<D> {
             .applying
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        if self.oldest_snapshot().is_none() {
-            let purged = control::purge(&core.disk, &core.control.limbo, |_| false);
+        if self.oldest_snapshot().is_none() && state.journal.needs_purge() {
+            let purged = state.journal.purge_limbo(core);
             purged.map_err(failed("empty limbo"))?;
             core.handles.forget_base();
         }

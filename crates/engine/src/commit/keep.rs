@@ -267,7 +267,7 @@ impl<D: Disk> Keeper<'_, D> {
         if let Some((_, last)) = last {
             // No open snapshot shows the contents that came after that version.
             match &*last {
-                OldBody::Moved { .. } => {
+                OldBody::Moved { .. } | OldBody::Restored(_) => {
                     if is_replaced {
                         self.unseen.insert(identity);
                     }

@@ -11,7 +11,8 @@
 //!    transaction holds may forbid it (`contended`). The result is `Validated`.
 //! 3. Still under the lock, the record is appended to the log, with what it must say of the
 //!    present base (`look`). The result is a `Pending` commit in the store's queue. It is
-//!    flushed together with others that wait, unless it is lazy (`group`).
+//!    flushed together with others that wait, unless it is lazy (`group`). If the store keeps
+//!    history, the record also says what the commit replaces (`before`).
 //! 4. Once the record is durable, what older snapshots still show is kept (`keep`), and the
 //!    record is applied to the base (`publish`). Something in the base can be in the way of
 //!    that; then the commit is stalled (`stalled`).
@@ -30,6 +31,7 @@
 //!    [`CommitError::Logged`]. A flush that fails poisons the store, and so does an error of
 //!    the disk while the record is applied.
 
+pub(crate) mod before;
 pub(crate) mod carry;
 pub(crate) mod checkpoint;
 mod contended;
@@ -53,6 +55,7 @@ use std::sync::atomic::Ordering;
 use atomdir_disk::Disk;
 use atomdir_format::record::{CommitRecord, SummaryLine};
 
+use crate::commit::before::look_before;
 use crate::commit::carry::carry;
 use crate::commit::look::look_at_base;
 use crate::commit::prepare::{Prepared, prepare};
@@ -374,9 +377,22 @@ impl<D: Disk> Store<D> {
                 *modified = state.queue.modified(*directory).unwrap_or(*modified);
             }
         }
+        let sequence = state.journal.newest.next();
+        let had_garbage = state.journal.has_garbage;
+        let before = match core.options.history {
+            None => None,
+            Some(_) => {
+                // If the record is not appended, a file with pages may be left over.
+                state.journal.has_garbage = true;
+                let before = look_before(core, &set, sequence);
+                let (before, former) = before.map_err(|error| self.heed_flush(error))?;
+                present.former = former;
+                Some(before)
+            }
+        };
         let now = core.options.clock.now();
         let head = CommitRecord {
-            sequence: state.journal.newest.next().0,
+            sequence: sequence.0,
             transaction: transaction.id().0,
             time: now,
             user: transaction.owner(),
@@ -387,12 +403,14 @@ impl<D: Disk> Store<D> {
             updates: Vec::new(),
             made: Vec::new(),
             summary: set.summary.clone(),
+            before,
         };
         let record = record_builder::build(&set, &carried, head, &present);
         state.fill_reserve(core, &set)?;
         let appended = state.journal.log.append(&core.disk, &record);
         appended.map_err(|errno| CommitError::io("write", b".atomdir/log", errno))?;
-        state.journal.newest = Sequence(record.sequence);
+        state.journal.note_appended(&record);
+        state.journal.has_garbage = had_garbage;
         state.last_commit = Some(now);
         Ok(Pending {
             record,

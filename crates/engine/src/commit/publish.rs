@@ -8,7 +8,7 @@ use atomdir_disk::{Disk, Errno, Identity, Kind, Name, reason};
 
 use crate::apply::{Apply, ApplyError, Desired, MOUNTED, Writers};
 use crate::base::core::Core;
-use crate::base::{Base, OwnStamp, Place, Stamp};
+use crate::base::{Base, OldBody, OwnStamp, Place, Stamp};
 use crate::commit::keep::{Keeper, Snapshots};
 use crate::commit::stalled::correct_places;
 use crate::error::{Obstacle, Poison, Stalled, StoreError};
@@ -66,6 +66,10 @@ impl<D: Disk> Store<D> {
         remember_places(core, &pending.set, keeps_old.then_some(sequence));
         core.turn();
         core.control.applied.advance(&core.disk, sequence);
+        if pending.record.before.is_some() {
+            state.journal.note_settled(core, sequence);
+        }
+        state.journal.has_garbage |= keeps_old;
         let transaction = TransactionId(pending.record.transaction);
         if pending.staging == Staging::Carried && !pending.keeps_stage {
             // The record carries everything that was staged.
@@ -97,6 +101,7 @@ impl<D: Disk> Store<D> {
                 self.refuse_more(sequence, unkept(path, errno))
             })?;
             let mut retained = lock(&self.0.retained);
+            follow_restored(&pending.set, retained.values());
             retained.extend(kept.into_iter().map(|base| (base.serial, base)));
         }
         Ok(Attempt::new(keeps_old.then_some(unseen)))
@@ -157,6 +162,11 @@ impl<D: Disk> Store<D> {
             if desired.has_limbo_spots() {
                 linked.clear();
             }
+            // The history needs these longer than snapshots do.
+            linked.retain(|name| {
+                let object = names::parse_limbo(name);
+                object.is_none_or(|(identity, _)| !desired.is_buried(identity))
+            });
             drop(linked);
             result
         })
@@ -194,6 +204,32 @@ fn replacements(set: &WriteSet) -> impl Iterator<Item = (&Arc<Base>, Identity)> 
         let replacement = object.contents.as_ref()?.replacement?;
         Some((&object.base, set.created[replacement].identity))
     })
+}
+
+/// Older snapshots may see an inode in limbo that the commit brings back into the base. They
+/// follow it there, and see what later commits replace in it.
+fn follow_restored<'a>(set: &WriteSet, retained: impl Iterator<Item = &'a Arc<Base>>) {
+    let in_set = set.entries.iter().filter_map(|entry| match &entry.after {
+        Some(Object::Base(base)) => Some(base),
+        _ => None,
+    });
+    let restored = in_set.filter(|base| set.restored.contains(&base.serial));
+    let restored: HashMap<Identity, &Arc<Base>> =
+        restored.map(|base| (base.identity(), base)).collect();
+    if restored.is_empty() {
+        return;
+    }
+    for base in retained {
+        let mut state = base.state();
+        let history = state.history.as_mut();
+        for (_, body) in history.into_iter().flat_map(|history| &mut history.bodies) {
+            if let OldBody::Moved { identity, .. } = &**body
+                && let Some(restored) = restored.get(identity)
+            {
+                *body = Arc::new(OldBody::Restored((*restored).clone()));
+            }
+        }
+    }
 }
 
 /// Remembers where objects are after the base has changed, and what they look

@@ -118,7 +118,8 @@ impl<D: Disk> Journal<D> {
             return Ok(());
         }
         let durable = self.header.last_sequence;
-        let shorter = copy_tail(core, &file, start, length).map_err(failed)?;
+        let names = (names::HISTORY_NEW, names::HISTORY);
+        let shorter = copy_tail(core, names, &file, start, length).map_err(failed)?;
         // The shorter file's name becomes durable with the next header, which is in
         // the same directory and is written after everything that is appended.
         self.history = Log::new(shorter, id, length - start, durable);
@@ -127,17 +128,15 @@ impl<D: Disk> Journal<D> {
 }
 
 /// Replaces the file by a copy that begins at `start`.
-fn copy_tail<D: Disk>(
+pub(super) fn copy_tail<D: Disk>(
     core: &Core<D>,
+    (new, name): (&str, &str),
     file: &D::Handle,
     start: u64,
     end: u64,
 ) -> Result<D::Handle, Errno> {
     let (disk, directory) = (&core.disk, &core.control.directory);
-    let (new, name) = (
-        names::fixed(names::HISTORY_NEW),
-        names::fixed(names::HISTORY),
-    );
+    let (new, name) = (names::fixed(new), names::fixed(name));
     match disk.unlink(directory, &new) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(error) => return Err(error),

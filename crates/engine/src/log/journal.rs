@@ -1,7 +1,9 @@
-//! The log and the history together, and the header that says where one ends and the
+//! The log, the history and the past together, and the header that says where one ends and the
 //! other begins.
 
-use atomdir_disk::{Disk, Errno};
+use std::collections::{BTreeMap, HashMap};
+
+use atomdir_disk::{Disk, Errno, Identity, Name, Times, Timestamp};
 use atomdir_format::header::StoreHeader;
 use atomdir_format::record::CommitRecord;
 use atomdir_format::summary::SummaryRecord;
@@ -11,6 +13,10 @@ use crate::control;
 use crate::error::StoreError;
 use crate::ids::Sequence;
 use crate::log::Log;
+use crate::log::past::{Past, limbo_bytes};
+use crate::log::past_limits::{Excess, HistoryStatus};
+use crate::names;
+use crate::options::HistoryLimits;
 
 pub(crate) struct Journal<D: Disk> {
     pub log: Log<D>,
@@ -20,6 +26,17 @@ pub(crate) struct Journal<D: Disk> {
     pub header: StoreHeader,
     /// The newest commit in the log.
     pub newest: Sequence,
+    /// What older commits have replaced; `None` if the store has never kept that.
+    pub past: Option<Past<D>>,
+    /// What the commits in the log have replaced.
+    pub logged: HistoryStatus,
+    /// The moments at which the commits in the log were in the base: see
+    /// [`PastRecord::settled`](atomdir_format::past::PastRecord).
+    pub settled: BTreeMap<u64, Timestamp>,
+    /// Objects that recovery has made again, which the log knows under other identities.
+    pub remade: HashMap<Identity, Identity>,
+    /// Limbo may hold something that no commit keeps.
+    pub has_garbage: bool,
 }
 
 impl<D: Disk> Journal<D> {
@@ -34,10 +51,91 @@ impl<D: Disk> Journal<D> {
         control::write_header(&core.disk, &core.control.directory, &self.header)
     }
 
+    pub fn note_appended(&mut self, record: &CommitRecord) {
+        self.newest = Sequence(record.sequence);
+        if record.before.is_none() {
+            self.logged = HistoryStatus::default();
+            return;
+        }
+        let oldest = (Sequence(record.sequence), record.time);
+        self.logged.oldest.get_or_insert(oldest);
+        self.logged.commits += 1;
+        self.logged.bytes += limbo_bytes(record);
+    }
+
+    /// Notes that a commit has just been applied.
+    pub fn note_settled(&mut self, core: &Core<D>, sequence: Sequence) {
+        if let Ok(now) = touch_clock(core) {
+            self.settled.insert(sequence.0, now);
+        }
+    }
+
+    /// What can be undone; `None` if the store does not keep what commits replace.
+    pub fn history_status(&self) -> Option<HistoryStatus> {
+        let past = self.past.as_ref()?.figures();
+        Some(HistoryStatus {
+            commits: past.commits + self.logged.commits,
+            bytes: past.bytes + self.logged.bytes,
+            oldest: past.oldest.or(self.logged.oldest),
+        })
+    }
+
+    /// Forgets the oldest commits that are beyond the limits.
+    pub fn limit_past(
+        &mut self,
+        core: &Core<D>,
+        limits: &HistoryLimits,
+        is_exact: bool,
+    ) -> Result<(), StoreError> {
+        let Some(past) = &mut self.past else {
+            return Ok(());
+        };
+        let status = core.disk.status(&core.root);
+        let status = status.map_err(failed("examine the file system"))?;
+        let free_bytes = status.blocks_available.saturating_mul(status.block_size);
+        let (figures, file_bytes) = (past.figures(), past.file_bytes());
+        let now = core.options.clock.now();
+        let mut excess = Excess::of(limits, now, free_bytes, figures.bytes);
+        if !is_exact {
+            if !excess.is_due(limits, &figures, file_bytes) {
+                return Ok(());
+            }
+            excess = excess.with_room();
+        }
+        self.has_garbage |= past.forget(core, &excess)?;
+        Ok(())
+    }
+
+    /// Whether limbo may hold something that neither the history nor an open snapshot needs.
+    pub fn needs_purge(&self) -> bool {
+        self.past.is_none() || self.has_garbage
+    }
+
+    /// Removes from limbo what the history does not keep. No snapshot may be open.
+    pub fn purge_limbo(&mut self, core: &Core<D>) -> Result<(), Errno> {
+        let keeps = |name: &Name| {
+            let object = names::parse_limbo(name);
+            let past = self.past.as_ref();
+            object.is_some_and(|object| past.is_some_and(|past| past.keeps(&object)))
+        };
+        control::purge(&core.disk, &core.control.limbo, keeps)?;
+        self.has_garbage = false;
+        Ok(())
+    }
+
     /// Empties the log, all of whose commits are durably in the base.
     pub fn retire_log(&mut self, core: &Core<D>) -> Result<(), StoreError> {
         let before = (self.history.length(), self.newest_summary);
+        let now = match self.past {
+            Some(_) => touch_clock(core).map_err(failed("read the file system's clock"))?,
+            None => Timestamp::default(),
+        };
         self.log.for_each(&core.disk, |record: CommitRecord| {
+            let is_new = record.sequence > self.header.last_sequence;
+            if let Some(past) = self.past.as_mut().filter(|_| is_new) {
+                let settled = self.settled.get(&record.sequence).copied();
+                past.append(core, &record, &self.remade, settled.unwrap_or(now))?;
+            }
             // An interrupted checkpoint or recovery may have added this summary
             // already.
             if record.sequence > self.header.last_sequence.max(self.newest_summary) {
@@ -57,12 +155,35 @@ impl<D: Disk> Journal<D> {
             self.newest_summary = before.1;
             return Err(failed("flush the history")(errno));
         }
+        if let Some(past) = &mut self.past {
+            let flushed = past.flush(core, newest);
+            flushed.map_err(failed("flush the past"))?;
+        }
         self.header.last_sequence = newest;
         self.write_header(core)?;
+        self.settled.clear();
+        self.remade.clear();
+        self.logged = HistoryStatus::default();
         self.log
             .drop_all(&core.disk)
             .map_err(failed("empty the log"))
     }
+}
+
+/// Returns a moment on the file system's clock that is not before any change made so far, and
+/// before any that comes later. Kernels before 6.13 may give it to what changes in the same tick.
+fn touch_clock<D: Disk>(core: &Core<D>) -> Result<Timestamp, Errno> {
+    let time = core.options.clock.now();
+    let times = Times {
+        accessed: time,
+        modified: time,
+    };
+    let clock = &core.control.clock;
+    core.disk.set_times(clock, times)?;
+    let now = core.disk.stat(clock)?.changed;
+    // The kernel does not give out a time again that somebody has read. So this moves its clock.
+    core.disk.set_times(clock, times)?;
+    Ok(now)
 }
 
 fn failed(step: &'static str) -> impl Fn(Errno) -> StoreError {

@@ -2,7 +2,8 @@
 //!
 //! This module reads and writes a file of records. A `journal` is a store's log together with
 //! its history and the header that says where one ends and the other begins; `history`
-//! lists commits from both. `record_builder` writes a write set down as a record.
+//! lists commits from both. `past` is what commits have replaced, and `past_limits` says how much
+//! of that is kept. `record_builder` writes a write set down as a record.
 //!
 //! Invariants
 //! 1. `tail` is the end of the last whole record. Nothing behind it was ever acknowledged.
@@ -11,6 +12,8 @@
 
 pub(crate) mod history;
 pub(crate) mod journal;
+pub(crate) mod past;
+pub(crate) mod past_limits;
 pub(crate) mod record_builder;
 
 use std::sync::Arc;
@@ -152,6 +155,27 @@ impl<D: Disk> Log<D> {
         scan(scanner, |_, record| each(record)).map(drop)
     }
 
+    /// Where the first record begins for which `is_before` is false. It is called for every
+    /// record up to that one, with the bytes that the record takes.
+    pub fn end_of_prefix<R: Record>(
+        &self,
+        disk: &D,
+        mut is_before: impl FnMut(R, u64) -> bool,
+    ) -> Result<u64, StoreError> {
+        let mut scanner = scanner::<D, R>(disk, &self.file, self.tail, self.id, u64::MAX);
+        let mut start = 0;
+        while start < self.tail
+            && let Scanned::Record {
+                record,
+                next_offset,
+            } = scanner.step().map_err(unread)?
+            && is_before(record, next_offset - start)
+        {
+            start = next_offset;
+        }
+        Ok(start)
+    }
+
     /// Where the records begin that make up the last `bytes` bytes, or where the last record
     /// begins if it alone is longer.
     pub fn start_of_last<R: Record>(&self, disk: &D, bytes: u64) -> Result<u64, StoreError> {
@@ -258,6 +282,7 @@ fn scan<R: Record>(
                     file: match R::KIND {
                         FrameKind::Commit => names::LOG,
                         FrameKind::Summary => names::HISTORY,
+                        FrameKind::Past => names::PAST,
                     },
                     offset,
                     reason: damage.to_string(),

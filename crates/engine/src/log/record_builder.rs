@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use atomdir_disk::{Attributes, Extent, Identity, Kind, Timestamp};
 use atomdir_format::record::{
-    AttributesChange, CommitRecord, ContentChange, DirectoryReference, EntryChange, Locator, Made,
-    ObjectReference, Run, Source, Update,
+    AttributesChange, CommitRecord, ContentChange, DirectoryReference, EntryChange, Former,
+    Locator, Made, ObjectReference, Run, Source, Update,
 };
 
 use crate::base::snapshot::PAGE;
@@ -30,6 +30,9 @@ pub(crate) struct Present {
     /// Modes of moved directories that keep out their own owner. The record
     /// keeps them.
     pub modes: HashMap<u64, u32>,
+    /// If the history is kept: the objects that the commit changes, as they are now. Their
+    /// indices are not known yet.
+    pub former: Vec<(Arc<Base>, Former)>,
 }
 
 pub(crate) struct RecordBuilder<'a> {
@@ -42,6 +45,8 @@ pub(crate) struct RecordBuilder<'a> {
     named: HashSet<usize>,
     /// The first update of each object in the record.
     updates: HashMap<u32, usize>,
+    /// Base objects that get a new inode, by serial.
+    replaced: HashSet<u64>,
 }
 
 /// Adds the record's entries and updates to `head`, which has none yet.
@@ -61,6 +66,7 @@ pub(crate) fn build(
         objects: HashMap::new(),
         named: set.entries.iter().filter_map(created_index).collect(),
         updates: HashMap::new(),
+        replaced: set.replaced().map(|base| base.serial).collect(),
     };
     builder.add_entries();
     for removed in &set.removed_directories {
@@ -83,10 +89,31 @@ pub(crate) fn build(
             builder.keep(moved, mode);
         }
     }
+    builder.add_former(&present.former);
     builder.record
 }
 
 impl RecordBuilder<'_> {
+    fn add_former(&mut self, former: &[(Arc<Base>, Former)]) {
+        let Some(mut before) = self.record.before.take() else {
+            return;
+        };
+        for (base, former) in former {
+            if let Some(object) = self.object(&Object::Base(base.clone())) {
+                let former = former.clone();
+                before.objects.push(Former { object, ..former });
+            }
+        }
+        self.record.before = Some(before);
+    }
+
+    /// Whether the entry's object is kept in limbo: it loses its last name, or a new inode
+    /// replaces it.
+    fn buries(&self, before: &Base) -> bool {
+        let loses_inode = self.set.is_dying(before) || self.replaced.contains(&before.serial);
+        self.record.before.is_some() && loses_inode
+    }
+
     fn add_entries(&mut self) {
         for entry in &self.set.entries {
             let Some(directory) = self.directory(&entry.directory) else {
@@ -95,11 +122,13 @@ impl RecordBuilder<'_> {
             let before = entry.before.as_ref().map(|base| base.identity());
             let after = entry.after.as_ref().and_then(|object| self.object(object));
             let name = entry.name.clone();
+            let buries = entry.before.as_ref().is_some_and(|base| self.buries(base));
             self.record.entries.push(EntryChange {
                 directory,
                 name,
                 before,
                 after,
+                buries,
             });
         }
     }
@@ -117,6 +146,7 @@ impl RecordBuilder<'_> {
                 name: name.clone(),
                 before: Some(base.identity()),
                 after: None,
+                buries: self.buries(base),
             });
         }
     }
@@ -164,11 +194,13 @@ impl RecordBuilder<'_> {
         };
         let before = Some(base.identity());
         let after = self.object(&Object::Created(index));
+        let buries = self.buries(base);
         self.record.entries.push(EntryChange {
             directory,
             name,
             before,
             after,
+            buries,
         });
         if times.is_some() {
             let times = AttributesChange {

@@ -17,6 +17,8 @@ pub(crate) struct ControlFiles<D: Disk> {
     pub log: D::Handle,
     pub history: D::Handle,
     pub reserve: D::Handle,
+    /// Absent before the store has kept any history.
+    pub past: Option<D::Handle>,
     /// Holds the store's lock.
     pub lock: D::Handle,
     pub header: StoreHeader,
@@ -56,6 +58,10 @@ pub(crate) fn open<D: Disk>(
         log,
         history: file(names::HISTORY)?,
         reserve: file(names::RESERVE)?,
+        past: match open(names::PAST, access) {
+            Err(Errno::NOENT) => None,
+            opened => Some(opened.map_err(failed("open files"))?),
+        },
         handles: ControlHandles {
             stage: Arc::new(directory(names::STAGE)?),
             limbo: Arc::new(directory(names::LIMBO)?),

@@ -8,8 +8,8 @@
 //! 1. There is no [`Store`] that was not recovered.
 //! 2. Recovery may die at any point and be run again.
 //! 3. Damage to what was durable is reported, and nothing is changed.
-//! 4. Afterwards the staging directory and limbo are empty: open transactions do not
-//!    survive their service.
+//! 4. Afterwards the staging directory is empty, and limbo holds what the history keeps: open
+//!    transactions do not survive their service.
 //!
 //! [`Store`]: crate::Store
 
@@ -20,7 +20,7 @@ mod open;
 mod privileges;
 pub(crate) mod remake;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use atomdir_disk::{Disk, Errno, Identity, Name};
 use atomdir_format::header::{StoreHeader, StoreId};
@@ -34,6 +34,8 @@ use crate::control::{self, id_supply};
 use crate::error::StoreError;
 use crate::ids::{Sequence, TransactionId};
 use crate::log::journal::Journal;
+use crate::log::past::Past;
+use crate::log::past_limits::HistoryStatus;
 use crate::log::{Log, ReadRecords, read_records};
 use crate::names;
 use crate::options::Options;
@@ -67,6 +69,7 @@ pub(crate) fn recover<D: Disk>(
         log,
         history,
         reserve,
+        past,
         lock,
         mut header,
     } = control;
@@ -92,6 +95,11 @@ pub(crate) fn recover<D: Disk>(
         history: Log::new(history, id, summaries.tail, header.last_sequence),
         header,
         newest: Sequence(newest),
+        past: None,
+        logged: HistoryStatus::default(),
+        settled: BTreeMap::new(),
+        has_garbage: false,
+        remade: HashMap::new(),
     };
     let mut state = CommitState {
         journal,
@@ -109,6 +117,7 @@ pub(crate) fn recover<D: Disk>(
         torn_tail_bytes: read.torn_bytes,
     };
     let core = Core::new(disk, root, handles, hidden, options).map_err(failed("examine"))?;
+    state.journal.past = open_past(&core, past, state.journal.header.last_sequence)?;
     if summaries.torn_bytes > 0 {
         state
             .journal
@@ -130,7 +139,7 @@ pub(crate) fn recover<D: Disk>(
         read.unproven,
         read.torn_bytes > 0,
     )?;
-    clean_up(&core, &state)?;
+    clean_up(&core, &mut state)?;
     Ok((core, state, report))
 }
 
@@ -251,10 +260,15 @@ fn redo<D: Disk>(
         let remakes = applied.is_none();
         let earlier: HashSet<Identity> = Desired::of(done, remakes).files().collect();
         let writers = Writers::<D>::new();
+        let mut identities = HashMap::new();
         let applied = state.with_reserve(core, || {
             let mut desired = Desired::of(left, remakes);
-            if remakes && remake(core, left, &desired)? {
-                desired = Desired::of(left, remakes);
+            if remakes {
+                let remade = remake(core, left, &desired)?;
+                if !remade.is_empty() {
+                    desired = Desired::of(left, remakes);
+                }
+                identities.extend(remade);
             }
             let mut apply = Apply::new(core, &desired, &earlier, None, &writers);
             apply.replays = true;
@@ -277,6 +291,7 @@ fn redo<D: Disk>(
             },
         })?;
         core.flush_base().map_err(unflushed)?;
+        state.journal.remade = identities;
     }
     if state.journal.log.length() > 0 {
         state.journal.retire_log(core)?;
@@ -315,10 +330,29 @@ fn write_again<D: Disk>(
     Ok(Some(applied))
 }
 
-fn clean_up<D: Disk>(core: &Core<D>, state: &CommitState<D>) -> Result<(), StoreError> {
-    for directory in [&core.control.stage, &core.control.limbo] {
-        control::purge(&core.disk, directory, |_| false).map_err(failed("remove leftovers"))?;
-    }
+/// Opens the file `past`, and makes it if it is missing and the store keeps history. The header
+/// is written before anything relies on its name.
+fn open_past<D: Disk>(
+    core: &Core<D>,
+    file: Option<D::Handle>,
+    last_sequence: u64,
+) -> Result<Option<Past<D>>, StoreError> {
+    let file = match file {
+        Some(file) => file,
+        None if core.options.history.is_none() => return Ok(None),
+        None => {
+            let name = names::fixed(names::PAST);
+            let made = core.disk.create(&core.control.directory, &name, 0o600);
+            made.map_err(failed("create files"))?
+        }
+    };
+    Past::open(core, file, last_sequence).map(Some)
+}
+
+fn clean_up<D: Disk>(core: &Core<D>, state: &mut CommitState<D>) -> Result<(), StoreError> {
+    control::purge(&core.disk, &core.control.stage, |_| false)
+        .and_then(|()| state.journal.purge_limbo(core))
+        .map_err(failed("remove leftovers"))?;
     state
         .empty_reserve(core)
         .map_err(failed("release reserved space"))

@@ -53,6 +53,7 @@ pub(super) fn write<D: Disk>(
         updates: Vec::new(),
         made: Vec::new(),
         summary: Vec::new(),
+        before: None,
     };
     for (identity, attributes, xattrs) in found {
         record.updates.push(Update {

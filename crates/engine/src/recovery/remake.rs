@@ -8,23 +8,23 @@
 use std::collections::HashMap;
 
 use atomdir_disk::{Access, Disk, Errno, Identity, Name, NewNode, reason};
-use atomdir_format::record::{CommitRecord, Locator};
+use atomdir_format::record::{CommitRecord, FormerPages, Locator};
 
 use crate::apply::{Apply, ApplyError, Desired};
 use crate::base::core::Core;
-use crate::ids::TransactionId;
+use crate::ids::{Sequence, TransactionId};
 use crate::names;
 
 /// Objects made again, by the identities that they had.
 type Remade = HashMap<Identity, (Identity, Locator)>;
 
 /// Makes every missing object that the records carry and that `desired`, their
-/// composition, still wants. Returns true if the records have changed.
+/// composition, still wants. Returns the new identities by the old ones.
 pub(crate) fn remake<D: Disk>(
     core: &Core<D>,
     records: &mut [CommitRecord],
     desired: &Desired,
-) -> Result<bool, ApplyError> {
+) -> Result<HashMap<Identity, Identity>, ApplyError> {
     let (earlier, writers) = Default::default();
     let mut apply = Apply::new(core, desired, &earlier, None, &writers);
     let mut remade = Remade::new();
@@ -33,7 +33,8 @@ pub(crate) fn remake<D: Disk>(
     for record in &*records {
         for made in &record.made {
             let identity = record.objects[made.update.object as usize].identity;
-            if desired.homes(identity).is_empty() || apply.exists(identity)? {
+            let is_wanted = !desired.homes(identity).is_empty() || desired.is_buried(identity);
+            if !is_wanted || apply.exists(identity)? {
                 continue;
             }
             let transaction = TransactionId(record.transaction);
@@ -48,9 +49,11 @@ pub(crate) fn remake<D: Disk>(
         }
     }
     for record in records {
+        rename_pages(core, record, &remade)?;
         substitute(record, &remade);
     }
-    Ok(!remade.is_empty())
+    let identities = remade.into_iter().map(|(old, (new, _))| (old, new));
+    Ok(identities.collect())
 }
 
 fn make<D: Disk>(
@@ -76,6 +79,36 @@ fn make<D: Disk>(
         Some(node) => disk.make(&stage, name, node, 0o600)?,
     }
     Ok(disk.stat_at(&stage, name)?.identity)
+}
+
+/// Gives the files with a commit's old pages second names, for the new identities. The first
+/// names stay, because the log still has the old identities.
+fn rename_pages<D: Disk>(
+    core: &Core<D>,
+    record: &CommitRecord,
+    remade: &Remade,
+) -> Result<(), ApplyError> {
+    let limbo = &*core.control.limbo;
+    let sequence = Sequence(record.sequence);
+    for former in record.before.iter().flat_map(|before| &before.objects) {
+        let old = record.objects[former.object as usize].identity;
+        let Some((new, _)) = remade.get(&old) else {
+            continue;
+        };
+        if former.pages != FormerPages::Limbo {
+            continue;
+        }
+        let from = names::saved_pages(old, sequence);
+        let to = names::saved_pages(*new, sequence);
+        match core.disk.link((limbo, &from), (limbo, &to)) {
+            Ok(()) | Err(Errno::EXIST | Errno::NOENT) => {}
+            Err(errno) => {
+                let reason = format!("it cannot be linked: {}", reason(errno));
+                return Err(ApplyError::new(format!("limbo/{from:?}"), reason, errno));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn substitute(record: &mut CommitRecord, remade: &Remade) {

@@ -29,6 +29,7 @@ use crate::control::id_supply::IdSupply;
 use crate::error::{Poison, Stalled, StoreError};
 use crate::ids::Sequence;
 use crate::lock;
+use crate::log::past_limits::HistoryStatus;
 use crate::names;
 use crate::store::commit_state::CommitState;
 use crate::store::open_transactions::OpenTransactions;
@@ -74,6 +75,8 @@ pub struct StoreStatus {
     pub poisoned: Option<Poison>,
     /// The commit that cannot be applied yet, and why.
     pub stalled: Option<Stalled>,
+    /// What can be undone; `None` if the store does not keep what commits replace.
+    pub history: Option<HistoryStatus>,
 }
 
 impl<D: Disk> Store<D> {
@@ -135,9 +138,14 @@ impl<D: Disk> Store<D> {
     }
 
     pub fn status(&self) -> StoreStatus {
-        let (sequence, log_bytes) = {
+        let (sequence, log_bytes, history) = {
             let state = lock(&self.0.commit);
-            (state.journal.newest, state.journal.log.length())
+            let journal = &state.journal;
+            (
+                journal.newest,
+                journal.log.length(),
+                journal.history_status(),
+            )
         };
         StoreStatus {
             sequence,
@@ -146,6 +154,7 @@ impl<D: Disk> Store<D> {
             retained_objects: lock(&self.0.retained).len(),
             poisoned: lock(&self.0.poisoned).clone(),
             stalled: lock(&self.0.stalled).clone(),
+            history,
         }
     }
 }

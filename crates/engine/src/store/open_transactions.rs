@@ -83,7 +83,7 @@ impl<D: Disk> Store<D> {
         self.0.contention.locks.ended(id);
         self.0.contention.writers.ended(id);
         if let Some((oldest, oldest_begin)) = prune_for {
-            self.prune(oldest, oldest_begin);
+            self.drop_versions(oldest, oldest_begin);
         }
         if !lock(&self.0.linked_in_limbo).is_empty() {
             self.drop_links_in_limbo();
@@ -91,7 +91,7 @@ impl<D: Disk> Store<D> {
     }
 
     /// Drops the versions that no open snapshot can read.
-    fn prune(&self, oldest: Sequence, oldest_begin: Option<Timestamp>) {
+    fn drop_versions(&self, oldest: Sequence, oldest_begin: Option<Timestamp>) {
         lock(&self.0.retained).retain(|_, base| {
             let mut state = base.state();
             let Some(history) = &mut state.history else {

@@ -194,6 +194,7 @@ impl<D: Disk> View<D> {
             lower: false,
             frozen: false,
             restricted_to: self.restricted_to.clone(),
+            restored: self.restored.clone(),
             free: Vec::new(),
             numbers: self.numbers.clone(),
             forks: Forks {

@@ -22,11 +22,13 @@ pub(crate) mod read_set;
 mod reads;
 mod sparse;
 mod staging;
+mod take_back;
 mod tree;
 mod types;
 mod upper;
 mod xattrs;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Timestamp};
@@ -36,6 +38,7 @@ use fork::{Forks, Numbers};
 pub(crate) use namespace::LINKS_MAX;
 use nodes::Nodes;
 use sparse::HolesRead;
+pub(crate) use take_back::NameChange;
 pub use types::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes, SetTime};
 pub use upper::OverlayPrefix;
 
@@ -79,6 +82,8 @@ pub(crate) struct View<D: Disk> {
     /// The user whose present rights in the base limit every read of it and the commit, if
     /// the service has other rights (`base/present.rs`).
     pub restricted_to: Option<Credentials>,
+    /// Objects that an undo brings back from limbo, by serial.
+    pub restored: HashSet<u64>,
     next_inode: u64,
 }
 
@@ -107,6 +112,7 @@ impl<D: Disk> View<D> {
             lower: false,
             frozen: false,
             restricted_to: None,
+            restored: HashSet::new(),
             next_inode: NEW_INODE_FIRST,
         }
     }

@@ -24,3 +24,5 @@ mod several_names;
 mod stalled;
 mod support;
 mod transaction_ids;
+mod undo;
+mod undo_conflicts;

@@ -241,7 +241,7 @@ fn attributes_that_only_another_owner_may_set_are_refused_before_the_log() {
         all: false,
     };
     let disk = FailingDisk::new(Errno::IO, true);
-    let store = open_as(disk, &scratch.0, someone_else).expect("the store opens");
+    let store = open_as(disk, &scratch.0, someone_else, None).expect("the store opens");
     let change = |act: &dyn Fn(&Transaction<FailingDisk>, NodeId)| {
         let begun = begin(&store);
         let node = begun.resolve(b"file").expect("it resolves");

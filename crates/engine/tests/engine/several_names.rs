@@ -4,9 +4,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use crate::support::failing::FailingDisk;
-use crate::support::{Scratch, begin, create, open_with};
-use atomdir_disk::Errno;
-use atomdir_engine::{CommitError, NodeId, Transaction};
+use crate::support::model::CALLER;
+use crate::support::{Scratch, begin, create, open, open_with};
+use atomdir_disk::{Errno, RenameMode};
+use atomdir_engine::{CommitError, NewNode, NodeId, Transaction};
 
 fn write(transaction: &Transaction<FailingDisk>, name: &[u8]) {
     let file = transaction.lookup(NodeId::ROOT, name).expect("it is there");
@@ -89,4 +90,35 @@ fn outside_link_at_any_step_of_a_commit_stays_one_file() {
             }
         }
     }
+}
+
+/// A directory takes the name of a file that gets another one. The exchange leaves a link to the
+/// file in limbo, which must go before the commit ends.
+#[test]
+fn a_directory_in_place_of_a_linked_file_leaves_no_link_behind() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    fs::write(scratch.0.join("b"), "file").expect("a fresh directory takes a file");
+    fs::hard_link(scratch.0.join("b"), scratch.0.join("d")).expect("the file system has links");
+    let store = open(&scratch.0);
+    let transaction = begin(&store);
+    let (root, mode) = (NodeId::ROOT, RenameMode::NoReplace);
+    transaction.unlink(root, b"b").expect("the name goes");
+    let made = transaction.create(root, b"b", NewNode::Directory, 0o755, 0, CALLER);
+    made.expect("the name is free");
+    transaction
+        .rename(root, b"d", root, b"e", mode)
+        .expect("the name is free");
+    store.commit(&transaction).expect("nobody is in the way");
+    let links = fs::metadata(scratch.0.join("e"))
+        .expect("it is there")
+        .nlink();
+    assert_eq!(links, 1);
+    let transaction = begin(&store);
+    transaction
+        .remove_directory(root, b"b")
+        .expect("it is empty");
+    let committed = store.commit(&transaction).expect("nobody is in the way");
+    assert_eq!(committed.stalled, None);
+    assert!(!scratch.0.join("b").exists());
 }

@@ -50,6 +50,7 @@ pub fn mount() -> Option<Mounted> {
         clock: Arc::new(RealClock),
         handles_max: 100,
         carried_bytes_max: CARRIED_BYTES_MAX,
+        history: None,
         privileges: Privileges {
             user,
             groups: vec![rustix::process::getegid().as_raw()],

@@ -112,6 +112,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
         if let Some(part) = self.part {
             self.set.dying.retain(|serial, _| part.has_base(*serial));
         }
+        self.set.restored = self.view.restored.clone();
         self.make_durable()
     }
 

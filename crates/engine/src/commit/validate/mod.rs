@@ -41,6 +41,8 @@ pub(crate) struct Validation<'a, D: Disk> {
     reachable: HashSet<u64>,
     /// The objects that lose names, by serial.
     losing: HashMap<u64, Losing>,
+    /// Objects that come back from limbo, by serial.
+    restored: HashSet<u64>,
     pub conflicts: Vec<Conflict>,
     /// The conflicts in which the commit takes the transaction's side.
     pub accepted: Accepted,
@@ -62,6 +64,7 @@ impl<'a, D: Disk> Validation<'a, D> {
             oldest_began,
             reachable: HashSet::new(),
             losing: HashMap::new(),
+            restored: HashSet::new(),
             conflicts: Vec::new(),
             accepted: Accepted::default(),
         }
@@ -70,6 +73,7 @@ impl<'a, D: Disk> Validation<'a, D> {
     /// Also decides which objects die, since the snapshot's link counts may be
     /// outdated. An error comes with the path that could not be looked at.
     pub fn run(&mut self, set: &mut WriteSet) -> std::result::Result<(), (Vec<u8>, Errno)> {
+        self.restored.clone_from(&set.restored);
         for entry in &set.entries {
             let checked = self.check_entry(entry);
             checked.map_err(|errno| (entry.path.clone(), errno))?;

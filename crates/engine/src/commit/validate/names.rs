@@ -12,8 +12,9 @@ use std::sync::Arc;
 use atomdir_disk::{Disk, Errno, Kind, Name, Result, Stat};
 
 use super::Validation;
-use crate::base::{Base, Place, Stamp};
+use crate::base::{Base, Place, Stamp, space_of};
 use crate::error::ConflictKind;
+use crate::names;
 use crate::rules::Rule;
 use crate::write_set::{EntryWrite, Object, RemovedDirectory, WriteSet};
 
@@ -119,6 +120,7 @@ impl<D: Disk> Validation<'_, D> {
             match place {
                 Place::Entry { parent, .. } => at = parent,
                 Place::Root => break,
+                Place::Limbo(_) if self.restored.contains(&at.serial) => break,
                 Place::Limbo(_) | Place::Held => return Ok(false),
             }
         }
@@ -170,6 +172,10 @@ impl<D: Disk> Validation<'_, D> {
         let Some(Object::Base(base)) = &entry.after else {
             return Ok(());
         };
+        let is_in_limbo = matches!(base.state().place, Place::Limbo(_));
+        if is_in_limbo && self.restored.contains(&base.serial) {
+            return self.check_restored(base, &entry.path);
+        }
         if base.kind == Kind::Directory || self.losing.contains_key(&base.serial) {
             return Ok(());
         }
@@ -193,6 +199,21 @@ impl<D: Disk> Validation<'_, D> {
         Ok(())
     }
 
+    /// What an undo brings back must still be in limbo: another undo may have been faster.
+    fn check_restored(&mut self, base: &Arc<Base>, path: &[u8]) -> Result<()> {
+        let limbo = Place::Limbo(names::limbo(base.identity()));
+        let is_there = self.core.stat_place(&limbo, base.identity());
+        match is_there {
+            Ok(_) => Ok(()),
+            Err(Errno::STALE) => {
+                let (rule, what) = (Rule::LinkedFileGone, ConflictKind::Removed);
+                self.conflict(rule, path, what, None);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Decides by the link counts of the base which files lose their last name.
     pub(super) fn decide_dying(&mut self, set: &mut WriteSet) {
         let gained = names_gained(set);
@@ -212,6 +233,9 @@ impl<D: Disk> Validation<'_, D> {
                 set.dying.insert(serial, base.clone());
             }
         }
+        let dying = self.losing.values().filter(|of| set.is_dying(&of.base));
+        let present = dying.filter_map(|losing| losing.present);
+        set.dying_bytes = present.map(|stat| space_of(&stat)).sum();
     }
 
     /// An object that dies must be as the transaction saw it, so that nobody's

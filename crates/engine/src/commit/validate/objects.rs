@@ -37,6 +37,7 @@ impl<D: Disk> Validation<'_, D> {
         }
         let rule = Rule::ObjectUnnamed;
         let is_held = matches!(base.state().place, Place::Held | Place::Limbo(_));
+        let is_held = is_held && !set.restored.contains(&base.serial);
         if is_held && rule.holds() {
             // The only name by which the transaction knew the object is gone.
             let by = self.since(rule, base, |changed| changed.unnamed);

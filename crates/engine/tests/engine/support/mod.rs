@@ -18,8 +18,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use atomdir_disk::{Disk, LinuxDisk, Name, Timestamp};
 use atomdir_engine::{
-    BeginOptions, CARRIED_BYTES_MAX, Clock, Conflicts, Durability, Isolation, Options, Privileges,
-    Store, Transaction,
+    BeginOptions, CARRIED_BYTES_MAX, Clock, Conflicts, Durability, HistoryLimits, Isolation,
+    Options, Privileges, Store, Transaction,
 };
 
 pub struct SystemClock;
@@ -74,24 +74,35 @@ pub fn open_with<D: Disk<Handle = OwnedFd>>(
     disk: D,
     root: &Path,
 ) -> Result<Store<D>, atomdir_engine::StoreError> {
+    open_keeping(disk, root, None)
+}
+
+/// Opens a store that keeps history within these limits.
+pub fn open_keeping<D: Disk<Handle = OwnedFd>>(
+    disk: D,
+    root: &Path,
+    history: Option<HistoryLimits>,
+) -> Result<Store<D>, atomdir_engine::StoreError> {
     let user = rustix::process::geteuid().as_raw();
     let privileges = Privileges {
         user,
         groups: vec![0],
         all: user == 0,
     };
-    open_as(disk, root, privileges)
+    open_as(disk, root, privileges, history)
 }
 
 pub fn open_as<D: Disk<Handle = OwnedFd>>(
     disk: D,
     root: &Path,
     privileges: Privileges,
+    history: Option<HistoryLimits>,
 ) -> Result<Store<D>, atomdir_engine::StoreError> {
     let options = Options {
         clock: Arc::new(SystemClock),
         handles_max: 64,
         carried_bytes_max: CARRIED_BYTES_MAX,
+        history,
         privileges,
     };
     let hidden = Some(Name::new(b".atomdir").expect("it is a name"));
@@ -107,6 +118,17 @@ pub fn open_as<D: Disk<Handle = OwnedFd>>(
 
 pub fn open(root: &Path) -> Store<LinuxDisk> {
     open_with(LinuxDisk::new(), root).expect("the store opens")
+}
+
+/// Nothing is forgotten within a test.
+pub const EVERYTHING: HistoryLimits = HistoryLimits {
+    age_seconds_max: 1 << 30,
+    bytes_max: 1 << 40,
+    free_bytes_min: 0,
+};
+
+pub fn open_history(root: &Path) -> Store<LinuxDisk> {
+    open_keeping(LinuxDisk::new(), root, Some(EVERYTHING)).expect("the store opens")
 }
 
 pub fn begin<D: Disk>(store: &Store<D>) -> Arc<Transaction<D>> {

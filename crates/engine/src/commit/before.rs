@@ -1,0 +1,247 @@
+//! Looks up what a commit replaces, so that the record can say it and the commit can be undone.
+//!
+//! Objects that lose their last name, and inodes that are replaced, are moved to limbo when the
+//! commit is applied. Of objects that go on, the record holds the attributes as they were. It
+//! also holds the pages that are overwritten in place, if they are few. Otherwise they are copied
+//! to a file in limbo.
+//!
+//! Invariant: that file is durable before the record is appended, and so before the base is
+//! overwritten. It is written once and never changed.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Errno, Extent, Identity, Kind};
+use atomdir_format::record::{Before, Former, FormerPages, Run};
+
+use crate::base::core::Core;
+use crate::base::snapshot::PAGE;
+use crate::base::{Base, Place, Xattrs, space_of};
+use crate::commit::carry::read_runs;
+use crate::commit::prepare::unflushed;
+use crate::control;
+use crate::error::CommitError;
+use crate::ids::Sequence;
+use crate::names;
+use crate::write_set::{ContentsWrite, Object, ObjectWrite, WriteSet};
+
+type Outcome<T> = Result<T, CommitError>;
+/// Former states, whose indices are not known yet.
+type FormerOf = Vec<(Arc<Base>, Former)>;
+type XattrChanges = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
+/// A record holds at most so many old bytes.
+const CARRIED_BYTES_MAX: u64 = 64 << 10;
+const COPY_CHUNK: u64 = 1 << 20;
+
+/// Returns what the record says of the base before.
+pub(crate) fn look_before<D: Disk>(
+    core: &Core<D>,
+    set: &WriteSet,
+    sequence: Sequence,
+) -> Outcome<(Before, FormerOf)> {
+    let mut look = Look {
+        core,
+        sequence,
+        seen: HashSet::new(),
+        former: Vec::new(),
+        limbo_bytes: set.dying_bytes,
+        has_saved: false,
+    };
+    let in_place = set.objects.iter().filter(|object| is_in_place(object));
+    let lengths = in_place.clone().map(|object| {
+        let contents = object.contents.as_ref();
+        contents.map_or(Ok(0), |contents| {
+            let stat = look.stat(&object.base)?;
+            let extents = overwritten(contents, stat.length);
+            Ok(extents.iter().map(|extent| extent.length).sum::<u64>())
+        })
+    });
+    let total: Result<u64, Errno> = lengths.sum();
+    let total = total.map_err(|errno| failed(b"", errno))?;
+    let carries = total <= CARRIED_BYTES_MAX.min(core.options.carried_bytes_max);
+    for object in in_place {
+        look.add_object(object, carries)?;
+    }
+    for base in set.replaced() {
+        // If an outside writer has removed it, nothing is kept.
+        if let Ok(stat) = look.stat(base) {
+            look.limbo_bytes += space_of(&stat);
+        }
+    }
+    for entry in &set.entries {
+        if let Some(Object::Base(moved)) = &entry.after
+            && moved.kind != Kind::Directory
+            && !set.restored.contains(&moved.serial)
+        {
+            look.add_moved(moved)
+                .map_err(|errno| failed(&entry.path, errno))?;
+        }
+    }
+    if look.has_saved {
+        core.disk
+            .sync_directory(&core.control.limbo)
+            .map_err(unflushed)?;
+    }
+    let before = Before {
+        limbo_bytes: look.limbo_bytes,
+        objects: Vec::new(),
+    };
+    Ok((before, look.former))
+}
+
+/// Whether the object keeps its inode, and more changes than a directory's times.
+fn is_in_place(object: &ObjectWrite) -> bool {
+    let contents = object.contents.as_ref();
+    let is_replaced = contents.is_some_and(|contents| contents.replacement.is_some());
+    !object.is_implied && !is_replaced
+}
+
+/// What a change of contents overwrites or cuts off, of a file of this length.
+fn overwritten(contents: &ContentsWrite, length: u64) -> Vec<Extent> {
+    let written = contents.written().into_iter();
+    let ranges = written.map(|(start, end)| {
+        let offset = start.saturating_mul(PAGE);
+        (offset, end.saturating_mul(PAGE).min(length))
+    });
+    let extents = ranges.filter(|(offset, end)| offset < end);
+    let extents = extents.map(|(offset, end)| Extent {
+        offset,
+        length: end - offset,
+    });
+    extents.collect()
+}
+
+struct Look<'a, D: Disk> {
+    core: &'a Core<D>,
+    sequence: Sequence,
+    seen: HashSet<u64>,
+    former: FormerOf,
+    limbo_bytes: u64,
+    has_saved: bool,
+}
+
+impl<D: Disk> Look<'_, D> {
+    fn stat(&self, base: &Base) -> Result<atomdir_disk::Stat, Errno> {
+        self.core.stat_now(base)
+    }
+
+    fn add_object(&mut self, object: &ObjectWrite, carries: bool) -> Outcome<()> {
+        self.seen.insert(object.base.serial);
+        let failed = |errno| failed(&object.path, errno);
+        let mut former = self.former(&object.base).map_err(failed)?;
+        former.xattrs = self.xattrs(object).map_err(failed)?;
+        if let Some(contents) = &object.contents {
+            former.extents = overwritten(contents, former.length);
+            if !former.extents.is_empty() {
+                former.pages = self.pages(object, &former.extents, carries)?;
+            }
+        }
+        self.former.push((object.base.clone(), former));
+        Ok(())
+    }
+
+    /// A file that gets another name has another change time afterwards, which would hide the
+    /// change of an outside writer.
+    fn add_moved(&mut self, base: &Arc<Base>) -> Result<(), Errno> {
+        if self.seen.insert(base.serial) {
+            let former = self.former(base)?;
+            self.former.push((base.clone(), former));
+        }
+        Ok(())
+    }
+
+    fn former(&self, base: &Base) -> Result<Former, Errno> {
+        let stat = self.stat(base)?;
+        Ok(Former {
+            object: 0,
+            attributes: stat.attributes,
+            changed: stat.changed,
+            length: stat.length,
+            xattrs: Vec::new(),
+            extents: Vec::new(),
+            pages: FormerPages::Carried { runs: Vec::new() },
+        })
+    }
+
+    fn xattrs(&self, object: &ObjectWrite) -> Result<XattrChanges, Errno> {
+        if object.xattrs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (identity, place) = place_of(&object.base);
+        let present: Xattrs = self.core.with_object(&place, identity, |handle| {
+            crate::base::snapshot::read_xattrs(&self.core.disk, handle)
+        })?;
+        let old = object.xattrs.iter().map(|(name, _)| {
+            let old = present.iter().find(|(of, _)| of == name);
+            (name.clone(), old.map(|(_, value)| value.clone()))
+        });
+        Ok(old.collect())
+    }
+
+    fn pages(
+        &mut self,
+        object: &ObjectWrite,
+        extents: &[Extent],
+        carries: bool,
+    ) -> Outcome<FormerPages> {
+        let failed = |errno| failed(&object.path, errno);
+        let (identity, place) = place_of(&object.base);
+        let file = self.core.contents(identity, &place).map_err(failed)?;
+        let disk = &self.core.disk;
+        if carries {
+            let mut runs: Vec<Run> = Vec::new();
+            for extent in extents {
+                runs.append(&mut read_runs(disk, &file, *extent).map_err(failed)?);
+            }
+            return Ok(FormerPages::Carried { runs });
+        }
+        let (saved, bytes) = self.save(identity, &file, extents).map_err(failed)?;
+        disk.sync(&saved).map_err(unflushed)?;
+        self.limbo_bytes += bytes;
+        self.has_saved = true;
+        Ok(FormerPages::Limbo)
+    }
+
+    /// Copies the extents without their holes; returns the file and the space it takes.
+    fn save(
+        &self,
+        identity: Identity,
+        file: &D::Handle,
+        extents: &[Extent],
+    ) -> Result<(D::Handle, u64), Errno> {
+        let (disk, limbo) = (&self.core.disk, &self.core.control.limbo);
+        let name = names::saved_pages(identity, self.sequence);
+        // A commit that could not be logged may have left it.
+        control::remove(disk, limbo, &name)?;
+        let saved = disk.create(limbo, &name, 0o600)?;
+        for Extent { offset, length } in extents {
+            let (mut at, end) = (*offset, offset + length);
+            while at < end
+                && let Some(data) = disk.next_data(file, at)?
+                && data.offset < end
+            {
+                at = at.max(data.offset);
+                let stop = data.offset.saturating_add(data.length).min(end);
+                while at < stop {
+                    let count = (stop - at).min(COPY_CHUNK);
+                    match disk.copy_range((file, at), (&saved, at), count)? {
+                        0 => return Err(Errno::IO),
+                        copied => at += copied,
+                    }
+                }
+            }
+        }
+        let space = space_of(&disk.stat(&saved)?);
+        Ok((saved, space))
+    }
+}
+
+fn place_of(base: &Base) -> (Identity, Place) {
+    let state = base.state();
+    (state.identity, state.place.clone())
+}
+
+fn failed(path: &[u8], errno: Errno) -> CommitError {
+    CommitError::io("keep for the history the old state of", path, errno)
+}

@@ -1,0 +1,243 @@
+//! The past: what commits have replaced, in the file `past` and in limbo.
+//!
+//! The log says of each commit what it replaces. A checkpoint moves that to `past`, which names
+//! objects and saved pages in limbo.
+//!
+//! Invariants
+//! 1. `past` holds consecutive commits, up to the header's last sequence. After a commit that
+//!    does not say what it replaces, it begins anew.
+//! 2. What `past` and the log name is in limbo, unless an undone commit has brought it back into
+//!    the base. It is durably there before `past` names it: the base is flushed first.
+//! 3. A commit is forgotten durably before what it alone keeps in limbo is removed.
+
+use std::collections::HashMap;
+
+use atomdir_disk::{Disk, Errno, Identity, Timestamp};
+use atomdir_format::past::PastRecord;
+use atomdir_format::record::{CommitRecord, FormerPages};
+
+use crate::base::core::Core;
+use crate::error::StoreError;
+use crate::ids::Sequence;
+use crate::log::history::copy_tail;
+use crate::log::past_limits::{Excess, HistoryStatus};
+use crate::log::{Log, read_records};
+use crate::names::{self, InLimbo};
+
+pub(crate) struct Past<D: Disk> {
+    records: Log<D>,
+    counts: Counts,
+    /// What follows was never flushed.
+    flushed: u64,
+}
+
+#[derive(Default)]
+struct Counts {
+    /// How many commits keep each object in limbo.
+    kept: HashMap<InLimbo, u32>,
+    figures: HistoryStatus,
+    newest: u64,
+}
+
+/// What a commit keeps in limbo.
+pub(crate) fn kept_by(commit: &CommitRecord) -> impl Iterator<Item = InLimbo> + '_ {
+    let buried = commit.entries.iter().filter(|entry| entry.buries);
+    let buried = buried.filter_map(|entry| Some((entry.before?, None)));
+    let former = commit.before.iter().flat_map(|before| &before.objects);
+    let saved = former.filter(|former| former.pages == FormerPages::Limbo);
+    let saved = saved.map(|former| {
+        let identity = commit.objects[former.object as usize].identity;
+        (identity, Some(Sequence(commit.sequence)))
+    });
+    buried.chain(saved)
+}
+
+impl Counts {
+    fn add(&mut self, record: &PastRecord, bytes: u64) {
+        for kept in kept_by(&record.commit) {
+            *self.kept.entry(kept).or_default() += 1;
+        }
+        self.newest = record.commit.sequence;
+        let oldest = (Sequence(record.commit.sequence), record.commit.time);
+        self.figures.oldest.get_or_insert(oldest);
+        self.figures.commits += 1;
+        self.figures.bytes += bytes + limbo_bytes(&record.commit);
+    }
+
+    fn release(&mut self, kept: InLimbo) {
+        if let Some(count) = self.kept.get_mut(&kept) {
+            *count -= 1;
+            if *count == 0 {
+                self.kept.remove(&kept);
+            }
+        }
+    }
+}
+
+impl<D: Disk> Past<D> {
+    /// Reads the file. Commits after the header's last sequence are still in the log, and an
+    /// interrupted checkpoint has added them: they are cut off.
+    pub fn open(
+        core: &Core<D>,
+        file: D::Handle,
+        last_sequence: u64,
+    ) -> Result<Past<D>, StoreError> {
+        let id = core.control.applied.store();
+        let none = |_: PastRecord| None::<()>;
+        let read = read_records(&core.disk, &file, id, u64::MAX, none)?;
+        let mut records = Log::new(file, id, read.tail, last_sequence);
+        let mut counts = Counts::default();
+        let end = records.end_of_prefix(&core.disk, |record: PastRecord, bytes| {
+            let is_before = record.commit.sequence <= last_sequence;
+            if is_before {
+                counts.add(&record, bytes);
+            }
+            is_before
+        })?;
+        if read.torn_bytes > 0 || end < read.tail {
+            let cut = records.cut(&core.disk, end);
+            cut.map_err(failed("cut the past"))?;
+        }
+        let flushed = records.length();
+        let mut past = Past {
+            records,
+            counts,
+            flushed,
+        };
+        if past.counts.newest < last_sequence {
+            past.reset(core)?;
+        }
+        Ok(past)
+    }
+
+    /// Forgets everything. It is in `past` again or gone for good once the next flush succeeds.
+    fn reset(&mut self, core: &Core<D>) -> Result<(), StoreError> {
+        if self.counts.figures.commits > 0 {
+            self.counts = Counts::default();
+            self.flushed = 0;
+            let dropped = self.records.drop_all(&core.disk);
+            dropped.map_err(failed("empty the past"))?;
+        }
+        Ok(())
+    }
+
+    /// Adds a commit that leaves the log. To be flushed before the log is dropped.
+    pub fn append(
+        &mut self,
+        core: &Core<D>,
+        commit: &CommitRecord,
+        remade: &HashMap<Identity, Identity>,
+        settled: Timestamp,
+    ) -> Result<(), StoreError> {
+        if commit.sequence <= self.counts.newest {
+            return Ok(());
+        }
+        let is_next = self.counts.newest + 1 == commit.sequence;
+        let record = PastRecord::of(commit.clone(), settled);
+        if !(is_next && record.is_some()) {
+            self.reset(core)?;
+        }
+        if let Some(mut record) = record {
+            rename(&mut record.commit, remade);
+            let before = self.records.length();
+            let appended = self.records.append(&core.disk, &record);
+            appended.map_err(failed("write the past"))?;
+            let bytes = self.records.length() - before;
+            self.counts.add(&record, bytes);
+        }
+        Ok(())
+    }
+
+    pub fn flush(&mut self, core: &Core<D>, newest: u64) -> Result<(), Errno> {
+        let flushed = self.records.flush(&core.disk, newest);
+        if flushed.is_err() {
+            // The next flush might succeed without writing what this one lost.
+            self.records.rewrite(&core.disk, self.flushed)?;
+        }
+        flushed?;
+        self.flushed = self.records.length();
+        Ok(())
+    }
+
+    /// Calls `each` for every commit, oldest first.
+    pub fn for_each(
+        &self,
+        core: &Core<D>,
+        mut each: impl FnMut(PastRecord),
+    ) -> Result<(), StoreError> {
+        self.records.for_each(&core.disk, |record| {
+            each(record);
+            Ok(())
+        })
+    }
+
+    pub fn figures(&self) -> HistoryStatus {
+        self.counts.figures
+    }
+
+    pub fn file_bytes(&self) -> u64 {
+        self.records.length()
+    }
+
+    pub fn keeps(&self, object: &InLimbo) -> bool {
+        self.counts.kept.contains_key(object)
+    }
+
+    /// Forgets the oldest commits as far as they are too many; true if there were any.
+    pub fn forget(&mut self, core: &Core<D>, excess: &Excess) -> Result<bool, StoreError> {
+        let length = self.records.length();
+        let mut figures = self.counts.figures;
+        let mut file_bytes = length;
+        let mut forgotten = Vec::new();
+        let goes = |record: PastRecord, bytes: u64| {
+            figures.oldest = Some((Sequence(record.commit.sequence), record.commit.time));
+            let goes = excess.includes(&figures, file_bytes);
+            if goes {
+                figures.commits -= 1;
+                figures.bytes -= bytes + limbo_bytes(&record.commit);
+                file_bytes -= bytes;
+                forgotten.extend(kept_by(&record.commit));
+            }
+            goes
+        };
+        let start = self.records.end_of_prefix(&core.disk, goes)?;
+        if start == 0 {
+            return Ok(false);
+        }
+        let names = (names::PAST_NEW, names::PAST);
+        let file = self.records.file();
+        let failed = failed("shorten the past");
+        let shorter = copy_tail(core, names, &file, start, length).map_err(&failed)?;
+        let (id, durable) = (core.control.applied.store(), self.records.durable());
+        self.records = Log::new(shorter, id, length - start, durable);
+        self.flushed = length - start;
+        if figures.commits == 0 {
+            figures.oldest = None;
+        }
+        self.counts.figures = figures;
+        let synced = core.disk.sync_directory(&core.control.directory);
+        synced.map_err(&failed)?;
+        forgotten
+            .into_iter()
+            .for_each(|kept| self.counts.release(kept));
+        Ok(true)
+    }
+}
+
+fn rename(commit: &mut CommitRecord, remade: &HashMap<Identity, Identity>) {
+    let objects = commit.objects.iter_mut().map(|object| &mut object.identity);
+    let entries = commit.entries.iter_mut();
+    let befores = entries.filter_map(|entry| entry.before.as_mut());
+    for identity in objects.chain(befores) {
+        *identity = remade.get(identity).copied().unwrap_or(*identity);
+    }
+}
+
+pub(crate) fn limbo_bytes(commit: &CommitRecord) -> u64 {
+    let before = commit.before.as_ref();
+    before.map_or(0, |before| before.limbo_bytes)
+}
+
+fn failed(step: &'static str) -> impl Fn(Errno) -> StoreError {
+    move |errno| StoreError::Control { step, errno }
+}

@@ -1,0 +1,79 @@
+//! How much of the past is kept: by age, by space, and by what the file system has left.
+
+use atomdir_disk::Timestamp;
+
+use crate::ids::Sequence;
+use crate::options::HistoryLimits;
+
+/// What the history holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HistoryStatus {
+    pub commits: u64,
+    /// The space in the control directory, without the log.
+    pub bytes: u64,
+    /// The oldest commit that can be undone, and when it was made.
+    pub oldest: Option<(Sequence, Timestamp)>,
+}
+
+/// The file is read when the store is opened and when commits are undone or forgotten, so it
+/// must not get longer than this, whatever the limits say.
+const FILE_BYTES_MAX: u64 = 128 << 20;
+/// Forgetting rewrites the file. So a checkpoint forgets a part of the history at a time.
+const PART: u64 = 8;
+
+/// What a checkpoint forgets.
+pub(crate) struct Excess {
+    older_than: Timestamp,
+    bytes_max: u64,
+    file_bytes_max: u64,
+}
+
+impl Excess {
+    /// Everything that is beyond the limits. `free_bytes` is what the file system has.
+    pub fn of(limits: &HistoryLimits, now: Timestamp, free_bytes: u64, bytes: u64) -> Excess {
+        let seconds = i64::try_from(limits.age_seconds_max).unwrap_or(i64::MAX);
+        let older_than = Timestamp {
+            seconds: now.seconds.saturating_sub(seconds),
+            ..now
+        };
+        let bytes_max = match free_bytes < limits.free_bytes_min {
+            true => limits.bytes_max.min(bytes / 2),
+            false => limits.bytes_max,
+        };
+        Excess {
+            older_than,
+            bytes_max,
+            file_bytes_max: FILE_BYTES_MAX,
+        }
+    }
+
+    /// Whether it is time to forget something.
+    pub fn is_due(&self, limits: &HistoryLimits, figures: &HistoryStatus, file_bytes: u64) -> bool {
+        let slack = i64::try_from(limits.age_seconds_max / PART).unwrap_or(i64::MAX);
+        let older_than = Timestamp {
+            seconds: self.older_than.seconds.saturating_sub(slack),
+            ..self.older_than
+        };
+        let is_old = |time: Timestamp| time < older_than;
+        figures.oldest.is_some_and(|(_, time)| is_old(time)) || self.is_large(figures, file_bytes)
+    }
+
+    fn is_large(&self, figures: &HistoryStatus, file_bytes: u64) -> bool {
+        figures.bytes > self.bytes_max || file_bytes > self.file_bytes_max
+    }
+
+    /// Leaves some room, so that the next checkpoint need not forget again.
+    pub fn with_room(self) -> Excess {
+        Excess {
+            bytes_max: self.bytes_max - self.bytes_max / PART,
+            file_bytes_max: self.file_bytes_max - self.file_bytes_max / PART,
+            ..self
+        }
+    }
+
+    /// Whether the oldest commit must go.
+    pub fn includes(&self, figures: &HistoryStatus, file_bytes: u64) -> bool {
+        let is_old = |time: Timestamp| time < self.older_than;
+        figures.oldest.is_some_and(|(_, time)| is_old(time)) || self.is_large(figures, file_bytes)
+    }
+}

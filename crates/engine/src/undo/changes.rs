@@ -1,0 +1,221 @@
+//! What the undone commits changed, composed into one change, and what other commits have changed
+//! since.
+
+use std::collections::{BTreeMap, HashMap};
+
+use atomdir_disk::{Identity, Name, Timestamp};
+use atomdir_format::record::{Former, Update};
+
+use crate::ids::Sequence;
+use crate::undo::selection::Selection;
+use crate::undo::since::{Since, Step};
+
+/// An entry: the directory's identity, and the name.
+pub(super) type Key = (Identity, Name);
+
+#[derive(Default)]
+pub(super) struct Changes {
+    /// The entries that the undone commits changed.
+    pub names: BTreeMap<Key, NameUndone>,
+    /// The objects that they changed in place, oldest change first.
+    pub objects: BTreeMap<Identity, Vec<ChangeRef>>,
+    /// The files and directories in which any commit has changed anything, and when it had been
+    /// applied; newest last.
+    pub touched: HashMap<Identity, Vec<Touch>>,
+    /// Where each object may be, newest last.
+    pub places: HashMap<Identity, Vec<Key>>,
+    /// Objects in limbo, and the commit that removed them; `None` if that is undone.
+    pub buried: HashMap<Identity, Option<Sequence>>,
+    /// Every entry that any commit has changed, or whose object it has changed.
+    pub touched_names: HashMap<Key, Vec<usize>>,
+}
+
+pub(super) struct NameUndone {
+    pub before: Option<Identity>,
+    pub after: Option<Identity>,
+    pub path: Vec<u8>,
+    /// The first undone commit that changed the entry.
+    pub first: usize,
+    /// Another commit that changed it later.
+    pub by_other: Option<Sequence>,
+}
+
+/// An update and the former state in a step's record, by their places there.
+#[derive(Clone, Copy)]
+pub(super) struct ChangeRef {
+    pub step: usize,
+    pub update: usize,
+    pub former: usize,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(super) struct Touch {
+    pub step: usize,
+    /// The change time before, if the record has it.
+    pub before: Option<Timestamp>,
+    /// It changed the object itself, not only its names or the names in it, and is not undone.
+    pub is_others: bool,
+    /// It changed names in this directory and is not undone.
+    pub is_others_entry: bool,
+    /// Its update of the object.
+    pub change: Option<ChangeRef>,
+}
+
+impl Changes {
+    pub fn new(since: &Since, selection: &Selection) -> Changes {
+        let mut changes = Changes::default();
+        for (number, step) in since.steps.iter().enumerate() {
+            changes.add_places(step);
+            changes.add_entries(number, step, selection);
+            changes.add_objects(number, step, selection);
+        }
+        changes.names.retain(|_, name| name.before != name.after);
+        changes
+    }
+
+    fn add_places(&mut self, step: &Step) {
+        let directories = step.commit.directories.iter();
+        let directories = directories.map(|of| (of.identity, &of.locator));
+        let objects = step.commit.objects.iter();
+        let objects = objects.map(|of| (of.identity, &of.locator));
+        for (identity, locator) in directories.chain(objects) {
+            if let Some(key) = step.place(locator) {
+                self.add_place(identity, key);
+            }
+        }
+        for entry in &step.commit.entries {
+            let key = (step.directory(entry.directory), entry.name.clone());
+            for identity in entry.before.into_iter().chain(step.after(entry)) {
+                self.add_place(identity, key.clone());
+            }
+        }
+    }
+
+    fn add_place(&mut self, identity: Identity, key: Key) {
+        let places = self.places.entry(identity).or_default();
+        places.retain(|known| *known != key);
+        places.push(key);
+    }
+
+    fn add_entries(&mut self, number: usize, step: &Step, selection: &Selection) {
+        let mut touched: HashMap<Identity, bool> = HashMap::new();
+        for (place, entry) in step.commit.entries.iter().enumerate() {
+            let directory = step.directory(entry.directory);
+            let key = (directory, entry.name.clone());
+            let after = step.after(entry);
+            let is_undone = step.is_undone && selection.has_entry(number, place);
+            *touched.entry(directory).or_default() |= !is_undone;
+            for object in entry.before.into_iter().chain(after) {
+                touched.entry(object).or_default();
+            }
+            if let Some(after) = &after {
+                self.buried.remove(after);
+            }
+            self.touched_names
+                .entry(key.clone())
+                .or_default()
+                .push(number);
+            if is_undone {
+                let known = self.names.entry(key).or_insert_with(|| NameUndone {
+                    before: entry.before,
+                    after: None,
+                    path: step.path(entry.directory, &entry.name),
+                    first: number,
+                    by_other: None,
+                });
+                known.after = after;
+            } else if let Some(known) = self.names.get_mut(&key) {
+                known.by_other = Some(step.sequence);
+            }
+        }
+        for (place, entry) in step.commit.entries.iter().enumerate() {
+            let is_undone = step.is_undone && selection.has_entry(number, place);
+            if let Some(before) = entry.before.filter(|_| entry.buries) {
+                let by = (!is_undone).then_some(step.sequence);
+                self.buried.insert(before, by);
+            }
+        }
+        for (identity, is_others_entry) in touched {
+            let touches = self.touched.entry(identity).or_default();
+            touch(touches, number).is_others_entry = is_others_entry;
+        }
+    }
+
+    fn add_objects(&mut self, number: usize, step: &Step, selection: &Selection) {
+        let updates = step.commit.updates.iter().enumerate();
+        let updates: HashMap<u32, usize> = updates
+            .map(|(place, update)| (update.object, place))
+            .collect();
+        for object in updates.keys() {
+            let touches = self.touched.entry(step.object(*object)).or_default();
+            touch(touches, number);
+        }
+        let former = step.commit.before.iter().flat_map(|before| &before.objects);
+        for (place, former) in former.enumerate() {
+            let identity = step.object(former.object);
+            let update = updates.get(&former.object).copied();
+            let is_undone =
+                step.is_undone && update.is_some_and(|update| selection.has_update(number, update));
+            let change = update.map(|update| ChangeRef {
+                step: number,
+                update,
+                former: place,
+            });
+            if let (Some(change), true) = (change, is_undone) {
+                self.objects.entry(identity).or_default().push(change);
+            }
+            let locator = &step.commit.objects[former.object as usize].locator;
+            if let (Some(key), true) = (step.place(locator), update.is_some()) {
+                self.touched_names.entry(key).or_default().push(number);
+            }
+            let touches = self.touched.entry(identity).or_default();
+            let touch = touch(touches, number);
+            touch.before = Some(former.changed);
+            touch.is_others = update.is_some() && !is_undone;
+            touch.change = change;
+        }
+    }
+
+    /// The objects that names shall be again, each with these names.
+    pub fn returning(&self) -> HashMap<Identity, Vec<&Key>> {
+        let mut returning: HashMap<Identity, Vec<&Key>> = HashMap::new();
+        for (key, name) in &self.names {
+            if let Some(before) = name.before {
+                returning.entry(before).or_default().push(key);
+            }
+        }
+        returning
+    }
+
+    /// The objects that names are now and shall not be, and how many.
+    pub fn leaving(&self) -> HashMap<Identity, u32> {
+        let mut leaving: HashMap<Identity, u32> = HashMap::new();
+        for name in self.names.values() {
+            if let Some(after) = name.after {
+                *leaving.entry(after).or_default() += 1;
+            }
+        }
+        leaving
+    }
+}
+
+/// The last touch, which is this step's.
+fn touch(touches: &mut Vec<Touch>, step: usize) -> &mut Touch {
+    if touches.last().is_none_or(|last| last.step != step) {
+        touches.push(Touch {
+            step,
+            ..Touch::default()
+        });
+    }
+    touches.last_mut().expect("there is one now")
+}
+
+impl Since {
+    pub fn change(&self, change: ChangeRef) -> (&Step, &Update, &Former) {
+        let step = &self.steps[change.step];
+        let update = &step.commit.updates[change.update];
+        let before = step.commit.before.as_ref();
+        let former = before.map(|before| &before.objects[change.former]);
+        (step, update, former.expect("the change has a former state"))
+    }
+}

@@ -1,0 +1,33 @@
+//! A SQLite database and its logs are one: contents of one without the other's are damage. So the
+//! database, its write-ahead log and its journal are undone together, and nothing of them is undone
+//! if one has changed since. The shared-memory index beside a write-ahead log changes
+//! with every reader and is rebuilt from the log; it is undone with the others and is no obstacle.
+
+const LOGS: [&[u8]; 2] = [b"-wal", b"-journal"];
+const INDEX: &[u8] = b"-shm";
+
+/// The database's name or path, without the ending of a log.
+fn database(name: &[u8]) -> &[u8] {
+    let mut endings = LOGS.into_iter().chain([INDEX]);
+    let found = endings.find_map(|ending| name.strip_suffix(ending));
+    found
+        .filter(|database| !database.is_empty())
+        .unwrap_or(name)
+}
+
+/// All names or paths that one database may have, including this one.
+pub(super) fn family(name: &[u8]) -> Vec<Vec<u8>> {
+    let database = database(name);
+    let mut family = vec![database.to_vec()];
+    for ending in LOGS.into_iter().chain([INDEX]) {
+        family.push([database, ending].concat());
+    }
+    family
+}
+
+/// The names whose changes forbid to undo changes of this one.
+pub(super) fn guarding(name: &[u8]) -> Vec<Vec<u8>> {
+    let mut family = family(name);
+    family.retain(|member| member != name && !member.ends_with(INDEX));
+    family
+}

@@ -1,0 +1,226 @@
+//! Finds objects by identity: in the snapshot, by the places that the records give, and in limbo.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Errno, Identity, Kind, Name, Result};
+
+use crate::base::{Base, Place};
+use crate::ids::{NodeId, Sequence};
+use crate::names;
+use crate::undo::changes::{Changes, Key};
+use crate::view::View;
+
+/// What becomes of an object if the commits are undone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It will be in the tree.
+    Lives,
+    /// It will not: the undone commits made it.
+    Goes,
+    /// A commit that is not undone has removed it, or (`None`) an outside writer.
+    Lost(Option<Sequence>),
+}
+
+/// Entries by the inodes that they lead to.
+type Places = HashMap<u64, Vec<(Arc<Base>, Name)>>;
+
+pub(super) struct Finder<'a> {
+    changes: &'a Changes,
+    returning: HashMap<Identity, Vec<&'a Key>>,
+    pub leaving: HashMap<Identity, u32>,
+    found: HashMap<Identity, Option<Arc<Base>>>,
+    looking_for: HashSet<Identity>,
+    /// Where the tree has the files that the commits mention, by inode.
+    surveyed: Option<Places>,
+    fates: HashMap<Identity, Fate>,
+}
+
+impl<'a> Finder<'a> {
+    pub fn new(changes: &'a Changes) -> Finder<'a> {
+        Finder {
+            changes,
+            returning: changes.returning(),
+            leaving: changes.leaving(),
+            found: HashMap::new(),
+            looking_for: HashSet::new(),
+            surveyed: None,
+            fates: HashMap::new(),
+        }
+    }
+
+    /// Finds the object in the snapshot or in limbo.
+    pub fn find<D: Disk>(
+        &mut self,
+        view: &View<D>,
+        identity: Identity,
+    ) -> Result<Option<Arc<Base>>> {
+        if identity == view.core.root_base.identity() {
+            return Ok(Some(view.core.root_base.clone()));
+        }
+        if let Some(known) = self.found.get(&identity) {
+            return Ok(known.clone());
+        }
+        // A place may lie below the directory that is looked for.
+        if !self.looking_for.insert(identity) {
+            return Ok(None);
+        }
+        let found = self.look(view, identity);
+        self.looking_for.remove(&identity);
+        let found = found?;
+        self.found.insert(identity, found.clone());
+        Ok(found)
+    }
+
+    fn look<D: Disk>(&mut self, view: &View<D>, identity: Identity) -> Result<Option<Arc<Base>>> {
+        let changes = self.changes;
+        let places = changes.places.get(&identity).into_iter().flatten().rev();
+        for (directory, name) in places {
+            let Some(directory) = self.find(view, *directory)? else {
+                continue;
+            };
+            let snapshot = view.snapshot();
+            match snapshot.lookup(&directory, name) {
+                Ok(Some(found)) if found.stat.identity == identity => return Ok(Some(found.base)),
+                Ok(_) | Err(Errno::STALE | Errno::NOTDIR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        match in_limbo(view, identity)? {
+            Some(base) => Ok(Some(base)),
+            None => self.look_everywhere(view, identity),
+        }
+    }
+
+    /// A file may go on under a name that no record mentions. Such a file is looked for in the
+    /// whole tree, once for all of them.
+    fn look_everywhere<D: Disk>(
+        &mut self,
+        view: &View<D>,
+        identity: Identity,
+    ) -> Result<Option<Arc<Base>>> {
+        if self.surveyed.is_none() {
+            self.surveyed = Some(self.survey(view)?);
+        }
+        let places = self.surveyed.as_ref();
+        let places = places.and_then(|surveyed| surveyed.get(&identity.inode));
+        for (directory, name) in places.into_iter().flatten() {
+            let snapshot = view.snapshot();
+            if let Some(found) = snapshot.lookup(directory, name)?
+                && found.stat.identity == identity
+            {
+                return Ok(Some(found.base));
+            }
+        }
+        Ok(None)
+    }
+
+    fn survey<D: Disk>(&self, view: &View<D>) -> Result<Places> {
+        let wanted = self.changes.places.keys().map(|identity| identity.inode);
+        let wanted: HashSet<u64> = wanted.collect();
+        let snapshot = view.snapshot();
+        let mut surveyed = Places::new();
+        let mut open = vec![view.core.root_base.clone()];
+        while let Some(directory) = open.pop() {
+            for (name, inode, kind) in snapshot.list(&directory)? {
+                if kind == Kind::Directory {
+                    let found = snapshot.lookup(&directory, &name)?;
+                    open.extend(found.map(|found| found.base));
+                } else if wanted.contains(&inode) {
+                    let place = (directory.clone(), name);
+                    surveyed.entry(inode).or_default().push(place);
+                }
+            }
+        }
+        Ok(surveyed)
+    }
+
+    pub fn fate<D: Disk>(&mut self, view: &View<D>, identity: Identity) -> Result<Fate> {
+        if let Some(known) = self.fates.get(&identity) {
+            return Ok(*known);
+        }
+        // Directories that lie below each other are a conflict.
+        self.fates.insert(identity, Fate::Lost(None));
+        let fate = self.decide(view, identity)?;
+        self.fates.insert(identity, fate);
+        Ok(fate)
+    }
+
+    fn decide<D: Disk>(&mut self, view: &View<D>, identity: Identity) -> Result<Fate> {
+        let returning = self.returning.get(&identity).cloned();
+        for (directory, _) in returning.into_iter().flatten() {
+            if self.fate(view, *directory)? == Fate::Lives {
+                return Ok(Fate::Lives);
+            }
+        }
+        let Some(base) = self.find(view, identity)? else {
+            return Ok(Fate::Lost(None));
+        };
+        if let Some(names) = self.leaving.get(&identity).copied() {
+            let snapshot = view.snapshot();
+            let goes_on = base.kind != Kind::Directory && snapshot.stat(&base)?.links > names;
+            return Ok(if goes_on { Fate::Lives } else { Fate::Goes });
+        }
+        let place = base.state().place.clone();
+        match place {
+            Place::Root => Ok(Fate::Lives),
+            Place::Entry { parent, .. } => self.fate(view, parent.identity()),
+            Place::Limbo(_) | Place::Held => Ok(match self.changes.buried.get(&identity) {
+                Some(None) => Fate::Goes,
+                Some(by) => Fate::Lost(*by),
+                None => Fate::Lost(None),
+            }),
+        }
+    }
+
+    /// The view's node of an object that will be in the tree.
+    pub fn node<D: Disk>(&mut self, view: &mut View<D>, base: &Arc<Base>) -> Result<NodeId> {
+        if let Some(known) = view.nodes.by_base.get(&base.serial) {
+            return Ok(*known);
+        }
+        let place = base.state().place.clone();
+        match place {
+            Place::Root => Ok(NodeId::ROOT),
+            Place::Entry { parent, name } => {
+                let parent = self.node(view, &parent)?;
+                let node = view.child(parent, &name)?.ok_or(Errno::STALE)?;
+                let found = view.node(node)?.base.as_ref().map(|found| found.serial);
+                match found == Some(base.serial) {
+                    true => Ok(node),
+                    false => Err(Errno::STALE),
+                }
+            }
+            Place::Limbo(_) => Ok(view.adopt(base.clone())),
+            Place::Held => Err(Errno::STALE),
+        }
+    }
+
+    /// The node of an object that gets a name back.
+    pub fn returning_node<D: Disk>(
+        &mut self,
+        view: &mut View<D>,
+        identity: Identity,
+    ) -> Result<Option<NodeId>> {
+        let is_buried = self.changes.buried.contains_key(&identity);
+        if is_buried && let Some(base) = in_limbo(view, identity)? {
+            self.found.insert(identity, Some(base.clone()));
+            return Ok(Some(view.adopt(base)));
+        }
+        match self.find(view, identity)? {
+            Some(base) => self.node(view, &base).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+fn in_limbo<D: Disk>(view: &View<D>, identity: Identity) -> Result<Option<Arc<Base>>> {
+    let core = &view.core;
+    let stat = core
+        .disk
+        .stat_at(&core.control.limbo, &names::limbo(identity));
+    match stat {
+        Ok(stat) if stat.identity == identity => Ok(Some(core.intern_in_limbo(&stat))),
+        Ok(_) | Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}

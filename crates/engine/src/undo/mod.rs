@@ -1,0 +1,106 @@
+//! Undoing commits: an ordinary transaction that takes back what they changed.
+//!
+//! `since` reads what happened from the first of the commits to the snapshot, and `selection` says
+//! which of their changes are asked for. `changes` composes these: which name shall be which object
+//! again. `reverse` compares that with the snapshot and changes the view. `find` finds
+//! objects in the snapshot and in limbo, `untouched` finds what came later, and `database` keeps
+//! SQLite databases and their logs together.
+//!
+//! Invariants
+//! 1. The view changes only if nothing that the commits changed was changed later, by a commit or
+//!    by an outside writer. What happens after the snapshot is found by the transaction's own
+//!    validation.
+//! 2. Commits are undone as one: a name or object gets back what it was before the first of them.
+//! 3. An object that comes back is the one that was removed, moved from limbo. It is never copied,
+//!    and a directory comes back with everything in it.
+
+mod changes;
+mod database;
+mod find;
+mod reverse;
+mod selection;
+mod since;
+mod untouched;
+
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Errno};
+
+use crate::error::{Conflict, UndoError};
+use crate::ids::Sequence;
+use crate::options::BeginOptions;
+use crate::store::Store;
+use crate::transaction::Transaction;
+use crate::undo::changes::Changes;
+use crate::undo::reverse::Reverse;
+use crate::undo::selection::Selection;
+
+impl<D: Disk> Store<D> {
+    /// Begins a transaction that takes back what these commits changed and nothing else. With
+    /// `paths`, it takes back only what they changed at or below these, and what belongs together
+    /// with that. The caller decides whether the user may undo others' commits.
+    pub fn undo(
+        &self,
+        commits: &[Sequence],
+        paths: &[Vec<u8>],
+        options: BeginOptions,
+    ) -> Result<Arc<Transaction<D>>, UndoError> {
+        let transaction = self.begin(options)?;
+        let done = self.take_back(&transaction, commits, paths);
+        match done {
+            Ok(()) => Ok(transaction),
+            Err(error) => {
+                self.abort(&transaction);
+                Err(error)
+            }
+        }
+    }
+
+    fn take_back(
+        &self,
+        transaction: &Transaction<D>,
+        commits: &[Sequence],
+        paths: &[Vec<u8>],
+    ) -> Result<(), UndoError> {
+        let since = self.since(transaction.at, commits)?;
+        let selection = Selection::new(&since, paths)?;
+        let changes = Changes::new(&since, &selection);
+        let mut slot = transaction.view.lock();
+        let view = slot.as_mut().ok_or_else(|| io(b"", Errno::STALE))?;
+        let charge = transaction.charge();
+        let _charge = charge.map_err(|errno| io(b"", errno))?;
+        let conflicts = Reverse::new(view, &since, &changes).run()?;
+        if conflicts.is_empty() {
+            let written = view.written();
+            drop(slot);
+            self.note_writes(transaction, &written);
+            return Ok(());
+        }
+        drop(slot);
+        Err(UndoError::Conflict(self.described(conflicts)))
+    }
+
+    /// Other transactions that want early conflicts learn what this one writes.
+    fn note_writes(&self, transaction: &Transaction<D>, written: &[crate::locks::Target]) {
+        let writers = &self.0.contention.writers;
+        if writers.is_needed() {
+            writers.note(&transaction.author(), written);
+        }
+    }
+
+    fn described(&self, mut conflicts: Vec<Conflict>) -> Vec<Conflict> {
+        conflicts.sort_by(|a, b| a.path.cmp(&b.path));
+        conflicts.dedup();
+        let state = crate::lock(&self.0.commit);
+        state.journal.describe(&self.0.core, &mut conflicts);
+        conflicts
+    }
+}
+
+fn io(path: &[u8], errno: Errno) -> UndoError {
+    let path = if path.is_empty() { b"." } else { path };
+    UndoError::Io {
+        path: String::from_utf8_lossy(path).into_owned(),
+        errno,
+    }
+}

@@ -1,0 +1,404 @@
+//! Compares what the commits left with the snapshot, and takes it back in the view.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use atomdir_disk::{Access, Disk, Errno, Extent, Identity, Kind, Result, Timestamp};
+use atomdir_format::record::{Former, FormerPages, Run};
+
+use crate::base::{Base, Place};
+use crate::error::{Conflict, ConflictKind, UndoError};
+use crate::ids::{NodeId, Sequence};
+use crate::names;
+use crate::undo::changes::{ChangeRef, Changes, Key, NameUndone};
+use crate::undo::database;
+use crate::undo::find::{Fate, Finder};
+use crate::undo::io;
+use crate::undo::since::Since;
+use crate::view::{NameChange, View};
+
+type Outcome<T> = std::result::Result<T, UndoError>;
+
+const COPY_CHUNK: u64 = 1 << 20;
+
+/// An object that gets back what these changes replaced, and its path.
+type Restored<'a> = (Arc<Base>, &'a [ChangeRef], Vec<u8>);
+
+pub(super) struct Reverse<'a, D: Disk> {
+    pub view: &'a mut View<D>,
+    pub since: &'a Since,
+    pub changes: &'a Changes,
+    pub conflicts: Vec<Conflict>,
+    finder: Finder<'a>,
+}
+
+impl<'a, D: Disk> Reverse<'a, D> {
+    pub fn new(view: &'a mut View<D>, since: &'a Since, changes: &'a Changes) -> Self {
+        Reverse {
+            view,
+            since,
+            changes,
+            conflicts: Vec::new(),
+            finder: Finder::new(changes),
+        }
+    }
+
+    /// Returns what came later. If there is nothing, the view has changed.
+    pub fn run(mut self) -> Outcome<Vec<Conflict>> {
+        let mut names = Vec::new();
+        for (key, name) in &self.changes.names {
+            let change = self.name(key, name);
+            names.extend(change.map_err(|errno| io(&name.path, errno))?);
+        }
+        self.check_leaving()?;
+        let mut objects = Vec::new();
+        for (identity, changes) in &self.changes.objects {
+            objects.extend(self.object(*identity, changes)?);
+        }
+        self.check_databases()?;
+        if !self.conflicts.is_empty() {
+            return Ok(self.conflicts);
+        }
+        match self.view.change_names(&names) {
+            Err(Errno::LOOP) => {
+                let path = self.changes.names.values().next().map(|name| &name.path);
+                let path = path.cloned().unwrap_or_default();
+                self.conflict(&path, ConflictKind::DirectoryLoop, None);
+                return Ok(self.conflicts);
+            }
+            changed => changed.map_err(|errno| io(b"", errno))?,
+        }
+        for (base, changes, path) in objects {
+            let restored = self.restore(&base, changes);
+            restored.map_err(|errno| io(&path, errno))?;
+        }
+        Ok(self.conflicts)
+    }
+
+    /// The change of a name, if there is one and nothing came later.
+    fn name(&mut self, key: &Key, name: &NameUndone) -> Result<Option<NameChange>> {
+        let (directory, entry) = key;
+        let fate = self.finder.fate(self.view, *directory)?;
+        match fate {
+            Fate::Lives => {}
+            // What lives on elsewhere must leave it first.
+            Fate::Goes => {
+                let base = self.finder.find(self.view, *directory)?;
+                if base.is_none_or(|base| self.is_in_limbo(&base)) {
+                    return Ok(None);
+                }
+            }
+            Fate::Lost(by) => {
+                self.conflict(&name.path, ConflictKind::Removed, by);
+                return Ok(None);
+            }
+        }
+        if name.by_other.is_some() {
+            self.conflict(&name.path, ConflictKind::Entry, name.by_other);
+            return Ok(None);
+        }
+        let Some(node) = self.node_of(*directory)? else {
+            self.conflict(&name.path, ConflictKind::Removed, None);
+            return Ok(None);
+        };
+        let before = self.view.child(node, entry)?;
+        if self.identity(before)? != name.after {
+            self.conflict(&name.path, ConflictKind::Entry, None);
+            return Ok(None);
+        }
+        let returns = name.before.filter(|_| fate == Fate::Lives);
+        let after = match returns {
+            None => None,
+            Some(identity) => match self.finder.returning_node(self.view, identity)? {
+                Some(node) => Some(node),
+                None => {
+                    self.conflict(&name.path, ConflictKind::Removed, None);
+                    return Ok(None);
+                }
+            },
+        };
+        Ok(Some(NameChange {
+            directory: node,
+            name: entry.clone(),
+            before,
+            after,
+        }))
+    }
+
+    fn node_of(&mut self, identity: Identity) -> Result<Option<NodeId>> {
+        match self.finder.find(self.view, identity)? {
+            None => Ok(None),
+            Some(base) => match self.finder.node(self.view, &base) {
+                Err(Errno::STALE) => Ok(None),
+                node => node.map(Some),
+            },
+        }
+    }
+
+    fn identity(&mut self, node: Option<NodeId>) -> Result<Option<Identity>> {
+        let Some(node) = node else {
+            return Ok(None);
+        };
+        let base = self.view.node(node)?.base.clone().ok_or(Errno::STALE)?;
+        Ok(Some(self.stat(&base)?.identity))
+    }
+
+    /// Checks what will not be in the tree any more.
+    fn check_leaving(&mut self) -> Outcome<()> {
+        let leaving: BTreeSet<Identity> = self.finder.leaving.keys().copied().collect();
+        for identity in leaving {
+            let path = self.path_of_leaving(identity);
+            let failed = |errno| io(&path, errno);
+            if self.finder.fate(self.view, identity).map_err(failed)? != Fate::Goes {
+                continue;
+            }
+            let base = self.finder.find(self.view, identity).map_err(failed)?;
+            let Some(base) = base.filter(|base| !self.is_in_limbo(base)) else {
+                continue;
+            };
+            let made = self.made(identity);
+            self.check_going(&base, &path, made)?;
+            if base.kind == Kind::Directory {
+                let node = self.finder.node(self.view, &base).map_err(failed)?;
+                self.check_tree(node, &path, made)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn path_of_leaving(&self, identity: Identity) -> Vec<u8> {
+        let mut names = self.changes.names.values();
+        let name = names.find(|name| name.after == Some(identity));
+        name.map(|name| name.path.clone()).unwrap_or_default()
+    }
+
+    /// When the first undone commit that mentions an object was in the base.
+    fn made(&self, identity: Identity) -> Timestamp {
+        let touches = self.changes.touched.get(&identity);
+        let first = touches.and_then(|touches| touches.first());
+        first.map_or_else(Timestamp::default, |touch| {
+            self.since.steps[touch.step].settled
+        })
+    }
+
+    /// Checks everything in a directory that will go, except names that change by themselves.
+    fn check_tree(&mut self, top: NodeId, path: &[u8], made: Timestamp) -> Outcome<()> {
+        let mut open = vec![(top, path.to_vec())];
+        while let Some((directory, path)) = open.pop() {
+            let failed = |errno| io(&path, errno);
+            let identity = self.identity(Some(directory)).map_err(failed)?;
+            for entry in self.view.list(directory).map_err(failed)? {
+                let key = identity.map(|identity| (identity, entry.name.clone()));
+                if key.is_some_and(|key| self.changes.names.contains_key(&key)) {
+                    continue;
+                }
+                let path = [&path, &b"/"[..], entry.name.as_bytes()].concat();
+                let child = self.view.child(directory, &entry.name);
+                let child = child.and_then(|child| child.ok_or(Errno::STALE));
+                let child = child.map_err(|errno| io(&path, errno))?;
+                let base = self
+                    .view
+                    .node(child)
+                    .ok()
+                    .and_then(|node| node.base.clone());
+                let Some(base) = base else {
+                    continue;
+                };
+                if base.is_mount_point() {
+                    self.conflict(&path, ConflictKind::EntryInRemovedDirectory, None);
+                    continue;
+                }
+                self.check_going(&base, &path, made)?;
+                if base.kind == Kind::Directory {
+                    open.push((child, path));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// An object that gets back what was changed in place, if nothing came later.
+    fn object(
+        &mut self,
+        identity: Identity,
+        changes: &'a [ChangeRef],
+    ) -> Outcome<Option<Restored<'a>>> {
+        let path = changes.first().map_or_else(Vec::new, |change| {
+            let (step, update, _) = self.since.change(*change);
+            step.path_of_object(update.object)
+        });
+        let failed = |errno| io(&path, errno);
+        match self.finder.fate(self.view, identity).map_err(failed)? {
+            Fate::Goes => return Ok(None),
+            Fate::Lost(by) => {
+                self.conflict(&path, ConflictKind::Removed, by);
+                return Ok(None);
+            }
+            Fate::Lives => {}
+        }
+        let base = self.finder.find(self.view, identity).map_err(failed)?;
+        let Some(base) = base else {
+            self.conflict(&path, ConflictKind::Removed, None);
+            return Ok(None);
+        };
+        self.check_changed(&base, &path, changes)?;
+        Ok(Some((base, changes, path)))
+    }
+
+    /// Whether the object, or a directory above it, is in limbo, where nobody changes it.
+    pub(super) fn is_in_limbo(&self, base: &Arc<Base>) -> bool {
+        let mut at = base.clone();
+        loop {
+            let place = at.state().place.clone();
+            match place {
+                Place::Root => return false,
+                Place::Limbo(_) | Place::Held => return true,
+                Place::Entry { parent, .. } => at = parent,
+            }
+        }
+    }
+
+    /// See `database`.
+    fn check_databases(&mut self) -> Outcome<()> {
+        let names = self.changes.names.iter();
+        let names = names.map(|(key, name)| (key.clone(), name.first));
+        let objects = self.changes.objects.values().filter_map(|changes| {
+            let change = changes.first()?;
+            let (step, update, _) = self.since.change(*change);
+            update.content.as_ref()?;
+            let locator = &step.commit.objects[update.object as usize].locator;
+            Some((step.place(locator)?, change.step))
+        });
+        let mut undone: Vec<(Key, usize)> = names.chain(objects).collect();
+        undone.sort();
+        let is_undone = |key: &Key| undone.iter().any(|(other, _)| other == key);
+        let mut others = Vec::new();
+        for ((directory, name), first) in &undone {
+            for member in database::guarding(name.as_bytes()) {
+                let Ok(member) = atomdir_disk::Name::new(&member) else {
+                    continue;
+                };
+                let key = (*directory, member);
+                if !is_undone(&key) {
+                    others.push((key, *first));
+                }
+            }
+        }
+        for (key, first) in others {
+            self.check_member(&key, first)?;
+        }
+        Ok(())
+    }
+
+    /// Checks a file of a database of which the undone commits have changed another file.
+    fn check_member(&mut self, key: &Key, first: usize) -> Outcome<()> {
+        let failed = |errno| io(key.1.as_bytes(), errno);
+        if self.finder.fate(self.view, key.0).map_err(failed)? != Fate::Lives {
+            return Ok(());
+        }
+        let Some(directory) = self.node_of(key.0).map_err(failed)? else {
+            return Ok(());
+        };
+        let path = self.view.path_of_entry(directory, &key.1);
+        let steps = self.changes.touched_names.get(key).into_iter().flatten();
+        if let Some(step) = steps.copied().filter(|step| *step >= first).max() {
+            let by: Sequence = self.since.steps[step].sequence;
+            self.conflict(&path, ConflictKind::Contents, Some(by));
+            return Ok(());
+        }
+        let child = self.view.child(directory, &key.1).map_err(failed)?;
+        let base = child.and_then(|child| self.view.node(child).ok()?.base.clone());
+        if let Some(base) = base
+            && !self.is_in_limbo(&base)
+            && self.is_newer(&base, first).map_err(failed)?
+        {
+            self.conflict(&path, ConflictKind::Contents, None);
+        }
+        Ok(())
+    }
+
+    /// Takes back what the commits changed in place, newest first.
+    fn restore(&mut self, base: &Arc<Base>, changes: &[ChangeRef]) -> Result<()> {
+        let node = self.finder.node(self.view, base)?;
+        for change in changes.iter().rev() {
+            let (step, update, former) = self.since.change(*change);
+            if let Some(content) = &update.content {
+                let identity = step.object(former.object);
+                let mut pages = OldPages::open(self.view, identity, step.sequence, former)?;
+                let core = self.view.core.clone();
+                let next = || pages.next(&core.disk);
+                self.view.restore_contents(node, content, former, next)?;
+            }
+            self.view
+                .restore_attributes(node, &update.attributes, former)?;
+        }
+        Ok(())
+    }
+}
+
+/// The bytes that a commit has overwritten.
+struct OldPages<'a, D: Disk> {
+    /// Those in the record.
+    runs: std::slice::Iter<'a, Run>,
+    /// The file in limbo, and what is left to read.
+    saved: Option<(D::Handle, Vec<Extent>)>,
+}
+
+impl<'a, D: Disk> OldPages<'a, D> {
+    fn open(
+        view: &View<D>,
+        identity: Identity,
+        sequence: Sequence,
+        former: &'a Former,
+    ) -> Result<OldPages<'a, D>> {
+        match &former.pages {
+            FormerPages::Carried { runs } => Ok(OldPages {
+                runs: runs.iter(),
+                saved: None,
+            }),
+            FormerPages::Limbo => {
+                let name = names::saved_pages(identity, sequence);
+                let core = &view.core;
+                let file = core.disk.open(&core.control.limbo, &name, Access::Read)?;
+                let extents = former.extents.iter().rev().copied().collect();
+                Ok(OldPages {
+                    runs: [].iter(),
+                    saved: Some((file, extents)),
+                })
+            }
+        }
+    }
+
+    fn next(&mut self, disk: &D) -> Result<Option<Run>> {
+        if let Some(run) = self.runs.next() {
+            return Ok(Some(run.clone()));
+        }
+        let Some((file, extents)) = &mut self.saved else {
+            return Ok(None);
+        };
+        while let Some(Extent { offset, length }) = extents.pop() {
+            let end = offset + length;
+            let data = disk.next_data(file, offset)?;
+            let Some(data) = data.filter(|data| data.offset < end) else {
+                continue;
+            };
+            let start = data.offset.max(offset);
+            let stop = data.offset.saturating_add(data.length).min(end);
+            let stop = stop.min(start + COPY_CHUNK);
+            if stop < end {
+                extents.push(Extent {
+                    offset: stop,
+                    length: end - stop,
+                });
+            }
+            let mut bytes = vec![0; (stop - start) as usize];
+            let count = disk.read_at(file, &mut bytes, start)?;
+            bytes.truncate(count);
+            return Ok(Some(Run {
+                offset: start,
+                bytes,
+            }));
+        }
+        Ok(None)
+    }
+}

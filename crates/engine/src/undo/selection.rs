@@ -1,0 +1,112 @@
+//! Which changes of the undone commits are taken back, if only some paths are asked for.
+//!
+//! What belongs together goes together: all names of an object, the removed directory that a name
+//! was in, and the files of a database.
+
+use std::collections::HashSet;
+
+use atomdir_disk::Identity;
+
+use crate::error::UndoError;
+use crate::undo::database;
+use crate::undo::since::{Since, Step};
+
+/// Changes are named by their step, and by their place in its record.
+pub(super) struct Selection {
+    entries: HashSet<(usize, usize)>,
+    updates: HashSet<(usize, usize)>,
+    is_everything: bool,
+}
+
+impl Selection {
+    pub fn new(since: &Since, paths: &[Vec<u8>]) -> Result<Selection, UndoError> {
+        let mut selection = Selection {
+            entries: HashSet::new(),
+            updates: HashSet::new(),
+            is_everything: paths.is_empty(),
+        };
+        if selection.is_everything {
+            return Ok(selection);
+        }
+        for path in paths {
+            if !selection.add(since, |found| is_at_or_below(found, path)) {
+                let path = String::from_utf8_lossy(path).into_owned();
+                return Err(UndoError::Untouched { path });
+            }
+        }
+        while selection.complete(since) {}
+        Ok(selection)
+    }
+
+    pub fn has_entry(&self, step: usize, entry: usize) -> bool {
+        self.is_everything || self.entries.contains(&(step, entry))
+    }
+
+    pub fn has_update(&self, step: usize, update: usize) -> bool {
+        self.is_everything || self.updates.contains(&(step, update))
+    }
+
+    /// Adds what changed at the paths; true if there is anything.
+    fn add(&mut self, since: &Since, is_asked_for: impl Fn(&[u8]) -> bool) -> bool {
+        let mut found = false;
+        for (number, step) in undone(since) {
+            for (place, entry) in step.commit.entries.iter().enumerate() {
+                if is_asked_for(&step.path(entry.directory, &entry.name)) {
+                    self.entries.insert((number, place));
+                    found = true;
+                }
+            }
+            for (place, update) in step.commit.updates.iter().enumerate() {
+                if is_asked_for(&step.path_of_object(update.object)) {
+                    self.updates.insert((number, place));
+                    found = true;
+                }
+            }
+        }
+        found
+    }
+
+    /// Adds what belongs to the selected changes; true if there was anything to add.
+    fn complete(&mut self, since: &Since) -> bool {
+        let before = self.entries.len() + self.updates.len();
+        let mut objects: HashSet<Identity> = HashSet::new();
+        let mut above: HashSet<Identity> = HashSet::new();
+        let mut paths: HashSet<Vec<u8>> = HashSet::new();
+        for (number, step) in undone(since) {
+            for (place, entry) in step.commit.entries.iter().enumerate() {
+                if self.entries.contains(&(number, place)) {
+                    objects.extend(entry.before.into_iter().chain(step.after(entry)));
+                    above.extend(step.above(entry.directory));
+                    paths.extend(database::family(&step.path(entry.directory, &entry.name)));
+                }
+            }
+            for (place, update) in step.commit.updates.iter().enumerate() {
+                if self.updates.contains(&(number, place)) {
+                    paths.extend(database::family(&step.path_of_object(update.object)));
+                }
+            }
+        }
+        for (number, step) in undone(since) {
+            for (place, entry) in step.commit.entries.iter().enumerate() {
+                let mut its = entry.before.into_iter().chain(step.after(entry));
+                let is_removed_above =
+                    entry.buries && entry.before.is_some_and(|before| above.contains(&before));
+                if is_removed_above || its.any(|object| objects.contains(&object)) {
+                    self.entries.insert((number, place));
+                }
+            }
+        }
+        self.add(since, |path| paths.contains(path));
+        self.entries.len() + self.updates.len() > before
+    }
+}
+
+fn undone(since: &Since) -> impl Iterator<Item = (usize, &Step)> {
+    let steps = since.steps.iter().enumerate();
+    steps.filter(|(_, step)| step.is_undone)
+}
+
+fn is_at_or_below(path: &[u8], asked: &[u8]) -> bool {
+    let rest = path.strip_prefix(asked);
+    rest.is_some_and(|rest| asked.is_empty() || rest.is_empty() || rest.starts_with(b"/"))
+}

@@ -1,0 +1,119 @@
+//! The commits from the first one that is undone to the snapshot.
+
+use std::collections::BTreeSet;
+
+use atomdir_disk::{Disk, Identity, Name, Timestamp};
+use atomdir_format::past::PastRecord;
+use atomdir_format::record::{CommitRecord, EntryChange, Locator};
+
+use crate::error::UndoError;
+use crate::ids::Sequence;
+use crate::store::Store;
+
+pub(super) struct Since {
+    /// In the commit order, without gaps.
+    pub steps: Vec<Step>,
+}
+
+pub(super) struct Step {
+    pub sequence: Sequence,
+    pub is_undone: bool,
+    /// See [`PastRecord::settled`].
+    pub settled: Timestamp,
+    pub commit: CommitRecord,
+}
+
+impl<D: Disk> Store<D> {
+    pub(super) fn since(&self, at: Sequence, commits: &[Sequence]) -> Result<Since, UndoError> {
+        let undone: BTreeSet<u64> = commits.iter().map(|commit| commit.0).collect();
+        let Some(first) = undone.first().copied() else {
+            return Ok(Since { steps: Vec::new() });
+        };
+        if let Some(last) = undone.last().filter(|last| **last > at.0) {
+            return Err(UndoError::NotKept(Sequence(*last)));
+        }
+        let core = &*self.0.core;
+        let state = self.lock_without_pending()?;
+        let journal = &state.journal;
+        let mut steps: Vec<Step> = Vec::new();
+        let mut add = |record: PastRecord| {
+            let sequence = record.commit.sequence;
+            let next = steps.last().map_or(first, |last| last.sequence.0 + 1);
+            if sequence == next && sequence <= at.0 {
+                steps.push(Step {
+                    sequence: Sequence(sequence),
+                    is_undone: undone.contains(&sequence),
+                    settled: record.settled,
+                    commit: record.commit,
+                });
+            }
+        };
+        if let Some(past) = &journal.past {
+            past.for_each(core, &mut add)?;
+        }
+        journal.log.for_each(&core.disk, |commit: CommitRecord| {
+            let settled = journal.settled.get(&commit.sequence).copied();
+            let settled = settled.unwrap_or(commit.time);
+            if let Some(record) = PastRecord::of(commit, settled) {
+                add(record);
+            }
+            Ok(())
+        })?;
+        match steps.last() {
+            Some(last) if last.sequence == at => Ok(Since { steps }),
+            Some(last) => Err(UndoError::NotKept(last.sequence.next())),
+            None => Err(UndoError::NotKept(Sequence(first))),
+        }
+    }
+}
+
+impl Step {
+    pub fn directory(&self, index: u32) -> Identity {
+        self.commit.directories[index as usize].identity
+    }
+
+    pub fn object(&self, index: u32) -> Identity {
+        self.commit.objects[index as usize].identity
+    }
+
+    pub fn after(&self, entry: &EntryChange) -> Option<Identity> {
+        entry.after.map(|index| self.object(index))
+    }
+
+    /// The place that the record gives for an object, if it was in the base.
+    pub fn place(&self, locator: &Locator) -> Option<(Identity, Name)> {
+        match locator {
+            Locator::Entry { directory, name } => Some((self.directory(*directory), name.clone())),
+            Locator::Root | Locator::Staged { .. } | Locator::Limbo => None,
+        }
+    }
+
+    /// The path of an entry at that time, as far as the record says it.
+    pub fn path(&self, directory: u32, name: &Name) -> Vec<u8> {
+        let mut names: Vec<&[u8]> = vec![name.as_bytes()];
+        let mut at = directory;
+        while let Locator::Entry { directory, name } = &self.commit.directories[at as usize].locator
+        {
+            names.push(name.as_bytes());
+            at = *directory;
+        }
+        names.reverse();
+        names.join(&b'/')
+    }
+
+    /// The directories above an entry.
+    pub fn above(&self, directory: u32) -> impl Iterator<Item = Identity> + '_ {
+        let up = |index: &u32| match &self.commit.directories[*index as usize].locator {
+            Locator::Entry { directory, .. } => Some(*directory),
+            _ => None,
+        };
+        std::iter::successors(Some(directory), up).map(|index| self.directory(index))
+    }
+
+    pub fn path_of_object(&self, index: u32) -> Vec<u8> {
+        match &self.commit.objects[index as usize].locator {
+            Locator::Entry { directory, name } => self.path(*directory, name),
+            _ => Vec::new(),
+        }
+    }
+}

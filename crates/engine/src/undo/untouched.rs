@@ -1,0 +1,198 @@
+//! Finds what came later: changes of other commits by their records, and changes of outside
+//! writers by change times.
+//!
+//! A record says when its commit was in the base (`settled`), on the file system's clock. What a
+//! commit changed has no later change time, unless somebody changed it again. A later commit that
+//! changes an object also says which change time it found, so it does not hide an outside writer.
+//! A directory's own attributes are compared instead, because its change time changes with its
+//! entries.
+
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Errno, Identity, Kind, Timestamp};
+use atomdir_format::record::{ContentChange, Former, Update};
+
+use super::reverse::Reverse;
+use crate::base::Base;
+use crate::base::snapshot::PAGE;
+use crate::error::{ChangedBy, Conflict, ConflictKind, UndoError};
+use crate::ids::Sequence;
+use crate::ranges::RangeSet;
+use crate::undo::changes::{ChangeRef, Touch};
+use crate::undo::io;
+
+type Outcome<T> = Result<T, UndoError>;
+
+impl<D: Disk> Reverse<'_, D> {
+    pub(super) fn conflict(&mut self, path: &[u8], what: ConflictKind, by: Option<Sequence>) {
+        let by = by.map_or(ChangedBy::Outside, ChangedBy::commit);
+        let path = if path.is_empty() { b"." } else { path };
+        self.conflicts.push(Conflict {
+            path: path.to_vec(),
+            what,
+            by,
+        });
+    }
+
+    fn touches(&self, identity: Identity) -> &[Touch] {
+        self.changes
+            .touched
+            .get(&identity)
+            .map_or(&[], Vec::as_slice)
+    }
+
+    fn settled(&self, step: usize) -> Timestamp {
+        self.since.steps[step].settled
+    }
+
+    /// Checks an object that will go: nobody but the undone commits may have changed it.
+    /// `made`: when the commit that made it was in the base.
+    pub(super) fn check_going(
+        &mut self,
+        base: &Arc<Base>,
+        path: &[u8],
+        made: Timestamp,
+    ) -> Outcome<()> {
+        let stat = self.stat(base).map_err(|errno| io(path, errno))?;
+        let touches = self.touches(stat.identity).to_vec();
+        let is_directory = base.kind == Kind::Directory;
+        let what = match is_directory {
+            true => ConflictKind::EntryInRemovedDirectory,
+            false => ConflictKind::Contents,
+        };
+        let mut others = touches.iter().rev().filter(|touch| match is_directory {
+            true => touch.is_others || touch.is_others_entry,
+            false => touch.is_others,
+        });
+        if let Some(touch) = others.next() {
+            let by = self.since.steps[touch.step].sequence;
+            self.conflict(path, what, Some(by));
+        } else if self.is_changed_outside(&touches, made, stat.changed) {
+            self.conflict(path, what, None);
+        }
+        Ok(())
+    }
+
+    /// Whether an outside writer has changed an object between or after these commits.
+    fn is_changed_outside(&self, touches: &[Touch], first: Timestamp, present: Timestamp) -> bool {
+        let mut settled = first;
+        for touch in touches {
+            if touch.before.is_some_and(|before| before > settled) {
+                return true;
+            }
+            settled = settled.max(self.settled(touch.step));
+        }
+        present > settled
+    }
+
+    /// Checks an object that goes on and gets back what these commits changed.
+    pub(super) fn check_changed(
+        &mut self,
+        base: &Arc<Base>,
+        path: &[u8],
+        changes: &[ChangeRef],
+    ) -> Outcome<()> {
+        let Some(first) = changes.first() else {
+            return Ok(());
+        };
+        let stat = self.stat(base).map_err(|errno| io(path, errno))?;
+        let touches = self.touches(stat.identity);
+        let since_first = touches.iter().filter(|touch| touch.step >= first.step);
+        let later: Vec<Touch> = since_first.copied().collect();
+        let mut pages = RangeSet::default();
+        let mut has_attributes = false;
+        for change in changes {
+            let (_, update, former) = self.since.change(*change);
+            add_pages(update, former, &mut pages);
+            has_attributes |= changes_attributes(update);
+        }
+        let others = later.iter().filter(|touch| touch.is_others);
+        let others: Vec<ChangeRef> = others.filter_map(|touch| touch.change).collect();
+        let before = self.conflicts.len();
+        for other in others {
+            let (step, update, former) = self.since.change(other);
+            let mut theirs = RangeSet::default();
+            add_pages(update, former, &mut theirs);
+            let by = Some(step.sequence);
+            if theirs.iter().any(|(start, end)| pages.overlaps(start, end)) {
+                self.conflict(path, ConflictKind::Contents, by);
+            }
+            if has_attributes && changes_attributes(update) {
+                self.conflict(path, ConflictKind::Attributes, by);
+            }
+        }
+        if self.conflicts.len() > before || self.is_in_limbo(base) {
+            return Ok(());
+        }
+        if base.kind == Kind::Directory {
+            return self.check_directory(base, path, changes);
+        }
+        let settled = self.settled(first.step);
+        if self.is_changed_outside(&later[1..], settled, stat.changed) {
+            self.conflict(path, ConflictKind::Contents, None);
+        }
+        Ok(())
+    }
+
+    /// Compares a directory's attributes with those that the last commit set.
+    fn check_directory(
+        &mut self,
+        base: &Arc<Base>,
+        path: &[u8],
+        changes: &[ChangeRef],
+    ) -> Outcome<()> {
+        let present = self.stat(base).map_err(|errno| io(path, errno))?.attributes;
+        let last = |of: &dyn Fn(&Update) -> Option<u32>| {
+            let values = changes
+                .iter()
+                .rev()
+                .map(|change| of(self.since.change(*change).1));
+            values.flatten().next()
+        };
+        let is_same = |wanted: Option<u32>, present| wanted.is_none_or(|wanted| wanted == present);
+        let is_expected = is_same(last(&|update| update.attributes.mode), present.mode)
+            && is_same(last(&|update| update.attributes.user), present.owner.user)
+            && is_same(last(&|update| update.attributes.group), present.owner.group);
+        if !is_expected {
+            self.conflict(path, ConflictKind::Attributes, None);
+        }
+        Ok(())
+    }
+
+    /// Checks a file that the undone commits did not change and that belongs to one they did.
+    pub(super) fn is_newer(&self, base: &Arc<Base>, first: usize) -> Result<bool, Errno> {
+        Ok(self.stat(base)?.changed > self.settled(first))
+    }
+
+    pub(super) fn stat(&self, base: &Arc<Base>) -> Result<atomdir_disk::Stat, Errno> {
+        let snapshot = self.view.snapshot();
+        snapshot.stat(base)
+    }
+}
+
+fn changes_attributes(update: &Update) -> bool {
+    let change = &update.attributes;
+    let times = change.modified.is_some() && update.content.is_none();
+    times || !update.xattrs.is_empty() || change.mode.is_some() || change.user.is_some()
+}
+
+/// Adds the pages that an update has written. A new length counts as all pages from where it cuts
+/// the file off or extends it.
+fn add_pages(update: &Update, former: &Former, pages: &mut RangeSet) {
+    let Some(ContentChange {
+        keep,
+        length,
+        extents,
+        ..
+    }) = &update.content
+    else {
+        return;
+    };
+    for extent in extents {
+        let end = extent.offset.saturating_add(extent.length);
+        pages.insert(extent.offset / PAGE, end.div_ceil(PAGE));
+    }
+    if *length != former.length || *keep < former.length {
+        pages.insert((*keep).min(*length) / PAGE, u64::MAX);
+    }
+}

@@ -1,0 +1,201 @@
+//! Changes that an undo makes to a view: names that change all at once, objects that come back
+//! from limbo, and attributes and contents as they were.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Errno, Kind, Name, Result};
+use atomdir_format::record::{AttributesChange, ContentChange, Former, Run};
+
+use super::View;
+use crate::base::Base;
+use crate::ids::NodeId;
+
+const PUNCH_HOLE_KEEP_SIZE: u32 = 0x03;
+
+/// A name that shall be another object's, or nobody's.
+pub(crate) struct NameChange {
+    pub directory: NodeId,
+    pub name: Name,
+    pub before: Option<NodeId>,
+    pub after: Option<NodeId>,
+}
+
+impl<D: Disk> View<D> {
+    /// Returns the node of an object that the history keeps in limbo.
+    pub(crate) fn adopt(&mut self, base: Arc<Base>) -> NodeId {
+        self.restored.insert(base.serial);
+        if let Some(known) = self.nodes.by_base.get(&base.serial) {
+            return *known;
+        }
+        let serial = base.serial;
+        let id = self.insert(base.kind, Some(base), None);
+        self.nodes.by_base.insert(serial, id);
+        id
+    }
+
+    /// Changes the names all at once. Directories that are left without a name are removed with
+    /// everything in them.
+    pub(crate) fn change_names(&mut self, changes: &[NameChange]) -> Result<()> {
+        // By object: how many names it loses, and how many it gets.
+        let mut counts: BTreeMap<NodeId, (u32, u32)> = BTreeMap::new();
+        for change in changes {
+            self.delta_mut(change.directory)?;
+            for node in [change.before, change.after].into_iter().flatten() {
+                // Now that it holds changes, the node stays.
+                self.own_mut(node)?;
+            }
+            counts.entry(change.directory).or_default();
+        }
+        for change in changes {
+            if let Some(before) = change.before {
+                counts.entry(before).or_default().0 += 1;
+                self.set_entry(change.directory, &change.name, None)?;
+                self.count_subdirectory(before, change.directory, false)?;
+            }
+        }
+        for change in changes {
+            if let Some(after) = change.after {
+                counts.entry(after).or_default().1 += 1;
+                self.set_entry(change.directory, &change.name, Some(after))?;
+                self.reparent(after, change.directory, &change.name)?;
+                self.count_subdirectory(after, change.directory, true)?;
+            }
+        }
+        self.refuse_loops(changes)?;
+        for (node, (lost, gained)) in counts {
+            if (lost, gained) == (0, 0) {
+                continue;
+            }
+            if self.node(node)?.kind != Kind::Directory {
+                self.count_names(node, lost, gained)?;
+            } else if gained == 0 {
+                self.remove_tree(node)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn count_subdirectory(&mut self, node: NodeId, directory: NodeId, is_new: bool) -> Result<()> {
+        if self.node(node)?.kind == Kind::Directory {
+            let links = &mut self.own_mut(directory)?.attributes.links;
+            *links = match is_new {
+                true => *links + 1,
+                false => links.saturating_sub(1),
+            };
+        }
+        Ok(())
+    }
+
+    fn count_names(&mut self, node: NodeId, lost: u32, gained: u32) -> Result<()> {
+        let base = self.node(node)?.base.clone().ok_or(Errno::STALE)?;
+        // Its name in limbo is not a name that programs see.
+        let in_limbo = u32::from(self.restored.contains(&base.serial));
+        let now = self.now();
+        let attributes = &mut self.own_mut(node)?.attributes;
+        attributes.changed = now;
+        let links = (attributes.links + gained).saturating_sub(lost + in_limbo);
+        attributes.links = links;
+        if links == 0 {
+            self.set_dying(node)?;
+        }
+        Ok(())
+    }
+
+    fn refuse_loops(&self, changes: &[NameChange]) -> Result<()> {
+        for change in changes {
+            let mut at = change.directory;
+            let mut steps = 0;
+            while at != NodeId::ROOT {
+                at = self.node(at)?.parent;
+                steps += 1;
+                if steps > self.nodes.len() {
+                    return Err(Errno::LOOP);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what is left in a directory, and the directory itself, which has lost its name.
+    fn remove_tree(&mut self, directory: NodeId) -> Result<()> {
+        let mut open = vec![directory];
+        let mut found = Vec::new();
+        while let Some(directory) = open.pop() {
+            found.push(directory);
+            for entry in self.list(directory)? {
+                let child = self.child(directory, &entry.name)?.ok_or(Errno::STALE)?;
+                match entry.kind {
+                    Kind::Directory => {
+                        self.own_mut(child)?;
+                        self.set_entry(directory, &entry.name, None)?;
+                        open.push(child);
+                    }
+                    _ => {
+                        self.drop_link(child)?;
+                        self.set_entry(directory, &entry.name, None)?;
+                        self.drop_if_unneeded(child);
+                    }
+                }
+            }
+        }
+        for directory in found.into_iter().rev() {
+            self.delta_mut(directory)?.removed = true;
+            self.own_mut(directory)?.attributes.links = 0;
+            self.set_dying(directory)?;
+        }
+        Ok(())
+    }
+
+    /// Gives an object the attributes back that a commit has changed.
+    pub(crate) fn restore_attributes(
+        &mut self,
+        node: NodeId,
+        changed: &AttributesChange,
+        former: &Former,
+    ) -> Result<()> {
+        let now = self.now();
+        let own = self.own_mut(node)?;
+        own.attributes.changed = now;
+        if changed.mode.is_some() {
+            own.attributes.mode = former.attributes.mode;
+            own.touched.mode = true;
+        }
+        if changed.user.is_some() || changed.group.is_some() {
+            own.attributes.owner = former.attributes.owner;
+            own.touched.owner = true;
+        }
+        if changed.accessed.is_some() {
+            own.attributes.accessed = former.attributes.times.accessed;
+            own.touched.accessed = true;
+        }
+        if changed.modified.is_some() {
+            own.attributes.modified = former.attributes.times.modified;
+            own.touched.modified = true;
+        }
+        let xattrs = former.xattrs.iter().cloned();
+        own.xattrs.extend(xattrs);
+        Ok(())
+    }
+
+    /// Gives a file the contents back that a commit has overwritten in place. `read` calls its
+    /// argument with the old bytes of an extent, without its holes.
+    pub(crate) fn restore_contents(
+        &mut self,
+        node: NodeId,
+        changed: &ContentChange,
+        former: &Former,
+        mut next: impl FnMut() -> Result<Option<Run>>,
+    ) -> Result<()> {
+        if changed.length != former.length || changed.keep < former.length {
+            self.set_length(node, former.length)?;
+        }
+        for extent in &former.extents {
+            self.allocate(node, PUNCH_HOLE_KEEP_SIZE, extent.offset, extent.length)?;
+        }
+        while let Some(run) = next()? {
+            self.write(node, run.offset, &run.bytes, false)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,99 @@
+//! What a commit replaces: the last part of a commit record, and records of past commits.
+
+use atomdir_disk::{Attributes, Owner, Times};
+
+use super::{put_commit, put_run, put_xattr, take_commit, take_run, take_xattr};
+use crate::Problem;
+use crate::frame::{FrameKind, Record};
+use crate::past::PastRecord;
+use crate::primitives::{Reader, Result, Writer};
+use crate::record::{Before, Former, FormerPages};
+
+const PAGES_LIMBO: u8 = 0;
+const PAGES_CARRIED: u8 = 1;
+
+impl Record for PastRecord {
+    const KIND: FrameKind = FrameKind::Past;
+
+    fn sequence(&self) -> u64 {
+        self.commit.sequence
+    }
+
+    fn encode_payload(&self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        writer.time(self.settled);
+        put_commit(&mut writer, &self.commit);
+        writer.bytes
+    }
+
+    fn decode_payload(sequence: u64, payload: &[u8]) -> Result<PastRecord> {
+        let mut reader = Reader::new(payload);
+        let record = PastRecord {
+            settled: reader.time()?,
+            commit: take_commit(&mut reader, sequence)?,
+        };
+        reader.finish()?;
+        Ok(record)
+    }
+}
+
+pub(super) fn put_before(writer: &mut Writer, before: &Before) {
+    writer.number(before.limbo_bytes);
+    writer.list(&before.objects, put_former);
+}
+
+fn put_former(writer: &mut Writer, former: &Former) {
+    let Attributes { mode, owner, times } = former.attributes;
+    writer.number(former.object.into());
+    for number in [mode, owner.user, owner.group] {
+        writer.number(number.into());
+    }
+    for time in [times.accessed, times.modified, former.changed] {
+        writer.time(time);
+    }
+    writer.number(former.length);
+    writer.list(&former.xattrs, put_xattr);
+    writer.list(&former.extents, |writer, extent| writer.extent(*extent));
+    match &former.pages {
+        FormerPages::Limbo => writer.byte(PAGES_LIMBO),
+        FormerPages::Carried { runs } => {
+            writer.byte(PAGES_CARRIED);
+            writer.list(runs, put_run);
+        }
+    }
+}
+
+pub(super) fn take_before(reader: &mut Reader<'_>, objects: usize) -> Result<Before> {
+    Ok(Before {
+        limbo_bytes: reader.number()?,
+        objects: reader.list(|reader| take_former(reader, objects))?,
+    })
+}
+
+fn take_former(reader: &mut Reader<'_>, objects: usize) -> Result<Former> {
+    Ok(Former {
+        object: reader.index(objects)?,
+        attributes: Attributes {
+            mode: reader.number_u32()?,
+            owner: Owner {
+                user: reader.number_u32()?,
+                group: reader.number_u32()?,
+            },
+            times: Times {
+                accessed: reader.time()?,
+                modified: reader.time()?,
+            },
+        },
+        changed: reader.time()?,
+        length: reader.number()?,
+        xattrs: reader.list(take_xattr)?,
+        extents: reader.list(Reader::extent)?,
+        pages: match reader.byte()? {
+            PAGES_LIMBO => FormerPages::Limbo,
+            PAGES_CARRIED => FormerPages::Carried {
+                runs: reader.list(take_run)?,
+            },
+            other => return reader.fail(Problem::Tag(other)),
+        },
+    })
+}
