@@ -1,5 +1,6 @@
 use crate::ViewRootError;
 use crate::accounts::describe_user;
+use crate::connection::Parts;
 use crate::mounts;
 use crate::trust::{Distrust, configuration};
 use atomdir_disk::reason;
@@ -361,7 +362,7 @@ impl Explain for RequestError {
     }
 }
 
-/// Why a commit failed, or a request for a lock.
+/// Why a commit failed, or a request for a lock or an undo.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
@@ -376,6 +377,19 @@ pub enum CommitError {
 }
 
 impl CommitError {
+    /// `parts` came before the failure.
+    pub(crate) fn new(error: RequestError, parts: Parts) -> CommitError {
+        match error {
+            RequestError::Failed(failure) if failure.kind == FailureKind::Conflict => {
+                CommitError::Conflict {
+                    conflicts: parts.conflicts,
+                    failure,
+                }
+            }
+            error => error.into(),
+        }
+    }
+
     /// Whether others work in the transaction, or one is nested in it.
     pub fn is_in_use(&self) -> bool {
         self.is_of_kind(FailureKind::InUse)

@@ -61,9 +61,10 @@ pub use api::{
 pub use atomdir_disk::reason;
 pub use atomdir_protocol::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Committed, Conflicts,
-    Durability, ExitCode, Failure, FailureKind, Isolation, Kind, LockMode, LockScope, LockStatus,
-    Numbers, Others, Progress, RecoveryReport, Sequence, ServiceStatus, SnapshotObject, StopReport,
-    Timestamp, TransactionId, TransactionStatus, View, ViewChoice,
+    Durability, ExitCode, Failure, FailureKind, HistoryStatus, Isolation, Kind, LockMode,
+    LockScope, LockStatus, Numbers, Others, Progress, RecoveryReport, Sequence, ServiceStatus,
+    SnapshotObject, StopReport, Timestamp, TransactionId, TransactionStatus, Undo, View,
+    ViewChoice,
 };
 pub use choosing::{CommittedPart, Sides};
 pub use connection::Connection;

@@ -3,9 +3,7 @@
 use crate::RequestError;
 use crate::connection::{Connection, Parts};
 use crate::error::CommitError;
-use atomdir_protocol::{
-    Answer, FailureKind, LockMode, LockRequest, LockScope, Request, TransactionId,
-};
+use atomdir_protocol::{Answer, LockMode, LockRequest, LockScope, Request, TransactionId};
 use std::time::Duration;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,13 +41,7 @@ impl Connection {
         match self.ask_with(&request, &mut parts, &mut |_| {}) {
             Ok((Answer::Nothing, _)) => Ok(()),
             Ok(_) => Err(self.unexpected().into()),
-            Err(RequestError::Failed(failure)) if failure.kind == FailureKind::Conflict => {
-                Err(CommitError::Conflict {
-                    conflicts: parts.conflicts,
-                    failure,
-                })
-            }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(CommitError::new(error, parts)),
         }
     }
 

@@ -6,8 +6,8 @@ use crate::transaction::Transaction;
 use crate::{ConnectError, Current, RequestError, ViewRootError, view_root};
 use atomdir_protocol::{
     Answer, BeginRequest, ChangeLine, CheckReport, CommitSummary, Committed, Conflicts, Durability,
-    FailureKind, Isolation, LOG_LENGTH_MAX, Others, Progress, Request, Sequence, ServiceStatus,
-    SnapshotObject, StopReport, TransactionId, TransactionStatus, ViewChoice,
+    HistoryStatus, Isolation, LOG_LENGTH_MAX, Others, Progress, Request, Sequence, ServiceStatus,
+    SnapshotObject, StopReport, TransactionId, TransactionStatus, Undo, ViewChoice,
 };
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -62,6 +62,27 @@ pub struct Checked {
     pub problems: Vec<String>,
 }
 
+impl BeginOptions {
+    fn request(&self) -> BeginRequest {
+        let mut label = self.label.clone();
+        label.truncate(atomdir_protocol::LABEL_LENGTH_MAX);
+        BeginRequest {
+            isolation: self.isolation,
+            durability: self.durability,
+            conflicts: self.conflicts,
+            first_try: self.first_try,
+            label,
+            detached: self.detached,
+            outer: self.outer,
+            wait: self.wait,
+            view: self.view,
+            opened: self.opened,
+            sealed: self.sealed,
+            undo: None,
+        }
+    }
+}
+
 impl Connection {
     pub fn begin(&mut self, options: &BeginOptions) -> Result<Transaction, RequestError> {
         self.begin_reporting(options, &mut |_| {})
@@ -73,22 +94,20 @@ impl Connection {
         options: &BeginOptions,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Transaction, RequestError> {
-        let mut label = options.label.clone();
-        label.truncate(atomdir_protocol::LABEL_LENGTH_MAX);
-        let request = Request::Begin(BeginRequest {
-            isolation: options.isolation,
-            durability: options.durability,
-            conflicts: options.conflicts,
-            first_try: options.first_try,
-            label,
-            detached: options.detached,
-            outer: options.outer,
-            wait: options.wait,
-            view: options.view,
-            opened: options.opened,
-            sealed: options.sealed,
-        });
+        let request = Request::Begin(options.request());
         self.view(&request, options.opened, progress)
+    }
+
+    /// Begins a transaction that takes back what these commits changed, and nothing else. Fails
+    /// with a conflict if that was changed again since, by a later commit or from outside.
+    pub fn undo(&mut self, undo: Undo, options: &BeginOptions) -> Result<Transaction, CommitError> {
+        let mut parts = Parts::default();
+        let request = Request::Begin(BeginRequest {
+            undo: Some(undo),
+            ..options.request()
+        });
+        let begun = self.view_with(&request, options.opened, &mut parts, &mut |_| {});
+        begun.map_err(|error| CommitError::new(error, parts))
     }
 
     /// Returns the view of an open transaction. This connection then holds the transaction.
@@ -220,13 +239,7 @@ impl Connection {
         match self.ask_with(request, &mut parts, progress) {
             Ok((Answer::Committed(committed), _)) => Ok((committed, parts)),
             Ok(_) => Err(self.unexpected().into()),
-            Err(RequestError::Failed(failure)) if failure.kind == FailureKind::Conflict => {
-                Err(CommitError::Conflict {
-                    conflicts: parts.conflicts,
-                    failure,
-                })
-            }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(CommitError::new(error, parts)),
         }
     }
 
@@ -349,6 +362,19 @@ impl Connection {
         }
     }
 
+    /// Forgets what is kept of commits older than this, or than the store's settings say; with no
+    /// age at all, of all commits. Returns what is kept now.
+    pub fn prune(
+        &mut self,
+        older_than: Option<Duration>,
+    ) -> Result<Option<HistoryStatus>, RequestError> {
+        let older_than_ms = older_than.map(|age| age.as_millis().try_into().unwrap_or(u64::MAX));
+        match self.ask(&Request::Prune { older_than_ms })? {
+            (Answer::History(history), _) => Ok(history),
+            _ => Err(self.unexpected()),
+        }
+    }
+
     pub fn service_status(&mut self) -> Result<ServiceStatus, RequestError> {
         match self.ask(&Request::ServiceStatus)? {
             (Answer::Service(status), _) => Ok(*status),
@@ -391,8 +417,17 @@ impl Connection {
         opened: bool,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Transaction, RequestError> {
-        let mut parts = Parts::default();
-        match self.ask_with(request, &mut parts, progress)? {
+        self.view_with(request, opened, &mut Parts::default(), progress)
+    }
+
+    fn view_with(
+        &mut self,
+        request: &Request,
+        opened: bool,
+        parts: &mut Parts,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Transaction, RequestError> {
+        match self.ask_with(request, parts, progress)? {
             (Answer::Begun(begun), root) if root.is_some() == opened => {
                 if let Some(root) = &root {
                     view_root::check_file_system(root).map_err(|source| self.bad_view(source))?;

@@ -60,6 +60,10 @@ Look:
   log          List the commits, newest first
   show         Show what a commit changed
 
+Change your mind:
+  undo         Take back what commits changed
+  prune        Forget old commits, and free what is kept to undo them
+
 Take care of it:
   sync         Make all lazy commits durable
   check        Look for damage in the store's log and control directory
@@ -130,6 +134,8 @@ pub enum Verb {
     List(verbs::list::Arguments),
     Log(verbs::log::Arguments),
     Show(verbs::show::Arguments),
+    Undo(verbs::undo::Arguments),
+    Prune(verbs::prune::Arguments),
     Sync(verbs::sync::Arguments),
     Recover(verbs::recover::Arguments),
     Check(verbs::check::Arguments),

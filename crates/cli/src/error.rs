@@ -55,6 +55,8 @@ pub enum Error {
         /// Whether the transaction is still open.
         open: bool,
     },
+    #[error(transparent)]
+    Undo(CommitError),
     #[error("there can be no native view: {reason}")]
     NoNativeView { reason: String },
     #[error(transparent)]
@@ -148,6 +150,7 @@ impl Error {
                 source,
                 open: false,
             } => (explained(source).0, Some(aborted_hint(*transaction))),
+            Error::Undo(error) => explained(error),
             Error::NoNativeView { .. } => (
                 ExitCode::Configuration.code(),
                 Some("`--view exact` works everywhere".to_owned()),
@@ -167,7 +170,8 @@ impl Error {
             Error::Commit {
                 source: CommitError::Conflict { conflicts, .. },
                 ..
-            } => conflicts.clone(),
+            }
+            | Error::Undo(CommitError::Conflict { conflicts, .. }) => conflicts.clone(),
             _ => Vec::new(),
         };
         Explained {

@@ -1,11 +1,10 @@
 //! Verbs that users may try because other programs have them, and what to do here instead.
 
-/// `undo` and similar verbs do not exist yet: a commit cannot be taken back.
 const SYNONYMS: [(&[&str], &str); 10] = [
     (
-        &["undo", "revert", "reset", "restore"],
-        "a commit cannot be undone yet: `atomdir abort` drops the changes of an open transaction, \
-         `atomdir rollback NAME` goes back to a savepoint in it",
+        &["revert", "reset", "restore"],
+        "`atomdir undo COMMIT` takes back what a commit changed, `atomdir abort` drops the changes \
+         of an open transaction, `atomdir rollback NAME` goes back to a savepoint in it",
     ),
     (
         &["checkout", "switch", "worktree", "mount", "view"],

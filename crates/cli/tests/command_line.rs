@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const VERBS: [&str; 24] = [
+const VERBS: [&str; 26] = [
     "init",
     "config",
     "run",
@@ -25,6 +25,8 @@ const VERBS: [&str; 24] = [
     "list",
     "log",
     "show",
+    "undo",
+    "prune",
     "sync",
     "recover",
     "check",
@@ -237,7 +239,7 @@ fn usage_errors_are_explained() {
 #[test]
 fn verbs_of_other_programs_lead_to_ours() {
     for (verb, ours) in [
-        ("undo", "abort"),
+        ("revert", "undo"),
         ("checkout", "begin"),
         ("stash", "--on-success keep"),
         ("ls", "list"),

@@ -19,12 +19,13 @@ mod messages;
 mod records;
 
 pub use failure::{ExitCode, Failure, FailureKind};
-pub use messages::{Answer, BeginRequest, LockRequest, Numbers, Readiness, Reply, Request};
+pub use messages::{Answer, BeginRequest, LockRequest, Numbers, Readiness, Reply, Request, Undo};
 pub use records::{
     Begun, Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Committed,
-    Conflict, Conflicts, Durability, Isolation, Kind, Layers, Limits, LockMode, LockScope,
-    LockStatus, Others, Progress, RecoveryReport, Sequence, ServiceStatus, SnapshotObject,
-    StopReport, Timestamp, TransactionId, TransactionStatus, View, ViewChoice, Within,
+    Conflict, Conflicts, Durability, HistoryStatus, Isolation, Kind, Layers, Limits, LockMode,
+    LockScope, LockStatus, Others, Progress, RecoveryReport, Sequence, ServiceStatus,
+    SnapshotObject, StopReport, Timestamp, TransactionId, TransactionStatus, View, ViewChoice,
+    Within,
 };
 
 /// The version of the messages, not of the program.

@@ -1,7 +1,7 @@
 use crate::{
     Begun, ChangeLine, CheckReport, CommitSummary, Committed, Conflict, Conflicts, Durability,
-    Failure, Isolation, LockMode, LockScope, Others, Progress, Sequence, ServiceStatus,
-    SnapshotObject, StopReport, TransactionId, TransactionStatus, ViewChoice,
+    Failure, HistoryStatus, Isolation, LockMode, LockScope, Others, Progress, Sequence,
+    ServiceStatus, SnapshotObject, StopReport, TransactionId, TransactionStatus, ViewChoice,
 };
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +86,11 @@ pub enum Request {
     Sync,
     Checkpoint,
     Check,
+    /// Forgets what is kept of commits that are older than this, or than the store's settings
+    /// say. 0: all.
+    Prune {
+        older_than_ms: Option<u64>,
+    },
     ServiceStatus,
     /// Makes the service end after this time without a transaction or a connection;
     /// `None`: it stays until it is stopped.
@@ -173,6 +178,18 @@ pub struct BeginRequest {
     /// Only this connection may enter, change or commit it, until `Keep`. Its
     /// programs get no way to reach the service.
     pub sealed: bool,
+    /// The transaction takes back what these commits changed. If that was changed again
+    /// since, the begin fails with a conflict.
+    pub undo: Option<Undo>,
+}
+
+/// What a transaction takes back.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Undo {
+    pub commits: Vec<Sequence>,
+    /// Only what the commits changed at or below these paths, relative to the store's
+    /// root. If there are none: everything.
+    pub paths: Vec<Vec<u8>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -219,6 +236,8 @@ pub enum Answer {
     SnapshotObject(Option<SnapshotObject>),
     Commit(CommitSummary),
     Checked(CheckReport),
+    /// What is kept now; `None`: nothing.
+    History(Option<HistoryStatus>),
     Service(Box<ServiceStatus>),
     Stopped(StopReport),
 }

@@ -358,12 +358,24 @@ pub struct ServiceStatus {
     /// The sequence of the newest commit.
     pub sequence: Sequence,
     pub log_bytes: u64,
+    /// What is kept of what commits replaced; `None`: nothing.
+    pub history: Option<HistoryStatus>,
     /// Why the store accepts no more commits until it is recovered.
     pub poisoned: Option<String>,
     /// Which commit waits to be applied to the base, and why.
     pub stalled: Option<String>,
     /// What the service found when it opened the store.
     pub recovery: RecoveryReport,
+}
+
+/// What is kept of what commits replaced, so that they can be undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct HistoryStatus {
+    pub commits: u64,
+    /// The space in the control directory, without the log.
+    pub bytes: u64,
+    /// The oldest commit that can be undone, and when it was made.
+    pub oldest: Option<(Sequence, Timestamp)>,
 }
 
 /// The service's limits. Those with `user_` in their names do not apply to root and the

@@ -14,22 +14,31 @@ use std::fmt::Debug;
 const TRANSACTION: TransactionId = TransactionId(u64::MAX);
 const SEQUENCE: Sequence = Sequence(77);
 
+fn begin() -> BeginRequest {
+    let transaction = TRANSACTION;
+    BeginRequest {
+        isolation: Isolation::Serializable,
+        durability: Durability::Lazy,
+        conflicts: Conflicts::Early,
+        first_try: Some(TRANSACTION),
+        label: b"make \xff install".to_vec(),
+        detached: true,
+        outer: Some(transaction),
+        wait: true,
+        view: ViewChoice::Configured,
+        opened: true,
+        sealed: true,
+        undo: Some(Undo {
+            commits: vec![SEQUENCE],
+            paths: vec![b"etc/\xff".to_vec()],
+        }),
+    }
+}
+
 fn requests() -> Vec<Request> {
     let transaction = TRANSACTION;
     vec![
-        Request::Begin(BeginRequest {
-            isolation: Isolation::Serializable,
-            durability: Durability::Lazy,
-            conflicts: Conflicts::Early,
-            first_try: Some(TRANSACTION),
-            label: b"make \xff install".to_vec(),
-            detached: true,
-            outer: Some(transaction),
-            wait: true,
-            view: ViewChoice::Configured,
-            opened: true,
-            sealed: true,
-        }),
+        Request::Begin(begin()),
         Request::Attach {
             transaction,
             hold: true,
@@ -90,6 +99,9 @@ fn requests() -> Vec<Request> {
         Request::Sync,
         Request::Checkpoint,
         Request::Check,
+        Request::Prune {
+            older_than_ms: Some(0),
+        },
         Request::ServiceStatus,
         Request::SetIdleTime { idle_ms: None },
         Request::Stop { abort: false },
@@ -145,6 +157,11 @@ fn service_status() -> ServiceStatus {
         },
         sequence: SEQUENCE,
         log_bytes: 9,
+        history: Some(HistoryStatus {
+            commits: 10,
+            bytes: 11,
+            oldest: Some((SEQUENCE, Timestamp::default())),
+        }),
         poisoned: Some("a sync failed".to_owned()),
         stalled: None,
         recovery: RecoveryReport::default(),

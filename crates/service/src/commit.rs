@@ -8,7 +8,7 @@ use crate::service::Service;
 use crate::transactions::OpenTransaction;
 use crate::views::Arrived;
 use crate::{convert, discretion, parts, sharing};
-use atomdir_engine::{CommitError, Sides, StoreError};
+use atomdir_engine::{CommitError, Conflict, Sides, StoreError};
 use atomdir_protocol::{
     Answer, Committed, Failure, FailureKind, Others, Progress, Reply, Sequence, TransactionId,
 };
@@ -149,16 +149,7 @@ pub(crate) fn failure(
     Ok(match error {
         CommitError::Conflict(conflicts) => {
             let count = conflicts.len();
-            let visible = connection.peer.may_administer();
-            let conflicts = conflicts
-                .into_iter()
-                .map(|one| convert::conflict(one, visible));
-            send_parts(
-                &connection.stream,
-                conflicts,
-                conflict_length,
-                Reply::Conflicts,
-            )?;
+            send_conflicts(connection, conflicts)?;
             conflict_failure(id, count)
         }
         CommitError::Ended => no_such_transaction(id),
@@ -183,6 +174,18 @@ pub(crate) fn failure(
         CommitError::Store(error) => convert::store_failure(&error, &connection.peer),
         error => Failure::new(FailureKind::Io, error.to_string()),
     })
+}
+
+pub(crate) fn send_conflicts(
+    connection: &Connection,
+    conflicts: Vec<Conflict>,
+) -> Result<(), Unanswered> {
+    let visible = connection.peer.may_administer();
+    let conflicts = conflicts
+        .into_iter()
+        .map(|one| convert::conflict(one, visible));
+    let stream = &connection.stream;
+    send_parts(stream, conflicts, conflict_length, Reply::Conflicts)
 }
 
 /// The commit is in the log; recovery will show whether it landed.

@@ -6,8 +6,19 @@ use atomdir_engine as engine;
 use atomdir_format::record;
 use atomdir_protocol::{
     Change, ChangeLine, ChangedBy, CommitAuthor, CommitSummary, Conflict, Conflicts, Durability,
-    Failure, FailureKind, Isolation, Kind, RecoveryReport, Sequence, Timestamp, TransactionId,
+    Failure, FailureKind, HistoryStatus, Isolation, Kind, RecoveryReport, Sequence, Timestamp,
+    TransactionId,
 };
+
+pub(crate) fn history(status: engine::HistoryStatus) -> HistoryStatus {
+    HistoryStatus {
+        commits: status.commits,
+        bytes: status.bytes,
+        oldest: status
+            .oldest
+            .map(|(sequence, made)| (Sequence(sequence.0), timestamp(made))),
+    }
+}
 
 pub(crate) fn timestamp(time: atomdir_disk::Timestamp) -> Timestamp {
     Timestamp {

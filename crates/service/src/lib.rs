@@ -50,6 +50,7 @@ mod socket;
 mod status;
 mod store;
 mod transactions;
+mod undo;
 mod view_mount;
 mod views;
 mod waiters;

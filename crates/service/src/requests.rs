@@ -9,7 +9,7 @@ use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction, Why};
 use crate::{
     commit, conflicts, convert, expiry, leases, locks, native, nesting, parts, sealing, sharing,
-    snapshot_access, status,
+    snapshot_access, status, undo,
 };
 use atomdir_disk::reason;
 use atomdir_engine::BeginOptions;
@@ -53,8 +53,10 @@ pub(crate) fn handle(
         Request::Detach { transaction } => sharing::detach(service, connection, transaction)?,
         Request::TakeOver { transaction } => return take_over(service, connection, transaction),
         Request::Stop { abort } => return stop(service, connection, abort),
-        Request::Keep { transaction } => keep(service, connection, transaction)?,
-        Request::KeepOnClose { transaction } => keep_on_close(service, connection, transaction)?,
+        Request::Keep { transaction } => sharing::keep(service, connection, transaction)?,
+        Request::KeepOnClose { transaction } => {
+            sharing::keep_on_close(service, connection, transaction)?
+        }
         Request::Commit {
             transaction,
             others,
@@ -113,6 +115,7 @@ pub(crate) fn handle(
         }
         Request::Checkpoint => checkpoint(service, &connection.peer)?,
         Request::Check => check(service, connection)?,
+        Request::Prune { older_than_ms } => undo::prune(service, &connection.peer, older_than_ms)?,
         Request::ServiceStatus => {
             Answer::Service(Box::new(status::service(service, &connection.peer)))
         }
@@ -130,20 +133,6 @@ pub(crate) fn handle(
         } => sealing::freeze(service, connection, transaction, others)?,
     };
     Ok(Outcome::Last(Reply::Done(answer)))
-}
-
-fn keep(service: &Service, connection: &Connection, id: TransactionId) -> Result<Answer> {
-    let (transactions, peer) = (&service.transactions, &connection.peer);
-    let one = transactions.control(id, peer, connection.id)?;
-    service.keep(&one, connection.id);
-    Ok(Answer::Nothing)
-}
-
-fn keep_on_close(service: &Service, connection: &Connection, id: TransactionId) -> Result<Answer> {
-    let (transactions, peer) = (&service.transactions, &connection.peer);
-    transactions.control(id, peer, connection.id)?;
-    transactions.keep_on_close(id, connection.id);
-    Ok(Answer::Nothing)
 }
 
 fn set_idle_time(service: &Service, peer: &Peer, idle_ms: Option<u64>) -> Result<Answer> {
@@ -191,6 +180,7 @@ fn begin_transaction(
         return Err(Failure::new(FailureKind::BadRequest, message).into());
     }
     peer.require_views()?;
+    undo::check(&begin, peer)?;
     sealing::refuse_detached(begin.detached, begin.sealed)?;
     let choice = native::choose(service, &begin, peer)?;
     service.transactions.check_room(peer.user)?;
@@ -219,10 +209,13 @@ fn begin_transaction(
     };
     let transaction = match begin.outer {
         Some(outer) => nesting::begin(service, connection, (outer, begin.wait), options)?,
-        None => {
-            let begun = service.store.begin(options);
-            begun.map_err(|error| convert::begin_failure(&error, peer))?
-        }
+        None => match &begin.undo {
+            Some(undo) => undo::begin(service, connection, undo, options)?,
+            None => {
+                let begun = service.store.begin(options);
+                begun.map_err(|error| convert::begin_failure(&error, peer))?
+            }
+        },
     };
     if let Some(budget) = service.budgets.of(transaction.owner()) {
         transaction.set_budget(budget);

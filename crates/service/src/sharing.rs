@@ -13,6 +13,29 @@ pub(crate) fn hold(service: &Service, connection: &Connection, id: TransactionId
     service.transactions.hold(id, connection.id, process);
 }
 
+/// Lets a transaction outlive its holders.
+pub(crate) fn keep(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+) -> Result<Answer, Failure> {
+    let (transactions, peer) = (&service.transactions, &connection.peer);
+    let one = transactions.control(id, peer, connection.id)?;
+    service.keep(&one, connection.id);
+    Ok(Answer::Nothing)
+}
+
+pub(crate) fn keep_on_close(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+) -> Result<Answer, Failure> {
+    let (transactions, peer) = (&service.transactions, &connection.peer);
+    transactions.control(id, peer, connection.id)?;
+    transactions.keep_on_close(id, connection.id);
+    Ok(Answer::Nothing)
+}
+
 pub(crate) fn detach(
     service: &Service,
     connection: &Connection,

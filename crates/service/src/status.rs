@@ -62,6 +62,7 @@ pub(crate) fn service(service: &Service, peer: &Peer) -> ServiceStatus {
         limits: limits::limits(),
         sequence: Sequence(status.sequence.0),
         log_bytes: status.log_bytes,
+        history: status.history.map(convert::history),
         poisoned: status
             .poisoned
             .map(|reason| discretion::poison(&reason, peer)),

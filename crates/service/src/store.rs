@@ -1,7 +1,7 @@
 //! Finds a store's two directories and opens the store.
 
 use crate::{ServiceError, owner};
-use atomdir::hosting::{Holder, LockPatience, engine_options};
+use atomdir::hosting::{Holder, LockPatience, store_options};
 use atomdir::{CONTROL_NAME, StoreLocation, Trust};
 use atomdir_disk::{LinuxDisk, Name};
 use atomdir_engine::{Inspection, RecoveryReport, Store, StoreError};
@@ -91,7 +91,9 @@ impl Directories {
     ) -> Result<Result<(Store<LinuxDisk>, RecoveryReport), StoreError>, ServiceError> {
         let root = self.keep(&self.root)?;
         let control = self.keep(&self.control)?;
-        let options = engine_options(DESCRIPTORS_RESERVED);
+        let options = store_options(&control, DESCRIPTORS_RESERVED);
+        let options =
+            options.map_err(|errno| self.serve_error("reading its file system", errno))?;
         let hidden = Name::new(CONTROL_NAME.as_bytes()).ok();
         Ok(Store::open(
             LinuxDisk::new(),
@@ -109,11 +111,15 @@ impl Directories {
 
     fn keep(&self, directory: &OwnedFd) -> Result<OwnedFd, ServiceError> {
         let kept = rustix::io::fcntl_dupfd_cloexec(directory, 3);
-        kept.map_err(|errno| ServiceError::Serve {
+        kept.map_err(|errno| self.serve_error("keeping a directory", errno))
+    }
+
+    fn serve_error(&self, operation: &'static str, errno: Errno) -> ServiceError {
+        ServiceError::Serve {
             store: self.location.root.clone(),
-            operation: "keeping a directory",
+            operation,
             errno,
-        })
+        }
     }
 
     fn locked_error(&self, holder: Option<Holder>) -> ServiceError {

@@ -3,7 +3,7 @@
 use super::permission::Protection;
 use super::{Embedded, convert};
 use crate::api::OpenError;
-use crate::hosting::{LockPatience, StartLock, engine_options};
+use crate::hosting::{LockPatience, StartLock, privileges, store_options};
 use crate::{CONTROL_NAME, StoreLocation};
 use atomdir_disk::{LinuxDisk, Name};
 use atomdir_engine as engine;
@@ -36,11 +36,11 @@ impl Embedded {
         let root = LinuxDisk::open_root(&location.root).map_err(failed("opening its root"))?;
         let start_lock = StartLock::wait(&control).map_err(failed("taking the start lock"))?;
         check()?;
-        let options = engine_options(DESCRIPTORS_RESERVED);
-        let is_privileged = options.privileges.all;
+        let privileges = privileges();
+        let is_privileged = privileges.all;
         let user = engine::Credentials {
-            user: options.privileges.user,
-            groups: options.privileges.groups.clone(),
+            user: privileges.user,
+            groups: privileges.groups,
         };
         let store = open_engine(location, &control, &root, &failed)?;
         drop(start_lock);
@@ -103,7 +103,8 @@ fn open_engine<F: FnOnce(Errno) -> OpenError>(
     let ours = std::process::id();
     loop {
         let hidden = Name::new(CONTROL_NAME.as_bytes()).ok();
-        let options = engine_options(DESCRIPTORS_RESERVED);
+        let options = store_options(control, DESCRIPTORS_RESERVED)
+            .map_err(failed("reading its file system"))?;
         let (root, control_kept) = (keep(root)?, keep(control)?);
         let disk = LinuxDisk::new();
         match engine::Store::open(disk, root, control_kept, hidden, options) {

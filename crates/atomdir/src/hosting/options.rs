@@ -1,21 +1,54 @@
 //! What the engine is given of this process: its clock, its rights, its descriptors.
 
 use super::clock::SystemClock;
-use atomdir_engine::{CARRIED_BYTES_MAX, Options, Privileges};
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use crate::Settings;
+use atomdir_engine::{CARRIED_BYTES_MAX, HistoryLimits, Options, Privileges};
+use rustix::fs::{CWD, Mode, OFlags, fstatvfs, openat};
+use rustix::io::Errno;
 use rustix::process::{Resource, getegid, geteuid, getgroups, getrlimit};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
+/// While the file system has less free space than this share of it, or than the second bound
+/// if that is less, the history is forgotten early.
+const FREE_PERCENT_MIN: u64 = 5;
+const FREE_BYTES_MIN: u64 = 1 << 30;
+
 /// Options for a process that needs `descriptors_reserved` descriptors for other things than
-/// the engine.
+/// the engine, and that keeps no history.
 pub fn engine_options(descriptors_reserved: u64) -> Options {
     Options {
         clock: Arc::new(SystemClock),
         handles_max: handles_max(descriptors_reserved),
         carried_bytes_max: CARRIED_BYTES_MAX,
-        history: None,
         privileges: privileges(),
+        history: None,
     }
+}
+
+/// Options for a process that opens the store with this control directory.
+pub fn store_options(control: impl AsFd, descriptors_reserved: u64) -> Result<Options, Errno> {
+    Ok(Options {
+        history: history_limits(control)?,
+        ..engine_options(descriptors_reserved)
+    })
+}
+
+/// How much history the store keeps. If its settings cannot be read, it keeps as much as
+/// without settings: a store must open all the same, and what is not kept cannot be had later.
+pub fn history_limits(control: impl AsFd) -> Result<Option<HistoryLimits>, Errno> {
+    let settings = Settings::read(&control).unwrap_or_default();
+    let history = settings
+        .history()
+        .or_else(|_| Settings::default().history());
+    let found = fstatvfs(&control)?;
+    let file_system_bytes = found.f_blocks.saturating_mul(found.f_frsize);
+    let free_bytes_min = (file_system_bytes / 100 * FREE_PERCENT_MIN).min(FREE_BYTES_MIN);
+    Ok(history.unwrap_or_default().map(|history| HistoryLimits {
+        age_seconds_max: history.age.as_secs(),
+        bytes_max: history.space.bytes(file_system_bytes),
+        free_bytes_min,
+    }))
 }
 
 fn handles_max(descriptors_reserved: u64) -> usize {

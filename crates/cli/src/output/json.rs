@@ -5,7 +5,8 @@ use super::time;
 use crate::changes::{Right, Rights};
 use atomdir::client::Conflict;
 use atomdir::{
-    ChangeLine, ChangedBy, CommitSummary, LockScope, LockStatus, TransactionStatus, View,
+    ChangeLine, ChangedBy, CommitSummary, HistoryStatus, LockScope, LockStatus, TransactionStatus,
+    View,
 };
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -165,6 +166,26 @@ impl<'a> From<&'a CommitSummary> for Commit<'a> {
             user: summary.user,
             label: Text(&summary.label),
             changes_count: summary.changes,
+        }
+    }
+}
+
+/// What is kept of commits, so that they can be undone.
+#[derive(Serialize)]
+pub struct History {
+    commits: u64,
+    bytes: u64,
+    oldest_commit: Option<u64>,
+    oldest_time: Option<String>,
+}
+
+impl From<HistoryStatus> for History {
+    fn from(status: HistoryStatus) -> History {
+        History {
+            commits: status.commits,
+            bytes: status.bytes,
+            oldest_commit: status.oldest.map(|(sequence, _)| sequence.0),
+            oldest_time: status.oldest.map(|(_, made)| time::precise(made)),
         }
     }
 }

@@ -3,6 +3,8 @@ use crate::attempt::BeginArguments;
 use crate::context::Context;
 use crate::error::Error;
 use crate::output::{Painter, Show, json::Text, quoted};
+use atomdir::Connection;
+use atomdir::client::Transaction;
 use clap::Args;
 use serde::Serialize;
 use std::ffi::OsString;
@@ -42,11 +44,20 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     let options = arguments.begin.options(OsString::new(), false, current);
     let connection = &mut connected.connection;
     let transaction = connection.begin(&options)?;
-    // A caller that gets the path will trust that it is a view.
-    connection.enterable_root(&transaction)?;
     if let Some(age) = arguments.begin.max_age {
         connection.abort_after(transaction.id, age)?;
     }
+    hand_over(context, connection, &transaction)
+}
+
+/// Keeps the transaction open, and prints its id and where its view is.
+pub(super) fn hand_over(
+    context: &Context,
+    connection: &mut Connection,
+    transaction: &Transaction,
+) -> Result<ExitCode, Error> {
+    // A caller that gets the path will trust that it is a view.
+    connection.enterable_root(transaction)?;
     // Only now, so that no transaction stays open if we are killed before we
     // have its id.
     connection.keep(transaction.id)?;

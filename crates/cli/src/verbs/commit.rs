@@ -68,9 +68,9 @@ fn numbers(text: &str) -> Result<Chosen, String> {
     Ok(Chosen(Numbers::These(numbers)))
 }
 
-struct Done {
-    transaction: TransactionId,
-    committed: Committed,
+pub(super) struct Done {
+    pub(super) transaction: TransactionId,
+    pub(super) committed: Committed,
 }
 
 impl Show for Done {

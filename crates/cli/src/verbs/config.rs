@@ -12,11 +12,15 @@ use std::io::{self, Write};
 /// Without KEY all are shown. `allow` says who may use a store of root's besides root:
 /// users and groups, as USER,@GROUP; an empty value means nobody. `view` is the kind of
 /// view that `run` and `shell` take if they are not given one: auto (the default), exact
-/// or native.
+/// or native. `history-age` says for how long commits can be undone: 7d, 12h or the like,
+/// or off; by default 7d. `history-space` says how much space that may take: 500M, 2G, 10%
+/// (of the file system) or the like, or auto (the default): the lesser of 1G and 5%. The
+/// oldest commits are forgotten first. Both take effect when the service next starts.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir config allow alice,@staff
   atomdir config view exact
+  atomdir config history-age 30d
   atomdir config -C /srv/site")]
 pub struct Arguments {
     #[arg(value_name = "KEY")]

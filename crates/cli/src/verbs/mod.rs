@@ -14,6 +14,7 @@ pub mod list;
 pub mod lock;
 pub mod log;
 pub mod man;
+pub mod prune;
 pub mod recover;
 pub mod rollback;
 pub mod run;
@@ -23,6 +24,7 @@ pub mod shell;
 pub mod show;
 pub mod status;
 pub mod sync;
+pub mod undo;
 pub mod unlock;
 
 use crate::arguments::Verb;
@@ -54,6 +56,8 @@ pub fn run(verb: Verb, context: &Context) -> Result<ExitCode, Error> {
         Verb::List(arguments) => list::run(&arguments, context),
         Verb::Log(arguments) => log::run(&arguments, context),
         Verb::Show(arguments) => show::run(&arguments, context),
+        Verb::Undo(arguments) => undo::run(&arguments, context),
+        Verb::Prune(arguments) => prune::run(&arguments, context),
         Verb::Sync(arguments) => sync::run(&arguments, context),
         Verb::Recover(arguments) => recover::run(&arguments, context),
         Verb::Check(arguments) => check::run(&arguments, context),

@@ -1,7 +1,7 @@
 use super::{ExitCode, SUCCESS};
 use crate::context::{Context, own_program};
 use crate::error::Error;
-use crate::output::{Painter, Show, counted, escaped, json::Text, quoted, time};
+use crate::output::{Painter, Show, counted, escaped, json, json::Text, quoted, time};
 use atomdir::{ConnectError, SERVICE_ENVIRONMENT, ServiceStatus, describe_user};
 use atomdir_service::ServiceOptions;
 use clap::{Args, Subcommand, ValueHint};
@@ -196,6 +196,8 @@ impl Show for Status {
         )?;
         writeln!(painter, "last commit   {}", status.sequence)?;
         writeln!(painter, "log           {} bytes", status.log_bytes)?;
+        let history = super::prune::describe(status.history.as_ref());
+        writeln!(painter, "history       {history}")?;
         if let Some(stalled) = &status.stalled {
             writeln!(
                 painter,
@@ -250,6 +252,7 @@ struct StatusJson<'a> {
     limits: LimitsJson,
     last_commit: u64,
     log_bytes: u64,
+    history: Option<json::History>,
     poisoned: Option<&'a str>,
     stalled: Option<&'a str>,
 }
@@ -293,6 +296,7 @@ impl Serialize for Status {
             },
             last_commit: status.sequence.0,
             log_bytes: status.log_bytes,
+            history: status.history.map(json::History::from),
             poisoned: status.poisoned.as_deref(),
             stalled: status.stalled.as_deref(),
         }

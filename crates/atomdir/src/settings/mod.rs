@@ -2,16 +2,20 @@
 //! and a value on each line (docs/format.md). Keys of newer versions are left
 //! unchanged.
 
+mod allow;
+mod history;
+
+pub use allow::Allow;
+pub use history::History;
+
 use crate::StoreLocation;
-use crate::accounts::{Account, Group};
 use crate::{ExitCode, Explain, ViewChoice};
 use atomdir_disk::reason;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fchown, fstat, fsync, openat, renameat};
 use rustix::fs::{Gid, Uid, unlinkat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
@@ -25,8 +29,14 @@ pub const ALLOW: &str = "allow";
 /// Which kind of view commands get if they ask for none.
 pub const VIEW: &str = "view";
 
+/// For how long what commits replace is kept, or `off`.
+pub const HISTORY_AGE: &str = "history-age";
+
+/// How much space that may take.
+pub const HISTORY_SPACE: &str = "history-space";
+
 /// All keys, in the order in which they are shown.
-pub const KEYS: [&str; 2] = [ALLOW, VIEW];
+pub const KEYS: [&str; 4] = [ALLOW, VIEW, HISTORY_AGE, HISTORY_SPACE];
 
 const VIEWS: [(&str, ViewChoice); 3] = [
     ("auto", ViewChoice::Auto),
@@ -137,19 +147,33 @@ impl Settings {
     }
 
     pub fn allow(&self) -> Result<Allow, SettingsError> {
-        Allow::parse(self.values.get(ALLOW).map_or("", String::as_str))
+        Allow::parse(self.value(ALLOW))
     }
 
     pub fn view(&self) -> Result<ViewChoice, SettingsError> {
-        parse_view(self.values.get(VIEW).map_or("", String::as_str))
+        parse_view(self.value(VIEW))
+    }
+
+    /// How much is kept of what commits replace; `None`: nothing.
+    pub fn history(&self) -> Result<Option<History>, SettingsError> {
+        let age = history::parse_age(self.value(HISTORY_AGE))?;
+        let space = history::parse_space(self.value(HISTORY_SPACE))?;
+        Ok(age.map(|age| History { age, space }))
     }
 
     /// The value as users see it.
     pub fn show(&self, key: &str) -> Result<String, SettingsError> {
-        match known(key)? {
-            ALLOW => Ok(self.allow()?.to_string()),
-            _ => Ok(view_name(self.view()?).to_owned()),
-        }
+        Ok(match known(key)? {
+            ALLOW => self.allow()?.to_string(),
+            HISTORY_AGE => history::show_age(history::parse_age(self.value(HISTORY_AGE))?),
+            HISTORY_SPACE => history::parse_space(self.value(HISTORY_SPACE))?.to_string(),
+            _ => view_name(self.view()?).to_owned(),
+        })
+    }
+
+    /// An empty text means the default.
+    fn value(&self, key: &str) -> &str {
+        self.values.get(key).map_or("", String::as_str)
     }
 
     /// Changes one setting of a store. An empty value restores the default.
@@ -163,6 +187,8 @@ impl Settings {
         let encoded = match key {
             ALLOW => Allow::parse(value)?.encode(),
             _ if value.is_empty() => String::new(),
+            HISTORY_AGE => history::show_age(history::parse_age(value)?),
+            HISTORY_SPACE => history::parse_space(value)?.to_string(),
             _ => view_name(parse_view(value)?).to_owned(),
         };
         if key == ALLOW && store.owner != 0 && !encoded.is_empty() {
@@ -283,81 +309,9 @@ fn read_all(file: &OwnedFd) -> Result<String, ReadError> {
     String::from_utf8(bytes).map_err(|_| ReadError::Damaged("it is not UTF-8".to_owned()))
 }
 
-/// Users and groups that may use a store. They are kept as numbers: a name may
-/// come to mean somebody else, and the service must not wait for a user database.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Allow {
-    users: BTreeSet<u32>,
-    groups: BTreeSet<u32>,
-}
-
-impl Allow {
-    /// Parses `USER,@GROUP`, as names or numbers.
-    fn parse(text: &str) -> Result<Allow, SettingsError> {
-        let bad = |reason: String| SettingsError::BadValue {
-            key: ALLOW,
-            value: text.to_owned(),
-            reason,
-        };
-        let mut allow = Allow::default();
-        for one in text.split(',').map(str::trim).filter(|one| !one.is_empty()) {
-            if let Some(group) = one.strip_prefix('@') {
-                let named = || Group::named(group).map(|found| found.group);
-                let number = group.parse().ok().or_else(named);
-                let number = number.ok_or_else(|| bad(format!("there is no group '{group}'")))?;
-                allow.groups.insert(number);
-            } else {
-                let named = || Account::named(one).map(|found| found.user);
-                let number = one.parse().ok().or_else(named);
-                let number = number.ok_or_else(|| bad(format!("there is no user '{one}'")))?;
-                allow.users.insert(number);
-            }
-        }
-        Ok(allow)
-    }
-
-    fn encode(&self) -> String {
-        let users = self.users.iter().map(u32::to_string);
-        let groups = self.groups.iter().map(|group| format!("@{group}"));
-        users.chain(groups).collect::<Vec<_>>().join(",")
-    }
-
-    pub fn holds(&self, user: u32, groups: &[u32]) -> bool {
-        self.users.contains(&user) || groups.iter().any(|group| self.groups.contains(group))
-    }
-}
-
-impl fmt::Display for Allow {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |name: std::ffi::CString| name.to_string_lossy().into_owned();
-        let user =
-            |id: &u32| Account::of(*id).map_or_else(|| id.to_string(), |found| name(found.name));
-        let group = |id: &u32| {
-            let found = Group::of(*id).map_or_else(|| id.to_string(), |found| name(found.name));
-            format!("@{found}")
-        };
-        let all = self.users.iter().map(user);
-        let all: Vec<String> = all.chain(self.groups.iter().map(group)).collect();
-        formatter.write_str(&all.join(","))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn users_and_groups_are_kept_as_numbers_and_shown_by_name() {
-        let allow = Allow::parse("root, 4000000000,@root,@4000000001").expect("all are known");
-        assert_eq!(allow.encode(), "0,4000000000,@0,@4000000001");
-        assert_eq!(allow.to_string(), "root,4000000000,@root,@4000000001");
-        assert_eq!(Allow::parse(&allow.encode()).as_ref(), Ok(&allow));
-        assert!(allow.holds(4_000_000_000, &[7]) && allow.holds(7, &[8, 4_000_000_001]));
-        assert!(!allow.holds(7, &[8]) && !Allow::default().holds(0, &[0]));
-        for bad in ["no-such-user", "@no-such-group", "-1", "@", "a b"] {
-            assert!(Allow::parse(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn settings_of_newer_versions_stay() {

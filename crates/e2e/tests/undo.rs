@@ -1,0 +1,171 @@
+//! `atomdir undo`: what it takes back, what it refuses, and that neither a restart of the
+//! service nor its death makes a difference.
+
+#![cfg(test)]
+
+use atomdir_testing::exit_code::{CONFLICT, NO_SUCH, NOT_PERMITTED};
+use atomdir_testing::tree::{CompareOptions, Tree, assert_equal};
+use atomdir_testing::{Fixture, Outcome, User, shell, tools_present};
+
+const PREPARE: &str = "
+    mkdir -p etc/conf.d data/old/deep; echo one > etc/one; echo two > etc/two
+    ln etc/two data/link; ln -s etc/one pointer; echo kept > data/old/deep/file
+    seq 100000 > data/large; printf 'mode' > run.sh; chmod 640 run.sh; touch -d 2001-01-01 etc/one
+";
+
+/// Each step is one commit.
+const STEPS: [&str; 6] = [
+    "echo new > etc/one; sed -i s/two/zwei/ etc/two; echo created > etc/conf.d/created",
+    "rm -r data/old; mkdir data/old; echo other > data/old/other",
+    "mv etc/conf.d etc/conf; mv etc/one etc/first; ln -sf etc/first pointer",
+    "printf page | dd of=data/large bs=1 seek=200000 conv=notrunc status=none; chmod 755 run.sh",
+    "rm data/link; echo more >> etc/two; touch -d 1999-01-01 run.sh",
+    "rm -r etc data run.sh pointer; mkdir only; echo left > only/file",
+];
+
+/// Times of directories are nobody's change.
+fn assert_same(what: &str, found: &Tree, expected: &Tree) {
+    assert_equal(what, found, expected, &CompareOptions::alike());
+}
+
+fn undo(fixture: &Fixture, words: &[&str]) -> Outcome {
+    fixture.store.call([&["undo"], words].concat())
+}
+
+/// Commits all steps, and returns the trees before the first, between them and at the end.
+fn commit_steps(fixture: &Fixture) -> Vec<Tree> {
+    let mut trees = vec![fixture.look()];
+    for step in STEPS {
+        fixture.store.run(step).expect(0);
+        trees.push(fixture.look());
+    }
+    trees
+}
+
+#[test]
+fn undo_takes_back_any_number_of_commits_and_itself() {
+    Fixture::for_each_owner("undo-steps", PREPARE, |one| {
+        let trees = commit_steps(one);
+        let firsts = (1..=STEPS.len()).rev();
+        for (newest, first) in (STEPS.len()..).zip(firsts) {
+            undo(one, &[&format!("{first}..{newest}")]).expect(0);
+            assert_same(STEPS[first - 1], &one.look(), &trees[first - 1]);
+        }
+        undo(one, &["7..12"]).expect(0);
+        assert_same("the undo of all undos", &one.look(), &trees[STEPS.len()]);
+        undo(one, &["1..6", "7..12", "13"]).expect(0);
+        assert_same("everything", &one.look(), &trees[0]);
+    });
+}
+
+#[test]
+fn undo_works_after_a_restart_and_after_the_service_was_killed() {
+    Fixture::for_each_owner("undo-restart", PREPARE, |one| {
+        let trees = commit_steps(one);
+        one.store.call(["service", "stop"]).expect(0);
+        undo(one, &["4..6"]).expect(0);
+        assert_same("after a restart", &one.look(), &trees[3]);
+        one.store.kill_service();
+        undo(one, &["1..7"]).expect(0);
+        assert_same("after a kill", &one.look(), &trees[0]);
+    });
+}
+
+#[test]
+fn undo_never_takes_back_what_came_later() {
+    Fixture::for_each_owner("undo-later", PREPARE, |one| {
+        one.store
+            .run_exact("echo first > etc/one; echo first > etc/two")
+            .expect(0);
+        one.store.run("echo second > etc/one").expect(0);
+        let before = one.look();
+        let refused = undo(one, &["1"]).expect(CONFLICT);
+        refused.says(&["etc/one", "by commit 2"]);
+        assert_same("after a refusal", &one.look(), &before);
+        undo(one, &["1", "--", "etc/two"]).expect(0);
+        shell(&one.base, "grep -q second etc/one && grep -q two etc/two");
+
+        one.store.run("echo third > run.sh").expect(0);
+        shell(&one.base, "echo outside >> run.sh");
+        undo(one, &["4"])
+            .expect(CONFLICT)
+            .says(&["run.sh", "outside writer"]);
+        shell(&one.base, "grep -q outside run.sh");
+        undo(one, &["1..2", "--", "etc/one"]).expect(0);
+        shell(&one.base, "grep -q one etc/one");
+    });
+}
+
+#[test]
+fn dry_run_shows_and_keep_leaves_the_undo_open() {
+    Fixture::for_each_owner("undo-look", PREPARE, |one| {
+        let before = one.look();
+        one.store.run("rm -r data; echo new > etc/one").expect(0);
+        let after = one.look();
+        let shown = undo(one, &["1", "--dry-run"]).expect(0);
+        assert!(shown.text().contains("etc/one"), "{shown}");
+        assert_same("after --dry-run", &one.look(), &after);
+
+        let kept = undo(one, &["1", "--keep"]).expect(0).text();
+        let (id, _) = kept.trim().split_once('\n').expect("two lines");
+        let there = "grep -q one etc/one && test -e data/old/deep/file";
+        let look = ["exec", id, "--", "/bin/sh", "-c", there];
+        one.store.call(look).expect(0);
+        assert_same("while it is open", &one.look(), &after);
+        one.store.call(["commit", id]).expect(0);
+        assert_same("after its commit", &one.look(), &before);
+    });
+}
+
+#[test]
+fn undo_of_a_database_takes_its_log_along_or_refuses() {
+    if !tools_present(
+        "undo_of_a_database_takes_its_log_along_or_refuses",
+        &["sqlite3"],
+    ) {
+        return;
+    }
+    let prepare = "sqlite3 db 'PRAGMA journal_mode=WAL; CREATE TABLE t(x)' > /dev/null";
+    Fixture::for_each_owner("undo-sqlite", prepare, |one| {
+        // A reader that stays keeps the log from being folded into the database.
+        let insert = |value: u32| {
+            format!(
+                "sqlite3 db '.filectrl persist_wal 1' 'PRAGMA wal_autocheckpoint=0' \
+                 'INSERT INTO t VALUES({value})' > /dev/null"
+            )
+        };
+        one.store.run(&insert(1)).expect(0);
+        one.store.run(&insert(2)).expect(0);
+        let outcome = undo(one, &["1"]);
+        outcome.expect(CONFLICT);
+        undo(one, &["2"]).expect(0);
+        let sum = "sqlite3 db 'PRAGMA integrity_check; SELECT sum(x) FROM t'";
+        assert_eq!(shell(&one.base, sum).text(), "ok\n1\n");
+    });
+}
+
+#[test]
+fn only_owner_and_root_undo_and_only_what_is_kept() {
+    let fixture = Fixture::new("undo-refused", PREPARE);
+    let store = &fixture.store;
+    store.run("echo new > etc/one").expect(0);
+    undo(&fixture, &["2"]).expect(NO_SUCH);
+    undo(&fixture, &["1", "--", "etc/two"]).expect(NO_SUCH);
+    let user = User::ordinary(fixture.scratch.path());
+    let allowed = user.uid.to_string();
+    store.call(["config", "allow", &allowed]).expect(0);
+    store.call(["service", "stop"]).expect(0);
+    store.call(["service", "start"]).expect(0);
+    let refused = store.call_as(&user, ["undo", "1"]);
+    refused.expect(NOT_PERMITTED).says(&["undo commits"]);
+
+    store.call(["prune", "--all"]).expect(0);
+    undo(&fixture, &["1"])
+        .expect(NO_SUCH)
+        .says(&["is not kept"]);
+    store.call(["config", "history-age", "off"]).expect(0);
+    store.call(["service", "stop"]).expect(0);
+    store.run("echo newer > etc/one").expect(0);
+    undo(&fixture, &["2"]).expect(NO_SUCH);
+    store.assert_at_rest();
+}
