@@ -66,6 +66,17 @@ impl Connections {
         open.streams.get_mut(&id.0)?.1.take()
     }
 
+    /// Whether the connection's peer is still there. After its peer has gone, a connection
+    /// takes a moment to end.
+    pub(crate) fn has_peer(&self, id: ConnectionId) -> bool {
+        let open = self.lock();
+        let stream = open
+            .streams
+            .get(&id.0)
+            .and_then(|(_, stream)| stream.as_ref());
+        stream.is_some_and(|stream| !stream.is_hung_up_within(Duration::ZERO))
+    }
+
     pub(crate) fn remove(&self, id: ConnectionId) {
         self.lock().streams.remove(&id.0);
         self.one_closed.notify_all();

@@ -454,7 +454,7 @@ fn check(service: &Service, connection: &Connection) -> Result<Answer> {
 
 fn stop(service: &Service, connection: &Connection, abort: bool) -> Result<Outcome> {
     connection.peer.require_administer("stop the service")?;
-    let open = service.transactions.count();
+    let open = service.transactions.count_staying(&service.connections);
     if !abort && open > 0 {
         let message = match open {
             1 => "a transaction is open, and its changes would be dropped".to_owned(),

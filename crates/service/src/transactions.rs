@@ -7,7 +7,7 @@
 //! A sealed transaction has one controller, the connection that began it. No other
 //! connection enters, changes or commits it until the controller keeps it open.
 
-use crate::connections::ConnectionId;
+use crate::connections::{ConnectionId, Connections};
 use crate::inner_socket::Secret;
 use crate::limits;
 use crate::permissions::{Peer, Reach, no_such_transaction};
@@ -317,6 +317,19 @@ impl Transactions {
 
     pub(crate) fn count(&self) -> usize {
         self.lock().len()
+    }
+
+    /// How many stay open by themselves, or are held by somebody who is still there. The
+    /// others are about to be aborted.
+    pub(crate) fn count_staying(&self, connections: &Connections) -> usize {
+        let open = self.lock();
+        let stays = |one: &&OpenTransaction| {
+            let mut holders = one.holders.keys();
+            one.detached
+                || one.kept_after.is_some()
+                || holders.any(|holder| connections.has_peer(*holder))
+        };
+        open.values().filter(stays).count()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<TransactionId, OpenTransaction>> {

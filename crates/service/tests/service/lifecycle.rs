@@ -41,6 +41,18 @@ fn service_starts_on_first_use_and_stops_cleanly() {
 }
 
 #[test]
+fn a_transaction_whose_holder_has_gone_does_not_keep_the_service() {
+    let store = TestStore::new(NEVER_IDLE);
+    let other = store.connect();
+    let mut holder = store.connect();
+    for _ in 0..32 {
+        holder.begin(&Default::default()).unwrap();
+    }
+    drop(holder);
+    other.stop().unwrap();
+}
+
+#[test]
 fn attached_transactions_end_with_their_connection() {
     let store = TestStore::new(NEVER_IDLE);
     let mut watcher = store.connect();
