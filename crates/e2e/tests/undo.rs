@@ -63,6 +63,9 @@ fn undo_works_after_a_restart_and_after_the_service_was_killed() {
     Fixture::for_each_owner("undo-restart", PREPARE, |one| {
         let trees = commit_steps(one);
         one.store.call(["service", "stop"]).expect(0);
+        let recovery = one.store.call(["--json", "recover", "--dry-run"]).expect(0);
+        let recovery: serde_json::Value = serde_json::from_str(&recovery.text()).expect("JSON");
+        assert_eq!(recovery["leftovers"], 0, "{recovery}");
         undo(one, &["4..6"]).expect(0);
         assert_same("after a restart", &one.look(), &trees[3]);
         one.store.kill_service();

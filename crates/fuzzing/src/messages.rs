@@ -3,7 +3,7 @@
 use atomdir_protocol::{
     Answer, BeginRequest, Change, ChangeLine, ChangedBy, CommitSummary, Committed, Conflict,
     Failure, FailureKind, LockMode, LockRequest, LockScope, Numbers, Others, Progress, Reply,
-    Request, Sequence, Timestamp, TransactionId, frame,
+    Request, Sequence, Timestamp, TransactionId, Undo, frame,
 };
 use serde::Serialize;
 
@@ -17,6 +17,10 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
             label: b"a label".to_vec(),
             outer: Some(transaction),
             wait: true,
+            undo: Some(Undo {
+                commits: vec![Sequence(1)],
+                paths: vec![path()],
+            }),
             ..BeginRequest::default()
         }),
         Request::Attach {
@@ -74,6 +78,9 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
         Request::Sync,
         Request::Checkpoint,
         Request::Check,
+        Request::Prune {
+            older_than_ms: Some(86_400_000),
+        },
         Request::ServiceStatus,
         Request::SetIdleTime { idle_ms: Some(9) },
         Request::Stop { abort: true },

@@ -134,7 +134,8 @@ impl<D: Disk> Journal<D> {
             let is_new = record.sequence > self.header.last_sequence;
             if let Some(past) = self.past.as_mut().filter(|_| is_new) {
                 let settled = self.settled.get(&record.sequence).copied();
-                past.append(core, &record, &self.remade, settled.unwrap_or(now))?;
+                let settled = settled.unwrap_or(now);
+                self.has_garbage |= past.append(core, &record, &self.remade, settled)?;
             }
             // An interrupted checkpoint or recovery may have added this summary
             // already.

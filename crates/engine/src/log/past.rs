@@ -104,7 +104,7 @@ impl<D: Disk> Past<D> {
             counts,
             flushed,
         };
-        if past.counts.newest < last_sequence {
+        if past.counts.newest < last_sequence && past.counts.figures.commits > 0 {
             past.reset(core)?;
         }
         Ok(past)
@@ -112,29 +112,28 @@ impl<D: Disk> Past<D> {
 
     /// Forgets everything. It is in `past` again or gone for good once the next flush succeeds.
     fn reset(&mut self, core: &Core<D>) -> Result<(), StoreError> {
-        if self.counts.figures.commits > 0 {
-            self.counts = Counts::default();
-            self.flushed = 0;
-            let dropped = self.records.drop_all(&core.disk);
-            dropped.map_err(failed("empty the past"))?;
-        }
-        Ok(())
+        self.counts = Counts::default();
+        self.flushed = 0;
+        let dropped = self.records.drop_all(&core.disk);
+        dropped.map_err(failed("empty the past"))
     }
 
-    /// Adds a commit that leaves the log. To be flushed before the log is dropped.
+    /// Adds a commit that leaves the log. To be flushed before the log is dropped. Returns whether
+    /// earlier commits were forgotten.
     pub fn append(
         &mut self,
         core: &Core<D>,
         commit: &CommitRecord,
         remade: &HashMap<Identity, Identity>,
         settled: Timestamp,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         if commit.sequence <= self.counts.newest {
-            return Ok(());
+            return Ok(false);
         }
         let is_next = self.counts.newest + 1 == commit.sequence;
         let record = PastRecord::of(commit.clone(), settled);
-        if !(is_next && record.is_some()) {
+        let begins_anew = !(is_next && record.is_some()) && self.counts.figures.commits > 0;
+        if begins_anew {
             self.reset(core)?;
         }
         if let Some(mut record) = record {
@@ -145,7 +144,7 @@ impl<D: Disk> Past<D> {
             let bytes = self.records.length() - before;
             self.counts.add(&record, bytes);
         }
-        Ok(())
+        Ok(begins_anew)
     }
 
     pub fn flush(&mut self, core: &Core<D>, newest: u64) -> Result<(), Errno> {

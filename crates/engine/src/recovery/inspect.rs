@@ -1,11 +1,17 @@
 //! Finds out what recovery would do, without changing anything.
 
+use std::collections::HashSet;
+
 use atomdir_disk::{Access, Disk, Errno};
+use atomdir_format::past::PastRecord;
+use atomdir_format::record::CommitRecord;
 use atomdir_format::summary::SummaryRecord;
 
 use crate::error::StoreError;
 use crate::log::history::CommitSummary;
-use crate::names;
+use crate::log::past::kept_by;
+use crate::log::read_records;
+use crate::names::{self, InLimbo};
 use crate::recovery::control_files::{self, ControlFiles};
 use crate::recovery::{read_history, read_log, unfinished};
 use crate::store::Store;
@@ -77,8 +83,12 @@ impl Inspection {
 
     fn look<D: Disk>(&mut self, disk: &D, control: &ControlFiles<D>) -> Result<(), StoreError> {
         let (handles, header) = (&control.handles, &control.header);
-        let keep = |record| CommitSummary::from(SummaryRecord::from(record));
+        let keep = |record: CommitRecord| {
+            let kept = record.before.is_some().then(|| kept_by(&record).collect());
+            (CommitSummary::from(SummaryRecord::from(record)), kept)
+        };
         let log = self.heed(read_log(disk, &control.log, &handles.applied, header, keep))?;
+        let mut kept = self.heed(kept_in_past(disk, control))?.unwrap_or_default();
         let history = self.heed(read_history(disk, &control.history, header.store_id))?;
         let history = history.map_or_else(Vec::new, |history| history.records);
         if let Some(log) = log {
@@ -87,7 +97,14 @@ impl Inspection {
                 offset: log.tail,
                 bytes: log.torn_bytes,
             });
-            self.commits = log.records;
+            for (commit, kept_by_it) in log.records {
+                self.commits.push(commit);
+                match kept_by_it {
+                    Some(more) => kept.extend::<Vec<InLimbo>>(more),
+                    // The past begins anew after such a commit.
+                    None => kept.clear(),
+                }
+            }
         }
         let stat = disk
             .stat(&handles.directory)
@@ -97,12 +114,36 @@ impl Inspection {
         }
         let in_log = self.commits.iter().map(|commit| commit.transaction);
         self.transactions_unfinished = unfinished(disk, &handles.stage, in_log, &history)?;
-        for directory in [&handles.stage, &handles.limbo] {
-            let entries = disk.list(directory).map_err(failed("list leftovers"))?;
-            self.leftovers += entries.len() as u64;
-        }
+        let list = |directory| disk.list(directory).map_err(failed("list leftovers"));
+        let is_kept = |name| names::parse_limbo(name).is_some_and(|object| kept.contains(&object));
+        let in_limbo = list(&handles.limbo)?;
+        let in_limbo = in_limbo.iter().filter(|entry| !is_kept(&entry.name));
+        self.leftovers = (list(&handles.stage)?.len() + in_limbo.count()) as u64;
         Ok(())
     }
+}
+
+/// What limbo holds for commits that have left the log.
+fn kept_in_past<D: Disk>(
+    disk: &D,
+    control: &ControlFiles<D>,
+) -> Result<HashSet<InLimbo>, StoreError> {
+    let (mut kept, mut newest) = (HashSet::new(), 0);
+    let last_sequence = control.header.last_sequence;
+    if let Some(file) = &control.past {
+        let id = control.header.store_id;
+        read_records(disk, file, id, u64::MAX, |record: PastRecord| {
+            if record.commit.sequence <= last_sequence {
+                newest = record.commit.sequence;
+                kept.extend(kept_by(&record.commit));
+            }
+            None::<()>
+        })?;
+    }
+    if newest < last_sequence {
+        kept.clear();
+    }
+    Ok(kept)
 }
 
 fn failed(step: &'static str) -> impl Fn(Errno) -> StoreError {
