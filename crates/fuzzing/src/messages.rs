@@ -7,22 +7,26 @@ use atomdir_protocol::{
 };
 use serde::Serialize;
 
+fn begin(outer: TransactionId) -> BeginRequest {
+    BeginRequest {
+        label: b"a label".to_vec(),
+        outer: Some(outer),
+        wait: true,
+        undo: Some(Undo {
+            commits: vec![Sequence(1)],
+            paths: vec![b"directory/name".to_vec()],
+        }),
+        ..BeginRequest::default()
+    }
+}
+
 /// One encoded request of each kind about this transaction, without the length
 /// that goes before.
 pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
     let path = || b"directory/name".to_vec();
     let savepoint = || b"first".to_vec();
     let requests = [
-        Request::Begin(BeginRequest {
-            label: b"a label".to_vec(),
-            outer: Some(transaction),
-            wait: true,
-            undo: Some(Undo {
-                commits: vec![Sequence(1)],
-                paths: vec![path()],
-            }),
-            ..BeginRequest::default()
-        }),
+        Request::Begin(begin(transaction)),
         Request::Attach {
             transaction,
             hold: true,
