@@ -183,7 +183,7 @@ pub struct BeginRequest {
     pub undo: Option<Undo>,
 }
 
-/// What a transaction takes back.
+/// The commits that a transaction takes back.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Undo {
     pub commits: Vec<Sequence>,
@@ -236,7 +236,7 @@ pub enum Answer {
     SnapshotObject(Option<SnapshotObject>),
     Commit(CommitSummary),
     Checked(CheckReport),
-    /// What is kept now; `None`: nothing.
+    /// The history that is kept now; `None`: none.
     History(Option<HistoryStatus>),
     Service(Box<ServiceStatus>),
     Stopped(StopReport),

@@ -239,7 +239,7 @@ pub enum Others {
     End,
 }
 
-/// What a request that takes time is doing.
+/// The progress of a request that takes time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Progress {
     /// It waits for others, for this reason. It waits from now on, so whatever they do
@@ -358,17 +358,17 @@ pub struct ServiceStatus {
     /// The sequence of the newest commit.
     pub sequence: Sequence,
     pub log_bytes: u64,
-    /// What is kept of what commits replaced; `None`: nothing.
+    /// The history that is kept; `None`: none.
     pub history: Option<HistoryStatus>,
     /// Why the store accepts no more commits until it is recovered.
     pub poisoned: Option<String>,
     /// Which commit waits to be applied to the base, and why.
     pub stalled: Option<String>,
-    /// What the service found when it opened the store.
+    /// The report of the recovery when the service opened the store.
     pub recovery: RecoveryReport,
 }
 
-/// What is kept of what commits replaced, so that they can be undone.
+/// The extent of the history: commits that can be undone, and the space that this takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct HistoryStatus {
     pub commits: u64,

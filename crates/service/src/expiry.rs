@@ -35,7 +35,7 @@ pub(crate) struct Due {
     pub(crate) ending: Ending,
 }
 
-/// What to end when the age is reached.
+/// The transaction or locks that end when the age is reached.
 pub(crate) enum Ending {
     /// Abort the transaction.
     Transaction,

@@ -6,7 +6,7 @@ use atomdir_engine::{Damage, TornTail};
 use atomdir_protocol::CommitSummary;
 use std::path::Path;
 
-/// What recovery would do.
+/// The work that recovery would do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
     /// Damage because of which recovery would refuse to touch the store.

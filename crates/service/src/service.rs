@@ -1,4 +1,4 @@
-//! What all connections share.
+//! The state that all connections share.
 //!
 //! # Nobody holds up the others
 //!

@@ -48,7 +48,7 @@ pub enum OpenError {
     Store {
         /// The store's root.
         store: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         error: StoreError,
     },
     /// A system call failed.
@@ -56,7 +56,7 @@ pub enum OpenError {
     Io {
         /// The store's root.
         store: PathBuf,
-        /// What failed.
+        /// The operation that failed.
         operation: &'static str,
         /// How it failed.
         cause: io::Error,
@@ -146,7 +146,7 @@ pub enum LockError {
     Conflict {
         /// Which of these it is.
         reason: String,
-        /// What is locked or has changed, and by whom.
+        /// The things that are locked or have changed, and by whom.
         conflicts: Vec<Conflict>,
     },
     /// There is nothing at a path, or it may not be locked.
@@ -173,7 +173,7 @@ pub enum FileError {
     /// conflicts. It can only be aborted.
     #[error("cannot {operation} '{}': {}", path.display(), conflicts_message(conflicts))]
     Conflict {
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
         /// The path as it was given.
         path: PathBuf,
@@ -183,7 +183,7 @@ pub enum FileError {
     /// The path leaves the store, by `..`, by a symbolic link, or because it is absolute.
     #[error("cannot {operation} '{}': the path leaves the store", path.display())]
     Outside {
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
         /// The path as it was given.
         path: PathBuf,
@@ -191,7 +191,7 @@ pub enum FileError {
     /// The file system or the view refused it.
     #[error("cannot {operation} '{}': {}", path.display(), io_reason(cause))]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
         /// The path as it was given.
         path: PathBuf,
@@ -245,7 +245,7 @@ pub struct Conflict {
     pub path: PathBuf,
     /// Which part of it was changed, in words.
     pub part: String,
-    /// Who has changed it.
+    /// The author of the change.
     pub by: ChangedBy,
 }
 
@@ -305,7 +305,7 @@ pub enum CommitError {
     /// There was not enough space, or a quota is used up.
     #[error("no space left or quota exceeded while trying to {operation} '{}'; nothing was changed", path.display())]
     NoSpace {
-        /// What was tried.
+        /// The operation that failed.
         operation: String,
         /// The path, relative to the store's root.
         path: PathBuf,
@@ -313,7 +313,7 @@ pub enum CommitError {
     /// Another program holds a lease on a file and has not given it back.
     #[error("cannot {operation} '{}': another program holds a lease on the file; nothing was changed", path.display())]
     Leased {
-        /// What was tried.
+        /// The operation that failed.
         operation: String,
         /// The path, relative to the store's root.
         path: PathBuf,
@@ -321,7 +321,7 @@ pub enum CommitError {
     /// The base or the staging directory refused something.
     #[error("cannot {operation} '{}': {}; nothing was changed", path.display(), io_reason(cause))]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         operation: String,
         /// The path, relative to the store's root.
         path: PathBuf,

@@ -1,10 +1,10 @@
-//! What a transaction shows of files and directories.
+//! Metadata of files and directories, as a transaction shows it.
 
 use atomdir_protocol::Kind;
 use std::ffi::OsString;
 use std::time::{Duration, SystemTime};
 
-/// What stat(2) says of an object.
+/// The metadata of an object, as stat(2) reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metadata {
@@ -58,7 +58,7 @@ impl Metadata {
 pub struct DirectoryEntry {
     /// The name, without the directory's path.
     pub name: OsString,
-    /// What kind of object it names.
+    /// The kind of the object that it names.
     pub kind: Kind,
     /// The object's inode number, as in [`Metadata::inode`].
     pub inode: u64,

@@ -1,4 +1,4 @@
-//! What programs use: stores, transactions, files in them.
+//! The interface for programs: stores, transactions, and files in them.
 //!
 //! Whichever way a store is reached, a transaction is a [`session::Session`]: the
 //! engine's in this process (`embedded`), or a view of the service's. Everything here is the

@@ -1,4 +1,4 @@
-//! What a transaction can do, as a trait that each way to a store implements.
+//! The operations of a transaction, as a trait that each way to a store implements.
 //!
 //! Paths are relative to the store's root and stay beneath it: a path that leaves the store,
 //! by `..` or by a symbolic link, fails with `EXDEV`, as with openat2(2) and RESOLVE_BENEATH.
@@ -26,7 +26,7 @@ pub(crate) struct AttributeChange {
     pub(crate) modified: Option<SetTime>,
 }
 
-/// What a call does if the path's last name is a symbolic link.
+/// Says what a call does if the path's last name is a symbolic link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Links {
     Follow,
@@ -46,7 +46,7 @@ pub(crate) struct LockWanted<'a> {
     pub(crate) wait: Option<Duration>,
 }
 
-/// What can be done to files and directories.
+/// Operations on files and directories.
 pub(crate) trait Files: Send + Sync {
     fn open(&self, path: &Path, options: &OpenOptions) -> Result<Box<dyn OpenFile + '_>>;
     fn metadata(&self, path: &Path, links: Links) -> Result<Metadata>;

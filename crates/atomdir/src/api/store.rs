@@ -242,7 +242,7 @@ impl Store {
     }
 }
 
-/// What a transaction is begun with.
+/// Options of a new transaction.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Begin {
     pub(crate) isolation: Isolation,
@@ -311,7 +311,7 @@ impl<'store> TransactionOptions<'store> {
     }
 }
 
-/// What a successful commit has done.
+/// The result of a successful commit.
 #[derive(Clone)]
 pub struct Receipt {
     sequence: Option<Sequence>,

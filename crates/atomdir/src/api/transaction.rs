@@ -101,7 +101,7 @@ impl Transaction {
         drop(self);
     }
 
-    /// What a commit would change, sorted by path.
+    /// Lists the changes that a commit would make, sorted by path.
     pub fn changes(&self) -> Result<Vec<ChangeLine>, FileError> {
         let changes = self.session.changes();
         changes.map_err(self.failed("list changes of", Path::new("")))

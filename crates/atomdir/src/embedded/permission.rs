@@ -1,4 +1,4 @@
-//! What this process's user may do in a view, as the kernel decides it for a mounted file
+//! Checks what this process's user may do in a view, as the kernel decides it for a mounted file
 //! system.
 //!
 //! Checked are

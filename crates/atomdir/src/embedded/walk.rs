@@ -76,7 +76,7 @@ impl<'a> Place<'a> {
 }
 
 enum Step {
-    /// What was reached must be a directory.
+    /// The object that the path reaches must be a directory.
     Here,
     Up,
     Down(OsString),

@@ -1,4 +1,5 @@
-//! What the engine is given of this process: its clock, its rights, its descriptors.
+//! The engine's options that come from this process and the store's settings: clock, rights,
+//! descriptors, history.
 
 use super::clock::SystemClock;
 use crate::Settings;

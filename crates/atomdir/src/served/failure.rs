@@ -1,4 +1,4 @@
-//! What the service and the connection to it report, as the library's errors.
+//! Converts failures of the service and of the connection to the library's errors.
 
 use crate::api::{BeginError, CommitError, Conflict, LockError, SavepointError, StoreError};
 use crate::{ConnectError, RequestError, client};

@@ -53,7 +53,7 @@ pub struct Arguments {
     subject: Subject,
 }
 
-/// What `lock` and `unlock` act on.
+/// The transaction and the paths that `lock` and `unlock` act on.
 #[derive(Debug, Args)]
 pub struct Subject {
     /// The transaction, if the first is a number, and the paths

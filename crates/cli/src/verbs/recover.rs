@@ -57,7 +57,7 @@ impl Show for Report {
     }
 }
 
-/// What `--dry-run` tells.
+/// The report of `--dry-run`.
 #[derive(Serialize)]
 struct Plan<'a> {
     /// The store is open, and was recovered when it was opened.

@@ -96,7 +96,7 @@ fn lock_line(lock: &LockStatus) -> String {
     format!("{mode} {}{part}{waits}", quoted(&lock.path))
 }
 
-/// Who else has to do with it, if anyone, and its savepoints.
+/// The programs and transactions that use it, if there are any, and its savepoints.
 fn show_others(painter: &mut Painter<'_>, status: &TransactionStatus) -> io::Result<()> {
     if let Some(outer) = status.outer {
         writeln!(painter, "nested in   {outer}")?;

@@ -139,7 +139,7 @@ fn changed_at<D: Disk>(view: &View<D>, mut path: Vec<u8>) -> Vec<u8> {
     path
 }
 
-/// What each path of the write set is in the base now.
+/// The state in the base of each path of the write set.
 fn seen<D: Disk>(core: &Core<D>, set: &WriteSet, path: &[u8]) -> Seen {
     let path = if path == b"." { b"" } else { path };
     let object = set.objects.iter().find(|object| object.path == path);

@@ -27,7 +27,7 @@ use crate::names::{self, InLimbo};
 pub(crate) struct Past<D: Disk> {
     records: Log<D>,
     counts: Counts,
-    /// What follows was never flushed.
+    /// The length up to which the file is durable.
     flushed: u64,
 }
 
@@ -39,7 +39,7 @@ struct Counts {
     newest: u64,
 }
 
-/// What a commit keeps in limbo.
+/// The objects and saved pages that a commit keeps in limbo.
 pub(crate) fn kept_by(commit: &CommitRecord) -> impl Iterator<Item = InLimbo> + '_ {
     let buried = commit.entries.iter().filter(|entry| entry.buries);
     let buried = buried.filter_map(|entry| Some((entry.before?, None)));

@@ -5,7 +5,7 @@ use atomdir_disk::Timestamp;
 use crate::ids::Sequence;
 use crate::options::HistoryLimits;
 
-/// What the history holds.
+/// The extent of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HistoryStatus {
     pub commits: u64,
@@ -21,7 +21,7 @@ const FILE_BYTES_MAX: u64 = 128 << 20;
 /// Forgetting rewrites the file. So a checkpoint forgets a part of the history at a time.
 const PART: u64 = 8;
 
-/// What a checkpoint forgets.
+/// The part of the history that a checkpoint forgets.
 pub(crate) struct Excess {
     older_than: Timestamp,
     bytes_max: u64,

@@ -1,5 +1,5 @@
-//! What the undone commits changed, composed into one change, and what other commits have changed
-//! since.
+//! Composes the changes of the undone commits into one change, and collects what other commits
+//! have changed since.
 
 use std::collections::{BTreeMap, HashMap};
 

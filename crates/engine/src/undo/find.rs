@@ -11,7 +11,7 @@ use crate::names;
 use crate::undo::changes::{Changes, Key};
 use crate::view::View;
 
-/// What becomes of an object if the commits are undone.
+/// The fate of an object if the commits are undone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     /// It will be in the tree.

@@ -1,6 +1,6 @@
 //! Which changes of the undone commits are taken back, if only some paths are asked for.
 //!
-//! What belongs together goes together: all names of an object, the removed directory that a name
+//! Changes that belong together go together: all names of an object, the removed directory that a name
 //! was in, and the files of a database.
 
 use std::collections::HashSet;

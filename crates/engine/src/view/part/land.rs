@@ -1,4 +1,4 @@
-//! What a view becomes when a part of its changes is in the base.
+//! Adapts a view after a part of its changes has landed in the base.
 
 use std::collections::HashSet;
 use std::sync::Arc;
