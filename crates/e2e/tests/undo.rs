@@ -19,7 +19,8 @@ const STEPS: [&str; 6] = [
     "rm -r data/old; mkdir data/old; echo other > data/old/other",
     "mv etc/conf.d etc/conf; mv etc/one etc/first; ln -sf etc/first pointer",
     "printf page | dd of=data/large bs=1 seek=200000 conv=notrunc status=none; chmod 755 run.sh",
-    "rm data/link; echo more >> etc/two; touch -d 1999-01-01 run.sh",
+    "rm data/link; echo more >> etc/two; touch -d 1999-01-01 run.sh
+     printf other | dd of=data/large bs=1 seek=200001 conv=notrunc status=none",
     "rm -r etc data run.sh pointer; mkdir only; echo left > only/file",
 ];
 
@@ -55,6 +56,17 @@ fn undo_takes_back_any_number_of_commits_and_itself() {
         assert_same("the undo of all undos", &one.look(), &trees[STEPS.len()]);
         undo(one, &["1..6", "7..12", "13"]).expect(0);
         assert_same("everything", &one.look(), &trees[0]);
+    });
+}
+
+#[test]
+fn one_undo_after_the_other_goes_back_step_by_step() {
+    Fixture::for_each_owner("undo-back", PREPARE, |one| {
+        let trees = commit_steps(one);
+        for commit in (1..=STEPS.len()).rev() {
+            undo(one, &[&commit.to_string()]).expect(0);
+            assert_same(STEPS[commit - 1], &one.look(), &trees[commit - 1]);
+        }
     });
 }
 

@@ -1,7 +1,7 @@
 //! Composes the changes of the undone commits into one change, and collects what other commits
 //! have changed since.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use atomdir_disk::{Identity, Name, Timestamp};
 use atomdir_format::record::{Former, Update};
@@ -28,6 +28,8 @@ pub(super) struct Changes {
     pub buried: HashMap<Identity, Option<Sequence>>,
     /// Every entry that any commit has changed, or whose object it has changed.
     pub touched_names: HashMap<Key, Vec<usize>>,
+    /// Of each entry that commits changed which are not undone: its object before and after.
+    others: HashMap<Key, (Option<Identity>, Option<Identity>)>,
 }
 
 pub(super) struct NameUndone {
@@ -36,7 +38,7 @@ pub(super) struct NameUndone {
     pub path: Vec<u8>,
     /// The first undone commit that changed the entry.
     pub first: usize,
-    /// Another commit that changed it later.
+    /// Another commit that changed it later, if that was not taken back.
     pub by_other: Option<Sequence>,
 }
 
@@ -55,7 +57,7 @@ pub(super) struct Touch {
     pub before: Option<Timestamp>,
     /// It changed the object itself, not only its names or the names in it, and is not undone.
     pub is_others: bool,
-    /// It changed names in this directory and is not undone.
+    /// It changed names in this directory, is not undone, and was not taken back.
     pub is_others_entry: bool,
     /// Its update of the object.
     pub change: Option<ChangeRef>,
@@ -70,7 +72,24 @@ impl Changes {
             changes.add_objects(number, step, selection);
         }
         changes.names.retain(|_, name| name.before != name.after);
+        changes.forget_entries_taken_back();
         changes
+    }
+
+    /// A directory in which every name is again what it was before others changed it is as the
+    /// undone commits left it.
+    fn forget_entries_taken_back(&mut self) {
+        let lasting = self
+            .others
+            .iter()
+            .filter(|(_, change)| change.0 != change.1);
+        let lasting: HashSet<Identity> = lasting.map(|((directory, _), _)| *directory).collect();
+        for (identity, touches) in &mut self.touched {
+            let is_changed = lasting.contains(identity);
+            touches
+                .iter_mut()
+                .for_each(|touch| touch.is_others_entry &= is_changed);
+        }
     }
 
     fn add_places(&mut self, step: &Step) {
@@ -124,8 +143,12 @@ impl Changes {
                     by_other: None,
                 });
                 known.after = after;
-            } else if let Some(known) = self.names.get_mut(&key) {
-                known.by_other = Some(step.sequence);
+            } else {
+                let change = self.others.entry(key.clone());
+                change.or_insert((entry.before, None)).1 = after;
+                if let Some(known) = self.names.get_mut(&key) {
+                    known.by_other = (after != known.after).then_some(step.sequence);
+                }
             }
         }
         for (place, entry) in step.commit.entries.iter().enumerate() {

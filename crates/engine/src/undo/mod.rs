@@ -3,12 +3,12 @@
 //! `since` reads what happened from the first of the commits to the snapshot, and `selection` says
 //! which of their changes are asked for. `changes` composes these: which name shall be which object
 //! again. `reverse` compares that with the snapshot and changes the view. `find` finds
-//! objects in the snapshot and in limbo, `untouched` finds what came later, and `database` keeps
-//! SQLite databases and their logs together.
+//! objects in the snapshot and in limbo, `untouched` finds what came later, `taken_back` tells which
+//! of that was taken back since, and `database` keeps SQLite databases and their logs together.
 //!
 //! Invariants
-//! 1. The view changes only if nothing that the commits changed was changed later, by a commit or
-//!    by an outside writer. What happens after the snapshot is found by the transaction's own
+//! 1. The view changes only if everything that the commits changed is as they left it: no later
+//!    commit has changed it, unless that was taken back, and no outside writer. What happens after the snapshot is found by the transaction's own
 //!    validation.
 //! 2. Commits are undone as one: a name or object gets back what it was before the first of them.
 //! 3. An object that comes back is the one that was removed, moved from limbo. It is never copied,
@@ -20,6 +20,7 @@ mod find;
 mod reverse;
 mod selection;
 mod since;
+mod taken_back;
 mod untouched;
 
 use std::sync::Arc;

@@ -337,7 +337,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
 }
 
 /// The bytes that a commit has overwritten.
-struct OldPages<'a, D: Disk> {
+pub(super) struct OldPages<'a, D: Disk> {
     /// Those in the record.
     runs: std::slice::Iter<'a, Run>,
     /// The file in limbo, and what is left to read.
@@ -345,7 +345,7 @@ struct OldPages<'a, D: Disk> {
 }
 
 impl<'a, D: Disk> OldPages<'a, D> {
-    fn open(
+    pub fn open(
         view: &View<D>,
         identity: Identity,
         sequence: Sequence,
@@ -369,7 +369,7 @@ impl<'a, D: Disk> OldPages<'a, D> {
         }
     }
 
-    fn next(&mut self, disk: &D) -> Result<Option<Run>> {
+    pub fn next(&mut self, disk: &D) -> Result<Option<Run>> {
         if let Some(run) = self.runs.next() {
             return Ok(Some(run.clone()));
         }
