@@ -1,10 +1,10 @@
 //! The real file systems, and how each is made, mounted and checked.
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use crate::recording::AtomicUnits;
 use atomdir_testing::{capture_output, unmount};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
@@ -43,13 +43,19 @@ impl FileSystem {
         }
     }
 
-    /// What it expects the disk to write whole: the superblock that counts, where
-    /// that has a checksum and is longer than a sector.
-    pub fn superblock(self) -> Range<u64> {
-        match self {
-            Self::Ext4 => 1024..2048,
-            Self::Xfs => 0..512,
-            Self::Btrfs => 65536..69632,
+    /// The units that it expects the disk to write whole.
+    ///
+    /// XFS detects a torn directory block by its checksum, but does not repair it: log recovery
+    /// skips a block whose header has the newer log sequence number already.
+    pub fn atomic_units(self) -> AtomicUnits {
+        let (sector_length, superblock) = match self {
+            Self::Ext4 => (512, 1024..2048),
+            Self::Xfs => (4096, 0..512),
+            Self::Btrfs => (512, 65536..69632),
+        };
+        AtomicUnits {
+            sector_length,
+            superblock,
         }
     }
 

@@ -21,4 +21,4 @@ mod recording;
 pub use block_file::BlockFile;
 pub use file_system::{FileSystem, Mounted, mount_shared};
 pub use image::Image;
-pub use recording::{CommitEvent, Event, Recording, Span};
+pub use recording::{AtomicUnits, CommitEvent, Event, Recording, Span};

@@ -8,8 +8,16 @@ use atomdir_testing::Random;
 
 use crate::image::Image;
 
-const SECTOR_LENGTH: u64 = 512;
 const PAGE_LENGTH: u64 = 4096;
+
+/// The units that a disk writes whole or not at all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AtomicUnits {
+    /// In bytes; 4096 is a multiple of it.
+    pub sector_length: u64,
+    /// The superblock that counts, where that has a checksum and is longer than a sector.
+    pub superblock: Range<u64>,
+}
 
 #[derive(Debug, Clone)]
 pub enum Event {
@@ -82,13 +90,12 @@ impl Recording {
     }
 
     /// The disk after a power cut during the span: all that was written before
-    /// it, and any part of what was written in it. A write may be torn between
-    /// sectors, but not within `whole`. Also gives the number of events that came
-    /// before the cut.
+    /// it, and any part of what was written in it. A write may be torn, but not within
+    /// a unit. Also gives the number of events that came before the cut.
     pub fn crash_image(
         &self,
         span: &Span,
-        whole: &Range<u64>,
+        units: &AtomicUnits,
         random: &mut Random,
     ) -> (Image, usize) {
         let mut image = self.image_at(span.start);
@@ -102,11 +109,11 @@ impl Recording {
             };
             if random.below(16) < torn_of_sixteen {
                 let unit = if random.chance(2) {
-                    SECTOR_LENGTH
+                    units.sector_length
                 } else {
                     PAGE_LENGTH
                 };
-                write_torn(&mut image, (*offset, data), unit, whole, random);
+                write_torn(&mut image, (*offset, data), unit, &units.superblock, random);
             } else if random.below(4) < kept_of_four {
                 image.write(*offset, data);
             }
@@ -146,6 +153,13 @@ mod tests {
 
     const NEW: u8 = 7;
 
+    fn units(superblock: Range<u64>) -> AtomicUnits {
+        AtomicUnits {
+            sector_length: 512,
+            superblock,
+        }
+    }
+
     fn write(sector: u64, count: usize) -> Event {
         Event::Write {
             offset: sector * 512,
@@ -172,7 +186,7 @@ mod tests {
         let recording = Recording::new(Image::new(16 * 512), events);
         let mut random = Random::from_seed(1);
         for _ in 0..1000 {
-            let (image, _) = recording.crash_image(&(0..1), &(1024..2048), &mut random);
+            let (image, _) = recording.crash_image(&(0..1), &units(1024..2048), &mut random);
             let found = sectors(&image);
             assert_eq!(found[2], found[3]);
         }
@@ -198,7 +212,7 @@ mod tests {
         let mut random = Random::from_seed(1);
         let mut seen = std::collections::HashSet::new();
         for _ in 0..30_000 {
-            let (image, end) = recording.crash_image(&(3..7), &(0..0), &mut random);
+            let (image, end) = recording.crash_image(&(3..7), &units(0..0), &mut random);
             let found = sectors(&image);
             assert!(found[0] && found[1], "what was flushed stays");
             assert!(end > 4 || !found[4..7].contains(&true), "not written yet");

@@ -139,7 +139,8 @@ impl<'a> Bench<'a> {
                 random.choose(&spans).clone()
             };
             let what = format!("image {number}, span {span:?}");
-            let (image, end) = recording.crash_image(&span, &self.file_system.superblock(), random);
+            let (image, end) =
+                recording.crash_image(&span, &self.file_system.atomic_units(), random);
             let (durable, started) = recording.commits_at(end);
             let disk = self.serve(image);
             let found = self.recover(&disk, &what, &expected.trees, durable..=started);
@@ -151,7 +152,8 @@ impl<'a> Bench<'a> {
             if random.chance(8) {
                 let spans: Vec<Span> = recovery.spans();
                 let span = random.choose(&spans);
-                let (image, _) = recovery.crash_image(span, &self.file_system.superblock(), random);
+                let (image, _) =
+                    recovery.crash_image(span, &self.file_system.atomic_units(), random);
                 let disk = self.serve(image);
                 let what = format!("{what}, power cut again in recovery, span {span:?}");
                 self.recover(&disk, &what, &expected.trees, found..=found);
