@@ -1,6 +1,6 @@
 //! Compares what the commits left with the snapshot, and takes it back in the view.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use atomdir_disk::{Access, Disk, Errno, Extent, Identity, Kind, Result, Timestamp};
@@ -271,7 +271,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
         });
         let mut undone: Vec<(Key, usize)> = names.chain(objects).collect();
         undone.sort();
-        let is_undone = |key: &Key| undone.iter().any(|(other, _)| other == key);
+        let keys: HashSet<&Key> = undone.iter().map(|(key, _)| key).collect();
         let mut others = Vec::new();
         for ((directory, name), first) in &undone {
             for member in database::guarding(name.as_bytes()) {
@@ -279,7 +279,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
                     continue;
                 };
                 let key = (*directory, member);
-                if !is_undone(&key) {
+                if !keys.contains(&key) {
                     others.push((key, *first));
                 }
             }
