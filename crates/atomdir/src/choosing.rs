@@ -20,7 +20,7 @@ pub struct Sides {
 #[derive(Debug, Clone)]
 pub struct CommittedPart {
     pub committed: Committed,
-    /// What has landed, sorted by path.
+    /// The changes that have landed, sorted by path.
     pub landed: Vec<ChangeLine>,
 }
 

@@ -10,10 +10,10 @@ use atomdir_protocol::{Conflict, ExitCode, Failure, FailureKind};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
-/// What a program needs besides the message when it ends with an error.
+/// The exit code and the hint that a program needs besides the message of an error.
 pub trait Explain: std::error::Error {
     fn exit_code(&self) -> ExitCode;
-    /// What to do about it, if the message does not say.
+    /// Advice to the user, if the message holds none.
     fn hint(&self) -> Option<String>;
 }
 

@@ -134,7 +134,7 @@ fn refuse_served(location: &StoreLocation) -> Result<(), OpenError> {
 /// a socket or a mount. Then
 ///
 /// - opening it recovers it;
-/// - other processes cannot open it: they are told which process holds it;
+/// - other processes cannot open it: they get an error that names the process that holds it;
 /// - a thread of the library makes lazy commits durable and shortens the log. It sleeps
 ///   while there is nothing to do;
 /// - everything happens with the rights that the process had when it opened the store. The

@@ -113,7 +113,7 @@ fn operation(random: &mut Random) -> Operation {
     }
 }
 
-/// What the operation returns, in a form that can be compared.
+/// The result of the operation, in a form that can be compared.
 fn perform(files: &dyn Files, operation: &Operation) -> Result<String, Errno> {
     let done = |result: Result<(), Errno>| result.map(|()| String::new());
     match operation {

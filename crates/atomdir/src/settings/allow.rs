@@ -1,4 +1,4 @@
-//! Who may use a store besides its owner and root.
+//! The users and groups that may use a store besides its owner and root.
 
 use super::{ALLOW, SettingsError};
 use crate::accounts::{Account, Group};

@@ -19,7 +19,7 @@ const SIZES: [(char, u64); 4] = [
     ('K', 1 << 10),
 ];
 
-/// What is older, or does not fit, is forgotten.
+/// The limits of the history: older commits, and those that do not fit, are forgotten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct History {
     pub age: Duration,
@@ -32,7 +32,7 @@ pub enum Space {
     /// The lesser of 1 GiB and 5 percent of the file system.
     Auto,
     Bytes(u64),
-    /// Of the file system.
+    /// A share of the file system.
     Percent(u64),
 }
 

@@ -88,7 +88,7 @@ fn open(path: &Path) -> Result<Store> {
     Ok(store.map_err(atomdir::Error::from)?)
 }
 
-/// What the commits overwrite.
+/// Makes the files that the commits overwrite.
 fn fill(path: &Path, shape: Shape) -> Result<()> {
     for thread in 0..shape.threads {
         let directory = path.join(thread.to_string());
@@ -149,7 +149,7 @@ fn commits(
     Ok(())
 }
 
-/// What careful programs do for one file.
+/// Writes one file as careful programs do.
 fn replace(directory: &Path, name: &str, contents: &[u8]) -> Result<()> {
     let path = directory.join(name);
     let temporary = directory.join(format!("{name}.new"));

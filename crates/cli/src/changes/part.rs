@@ -41,7 +41,7 @@ impl Named {
     }
 }
 
-/// What became of a part of a transaction's changes.
+/// The outcome for a part of a transaction's changes.
 #[derive(Serialize)]
 pub struct PartJson<'a> {
     pub changes: ChangeList<'a>,
