@@ -50,7 +50,23 @@ impl Connection {
         &mut self,
         transaction: TransactionId,
     ) -> Result<Vec<Conflict>, RequestError> {
-        match self.ask(&Request::ListConflicts { transaction })? {
+        self.conflicts(transaction, true)
+    }
+
+    /// Returns the list that was made last; empty if there is none.
+    pub fn listed_conflicts(
+        &mut self,
+        transaction: TransactionId,
+    ) -> Result<Vec<Conflict>, RequestError> {
+        self.conflicts(transaction, false)
+    }
+
+    fn conflicts(
+        &mut self,
+        transaction: TransactionId,
+        again: bool,
+    ) -> Result<Vec<Conflict>, RequestError> {
+        match self.ask(&Request::ListConflicts { transaction, again })? {
             (Answer::Nothing, parts) => Ok(parts.conflicts),
             _ => Err(self.unexpected()),
         }

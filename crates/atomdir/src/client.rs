@@ -18,6 +18,6 @@
 
 pub use crate::connection::Connection;
 pub use crate::error::CommitError;
-pub use crate::requests::BeginOptions;
+pub use crate::requests::{BeginOptions, SnapshotContents};
 pub use crate::transaction::Transaction;
-pub use atomdir_protocol::Conflict;
+pub use atomdir_protocol::{Conflict, ConflictPart};

@@ -7,7 +7,7 @@ use crate::{ConnectError, Current, RequestError, ViewRootError, view_root};
 use atomdir_protocol::{
     Answer, BeginRequest, ChangeLine, CheckReport, CommitSummary, Committed, Conflicts, Durability,
     HistoryStatus, Isolation, LOG_LENGTH_MAX, Others, Progress, Request, Sequence, ServiceStatus,
-    SnapshotObject, StopReport, TransactionId, TransactionStatus, Undo, ViewChoice,
+    Side, SnapshotObject, StopReport, TransactionId, TransactionStatus, Undo, ViewChoice,
 };
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -284,8 +284,29 @@ impl Connection {
         path: &[u8],
         contents_length_max: u64,
     ) -> Result<Option<SnapshotContents>, RequestError> {
+        self.object_of((transaction, Side::Snapshot), path, contents_length_max)
+    }
+
+    /// Like [`snapshot_object`](Self::snapshot_object), with what others have changed since the
+    /// transaction began.
+    pub fn newest_object(
+        &mut self,
+        transaction: TransactionId,
+        path: &[u8],
+        contents_length_max: u64,
+    ) -> Result<Option<SnapshotContents>, RequestError> {
+        self.object_of((transaction, Side::Newest), path, contents_length_max)
+    }
+
+    fn object_of(
+        &mut self,
+        (transaction, side): (TransactionId, Side),
+        path: &[u8],
+        contents_length_max: u64,
+    ) -> Result<Option<SnapshotContents>, RequestError> {
         let request = Request::SnapshotObject {
             transaction,
+            side,
             path: path.to_vec(),
             contents_length_max,
         };

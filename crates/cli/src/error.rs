@@ -2,6 +2,7 @@
 //! an exit code.
 
 use crate::enter::{EnterError, Step};
+use crate::merging::NotMerged;
 use crate::output::{escaped, json, quoted, time};
 use atomdir::client::{CommitError, Conflict};
 use atomdir::{
@@ -63,6 +64,16 @@ pub enum Error {
     Enter(#[from] EnterError),
     #[error("cannot read {} in the view: {errno}", quoted(path), errno = reason(errno))]
     View { path: Vec<u8>, errno: Errno },
+    /// Nothing was committed, and the transaction is open.
+    #[error("{count} merged by lines", count = counted_not(not_merged))]
+    NotMerged {
+        transaction: TransactionId,
+        not_merged: Vec<NotMerged>,
+        /// Whether the view has files with markers now.
+        marked: bool,
+    },
+    #[error("cannot run the merge tool: {}", io_reason(.0))]
+    Tool(std::io::Error),
     #[error("the store has {problems}")]
     Unsound { problems: String },
     #[error("cannot write '{path}': {errno}", errno = reason(errno))]
@@ -162,7 +173,15 @@ impl Error {
                 Some("keep a copy of the store before you change anything".into()),
             ),
             Error::Write { errno, .. } => (of_errno(*errno), None),
-            Error::Output(_) | Error::Terminal(_) => (ExitCode::Io.code(), None),
+            Error::Output(_) | Error::Terminal(_) | Error::Tool(_) => (ExitCode::Io.code(), None),
+            Error::NotMerged {
+                transaction,
+                not_merged,
+                marked,
+            } => (
+                ExitCode::Conflict.code(),
+                Some(not_merged_hint(*transaction, not_merged, *marked)),
+            ),
             Error::Random(_) => (ExitCode::Internal.code(), None),
             Error::Service(error) => explained(error),
         };
@@ -180,6 +199,9 @@ impl Error {
                 Error::SeveralTransactions { transactions } => {
                     transactions.iter().map(transaction_line).collect()
                 }
+                Error::NotMerged { not_merged, .. } => {
+                    not_merged.iter().map(not_merged_line).collect()
+                }
                 _ => conflicts.iter().map(conflict_line).collect(),
             },
             hint,
@@ -191,6 +213,35 @@ impl Error {
 
 fn explained(error: &impl Explain) -> (u8, Option<String>) {
     (error.exit_code().code(), error.hint())
+}
+
+fn counted_not(not_merged: &[NotMerged]) -> String {
+    match not_merged.len() {
+        1 => "nothing was committed: a conflict cannot be".to_owned(),
+        count => format!("nothing was committed: {count} conflicts cannot be"),
+    }
+}
+
+fn not_merged_line(one: &NotMerged) -> String {
+    format!("{}  {}: {}", one.number, quoted(&one.path), one.reason)
+}
+
+fn not_merged_hint(transaction: TransactionId, not_merged: &[NotMerged], marked: bool) -> String {
+    let numbers: Vec<String> = not_merged
+        .iter()
+        .map(|one| one.number.to_string())
+        .collect();
+    let numbers = numbers.join(",");
+    if marked {
+        return format!(
+            "edit the marked files in the view, then `atomdir commit {transaction} --take-mine \
+             {numbers} --merge`"
+        );
+    }
+    format!(
+        "`atomdir conflicts {transaction} --patch` shows both sides; take one with --take-mine \
+         or --take-theirs {numbers}, or add --markers or --tool to merge by hand"
+    )
 }
 
 fn explain_commit(transaction: TransactionId, error: &CommitError) -> (u8, Option<String>) {

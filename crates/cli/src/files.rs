@@ -1,4 +1,4 @@
-//! Reads whole files for showing them.
+//! Reads whole files for showing them, and writes merged ones.
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FileType, Mode, OFlags};
@@ -25,6 +25,14 @@ pub fn read_at(directory: impl AsFd, path: impl rustix::path::Arg) -> Result<Vec
             return Ok(contents);
         }
     }
+}
+
+pub fn write_all(file: impl AsFd, mut bytes: &[u8]) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        let written = retry_on_intr(|| rustix::io::write(&file, bytes))?;
+        bytes = &bytes[written..];
+    }
+    Ok(())
 }
 
 /// Extended attributes by name; for a symbolic link, its own.

@@ -11,6 +11,7 @@ mod enter;
 mod error;
 mod files;
 mod inspection;
+mod merging;
 mod output;
 mod synonyms;
 mod verbs;

@@ -3,9 +3,10 @@
 //! Conflicts are listed and numbered, and a commit takes sides in them.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use atomdir_testing::exit_code::{CONFLICT, USAGE};
-use atomdir_testing::{Fixture, Outcome, View};
+use atomdir_testing::{Fixture, Outcome, View, capture_output};
 
 const PREPARE: &str = "mkdir dir; for name in a b c d; do echo old > $name; done; echo x > dir/x";
 
@@ -107,5 +108,126 @@ fn a_change_that_came_after_the_list_is_not_overwritten() {
         take(fixture, &view, &all).expect(0);
         assert_eq!(read(fixture, "a").as_deref(), Some("mine\n"));
         assert_eq!(read(fixture, "c").as_deref(), Some("mine\n"));
+    });
+}
+
+const TEXTS: &str =
+    "for name in written replaced both clash attributes outside mixed; do seq 9 > $name; done";
+
+/// Others have changed the first line of each text, and a transaction the last one. In `clash`
+/// both have changed the same line.
+fn in_texts(fixture: &Fixture) -> View {
+    let store = &fixture.store;
+    let view = store.begin();
+    let mine = "printf 'mine\n' >> written; sed -i 's/9/mine/' replaced both outside mixed; sed -i 's/5/mine/' \
+                clash; printf 'mine\n' > new; chmod 600 attributes";
+    store.exec(&view, mine).expect(0);
+    let theirs = "for name in written replaced; do printf 'X' | dd of=$name conv=notrunc \
+                  status=none; done; sed -i 's/1/X/' both; sed -i 's/5/theirs/' clash; printf \
+                  'theirs\n' > new; sed -i 's/2/theirs/' mixed; chmod 604 attributes";
+    // What an outside writer overwrites is not kept, so nothing can be merged with it.
+    for name in ["outside", "mixed"] {
+        let text = read(fixture, name).expect("it is there");
+        fs::write(fixture.base.join(name), text.replace('1', "X")).expect("written");
+    }
+    store.run(theirs).expect(0);
+    view
+}
+
+#[test]
+fn texts_are_merged_by_lines() {
+    Fixture::for_each_owner("conflict-merge", TEXTS, |fixture| {
+        let store = &fixture.store;
+        let view = in_texts(fixture);
+        let refused = take(fixture, &view, &["--merge"]).expect(CONFLICT);
+        refused.says(&[
+            "1  attributes: the conflict is not about its contents",
+            "3  clash: both sides have changed the same lines",
+            "4  mixed: an outside writer has changed it",
+            "5  new: both sides have changed the same lines",
+            "6  outside: an outside writer has changed it",
+        ]);
+        let patch = store
+            .call(["conflicts", &view.id, "--patch"])
+            .expect(0)
+            .text();
+        assert!(
+            patch.contains("\n-5\n+theirs\n") && patch.contains("\n-5\n+mine\n"),
+            "{patch}"
+        );
+        let json = store
+            .call(["--json", "conflicts", &view.id, "--patch"])
+            .expect(0);
+        let json: serde_json::Value = serde_json::from_str(&json.text()).expect("it is JSON");
+        let theirs = json["conflicts"][2]["theirs"].as_str().expect("it is text");
+        assert!(theirs.contains("+theirs"), "{json}");
+        // The view is as it was, so that the same can be tried in another way.
+        assert_eq!(store.exec(&view, "head -n 1 both").expect(0).text(), "1\n");
+        let sides = [
+            "--merge=2,7,8",
+            "--take-theirs",
+            "1,4,5",
+            "--take-mine",
+            "all",
+        ];
+        take(fixture, &view, &sides).expect(0);
+        let numbers = |first: &str, last: &str| format!("{first}\n2\n3\n4\n5\n6\n7\n8\n{last}\n");
+        for (path, text) in [
+            ("written", numbers("X", "9\nmine")),
+            ("replaced", numbers("X", "mine")),
+            ("both", numbers("X", "mine")),
+            ("outside", numbers("1", "mine")),
+            ("mixed", numbers("X", "9").replace('2', "theirs")),
+            ("clash", numbers("1", "9").replace('5', "mine")),
+            ("new", "theirs\n".to_owned()),
+        ] {
+            assert_eq!(read(fixture, path), Some(text), "{path}");
+        }
+        let mode = fixture
+            .base
+            .join("attributes")
+            .metadata()
+            .expect("it is there");
+        assert_eq!(mode.permissions().mode() & 0o777, 0o604);
+    });
+}
+
+#[test]
+fn texts_that_do_not_merge_are_merged_by_hand() {
+    Fixture::for_each_owner("conflict-markers", TEXTS, |fixture| {
+        let store = &fixture.store;
+        let view = in_texts(fixture);
+        store.call(["conflicts", &view.id]).expect(0);
+        let clash = ["--merge=3", "--take-mine", "all", "--markers"];
+        take(fixture, &view, &clash).expect(CONFLICT);
+        assert!(read(fixture, "clash").is_some_and(|text| text.contains("theirs")));
+        let edit = "grep -q '^[<]\\{7\\} ' clash && sed -i '/^[<|=>]\\{7\\}/d' clash";
+        store.exec(&view, edit).expect(0);
+        take(
+            fixture,
+            &view,
+            &["--take-mine", "3", "--take-theirs", "all"],
+        )
+        .expect(0);
+        let text = read(fixture, "clash").expect("it is there");
+        assert_eq!(text, "1\n2\n3\n4\nmine\n5\ntheirs\n6\n7\n8\n9\n");
+        store.run(&format!("rm *; {TEXTS}")).expect(0);
+        let view = in_texts(fixture);
+        store.call(["conflicts", &view.id]).expect(0);
+        let tool = |command: &str| {
+            let arguments = ["--merge=3", "--take-mine", "all", "--tool"];
+            let mut merge = store.command(["commit", &view.id].iter().chain(&arguments));
+            capture_output(merge.env("ATOMDIR_MERGE", command))
+        };
+        tool("false")
+            .expect(CONFLICT)
+            .says(&["3  clash: the merge tool has not merged it"]);
+        let command = "diff $BASE $REMOTE | grep -q '> theirs' && cat $LOCAL $REMOTE > $MERGED";
+        tool(command).expect(0);
+        let text = read(fixture, "clash").expect("it is there");
+        assert_eq!(
+            text,
+            "1\n2\n3\n4\nmine\n6\n7\n8\n9\n1\n2\n3\n4\ntheirs\n6\n7\n8\n9\n"
+        );
     });
 }

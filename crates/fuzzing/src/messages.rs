@@ -2,8 +2,8 @@
 
 use atomdir_protocol::{
     Answer, BeginRequest, Change, ChangeLine, ChangedBy, CommitSummary, Committed, Conflict,
-    Failure, FailureKind, LockMode, LockRequest, LockScope, Numbers, Others, Progress, Reply,
-    Request, Sequence, Timestamp, TransactionId, Undo, frame,
+    ConflictPart, Failure, FailureKind, LockMode, LockRequest, LockScope, Numbers, Others,
+    Progress, Reply, Request, Sequence, Side, Timestamp, TransactionId, Undo, frame,
 };
 use serde::Serialize;
 
@@ -52,6 +52,7 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
         Request::Changes { transaction },
         Request::SnapshotObject {
             transaction,
+            side: Side::Newest,
             path: path(),
             contents_length_max: 1 << 20,
         },
@@ -106,7 +107,10 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
             transaction,
             paths: vec![path(); 2],
         },
-        Request::ListConflicts { transaction },
+        Request::ListConflicts {
+            transaction,
+            again: true,
+        },
         Request::CommitWithSides {
             transaction,
             others: Others::Refuse,
@@ -128,6 +132,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
     let conflict = Conflict {
         path: path(),
         what: "its contents were changed".to_owned(),
+        part: ConflictPart::Contents,
         by: ChangedBy::Outside,
     };
     let replies = [

@@ -22,14 +22,14 @@ pub use failure::{ExitCode, Failure, FailureKind};
 pub use messages::{Answer, BeginRequest, LockRequest, Numbers, Readiness, Reply, Request, Undo};
 pub use records::{
     Begun, Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Committed,
-    Conflict, Conflicts, Durability, HistoryStatus, Isolation, Kind, Layers, Limits, LockMode,
-    LockScope, LockStatus, Others, Progress, RecoveryReport, Sequence, ServiceStatus,
-    SnapshotObject, StopReport, Timestamp, TransactionId, TransactionStatus, View, ViewChoice,
-    Within,
+    Conflict, ConflictPart, Conflicts, Durability, HistoryStatus, Isolation, Kind, Layers, Limits,
+    LockMode, LockScope, LockStatus, Others, Progress, RecoveryReport, Sequence, ServiceStatus,
+    Side, SnapshotObject, StopReport, Timestamp, TransactionId, TransactionStatus, View,
+    ViewChoice, Within,
 };
 
 /// The version of the messages, not of the program.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 
 /// The longest label of a `Begin`.
 pub const LABEL_LENGTH_MAX: usize = 4096;

@@ -1,7 +1,7 @@
 use crate::{
     Begun, ChangeLine, CheckReport, CommitSummary, Committed, Conflict, Conflicts, Durability,
     Failure, HistoryStatus, Isolation, LockMode, LockScope, Others, Progress, Sequence,
-    ServiceStatus, SnapshotObject, StopReport, TransactionId, TransactionStatus, ViewChoice,
+    ServiceStatus, Side, SnapshotObject, StopReport, TransactionId, TransactionStatus, ViewChoice,
 };
 use serde::{Deserialize, Serialize};
 
@@ -53,10 +53,11 @@ pub enum Request {
     Changes {
         transaction: TransactionId,
     },
-    /// Returns `path` as it was in the snapshot; with a file's contents if they have
-    /// at most `contents_length_max` bytes.
+    /// Returns `path` as this side has it; with a file's contents if they have at most
+    /// `contents_length_max` bytes.
     SnapshotObject {
         transaction: TransactionId,
+        side: Side,
         path: Vec<u8>,
         contents_length_max: u64,
     },
@@ -136,6 +137,8 @@ pub enum Request {
     /// conflicts from 1, for `CommitWithSides`. Drops all savepoints.
     ListConflicts {
         transaction: TransactionId,
+        /// If false, returns the list that was made last.
+        again: bool,
     },
     /// Commits and takes sides in conflicts that were listed before. Any other conflict, and
     /// one that is not as it was listed, refuses the commit. Lists the changes for which their

@@ -150,7 +150,19 @@ pub struct Conflict {
     pub path: Vec<u8>,
     /// Which part of it was changed, in words.
     pub what: String,
+    pub part: ConflictPart,
     pub by: ChangedBy,
+}
+
+/// What a conflict is about, as far as that decides how it can be resolved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ConflictPart {
+    Contents,
+    Attributes,
+    /// What a name stands for.
+    Entry,
+    /// Anything else. The transaction's side cannot be taken.
+    Other,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -280,11 +292,22 @@ pub struct TransactionStatus {
     pub sealed: bool,
 }
 
-/// An object as it was in a transaction's snapshot.
+/// A state of the store that a transaction's view can be compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Side {
+    Snapshot,
+    /// With what others have committed since the snapshot, and outside writers have changed.
+    Newest,
+}
+
+/// An object in a transaction's snapshot, or in the newest state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotObject {
+    /// The same number on both sides, also if a commit has given the file another inode. Valid
+    /// as long as the transaction is open.
+    pub object: u64,
     pub kind: Kind,
-    /// The inode number that the view shows.
+    /// The inode number that views show.
     pub inode: u64,
     /// How many names it has.
     pub links: u32,
@@ -299,6 +322,9 @@ pub struct SnapshotObject {
     pub target: Vec<u8>,
     /// The extended attributes that the reader may see, with their names.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// An outside writer may have changed it since the transaction began. Then this is not
+    /// certainly what it was at the begin.
+    pub changed_outside: bool,
     /// The file is longer than the request allowed, so its contents were not sent.
     pub too_long: bool,
 }

@@ -71,6 +71,7 @@ fn requests() -> Vec<Request> {
         Request::Changes { transaction },
         Request::SnapshotObject {
             transaction,
+            side: Side::Snapshot,
             path: vec![b'x'; 5000],
             contents_length_max: 1 << 40,
         },
@@ -115,7 +116,10 @@ fn requests() -> Vec<Request> {
             transaction,
             paths: vec![b"a".to_vec(), b"\xff".to_vec()],
         },
-        Request::ListConflicts { transaction },
+        Request::ListConflicts {
+            transaction,
+            again: false,
+        },
         Request::CommitWithSides {
             transaction,
             others: Others::Refuse,
@@ -177,6 +181,7 @@ fn replies() -> Vec<Reply> {
     let conflict = |by| Conflict {
         path: b"a".to_vec(),
         what: "contents".to_owned(),
+        part: ConflictPart::Entry,
         by,
     };
     let commit = ChangedBy::Commit {
@@ -268,6 +273,7 @@ fn messages_round_trip_and_truncated_ones_are_refused() {
 fn too_long_messages_are_refused_on_both_sides() {
     let too_long = Request::SnapshotObject {
         transaction: TRANSACTION,
+        side: Side::Snapshot,
         path: vec![b'x'; REQUEST_LENGTH_MAX],
         contents_length_max: 0,
     };

@@ -5,20 +5,43 @@ use crate::replies::{Unanswered, conflict_length, send_parts};
 use crate::service::Service;
 use crate::{commit, convert, leases, native};
 use atomdir_engine::Sides;
-use atomdir_protocol::{Answer, Numbers, Reply, Request, TransactionId};
+use atomdir_protocol::{Answer, Numbers, Others, Reply, Request, TransactionId};
 
-pub(crate) fn list(
+pub(crate) fn handle(
     service: &Service,
     connection: &Connection,
-    id: TransactionId,
+    request: Request,
+) -> Result<Answer, Unanswered> {
+    match request {
+        Request::ListConflicts { transaction, again } => {
+            list(service, connection, (transaction, again))
+        }
+        Request::CommitWithSides {
+            transaction,
+            others,
+            mine,
+            theirs,
+        } => commit_with_sides(service, connection, (transaction, others), (mine, theirs)),
+        _ => unreachable!("the caller has chosen these"),
+    }
+}
+
+fn list(
+    service: &Service,
+    connection: &Connection,
+    (id, again): (TransactionId, bool),
 ) -> Result<Answer, Unanswered> {
     let (transactions, peer) = (&service.transactions, &connection.peer);
     let one = transactions.control(id, peer, connection.id)?;
-    native::require_exact(&one)?;
-    leases::gather(service, &connection.stream, &one.transaction)?;
-    let conflicts = match service.store.list_conflicts(&one.transaction) {
-        Ok(conflicts) => conflicts,
-        Err(error) => return Err(commit::failure(connection, id, error)?.into()),
+    let conflicts = if again {
+        native::require_exact(&one)?;
+        leases::gather(service, &connection.stream, &one.transaction)?;
+        match service.store.list_conflicts(&one.transaction) {
+            Ok(conflicts) => conflicts,
+            Err(error) => return Err(commit::failure(connection, id, error)?.into()),
+        }
+    } else {
+        one.transaction.listed_conflicts()
     };
     let visible = peer.may_administer();
     let conflicts = conflicts
@@ -33,20 +56,12 @@ pub(crate) fn list(
     Ok(Answer::Nothing)
 }
 
-pub(crate) fn commit(
+fn commit_with_sides(
     service: &Service,
     connection: &Connection,
-    request: Request,
+    (id, others): (TransactionId, Others),
+    (mine, theirs): (Numbers, Numbers),
 ) -> Result<Answer, Unanswered> {
-    let Request::CommitWithSides {
-        transaction: id,
-        others,
-        mine,
-        theirs,
-    } = request
-    else {
-        unreachable!("the caller has chosen this one");
-    };
     let (transactions, peer) = (&service.transactions, &connection.peer);
     let one = transactions.control(id, peer, connection.id)?;
     let count = one.transaction.listed_conflicts().len() as u64;

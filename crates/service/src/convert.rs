@@ -5,9 +5,9 @@ use crate::permissions::Peer;
 use atomdir_engine as engine;
 use atomdir_format::record;
 use atomdir_protocol::{
-    Change, ChangeLine, ChangedBy, CommitAuthor, CommitSummary, Conflict, Conflicts, Durability,
-    Failure, FailureKind, HistoryStatus, Isolation, Kind, RecoveryReport, Sequence, Timestamp,
-    TransactionId,
+    Change, ChangeLine, ChangedBy, CommitAuthor, CommitSummary, Conflict, ConflictPart, Conflicts,
+    Durability, Failure, FailureKind, HistoryStatus, Isolation, Kind, RecoveryReport, Sequence,
+    Side, Timestamp, TransactionId,
 };
 
 pub(crate) fn history(status: engine::HistoryStatus) -> HistoryStatus {
@@ -36,6 +36,13 @@ pub(crate) fn kind(kind: atomdir_disk::Kind) -> Kind {
         atomdir_disk::Kind::Socket => Kind::Socket,
         atomdir_disk::Kind::CharacterDevice => Kind::CharacterDevice,
         atomdir_disk::Kind::BlockDevice => Kind::BlockDevice,
+    }
+}
+
+pub(crate) fn side_to_engine(side: Side) -> engine::Side {
+    match side {
+        Side::Snapshot => engine::Side::Snapshot,
+        Side::Newest => engine::Side::Newest,
     }
 }
 
@@ -122,6 +129,12 @@ pub(crate) fn conflict(conflict: engine::Conflict, labels_visible: bool) -> Conf
     Conflict {
         path: conflict.path,
         what: conflict.what.to_string(),
+        part: match conflict.what {
+            engine::ConflictKind::Contents => ConflictPart::Contents,
+            engine::ConflictKind::Attributes => ConflictPart::Attributes,
+            engine::ConflictKind::Entry => ConflictPart::Entry,
+            _ => ConflictPart::Other,
+        },
         by,
     }
 }

@@ -18,8 +18,8 @@ use crate::transactions::{OpenTransaction, Transaction};
 use atomdir_disk::reason;
 use atomdir_engine as engine;
 use atomdir_protocol::{
-    Answer, ChangedBy, Conflict, Failure, FailureKind, LockMode, LockRequest, LockScope,
-    LockStatus, Reply, TransactionId,
+    Answer, ChangedBy, Conflict, ConflictPart, Failure, FailureKind, LockMode, LockRequest,
+    LockScope, LockStatus, Reply, TransactionId,
 };
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -136,6 +136,7 @@ fn held(waits: &engine::Waits) -> Conflict {
     Conflict {
         path: waits.path.clone(),
         what: "it is locked".to_owned(),
+        part: ConflictPart::Other,
         by: ChangedBy::Open {
             transaction: TransactionId(waits.holder.0),
             label: Vec::new(),

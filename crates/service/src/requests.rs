@@ -6,10 +6,11 @@ use crate::native::Choice;
 use crate::permissions::{Peer, Reach, no_such_transaction};
 use crate::replies::{Unanswered, change_length, send_parts};
 use crate::service::Service;
+use crate::side_access::SideReader;
 use crate::transactions::{OpenTransaction, Transaction, Why};
 use crate::{
     commit, conflicts, convert, expiry, leases, locks, native, nesting, parts, sealing, sharing,
-    snapshot_access, status, undo,
+    status, undo,
 };
 use atomdir_disk::reason;
 use atomdir_engine::BeginOptions;
@@ -64,10 +65,9 @@ pub(crate) fn handle(
         part @ (Request::CommitPart { .. } | Request::AbortPart { .. }) => {
             parts::handle(service, connection, part)?
         }
-        Request::ListConflicts { transaction } => {
-            conflicts::list(service, connection, transaction)?
+        conflicts @ (Request::ListConflicts { .. } | Request::CommitWithSides { .. }) => {
+            conflicts::handle(service, connection, conflicts)?
         }
-        sides @ Request::CommitWithSides { .. } => conflicts::commit(service, connection, sides)?,
         Request::SetSavepoint { transaction, name } => {
             nesting::set_savepoint(service, connection, transaction, &name)?
         }
@@ -85,11 +85,12 @@ pub(crate) fn handle(
         Request::Changes { transaction } => changes(service, connection, transaction)?,
         Request::SnapshotObject {
             transaction,
+            side,
             path,
             contents_length_max,
         } => {
             let one = service.transactions.find(transaction, &connection.peer)?;
-            snapshot_access::send(connection, &one, &path, contents_length_max)?
+            SideReader::new(connection, &one, side).send(&path, contents_length_max)?
         }
         Request::Lock(request) => locks::lock(service, connection, request)?,
         Request::Unlock { transaction, paths } => {

@@ -7,6 +7,7 @@ mod part;
 mod patch;
 mod rights;
 mod stat;
+mod three_way;
 mod unified;
 mod version;
 
@@ -18,6 +19,7 @@ pub use part::{Named, PartJson, show_others};
 pub use patch::Affected;
 pub use rights::{Right, Rights};
 pub use stat::Stat;
+pub use three_way::ThreeWay;
 
 use crate::context::Connected;
 use crate::error::Error;

@@ -30,6 +30,11 @@ impl Serialize for Text<'_> {
     }
 }
 
+/// For fields that own their text.
+pub fn text<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    Text(bytes).serialize(serializer)
+}
+
 #[derive(Serialize)]
 pub struct Change<'a> {
     /// A, M, D, R or T.

@@ -5,6 +5,7 @@ use crate::changes::{ChangeList, Named, PartJson, show_others};
 use crate::completion::transactions;
 use crate::context::Context;
 use crate::error::Error;
+use crate::merging::{self, Otherwise};
 use crate::output::{Painter, Show, counted};
 use atomdir::{ChangeLine, Committed, CommittedPart, Numbers, Others, Sides, TransactionId};
 use clap::{Args, ValueHint};
@@ -21,8 +22,9 @@ use std::path::PathBuf;
 /// runs in, or the only one you have open.
 ///
 /// In a conflict it can take a side: `atomdir conflicts TX` numbers them. --take-mine
-/// replaces what others have changed, --take-theirs gives up the transaction's change. Any
-/// other conflict still refuses the commit.
+/// replaces what others have changed, --take-theirs gives up the transaction's change, and
+/// --merge keeps both changes of a text where they are in different lines. Any other conflict
+/// still refuses the commit.
 ///
 /// With paths, only the changes at and below them take effect, and the transaction stays
 /// open with the rest. What belongs together goes together: both ends of a rename, all
@@ -32,6 +34,7 @@ use std::path::PathBuf;
   atomdir commit
   atomdir commit 12
   atomdir commit --wait 12
+  atomdir commit 12 --merge
   atomdir commit 12 --take-mine 1,3 --take-theirs all
   atomdir commit 12 -- docs index.html")]
 pub struct Arguments {
@@ -47,10 +50,33 @@ pub struct Arguments {
     /// otherwise
     #[arg(long, value_name = "N,...", value_parser = numbers)]
     take_theirs: Option<Chosen>,
+    /// Merge the texts of these conflicts line by line, or of `all` not named otherwise (the
+    /// default)
+    #[arg(long, value_name = "N,...", value_parser = numbers)]
+    #[arg(num_args = 0..=1, default_missing_value = "all", require_equals = true)]
+    merge: Option<Chosen>,
+    /// With --merge: leave both sides between markers in the view, where both have changed the
+    /// same lines
+    #[arg(long, requires = "merge", conflicts_with = "tool")]
+    markers: bool,
+    /// With --merge: run a merge tool where both sides have changed the same lines: the command
+    /// in ATOMDIR_MERGE, or git's `merge.tool`
+    #[arg(long, requires = "merge")]
+    tool: bool,
     /// Only what is at or below these paths
-    #[arg(conflicts_with_all = ["take_mine", "take_theirs"])]
+    #[arg(conflicts_with_all = ["take_mine", "take_theirs", "merge"])]
     #[arg(value_name = "PATH", last = true, value_hint = ValueHint::AnyPath)]
     paths: Vec<PathBuf>,
+}
+
+impl Arguments {
+    fn otherwise(&self) -> Otherwise {
+        match (self.markers, self.tool) {
+            (true, _) => Otherwise::Mark,
+            (_, true) => Otherwise::Tool,
+            _ => Otherwise::Refuse,
+        }
+    }
 }
 
 /// Numbers of conflicts.
@@ -205,15 +231,24 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         })?;
         return Ok(SUCCESS);
     }
-    if arguments.take_mine.is_some() || arguments.take_theirs.is_some() {
+    let chosen = [
+        &arguments.take_mine,
+        &arguments.take_theirs,
+        &arguments.merge,
+    ];
+    if chosen.iter().any(|chosen| chosen.is_some()) {
         let side = |chosen: &Option<Chosen>| match chosen {
             Some(Chosen(numbers)) => numbers.clone(),
             None => Numbers::These(Vec::new()),
         };
-        let sides = Sides {
+        let mut sides = Sides {
             mine: side(&arguments.take_mine),
             theirs: side(&arguments.take_theirs),
         };
+        if let Some(Chosen(numbers)) = &arguments.merge {
+            let wanted = (numbers, arguments.otherwise());
+            sides = merging::merge(context, &mut connected, transaction, wanted, sides)?;
+        }
         let connection = &mut connected.connection;
         let done = attempt::commit_with_sides(context, connection, transaction, &sides, others)?;
         let (committed, dropped) = done;

@@ -1,5 +1,6 @@
 use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
+use crate::changes::ThreeWay;
 use crate::completion::transactions;
 use crate::context::{Connected, Context};
 use crate::error::{Error, conflict_line};
@@ -18,17 +19,22 @@ use std::os::unix::ffi::OsStrExt;
 /// List what keeps a transaction from being committed
 ///
 /// The conflicts are numbered, and `commit` takes sides in them by number: --take-mine
-/// replaces what others have changed, --take-theirs gives up the transaction's change. What
+/// replaces what others have changed, --take-theirs gives up the transaction's change, --merge
+/// keeps both changes of a text where they are in different lines. What
 /// others change after the list was made is not overwritten: it refuses the commit. The list
 /// is made by a try to commit, which drops all savepoints. Without TX: the transaction that
 /// this runs in, or the only one you have open.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir conflicts 12
+  atomdir conflicts 12 --patch
   atomdir commit 12 --take-mine 1,3 --take-theirs all")]
 pub struct Arguments {
     #[arg(value_name = "TX", value_parser = transaction_id, add = transactions())]
     transaction: Option<TransactionId>,
+    /// Also show what each side has changed in texts
+    #[arg(short, long)]
+    patch: bool,
 }
 
 /// A conflict, and when the others made their change.
@@ -36,6 +42,8 @@ struct Dated {
     conflict: Conflict,
     commit: Option<CommitSummary>,
     time: Option<Timestamp>,
+    /// What each side has changed, if that was asked for and it is a text.
+    texts: Option<ThreeWay>,
 }
 
 struct Listed {
@@ -55,6 +63,9 @@ impl Show for Listed {
                 write!(painter, ", by {}", user_name(commit.user))?;
             }
             writeln!(painter)?;
+            if let Some(texts) = &one.texts {
+                texts.show(painter)?;
+            }
         }
         Ok(())
     }
@@ -68,6 +79,24 @@ struct DatedJson<'a> {
     /// When the others made their change, as far as that is known.
     time: Option<String>,
     user: Option<u32>,
+    #[serde(flatten)]
+    patches: Option<PatchesJson>,
+}
+
+/// Unified diffs against the snapshot.
+#[derive(Serialize)]
+struct PatchesJson {
+    #[serde(serialize_with = "json::text")]
+    theirs: Vec<u8>,
+    #[serde(serialize_with = "json::text")]
+    mine: Vec<u8>,
+}
+
+impl PatchesJson {
+    fn new(texts: &ThreeWay) -> PatchesJson {
+        let [theirs, mine] = texts.patches();
+        PatchesJson { theirs, mine }
+    }
 }
 
 #[derive(Serialize)]
@@ -83,6 +112,7 @@ impl Serialize for Listed {
             conflict: json::conflict(&one.conflict),
             time: one.time.map(time::precise),
             user: one.commit.as_ref().map(|commit| commit.user),
+            patches: one.texts.as_ref().map(PatchesJson::new),
         });
         ListedJson {
             transaction: self.transaction.0,
@@ -95,7 +125,13 @@ impl Serialize for Listed {
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let (mut connected, transaction) = context.connect_to(arguments.transaction)?;
     let conflicts = connected.connection.list_conflicts(transaction)?;
-    let conflicts = date(&mut connected, conflicts)?;
+    let mut conflicts = date(&mut connected, conflicts)?;
+    if arguments.patch {
+        let view = connected.connection.open_view(transaction)?;
+        for one in &mut conflicts {
+            one.texts = ThreeWay::look_up(&mut connected, &view, &one.conflict)?.ok();
+        }
+    }
     let count = conflicts.len();
     context.output.print_paged(&Listed {
         transaction,
@@ -105,8 +141,8 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         context.output.note(match count {
             0 => format!("no conflicts: `atomdir commit {transaction}` would succeed now"),
             _ => format!(
-                "`atomdir commit {transaction} --take-mine N,... --take-theirs N,...` takes sides, \
-                 `all` are those not named otherwise"
+                "`atomdir commit {transaction} --merge` merges texts by lines; --take-mine N,... \
+                 and --take-theirs N,... take sides, `all` are those not named otherwise"
             ),
         });
     }
@@ -138,6 +174,7 @@ fn date(connected: &mut Connected, conflicts: Vec<Conflict>) -> Result<Vec<Dated
             conflict,
             commit,
             time,
+            texts: None,
         });
     }
     Ok(dated)

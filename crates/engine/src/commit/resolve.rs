@@ -56,16 +56,17 @@ impl Accepted {
     }
 
     pub fn takes(&self, rule: Rule, path: &[u8], what: ConflictKind, by: Option<Sequence>) -> bool {
+        let mut accepted = self.conflicts.iter();
+        let is_accepted = accepted.any(|one| one.0 == path && one.1 == what && one.2 == by);
         match rule {
             Rule::AttributesChanged
             | Rule::PagesChanged
             | Rule::FileChangedOutside
-            | Rule::DirectoryChangedOutside => {
-                let mut accepted = self.conflicts.iter();
-                accepted.any(|one| one.0 == path && one.1 == what && one.2 == by)
-            }
+            | Rule::DirectoryChangedOutside => is_accepted,
             // The object that an entry replaces dies as it was listed.
-            Rule::DyingFileChanged | Rule::DyingFileChangedOutside => self.has_entry(path),
+            Rule::DyingFileChanged | Rule::DyingFileChangedOutside => {
+                is_accepted || self.has_entry(path)
+            }
             _ => false,
         }
     }

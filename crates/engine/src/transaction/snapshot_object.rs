@@ -1,4 +1,5 @@
-//! What a path was in a transaction's snapshot, for comparing with its view.
+//! What a path was in a transaction's snapshot, or is in the newest state, for comparing with
+//! the transaction's view.
 
 use std::sync::Arc;
 
@@ -7,18 +8,33 @@ use atomdir_disk::{Disk, Errno, Kind, Result};
 use crate::base::acl;
 use crate::base::landed::Landed;
 use crate::base::snapshot::Snapshot;
+use crate::base::{Base, Stamp};
+use crate::ids::Sequence;
 use crate::transaction::Transaction;
 use crate::view::NodeAttributes;
 
-/// An object in the snapshot.
+/// A state of the store that a transaction's view can be compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    Snapshot,
+    /// With what others have committed since the snapshot, and outside writers have changed.
+    Newest,
+}
+
+/// An object in the snapshot or in the newest state.
 #[derive(Debug, Clone)]
 pub struct SnapshotObject {
+    /// The same on both sides, also if a commit has given the file another inode.
+    pub object: u64,
     pub kind: Kind,
     pub attributes: NodeAttributes,
     /// Sorted by name.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// The target of a symbolic link; empty for other kinds.
     pub target: Vec<u8>,
+    /// An outside writer may have changed it since the transaction began. No snapshot keeps
+    /// what they overwrite, so what it was at the begin is not known then.
+    pub changed_outside: bool,
 }
 
 impl SnapshotObject {
@@ -30,10 +46,10 @@ impl SnapshotObject {
 }
 
 impl<D: Disk> Transaction<D> {
-    /// What the snapshot has at a path, for comparing with the view.
-    pub fn snapshot_object(&self, path: &[u8]) -> Result<Option<SnapshotObject>> {
+    /// What this side has at a path.
+    pub fn object_of(&self, side: Side, path: &[u8]) -> Result<Option<SnapshotObject>> {
         let landed = self.landed()?;
-        let snapshot = Snapshot::with_landed(&self.core, self.at, &landed);
+        let snapshot = self.state_of(side, &landed);
         let Some((base, stat)) = snapshot.resolve(path)? else {
             return Ok(None);
         };
@@ -45,23 +61,47 @@ impl<D: Disk> Transaction<D> {
         let mut xattrs = snapshot.xattrs(&base)?;
         xattrs.sort();
         Ok(Some(SnapshotObject {
+            object: base.serial,
             kind: stat.kind,
             xattrs,
             attributes,
             target,
+            changed_outside: self.is_changed_outside(&base),
         }))
     }
 
-    /// Fills the buffer from the contents of a path in the snapshot, with zeros past
-    /// their end.
-    pub fn read_snapshot(&self, path: &[u8], offset: u64, buffer: &mut [u8]) -> Result<()> {
+    /// Fills the buffer from the contents of a path on this side, with zeros past their end.
+    pub fn read_of(&self, side: Side, path: &[u8], offset: u64, buffer: &mut [u8]) -> Result<()> {
         let landed = self.landed()?;
-        let snapshot = Snapshot::with_landed(&self.core, self.at, &landed);
+        let snapshot = self.state_of(side, &landed);
         let (base, _) = snapshot.resolve(path)?.ok_or(Errno::STALE)?;
         snapshot.read(&base, offset, buffer)?;
         // If the transaction has ended, this may have read versions that were already
         // dropped.
         self.landed().map(drop)
+    }
+
+    /// Validation notes in the object's history what outside writers had changed when a commit
+    /// changed it again. What they have changed since then shows in its change time.
+    fn is_changed_outside(&self, base: &Base) -> bool {
+        let now = self.core.stat_now(base).map(|stat| Stamp::of(&stat));
+        let state = base.state();
+        let changed = state.changed();
+        let noted = changed.and_then(|changed| changed.outside);
+        let own = changed.and_then(|changed| changed.own_stamp);
+        let is_late = |at| at >= self.began_change_time;
+        noted.is_some_and(is_late)
+            || match now {
+                Ok(now) => own.is_none_or(|own| own.stamp != now) && is_late(now.changed()),
+                Err(_) => changed.is_none_or(|changed| changed.removed.is_none()),
+            }
+    }
+
+    fn state_of<'a>(&'a self, side: Side, landed: &'a Landed) -> Snapshot<'a, D> {
+        match side {
+            Side::Snapshot => Snapshot::with_landed(&self.core, self.at, landed),
+            Side::Newest => Snapshot::new(&self.core, Sequence(u64::MAX)),
+        }
     }
 
     /// Fails if the transaction has ended.

@@ -5,7 +5,7 @@ use crate::support::{
     NEVER_IDLE, TestStore, as_user, detached, greeted, is_root, process_of, wait_until_alone,
 };
 use atomdir::{ConnectError, Connection, FailureKind, LockMode, LockOptions, LockScope};
-use atomdir_protocol::{LockRequest, Reply, Request, frame, handshake};
+use atomdir_protocol::{LockRequest, Reply, Request, Side, frame, handshake};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Signal, kill_process};
@@ -265,6 +265,7 @@ fn unread_long_answers_take_no_memory() {
     let before = memory_peak_bytes(process);
     let request = Request::SnapshotObject {
         transaction,
+        side: Side::Snapshot,
         path: b"sparse".to_vec(),
         contents_length_max: LENGTH,
     };

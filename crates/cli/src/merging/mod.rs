@@ -1,0 +1,198 @@
+//! Merges what a transaction and others have changed in the same texts, line by line.
+//!
+//! Invariants
+//! 1. The view is written only once all wanted conflicts have been merged, or if the user has
+//!    asked for markers. If writing fails, the view is rolled back to what it was.
+//! 2. A merge takes the transaction's side of a conflict as it was listed. If others change the
+//!    file after the list was made, so perhaps after we have read it, the commit is refused.
+
+#[cfg(test)]
+mod tests;
+mod tool;
+
+use crate::changes::ThreeWay;
+use crate::context::{Connected, Context};
+use crate::error::Error;
+use crate::files;
+use atomdir::client::{Conflict, Transaction};
+use atomdir::{Numbers, Sides, TransactionId};
+use diffy::{ConflictStyle, IncompleteHunkStyle, MergeOptions};
+use rustix::fs::{Mode, OFlags, ftruncate, openat};
+use rustix::io::Errno;
+
+/// What becomes of a text that does not merge by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Otherwise {
+    Refuse,
+    /// The view gets both sides, between markers.
+    Mark,
+    /// The user's merge tool is run.
+    Tool,
+}
+
+/// A conflict that was not merged.
+#[derive(Debug, Clone)]
+pub struct NotMerged {
+    pub number: u64,
+    pub path: Vec<u8>,
+    pub reason: String,
+}
+
+/// Merges these conflicts in the view, and adds them to those in which the commit takes the
+/// transaction's side.
+pub fn merge(
+    context: &Context,
+    connected: &mut Connected,
+    transaction: TransactionId,
+    (wanted, otherwise): (&Numbers, Otherwise),
+    sides: Sides,
+) -> Result<Sides, Error> {
+    let conflicts = list(connected, transaction, &sides)?;
+    let numbers = resolve(wanted, &sides, conflicts.len() as u64)?;
+    let view = connected.connection.open_view(transaction)?;
+    let mut merged = Vec::new();
+    let mut not_merged = Vec::new();
+    let mut marked = Vec::new();
+    for &number in &numbers {
+        let conflict = &conflicts[number as usize - 1];
+        let refuse = |reason: &str| NotMerged {
+            number,
+            path: conflict.path.clone(),
+            reason: reason.to_owned(),
+        };
+        let texts = match ThreeWay::look_up(connected, &view, conflict)? {
+            Ok(texts) => texts,
+            Err(reason) => {
+                not_merged.push(refuse(reason));
+                continue;
+            }
+        };
+        match (by_lines(&texts), otherwise) {
+            (Ok(text), _) => merged.push((texts.path, text)),
+            (Err(text), Otherwise::Mark) => {
+                marked.push((texts.path, text));
+                not_merged.push(refuse("it has markers in the view now"));
+            }
+            (Err(text), Otherwise::Tool) => match tool::run(context, &texts, &text)? {
+                Ok(text) => merged.push((texts.path, text)),
+                Err(reason) => not_merged.push(refuse(&reason)),
+            },
+            (Err(_), Otherwise::Refuse) => {
+                not_merged.push(refuse("both sides have changed the same lines"));
+            }
+        }
+    }
+    let is_refused = !not_merged.is_empty();
+    write(connected, &view, if is_refused { &marked } else { &merged })?;
+    if is_refused {
+        return Err(Error::NotMerged {
+            transaction,
+            not_merged,
+            marked: !marked.is_empty(),
+        });
+    }
+    let mut mine = match sides.mine {
+        Numbers::These(mine) => mine,
+        Numbers::Others => {
+            let named = [&numbers[..], these(&sides.theirs)].concat();
+            let all = 1..=conflicts.len() as u64;
+            all.filter(|number| !named.contains(number)).collect()
+        }
+    };
+    let theirs = match sides.theirs {
+        Numbers::Others => {
+            let named = [&numbers[..], &mine].concat();
+            let all = 1..=conflicts.len() as u64;
+            Numbers::These(all.filter(|number| !named.contains(number)).collect())
+        }
+        theirs => theirs,
+    };
+    mine.extend(numbers);
+    Ok(Sides {
+        mine: Numbers::These(mine),
+        theirs,
+    })
+}
+
+/// The conflicts by their numbers. If the user names some, the numbers are those of the list
+/// that was made last.
+fn list(
+    connected: &mut Connected,
+    transaction: TransactionId,
+    sides: &Sides,
+) -> Result<Vec<Conflict>, Error> {
+    let connection = &mut connected.connection;
+    let names_none = |numbers: &Numbers| matches!(numbers, Numbers::These(none) if none.is_empty());
+    if names_none(&sides.mine) && names_none(&sides.theirs) {
+        return Ok(connection.list_conflicts(transaction)?);
+    }
+    Ok(connection.listed_conflicts(transaction)?)
+}
+
+fn these(numbers: &Numbers) -> &[u64] {
+    match numbers {
+        Numbers::These(numbers) => numbers,
+        Numbers::Others => &[],
+    }
+}
+
+/// The conflicts to merge; `all` are those that no other option names.
+fn resolve(wanted: &Numbers, sides: &Sides, count: u64) -> Result<Vec<u64>, Error> {
+    let named = [these(&sides.mine), these(&sides.theirs)].concat();
+    let numbers: Vec<u64> = match wanted {
+        Numbers::Others => (1..=count).filter(|one| !named.contains(one)).collect(),
+        Numbers::These(numbers) => numbers.clone(),
+    };
+    for number in &numbers {
+        if named.contains(number) {
+            return Err(Error::usage(format!(
+                "conflict {number} is to be merged, and a side of it is to be taken"
+            )));
+        }
+        if !(1..=count).contains(number) {
+            return Err(Error::usage(format!(
+                "no conflict {number}: `atomdir conflicts` listed {count}"
+            )));
+        }
+    }
+    Ok(numbers)
+}
+
+/// Returns the text with markers as the error if both sides have changed the same lines.
+fn by_lines(texts: &ThreeWay) -> Result<Vec<u8>, Vec<u8>> {
+    let mut options = MergeOptions::new();
+    options.set_conflict_style(ConflictStyle::Diff3);
+    options.set_incomplete_hunk_style(IncompleteHunkStyle::Git);
+    options.merge_bytes(&texts.ancestor, &texts.mine, &texts.theirs)
+}
+
+fn write(
+    connected: &mut Connected,
+    view: &Transaction,
+    texts: &[(Vec<u8>, Vec<u8>)],
+) -> Result<(), Error> {
+    const SAVEPOINT: &[u8] = b"before the merge";
+    if texts.is_empty() {
+        return Ok(());
+    }
+    connected.connection.set_savepoint(view.id, SAVEPOINT)?;
+    for (path, text) in texts {
+        if let Err(errno) = overwrite(view, path, text) {
+            connected.connection.roll_back(view.id, SAVEPOINT)?;
+            return Err(Error::View {
+                path: path.clone(),
+                errno,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// In place, so that the file keeps its attributes and its other names.
+fn overwrite(view: &Transaction, path: &[u8], text: &[u8]) -> Result<(), Errno> {
+    let (directory, name) = files::open_parent(view.root()?, path)?;
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(&directory, name, flags, Mode::empty())?;
+    files::write_all(&file, text)?;
+    ftruncate(&file, text.len() as u64)
+}
