@@ -1,9 +1,40 @@
-//! Waits for the end of the service's process.
+//! The process that uses a service, and the end of the service's own.
 
+use crate::api::StoreError;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
 use std::os::fd::OwnedFd;
+
+/// The process that has opened something. A child that was forked off has copies of its
+/// connections and files, and must not use them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opener(u32);
+
+impl Opener {
+    pub(crate) fn this_process() -> Opener {
+        Opener(std::process::id())
+    }
+
+    pub(crate) fn is_here(self) -> bool {
+        self.0 == std::process::id()
+    }
+
+    pub(crate) fn require(self) -> Result<(), StoreError> {
+        match self.is_here() {
+            true => Ok(()),
+            false => Err(StoreError::Forked { opener: self.0 }),
+        }
+    }
+
+    /// As [`require`](Self::require), for operations on files.
+    pub(crate) fn require_for_files(self) -> Result<(), Errno> {
+        match self.is_here() {
+            true => Ok(()),
+            false => Err(Errno::STALE),
+        }
+    }
+}
 
 /// `None` if we cannot see the process, for example in another process namespace.
 pub(crate) struct ServiceProcess(Option<OwnedFd>);

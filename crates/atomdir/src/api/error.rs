@@ -125,6 +125,12 @@ pub enum SavepointError {
     /// There is none of that name.
     #[error("the transaction has no savepoint of that name")]
     NoSuchSavepoint,
+    /// Files are open in the transaction, and would show what no longer is.
+    #[error("{count} files are open in the transaction; close them first")]
+    FilesOpen {
+        /// How many.
+        count: usize,
+    },
     /// The transaction has ended.
     #[error("the transaction has ended")]
     Ended,

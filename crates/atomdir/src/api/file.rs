@@ -160,6 +160,15 @@ impl<'transaction> File<'transaction> {
         Ok(self.inner.write_at(data, offset)?)
     }
 
+    /// Writes at the end of the file, without the position, and returns where the file ends
+    /// then. The file must be open for [appending](OpenOptions::append).
+    pub fn append(&self, data: &[u8]) -> io::Result<u64> {
+        match self.is_append {
+            true => Ok(self.inner.append(data)?),
+            false => Err(Errno::BADF.into()),
+        }
+    }
+
     /// The file's attributes.
     pub fn metadata(&self) -> io::Result<Metadata> {
         Ok(self.inner.metadata()?)

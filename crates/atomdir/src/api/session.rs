@@ -68,6 +68,12 @@ pub(crate) trait Files: Send + Sync {
 pub(crate) trait Session: Send + Sync {
     fn id(&self) -> TransactionId;
     fn files(&self) -> &dyn Files;
+    /// Opens a file that keeps the session, for callers that cannot borrow it.
+    fn open_shared(
+        self: Arc<Self>,
+        path: &Path,
+        options: &OpenOptions,
+    ) -> Result<Box<dyn OpenFile>>;
     /// Where the view is mounted, if it is.
     fn view(&self) -> Option<&Path>;
     fn changes(&self) -> Result<Vec<ChangeLine>>;

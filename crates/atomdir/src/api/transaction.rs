@@ -14,6 +14,7 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 /// An open transaction. It sees the store as of its begin, with its own changes, and nobody
@@ -29,7 +30,7 @@ use std::time::SystemTime;
 pub struct Transaction {
     pub(super) session: Arc<dyn Session>,
     pub(super) is_durable: bool,
-    is_open: bool,
+    is_open: AtomicBool,
 }
 
 impl fmt::Debug for Transaction {
@@ -55,7 +56,7 @@ impl Transaction {
         Transaction {
             session,
             is_durable,
-            is_open: true,
+            is_open: AtomicBool::new(true),
         }
     }
 
@@ -83,16 +84,26 @@ impl Transaction {
 
     /// Like [`commit`](Transaction::commit), but gives the transaction back if the commit
     /// fails, so that its changes can still be read, or committed later.
-    pub fn try_commit(mut self) -> Result<Receipt, Box<Uncommitted>> {
-        match self.session.commit() {
-            Ok(done) => {
-                self.is_open = false;
-                Ok(Receipt::new(done, self.is_durable, self.session.store()))
-            }
-            Err(error) => Err(Box::new(Uncommitted {
+    pub fn try_commit(self) -> Result<Receipt, Box<Uncommitted>> {
+        self.commit_shared().map_err(|error| {
+            Box::new(Uncommitted {
                 transaction: self,
                 error,
-            })),
+            })
+        })
+    }
+
+    /// Commits a transaction that may have several owners.
+    pub(super) fn commit_shared(&self) -> Result<Receipt, CommitError> {
+        let done = self.session.commit()?;
+        self.is_open.store(false, Ordering::Release);
+        Ok(Receipt::new(done, self.is_durable, self.session.store()))
+    }
+
+    /// Aborts it, if it is open.
+    pub(super) fn abort_shared(&self) {
+        if self.is_open.swap(false, Ordering::AcqRel) {
+            self.session.abort();
         }
     }
 
@@ -425,8 +436,6 @@ impl Transaction {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        if self.is_open {
-            self.session.abort();
-        }
+        self.abort_shared();
     }
 }

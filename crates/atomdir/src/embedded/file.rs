@@ -2,42 +2,53 @@
 
 use super::convert;
 use super::session::{EmbeddedTransaction, change_attributes, set_attributes};
-use super::walk::Known;
 use crate::api::session::{AttributeChange, OpenFile, Result};
 use crate::api::{Metadata, OpenOptions};
 use atomdir_disk::Errno;
+use atomdir_engine::NodeId;
+use std::ops::Deref;
 use std::sync::PoisonError;
 
-pub(super) struct EmbeddedFile<'a> {
-    session: &'a EmbeddedTransaction,
-    object: Known<'a>,
+/// `S` borrows the transaction or shares it.
+pub(super) struct EmbeddedFile<S: Deref<Target = EmbeddedTransaction>> {
+    session: S,
+    /// The view keeps it until this file is dropped.
+    node: NodeId,
     reads: bool,
     writes: bool,
 }
 
-impl<'a> EmbeddedFile<'a> {
-    pub(super) fn new(
-        session: &'a EmbeddedTransaction,
-        object: Known<'a>,
-        options: &OpenOptions,
-    ) -> EmbeddedFile<'a> {
+impl<S: Deref<Target = EmbeddedTransaction>> EmbeddedFile<S> {
+    pub(super) fn new(session: S, node: NodeId, options: &OpenOptions) -> EmbeddedFile<S> {
         EmbeddedFile {
             session,
-            object,
+            node,
             reads: options.read,
             writes: options.writes(),
         }
     }
 }
 
-impl OpenFile for EmbeddedFile<'_> {
+impl<S: Deref<Target = EmbeddedTransaction>> Drop for EmbeddedFile<S> {
+    fn drop(&mut self) {
+        // In a forked process the locks of the view may be held by threads that do not exist.
+        if let Ok(engine) = self.session.engine() {
+            engine.forget(self.node, 1);
+        }
+    }
+}
+
+impl<S> OpenFile for EmbeddedFile<S>
+where
+    S: Deref<Target = EmbeddedTransaction> + Send + Sync,
+{
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         if !self.reads {
             return Err(Errno::BADF);
         }
-        let session = self.session;
+        let session = &*self.session;
         let engine = session.engine()?;
-        engine.read(self.object.node, offset, buffer, session.caller)
+        engine.read(self.node, offset, buffer, session.caller)
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
@@ -50,31 +61,29 @@ impl OpenFile for EmbeddedFile<'_> {
         // Like the kernel, which takes set-id bits from files that users write.
         let kill_set_id = !self.session.rights.is_privileged;
         let engine = self.session.engine()?;
-        engine
-            .write(self.object.node, offset, data, kill_set_id)
-            .map(drop)
+        engine.write(self.node, offset, data, kill_set_id).map(drop)
     }
 
     fn append(&self, data: &[u8]) -> Result<u64> {
         let appending = self.session.appending.lock();
         let _appending = appending.unwrap_or_else(PoisonError::into_inner);
-        let end = self.session.engine()?.attributes(self.object.node)?.length;
+        let end = self.session.engine()?.attributes(self.node)?.length;
         self.write_at(data, end)?;
         Ok(end + data.len() as u64)
     }
 
     fn metadata(&self) -> Result<Metadata> {
-        let attributes = self.session.engine()?.attributes(self.object.node)?;
+        let attributes = self.session.engine()?.attributes(self.node)?;
         Ok(convert::metadata(attributes))
     }
 
     fn set_attributes(&self, change: &AttributeChange) -> Result<()> {
-        let node = self.object.node;
+        let (session, node) = (&*self.session, self.node);
         match change.length {
             Some(_) if !self.writes => Err(Errno::INVAL),
             // The file was opened for writing, whatever its mode is now.
-            Some(_) => change_attributes(self.session, node, change),
-            None => set_attributes(self.session, node, change),
+            Some(_) => change_attributes(session, node, change),
+            None => set_attributes(session, node, change),
         }
     }
 }

@@ -24,6 +24,7 @@ mod walk;
 use crate::api::session::{Session, Syncable};
 use crate::api::{BeginError, StoreError};
 use crate::hosting::{Ticks, run_maintenance};
+use crate::process::Opener;
 use atomdir_disk::LinuxDisk;
 use atomdir_engine as engine;
 use permission::Protection;
@@ -40,8 +41,7 @@ pub(crate) struct Embedded {
     is_privileged: bool,
     protection: Protection,
     umask: u32,
-    /// The process that has opened it.
-    process: u32,
+    opener: Opener,
     ticks: Arc<Ticks>,
     maintainer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -50,7 +50,7 @@ impl fmt::Debug for Embedded {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut embedded = formatter.debug_struct("Embedded");
         embedded
-            .field("process", &self.process)
+            .field("opener", &self.opener)
             .finish_non_exhaustive()
     }
 }
@@ -69,17 +69,13 @@ impl Embedded {
     }
 
     fn is_here(&self) -> bool {
-        self.process == std::process::id()
+        self.opener.is_here()
     }
 
     /// The store, for its own process.
     fn here(&self) -> Result<&engine::Store<LinuxDisk>, StoreError> {
-        match self.is_here() {
-            true => Ok(&self.store),
-            false => Err(StoreError::Forked {
-                opener: self.process,
-            }),
-        }
+        self.opener.require()?;
+        Ok(&self.store)
     }
 
     pub(crate) fn begin(

@@ -4,6 +4,7 @@ use super::permission::Protection;
 use super::{Embedded, convert};
 use crate::api::OpenError;
 use crate::hosting::{LockPatience, StartLock, privileges, store_options};
+use crate::process::Opener;
 use crate::{CONTROL_NAME, StoreLocation};
 use atomdir_disk::{LinuxDisk, Name};
 use atomdir_engine as engine;
@@ -50,7 +51,7 @@ impl Embedded {
             is_privileged,
             protection: Protection::of_system(),
             umask: umask().map_err(failed("reading the umask"))?,
-            process: std::process::id(),
+            opener: Opener::this_process(),
             ticks: Arc::default(),
             maintainer: Mutex::new(None),
         };

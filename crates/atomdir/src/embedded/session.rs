@@ -108,11 +108,7 @@ impl EmbeddedTransaction {
         Ok(object)
     }
 
-    fn open_existing<'a>(
-        &'a self,
-        found: Known<'a>,
-        options: &OpenOptions,
-    ) -> Result<Box<dyn OpenFile + 'a>> {
+    fn open_existing(&self, found: Known<'_>, options: &OpenOptions) -> Result<NodeId> {
         if options.create_new {
             return Err(Errno::EXIST);
         }
@@ -134,33 +130,18 @@ impl EmbeddedTransaction {
             // There is no kernel between the program and the view that could open them.
             _ => return Err(Errno::OPNOTSUPP),
         }
-        let file = EmbeddedFile::new(self, found, options);
         if options.truncate {
-            file.set_attributes(&AttributeChange {
+            let empty = AttributeChange {
                 length: Some(0),
                 ..AttributeChange::default()
-            })?;
+            };
+            change_attributes(self, found.node, &empty)?;
         }
-        Ok(Box::new(file))
+        Ok(found.into_node())
     }
 
-    fn commit_outlasting_leases(
-        &self,
-    ) -> std::result::Result<engine::Committed, engine::CommitError> {
-        let ends = Instant::now() + LEASE_TIME_MAX;
-        loop {
-            match self.store.store.commit(&self.transaction) {
-                Err(engine::CommitError::Leased { .. }) if Instant::now() < ends => {
-                    std::thread::sleep(LEASE_PAUSE);
-                }
-                committed => return committed,
-            }
-        }
-    }
-}
-
-impl Files for EmbeddedTransaction {
-    fn open(&self, path: &Path, options: &OpenOptions) -> Result<Box<dyn OpenFile + '_>> {
+    /// Opens or creates a file. The view keeps the node until the caller forgets it.
+    fn open_node(&self, path: &Path, options: &OpenOptions) -> Result<NodeId> {
         options.check()?;
         let links = match options.follow && !options.create_new {
             true => Links::Follow,
@@ -180,12 +161,33 @@ impl Files for EmbeddedTransaction {
             let engine = self.engine()?;
             self.rights.require_entries(engine, place.directory.node)?;
             match self.make(&place, NewNode::File, options.mode) {
-                Ok(made) => return Ok(Box::new(EmbeddedFile::new(self, made, options))),
+                Ok(made) => return Ok(made.into_node()),
                 // Another thread was first.
                 Err(Errno::EXIST) if !options.create_new => {}
                 Err(errno) => return Err(errno),
             }
         }
+    }
+
+    fn commit_outlasting_leases(
+        &self,
+    ) -> std::result::Result<engine::Committed, engine::CommitError> {
+        let ends = Instant::now() + LEASE_TIME_MAX;
+        loop {
+            match self.store.store.commit(&self.transaction) {
+                Err(engine::CommitError::Leased { .. }) if Instant::now() < ends => {
+                    std::thread::sleep(LEASE_PAUSE);
+                }
+                committed => return committed,
+            }
+        }
+    }
+}
+
+impl Files for EmbeddedTransaction {
+    fn open(&self, path: &Path, options: &OpenOptions) -> Result<Box<dyn OpenFile + '_>> {
+        let node = self.open_node(path, options)?;
+        Ok(Box::new(EmbeddedFile::new(self, node, options)))
     }
 
     fn metadata(&self, path: &Path, links: Links) -> Result<Metadata> {
@@ -334,6 +336,15 @@ impl Session for EmbeddedTransaction {
 
     fn files(&self) -> &dyn Files {
         self
+    }
+
+    fn open_shared(
+        self: Arc<Self>,
+        path: &Path,
+        options: &OpenOptions,
+    ) -> Result<Box<dyn OpenFile>> {
+        let node = self.open_node(path, options)?;
+        Ok(Box::new(EmbeddedFile::new(self, node, options)))
     }
 
     fn view(&self) -> Option<&Path> {

@@ -40,6 +40,13 @@ impl<'a> Known<'a> {
     }
 }
 
+impl Known<'_> {
+    /// The node, which the view keeps from now on until the caller forgets it.
+    pub(super) fn into_node(mut self) -> NodeId {
+        std::mem::replace(&mut self.node, NodeId::ROOT)
+    }
+}
+
 impl Drop for Known<'_> {
     fn drop(&mut self) {
         // The view never forgets its root.

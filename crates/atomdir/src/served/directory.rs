@@ -8,6 +8,7 @@
 use super::file::KernelFile;
 use crate::api::session::{AttributeChange, Files, Links, OpenFile, Result};
 use crate::api::{DirectoryEntry, Metadata, OpenOptions};
+use crate::process::Opener;
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::SetTime;
 use atomdir_protocol::Kind;
@@ -25,14 +26,19 @@ const XATTR_LENGTH_MAX: usize = 64 << 10;
 
 pub(crate) struct Directory {
     root: OwnedFd,
+    opener: Opener,
 }
 
 impl Directory {
     pub(crate) fn new(root: OwnedFd) -> Directory {
-        Directory { root }
+        Directory {
+            root,
+            opener: Opener::this_process(),
+        }
     }
 
     fn open_at(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+        self.opener.require_for_files()?;
         // Without an absolute part, as for the engine.
         if path.is_absolute() {
             return Err(Errno::XDEV);
@@ -77,10 +83,8 @@ impl Directory {
         let directory = self.open_at(above.as_path(), flags, Mode::empty())?;
         Ok((directory, name))
     }
-}
 
-impl Files for Directory {
-    fn open(&self, path: &Path, options: &OpenOptions) -> Result<Box<dyn OpenFile + '_>> {
+    pub(super) fn open_file(&self, path: &Path, options: &OpenOptions) -> Result<KernelFile> {
         options.check()?;
         // Fails for a path without a last name.
         self.place(path, Errno::ISDIR)?;
@@ -103,10 +107,16 @@ impl Files for Directory {
         let path: PathBuf = path.components().collect();
         let file = self.open_at(&path, flags, mode)?;
         match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
-            FileType::RegularFile => Ok(Box::new(KernelFile::new(file))),
+            FileType::RegularFile => Ok(KernelFile::new(file)),
             FileType::Directory => Err(Errno::ISDIR),
             _ => Err(Errno::OPNOTSUPP),
         }
+    }
+}
+
+impl Files for Directory {
+    fn open(&self, path: &Path, options: &OpenOptions) -> Result<Box<dyn OpenFile + '_>> {
+        Ok(Box::new(self.open_file(path, options)?))
     }
 
     fn metadata(&self, path: &Path, links: Links) -> Result<Metadata> {

@@ -3,6 +3,7 @@
 use super::directory::{metadata, set_attributes};
 use crate::api::Metadata;
 use crate::api::session::{AttributeChange, OpenFile, Result};
+use crate::process::Opener;
 use atomdir_disk::Errno;
 use rustix::fs::{SeekFrom, ftruncate};
 use std::os::fd::OwnedFd;
@@ -10,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 pub(super) struct KernelFile {
     file: OwnedFd,
+    opener: Opener,
     /// Held between an append and the question where the file ends since.
     appending: Mutex<()>,
 }
@@ -18,16 +20,23 @@ impl KernelFile {
     pub(super) fn new(file: OwnedFd) -> KernelFile {
         KernelFile {
             file,
+            opener: Opener::this_process(),
             appending: Mutex::new(()),
         }
+    }
+
+    fn here(&self) -> Result<&OwnedFd> {
+        self.opener.require_for_files()?;
+        Ok(&self.file)
     }
 }
 
 impl OpenFile for KernelFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let file = self.here()?;
         let mut read = 0;
         loop {
-            match rustix::io::pread(&self.file, &mut buffer[read..], offset + read as u64) {
+            match rustix::io::pread(file, &mut buffer[read..], offset + read as u64) {
                 Ok(0) => return Ok(read),
                 Ok(count) => read += count,
                 Err(Errno::INTR) => {}
@@ -37,28 +46,31 @@ impl OpenFile for KernelFile {
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        let file = self.here()?;
         write_all(data, |rest, written| {
-            rustix::io::pwrite(&self.file, rest, offset + written as u64)
+            rustix::io::pwrite(file, rest, offset + written as u64)
         })
     }
 
     /// The file is open with `O_APPEND`.
     fn append(&self, data: &[u8]) -> Result<u64> {
+        let file = self.here()?;
         let appending = self.appending.lock();
         let _appending = appending.unwrap_or_else(PoisonError::into_inner);
-        write_all(data, |rest, _| rustix::io::write(&self.file, rest))?;
-        rustix::fs::seek(&self.file, SeekFrom::Current(0))
+        write_all(data, |rest, _| rustix::io::write(file, rest))?;
+        rustix::fs::seek(file, SeekFrom::Current(0))
     }
 
     fn metadata(&self) -> Result<Metadata> {
-        Ok(metadata(&rustix::fs::fstat(&self.file)?))
+        Ok(metadata(&rustix::fs::fstat(self.here()?)?))
     }
 
     fn set_attributes(&self, change: &AttributeChange) -> Result<()> {
+        let file = self.here()?;
         if let Some(length) = change.length {
-            ftruncate(&self.file, length)?;
+            ftruncate(file, length)?;
         }
-        set_attributes(&self.file, change)
+        set_attributes(file, change)
     }
 }
 

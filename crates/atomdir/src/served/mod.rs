@@ -2,6 +2,9 @@
 //!
 //! `directory` and `file` are the operations on files, which the kernel resolves and checks.
 //! `session` is the rest of a transaction, and `failure` translates what the service reports.
+//!
+//! A child that was forked off shares the connections, so every call checks that it comes from
+//! the process that has opened the store.
 
 pub(crate) mod directory;
 mod failure;
@@ -11,6 +14,7 @@ mod session;
 use crate::api::session::{Session, Syncable};
 use crate::api::{Begin, BeginError, StoreError};
 use crate::connection::Connection;
+use crate::process::Opener;
 use crate::requests::BeginOptions;
 use crate::{ConnectError, StartService, StoreLocation};
 use session::ServedTransaction;
@@ -24,6 +28,7 @@ const IDLE_MAX: usize = 8;
 pub(crate) struct Served {
     location: StoreLocation,
     start: StartService,
+    opener: Opener,
     /// Connections without a transaction. The last one returned is the next one used.
     idle: Mutex<Vec<Connection>>,
 }
@@ -47,11 +52,13 @@ impl Served {
         Ok(Served {
             location: location.clone(),
             start: start.clone(),
+            opener: Opener::this_process(),
             idle: Mutex::new(vec![connection]),
         })
     }
 
     pub(crate) fn begin(self: &Arc<Served>, begin: &Begin) -> Result<Arc<dyn Session>, BeginError> {
+        self.opener.require()?;
         let options = BeginOptions {
             isolation: begin.isolation,
             durability: begin.durability,
@@ -89,6 +96,7 @@ impl Served {
 
 impl Syncable for Served {
     fn sync(&self) -> Result<(), StoreError> {
+        self.opener.require()?;
         let mut connection = self.connection().map_err(failure::connect)?;
         let synced = connection.sync().map_err(failure::store);
         if synced.is_ok() {

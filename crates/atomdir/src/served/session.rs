@@ -7,8 +7,10 @@
 use super::Served;
 use super::directory::Directory;
 use super::failure;
-use crate::api::session::{Done, Files, LockWanted, Result, Session, Syncable};
-use crate::api::{BeginError, CommitError, Conflict, LockError, SavepointError};
+use crate::api::session::{Done, Files, LockWanted, OpenFile, Result, Session, Syncable};
+use crate::api::{
+    BeginError, CommitError, Conflict, LockError, OpenOptions, SavepointError, StoreError,
+};
 use crate::connection::Connection;
 use crate::requests::BeginOptions;
 use crate::{LockOptions, RequestError, client};
@@ -52,11 +54,12 @@ impl ServedTransaction {
     }
 
     /// Sends a request. Only one thread at a time can.
-    fn ask<T, E>(
+    fn ask<T, E: From<StoreError>>(
         &self,
         ended: impl FnOnce() -> E,
         ask: impl FnOnce(&mut Connection) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
+        self.store.opener.require()?;
         let mut slot = self.slot();
         ask(slot.as_mut().ok_or_else(ended)?)
     }
@@ -84,21 +87,27 @@ impl Session for ServedTransaction {
         &self.files
     }
 
+    fn open_shared(
+        self: Arc<Self>,
+        path: &Path,
+        options: &OpenOptions,
+    ) -> Result<Box<dyn OpenFile>> {
+        Ok(Box::new(self.files.open_file(path, options)?))
+    }
+
     fn view(&self) -> Option<&Path> {
         Some(&self.transaction.view_path)
     }
 
     fn changes(&self) -> Result<Vec<ChangeLine>> {
-        self.ask(
-            || Errno::STALE,
-            |connection| {
-                let changes = connection.changes(self.transaction.id);
-                changes.map_err(|error| match error {
-                    RequestError::Failed(_) => Errno::STALE,
-                    _ => Errno::IO,
-                })
-            },
-        )
+        self.store.opener.require_for_files()?;
+        let mut slot = self.slot();
+        let connection = slot.as_mut().ok_or(Errno::STALE)?;
+        let changes = connection.changes(self.transaction.id);
+        changes.map_err(|error| match error {
+            RequestError::Failed(_) => Errno::STALE,
+            _ => Errno::IO,
+        })
     }
 
     /// The service reports them when the transaction commits.
@@ -171,6 +180,9 @@ impl Session for ServedTransaction {
     }
 
     fn abort(&self) {
+        if !self.store.opener.is_here() {
+            return;
+        }
         let aborted = match self.slot().as_mut() {
             Some(connection) => connection.abort(self.transaction.id),
             None => return,

@@ -31,6 +31,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("atomdir-cli", &["atomdir", "atomdir-service"]),
     ("atomdir-bench", &["atomdir"]),
+    ("atomdir-python", &["atomdir"]),
     (
         "atomdir-fuzzing",
         &[

@@ -1,0 +1,138 @@
+//! Transactions and files that several owners keep, for languages without lifetimes.
+
+use super::error::{BeginError, CommitError, FileError, SavepointError};
+use super::file::{File, OpenOptions};
+use super::store::Receipt;
+use super::transaction::Transaction;
+use std::ops::{Deref, DerefMut};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A transaction that several owners keep, for bindings to other languages and for data
+/// structures that cannot borrow. Programs in Rust otherwise use [`Transaction`], whose rules
+/// the compiler checks.
+///
+/// Clones are the same transaction. Any of them may commit or abort it; what is then done with
+/// the others, and with files that are still open, fails. It is aborted when the last clone and
+/// the last open file are dropped.
+///
+/// ```
+/// # let scratch = atomdir_testing::Scratch::new("doc");
+/// # atomdir::init(scratch.path(), None)?;
+/// # let store = atomdir::Store::open(scratch.path())?;
+/// use atomdir::{OpenOptions, SharedTransaction};
+///
+/// let tx = SharedTransaction::from(store.begin()?);
+/// let options = OpenOptions::new().write(true).create(true).clone();
+/// let file = tx.open_shared("a", &options)?;
+/// std::thread::spawn(move || file.write_all_at(b"1", 0)).join().unwrap()?;
+/// tx.commit()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct SharedTransaction {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    transaction: Transaction,
+    open_files: AtomicUsize,
+}
+
+impl From<Transaction> for SharedTransaction {
+    fn from(transaction: Transaction) -> SharedTransaction {
+        SharedTransaction {
+            shared: Arc::new(Shared {
+                transaction,
+                open_files: AtomicUsize::new(0),
+            }),
+        }
+    }
+}
+
+impl Deref for SharedTransaction {
+    type Target = Transaction;
+
+    fn deref(&self) -> &Transaction {
+        &self.shared.transaction
+    }
+}
+
+impl SharedTransaction {
+    /// Opens a file that keeps the transaction.
+    pub fn open_shared(
+        &self,
+        path: impl AsRef<Path>,
+        options: &OpenOptions,
+    ) -> Result<SharedFile, FileError> {
+        let path = path.as_ref();
+        let file = self.session.clone().open_shared(path, options);
+        let file = file.map_err(self.failed("open", path))?;
+        self.shared.open_files.fetch_add(1, Ordering::AcqRel);
+        Ok(SharedFile {
+            file: File::new(file, options.append),
+            transaction: self.clone(),
+        })
+    }
+
+    /// How many files are open in it.
+    pub fn open_files(&self) -> usize {
+        self.shared.open_files.load(Ordering::Acquire)
+    }
+
+    /// Commits the transaction for all its owners. If this fails, it stays open, unless the
+    /// error says otherwise.
+    pub fn commit(&self) -> Result<Receipt, CommitError> {
+        self.commit_shared()
+    }
+
+    /// Aborts the transaction for all its owners. Does nothing if it has ended.
+    pub fn abort(&self) {
+        self.abort_shared();
+    }
+
+    /// Like [`Transaction::roll_back`]. Fails while files are open.
+    pub fn roll_back(&self, savepoint: impl AsRef<[u8]>) -> Result<(), SavepointError> {
+        match self.open_files() {
+            0 => self.session.roll_back(savepoint.as_ref()),
+            count => Err(SavepointError::FilesOpen { count }),
+        }
+    }
+
+    /// Like [`Transaction::nest`]: what is done with this transaction before the nested one
+    /// has ended fails.
+    pub fn nest(&self) -> Result<SharedTransaction, BeginError> {
+        Ok(Transaction::new(self.session.nest()?, self.is_durable).into())
+    }
+}
+
+/// A file that is open in a [`SharedTransaction`], and keeps it.
+#[derive(Debug)]
+pub struct SharedFile {
+    // Dropped first, since it uses the transaction.
+    file: File<'static>,
+    transaction: SharedTransaction,
+}
+
+impl Deref for SharedFile {
+    type Target = File<'static>;
+
+    fn deref(&self) -> &File<'static> {
+        &self.file
+    }
+}
+
+impl DerefMut for SharedFile {
+    fn deref_mut(&mut self) -> &mut File<'static> {
+        &mut self.file
+    }
+}
+
+impl Drop for SharedFile {
+    fn drop(&mut self) {
+        let open_files = &self.transaction.shared.open_files;
+        open_files.fetch_sub(1, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,69 @@
+"""ACID transactions over the files of a directory.
+
+    import atomdir
+
+    with atomdir.transaction("/srv/data") as tx:
+        (tx / "conf" / "a.toml").write_text("port = 80\n")
+        (tx / "state.new").replace("state")
+
+The block's changes are committed when it ends: all of them, at once, and durably. If it raises,
+or the process is killed, none of them happens. `atomdir.retry` runs a function again after a
+conflict, and `atomdir.fs` is a file system for fsspec.
+"""
+
+from ._errors import (
+    BeginError,
+    CommitConflict,
+    CommitError,
+    Conflict,
+    ConflictingChange,
+    Error,
+    FileConflict,
+    FileError,
+    InitError,
+    LockConflict,
+    LockError,
+    NoStore,
+    OpenError,
+    OutsideStore,
+    SavepointError,
+    StoreError,
+    StoreHeld,
+    TransactionEnded,
+)
+from ._native import __version__, find, init
+from ._path import Path
+from ._retry import retry
+from ._store import Store, transaction
+from ._transaction import Change, Receipt, Transaction
+
+__all__ = [
+    "BeginError",
+    "Change",
+    "CommitConflict",
+    "CommitError",
+    "Conflict",
+    "ConflictingChange",
+    "Error",
+    "FileConflict",
+    "FileError",
+    "InitError",
+    "LockConflict",
+    "LockError",
+    "NoStore",
+    "OpenError",
+    "OutsideStore",
+    "Path",
+    "Receipt",
+    "SavepointError",
+    "Store",
+    "StoreError",
+    "StoreHeld",
+    "Transaction",
+    "TransactionEnded",
+    "__version__",
+    "find",
+    "init",
+    "retry",
+    "transaction",
+]

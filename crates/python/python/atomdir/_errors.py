@@ -1,0 +1,182 @@
+"""The exceptions.
+
+Every exception of this package is an `Error`. One that stands for an error of the operating
+system is also an `OSError` with its `errno` and `filename`, and of the class that `open` would
+raise: a missing file raises a `FileError` that is a `FileNotFoundError`.
+"""
+
+from __future__ import annotations
+
+import errno as errno_numbers
+from dataclasses import dataclass
+from typing import Optional, cast
+
+
+class Error(Exception):
+    """Any error of this package."""
+
+
+class InitError(Error):
+    """A directory could not be made a store."""
+
+
+class OpenError(Error):
+    """A store could not be opened."""
+
+
+class NoStore(OpenError):
+    """There is no store at the path or above it."""
+
+
+class StoreHeld(OpenError):
+    """Another process has the store open in itself, and runs no service for it."""
+
+    #: The id of that process, if it is known.
+    process: Optional[int] = None
+
+
+class StoreError(Error):
+    """The store takes no transactions or changes at the moment."""
+
+
+class BeginError(Error):
+    """A transaction could not begin."""
+
+
+class TransactionEnded(Error):
+    """The transaction was committed or aborted already."""
+
+
+class FileError(Error, OSError):
+    """An operation on a file or directory failed."""
+
+
+class OutsideStore(FileError):
+    """The path leaves the store."""
+
+
+class CommitError(Error):
+    """A commit failed, and nothing was changed."""
+
+
+class SavepointError(Error):
+    """A savepoint could not be set or restored."""
+
+
+class LockError(Error):
+    """Locks were not granted."""
+
+
+@dataclass(frozen=True)
+class ConflictingChange:
+    """A change by somebody else of a part of the store that the transaction depends on."""
+
+    #: Relative to the store's root.
+    path: str
+    #: Which part of it was changed, in words.
+    part: str
+    #: "commit", "open" (a transaction that is still open), "outside" (a program in no
+    #: transaction) or "outer" (the outer transaction).
+    by: str
+    #: The number of the commit, if it was one.
+    commit: Optional[int]
+    #: The id of the transaction, if it is known.
+    transaction: Optional[int]
+    #: All this in a sentence.
+    description: str
+
+    def __str__(self) -> str:
+        return self.description
+
+
+class Conflict(Error):
+    """Others were in the way, so that the same work may succeed in a new transaction. See
+    `atomdir.retry`."""
+
+    #: What others have changed.
+    conflicts: tuple[ConflictingChange, ...] = ()
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths in conflict, relative to the store's root, each once."""
+        return list(dict.fromkeys(change.path for change in self.conflicts))
+
+
+class CommitConflict(Conflict, CommitError):
+    """Others have changed what the transaction has written or, if it is serializable, read."""
+
+
+class LockConflict(Conflict, LockError):
+    """Others hold the lock, or what was to be locked has changed."""
+
+
+class FileConflict(Conflict, FileError):
+    """An open transaction has written the same part, and this one asked for early conflicts."""
+
+
+_CLASSES: dict[str, type[Error]] = {
+    one.__name__: one
+    for one in (
+        Error,
+        InitError,
+        OpenError,
+        NoStore,
+        StoreError,
+        BeginError,
+        TransactionEnded,
+        FileError,
+        OutsideStore,
+        CommitError,
+        SavepointError,
+        LockError,
+    )
+}
+_CONFLICTS: dict[str, type[Conflict]] = {
+    "CommitConflict": CommitConflict,
+    "LockConflict": LockConflict,
+    "FileConflict": FileConflict,
+}
+# Classes that are both ours and one of Python's, made when they are first needed.
+_combined: dict[tuple[type[Error], type[OSError]], type[OSError]] = {}
+
+_Described = tuple[str, str, str, Optional[int], Optional[int], str]
+
+
+def make_error(name: str, message: str) -> Error:
+    return _CLASSES[name](message)
+
+
+def make_os_error(
+    name: str, number: Optional[int], message: str, path: str
+) -> OSError:
+    number = errno_numbers.EIO if number is None else number
+    # Python chooses the class by the number.
+    builtin = type(OSError(number, ""))
+    return _combine(_CLASSES[name], builtin)(number, message, path)
+
+
+def _combine(ours: type[Error], builtin: type[OSError]) -> type[OSError]:
+    if issubclass(ours, builtin):
+        return ours
+    known = _combined.get((ours, builtin))
+    if known is None:
+        fields = {"__module__": ours.__module__, "__doc__": ours.__doc__}
+        made = type(ours.__name__, (ours, builtin), fields)
+        known = _combined.setdefault((ours, builtin), cast("type[OSError]", made))
+    return known
+
+
+def make_conflict(name: str, message: str, found: list[_Described]) -> Conflict:
+    if name == "FileConflict":
+        path = str(found[0][0]) if found else None
+        error: Conflict = FileConflict(errno_numbers.EBUSY, message, path)
+    else:
+        error = _CONFLICTS[name](message)
+    error.conflicts = tuple(ConflictingChange(*described) for described in found)
+    return error
+
+
+def make_held(message: str, process: Optional[int]) -> StoreHeld:
+    error = StoreHeld(message)
+    error.process = process
+    return error

@@ -1,0 +1,366 @@
+"""Paths in a transaction, used as `pathlib.Path` is."""
+
+from __future__ import annotations
+
+import os
+import stat as stat_bits
+import time
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+from typing import IO, TYPE_CHECKING, Any, Literal, Optional, Union, overload
+
+if TYPE_CHECKING:
+    import io
+
+    from ._native import _Stat
+    from ._transaction import Transaction
+
+AnyPath = Union[str, "os.PathLike[str]"]
+_BINARY = Literal["rb", "wb", "xb", "ab", "r+b", "w+b", "x+b", "a+b", "rb+", "wb+", "ab+"]
+
+
+def relative(path: Union[AnyPath, Path]) -> str:
+    return str(path) if isinstance(path, Path) else os.fspath(path)
+
+
+class Path:
+    """A path in a transaction, relative to the store's root: `tx / "conf" / "a.toml"`.
+
+    It has the methods of `pathlib.Path`, and works without a mount. It is no path outside the
+    transaction, so `open(path)` raises `TypeError`; use `path.open()`.
+    """
+
+    __slots__ = ("_path", "transaction")
+
+    def __init__(self, transaction: Transaction, *parts: AnyPath) -> None:
+        self.transaction = transaction
+        self._path = PurePosixPath(*parts)
+
+    def _with(self, path: PurePosixPath) -> Path:
+        return Path(self.transaction, path)
+
+    # ---- The path itself.
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def __repr__(self) -> str:
+        return f"<atomdir.Path {str(self._path)!r} of transaction {self.transaction.id}>"
+
+    def __hash__(self) -> int:
+        return hash((id(self.transaction), self._path))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Path):
+            return NotImplemented
+        return self.transaction is other.transaction and self._path == other._path
+
+    def __lt__(self, other: Path) -> bool:
+        return self._path < other._path
+
+    def __truediv__(self, part: AnyPath) -> Path:
+        return self._with(self._path / part)
+
+    def joinpath(self, *parts: AnyPath) -> Path:
+        return self._with(self._path.joinpath(*parts))
+
+    @property
+    def name(self) -> str:
+        return self._path.name
+
+    @property
+    def stem(self) -> str:
+        return self._path.stem
+
+    @property
+    def suffix(self) -> str:
+        return self._path.suffix
+
+    @property
+    def suffixes(self) -> list[str]:
+        return self._path.suffixes
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return self._path.parts
+
+    @property
+    def parent(self) -> Path:
+        return self._with(self._path.parent)
+
+    @property
+    def parents(self) -> list[Path]:
+        return [self._with(path) for path in self._path.parents]
+
+    def as_posix(self) -> str:
+        return str(self._path)
+
+    def with_name(self, name: str) -> Path:
+        return self._with(self._path.with_name(name))
+
+    def with_stem(self, stem: str) -> Path:
+        return self._with(self._path.with_stem(stem))
+
+    def with_suffix(self, suffix: str) -> Path:
+        return self._with(self._path.with_suffix(suffix))
+
+    def relative_to(self, other: Union[AnyPath, Path]) -> PurePosixPath:
+        return self._path.relative_to(relative(other))
+
+    def is_relative_to(self, other: Union[AnyPath, Path]) -> bool:
+        return self._path.is_relative_to(relative(other))
+
+    def match(self, pattern: str) -> bool:
+        return self._path.match(pattern)
+
+    # ---- Contents.
+
+    @overload
+    def open(
+        self,
+        mode: Literal["r", "w", "x", "a", "r+", "w+", "x+", "a+", "rt", "wt"] = "r",
+        buffering: int = -1,
+        encoding: Optional[str] = None,
+        errors: Optional[str] = None,
+        newline: Optional[str] = None,
+    ) -> io.TextIOWrapper: ...
+    @overload
+    def open(self, mode: _BINARY, buffering: int = -1) -> IO[bytes]: ...
+    @overload
+    def open(
+        self,
+        mode: str,
+        buffering: int = -1,
+        encoding: Optional[str] = None,
+        errors: Optional[str] = None,
+        newline: Optional[str] = None,
+    ) -> IO[Any]: ...
+    def open(
+        self,
+        mode: str = "r",
+        buffering: int = -1,
+        encoding: Optional[str] = None,
+        errors: Optional[str] = None,
+        newline: Optional[str] = None,
+    ) -> IO[Any]:
+        """Opens the file, as the builtin `open` does. The transaction's commit flushes and
+        closes a file that is still open."""
+        return self.transaction.open(
+            str(self), mode, buffering, encoding, errors, newline
+        )
+
+    def read_bytes(self) -> bytes:
+        return self.transaction.native.read(str(self))
+
+    def write_bytes(self, data: Union[bytes, bytearray, memoryview]) -> int:
+        contents = bytes(data)
+        self.transaction.native.write(str(self), contents)
+        return len(contents)
+
+    def read_text(
+        self, encoding: Optional[str] = None, errors: Optional[str] = None
+    ) -> str:
+        with self.transaction.open(str(self), "r", -1, encoding, errors, None) as file:
+            text: str = file.read()
+            return text
+
+    def write_text(
+        self,
+        data: str,
+        encoding: Optional[str] = None,
+        errors: Optional[str] = None,
+        newline: Optional[str] = None,
+    ) -> int:
+        with self.transaction.open(
+            str(self), "w", -1, encoding, errors, newline
+        ) as file:
+            return file.write(data)
+
+    def touch(self, mode: int = 0o666, exist_ok: bool = True) -> None:
+        native = self.transaction.native
+        is_new = not exist_ok or not self.exists()
+        # Of the options only one creates, so that an existing file keeps its contents.
+        flags = (False, True, False, False, is_new and exist_ok, not exist_ok)
+        native.open(str(self), flags, mode).close()
+        if not is_new:
+            self.utime()
+
+    # ---- Names.
+
+    def mkdir(
+        self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False
+    ) -> None:
+        try:
+            self.transaction.native.mkdir(str(self), mode)
+        except FileNotFoundError:
+            if not parents or self.parent == self:
+                raise
+            self.parent.mkdir(parents=True, exist_ok=True)
+            self.mkdir(mode, parents=False, exist_ok=exist_ok)
+        except FileExistsError:
+            if not exist_ok or not self.is_dir():
+                raise
+
+    def symlink_to(
+        self, target: Union[AnyPath, Path], target_is_directory: bool = False
+    ) -> None:
+        self.transaction.native.symlink(relative(target), str(self))
+
+    def hardlink_to(self, target: Union[AnyPath, Path]) -> None:
+        self.transaction.native.link(relative(target), str(self))
+
+    def readlink(self) -> PurePosixPath:
+        return PurePosixPath(self.transaction.native.readlink(str(self)))
+
+    def rename(self, target: Union[AnyPath, Path]) -> Path:
+        """Renames it to a path relative to the store's root, and replaces what is there."""
+        self.transaction.native.rename(str(self), relative(target))
+        return Path(self.transaction, relative(target))
+
+    def replace(self, target: Union[AnyPath, Path]) -> Path:
+        return self.rename(target)
+
+    def exchange(self, other: Union[AnyPath, Path]) -> None:
+        """Lets two objects change places."""
+        self.transaction.native.exchange(str(self), relative(other))
+
+    def copy(self, target: Union[AnyPath, Path]) -> Path:
+        """Copies the contents and the mode of the file."""
+        self.transaction.native.copy(str(self), relative(target))
+        return Path(self.transaction, relative(target))
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        try:
+            self.transaction.native.unlink(str(self))
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+
+    def rmdir(self) -> None:
+        self.transaction.native.rmdir(str(self))
+
+    def rmtree(self) -> None:
+        """Removes the file, or the directory with everything in it."""
+        self.transaction.native.remove_all(str(self))
+
+    def iterdir(self) -> Iterator[Path]:
+        for name, _ in self.transaction.native.list(str(self)):
+            yield self / name
+
+    def walk(self) -> Iterator[tuple[Path, list[str], list[str]]]:
+        """As `os.walk`, from the top down. Links to directories count as files."""
+        entries = self.transaction.native.list(str(self))
+        directories = [name for name, kind in entries if stat_bits.S_ISDIR(kind)]
+        files = [name for name, kind in entries if not stat_bits.S_ISDIR(kind)]
+        yield self, directories, files
+        for name in directories:
+            yield from (self / name).walk()
+
+    def glob(self, pattern: str) -> Iterator[Path]:
+        """The paths below this directory that match a pattern such as `conf/*.toml`. `**`
+        stands for any number of directories. Links to directories are not followed by `**`."""
+        parts = PurePosixPath(pattern).parts
+        if not parts or pattern.startswith("/"):
+            raise ValueError(f"not a relative pattern: {pattern!r}")
+        # More than one way can lead to a path.
+        yield from dict.fromkeys(self._glob(parts))
+
+    def rglob(self, pattern: str) -> Iterator[Path]:
+        yield from self.glob(f"**/{pattern}")
+
+    def _glob(self, parts: tuple[str, ...]) -> Iterator[Path]:
+        if not parts:
+            yield self
+            return
+        first, rest = parts[0], parts[1:]
+        if first == "**":
+            yield from self._glob(rest)
+            for name, kind in self._entries():
+                if stat_bits.S_ISDIR(kind):
+                    yield from (self / name)._glob(parts)
+        elif any(letter in first for letter in "*?["):
+            for name, _ in self._entries():
+                if fnmatchcase(name, first):
+                    yield from (self / name)._glob(rest)
+        elif (self / first).exists(follow_symlinks=False):
+            yield from (self / first)._glob(rest)
+
+    def _entries(self) -> list[tuple[str, int]]:
+        try:
+            return self.transaction.native.list(str(self))
+        except (NotADirectoryError, FileNotFoundError):
+            return []
+
+    # ---- Attributes.
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        return _stat_result(self.transaction.native.stat(str(self), follow_symlinks))
+
+    def lstat(self) -> os.stat_result:
+        return self.stat(follow_symlinks=False)
+
+    def exists(self, *, follow_symlinks: bool = True) -> bool:
+        return self._mode(follow_symlinks) is not None
+
+    def is_file(self) -> bool:
+        return stat_bits.S_ISREG(self._mode() or 0)
+
+    def is_dir(self) -> bool:
+        return stat_bits.S_ISDIR(self._mode() or 0)
+
+    def is_symlink(self) -> bool:
+        return stat_bits.S_ISLNK(self._mode(False) or 0)
+
+    def _mode(self, follow: bool = True) -> Optional[int]:
+        try:
+            return self.transaction.native.stat(str(self), follow)[0]
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def chmod(self, mode: int) -> None:
+        self.transaction.native.chmod(str(self), mode)
+
+    def chown(self, user: Optional[int] = None, group: Optional[int] = None) -> None:
+        """Sets the owner, the group or both, by their numbers. A link is not followed."""
+        self.transaction.native.chown(str(self), user, group)
+
+    def utime(
+        self, accessed_ns: Optional[int] = None, modified_ns: Optional[int] = None
+    ) -> None:
+        """Sets the times, in nanoseconds since 1970; without arguments, both to now. A link is
+        not followed."""
+        if accessed_ns is None and modified_ns is None:
+            accessed_ns = modified_ns = time.time_ns()
+        self.transaction.native.utime(str(self), accessed_ns, modified_ns)
+
+    def getxattr(self, name: str) -> Optional[bytes]:
+        """The value of an extended attribute, or `None` if there is none of that name."""
+        return self.transaction.native.xattr(str(self), name)
+
+    def listxattr(self) -> list[str]:
+        return self.transaction.native.xattr_names(str(self))
+
+    def setxattr(self, name: str, value: bytes) -> None:
+        self.transaction.native.set_xattr(str(self), name, value)
+
+    def removexattr(self, name: str) -> None:
+        self.transaction.native.remove_xattr(str(self), name)
+
+
+def _stat_result(numbers: _Stat) -> os.stat_result:
+    mode, inode, links, user, group, size, blocks, device, atime, mtime, ctime = numbers
+    second = 1_000_000_000
+    seconds = (atime // second, mtime // second, ctime // second)
+    whole = (mode, inode, 0, links, user, group, size, *seconds)
+    exact = {
+        "st_atime": atime / second,
+        "st_mtime": mtime / second,
+        "st_ctime": ctime / second,
+        "st_atime_ns": atime,
+        "st_mtime_ns": mtime,
+        "st_ctime_ns": ctime,
+        "st_blocks": blocks,
+        "st_rdev": device,
+    }
+    return os.stat_result(whole, exact)

@@ -1,0 +1,59 @@
+"""Running a function again after a conflict."""
+
+from __future__ import annotations
+
+import functools
+import random
+import time
+from typing import Any, Callable, Optional, TypeVar, Union, overload
+
+from ._errors import Conflict
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+PAUSE_SECONDS_MIN = 0.001
+PAUSE_SECONDS_MAX = 0.064
+
+
+@overload
+def retry(function: _Function) -> _Function: ...
+
+
+@overload
+def retry(*, tries: int = 100) -> Callable[[_Function], _Function]: ...
+
+
+def retry(
+    function: Optional[_Function] = None, *, tries: int = 100
+) -> Union[_Function, Callable[[_Function], _Function]]:
+    """Lets a function run again when it raises `Conflict`, after a random pause that grows with
+    each try, and at most `tries` times.
+
+        @atomdir.retry
+        def count_visit() -> None:
+            with atomdir.transaction("/srv/data") as tx:
+                visits = tx / "visits"
+                visits.write_text(str(int(visits.read_text()) + 1))
+
+    The function begins its transaction itself. What it does outside the transaction happens
+    again with each try.
+    """
+
+    def decorate(function: _Function) -> _Function:
+        @functools.wraps(function)
+        def run(*arguments: Any, **named: Any) -> Any:
+            longest = 0.0
+            for left in reversed(range(max(tries, 1))):
+                try:
+                    return function(*arguments, **named)
+                except Conflict:
+                    if left == 0:
+                        raise
+                # The first pause is none: who was in the way has usually committed.
+                time.sleep(random.uniform(0, longest))
+                longest = min(max(2 * longest, PAUSE_SECONDS_MIN), PAUSE_SECONDS_MAX)
+            raise AssertionError("unreachable")
+
+        return run  # type: ignore[return-value]
+
+    return decorate if function is None else decorate(function)

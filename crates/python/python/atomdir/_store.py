@@ -1,0 +1,174 @@
+"""Stores, and which of them are open in this process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Optional, Union
+
+from . import _native
+from ._errors import StoreError
+from ._transaction import Transaction
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+AnyPath = Union[str, "os.PathLike[str]"]
+
+
+class _Open:
+    """A store that is open in this process, and how many use it."""
+
+    def __init__(self, native: _native.Store) -> None:
+        self.native = native
+        self.users = 0
+        self.process = os.getpid()
+
+
+# A store without a service can be open only once, so all users in this process share it.
+_mutex = threading.Lock()
+_stores: dict[str, _Open] = {}
+
+
+def _forget() -> None:
+    """A forked process cannot use its parent's stores. It opens them itself."""
+    global _mutex
+    _mutex = threading.Lock()
+    _stores.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def _acquire(path: str, door: str, program: Optional[str]) -> _Open:
+    root = _native.find(path)
+    with _mutex:
+        found = _stores.get(root)
+        if found is None:
+            found = _stores[root] = _Open(_native.Store(path, door, program))
+        elif door not in ("any", "embedded" if found.native.is_embedded else "service"):
+            way = "in this process" if found.native.is_embedded else "by its service"
+            raise StoreError(f"the store '{root}' is already open {way}")
+        found.users += 1
+        return found
+
+
+def _release(store: _Open) -> None:
+    if store.process != os.getpid():
+        return
+    with _mutex:
+        store.users -= 1
+        if store.users > 0:
+            return
+        if _stores.get(store.native.root) is store:
+            del _stores[store.native.root]
+        # Under the lock, so that nobody opens the store before it is closed.
+        store.native.close()
+
+
+class Store:
+    """An open store: the one that contains `path`. A context manager, which closes it.
+
+    `door` is "service", "embedded" (this process alone, until the store is closed), or "any":
+    the service if one runs, else this process. If `service_program` names the command
+    `atomdir`, it starts a service where none runs.
+
+    A store that this process has open already is shared, and closed by the last user.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath,
+        *,
+        door: str = "any",
+        service_program: Optional[AnyPath] = None,
+    ) -> None:
+        program = None if service_program is None else os.fspath(service_program)
+        self._open: Optional[_Open] = _acquire(os.fspath(path), door, program)
+        #: The store's root directory.
+        self.root: str = self._open.native.root
+        #: Whether the store is open in this process, and not reached through its service.
+        self.is_embedded: bool = self._open.native.is_embedded
+
+    def __repr__(self) -> str:
+        return f"<atomdir.Store {self.root!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", None) is not None:
+            self.close()
+
+    def transaction(
+        self,
+        *,
+        isolation: str = "snapshot",
+        durability: str = "durable",
+        conflicts: str = "commit",
+        label: str = "",
+    ) -> Transaction:
+        """Begins a transaction.
+
+        `isolation` is "snapshot", or "serializable": then what was read is protected as well.
+        `durability` is "durable", or "lazy": then the commit does not wait for the disk, and is
+        durable within a tenth of a second. With `conflicts="early"` a write fails at once if
+        an open transaction has written the same part. `label` is the name in the log.
+        """
+        native = self._store().native
+        begun = native.begin(isolation, durability, conflicts, label)
+        # The transaction keeps the store open.
+        store = self._store()
+        with _mutex:
+            store.users += 1
+        return Transaction(begun, lambda: _release(store))
+
+    def sync(self) -> None:
+        """Makes all lazy commits durable."""
+        self._store().native.sync()
+
+    def close(self) -> None:
+        """Closes the store, when the last transaction in this process has ended as well."""
+        store, self._open = self._open, None
+        if store is not None:
+            _release(store)
+
+    def _store(self) -> _Open:
+        if self._open is None:
+            raise StoreError("the store was closed")
+        return self._open
+
+
+def transaction(
+    store: Union[Store, AnyPath],
+    *,
+    isolation: str = "snapshot",
+    durability: str = "durable",
+    conflicts: str = "commit",
+    label: str = "",
+) -> Transaction:
+    """Begins a transaction in a store, or in the store that contains a path:
+
+        with atomdir.transaction("/srv/data") as tx:
+            (tx / "a").write_text("1")
+
+    The options are those of `Store.transaction`. A store that is named by a path is closed
+    when the transaction ends; a program with many transactions keeps a `Store` open.
+    """
+    opened = store if isinstance(store, Store) else Store(store)
+    try:
+        return opened.transaction(
+            isolation=isolation, durability=durability, conflicts=conflicts, label=label
+        )
+    finally:
+        if opened is not store:
+            opened.close()

@@ -1,0 +1,198 @@
+"""Transactions."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any, Callable, Optional, Union
+
+from . import _native
+from ._errors import TransactionEnded
+from ._file import RawFile, open_file
+from ._path import Path, relative
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+AnyPath = Union[str, "os.PathLike[str]"]
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The result of a commit."""
+
+    #: The commit's place in the commit order, or `None` if nothing had changed or the
+    #: transaction was nested.
+    sequence: Optional[int]
+    #: How many paths were changed.
+    changes: int
+    #: The obstacle that keeps the durable commit from the files, in words, if there is one.
+    stalled: Optional[str]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A path that a transaction has changed."""
+
+    #: "A" (added), "M" (modified), "D" (deleted), "R" (renamed) or "T" (another type now).
+    letter: str
+    #: Relative to the store's root.
+    path: str
+    #: The old path, if it was renamed.
+    old_path: Optional[str]
+
+
+class Transaction:
+    """An open transaction. As a context manager it commits at the end of the block, and aborts
+    if the block raises. Several threads may use it.
+
+    It sees the store as of its begin, with its own changes, and nobody sees these before the
+    commit. `tx / "a" / "b"` is a path in it.
+    """
+
+    def __init__(
+        self, native: _native.Transaction, ended: Callable[[], None] = lambda: None
+    ) -> None:
+        self._native: Optional[_native.Transaction] = native
+        self._ended = ended
+        self._mutex = threading.Lock()
+        self._files: weakref.WeakKeyDictionary[Any, RawFile] = weakref.WeakKeyDictionary()
+        #: The number by which conflicts and commands name the transaction.
+        self.id: int = native.id
+        #: The directory that shows the transaction to any program, if the store has a
+        #: service; else `None`.
+        self.view: Optional[str] = native.view
+
+    def __repr__(self) -> str:
+        state = "ended" if self._native is None else "open"
+        return f"<atomdir.Transaction {self.id}, {state}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        if self._native is None:
+            return
+        if kind is not None:
+            self.abort()
+            return
+        try:
+            self.commit()
+        except BaseException:
+            self.abort()
+            raise
+
+    def __del__(self) -> None:
+        if getattr(self, "_native", None) is not None:
+            self.abort()
+
+    def __truediv__(self, path: AnyPath) -> Path:
+        return self.path(path)
+
+    def path(self, *parts: AnyPath) -> Path:
+        """A path in the transaction, relative to the store's root."""
+        return Path(self, *parts)
+
+    @property
+    def native(self) -> _native.Transaction:
+        if self._native is None:
+            raise TransactionEnded("the transaction has ended")
+        return self._native
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has been neither committed nor aborted."""
+        return self._native is not None
+
+    def commit(self) -> Receipt:
+        """Commits the transaction: files that are still open in it are flushed and closed. If
+        this raises, the transaction stays open."""
+        for file in self._open_files():
+            file.close()
+        sequence, changes, stalled = self.native.commit()
+        self._end()
+        return Receipt(sequence, changes, stalled)
+
+    def abort(self) -> None:
+        """Drops the changes. Does nothing if the transaction has ended."""
+        native = self._native
+        if native is None:
+            return
+        with self._mutex:
+            raws = list(self._files.values())
+        for raw in raws:
+            raw.discard()
+        native.abort()
+        self._end()
+
+    def _end(self) -> None:
+        with self._mutex:
+            was_open, self._native = self._native is not None, None
+        if was_open:
+            self._ended()
+
+    def changes(self) -> list[Change]:
+        """The changes that a commit would make, sorted by path. What is still in the buffers
+        of open files is not among them."""
+        return [Change(*line) for line in self.native.changes()]
+
+    def lock(
+        self,
+        *paths: Union[AnyPath, Path],
+        shared: bool = False,
+        subtree: bool = False,
+        timeout: Optional[float] = None,
+    ) -> None:
+        """Locks all of these paths until the transaction ends, and waits for others who hold
+        locks on them, at most `timeout` seconds."""
+        names = [relative(path) for path in paths]
+        self.native.lock(names, shared, subtree, timeout)
+
+    def set_savepoint(self, name: str) -> None:
+        """Names the present state, for `roll_back`."""
+        self._flush()
+        self.native.set_savepoint(name)
+
+    def roll_back(self, savepoint: str) -> None:
+        """Restores the state at the savepoint. No file may be open in the transaction."""
+        self.native.roll_back(savepoint)
+
+    def nest(self) -> Transaction:
+        """Begins a transaction within this one: its commit makes its changes part of this
+        one. Meanwhile this one cannot be used."""
+        self._flush()
+        return Transaction(self.native.nest())
+
+    def open(
+        self,
+        path: str,
+        mode: str,
+        buffering: int,
+        encoding: Optional[str],
+        errors: Optional[str],
+        newline: Optional[str],
+    ) -> IO[Any]:
+        raw, file = open_file(
+            self.native, path, mode, buffering, encoding, errors, newline
+        )
+        with self._mutex:
+            self._files[file] = raw
+        return file  # type: ignore[no-any-return]
+
+    def _open_files(self) -> Iterable[Any]:
+        with self._mutex:
+            return [file for file in self._files if not file.closed]
+
+    def _flush(self) -> None:
+        for file in self._open_files():
+            if file.writable():
+                file.flush()

@@ -1,0 +1,78 @@
+//! Arguments and results in Python's terms.
+
+use atomdir::{Conflicts, Durability, Isolation, Kind, Metadata};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::time::{Duration, SystemTime};
+
+/// The word for each choice, and the choice.
+pub(crate) fn choose<T: Copy>(what: &str, word: &str, choices: &[(&str, T)]) -> PyResult<T> {
+    let found = choices.iter().find(|(name, _)| *name == word);
+    found.map(|(_, choice)| *choice).ok_or_else(|| {
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        PyValueError::new_err(format!(
+            "{what} is '{word}', not one of: {}",
+            names.join(", ")
+        ))
+    })
+}
+
+pub(crate) const ISOLATIONS: &[(&str, Isolation)] = &[
+    ("snapshot", Isolation::Snapshot),
+    ("serializable", Isolation::Serializable),
+];
+
+pub(crate) const DURABILITIES: &[(&str, Durability)] =
+    &[("durable", Durability::Durable), ("lazy", Durability::Lazy)];
+
+pub(crate) const CONFLICTS: &[(&str, Conflicts)] =
+    &[("commit", Conflicts::AtCommit), ("early", Conflicts::Early)];
+
+/// The type of a file, as in `st_mode`.
+pub(crate) fn kind(kind: Kind) -> u32 {
+    match kind {
+        Kind::Fifo => 0o010000,
+        Kind::CharacterDevice => 0o020000,
+        Kind::Directory => 0o040000,
+        Kind::BlockDevice => 0o060000,
+        Kind::File => 0o100000,
+        Kind::Symlink => 0o120000,
+        Kind::Socket => 0o140000,
+    }
+}
+
+/// Metadata as numbers: mode, inode, links, user, group, length, blocks, device number, and the
+/// times of access, modification and change in nanoseconds since 1970.
+pub(crate) type Stat = (u32, u64, u32, u32, u32, u64, u64, u64, i64, i64, i64);
+
+pub(crate) fn stat(metadata: &Metadata) -> Stat {
+    (
+        kind(metadata.kind) | metadata.mode,
+        metadata.inode,
+        metadata.links,
+        metadata.user,
+        metadata.group,
+        metadata.length,
+        metadata.blocks,
+        metadata.device_number,
+        nanoseconds(metadata.accessed),
+        nanoseconds(metadata.modified),
+        nanoseconds(metadata.changed),
+    )
+}
+
+fn nanoseconds(time: SystemTime) -> i64 {
+    let whole = |duration: Duration| i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => whole(since),
+        Err(error) => -whole(error.duration()),
+    }
+}
+
+pub(crate) fn time(nanoseconds: i64) -> SystemTime {
+    let distance = Duration::from_nanos(nanoseconds.unsigned_abs());
+    match nanoseconds < 0 {
+        true => SystemTime::UNIX_EPOCH - distance,
+        false => SystemTime::UNIX_EPOCH + distance,
+    }
+}

@@ -1,0 +1,213 @@
+//! The library's errors as exceptions.
+//!
+//! The classes are written in Python (`_errors.py`), where a class can also be one of Python's own
+//! subclasses of `OSError`. Here is the choice of the class and its arguments.
+
+use atomdir::{
+    BeginError, ChangedBy, CommitError, Conflict, FileError, LockError, OpenError, SavepointError,
+    StoreError,
+};
+use pyo3::call::PyCallArgs;
+use pyo3::prelude::*;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+/// What a function returns that runs without the interpreter's lock.
+pub(crate) type Outcome<T> = Result<T, Raised>;
+
+/// An error that becomes an exception once the interpreter's lock is held again.
+pub(crate) enum Raised {
+    Open(OpenError),
+    Init(atomdir::InitError),
+    Find(atomdir::FindError),
+    Begin(BeginError),
+    File(FileError),
+    OpenFile(std::io::Error, PathBuf),
+    Commit(CommitError),
+    Savepoint(SavepointError),
+    Lock(LockError),
+    Store(StoreError),
+    /// The transaction has ended.
+    Ended,
+    /// The store was closed.
+    Closed,
+}
+
+macro_rules! from {
+    ($($error:ty => $variant:ident),* $(,)?) => {
+        $(impl From<$error> for Raised {
+            fn from(error: $error) -> Raised {
+                Raised::$variant(error)
+            }
+        })*
+    };
+}
+from!(
+    OpenError => Open,
+    atomdir::InitError => Init,
+    atomdir::FindError => Find,
+    BeginError => Begin,
+    FileError => File,
+    CommitError => Commit,
+    SavepointError => Savepoint,
+    LockError => Lock,
+    StoreError => Store,
+);
+
+impl Raised {
+    pub(crate) fn into_exception(self, python: Python<'_>) -> PyErr {
+        let py = python;
+        match self {
+            Raised::Open(OpenError::Find(error)) | Raised::Find(error) => find(py, &error),
+            Raised::Open(error) => open(py, &error),
+            Raised::Init(error) => simple(py, "InitError", &error),
+            Raised::Begin(BeginError::Store(error)) => store(py, &error),
+            Raised::Begin(error) => simple(py, "BeginError", &error),
+            Raised::File(error) => file(py, &error),
+            Raised::OpenFile(error, path) => {
+                os_error(py, "FileError", error.raw_os_error(), &error, &path)
+            }
+            Raised::Commit(error) => commit(py, &error),
+            Raised::Savepoint(SavepointError::Store(error)) => store(py, &error),
+            Raised::Savepoint(error) => simple(py, "SavepointError", &error),
+            Raised::Lock(error) => lock(py, &error),
+            Raised::Store(error) => store(py, &error),
+            Raised::Ended => simple(py, "TransactionEnded", &"the transaction has ended"),
+            Raised::Closed => simple(py, "StoreError", &"the store was closed"),
+        }
+    }
+}
+
+/// Calls a function of `_errors.py` that makes an exception.
+fn make<'py>(python: Python<'py>, function: &str, arguments: impl PyCallArgs<'py>) -> PyErr {
+    let module = python.import("atomdir._errors");
+    let made = module.and_then(|module| module.getattr(function)?.call1(arguments));
+    made.map_or_else(|error| error, PyErr::from_value)
+}
+
+fn simple(python: Python<'_>, class: &str, message: &dyn std::fmt::Display) -> PyErr {
+    make(python, "make_error", (class, message.to_string()))
+}
+
+fn os_error(
+    python: Python<'_>,
+    class: &str,
+    errno: Option<i32>,
+    message: &dyn std::fmt::Display,
+    path: &Path,
+) -> PyErr {
+    let arguments = (class, errno, message.to_string(), path.as_os_str());
+    make(python, "make_os_error", arguments)
+}
+
+fn conflict(python: Python<'_>, class: &str, message: String, found: &[Conflict]) -> PyErr {
+    let described: Vec<_> = found.iter().map(describe).collect();
+    make(python, "make_conflict", (class, message, described))
+}
+
+/// The fields of the class `ConflictingChange`.
+type Described<'a> = (
+    &'a OsStr,
+    &'a str,
+    &'static str,
+    Option<u64>,
+    Option<u64>,
+    String,
+);
+
+fn describe(conflict: &Conflict) -> Described<'_> {
+    let (by, commit, transaction) = match &conflict.by {
+        ChangedBy::Commit { sequence, author } => {
+            let author = author.as_ref();
+            (
+                "commit",
+                Some(sequence.0),
+                author.map(|author| author.transaction.0),
+            )
+        }
+        ChangedBy::Open { transaction, .. } => ("open", None, Some(transaction.0)),
+        ChangedBy::Outside => ("outside", None, None),
+        ChangedBy::Outer { transaction } => ("outer", None, Some(transaction.0)),
+    };
+    let text = conflict.to_string();
+    (
+        conflict.path.as_os_str(),
+        &conflict.part,
+        by,
+        commit,
+        transaction,
+        text,
+    )
+}
+
+fn find(python: Python<'_>, error: &atomdir::FindError) -> PyErr {
+    match error {
+        atomdir::FindError::NoStore { .. } => simple(python, "NoStore", error),
+        error => simple(python, "OpenError", error),
+    }
+}
+
+fn open(python: Python<'_>, error: &OpenError) -> PyErr {
+    match error {
+        OpenError::Held { holder, .. } => {
+            let process = holder.as_ref().map(|holder| holder.process);
+            make(python, "make_held", (error.to_string(), process))
+        }
+        error => simple(python, "OpenError", error),
+    }
+}
+
+fn file(python: Python<'_>, error: &FileError) -> PyErr {
+    match error {
+        FileError::Conflict { conflicts, .. } => {
+            conflict(python, "FileConflict", error.to_string(), conflicts)
+        }
+        FileError::Io { path, cause, .. } => {
+            os_error(python, "FileError", error.raw_os_error(), cause, path)
+        }
+        FileError::Outside { path, .. } => {
+            let reason = "the path leaves the store";
+            os_error(python, "OutsideStore", error.raw_os_error(), &reason, path)
+        }
+        error => simple(python, "Error", error),
+    }
+}
+
+fn commit(python: Python<'_>, error: &CommitError) -> PyErr {
+    let os = |errno, path: &Path| os_error(python, "CommitError", Some(errno), error, path);
+    match error {
+        CommitError::Conflict { conflicts } => {
+            conflict(python, "CommitConflict", error.to_string(), conflicts)
+        }
+        CommitError::NoSpace { path, .. } => os(NO_SPACE, path),
+        CommitError::Leased { path, .. } => os(WOULD_BLOCK, path),
+        CommitError::Io { path, cause, .. } => {
+            os_error(python, "CommitError", cause.raw_os_error(), error, path)
+        }
+        CommitError::Ended => simple(python, "TransactionEnded", error),
+        CommitError::Store(error) => store(python, error),
+        error => simple(python, "CommitError", error),
+    }
+}
+
+/// ENOSPC and EAGAIN, which have these numbers on every architecture of Linux.
+const NO_SPACE: i32 = 28;
+const WOULD_BLOCK: i32 = 11;
+
+fn lock(python: Python<'_>, error: &LockError) -> PyErr {
+    match error {
+        LockError::Conflict { conflicts, .. } => {
+            conflict(python, "LockConflict", error.to_string(), conflicts)
+        }
+        LockError::Path { path, cause } => {
+            os_error(python, "LockError", cause.raw_os_error(), cause, path)
+        }
+        LockError::Ended => simple(python, "TransactionEnded", error),
+        LockError::Store(error) => store(python, error),
+        error => simple(python, "LockError", error),
+    }
+}
+
+fn store(python: Python<'_>, error: &StoreError) -> PyErr {
+    simple(python, "StoreError", error)
+}

@@ -1,0 +1,86 @@
+//! Files that are open in a transaction. Positions and buffers are Python's (`_file.py`).
+
+use crate::convert::{self, Stat};
+use crate::errors::{Outcome, Raised};
+use atomdir::SharedFile;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+#[pyclass(frozen)]
+pub(crate) struct File {
+    /// `None` once it is closed. A call that runs meanwhile keeps it a little longer.
+    file: Mutex<Option<Arc<SharedFile>>>,
+    path: PathBuf,
+}
+
+impl File {
+    pub(crate) fn new(file: SharedFile, path: PathBuf) -> File {
+        File {
+            file: Mutex::new(Some(Arc::new(file))),
+            path,
+        }
+    }
+
+    fn run<T: Send>(
+        &self,
+        python: Python<'_>,
+        act: impl FnOnce(&SharedFile) -> io::Result<T> + Send,
+    ) -> PyResult<T> {
+        let outcome: Outcome<T> = python.detach(|| {
+            let file = self.slot().clone().ok_or(Raised::Ended)?;
+            act(&file).map_err(|error| Raised::OpenFile(error, self.path.clone()))
+        });
+        outcome.map_err(|error| error.into_exception(python))
+    }
+
+    fn slot(&self) -> std::sync::MutexGuard<'_, Option<Arc<SharedFile>>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl File {
+    fn read<'py>(
+        &self,
+        python: Python<'py>,
+        size: u64,
+        offset: u64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let contents = self.run(python, |file| {
+            // A caller may ask for much more than there is.
+            let rest = file.metadata()?.length.saturating_sub(offset);
+            let size = usize::try_from(size.min(rest)).unwrap_or(usize::MAX);
+            let mut contents = vec![0; size];
+            let count = file.read_at(&mut contents, offset)?;
+            contents.truncate(count);
+            Ok(contents)
+        });
+        Ok(PyBytes::new(python, &contents?))
+    }
+
+    fn write(&self, python: Python<'_>, data: &[u8], offset: u64) -> PyResult<()> {
+        self.run(python, |file| file.write_all_at(data, offset))
+    }
+
+    fn append(&self, python: Python<'_>, data: &[u8]) -> PyResult<u64> {
+        self.run(python, |file| file.append(data))
+    }
+
+    fn truncate(&self, python: Python<'_>, length: u64) -> PyResult<()> {
+        self.run(python, |file| file.set_length(length))
+    }
+
+    fn stat(&self, python: Python<'_>) -> PyResult<Stat> {
+        self.run(python, |file| Ok(convert::stat(&file.metadata()?)))
+    }
+
+    fn close(&self, python: Python<'_>) {
+        python.detach(|| {
+            let file = self.slot().take();
+            drop(file);
+        });
+    }
+}

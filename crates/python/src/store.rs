@@ -1,0 +1,128 @@
+//! Stores, and how transactions begin in them.
+
+use crate::convert::{CONFLICTS, DURABILITIES, ISOLATIONS, choose};
+use crate::errors::{Outcome, Raised};
+use crate::transaction::Transaction;
+use atomdir::{Door, StartService, StoreError, StoreOptions};
+use pyo3::prelude::*;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+const DOORS: &[(&str, Door)] = &[
+    ("any", Door::Any),
+    ("embedded", Door::Embedded),
+    ("service", Door::Service),
+];
+
+/// Makes a directory a store. Returns its root.
+#[pyfunction]
+#[pyo3(signature = (directory, control=None))]
+pub(crate) fn init(
+    python: Python<'_>,
+    directory: PathBuf,
+    control: Option<PathBuf>,
+) -> PyResult<()> {
+    let made: Outcome<()> = python.detach(|| {
+        atomdir::init(&directory, control.as_deref())?;
+        Ok(())
+    });
+    made.map_err(|error| error.into_exception(python))
+}
+
+/// The root of the store that holds a path.
+#[pyfunction]
+pub(crate) fn find(python: Python<'_>, path: PathBuf) -> PyResult<OsString> {
+    let found: Outcome<OsString> = python.detach(|| Ok(atomdir::find(&path)?.root.into()));
+    found.map_err(|error| error.into_exception(python))
+}
+
+#[pyclass(frozen)]
+pub(crate) struct Store {
+    /// `None` once it is closed.
+    store: Mutex<Option<atomdir::Store>>,
+    #[pyo3(get)]
+    root: OsString,
+    #[pyo3(get)]
+    is_embedded: bool,
+}
+
+impl Store {
+    fn run<T: Send>(
+        &self,
+        python: Python<'_>,
+        act: impl FnOnce(atomdir::Store) -> Outcome<T> + Send,
+    ) -> PyResult<T> {
+        let outcome = python.detach(|| act(self.slot().clone().ok_or(Raised::Closed)?));
+        outcome.map_err(|error| error.into_exception(python))
+    }
+
+    fn slot(&self) -> std::sync::MutexGuard<'_, Option<atomdir::Store>> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl Store {
+    #[new]
+    fn open(
+        python: Python<'_>,
+        path: PathBuf,
+        door: &str,
+        program: Option<PathBuf>,
+    ) -> PyResult<Store> {
+        let door = choose("door", door, DOORS)?;
+        let opened: Outcome<atomdir::Store> = python.detach(|| {
+            let mut options = StoreOptions::new();
+            options.door(door);
+            if let Some(program) = program {
+                let location = atomdir::find(&path)?;
+                options.start_service(StartService::with_program(program, &location));
+            }
+            Ok(options.open(&path)?)
+        });
+        let store = opened.map_err(|error| error.into_exception(python))?;
+        Ok(Store {
+            root: store.root().into(),
+            is_embedded: store.is_embedded(),
+            store: Mutex::new(Some(store)),
+        })
+    }
+
+    fn begin(
+        &self,
+        python: Python<'_>,
+        isolation: &str,
+        durability: &str,
+        conflicts: &str,
+        label: &str,
+    ) -> PyResult<Transaction> {
+        let isolation = choose("isolation", isolation, ISOLATIONS)?;
+        let durability = choose("durability", durability, DURABILITIES)?;
+        let conflicts = choose("conflicts", conflicts, CONFLICTS)?;
+        let begun = self.run(python, |store| {
+            let options = store.transaction().isolation(isolation);
+            let options = options.durability(durability).conflicts(conflicts);
+            Ok(options.label(label).begin()?)
+        });
+        Ok(Transaction::new(begun?))
+    }
+
+    fn sync(&self, python: Python<'_>) -> PyResult<()> {
+        self.run(python, |store| Ok(store.sync()?))
+    }
+
+    /// Closes the store. If transactions are left, it closes with the last of them.
+    fn close(&self, python: Python<'_>) -> PyResult<()> {
+        let closed: Outcome<()> = python.detach(|| {
+            let Some(store) = self.slot().take() else {
+                return Ok(());
+            };
+            match store.close() {
+                Ok(()) | Err(StoreError::InUse) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        });
+        closed.map_err(|error| error.into_exception(python))
+    }
+}

@@ -1,0 +1,259 @@
+//! Transactions. Every path is relative to the store's root.
+
+use crate::convert::{self, Stat};
+use crate::errors::{Outcome, Raised};
+use crate::file::File;
+use atomdir::{LockMode, LockScope, OpenOptions, SharedTransaction};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+#[pyclass(frozen)]
+pub(crate) struct Transaction {
+    /// `None` once it has ended.
+    transaction: Mutex<Option<SharedTransaction>>,
+    #[pyo3(get)]
+    id: u64,
+    #[pyo3(get)]
+    view: Option<OsString>,
+}
+
+impl Transaction {
+    pub(crate) fn new(transaction: impl Into<SharedTransaction>) -> Transaction {
+        let transaction = transaction.into();
+        Transaction {
+            id: transaction.id().0,
+            view: transaction.view().map(OsString::from),
+            transaction: Mutex::new(Some(transaction)),
+        }
+    }
+
+    fn run<T: Send>(
+        &self,
+        python: Python<'_>,
+        act: impl FnOnce(&SharedTransaction) -> Outcome<T> + Send,
+    ) -> PyResult<T> {
+        let outcome = python.detach(|| act(&self.open_one()?));
+        outcome.map_err(|error| error.into_exception(python))
+    }
+
+    fn open_one(&self) -> Outcome<SharedTransaction> {
+        self.slot().clone().ok_or(Raised::Ended)
+    }
+
+    fn slot(&self) -> std::sync::MutexGuard<'_, Option<SharedTransaction>> {
+        let slot = self.transaction.lock();
+        slot.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How a file is opened, from Python: read, write, append, truncate, create, create new.
+type Flags = (bool, bool, bool, bool, bool, bool);
+
+#[pymethods]
+impl Transaction {
+    fn open(&self, python: Python<'_>, path: PathBuf, flags: Flags, mode: u32) -> PyResult<File> {
+        let (read, write, append, truncate, create, create_new) = flags;
+        let mut options = OpenOptions::new();
+        options.read(read).write(write).append(append);
+        options.truncate(truncate).create(create);
+        options.create_new(create_new).mode(mode);
+        let opened = self.run(python, |tx| Ok(tx.open_shared(&path, &options)?))?;
+        Ok(File::new(opened, path))
+    }
+
+    fn read<'py>(&self, python: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyBytes>> {
+        let contents = self.run(python, |tx| Ok(tx.read(path)?))?;
+        Ok(PyBytes::new(python, &contents))
+    }
+
+    fn write(&self, python: Python<'_>, path: PathBuf, contents: &[u8]) -> PyResult<()> {
+        self.run(python, |tx| Ok(tx.write(path, contents)?))
+    }
+
+    fn mkdir(&self, python: Python<'_>, path: PathBuf, mode: u32) -> PyResult<()> {
+        self.run(python, |tx| Ok(tx.create_directory_with(path, mode)?))
+    }
+
+    fn symlink(&self, python: Python<'_>, target: PathBuf, path: PathBuf) -> PyResult<()> {
+        self.run(python, |tx| Ok(tx.symlink(target, path)?))
+    }
+
+    fn readlink(&self, python: Python<'_>, path: PathBuf) -> PyResult<OsString> {
+        self.run(python, |tx| Ok(tx.read_link(path)?.into()))
+    }
+
+    fn link(&self, python: Python<'_>, from: PathBuf, to: PathBuf) -> PyResult<()> {
+        self.run(python, |tx| Ok(tx.link(from, to)?))
+    }
+
+    fn rename(&self, python: Python<'_>, from: PathBuf, to: PathBuf) -> PyResult<()> {
+        self.run(python, |tx| Ok(tx.rename(from, to)?))
+    }
+
+    fn exchange(&self, python: Python<'_>, one: PathBuf, other: PathBuf) -> PyResult<()> {
+        self.run(python, |tx| Ok(tx.exchange(one, other)?))
+    }
+
+    fn copy(&self, python: Python<'_>, from: PathBuf, to: PathBuf) -> PyResult<u64> {
+        self.run(python, |tx| Ok(tx.copy(from, to)?))
+    }
+
+    fn unlink(&self, python: Python<'_>, path: PathBuf) -> PyResult<()> {
+        self.run(python, |tx| Ok(tx.remove_file(path)?))
+    }
+
+    fn rmdir(&self, python: Python<'_>, path: PathBuf) -> PyResult<()> {
+        self.run(python, |tx| Ok(tx.remove_directory(path)?))
+    }
+
+    fn remove_all(&self, python: Python<'_>, path: PathBuf) -> PyResult<()> {
+        self.run(python, |tx| Ok(tx.remove_all(path)?))
+    }
+
+    /// The name and the type, as in `st_mode`, of each entry.
+    fn list(&self, python: Python<'_>, path: PathBuf) -> PyResult<Vec<(OsString, u32)>> {
+        let entries = self.run(python, |tx| Ok(tx.read_directory(path)?))?;
+        let entries = entries.into_iter();
+        Ok(entries
+            .map(|entry| (entry.name, convert::kind(entry.kind)))
+            .collect())
+    }
+
+    fn stat(&self, python: Python<'_>, path: PathBuf, follow: bool) -> PyResult<Stat> {
+        self.run(python, |tx| {
+            let metadata = match follow {
+                true => tx.metadata(path)?,
+                false => tx.symlink_metadata(path)?,
+            };
+            Ok(convert::stat(&metadata))
+        })
+    }
+
+    fn chmod(&self, python: Python<'_>, path: PathBuf, mode: u32) -> PyResult<()> {
+        self.run(python, |tx| Ok(tx.set_mode(path, mode)?))
+    }
+
+    fn chown(
+        &self,
+        python: Python<'_>,
+        path: PathBuf,
+        user: Option<u32>,
+        group: Option<u32>,
+    ) -> PyResult<()> {
+        self.run(python, |tx| Ok(tx.set_owner(path, user, group)?))
+    }
+
+    fn utime(
+        &self,
+        python: Python<'_>,
+        path: PathBuf,
+        accessed: Option<i64>,
+        modified: Option<i64>,
+    ) -> PyResult<()> {
+        let (accessed, modified) = (accessed.map(convert::time), modified.map(convert::time));
+        self.run(python, |tx| Ok(tx.set_times(path, accessed, modified)?))
+    }
+
+    fn xattr<'py>(
+        &self,
+        python: Python<'py>,
+        path: PathBuf,
+        name: OsString,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let value = self.run(python, |tx| Ok(tx.xattr(path, name)?))?;
+        Ok(value.map(|value| PyBytes::new(python, &value)))
+    }
+
+    fn xattr_names(&self, python: Python<'_>, path: PathBuf) -> PyResult<Vec<OsString>> {
+        self.run(python, |tx| Ok(tx.xattr_names(path)?))
+    }
+
+    fn set_xattr(
+        &self,
+        python: Python<'_>,
+        path: PathBuf,
+        name: OsString,
+        value: &[u8],
+    ) -> PyResult<()> {
+        self.run(python, |tx| Ok(tx.set_xattr(path, name, value)?))
+    }
+
+    fn remove_xattr(&self, python: Python<'_>, path: PathBuf, name: OsString) -> PyResult<()> {
+        self.run(python, |tx| Ok(tx.remove_xattr(path, name)?))
+    }
+
+    /// The letter of each change, its path, and the old path of what was renamed.
+    fn changes(&self, python: Python<'_>) -> PyResult<Vec<(char, OsString, Option<OsString>)>> {
+        use std::os::unix::ffi::OsStringExt;
+        let changes = self.run(python, |tx| Ok(tx.changes()?))?;
+        let changes = changes.into_iter().map(|line| {
+            let path = OsString::from_vec(line.path);
+            let from = line.from.map(OsString::from_vec);
+            (line.change.letter(), path, from)
+        });
+        Ok(changes.collect())
+    }
+
+    fn lock(
+        &self,
+        python: Python<'_>,
+        paths: Vec<PathBuf>,
+        shared: bool,
+        subtree: bool,
+        wait_seconds: Option<f64>,
+    ) -> PyResult<()> {
+        let mode = match shared {
+            true => LockMode::Shared,
+            false => LockMode::Exclusive,
+        };
+        let scope = match subtree {
+            true => LockScope::Subtree,
+            false => LockScope::Object,
+        };
+        let wait = wait_seconds.map(|seconds| {
+            // A time that a duration cannot hold is as good as no limit.
+            Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
+        });
+        self.run(python, |tx| {
+            let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+            Ok(tx.lock_all(&paths, mode, scope, wait)?)
+        })
+    }
+
+    fn set_savepoint(&self, python: Python<'_>, name: &str) -> PyResult<()> {
+        self.run(python, |tx| Ok(tx.set_savepoint(name)?))
+    }
+
+    fn roll_back(&self, python: Python<'_>, savepoint: &str) -> PyResult<()> {
+        self.run(python, |tx| Ok(tx.roll_back(savepoint)?))
+    }
+
+    fn nest(&self, python: Python<'_>) -> PyResult<Transaction> {
+        Ok(Transaction::new(self.run(python, |tx| Ok(tx.nest()?))?))
+    }
+
+    /// Commits. Returns the commit's place in the order, and how many paths have changed.
+    fn commit(&self, python: Python<'_>) -> PyResult<(Option<u64>, u64, Option<String>)> {
+        self.run(python, |tx| {
+            let receipt = tx.commit()?;
+            drop(self.slot().take());
+            let sequence = receipt.sequence().map(|sequence| sequence.0);
+            let stalled = receipt.stalled().map(str::to_owned);
+            Ok((sequence, receipt.changes(), stalled))
+        })
+    }
+
+    /// Aborts, if it has not ended.
+    fn abort(&self, python: Python<'_>) {
+        python.detach(|| {
+            let open = self.slot().take();
+            if let Some(transaction) = open {
+                transaction.abort();
+            }
+        });
+    }
+}

@@ -1,0 +1,48 @@
+"""fsspec's own test suite for file systems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+from fsspec.tests import abstract
+
+import atomdir
+from atomdir.fs import AtomdirFileSystem
+
+
+class Fixtures(abstract.AbstractFixtures):  # type: ignore[misc]
+    @pytest.fixture
+    def fs(self) -> AtomdirFileSystem:
+        # By its name, so that it is registered.
+        fs = fsspec.filesystem("atomdir")
+        assert isinstance(fs, AtomdirFileSystem)
+        return fs
+
+    @pytest.fixture
+    def fs_path(self, base: Path) -> Iterator[str]:
+        # Each call is a transaction. The store stays open between them.
+        with atomdir.Store(base):
+            yield str(base)
+
+
+class TestCopy(abstract.AbstractCopyTests, Fixtures):  # type: ignore[misc]
+    pass
+
+
+class TestGet(abstract.AbstractGetTests, Fixtures):  # type: ignore[misc]
+    pass
+
+
+class TestPut(abstract.AbstractPutTests, Fixtures):  # type: ignore[misc]
+    pass
+
+
+class TestPipe(abstract.AbstractPipeTests, Fixtures):  # type: ignore[misc]
+    pass
+
+
+class TestOpen(abstract.AbstractOpenTests, Fixtures):  # type: ignore[misc]
+    pass

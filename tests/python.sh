@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# Builds the Python package from this tree, installs it into a virtual environment, and runs its
+# tests there, fsspec's abstract suite and mypy among them: as this user, and for root also as the
+# user nobody.
+#
+#     tests/python.sh PROFILE TIER DIRECTORY
+#
+# PROFILE is cargo's. TIER is quick, or full, which also runs pandas, pyarrow and zarr. Writes to
+# DIRECTORY python-results (how many tests passed, failed and were skipped) and, if the
+# tests cannot run here, python-skipped, which says why. Nothing outside DIRECTORY and cargo's
+# target directory is changed.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+profile=$1 tier=$2 results=$3
+place=$results/python
+passed=0 failed=0 skipped=0
+
+finish() {
+    echo "$passed $failed $skipped" > "$results/python-results"
+    [ "$failed" = 0 ]
+    exit
+}
+
+not_here() {
+    echo "$1" > "$results/python-skipped"
+    finish
+}
+
+check() {
+    echo "-- $1"
+    shift
+    if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+}
+
+# run_pytest COMMAND...: adds what pytest counts.
+run_pytest() {
+    echo "-- $*"
+    "$@" -q -p no:cacheprovider --basetemp="$place/scratch/pytest" --junit-xml="$place/scratch/results.xml"
+    local status=$?
+    local counts
+    counts=$(python_here - "$place/scratch/results.xml" <<'END'
+import sys
+import xml.etree.ElementTree as tree
+
+try:
+    suite = tree.parse(sys.argv[1]).getroot().find("testsuite").attrib
+    bad = int(suite["failures"]) + int(suite["errors"])
+    print(int(suite["tests"]) - bad - int(suite["skipped"]), bad, suite["skipped"])
+except (OSError, tree.ParseError):
+    print(0, 1, 0)
+END
+    )
+    rm -f "$place/scratch/results.xml"
+    local ran bad left_out
+    read -r ran bad left_out <<< "$counts"
+    # An error outside the tests.
+    if [ "$status" != 0 ] && [ "$bad" = 0 ]; then bad=1; fi
+    passed=$((passed + ran)) failed=$((failed + bad)) skipped=$((skipped + left_out))
+}
+
+# As another user that may not read this tree, from a copy that they can.
+as_nobody() {
+    setpriv --reuid=65534 --regid=65534 --clear-groups \
+        env HOME=/nonexistent TMPDIR="$place/scratch" PYTHONDONTWRITEBYTECODE=1 "$@"
+}
+
+python_here() { "$place/venv/bin/python" "$@"; }
+
+chmod o+x "$results"
+mkdir -p "$place/scratch"
+chmod 1777 "$place/scratch"
+# The system's Python first: the user nobody may not reach another one.
+/usr/bin/python3 -m venv "$place/venv" > /dev/null 2>&1 ||
+    { rm -rf "$place/venv" && python3 -m venv "$place/venv"; } ||
+    not_here "python3 -m venv does not work here (package python3-venv)"
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+python_here -m pip install -q 'maturin>=1.8,<2' pytest mypy fsspec ||
+    not_here "pip cannot install maturin, pytest, mypy and fsspec"
+
+# The build finds what is installed here, and downloads nothing.
+mkdir -p "$place/wheels"
+PATH=$place/venv/bin:$PATH check "wheel" python_here -m pip wheel -q --no-deps \
+    --no-build-isolation --wheel-dir "$place/wheels" \
+    --config-settings=build-args="--locked --profile $profile" crates/python
+[ "$failed" = 0 ] || finish
+check "install" python_here -m pip install -q --no-deps "$place"/wheels/*.whl
+[ "$failed" = 0 ] || finish
+
+cp -r crates/python/tests crates/python/pyproject.toml "$place"
+cd "$place" || exit 1
+cp -r "$OLDPWD/crates/python/python" source
+check "types of the package" venv/bin/mypy --cache-dir "$place/mypy" source
+# Against what is installed, so that the wheel must say that it has types.
+check "types of the tests" venv/bin/mypy --cache-dir "$place/mypy-tests" --exclude full tests
+run_pytest venv/bin/pytest
+if [ "$(id -u)" = 0 ]; then
+    if as_nobody venv/bin/python -c pass; then
+        run_pytest as_nobody venv/bin/pytest --ignore tests/test_fsspec_suite.py
+    else
+        echo "the user nobody cannot run $(command -v python3)" > "$results/python-skipped"
+    fi
+fi
+
+if [ "$tier" = full ]; then
+    if python_here -m pip install -q pandas pyarrow zarr; then
+        run_pytest venv/bin/pytest -o addopts= tests/full
+    else
+        echo "pip cannot install pandas, pyarrow and zarr" > "$results/python-skipped"
+    fi
+fi
+finish
