@@ -35,6 +35,7 @@ mod current;
 mod embedded;
 mod entered;
 mod error;
+mod history;
 #[doc(hidden)]
 pub mod hosting;
 mod init;
@@ -63,9 +64,9 @@ pub use atomdir_disk::reason;
 pub use atomdir_protocol::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Committed, Conflicts,
     Durability, ExitCode, Failure, FailureKind, HistoryStatus, Isolation, Kind, LockMode,
-    LockScope, LockStatus, Numbers, Others, Progress, RecoveryReport, Sequence, ServiceStatus,
-    SnapshotObject, StopReport, Timestamp, TransactionId, TransactionStatus, Undo, View,
-    ViewChoice,
+    LockScope, LockStatus, Numbers, Others, PastView, Progress, RecoveryReport, Sequence,
+    ServiceStatus, SnapshotObject, StopReport, Timestamp, TransactionId, TransactionStatus, Undo,
+    View, ViewChoice,
 };
 pub use choosing::{CommittedPart, Sides};
 pub use connection::Connection;

@@ -6,8 +6,8 @@ use crate::transaction::Transaction;
 use crate::{ConnectError, Current, RequestError, ViewRootError, view_root};
 use atomdir_protocol::{
     Answer, BeginRequest, ChangeLine, CheckReport, CommitSummary, Committed, Conflicts, Durability,
-    HistoryStatus, Isolation, LOG_LENGTH_MAX, Others, Progress, Request, Sequence, ServiceStatus,
-    Side, SnapshotObject, StopReport, TransactionId, TransactionStatus, Undo, ViewChoice,
+    Isolation, LOG_LENGTH_MAX, Others, Progress, Request, Sequence, ServiceStatus, Side,
+    SnapshotObject, StopReport, TransactionId, TransactionStatus, ViewChoice,
 };
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -63,7 +63,7 @@ pub struct Checked {
 }
 
 impl BeginOptions {
-    fn request(&self) -> BeginRequest {
+    pub(crate) fn request(&self) -> BeginRequest {
         let mut label = self.label.clone();
         label.truncate(atomdir_protocol::LABEL_LENGTH_MAX);
         BeginRequest {
@@ -78,7 +78,7 @@ impl BeginOptions {
             view: self.view,
             opened: self.opened,
             sealed: self.sealed,
-            undo: None,
+            past: None,
         }
     }
 }
@@ -96,18 +96,6 @@ impl Connection {
     ) -> Result<Transaction, RequestError> {
         let request = Request::Begin(options.request());
         self.view(&request, options.opened, progress)
-    }
-
-    /// Begins a transaction that takes back what these commits changed, and nothing else. Fails
-    /// with a conflict if that was changed again since, by a later commit or from outside.
-    pub fn undo(&mut self, undo: Undo, options: &BeginOptions) -> Result<Transaction, CommitError> {
-        let mut parts = Parts::default();
-        let request = Request::Begin(BeginRequest {
-            undo: Some(undo),
-            ..options.request()
-        });
-        let begun = self.view_with(&request, options.opened, &mut parts, &mut |_| {});
-        begun.map_err(|error| CommitError::new(error, parts))
     }
 
     /// Returns the view of an open transaction. This connection then holds the transaction.
@@ -383,19 +371,6 @@ impl Connection {
         }
     }
 
-    /// Forgets what is kept of commits older than this, or than the store's settings say; with no
-    /// age at all, of all commits. Returns what is kept now.
-    pub fn prune(
-        &mut self,
-        older_than: Option<Duration>,
-    ) -> Result<Option<HistoryStatus>, RequestError> {
-        let older_than_ms = older_than.map(|age| age.as_millis().try_into().unwrap_or(u64::MAX));
-        match self.ask(&Request::Prune { older_than_ms })? {
-            (Answer::History(history), _) => Ok(history),
-            _ => Err(self.unexpected()),
-        }
-    }
-
     pub fn service_status(&mut self) -> Result<ServiceStatus, RequestError> {
         match self.ask(&Request::ServiceStatus)? {
             (Answer::Service(status), _) => Ok(*status),
@@ -441,7 +416,7 @@ impl Connection {
         self.view_with(request, opened, &mut Parts::default(), progress)
     }
 
-    fn view_with(
+    pub(crate) fn view_with(
         &mut self,
         request: &Request,
         opened: bool,

@@ -64,6 +64,7 @@ Look:
 
 Change your mind:
   undo         Take back what commits changed
+  at           Run a command, or a shell, in the store as it was after a commit
   prune        Forget old commits, and free what is kept to undo them
 
 Take care of it:
@@ -137,6 +138,7 @@ pub enum Verb {
     Log(verbs::log::Arguments),
     Show(verbs::show::Arguments),
     Undo(verbs::undo::Arguments),
+    At(verbs::at::Arguments),
     Prune(verbs::prune::Arguments),
     Sync(verbs::sync::Arguments),
     Recover(verbs::recover::Arguments),

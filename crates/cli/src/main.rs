@@ -15,6 +15,7 @@ mod merging;
 mod output;
 mod synonyms;
 mod verbs;
+mod when;
 
 use arguments::Arguments;
 use clap::Parser;

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const VERBS: [&str; 26] = [
+const VERBS: [&str; 27] = [
     "init",
     "config",
     "run",
@@ -26,6 +26,7 @@ const VERBS: [&str; 26] = [
     "log",
     "show",
     "undo",
+    "at",
     "prune",
     "sync",
     "recover",

@@ -238,6 +238,10 @@ pub enum CommitError {
     /// The transaction's side cannot be taken there, or both sides were.
     #[error("the transaction's side cannot be taken at '{path}'")]
     NotTaken { path: String },
+    #[error(
+        "the transaction is a view of the past, as after commit {at}: it has nothing to commit"
+    )]
+    Past { at: Sequence },
     #[error("the transaction can only be committed as a whole: {reason}")]
     OnlyWhole { reason: &'static str },
     /// Something failed after the commit's record was appended to the log. Recovery will
@@ -267,6 +271,8 @@ pub enum UndoError {
         "what commit {0} replaced is not kept: it is older than the history, or was made without one"
     )]
     NotKept(Sequence),
+    #[error("there is no commit {0} yet")]
+    NotYet(Sequence),
     #[error("'{path}' was not changed by these commits")]
     Untouched { path: String },
     /// Something that the commits changed was changed again later.

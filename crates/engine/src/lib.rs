@@ -58,6 +58,7 @@ pub use transaction::budget::Budget;
 pub use transaction::listed::Sides;
 pub use transaction::part::Dropped;
 pub use transaction::snapshot_object::{Side, SnapshotObject};
+pub use undo::Past;
 pub use view::{
     Caller, Entry, ListEntry, NewNode, NodeAttributes, Outdated, OverlayPrefix, SetAttributes,
     SetTime,

@@ -2,7 +2,7 @@
 
 use atomdir_protocol::{
     Answer, BeginRequest, Change, ChangeLine, ChangedBy, CommitSummary, Committed, Conflict,
-    ConflictPart, Failure, FailureKind, LockMode, LockRequest, LockScope, Numbers, Others,
+    ConflictPart, Failure, FailureKind, LockMode, LockRequest, LockScope, Numbers, Others, Past,
     Progress, Reply, Request, Sequence, Side, Timestamp, TransactionId, Undo, frame,
 };
 use serde::Serialize;
@@ -12,10 +12,10 @@ fn begin(outer: TransactionId) -> BeginRequest {
         label: b"a label".to_vec(),
         outer: Some(outer),
         wait: true,
-        undo: Some(Undo {
+        past: Some(Past::Undo(Undo {
             commits: vec![Sequence(1)],
             paths: vec![b"directory/name".to_vec()],
-        }),
+        })),
         ..BeginRequest::default()
     }
 }

@@ -19,7 +19,9 @@ mod messages;
 mod records;
 
 pub use failure::{ExitCode, Failure, FailureKind};
-pub use messages::{Answer, BeginRequest, LockRequest, Numbers, Readiness, Reply, Request, Undo};
+pub use messages::{
+    Answer, BeginRequest, LockRequest, Numbers, Past, PastView, Readiness, Reply, Request, Undo,
+};
 pub use records::{
     Begun, Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Committed,
     Conflict, ConflictPart, Conflicts, Durability, HistoryStatus, Isolation, Kind, Layers, Limits,
@@ -29,7 +31,7 @@ pub use records::{
 };
 
 /// The version of the messages, not of the program.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 
 /// The longest label of a `Begin`.
 pub const LABEL_LENGTH_MAX: usize = 4096;

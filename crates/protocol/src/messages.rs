@@ -181,9 +181,29 @@ pub struct BeginRequest {
     /// Only this connection may enter, change or commit it, until `Keep`. Its
     /// programs get no way to reach the service.
     pub sealed: bool,
-    /// The transaction takes back what these commits changed. If that was changed again
-    /// since, the begin fails with a conflict.
-    pub undo: Option<Undo>,
+    /// The transaction begins with something of the past.
+    pub past: Option<Past>,
+}
+
+/// What a transaction begins with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Past {
+    /// It takes back what these commits changed. If that was changed again since, the begin fails
+    /// with a conflict.
+    Undo(Undo),
+    /// It shows the past, and can only be aborted.
+    View(PastView),
+}
+
+/// The store as it was just after a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PastView {
+    /// 0: before the first.
+    pub commit: Sequence,
+    /// What outside writers have changed since, so that its old state is gone, is shown as it is
+    /// now, and comes before the answer as conflicts. If false, it is a conflict that makes the
+    /// begin fail.
+    pub outside_as_now: bool,
 }
 
 /// The commits that a transaction takes back.

@@ -290,6 +290,11 @@ pub struct TransactionStatus {
     pub savepoints: Vec<Vec<u8>>,
     /// Only the process that began it may commit it.
     pub sealed: bool,
+    /// It shows the store as it was just after this commit.
+    pub past: Option<Sequence>,
+    /// The space of forgotten commits that stays taken until it and other open transactions
+    /// have ended.
+    pub held_bytes: u64,
 }
 
 /// A state of the store that a transaction's view can be compared with.

@@ -28,10 +28,10 @@ fn begin() -> BeginRequest {
         view: ViewChoice::Configured,
         opened: true,
         sealed: true,
-        undo: Some(Undo {
+        past: Some(Past::Undo(Undo {
             commits: vec![SEQUENCE],
             paths: vec![b"etc/\xff".to_vec()],
-        }),
+        })),
     }
 }
 
@@ -39,6 +39,13 @@ fn requests() -> Vec<Request> {
     let transaction = TRANSACTION;
     vec![
         Request::Begin(begin()),
+        Request::Begin(BeginRequest {
+            past: Some(Past::View(PastView {
+                commit: SEQUENCE,
+                outside_as_now: true,
+            })),
+            ..begin()
+        }),
         Request::Attach {
             transaction,
             hold: true,

@@ -7,7 +7,7 @@ use crate::replies::{Unanswered, change_length, conflict_length, send_one, send_
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
 use crate::views::Arrived;
-use crate::{convert, discretion, parts, sharing};
+use crate::{convert, discretion, parts, sharing, undo};
 use atomdir_engine::{CommitError, Conflict, Sides, StoreError};
 use atomdir_protocol::{
     Answer, Committed, Failure, FailureKind, Others, Progress, Reply, Sequence, TransactionId,
@@ -170,6 +170,7 @@ pub(crate) fn failure(
             )),
         CommitError::OnlyWhole { .. } => Failure::new(FailureKind::Unsupported, error.to_string())
             .with_hint(format!("`atomdir commit {id}` commits all of it")),
+        CommitError::Past { .. } => undo::read_only(id, &error),
         CommitError::NoSpace { .. } => Failure::new(FailureKind::NoSpace, error.to_string()),
         CommitError::Store(error) => convert::store_failure(&error, &connection.peer),
         error => Failure::new(FailureKind::Io, error.to_string()),

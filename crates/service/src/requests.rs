@@ -210,8 +210,8 @@ fn begin_transaction(
     };
     let transaction = match begin.outer {
         Some(outer) => nesting::begin(service, connection, (outer, begin.wait), options)?,
-        None => match &begin.undo {
-            Some(undo) => undo::begin(service, connection, undo, options)?,
+        None => match &begin.past {
+            Some(past) => undo::begin(service, connection, past, options)?,
             None => {
                 let begun = service.store.begin(options);
                 begun.map_err(|error| convert::begin_failure(&error, peer))?

@@ -46,8 +46,9 @@ fn try_freeze(
 }
 
 pub(crate) fn frozen(id: TransactionId) -> Failure {
-    let message =
-        format!("transaction {id} is read-only, because its changes were listed for the commit");
+    let message = format!(
+        "transaction {id} is read-only: its changes were listed for the commit, or it shows the past"
+    );
     Failure::new(FailureKind::Frozen, message).with_hint(format!(
         "`atomdir commit {id}` or `atomdir abort {id}` ends it"
     ))

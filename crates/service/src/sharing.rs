@@ -6,6 +6,8 @@ use crate::permissions::Reach;
 use crate::replies::Unanswered;
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
+use crate::undo;
+use atomdir_engine::CommitError;
 use atomdir_protocol::{Answer, Failure, FailureKind, Others, TransactionId};
 
 pub(crate) fn hold(service: &Service, connection: &Connection, id: TransactionId) {
@@ -56,6 +58,9 @@ pub(crate) fn claim(
 ) -> Result<OpenTransaction, Failure> {
     let (transactions, peer) = (&service.transactions, &connection.peer);
     let one = transactions.control(id, peer, connection.id)?;
+    if let Some(at) = one.transaction.past() {
+        return Err(undo::read_only(id, &CommitError::Past { at }));
+    }
     let force = others == Others::End;
     refuse_own_end(&one, connection, force)?;
     require_exact(&one)?;

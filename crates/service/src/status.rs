@@ -31,6 +31,11 @@ pub(crate) fn transaction(service: &Service, one: &OpenTransaction) -> Transacti
         holders: one.holders.values().copied().collect(),
         savepoints: transaction.savepoints(),
         sealed: one.controller.is_some(),
+        past: transaction.past().map(|commit| Sequence(commit.0)),
+        held_bytes: match transaction.past() {
+            Some(_) => service.store.status().held_bytes,
+            None => 0,
+        },
     }
 }
 

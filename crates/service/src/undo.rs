@@ -1,4 +1,4 @@
-//! Transactions that take back what earlier commits changed.
+//! Transactions that begin with something of the past: undo, and views of it.
 
 use crate::commit::send_conflicts;
 use crate::connection::Connection;
@@ -9,24 +9,29 @@ use crate::service::Service;
 use crate::transactions::Transaction;
 use atomdir::hosting::history_limits;
 use atomdir_disk::reason;
-use atomdir_engine::{BeginOptions, HistoryLimits, Sequence, UndoError};
-use atomdir_protocol::{Answer, BeginRequest, Failure, FailureKind, Undo, ViewChoice};
+use atomdir_engine::{BeginOptions, CommitError, HistoryLimits, Sequence, UndoError};
+use atomdir_protocol::{
+    Answer, BeginRequest, Failure, FailureKind, Past, TransactionId, ViewChoice,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Refuses what cannot be, before anything is begun. Only the store's owner and root may
-/// undo: a commit may be anyone's, and undoing it changes files with the service's rights.
+/// undo: a commit may be anyone's, and undoing it changes files with the service's rights. Nor may
+/// others look at the past: they might not have been allowed to read it.
 pub(crate) fn check(begin: &BeginRequest, peer: &Peer) -> Result<(), Failure> {
-    if begin.undo.is_none() {
-        return Ok(());
-    }
-    peer.require_administer("undo commits")?;
-    let refused = |message: &str| Err(Failure::new(FailureKind::BadRequest, message));
+    let what = match begin.past {
+        None => return Ok(()),
+        Some(Past::Undo(_)) => "undo commits",
+        Some(Past::View(_)) => "look at the past",
+    };
+    peer.require_administer(what)?;
+    let refused = |message: String| Err(Failure::new(FailureKind::BadRequest, message));
     if begin.outer.is_some() {
-        return refused("commits cannot be undone within another transaction");
+        return refused(format!("a transaction within another one cannot {what}"));
     }
     if begin.view != ViewChoice::Exact {
-        return refused("a transaction that undoes commits has an exact view");
+        return refused(format!("to {what} takes an exact view"));
     }
     Ok(())
 }
@@ -34,11 +39,34 @@ pub(crate) fn check(begin: &BeginRequest, peer: &Peer) -> Result<(), Failure> {
 pub(crate) fn begin(
     service: &Service,
     connection: &Connection,
-    undo: &Undo,
+    past: &Past,
     options: BeginOptions,
 ) -> Result<Arc<Transaction>, Unanswered> {
-    let commits: Vec<Sequence> = undo.commits.iter().map(|one| Sequence(one.0)).collect();
-    let error = match service.store.undo(&commits, &undo.paths, options) {
+    let begun = match past {
+        Past::Undo(undo) => {
+            let commits: Vec<Sequence> = undo.commits.iter().map(|one| Sequence(one.0)).collect();
+            service.store.undo(&commits, &undo.paths, options)
+        }
+        Past::View(view) => match service.store.past(Sequence(view.commit.0), options) {
+            Ok(shown) if shown.not_as_then.is_empty() => Ok(shown.transaction),
+            Ok(shown) if view.outside_as_now => {
+                let sent = send_conflicts(connection, shown.not_as_then);
+                return match sent {
+                    Ok(()) => Ok(shown.transaction),
+                    Err(error) => {
+                        service.store.abort(&shown.transaction);
+                        Err(error)
+                    }
+                };
+            }
+            Ok(shown) => {
+                service.store.abort(&shown.transaction);
+                Err(UndoError::Conflict(shown.not_as_then))
+            }
+            Err(error) => Err(error),
+        },
+    };
+    let error = match begun {
         Ok(transaction) => return Ok(transaction),
         Err(error) => error,
     };
@@ -47,10 +75,15 @@ pub(crate) fn begin(
         UndoError::Conflict(conflicts) => {
             let count = conflicts.len();
             send_conflicts(connection, conflicts)?;
-            conflict_failure(count)
+            match past {
+                Past::Undo(_) => conflict_failure(count),
+                Past::View(_) => outside_failure(count),
+            }
         }
-        UndoError::NotKept(_) => Failure::new(FailureKind::NoSuchCommit, message)
-            .with_hint("`atomdir log` lists the commits, `atomdir config` how much is kept"),
+        UndoError::NotKept(_) | UndoError::NotYet(_) => {
+            Failure::new(FailureKind::NoSuchCommit, message)
+                .with_hint("`atomdir log` lists the commits, `atomdir config` how much is kept")
+        }
         UndoError::Untouched { .. } => Failure::new(FailureKind::NoSuchCommit, message)
             .with_hint("`atomdir show COMMIT` lists what a commit changed"),
         UndoError::Begin(error) => convert::begin_failure(&error, &connection.peer),
@@ -89,6 +122,24 @@ pub(crate) fn prune(
     let pruned = service.store.prune(&limits);
     let kept = pruned.map_err(|error| convert::store_failure(&error, peer))?;
     Ok(Answer::History(configured.map(|_| convert::history(kept))))
+}
+
+/// The failure of a commit of a view of the past.
+pub(crate) fn read_only(id: TransactionId, error: &CommitError) -> Failure {
+    Failure::new(FailureKind::Unsupported, error.to_string())
+        .with_hint(format!("`atomdir abort {id}` ends it"))
+}
+
+fn outside_failure(count: usize) -> Failure {
+    let places = if count == 1 { "place" } else { "places" };
+    let message = format!(
+        "the past cannot be shown: outside writers have changed what commits changed as well, in \
+         {count} {places}"
+    );
+    Failure::new(FailureKind::Conflict, message).with_hint(
+        "with --outside-as-now these are shown as they are now, unless outside writers have moved \
+         files about",
+    )
 }
 
 fn conflict_failure(count: usize) -> Failure {

@@ -88,6 +88,12 @@ pub struct Transaction<'a> {
     pub nested: Option<u64>,
     pub holders: &'a [u32],
     pub savepoints: Vec<Text<'a>>,
+    /// The commit after which its view shows the store, if that is a view of the past.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub past: Option<u64>,
+    /// For a view of the past: the space that forgotten commits take until it has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub met: Vec<ConflictLine<'a>>,
 }
@@ -148,6 +154,8 @@ impl<'a> From<&'a TransactionStatus> for Transaction<'a> {
             nested: status.nested.map(|nested| nested.0),
             holders: &status.holders,
             savepoints: status.savepoints.iter().map(|name| Text(name)).collect(),
+            past: status.past.map(|commit| commit.0),
+            held_bytes: status.past.map(|_| status.held_bytes),
         }
     }
 }

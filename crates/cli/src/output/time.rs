@@ -39,6 +39,68 @@ fn local_offset_seconds(seconds: i64) -> i64 {
     }
 }
 
+/// A date, and perhaps a time of day, in the local time zone; or both with an offset from UTC, as
+/// RFC 3339 has it.
+pub fn parse(text: &str) -> Option<Timestamp> {
+    let (date, clock) = match text.split_once(['T', 't', ' ']) {
+        Some((date, clock)) => (date, clock.trim_start()),
+        None => (text, "00:00"),
+    };
+    let mut parts = date.splitn(3, '-').map(digits);
+    let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
+    if !(1..=12).contains(&month) || !(1..=31).contains(&day) || year > 9999 {
+        return None;
+    }
+    let (clock, offset_seconds) = split_offset(clock)?;
+    let (clock, fraction) = clock.split_once('.').unwrap_or((clock, ""));
+    let nanoseconds = match fraction.len() {
+        0 => 0,
+        1..=9 => digits(&format!("{fraction:0<9}"))?,
+        _ => return None,
+    };
+    let mut parts = clock.splitn(3, ':').map(digits);
+    let (hour, minute) = (parts.next()??, parts.next()??);
+    let second = parts.next().unwrap_or(Some(0))?;
+    if hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    let utc = day_number(year, month, day) * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second;
+    let seconds = match offset_seconds {
+        Some(offset) => utc - offset,
+        // The offset that holds then, which the offset at a nearby moment finds.
+        None => utc - local_offset_seconds(utc - local_offset_seconds(utc)),
+    };
+    Some(Timestamp {
+        seconds,
+        nanoseconds: u32::try_from(nanoseconds).ok()?,
+    })
+}
+
+/// Splits off `Z`, `+02:00` or `+0200`.
+fn split_offset(clock: &str) -> Option<(&str, Option<i64>)> {
+    if let Some(clock) = clock.strip_suffix(['Z', 'z']) {
+        return Some((clock, Some(0)));
+    }
+    let Some(sign) = clock.rfind(['+', '-']) else {
+        return Some((clock, None));
+    };
+    let (clock, offset) = clock.split_at(sign);
+    let digits_of = offset[1..].replace(':', "");
+    let number = digits(&digits_of).filter(|_| digits_of.len() == 4)?;
+    let seconds = number / 100 * 3600 + number % 100 * 60;
+    let seconds = if offset.starts_with('-') {
+        -seconds
+    } else {
+        seconds
+    };
+    Some((clock.trim_end(), Some(seconds)))
+}
+
+fn digits(text: &str) -> Option<i64> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().ok()).flatten()
+}
+
 /// A duration in its two largest units.
 pub fn age(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
@@ -85,6 +147,17 @@ fn date(day: i64) -> (i64, i64, i64) {
     (year, month, day_of_month)
 }
 
+/// The reverse of `date`.
+fn day_number(year: i64, month: i64, day: i64) -> i64 {
+    let year = year - i64::from(month <= 2);
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let month_from_march = (month + 9) % 12;
+    let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - 719_468
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,6 +189,36 @@ mod tests {
             nanoseconds: 42,
         };
         assert_eq!(precise(time), "2023-11-14T22:13:20.000000042Z");
+    }
+
+    #[test]
+    fn times_are_read_as_they_are_printed() {
+        for seconds in [0, 951_782_400, 1_709_251_199, 1_762_955_999, 4_107_542_400] {
+            let time = Timestamp {
+                seconds,
+                nanoseconds: 42,
+            };
+            assert_eq!(parse(&precise(time)), Some(time));
+            let whole = Timestamp {
+                nanoseconds: 0,
+                ..time
+            };
+            assert_eq!(parse(&readable(time)), Some(whole));
+            let local = readable(time);
+            let local = local.rsplit_once(' ').expect("there is an offset").0;
+            assert_eq!(parse(local), Some(whole));
+        }
+        let east = parse("2023-11-15T00:13:20+02:00").expect("it is a time");
+        assert_eq!(east.seconds, 1_700_000_000);
+        for wrong in [
+            "2023",
+            "2023-11-14T",
+            "2023-11-14 25:00",
+            "2023-11-14 10:00 PM",
+            "1-2",
+        ] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

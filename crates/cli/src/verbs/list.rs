@@ -1,3 +1,4 @@
+use super::status::past_line;
 use super::{ExitCode, SUCCESS};
 use crate::context::Context;
 use crate::error::Error;
@@ -10,7 +11,8 @@ use std::io::{self, Write};
 
 /// List the open transactions: yours, or all for root
 ///
-/// IN is the transaction it is nested in, HELD how many hold it.
+/// IN is the transaction it is nested in, HELD how many hold it. A line below a view of the
+/// past says which.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   atomdir list -C /srv/site")]
@@ -41,6 +43,9 @@ impl Show for Transactions {
                 "{id:>6}  {outer:>6}  {began:25}  {user:8}  {held:>4}  {locks:>5}  {}",
                 escaped(&status.label)
             )?;
+            if let Some(past) = past_line(status) {
+                writeln!(painter, "{:>8}{past}", "")?;
+            }
         }
         Ok(())
     }

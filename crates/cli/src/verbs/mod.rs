@@ -1,6 +1,7 @@
 //! One file for each verb, with its arguments, its help, and its function.
 
 pub mod abort;
+pub mod at;
 pub mod begin;
 pub mod check;
 pub mod commit;
@@ -57,6 +58,7 @@ pub fn run(verb: Verb, context: &Context) -> Result<ExitCode, Error> {
         Verb::Log(arguments) => log::run(&arguments, context),
         Verb::Show(arguments) => show::run(&arguments, context),
         Verb::Undo(arguments) => undo::run(&arguments, context),
+        Verb::At(arguments) => at::run(&arguments, context),
         Verb::Prune(arguments) => prune::run(&arguments, context),
         Verb::Sync(arguments) => sync::run(&arguments, context),
         Verb::Recover(arguments) => recover::run(&arguments, context),

@@ -125,7 +125,7 @@ fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended,
     Ok(ended)
 }
 
-fn run_shell(
+pub(super) fn run_shell(
     context: &Context,
     connected: &Connected,
     inside: (&atomdir::client::Transaction, Tree),
@@ -145,7 +145,7 @@ fn run_shell(
     )
 }
 
-fn shell_program() -> OsString {
+pub(super) fn shell_program() -> OsString {
     let from_environment = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
     from_environment.unwrap_or_else(|| "/bin/sh".into())
 }

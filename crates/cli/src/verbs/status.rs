@@ -48,6 +48,9 @@ impl Show for Status {
         }
         writeln!(painter, "began       {}", time::readable(status.began))?;
         writeln!(painter, "user        {}", user_name(status.owner))?;
+        if let Some(past) = past_line(status) {
+            writeln!(painter, "past        {past}")?;
+        }
         writeln!(painter, "isolation   {}", isolation_word(status.isolation))?;
         writeln!(
             painter,
@@ -79,6 +82,16 @@ impl Show for Status {
         writeln!(painter)?;
         ChangeList::with_rights(&self.changes, &self.rights).show(painter)
     }
+}
+
+/// What a view of the past shows and holds.
+pub(super) fn past_line(status: &TransactionStatus) -> Option<String> {
+    let commit = status.past?;
+    let held = match status.held_bytes {
+        0 => String::new(),
+        bytes => format!("; holds {bytes} bytes of forgotten history"),
+    };
+    Some(format!("as after commit {commit}, read-only{held}"))
 }
 
 fn lock_line(lock: &LockStatus) -> String {

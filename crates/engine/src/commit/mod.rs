@@ -165,6 +165,9 @@ impl<D: Disk> Store<D> {
         extent: Extent<'_>,
         report: &mut dyn FnMut(Progress),
     ) -> Result<Committed, CommitError> {
+        if let Some(at) = transaction.past() {
+            return Err(CommitError::Past { at });
+        }
         let met = transaction.met();
         if !met.is_empty() {
             return Err(CommitError::Conflict(met));

@@ -251,6 +251,9 @@ impl<D: Disk> Store<D> {
             let reason = "it is nested, and conflicts appear when the outer one is committed";
             return Err(CommitError::OnlyWhole { reason });
         }
+        if let Some(at) = transaction.past() {
+            return Err(CommitError::Past { at });
+        }
         let mut committing = transaction.view.take_for_commit();
         let view = committing.view.as_mut().ok_or(CommitError::Ended)?;
         self.refuse_if_poisoned()?;

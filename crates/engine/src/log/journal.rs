@@ -37,6 +37,8 @@ pub(crate) struct Journal<D: Disk> {
     pub remade: HashMap<Identity, Identity>,
     /// Limbo may hold something that no commit keeps.
     pub has_garbage: bool,
+    /// What forgotten commits kept in limbo, and open snapshots may still need.
+    pub held_bytes: u64,
 }
 
 impl<D: Disk> Journal<D> {
@@ -102,7 +104,13 @@ impl<D: Disk> Journal<D> {
             }
             excess = excess.with_room();
         }
-        self.has_garbage |= past.forget(core, &excess)?;
+        if past.forget(core, &excess)? {
+            self.has_garbage = true;
+            let in_limbo = |bytes: u64, file_bytes: u64| bytes.saturating_sub(file_bytes);
+            let before = in_limbo(figures.bytes, file_bytes);
+            let left = in_limbo(past.figures().bytes, past.file_bytes());
+            self.held_bytes += before.saturating_sub(left);
+        }
         Ok(())
     }
 
@@ -120,6 +128,7 @@ impl<D: Disk> Journal<D> {
         };
         control::purge(&core.disk, &core.control.limbo, keeps)?;
         self.has_garbage = false;
+        self.held_bytes = 0;
         Ok(())
     }
 

@@ -99,6 +99,7 @@ pub(crate) fn recover<D: Disk>(
         logged: HistoryStatus::default(),
         settled: BTreeMap::new(),
         has_garbage: false,
+        held_bytes: 0,
         remade: HashMap::new(),
     };
     let mut state = CommitState {

@@ -103,8 +103,11 @@ impl<D: Disk> Transaction<D> {
         Ok(())
     }
 
-    /// Undoes [`freeze`](Transaction::freeze).
+    /// Undoes [`freeze`](Transaction::freeze). A view of the past stays read-only.
     pub fn thaw(&self) {
+        if self.past().is_some() {
+            return;
+        }
         if let Some(view) = self.view.lock().as_mut() {
             view.frozen = false;
         }

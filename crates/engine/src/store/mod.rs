@@ -77,6 +77,8 @@ pub struct StoreStatus {
     pub stalled: Option<Stalled>,
     /// What can be undone; `None` if the store does not keep what commits replace.
     pub history: Option<HistoryStatus>,
+    /// The space that forgotten commits take until the open transactions have ended.
+    pub held_bytes: u64,
 }
 
 impl<D: Disk> Store<D> {
@@ -138,13 +140,14 @@ impl<D: Disk> Store<D> {
     }
 
     pub fn status(&self) -> StoreStatus {
-        let (sequence, log_bytes, history) = {
+        let (sequence, log_bytes, history, held_bytes) = {
             let state = lock(&self.0.commit);
             let journal = &state.journal;
             (
                 journal.newest,
                 journal.log.length(),
                 journal.history_status(),
+                journal.held_bytes,
             )
         };
         StoreStatus {
@@ -155,6 +158,7 @@ impl<D: Disk> Store<D> {
             poisoned: lock(&self.0.poisoned).clone(),
             stalled: lock(&self.0.stalled).clone(),
             history,
+            held_bytes,
         }
     }
 }

@@ -21,7 +21,7 @@ pub(crate) mod view_slot;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use atomdir_disk::{Charge, Disk, Errno, FileSystemStatus, Result, Timestamp};
 use atomdir_format::record::SummaryLine;
@@ -55,6 +55,8 @@ pub struct Transaction<D: Disk> {
     pub(crate) listed: Mutex<Vec<Listed>>,
     /// The begin on the file system's own clock; used to find outside writers.
     pub(crate) began_change_time: Timestamp,
+    /// The commit after which its view shows the store, if that is not the snapshot.
+    past: OnceLock<Sequence>,
     /// The view is the lower layer of an overlay.
     lower: AtomicBool,
     pub(crate) share: Share,
@@ -87,6 +89,7 @@ impl<D: Disk> Transaction<D> {
             landed: Mutex::default(),
             listed: Mutex::default(),
             began_change_time,
+            past: OnceLock::new(),
             lower: AtomicBool::new(false),
             share: Share::default(),
             view,
@@ -109,6 +112,7 @@ impl<D: Disk> Transaction<D> {
             landed: Mutex::default(),
             listed: Mutex::default(),
             began_change_time: outer.began_change_time,
+            past: OnceLock::new(),
             lower: AtomicBool::new(false),
             share: Share::default(),
             view: ViewSlot::new(view),
@@ -141,6 +145,17 @@ impl<D: Disk> Transaction<D> {
 
     pub fn isolation(&self) -> Isolation {
         self.options.isolation
+    }
+
+    /// The commit after which its view shows the store, if it is a view of the past. Such a
+    /// transaction is read-only and can only be aborted.
+    pub fn past(&self) -> Option<Sequence> {
+        self.past.get().copied()
+    }
+
+    pub(crate) fn show_past(&self, commit: Sequence) {
+        // It is said once, when the transaction has just begun.
+        let _ = self.past.set(commit);
     }
 
     pub fn durability(&self) -> Durability {

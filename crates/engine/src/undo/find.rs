@@ -49,6 +49,10 @@ impl<'a> Finder<'a> {
         }
     }
 
+    pub fn is_returning(&self, identity: &Identity) -> bool {
+        self.returning.contains_key(identity)
+    }
+
     /// Finds the object in the snapshot or in limbo.
     pub fn find<D: Disk>(
         &mut self,
@@ -99,20 +103,28 @@ impl<'a> Finder<'a> {
         view: &View<D>,
         identity: Identity,
     ) -> Result<Option<Arc<Base>>> {
-        if self.surveyed.is_none() {
-            self.surveyed = Some(self.survey(view)?);
-        }
-        let places = self.surveyed.as_ref();
-        let places = places.and_then(|surveyed| surveyed.get(&identity.inode));
-        for (directory, name) in places.into_iter().flatten() {
+        for (directory, name) in self.surveyed_places(view, identity)? {
             let snapshot = view.snapshot();
-            if let Some(found) = snapshot.lookup(directory, name)?
+            if let Some(found) = snapshot.lookup(&directory, &name)?
                 && found.stat.identity == identity
             {
                 return Ok(Some(found.base));
             }
         }
         Ok(None)
+    }
+
+    fn surveyed_places<D: Disk>(
+        &mut self,
+        view: &View<D>,
+        identity: Identity,
+    ) -> Result<Vec<(Arc<Base>, Name)>> {
+        if self.surveyed.is_none() {
+            self.surveyed = Some(self.survey(view)?);
+        }
+        let places = self.surveyed.as_ref();
+        let places = places.and_then(|surveyed| surveyed.get(&identity.inode));
+        Ok(places.cloned().unwrap_or_default())
     }
 
     fn survey<D: Disk>(&self, view: &View<D>) -> Result<Places> {
@@ -184,8 +196,7 @@ impl<'a> Finder<'a> {
             Place::Entry { parent, name } => {
                 let parent = self.node(view, &parent)?;
                 let node = view.child(parent, &name)?.ok_or(Errno::STALE)?;
-                let found = view.node(node)?.base.as_ref().map(|found| found.serial);
-                match found == Some(base.serial) {
+                match is_of(view, node, base) {
                     true => Ok(node),
                     false => Err(Errno::STALE),
                 }
@@ -193,6 +204,41 @@ impl<'a> Finder<'a> {
             Place::Limbo(_) => Ok(view.adopt(base.clone())),
             Place::Held => Err(Errno::STALE),
         }
+    }
+
+    /// The view's node of an object after names have changed. `None` if it has lost the last one:
+    /// names in a directory that was created whole are in no record, and go with it.
+    pub fn remaining_node<D: Disk>(
+        &mut self,
+        view: &mut View<D>,
+        base: &Arc<Base>,
+    ) -> Result<Option<NodeId>> {
+        if view.nodes.dying.contains_key(&base.serial) {
+            return Ok(None);
+        }
+        let gone = |errno: &Errno| matches!(*errno, Errno::NOENT | Errno::NOTDIR | Errno::STALE);
+        match self.node(view, base) {
+            Err(errno) if gone(&errno) => {}
+            node => return node.map(Some),
+        }
+        let changes = self.changes;
+        let mut places: Vec<(Arc<Base>, Name)> = Vec::new();
+        for (directory, name) in changes.places.get(&base.identity()).into_iter().flatten() {
+            let directory = self.find(view, *directory)?;
+            places.extend(directory.map(|directory| (directory, name.clone())));
+        }
+        places.extend(self.surveyed_places(view, base.identity())?);
+        for (directory, name) in places {
+            let child = self.node(view, &directory);
+            let child = child.and_then(|directory| view.child(directory, &name));
+            match child {
+                Ok(Some(child)) if is_of(view, child, base) => return Ok(Some(child)),
+                Ok(_) => {}
+                Err(errno) if gone(&errno) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Err(Errno::STALE)
     }
 
     /// The node of an object that gets a name back.
@@ -211,6 +257,12 @@ impl<'a> Finder<'a> {
             None => Ok(None),
         }
     }
+}
+
+fn is_of<D: Disk>(view: &View<D>, node: NodeId, base: &Base) -> bool {
+    let node = view.node(node).ok();
+    let found = node.and_then(|node| node.base.as_ref());
+    found.is_some_and(|found| found.serial == base.serial)
 }
 
 fn in_limbo<D: Disk>(view: &View<D>, identity: Identity) -> Result<Option<Arc<Base>>> {

@@ -4,7 +4,7 @@
 //! which of their changes are asked for. `changes` composes these: which name shall be which object
 //! again. `reverse` compares that with the snapshot and changes the view. `find` finds
 //! objects in the snapshot and in limbo, `untouched` finds what came later, `taken_back` tells which
-//! of that was taken back since, and `database` keeps SQLite databases and their logs together.
+//! of that was taken back since, `look` shows the past, and `database` keeps SQLite databases and their logs together.
 //!
 //! Invariants
 //! 1. The view changes only if everything that the commits changed is as they left it: no later
@@ -17,6 +17,7 @@
 mod changes;
 mod database;
 mod find;
+mod look;
 mod reverse;
 mod selection;
 mod since;
@@ -27,14 +28,17 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno};
 
+pub use look::Past;
+
 use crate::error::{Conflict, UndoError};
 use crate::ids::Sequence;
 use crate::options::BeginOptions;
 use crate::store::Store;
 use crate::transaction::Transaction;
 use crate::undo::changes::Changes;
-use crate::undo::reverse::Reverse;
+use crate::undo::reverse::{Purpose, Reverse};
 use crate::undo::selection::Selection;
+use crate::view::View;
 
 impl<D: Disk> Store<D> {
     /// Begins a transaction that takes back what these commits changed and nothing else. With
@@ -66,19 +70,31 @@ impl<D: Disk> Store<D> {
         let since = self.since(transaction.at, commits)?;
         let selection = Selection::new(&since, paths)?;
         let changes = Changes::new(&since, &selection);
-        let mut slot = transaction.view.lock();
-        let view = slot.as_mut().ok_or_else(|| io(b"", Errno::STALE))?;
-        let charge = transaction.charge();
-        let _charge = charge.map_err(|errno| io(b"", errno))?;
-        let conflicts = Reverse::new(view, &since, &changes).run()?;
-        if conflicts.is_empty() {
-            let written = view.written();
-            drop(slot);
-            self.note_writes(transaction, &written);
-            return Ok(());
-        }
-        drop(slot);
-        Err(UndoError::Conflict(self.described(conflicts)))
+        let written = self.change_view(transaction, |view| {
+            Reverse::new(view, (&since, &changes), Purpose::Undo).run()?;
+            Ok(view.written())
+        })?;
+        self.note_writes(transaction, &written);
+        Ok(())
+    }
+
+    /// Changes a view at its user's expense.
+    fn change_view<T>(
+        &self,
+        transaction: &Transaction<D>,
+        change: impl FnOnce(&mut View<D>) -> Result<T, UndoError>,
+    ) -> Result<T, UndoError> {
+        let changed = {
+            let mut slot = transaction.view.lock();
+            let view = slot.as_mut().ok_or_else(|| io(b"", Errno::STALE))?;
+            let charge = transaction.charge();
+            let _charge = charge.map_err(|errno| io(b"", errno))?;
+            change(view)
+        };
+        changed.map_err(|error| match error {
+            UndoError::Conflict(conflicts) => UndoError::Conflict(self.described(conflicts)),
+            error => error,
+        })
     }
 
     /// Other transactions that want early conflicts learn what this one writes.

@@ -1,6 +1,6 @@
 //! Compares what the commits left with the snapshot, and takes it back in the view.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use atomdir_disk::{Access, Disk, Errno, Extent, Identity, Kind, Result, Timestamp};
@@ -24,47 +24,73 @@ const COPY_CHUNK: u64 = 1 << 20;
 /// An object that gets back what these changes replaced, and its path.
 type Restored<'a> = (Arc<Base>, &'a [ChangeRef], Vec<u8>);
 
+/// What the commits are reversed for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To land it: nothing that came later may be lost.
+    Undo,
+    /// To show the past. What outside writers have changed since then only matters where the
+    /// old state cannot be shown because of it.
+    Look,
+}
+
 pub(super) struct Reverse<'a, D: Disk> {
     pub view: &'a mut View<D>,
     pub since: &'a Since,
     pub changes: &'a Changes,
+    pub purpose: Purpose,
     pub conflicts: Vec<Conflict>,
-    finder: Finder<'a>,
+    /// The past cannot be shown.
+    pub is_refused: bool,
+    pub(super) finder: Finder<'a>,
 }
 
 impl<'a, D: Disk> Reverse<'a, D> {
-    pub fn new(view: &'a mut View<D>, since: &'a Since, changes: &'a Changes) -> Self {
+    pub fn new(
+        view: &'a mut View<D>,
+        (since, changes): (&'a Since, &'a Changes),
+        purpose: Purpose,
+    ) -> Self {
         Reverse {
             view,
             since,
             changes,
+            purpose,
             conflicts: Vec::new(),
+            is_refused: false,
             finder: Finder::new(changes),
         }
     }
 
-    /// Returns what came later. If there is nothing, the view has changed.
+    /// Changes the view. To undo commits it fails if anything came later. To show the past it
+    /// returns what cannot be as it was.
     pub fn run(mut self) -> Outcome<Vec<Conflict>> {
         let mut names = Vec::new();
         for (key, name) in &self.changes.names {
-            let change = self.name(key, name);
+            let change = match self.purpose {
+                Purpose::Undo => self.name(key, name),
+                Purpose::Look => self.old_name(key, name),
+            };
             names.extend(change.map_err(|errno| io(&name.path, errno))?);
         }
-        self.check_leaving()?;
+        if self.purpose == Purpose::Undo {
+            self.check_leaving()?;
+        }
         let mut objects = Vec::new();
         for (identity, changes) in &self.changes.objects {
             objects.extend(self.object(*identity, changes)?);
         }
         self.check_databases()?;
-        if !self.conflicts.is_empty() {
-            return Ok(self.conflicts);
+        let is_all_or_nothing = self.purpose == Purpose::Undo || self.is_refused;
+        if !self.conflicts.is_empty() && is_all_or_nothing {
+            return Err(UndoError::Conflict(self.conflicts));
         }
         match self.view.change_names(&names) {
             Err(Errno::LOOP) => {
                 let path = self.changes.names.values().next().map(|name| &name.path);
                 let path = path.cloned().unwrap_or_default();
                 self.conflict(&path, ConflictKind::DirectoryLoop, None);
-                return Ok(self.conflicts);
+                return Err(UndoError::Conflict(self.conflicts));
             }
             changed => changed.map_err(|errno| io(b"", errno))?,
         }
@@ -125,7 +151,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
         }))
     }
 
-    fn node_of(&mut self, identity: Identity) -> Result<Option<NodeId>> {
+    pub(super) fn node_of(&mut self, identity: Identity) -> Result<Option<NodeId>> {
         match self.finder.find(self.view, identity)? {
             None => Ok(None),
             Some(base) => match self.finder.node(self.view, &base) {
@@ -135,7 +161,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
         }
     }
 
-    fn identity(&mut self, node: Option<NodeId>) -> Result<Option<Identity>> {
+    pub(super) fn identity(&mut self, node: Option<NodeId>) -> Result<Option<Identity>> {
         let Some(node) = node else {
             return Ok(None);
         };
@@ -145,10 +171,15 @@ impl<'a, D: Disk> Reverse<'a, D> {
 
     /// Checks what will not be in the tree any more.
     fn check_leaving(&mut self) -> Outcome<()> {
-        let leaving: BTreeSet<Identity> = self.finder.leaving.keys().copied().collect();
-        for identity in leaving {
-            let path = self.path_of_leaving(identity);
-            let failed = |errno| io(&path, errno);
+        let changes = self.changes;
+        let mut leaving: BTreeMap<Identity, &[u8]> = BTreeMap::new();
+        for name in changes.names.values() {
+            if let Some(after) = name.after {
+                leaving.entry(after).or_insert(&name.path);
+            }
+        }
+        for (identity, path) in leaving {
+            let failed = |errno| io(path, errno);
             if self.finder.fate(self.view, identity).map_err(failed)? != Fate::Goes {
                 continue;
             }
@@ -157,19 +188,13 @@ impl<'a, D: Disk> Reverse<'a, D> {
                 continue;
             };
             let made = self.made(identity);
-            self.check_going(&base, &path, made)?;
+            self.check_going(&base, path, made)?;
             if base.kind == Kind::Directory {
                 let node = self.finder.node(self.view, &base).map_err(failed)?;
-                self.check_tree(node, &path, made)?;
+                self.check_tree(node, path, made)?;
             }
         }
         Ok(())
-    }
-
-    fn path_of_leaving(&self, identity: Identity) -> Vec<u8> {
-        let mut names = self.changes.names.values();
-        let name = names.find(|name| name.after == Some(identity));
-        name.map(|name| name.path.clone()).unwrap_or_default()
     }
 
     /// When the first undone commit that mentions an object was in the base.
@@ -241,8 +266,10 @@ impl<'a, D: Disk> Reverse<'a, D> {
             self.conflict(&path, ConflictKind::Removed, None);
             return Ok(None);
         };
+        let before = self.conflicts.len();
         self.check_changed(&base, &path, changes)?;
-        Ok(Some((base, changes, path)))
+        let is_as_left = self.conflicts.len() == before;
+        Ok(is_as_left.then_some((base, changes, path)))
     }
 
     /// Whether the object, or a directory above it, is in limbo, where nobody changes it.
@@ -301,9 +328,11 @@ impl<'a, D: Disk> Reverse<'a, D> {
         };
         let path = self.view.path_of_entry(directory, &key.1);
         let steps = self.changes.touched_names.get(key).into_iter().flatten();
-        if let Some(step) = steps.copied().filter(|step| *step >= first).max() {
+        let is_others = |step: &usize| *step >= first && !self.since.steps[*step].is_undone;
+        if let Some(step) = steps.copied().filter(is_others).max() {
             let by: Sequence = self.since.steps[step].sequence;
             self.conflict(&path, ConflictKind::Contents, Some(by));
+            self.is_refused = true;
             return Ok(());
         }
         let child = self.view.child(directory, &key.1).map_err(failed)?;
@@ -312,14 +341,16 @@ impl<'a, D: Disk> Reverse<'a, D> {
             && !self.is_in_limbo(&base)
             && self.is_newer(&base, first).map_err(failed)?
         {
-            self.conflict(&path, ConflictKind::Contents, None);
+            self.refuse(&path, ConflictKind::Contents);
         }
         Ok(())
     }
 
     /// Takes back what the commits changed in place, newest first.
     fn restore(&mut self, base: &Arc<Base>, changes: &[ChangeRef]) -> Result<()> {
-        let node = self.finder.node(self.view, base)?;
+        let Some(node) = self.finder.remaining_node(self.view, base)? else {
+            return Ok(());
+        };
         for change in changes.iter().rev() {
             let (step, update, former) = self.since.change(*change);
             if let Some(content) = &update.content {

@@ -16,6 +16,7 @@ mod model;
 mod nesting;
 mod outside_moves;
 mod parts;
+mod past;
 mod permissions;
 mod privileges;
 mod replaced;

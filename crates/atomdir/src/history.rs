@@ -1,0 +1,55 @@
+//! Requests about a store's history: undoing commits, looking at the past, forgetting.
+
+use crate::connection::{Connection, Parts};
+use crate::error::CommitError;
+use crate::transaction::Transaction;
+use crate::{BeginOptions, RequestError};
+use atomdir_protocol::{
+    Answer, BeginRequest, Conflict, HistoryStatus, Past, PastView, Request, Undo,
+};
+use std::time::Duration;
+
+impl Connection {
+    /// Begins a transaction that takes back what these commits changed, and nothing else. Fails
+    /// with a conflict if that was changed again since, by a later commit or from outside.
+    pub fn undo(&mut self, undo: Undo, options: &BeginOptions) -> Result<Transaction, CommitError> {
+        let mut parts = Parts::default();
+        let request = Request::Begin(BeginRequest {
+            past: Some(Past::Undo(undo)),
+            ..options.request()
+        });
+        let begun = self.view_with(&request, options.opened, &mut parts, &mut |_| {});
+        begun.map_err(|error| CommitError::new(error, parts))
+    }
+
+    /// Begins a transaction whose view shows the store as it was just after a commit, and which
+    /// can only be aborted. Also returns what it shows as it is now: see [`PastView`].
+    pub fn past(
+        &mut self,
+        past: PastView,
+        options: &BeginOptions,
+    ) -> Result<(Transaction, Vec<Conflict>), CommitError> {
+        let mut parts = Parts::default();
+        let request = Request::Begin(BeginRequest {
+            past: Some(Past::View(past)),
+            ..options.request()
+        });
+        match self.view_with(&request, options.opened, &mut parts, &mut |_| {}) {
+            Ok(transaction) => Ok((transaction, parts.conflicts)),
+            Err(error) => Err(CommitError::new(error, parts)),
+        }
+    }
+
+    /// Forgets what is kept of commits older than this, or than the store's settings say; with no
+    /// age at all, of all commits. Returns what is kept now.
+    pub fn prune(
+        &mut self,
+        older_than: Option<Duration>,
+    ) -> Result<Option<HistoryStatus>, RequestError> {
+        let older_than_ms = older_than.map(|age| age.as_millis().try_into().unwrap_or(u64::MAX));
+        match self.ask(&Request::Prune { older_than_ms })? {
+            (Answer::History(history), _) => Ok(history),
+            _ => Err(self.unexpected()),
+        }
+    }
+}

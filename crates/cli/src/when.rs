@@ -1,0 +1,82 @@
+//! A moment in a store's past, as users write it: a commit or a time.
+
+use crate::error::Error;
+use crate::output::time;
+use atomdir::{CommitSummary, Connection, Sequence, Timestamp};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How many commits are asked for at once.
+const PART_LENGTH: u64 = 1000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// Just after this commit; 0: before the first.
+    Commit(Sequence),
+    At(Timestamp),
+}
+
+/// A commit's number, how long ago (`90s`, `10m`, `2h`, `3d`), a local date and time, or one as RFC
+/// 3339 has it.
+pub fn parse(text: &str) -> Result<When, String> {
+    if let Ok(commit) = text.parse() {
+        return Ok(When::Commit(Sequence(commit)));
+    }
+    if let Some(moment) = time::parse(text) {
+        return Ok(When::At(moment));
+    }
+    let ago = text.ends_with(|last: char| last.is_ascii_alphabetic());
+    let ago = ago.then(|| crate::duration::parse(text).ok()).flatten();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok();
+    let then = ago.zip(now).and_then(|(ago, now)| now.checked_sub(ago));
+    let then = then.and_then(|then| {
+        Some(When::At(Timestamp {
+            seconds: i64::try_from(then.as_secs()).ok()?,
+            nanoseconds: then.subsec_nanos(),
+        }))
+    });
+    then.ok_or_else(|| {
+        "it is a commit's number, or a time: 2h (ago), \"2026-11-22 14:00\", or RFC 3339".into()
+    })
+}
+
+impl When {
+    /// The commit that was the newest then.
+    pub fn commit(self, connection: &mut Connection) -> Result<Sequence, Error> {
+        let moment = match self {
+            When::Commit(commit) => return Ok(commit),
+            When::At(moment) => moment,
+        };
+        let mut before: Option<Sequence> = None;
+        loop {
+            let part: Vec<CommitSummary> = connection.log(before, PART_LENGTH)?;
+            let found = part.iter().find(|commit| commit.time <= moment);
+            if let Some(found) = found {
+                return Ok(found.sequence);
+            }
+            match part.last() {
+                Some(oldest) => before = Some(oldest.sequence),
+                // The service says whether anything of that is kept.
+                None => return Ok(Sequence(before.map_or(0, |oldest| oldest.0 - 1))),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commits_and_times_are_told_apart() {
+        assert_eq!(parse("41"), Ok(When::Commit(Sequence(41))));
+        let moment = Timestamp {
+            seconds: 1_700_000_000,
+            nanoseconds: 0,
+        };
+        assert_eq!(parse("2023-11-14T22:13:20Z"), Ok(When::At(moment)));
+        assert!(matches!(parse("2h"), Ok(When::At(_))));
+        for wrong in ["", "-1", "2x", "yesterday", "2023-13-01", "99999999999d"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! `atomdir at`: the store as it was after each commit, for root and for an ordinary user, while
+//! commits land, after a restart, and what it refuses.
+
+#![cfg(test)]
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use atomdir_testing::exit_code::{CONFLICT, NO_SUCH, NOT_PERMITTED};
+use atomdir_testing::tree::{CompareOptions, Tree, assert_equal};
+use atomdir_testing::{Fixture, Outcome, User, binary, look, shell};
+
+const PREPARE: &str = "
+    mkdir -p etc/conf.d data/old/deep; echo one > etc/one; echo two > etc/two
+    ln etc/two data/link; ln -s etc/one pointer; echo kept > data/old/deep/file
+    seq 300000 > data/large; printf 'mode' > run.sh; chmod 640 run.sh; touch -d 2001-01-01 etc/one
+";
+
+/// Each step is one commit, by a native view or an exact one in turn.
+const STEPS: [&str; 6] = [
+    "echo new > etc/one; sed -i s/two/zwei/ etc/two; echo created > etc/conf.d/created",
+    "rm -r data/old; mkdir data/old; echo other > data/old/other",
+    "mv etc/conf.d etc/conf; mv etc/one etc/first; ln -sf etc/first pointer",
+    "printf page | dd of=data/large bs=1 seek=200000 conv=notrunc status=none; chmod 755 run.sh",
+    "rm data/link; echo more >> etc/two; touch -d 1999-01-01 run.sh
+     printf other | dd of=data/large bs=1 seek=200001 conv=notrunc status=none",
+    "rm -r etc data run.sh pointer; mkdir only; echo left > only/file",
+];
+
+fn at(fixture: &Fixture, when: &str, script: &str) -> Outcome {
+    let command = ["at", when, "--", "/bin/sh", "-c", script];
+    fixture.store.call(command)
+}
+
+/// The tree that a command sees.
+fn seen(fixture: &Fixture, when: &str) -> Tree {
+    let copies = fixture.scratch.path().join("copies");
+    shell(
+        fixture.scratch.path(),
+        "rm -rf copies; mkdir -m 1777 copies",
+    );
+    at(fixture, when, &format!("cp -a . {}/copy", copies.display())).expect(0);
+    look(&copies.join("copy"))
+}
+
+fn assert_seen(fixture: &Fixture, when: &str, expected: &Tree) {
+    let options = CompareOptions::alike();
+    assert_equal(when, &seen(fixture, when), expected, &options);
+}
+
+fn commit_steps(fixture: &Fixture) -> Vec<Tree> {
+    let mut trees = vec![fixture.look()];
+    for (number, step) in STEPS.iter().enumerate() {
+        match number % 2 {
+            0 => fixture.store.run(step).expect(0),
+            _ => fixture.store.run_exact(step).expect(0),
+        };
+        trees.push(fixture.look());
+    }
+    trees
+}
+
+#[test]
+fn at_shows_the_store_as_it_was_after_each_commit() {
+    Fixture::for_each_owner("past-steps", PREPARE, |one| {
+        let trees = commit_steps(one);
+        let now = one.look();
+        for (commit, tree) in trees.iter().enumerate() {
+            assert_seen(one, &commit.to_string(), tree);
+        }
+        one.store.call(["service", "stop"]).expect(0);
+        assert_seen(one, "2", &trees[2]);
+        one.store.kill_service();
+        assert_seen(one, "4", &trees[4]);
+        assert_equal("the base", &one.look(), &now, &CompareOptions::alike());
+        at(one, "99", "true").expect(NO_SUCH);
+    });
+}
+
+#[test]
+fn a_view_of_the_past_is_read_only_and_says_what_it_is() {
+    Fixture::for_each_owner("past-read-only", PREPARE, |one| {
+        one.store.run("rm etc/one; echo new > run.sh").expect(0);
+        let now = one.look();
+        for refused in [
+            "echo x > etc/new",
+            "echo x >> etc/one",
+            "rm etc/one",
+            "mv etc etcetera",
+            "chmod 600 etc/one",
+            "mkdir directory",
+        ] {
+            let outcome = at(one, "0", refused);
+            assert_ne!(outcome.code, 0, "{refused}: {outcome}");
+        }
+        let atomdir = binary();
+        let atomdir = atomdir.display();
+        let listed = at(
+            one,
+            "0",
+            &format!("{atomdir} list >&2; {atomdir} commit; true"),
+        );
+        listed.says(&["as after commit 0, read-only", "it has nothing to commit"]);
+        assert_equal("the base", &one.look(), &now, &CompareOptions::alike());
+
+        let sealed = ["at", "--sealed", "0", "--", "/bin/cat", "etc/one"];
+        assert_eq!(one.store.call(sealed).expect(0).text(), "one\n");
+        let json = ["--json", "at", "0", "--", "/bin/cat", "etc/none"];
+        let json = one.store.call(json).expect(1);
+        json.says(&["\"commit\":0", "\"exit_code\":1", "\"outside_as_now\":[]"]);
+    });
+}
+
+#[test]
+fn an_open_view_stays_as_it_was_while_commits_land_and_history_goes() {
+    Fixture::for_each_owner("past-open", PREPARE, |one| {
+        one.store
+            .run("echo new > etc/one; rm -r data/old")
+            .expect(0);
+        let script = format!(
+            "cat etc/one data/old/deep/file; read x; cat etc/one data/old/deep/file; {} list",
+            binary().display()
+        );
+        let mut reading = one
+            .store
+            .command(["at", "0", "--", "/bin/sh", "-c", &script]);
+        let mut reading = reading
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the command starts");
+        let mut printed = BufReader::new(reading.stdout.take().expect("it is piped")).lines();
+        let mut next = || printed.next().expect("it prints").expect("text");
+        assert_eq!([next(), next()], ["one", "kept"]);
+        one.store
+            .run("echo newer > etc/one; mkdir data/old")
+            .expect(0);
+        one.store.call(["undo", "2"]).expect(0);
+        one.store.call(["undo", "1"]).expect(0);
+        one.store
+            .run_exact("rm -r data/old; echo last > etc/one")
+            .expect(0);
+        one.store.call(["prune", "--all"]).expect(0);
+        drop(reading.stdin.take());
+        assert_eq!([next(), next()], ["one", "kept"]);
+        let listed: Vec<String> = printed.map(|line| line.expect("text")).collect();
+        let listed = listed.join("\n");
+        assert!(listed.contains("bytes of forgotten history"), "{listed}");
+        reading.wait().expect("it ends");
+        at(one, "0", "true").expect(NO_SUCH).says(&["is not kept"]);
+    });
+}
+
+#[test]
+fn outside_changes_since_are_refused_or_shown_as_they_are() {
+    Fixture::for_each_owner("past-outside", PREPARE, |one| {
+        one.store
+            .run_exact("printf page | dd of=data/large bs=1 conv=notrunc status=none; rm etc/one")
+            .expect(0);
+        shell(&one.base, "echo outside > etc/two; echo outside > etc/one");
+        let look = "cat etc/one etc/two; tail -n 1 data/large";
+        assert_eq!(
+            at(one, "0", look).expect(0).text(),
+            "one\noutside\n300000\n"
+        );
+        shell(&one.base, "echo outside >> data/large");
+        let refused = at(one, "0", look).expect(CONFLICT);
+        refused.says(&["data/large", "outside writer"]);
+        let allowed = ["at", "--outside-as-now", "0", "--", "/bin/sh", "-c", look];
+        let allowed = one.store.call(allowed).expect(0);
+        let allowed = allowed.says(&["shown as it is now: data/large"]);
+        assert_eq!(allowed.text(), "one\noutside\noutside\n");
+    });
+}
+
+#[test]
+fn times_name_commits_and_only_owner_and_root_look_back() {
+    let fixture = Fixture::new("past-times", PREPARE);
+    let store = &fixture.store;
+    store.run("echo first > etc/one").expect(0);
+    let log = store.call(["--json", "log"]).expect(0);
+    let log: serde_json::Value = serde_json::from_str(&log.text()).expect("JSON");
+    let first = log["commits"][0]["time"]
+        .as_str()
+        .expect("a time")
+        .to_owned();
+    store.run("echo second > etc/one").expect(0);
+    let print = |when: &str| at(&fixture, when, "cat etc/one").expect(0).text();
+    assert_eq!(print(&first), "first\n");
+    assert_eq!(print("1h"), "one\n");
+    assert_eq!(print("2001-01-01 12:00"), "one\n");
+    assert_eq!(print("2999-01-01"), "second\n");
+    let user = User::ordinary(fixture.scratch.path());
+    let allowed = user.uid.to_string();
+    store.call(["config", "allow", &allowed]).expect(0);
+    store.call(["service", "stop"]).expect(0);
+    store.call(["service", "start"]).expect(0);
+    let refused = store.call_as(&user, ["at", "1", "--", "true"]);
+    refused.expect(NOT_PERMITTED).says(&["look at the past"]);
+}

@@ -1,0 +1,157 @@
+//! Shows the past: an ordinary snapshot in whose view all commits after some one are reversed, and
+//! which nobody can change or commit.
+//!
+//! The commits say how everything was that they changed, and only that. So the view shows the rest
+//! as it is in the base, with what outside writers have changed since. Where they have changed
+//! what commits changed as well, there are three cases:
+//!
+//! - They have changed, replaced or removed an entry that was another object's then, or nobody's:
+//!   the entry is shown as it was then, and nothing is lost by that.
+//! - They have changed or removed an object itself, so that its old state is gone. It is shown
+//!   whole as it is now, or not at all, and is reported. It is never shown as a mixture of both.
+//! - They have moved about what commits moved, or changed one file of a database whose other files
+//!   commits changed. Then no past is shown.
+
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Errno};
+
+use crate::base::Base;
+use crate::error::{Conflict, ConflictKind, UndoError};
+use crate::ids::Sequence;
+use crate::options::{BeginOptions, Conflicts, Isolation};
+use crate::store::Store;
+use crate::transaction::Transaction;
+use crate::undo::changes::{Changes, Key, NameUndone};
+use crate::undo::find::Fate;
+use crate::undo::reverse::{Purpose, Reverse};
+use crate::undo::selection::Selection;
+use crate::view::NameChange;
+
+/// A view of the past.
+pub struct Past<D: Disk> {
+    pub transaction: Arc<Transaction<D>>,
+    /// What commits have changed since and the view nevertheless shows as it is now, since outside
+    /// writers have changed it as well.
+    pub not_as_then: Vec<Conflict>,
+}
+
+impl<D: Disk> Store<D> {
+    /// Begins a transaction whose view shows the store as it was just after this commit, and which
+    /// can only be aborted. 0: as it was before the first commit. It takes time and memory in
+    /// proportion to what commits have changed since, and space for the pages that they have
+    /// overwritten in place.
+    pub fn past(&self, commit: Sequence, options: BeginOptions) -> Result<Past<D>, UndoError> {
+        let options = BeginOptions {
+            isolation: Isolation::Snapshot,
+            conflicts: Conflicts::AtCommit,
+            ..options
+        };
+        let transaction = self.begin(options)?;
+        match self.look_back(&transaction, commit) {
+            Ok(not_as_then) => Ok(Past {
+                transaction,
+                not_as_then,
+            }),
+            Err(error) => {
+                self.abort(&transaction);
+                Err(error)
+            }
+        }
+    }
+
+    fn look_back(
+        &self,
+        transaction: &Transaction<D>,
+        commit: Sequence,
+    ) -> Result<Vec<Conflict>, UndoError> {
+        if commit > transaction.at {
+            return Err(UndoError::NotYet(commit));
+        }
+        let later = commit.0 + 1..=transaction.at.0;
+        let later: Vec<Sequence> = later.map(Sequence).collect();
+        let since = self.since(transaction.at, &later)?;
+        let selection = Selection::new(&since, &[])?;
+        let changes = Changes::new(&since, &selection);
+        let not_as_then = self.change_view(transaction, |view| {
+            let reverse = Reverse::new(view, (&since, &changes), Purpose::Look);
+            let not_as_then = reverse.run()?;
+            view.frozen = true;
+            Ok(not_as_then)
+        })?;
+        transaction.show_past(commit);
+        Ok(self.described(not_as_then))
+    }
+}
+
+impl<D: Disk> Reverse<'_, D> {
+    /// The change of a name that makes it what it was.
+    pub(super) fn old_name(
+        &mut self,
+        key: &Key,
+        name: &NameUndone,
+    ) -> Result<Option<NameChange>, Errno> {
+        let (directory, entry) = key;
+        let fate = self.finder.fate(self.view, *directory)?;
+        if let Fate::Lost(by) = fate {
+            self.conflict(&name.path, ConflictKind::Removed, by);
+            return Ok(None);
+        }
+        let base = self.finder.find(self.view, *directory)?;
+        if fate == Fate::Goes && base.is_none_or(|base| self.is_in_limbo(&base)) {
+            return Ok(None);
+        }
+        let Some(node) = self.node_of(*directory)? else {
+            self.conflict(&name.path, ConflictKind::Removed, None);
+            return Ok(None);
+        };
+        let before = self.view.child(node, entry)?;
+        let present = self.identity(before)?;
+        let wanted = name.before.filter(|_| fate == Fate::Lives);
+        if present == wanted {
+            return Ok(None);
+        }
+        if present != name.after {
+            let base = before.and_then(|node| self.view.node(node).ok()?.base.clone());
+            if self.has_moved(base.as_ref(), name)? {
+                self.refuse(&name.path, ConflictKind::Entry);
+                return Ok(None);
+            }
+        }
+        let after = match wanted {
+            None => None,
+            Some(identity) => self.finder.returning_node(self.view, identity)?,
+        };
+        if wanted.is_some() && after.is_none() {
+            self.conflict(&name.path, ConflictKind::Removed, None);
+        }
+        Ok(Some(NameChange {
+            directory: node,
+            name: entry.clone(),
+            before,
+            after,
+        }))
+    }
+
+    /// Whether outside writers have put something there that the commits know, or have moved
+    /// elsewhere what the commits left there and what was in the tree before them.
+    fn has_moved(&mut self, present: Option<&Arc<Base>>, name: &NameUndone) -> Result<bool, Errno> {
+        if let Some(present) = present {
+            let identity = self.stat(present)?.identity;
+            if present.is_mount_point() || self.changes.places.contains_key(&identity) {
+                return Ok(true);
+            }
+        }
+        let Some(left) = name.after.filter(|left| self.finder.is_returning(left)) else {
+            return Ok(false);
+        };
+        let found = self.finder.find(self.view, left)?;
+        Ok(found.is_some_and(|found| !self.is_in_limbo(&found)))
+    }
+
+    /// Reports a change of outside writers because of which the past cannot be shown.
+    pub(super) fn refuse(&mut self, path: &[u8], what: ConflictKind) {
+        self.is_refused = true;
+        self.conflict(path, what, None);
+    }
+}
