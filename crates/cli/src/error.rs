@@ -72,6 +72,8 @@ pub enum Error {
         /// Whether the view has files with markers now.
         marked: bool,
     },
+    #[error("cannot block signals: {}", io_reason(.0))]
+    Signals(std::io::Error),
     #[error("cannot run the merge tool: {}", io_reason(.0))]
     Tool(std::io::Error),
     #[error("the store has {problems}")]
@@ -182,7 +184,7 @@ impl Error {
                 ExitCode::Conflict.code(),
                 Some(not_merged_hint(*transaction, not_merged, *marked)),
             ),
-            Error::Random(_) => (ExitCode::Internal.code(), None),
+            Error::Random(_) | Error::Signals(_) => (ExitCode::Internal.code(), None),
             Error::Service(error) => explained(error),
         };
         let conflicts = match self {

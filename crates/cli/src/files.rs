@@ -27,10 +27,11 @@ pub fn read_at(directory: impl AsFd, path: impl rustix::path::Arg) -> Result<Vec
     }
 }
 
-pub fn write_all(file: impl AsFd, mut bytes: &[u8]) -> Result<(), Errno> {
+pub fn write_all_at(file: impl AsFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Errno> {
     while !bytes.is_empty() {
-        let written = retry_on_intr(|| rustix::io::write(&file, bytes))?;
+        let written = retry_on_intr(|| rustix::io::pwrite(&file, bytes, offset))?;
         bytes = &bytes[written..];
+        offset += written as u64;
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ mod files;
 mod inspection;
 mod merging;
 mod output;
+mod picking;
 mod synonyms;
 mod verbs;
 mod when;

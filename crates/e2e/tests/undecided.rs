@@ -3,78 +3,11 @@
 //! A transaction on which nobody has decided stays open.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::process::{Child, ChildStdin, Stdio};
 
 use atomdir_testing::exit_code::CONFLICT;
-use atomdir_testing::{Fixture, Store};
+use atomdir_testing::{Fixture, OnTerminal, Store};
 
 const PROMPT: &str = "[K]eep open: ";
-
-/// A command line on a terminal of its own, run by script(1).
-struct OnTerminal {
-    script: Child,
-    input: Option<ChildStdin>,
-    printed: String,
-}
-
-impl OnTerminal {
-    fn start(store: &Store, arguments: &str) -> OnTerminal {
-        let atomdir = store.command(["version"]);
-        // Whoever runs the tests may ignore SIGHUP.
-        let line = format!(
-            "exec env --default-signal=HUP {} -C {} {arguments}",
-            atomdir.get_program().display(),
-            store.path().display()
-        );
-        let mut command = std::process::Command::new("script");
-        store.user().dress(&mut command);
-        command
-            .args(["-qec", &line, "/dev/null"])
-            .current_dir("/")
-            .env("NO_COLOR", "1")
-            .env("SHELL", "/bin/sh")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let mut script = command.spawn().expect("script starts");
-        OnTerminal {
-            input: script.stdin.take(),
-            script,
-            printed: String::new(),
-        }
-    }
-
-    fn type_in(&mut self, text: &str) {
-        let input = self.input.as_mut().expect("it is open");
-        input.write_all(text.as_bytes()).expect("it reads");
-    }
-
-    fn wait_for(&mut self, prompt: &str) {
-        while !self.printed.contains(prompt) {
-            let mut part = [0; 512];
-            let output = self.script.stdout.as_mut().expect("it is piped");
-            let count = output.read(&mut part).expect("it can be read");
-            assert_ne!(count, 0, "no {prompt:?}: {}", self.printed);
-            self.printed += &String::from_utf8_lossy(&part[..count]);
-        }
-    }
-
-    /// Waits for its end.
-    fn end(mut self) -> String {
-        let mut output = self.script.stdout.take().expect("it is piped");
-        let mut rest = Vec::new();
-        // Some systems report the end of a terminal as an error.
-        let _ = output.read_to_end(&mut rest);
-        self.script.wait().expect("it ends");
-        self.printed += &String::from_utf8_lossy(&rest);
-        self.printed
-    }
-
-    fn close(mut self) {
-        self.script.kill().expect("it has not ended");
-        self.script.wait().expect("it ends");
-    }
-}
 
 /// Waits until nobody is in the only open transaction, and returns its id.
 fn left_open(store: &Store) -> String {

@@ -4,6 +4,7 @@
 mod ask;
 mod backoff;
 mod begin;
+mod landed;
 mod met;
 mod native;
 mod options;
@@ -14,6 +15,7 @@ mod summary;
 pub use ask::Terminal;
 use ask::ask;
 pub use backoff::Backoff;
+pub use landed::PartDone;
 pub use met::refuse_met;
 pub use native::{ViewArguments, begin};
 pub use options::{

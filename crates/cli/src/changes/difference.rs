@@ -15,6 +15,12 @@ pub struct Difference<'a> {
     pub(super) after: Option<Version>,
 }
 
+/// A change of a text's lines and of nothing else.
+pub struct TextChange {
+    pub old: Vec<u8>,
+    pub new: Vec<u8>,
+}
+
 /// How the contents differ, in lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lines {
@@ -44,6 +50,26 @@ impl Difference<'_> {
             }
             Sides::Binary => Lines::Binary,
             Sides::TooLong => Lines::TooLong,
+        }
+    }
+
+    /// The texts, if the change is one of a text's lines and of nothing else.
+    pub(super) fn into_texts(self) -> Option<TextChange> {
+        let (old, new) = (self.before?, self.after?);
+        let attributes = |version: &Version| {
+            let owner = (version.user, version.group);
+            (version.kind, version.mode, owner, version.xattrs.clone())
+        };
+        if attributes(&old) != attributes(&new) || old.kind != Kind::File {
+            return None;
+        }
+        match (old.contents, new.contents) {
+            (Contents::Bytes(old), Contents::Bytes(new))
+                if old != new && !is_binary(&old) && !is_binary(&new) =>
+            {
+                Some(TextChange { old, new })
+            }
+            _ => None,
         }
     }
 

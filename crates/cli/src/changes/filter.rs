@@ -21,6 +21,15 @@ impl Filter {
         })
     }
 
+    /// Selects what is at or below the paths of a change.
+    pub fn only(line: &ChangeLine) -> Filter {
+        let paths = line.from.iter().chain([&line.path]);
+        let paths = paths.map(|path| PathBuf::from(std::ffi::OsStr::from_bytes(path)));
+        Filter {
+            paths: paths.collect(),
+        }
+    }
+
     /// Without paths, everything is wanted.
     pub fn wants(&self, line: &ChangeLine) -> bool {
         let from = line.from.as_deref();

@@ -3,6 +3,7 @@
 mod difference;
 mod filter;
 mod list;
+mod overwrite;
 mod part;
 mod patch;
 mod rights;
@@ -11,21 +12,36 @@ mod three_way;
 mod unified;
 mod version;
 
-pub use difference::Difference;
 use difference::Lines;
+pub use difference::{Difference, TextChange};
 pub use filter::{Filter, path_in_store};
 pub use list::{ChangeList, Listing, name_of};
+pub use overwrite::overwrite;
 pub use part::{Named, PartJson, show_others};
 pub use patch::Affected;
 pub use rights::{Right, Rights};
 pub use stat::Stat;
 pub use three_way::ThreeWay;
+pub use unified::Comparison;
 
 use crate::context::Connected;
 use crate::error::Error;
 use atomdir::ChangeLine;
 use atomdir::client::Transaction;
 use version::Version;
+
+/// Returns the old and the new text, if the change is one of a text's lines and of nothing else.
+pub fn changed_text(
+    connected: &mut Connected,
+    transaction: &Transaction,
+    lines: &[ChangeLine],
+    line: &ChangeLine,
+) -> Result<Option<TextChange>, Error> {
+    if line.change != atomdir::Change::Modified {
+        return Ok(None);
+    }
+    Ok(difference(connected, transaction, lines, line)?.into_texts())
+}
 
 /// Looks up both sides of a change, which is one of `lines`: in the snapshot and in the view.
 pub fn difference<'a>(

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 /// The paths that the user has named.
 pub struct Named {
-    filter: Filter,
+    pub filter: Filter,
     /// Relative to the store's root.
     pub paths: Vec<Vec<u8>>,
 }

@@ -16,14 +16,25 @@ pub(super) fn is_binary(contents: &[u8]) -> bool {
         .any(|byte| *byte == 0)
 }
 
-pub(super) struct Comparison<'a> {
+/// A place that differs.
+pub struct Hunk(Vec<DiffOp>);
+
+impl Hunk {
+    fn old_lines(&self) -> Range<usize> {
+        let first = self.0.first().map_or(0, |first| first.old_range().start);
+        let last = self.0.last().map_or(0, |last| last.old_range().end);
+        first..last
+    }
+}
+
+pub struct Comparison<'a> {
     old: Vec<&'a [u8]>,
     new: Vec<&'a [u8]>,
     operations: Vec<DiffOp>,
 }
 
 impl<'a> Comparison<'a> {
-    pub(super) fn new(old: &'a [u8], new: &'a [u8]) -> Comparison<'a> {
+    pub fn new(old: &'a [u8], new: &'a [u8]) -> Comparison<'a> {
         let lines = |text: &'a [u8]| text.split_inclusive(|byte| *byte == b'\n').collect();
         let (old, new): (Vec<_>, Vec<_>) = (lines(old), lines(new));
         let operations = capture_diff_slices(Algorithm::Myers, &old, &new);
@@ -46,19 +57,46 @@ impl<'a> Comparison<'a> {
         count
     }
 
+    /// The places that differ, with the lines around them.
+    pub fn hunks(&self) -> Vec<Hunk> {
+        let hunks = group_diff_ops(self.operations.clone(), CONTEXT_LINES).into_iter();
+        hunks.filter(|hunk| !hunk.is_empty()).map(Hunk).collect()
+    }
+
     pub(super) fn show_hunks(&self, painter: &mut Painter<'_>) -> io::Result<()> {
-        for hunk in group_diff_ops(self.operations.clone(), CONTEXT_LINES) {
-            let (Some(first), Some(last)) = (hunk.first(), hunk.last()) else {
-                continue;
+        let hunks = self.hunks();
+        hunks
+            .iter()
+            .try_for_each(|hunk| self.show_hunk(painter, hunk))
+    }
+
+    pub fn show_hunk(&self, painter: &mut Painter<'_>, Hunk(hunk): &Hunk) -> io::Result<()> {
+        let (Some(first), Some(last)) = (hunk.first(), hunk.last()) else {
+            return Ok(());
+        };
+        let old = place(first.old_range().start..last.old_range().end);
+        let new = place(first.new_range().start..last.new_range().end);
+        painter.line(Style::Position, format!("@@ -{old} +{new} @@"))?;
+        let mut operations = hunk.iter();
+        operations.try_for_each(|operation| self.show_operation(painter, operation))
+    }
+
+    /// The old text with only these hunks applied.
+    pub fn with_hunks(&self, wanted: &[bool]) -> Vec<u8> {
+        let hunks = self.hunks();
+        let chosen = hunks.iter().zip(wanted).filter(|(_, wanted)| **wanted);
+        let chosen: Vec<Range<usize>> = chosen.map(|(hunk, _)| hunk.old_lines()).collect();
+        let mut text = Vec::new();
+        for operation in &self.operations {
+            let old = operation.old_range();
+            let is_in = |lines: &Range<usize>| lines.start <= old.start && old.end <= lines.end;
+            let lines = match operation.tag() != DiffTag::Equal && chosen.iter().any(is_in) {
+                true => &self.new[operation.new_range()],
+                false => &self.old[old.clone()],
             };
-            let old = place(first.old_range().start..last.old_range().end);
-            let new = place(first.new_range().start..last.new_range().end);
-            painter.line(Style::Position, format!("@@ -{old} +{new} @@"))?;
-            for operation in &hunk {
-                self.show_operation(painter, operation)?;
-            }
+            lines.iter().for_each(|line| text.extend_from_slice(line));
         }
-        Ok(())
+        text
     }
 
     fn show_operation(&self, painter: &mut Painter<'_>, operation: &DiffOp) -> io::Result<()> {
@@ -122,6 +160,19 @@ mod tests {
         );
         // A carriage return alone does not end a line.
         assert_eq!(unified("a\rb\n", "a\rc\n"), "@@ -1 +1 @@\n-a\rb\n+a\rc\n");
+    }
+
+    #[test]
+    fn each_hunk_can_be_applied_alone() {
+        let old: String = (0..40).map(|line| format!("{line}\n")).collect();
+        let new = old.replacen("3\n", "", 1).replace("\n20\n", "\n20\nmore\n") + "end";
+        let comparison = Comparison::new(old.as_bytes(), new.as_bytes());
+        let with = |wanted: [bool; 3]| comparison.with_hunks(&wanted);
+        assert_eq!(comparison.hunks().len(), 3);
+        assert_eq!(with([false; 3]), old.as_bytes());
+        assert_eq!(with([true; 3]), new.as_bytes());
+        let middle = old.replace("\n20\n", "\n20\nmore\n");
+        assert_eq!(with([false, true, false]), middle.as_bytes());
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub use child::{Ended, start};
 pub use overlay::Overlay;
 pub use seal::{Sealing, WRITABLE_MAX};
 pub use signal_name::signal_name;
+pub use signals::HeldSignals;
 
 use crate::error::io_reason;
 use atomdir::reason;

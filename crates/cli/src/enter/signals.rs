@@ -42,14 +42,14 @@ pub(super) enum Received {
 }
 
 /// Blocks the signals until it is dropped.
-pub(super) struct HeldSignals {
+pub struct HeldSignals {
     descriptor: OwnedFd,
     original: libc::sigset_t,
     ignores_hang_up: bool,
 }
 
 impl HeldSignals {
-    pub(super) fn hold() -> io::Result<HeldSignals> {
+    pub fn hold() -> io::Result<HeldSignals> {
         let mut held = set_of(&PASSED_ON);
         // SAFETY: every pointer is to a live, initialised set; the descriptor is new
         // and has no other owner.

@@ -10,15 +10,12 @@
 mod tests;
 mod tool;
 
-use crate::changes::ThreeWay;
+use crate::changes::{ThreeWay, overwrite};
 use crate::context::{Connected, Context};
 use crate::error::Error;
-use crate::files;
 use atomdir::client::{Conflict, Transaction};
 use atomdir::{Numbers, Sides, TransactionId};
 use diffy::{ConflictStyle, IncompleteHunkStyle, MergeOptions};
-use rustix::fs::{Mode, OFlags, ftruncate, openat};
-use rustix::io::Errno;
 
 /// What becomes of a text that does not merge by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,13 +65,13 @@ pub fn merge(
             }
         };
         match (by_lines(&texts), otherwise) {
-            (Ok(text), _) => merged.push((texts.path, text)),
+            (Ok(text), _) => merged.push((texts, text)),
             (Err(text), Otherwise::Mark) => {
-                marked.push((texts.path, text));
+                marked.push((texts, text));
                 not_merged.push(refuse("it has markers in the view now"));
             }
             (Err(text), Otherwise::Tool) => match tool::run(context, &texts, &text)? {
-                Ok(text) => merged.push((texts.path, text)),
+                Ok(text) => merged.push((texts, text)),
                 Err(reason) => not_merged.push(refuse(&reason)),
             },
             (Err(_), Otherwise::Refuse) => {
@@ -169,15 +166,15 @@ fn by_lines(texts: &ThreeWay) -> Result<Vec<u8>, Vec<u8>> {
 fn write(
     connected: &mut Connected,
     view: &Transaction,
-    texts: &[(Vec<u8>, Vec<u8>)],
+    texts: &[(ThreeWay, Vec<u8>)],
 ) -> Result<(), Error> {
     const SAVEPOINT: &[u8] = b"before the merge";
     if texts.is_empty() {
         return Ok(());
     }
     connected.connection.set_savepoint(view.id, SAVEPOINT)?;
-    for (path, text) in texts {
-        if let Err(errno) = overwrite(view, path, text) {
+    for (ThreeWay { path, mine, .. }, text) in texts {
+        if let Err(errno) = overwrite(view, path, mine, text) {
             connected.connection.roll_back(view.id, SAVEPOINT)?;
             return Err(Error::View {
                 path: path.clone(),
@@ -186,13 +183,4 @@ fn write(
         }
     }
     Ok(())
-}
-
-/// In place, so that the file keeps its attributes and its other names.
-fn overwrite(view: &Transaction, path: &[u8], text: &[u8]) -> Result<(), Errno> {
-    let (directory, name) = files::open_parent(view.root()?, path)?;
-    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = openat(&directory, name, flags, Mode::empty())?;
-    files::write_all(&file, text)?;
-    ftruncate(&file, text.len() as u64)
 }

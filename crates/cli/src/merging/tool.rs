@@ -64,7 +64,7 @@ fn merge(texts: &ThreeWay, marked: &[u8], command: &OsString) -> io::Result<Opti
         merged = directory.join(&name);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = open(&merged, flags, Mode::RUSR | Mode::WUSR)?;
-        files::write_all(&file, text)?;
+        files::write_all_at(&file, text, 0)?;
         run.env(variable, &merged);
     }
     let status = run.status()?;

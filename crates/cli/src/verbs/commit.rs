@@ -1,13 +1,14 @@
 use super::{ExitCode, SUCCESS};
 use crate::arguments::transaction_id;
-use crate::attempt::{self, Finished, OthersArguments, Outcome};
-use crate::changes::{ChangeList, Named, PartJson, show_others};
+use crate::attempt::{self, Finished, OthersArguments, Outcome, PartDone, Terminal};
+use crate::changes::{ChangeList, Named};
 use crate::completion::transactions;
-use crate::context::Context;
+use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::merging::{self, Otherwise};
 use crate::output::{Painter, Show, counted};
-use atomdir::{ChangeLine, Committed, CommittedPart, Numbers, Others, Sides, TransactionId};
+use crate::picking;
+use atomdir::{ChangeLine, Committed, Numbers, Others, Sides, TransactionId};
 use clap::{Args, ValueHint};
 use serde::{Serialize, Serializer};
 use std::io::{self, Write};
@@ -36,7 +37,8 @@ use std::path::PathBuf;
   atomdir commit --wait 12
   atomdir commit 12 --merge
   atomdir commit 12 --take-mine 1,3 --take-theirs all
-  atomdir commit 12 -- docs index.html")]
+  atomdir commit 12 -- docs index.html
+  atomdir commit --patch 12")]
 pub struct Arguments {
     #[arg(value_name = "TX", value_parser = transaction_id, add = transactions())]
     transaction: Option<TransactionId>,
@@ -63,6 +65,9 @@ pub struct Arguments {
     /// in ATOMDIR_MERGE, or git's `merge.tool`
     #[arg(long, requires = "merge")]
     tool: bool,
+    /// Choose what takes effect, change by change, and text by hunks
+    #[arg(short, long, conflicts_with_all = ["take_mine", "take_theirs", "merge"])]
+    patch: bool,
     /// Only what is at or below these paths
     #[arg(conflicts_with_all = ["take_mine", "take_theirs", "merge"])]
     #[arg(value_name = "PATH", last = true, value_hint = ValueHint::AnyPath)]
@@ -157,59 +162,6 @@ impl Serialize for SidesDone {
     }
 }
 
-/// A part that has landed.
-struct PartDone {
-    transaction: TransactionId,
-    part: CommittedPart,
-    others: Vec<ChangeLine>,
-}
-
-impl Show for PartDone {
-    fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
-        let transaction = self.transaction;
-        let changes = counted(self.part.committed.changes, "change");
-        match self.part.committed.sequence {
-            Some(sequence) => {
-                writeln!(
-                    painter,
-                    "commit {sequence}: {changes}; transaction {transaction} stays open"
-                )?;
-            }
-            None => writeln!(
-                painter,
-                "nothing had changed; transaction {transaction} stays open"
-            )?,
-        }
-        show_others(&self.others, painter)
-    }
-}
-
-impl Serialize for PartDone {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct PartDoneJson<'a> {
-            #[serde(flatten)]
-            finished: Finished<'a>,
-            open: bool,
-            #[serde(flatten)]
-            part: PartJson<'a>,
-        }
-        PartDoneJson {
-            finished: Finished {
-                transaction: Some(self.transaction),
-                result: Ok(Outcome::Committed(self.part.committed.clone())),
-                exit_code: SUCCESS,
-            },
-            open: true,
-            part: PartJson {
-                changes: ChangeList::new(&self.part.landed),
-                together: ChangeList::new(&self.others),
-            },
-        }
-        .serialize(serializer)
-    }
-}
-
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let (mut connected, transaction) = context.connect_to(arguments.transaction)?;
     let others = arguments.others.others();
@@ -218,6 +170,10 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
             "transaction {transaction} is the one that this runs in: to wait for its end from \
              within would never end"
         )));
+    }
+    if arguments.patch {
+        let id = transaction;
+        return pick(context, &mut connected, id, &arguments.paths, others);
     }
     if !arguments.paths.is_empty() {
         let named = Named::new(&connected, &arguments.paths)?;
@@ -266,5 +222,35 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         transaction,
         committed,
     })?;
+    Ok(SUCCESS)
+}
+
+/// Lets the user choose. The transaction stays open with the rest.
+fn pick(
+    context: &Context,
+    connected: &mut Connected,
+    id: TransactionId,
+    paths: &[PathBuf],
+    others: Others,
+) -> Result<ExitCode, Error> {
+    let mut terminal = Terminal::open(false)?;
+    let named = Named::new(connected, paths)?;
+    attempt::freeze(context, &mut connected.connection, id, others)?;
+    let picked = connected.connection.open_view(id).map_err(Error::from);
+    let picked = picked.and_then(|view| {
+        let mut lines = connected.connection.changes(id)?;
+        lines.retain(|line| named.filter.wants(line));
+        let chosen = picking::choose(context, connected, &view, &lines, &mut terminal)?;
+        match chosen.filter(|chosen| !chosen.paths.is_empty()) {
+            None => Ok(None),
+            Some(chosen) => picking::land(context, connected, &view, chosen, others).map(Some),
+        }
+    });
+    // Nobody else has held it, and it shall stay open.
+    connected.connection.keep(id)?;
+    match picked? {
+        Some(done) => context.output.confirm(&done)?,
+        None => context.output.note("nothing was chosen"),
+    }
     Ok(SUCCESS)
 }

@@ -15,7 +15,7 @@ pub(super) use paths::old_path;
 use super::unified::{Comparison, is_binary};
 use super::version::{Contents, Version};
 use crate::output::{Painter, Style, quoted};
-use atomdir::Kind;
+use atomdir::{ChangeLine, Kind};
 use std::io;
 
 /// One path, or both paths of a rename, with the object before and after.
@@ -35,6 +35,11 @@ struct Side<'a> {
 }
 
 impl FilePatch<'_> {
+    /// Whether it is about the paths of this change, and not about something below them.
+    pub fn is_of(&self, line: &ChangeLine) -> bool {
+        self.new_path == line.path || line.from.as_deref() == Some(self.old_path)
+    }
+
     /// With `binary`, contents that are not text are shown as a binary patch.
     pub fn show(&self, painter: &mut Painter<'_>, binary: bool) -> io::Result<()> {
         for note in notes::notes(self) {

@@ -1,0 +1,102 @@
+#![cfg(test)]
+
+//! Some changes of a transaction land, chosen one by one on a terminal.
+
+use std::fs;
+
+use atomdir_testing::{Fixture, OnTerminal, Store};
+
+const PREPARE: &str = "seq 30 > long; echo old > other; chmod 644 *";
+const CHANGE: &str =
+    "sed -i -e 1s/.*/first/ -e 30s/.*/last/ long; echo new > other; echo new > new";
+
+fn answer(asked: &mut OnTerminal, answers: &[(&str, &str)]) {
+    for (prompt, answer) in answers {
+        asked.wait_for(prompt);
+        asked.type_in(&format!("{answer}\n"));
+    }
+}
+
+/// The lines of `long` that have changed in the base, and what else is new there.
+fn landed(fixture: &Fixture) -> Vec<&'static str> {
+    let long = fs::read_to_string(fixture.base.join("long")).expect("readable");
+    let other = fs::read_to_string(fixture.base.join("other")).expect("readable");
+    [
+        ("first", long.starts_with("first\n2\n")),
+        ("last", long.ends_with("\n29\nlast\n")),
+        ("other", other == "new\n"),
+        ("new", fixture.base.join("new").exists()),
+    ]
+    .into_iter()
+    .filter_map(|(name, is_there)| is_there.then_some(name))
+    .collect()
+}
+
+fn changes(store: &Store) -> String {
+    store.call(["diff", "--name-status"]).expect(0).text()
+}
+
+#[test]
+fn changes_and_hunks_land_one_by_one() {
+    Fixture::for_each_view("picking", PREPARE, |fixture, view| {
+        let store = &fixture.store;
+        let run = format!("run --view {view} --ask -- sh -c '{CHANGE}'");
+        let mut asked = OnTerminal::start(store, &run);
+        answer(
+            &mut asked,
+            &[
+                ("[K]eep open: ", "p"),
+                ("Land hunk 1 of 2? ", "n"),
+                ("Land hunk 2 of 2? ", "what"),
+                ("Land hunk 2 of 2? ", "y"),
+                ("Land this change? ", "y"),
+                ("Land hunk 1 of 1? ", "n"),
+                ("[K]eep open: ", "k"),
+            ],
+        );
+        let printed = asked.end();
+        assert!(printed.contains("-30\r\n+last"), "{printed}");
+        assert!(printed.contains("2 changes; transaction"), "{printed}");
+        assert_eq!(landed(fixture), ["last", "new"]);
+        assert_eq!(changes(store), "M long\nM other\n");
+        let mut asked = OnTerminal::start(store, "commit --patch");
+        answer(&mut asked, &[("Land hunk 1 of 1? ", "n"), ("hunk", "q")]);
+        asked.end();
+        assert_eq!(landed(fixture), ["last", "new"]);
+        let mut asked = OnTerminal::start(store, "commit --patch -- other");
+        answer(&mut asked, &[("Land hunk 1 of 1? ", "a")]);
+        asked.end();
+        assert_eq!(landed(fixture), ["last", "other", "new"]);
+        assert_eq!(changes(store), "M long\n");
+        store.call(["commit"]).expect(0);
+        assert_eq!(landed(fixture), ["first", "last", "other", "new"]);
+    });
+}
+
+/// Whatever goes wrong, the view has the whole text again.
+#[test]
+fn a_refused_choice_leaves_everything_in_the_transaction() {
+    Fixture::for_each_owner("picking-conflict", PREPARE, |fixture| {
+        let store = &fixture.store;
+        let view = store.begin();
+        store.exec(&view, CHANGE).expect(0);
+        store.run("sed -i 30s/.*/theirs/ long").expect(0);
+        let mut asked = OnTerminal::start(store, &format!("commit --patch {}", view.id));
+        answer(
+            &mut asked,
+            &[
+                ("Land hunk 1 of 2? ", "n"),
+                ("hunk 2", "y"),
+                ("change", "q"),
+            ],
+        );
+        let printed = asked.end();
+        assert!(printed.contains("conflict"), "{printed}");
+        assert_eq!(changes(store), "M long\nA new\nM other\n");
+        let ends = store
+            .exec(&view, "head -n 1 long; tail -n 1 long")
+            .expect(0);
+        assert_eq!(ends.text(), "first\nlast\n");
+        store.call(["abort", &view.id]).expect(0);
+    });
+}
