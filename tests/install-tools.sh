@@ -15,6 +15,7 @@ packages="
     git
     perl
     gcc make libc6-dev dpkg-dev xz-utils    # the C project from its source package
+    g++             # atomdir.h from C++
     python3 python3-venv python3-pip
     e2fsprogs mount # a small ext4 of its own: the full file system, power cuts
     xfsprogs btrfs-progs    # power cuts on xfs and btrfs

@@ -1,6 +1,7 @@
 //! Trying a transaction again after a conflict.
 
 use super::error::Error;
+use super::shared::SharedTransaction;
 use super::store::{Store, TransactionOptions};
 use super::transaction::Transaction;
 use atomdir_protocol::TransactionId;
@@ -48,11 +49,43 @@ impl TransactionOptions<'_> {
         &self,
         mut body: impl FnMut(&mut Transaction) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        self.try_again(|mut transaction| {
+            let done = body(&mut transaction)?;
+            transaction.commit()?;
+            Ok(done)
+        })
+    }
+
+    /// Like [`run`](Self::run), with a transaction that the body may share.
+    pub fn run_shared<T>(
+        &self,
+        mut body: impl FnMut(&SharedTransaction) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.try_again(|transaction| {
+            let transaction = SharedTransaction::from(transaction);
+            let done = body(&transaction).and_then(|done| {
+                transaction.commit()?;
+                Ok(done)
+            });
+            // Others may keep it.
+            transaction.abort();
+            done
+        })
+    }
+
+    fn try_again<T>(
+        &self,
+        mut attempt: impl FnMut(Transaction) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let mut options = self.clone();
         let mut tries = 0;
         loop {
             tries += 1;
-            let error = match attempt(&mut options, &mut body) {
+            let transaction = options.begin()?;
+            // With early conflicts the oldest first try wins.
+            let first: TransactionId = transaction.id();
+            options.begin.first_try.get_or_insert(first);
+            let error = match attempt(transaction) {
                 Ok(done) => return Ok(done),
                 Err(error) => error,
             };
@@ -62,19 +95,6 @@ impl TransactionOptions<'_> {
             std::thread::sleep(pause(tries));
         }
     }
-}
-
-fn attempt<T>(
-    options: &mut TransactionOptions<'_>,
-    body: &mut impl FnMut(&mut Transaction) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let mut transaction = options.begin()?;
-    // With early conflicts the oldest first try wins.
-    let first: TransactionId = transaction.id();
-    options.begin.first_try.get_or_insert(first);
-    let done = body(&mut transaction)?;
-    transaction.commit()?;
-    Ok(done)
 }
 
 /// A random pause. The first is none: who was in the way has usually committed.

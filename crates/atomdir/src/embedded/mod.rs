@@ -23,7 +23,7 @@ mod walk;
 
 use crate::api::session::{Session, Syncable};
 use crate::api::{BeginError, StoreError};
-use crate::hosting::{Ticks, run_maintenance};
+use crate::hosting::{Ticks, run_maintenance, without_signals};
 use crate::process::Opener;
 use atomdir_disk::LinuxDisk;
 use atomdir_engine as engine;
@@ -59,7 +59,8 @@ impl Embedded {
     fn start_maintenance(&self) -> std::io::Result<()> {
         let (store, ticks) = (self.store.clone(), self.ticks.clone());
         let thread = std::thread::Builder::new().name("atomdir".to_owned());
-        let maintainer = thread.spawn(move || run_maintenance(&store, &ticks))?;
+        // The program's signal handlers run in the program's own threads.
+        let maintainer = without_signals(|| thread.spawn(move || run_maintenance(&store, &ticks)))?;
         let mut slot = self
             .maintainer
             .lock()

@@ -10,6 +10,19 @@ const PERIOD: Duration = Duration::from_millis(50);
 const PAUSE_WHILE_STALLED: Duration = Duration::from_millis(500);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(5);
 
+/// Calls a function that starts a thread, which then has all signals blocked.
+pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+    // SAFETY: both sets are written before they are read, and the pointers are theirs.
+    unsafe {
+        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let started = start();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        started
+    }
+}
+
 /// Runs until the ticks end. The caller must wake `ticks` after each commit.
 pub fn run(store: &Store<LinuxDisk>, ticks: &Ticks) {
     let mut pause = PERIOD;

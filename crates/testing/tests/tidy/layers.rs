@@ -32,6 +32,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("atomdir-cli", &["atomdir", "atomdir-service"]),
     ("atomdir-bench", &["atomdir"]),
     ("atomdir-python", &["atomdir"]),
+    ("atomdir-capi", &["atomdir"]),
     (
         "atomdir-fuzzing",
         &[

@@ -1,0 +1,340 @@
+//! Codes, and what a thread can ask about its last failure.
+
+use atomdir::{
+    BeginError, ChangedBy, CommitError, Conflict, Error, FileError, FindError, LockError,
+    OpenError, SavepointError, StoreError,
+};
+use libc::{c_char, c_int, size_t};
+use std::cell::RefCell;
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+// The codes of atomdir.h.
+pub(crate) const CONFLICT: c_int = -10001;
+const NO_STORE: c_int = -10002;
+const HELD: c_int = -10003;
+const UNTRUSTED: c_int = -10004;
+const SERVICE: c_int = -10005;
+const POISONED: c_int = -10006;
+const STALLED: c_int = -10007;
+const ENDED: c_int = -10008;
+const FORKED: c_int = -10009;
+const IN_USE: c_int = -10010;
+const REFUSED: c_int = -10011;
+const INTERNAL: c_int = -10012;
+
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+/// Why a call failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: c_int,
+    message: String,
+    conflicts: Vec<Conflict>,
+}
+
+impl Failure {
+    fn new(code: c_int, message: impl ToString) -> Failure {
+        Failure {
+            code,
+            message: message.to_string(),
+            conflicts: Vec::new(),
+        }
+    }
+
+    /// A positive number of an error of the system.
+    pub(crate) fn errno(errno: c_int, message: impl ToString) -> Failure {
+        Failure::new(-errno, message)
+    }
+
+    pub(crate) fn invalid(message: &str) -> Failure {
+        Failure::errno(libc::EINVAL, message)
+    }
+
+    pub(crate) fn in_use(message: impl ToString) -> Failure {
+        Failure::new(IN_USE, message)
+    }
+
+    fn with(code: c_int, message: impl ToString, conflicts: &[Conflict]) -> Failure {
+        Failure {
+            conflicts: conflicts.to_vec(),
+            ..Failure::new(code, message)
+        }
+    }
+}
+
+fn system(error: &io::Error) -> c_int {
+    -error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Failure {
+        let code = match error {
+            StoreError::Poisoned(_) => POISONED,
+            StoreError::Stalled(_) => STALLED,
+            StoreError::ReadOnly => -libc::EROFS,
+            StoreError::Forked { .. } => FORKED,
+            StoreError::InUse => IN_USE,
+            StoreError::Lost(_) => SERVICE,
+            StoreError::Removed => -libc::ESTALE,
+            _ => REFUSED,
+        };
+        Failure::new(code, error)
+    }
+}
+
+impl From<FindError> for Failure {
+    fn from(error: FindError) -> Failure {
+        let code = match &error {
+            FindError::NoStore { .. } | FindError::InView { .. } => NO_STORE,
+            FindError::Untrusted { .. } | FindError::ForeignView { .. } => UNTRUSTED,
+            FindError::Io { errno, .. } => -errno.raw_os_error(),
+            _ => REFUSED,
+        };
+        Failure::new(code, error)
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Failure {
+        let code = match error {
+            OpenError::Find(error) => return error.into(),
+            OpenError::Held { .. } => HELD,
+            OpenError::NotOwner { .. } | OpenError::WritableByOthers { .. } => UNTRUSTED,
+            OpenError::Connect(_) => SERVICE,
+            OpenError::Io { ref cause, .. } => system(cause),
+            _ => REFUSED,
+        };
+        Failure::new(code, error)
+    }
+}
+
+impl From<BeginError> for Failure {
+    fn from(error: BeginError) -> Failure {
+        match error {
+            BeginError::Store(error) => error.into(),
+            BeginError::Ended => Failure::new(ENDED, error),
+            BeginError::View(ref cause) => Failure::new(system(cause), error),
+            error => Failure::new(REFUSED, error),
+        }
+    }
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Failure {
+        match &error {
+            FileError::Conflict { conflicts, .. } => Failure::with(CONFLICT, &error, conflicts),
+            error => {
+                let errno = error.raw_os_error().unwrap_or(libc::EIO);
+                Failure::new(-errno, error)
+            }
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::new(system(&error), error)
+    }
+}
+
+impl From<rustix::io::Errno> for Failure {
+    fn from(errno: rustix::io::Errno) -> Failure {
+        io::Error::from(errno).into()
+    }
+}
+
+impl From<CommitError> for Failure {
+    fn from(error: CommitError) -> Failure {
+        let code = match &error {
+            CommitError::Conflict { conflicts } => {
+                return Failure::with(CONFLICT, &error, conflicts);
+            }
+            CommitError::NoSpace { .. } => -libc::ENOSPC,
+            CommitError::Leased { .. } => -libc::EAGAIN,
+            CommitError::Io { cause, .. } => system(cause),
+            CommitError::Nested { .. } => IN_USE,
+            CommitError::Ended => ENDED,
+            CommitError::Logged(_) => POISONED,
+            CommitError::Store(StoreError::Forked { .. }) => FORKED,
+            CommitError::Store(StoreError::Stalled(_)) => STALLED,
+            CommitError::Store(StoreError::Poisoned(_)) => POISONED,
+            CommitError::Store(StoreError::Lost(_)) => SERVICE,
+            _ => REFUSED,
+        };
+        Failure::new(code, error)
+    }
+}
+
+impl From<SavepointError> for Failure {
+    fn from(error: SavepointError) -> Failure {
+        let code = match &error {
+            SavepointError::NoSuchSavepoint => -libc::ENOENT,
+            SavepointError::FilesOpen { .. } => IN_USE,
+            SavepointError::Ended => ENDED,
+            SavepointError::Io(cause) => system(cause),
+            SavepointError::Store(StoreError::Forked { .. }) => FORKED,
+            _ => REFUSED,
+        };
+        Failure::new(code, error)
+    }
+}
+
+impl From<LockError> for Failure {
+    fn from(error: LockError) -> Failure {
+        match &error {
+            LockError::Conflict { conflicts, .. } => Failure::with(CONFLICT, &error, conflicts),
+            LockError::Path { cause, .. } => Failure::new(system(cause), &error),
+            LockError::Ended => Failure::new(ENDED, &error),
+            LockError::Store(StoreError::Forked { .. }) => Failure::new(FORKED, &error),
+            error => Failure::new(REFUSED, error),
+        }
+    }
+}
+
+impl From<atomdir::InitError> for Failure {
+    fn from(error: atomdir::InitError) -> Failure {
+        Failure::new(REFUSED, error)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        match error {
+            Error::Open(error) => error.into(),
+            Error::Begin(error) => error.into(),
+            Error::File(error) => error.into(),
+            Error::Commit(error) => error.into(),
+            Error::Savepoint(error) => error.into(),
+            Error::Lock(error) => error.into(),
+            Error::Store(error) => error.into(),
+            Error::Io(error) => error.into(),
+            error => Failure::new(REFUSED, error),
+        }
+    }
+}
+
+/// The last failure of a thread, as C strings.
+#[derive(Default)]
+struct Last {
+    message: CString,
+    conflicts: Vec<LastConflict>,
+}
+
+struct LastConflict {
+    path: CString,
+    part: CString,
+    description: CString,
+    by: c_int,
+    commit: u64,
+    transaction: u64,
+}
+
+thread_local! {
+    static LAST: RefCell<Last> = RefCell::default();
+}
+
+/// Text from elsewhere may contain a zero byte, at which C would cut it off.
+pub(crate) fn c_string(bytes: &[u8]) -> CString {
+    let bytes: Vec<u8> = bytes.iter().copied().filter(|byte| *byte != 0).collect();
+    CString::new(bytes).unwrap_or_default()
+}
+
+fn last_conflict(conflict: &Conflict) -> LastConflict {
+    let (by, commit, transaction) = match &conflict.by {
+        ChangedBy::Commit { sequence, author } => {
+            let author = author.as_ref().map_or(0, |author| author.transaction.0);
+            (1, sequence.0, author)
+        }
+        ChangedBy::Open { transaction, .. } => (2, 0, transaction.0),
+        ChangedBy::Outside => (3, 0, 0),
+        ChangedBy::Outer { transaction } => (4, 0, transaction.0),
+    };
+    LastConflict {
+        path: c_string(conflict.path.as_os_str().as_bytes()),
+        part: c_string(conflict.part.as_bytes()),
+        description: c_string(conflict.to_string().as_bytes()),
+        by,
+        commit,
+        transaction,
+    }
+}
+
+/// Keeps the failure for this thread, and returns its code.
+fn report(failure: &Failure) -> c_int {
+    let last = Last {
+        message: c_string(failure.message.as_bytes()),
+        conflicts: failure.conflicts.iter().map(last_conflict).collect(),
+    };
+    // A thread that is ending has nobody left who could ask.
+    let _ = LAST.try_with(|slot| *slot.borrow_mut() = last);
+    failure.code
+}
+
+/// Runs the body of a function that returns a count.
+pub(crate) fn count(body: impl FnOnce() -> Result<usize>) -> isize {
+    // A body that panics has changed no result, and what it has locked is unlocked.
+    let done = catch_unwind(AssertUnwindSafe(body));
+    let failure = match done {
+        Ok(Ok(count)) => return isize::try_from(count).unwrap_or(isize::MAX),
+        Ok(Err(failure)) => failure,
+        Err(_) => Failure::new(INTERNAL, "a fault in the library; it has printed where"),
+    };
+    report(&failure) as isize
+}
+
+/// Runs the body of a function that returns 0.
+pub(crate) fn status(body: impl FnOnce() -> Result<()>) -> c_int {
+    count(|| body().map(|()| 0)) as c_int
+}
+
+/// A conflict, as `struct atomdir_conflict`.
+#[repr(C)]
+pub struct ConflictView {
+    path: *const c_char,
+    part: *const c_char,
+    description: *const c_char,
+    by: c_int,
+    commit: u64,
+    transaction: u64,
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn atomdir_message() -> *const c_char {
+    LAST.try_with(|last| last.borrow().message.as_ptr())
+        .unwrap_or(c"".as_ptr())
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn atomdir_conflict_count() -> size_t {
+    LAST.try_with(|last| last.borrow().conflicts.len())
+        .unwrap_or(0)
+}
+
+/// # Safety
+/// `conflict` points to a structure that may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_conflict_at(index: size_t, conflict: *mut ConflictView) -> c_int {
+    let found = LAST.try_with(|last| {
+        let last = last.borrow();
+        last.conflicts.get(index).map(|found| ConflictView {
+            path: found.path.as_ptr(),
+            part: found.part.as_ptr(),
+            description: found.description.as_ptr(),
+            by: found.by,
+            commit: found.commit,
+            transaction: found.transaction,
+        })
+    });
+    match found {
+        Ok(Some(found)) if !conflict.is_null() => {
+            // SAFETY: the caller's promise.
+            unsafe { conflict.write(found) };
+            0
+        }
+        // The message stays that of the failure, which is still being looked at.
+        _ => -libc::EINVAL,
+    }
+}

@@ -1,0 +1,401 @@
+//! Names and attributes.
+
+use crate::error::{Failure, Result, c_string, count, status};
+use crate::files::{c_kind, c_stat};
+use crate::handle::{borrow, bytes, copy, give, path, require, take, text};
+use crate::transaction::Transaction;
+use atomdir::{DirectoryEntry, SharedTransaction};
+use libc::{c_char, c_int, c_uint, c_void, size_t, ssize_t};
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+const NO_REPLACE: c_int = 1;
+const EXCHANGE: c_int = 2;
+
+/// Runs the body of a function that takes a transaction and a path.
+///
+/// # Safety
+/// `tx` is null or a handle, `name` null or a string.
+unsafe fn at(
+    tx: *mut Transaction,
+    name: *const c_char,
+    body: impl FnOnce(&SharedTransaction, &Path) -> Result<()>,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (transaction, path) = unsafe { (borrow(tx)?, path(name)?) };
+        body(&transaction.tx, path)
+    })
+}
+
+/// # Safety
+/// `tx` is a handle, `name` a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_mkdir(
+    tx: *mut Transaction,
+    name: *const c_char,
+    mode: libc::mode_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        at(tx, name, |tx, path| {
+            Ok(tx.create_directory_with(path, mode)?)
+        })
+    }
+}
+
+/// # Safety
+/// `tx` is a handle, `name` a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_rmdir(tx: *mut Transaction, name: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { at(tx, name, |tx, path| Ok(tx.remove_directory(path)?)) }
+}
+
+/// # Safety
+/// `tx` is a handle, `name` a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_unlink(tx: *mut Transaction, name: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { at(tx, name, |tx, path| Ok(tx.remove_file(path)?)) }
+}
+
+/// # Safety
+/// `tx` is a handle, `name` a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_remove_all(tx: *mut Transaction, name: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { at(tx, name, |tx, path| Ok(tx.remove_all(path)?)) }
+}
+
+/// # Safety
+/// `tx` is a handle, `from` and `to` are strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_rename(
+    tx: *mut Transaction,
+    from: *const c_char,
+    to: *const c_char,
+    flags: c_int,
+) -> c_int {
+    let rename = |tx: &SharedTransaction, from: &Path| {
+        // SAFETY: the caller's promise.
+        let to = unsafe { path(to) }?;
+        match flags {
+            0 => Ok(tx.rename(from, to)?),
+            NO_REPLACE => Ok(tx.rename_new(from, to)?),
+            EXCHANGE => Ok(tx.exchange(from, to)?),
+            _ => Err(Failure::invalid("these flags are unknown")),
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { at(tx, from, rename) }
+}
+
+/// # Safety
+/// `tx` is a handle, `from` and `to` are strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_link(
+    tx: *mut Transaction,
+    from: *const c_char,
+    to: *const c_char,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { at(tx, from, |tx, from| Ok(tx.link(from, path(to)?)?)) }
+}
+
+/// # Safety
+/// `tx` is a handle, `target` and `name` are strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_symlink(
+    tx: *mut Transaction,
+    target: *const c_char,
+    name: *const c_char,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { at(tx, name, |tx, name| Ok(tx.symlink(path(target)?, name)?)) }
+}
+
+/// # Safety
+/// `tx` is a handle, `name` a string, and `target` points to `size` bytes that may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_readlink(
+    tx: *mut Transaction,
+    name: *const c_char,
+    target: *mut c_char,
+    size: size_t,
+) -> ssize_t {
+    count(|| {
+        // SAFETY: the caller's promise.
+        let (transaction, path) = unsafe { (borrow(tx)?, path(name)?) };
+        let found = transaction.tx.read_link(path)?;
+        let found = c_string(found.as_os_str().as_bytes());
+        // SAFETY: the caller's promise.
+        let copied = unsafe { copy(found.as_bytes_with_nul(), target.cast(), size) }?;
+        Ok(copied - 1)
+    })
+}
+
+/// A directory that is being listed.
+pub struct Directory {
+    entries: std::vec::IntoIter<DirectoryEntry>,
+    /// C has pointers to them until the directory is closed.
+    names: Vec<CString>,
+}
+
+/// `struct atomdir_entry`.
+#[repr(C)]
+pub struct Entry {
+    name: *const c_char,
+    kind: c_uint,
+    inode: u64,
+}
+
+/// # Safety
+/// `tx` is a handle, `name` a string, and `directory` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_dir_open(
+    tx: *mut Transaction,
+    name: *const c_char,
+    directory: *mut *mut Directory,
+) -> c_int {
+    let open = |tx: &SharedTransaction, path: &Path| {
+        require(directory)?;
+        let entries = tx.read_directory(path)?.into_iter();
+        let opened = Directory {
+            entries,
+            names: Vec::new(),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { give(directory, opened) };
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { at(tx, name, open) }
+}
+
+/// # Safety
+/// `directory` is a handle that no other thread uses, and `entry` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_dir_next(directory: *mut Directory, entry: *mut Entry) -> c_int {
+    count(|| {
+        require(directory)?;
+        require(entry)?;
+        // SAFETY: the caller's promise.
+        let directory = unsafe { &mut *directory };
+        let Some(next) = directory.entries.next() else {
+            return Ok(0);
+        };
+        let name = c_string(next.name.as_bytes());
+        let found = Entry {
+            name: name.as_ptr(),
+            kind: c_kind(next.kind),
+            inode: next.inode,
+        };
+        // The string stays where it is, although the vector may move.
+        directory.names.push(name);
+        // SAFETY: the caller's promise.
+        unsafe { entry.write(found) };
+        Ok(1)
+    }) as c_int
+}
+
+/// # Safety
+/// `directory` is null, or a handle that is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_dir_close(directory: *mut Directory) {
+    status(|| {
+        // SAFETY: the caller's promise.
+        drop(unsafe { take(directory) });
+        Ok(())
+    });
+}
+
+/// # Safety
+/// `tx` is a handle, `name` a string, and `stat` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_stat(
+    tx: *mut Transaction,
+    name: *const c_char,
+    stat: *mut libc::stat,
+) -> c_int {
+    let examine = |tx: &SharedTransaction, path: &Path| {
+        require(stat)?;
+        let found = c_stat(&tx.metadata(path)?);
+        // SAFETY: the caller's promise.
+        unsafe { stat.write(found) };
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { at(tx, name, examine) }
+}
+
+/// # Safety
+/// As for `atomdir_stat`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_lstat(
+    tx: *mut Transaction,
+    name: *const c_char,
+    stat: *mut libc::stat,
+) -> c_int {
+    let examine = |tx: &SharedTransaction, path: &Path| {
+        require(stat)?;
+        let found = c_stat(&tx.symlink_metadata(path)?);
+        // SAFETY: the caller's promise.
+        unsafe { stat.write(found) };
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { at(tx, name, examine) }
+}
+
+/// # Safety
+/// `tx` is a handle, `name` a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_chmod(
+    tx: *mut Transaction,
+    name: *const c_char,
+    mode: libc::mode_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { at(tx, name, |tx, path| Ok(tx.set_mode(path, mode)?)) }
+}
+
+/// # Safety
+/// `tx` is a handle, `name` a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_chown(
+    tx: *mut Transaction,
+    name: *const c_char,
+    user: libc::uid_t,
+    group: libc::gid_t,
+) -> c_int {
+    let id = |id: u32| (id != u32::MAX).then_some(id);
+    let change = |tx: &SharedTransaction, path: &Path| {
+        tx.set_owner(path, id(user), id(group))?;
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { at(tx, name, change) }
+}
+
+/// # Safety
+/// `tx` is a handle, `name` a string, and `times` points to two times.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_utimens(
+    tx: *mut Transaction,
+    name: *const c_char,
+    times: *const libc::timespec,
+) -> c_int {
+    let change = |tx: &SharedTransaction, path: &Path| {
+        require(times)?;
+        // SAFETY: the caller's promise.
+        let (accessed, modified) = unsafe { (times.read(), times.add(1).read()) };
+        tx.set_times(path, time(accessed)?, time(modified)?)?;
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { at(tx, name, change) }
+}
+
+fn time(time: libc::timespec) -> Result<Option<SystemTime>> {
+    match time.tv_nsec {
+        libc::UTIME_OMIT => return Ok(None),
+        libc::UTIME_NOW => return Ok(Some(SystemTime::now())),
+        _ => {}
+    }
+    let seconds = Duration::from_secs(time.tv_sec.unsigned_abs());
+    let whole = match time.tv_sec < 0 {
+        true => SystemTime::UNIX_EPOCH.checked_sub(seconds),
+        false => SystemTime::UNIX_EPOCH.checked_add(seconds),
+    };
+    let fraction = u64::try_from(time.tv_nsec).ok();
+    let fraction = fraction.filter(|fraction| *fraction < 1_000_000_000);
+    let exact = whole.zip(fraction);
+    let exact = exact.map(|(whole, fraction)| whole + Duration::from_nanos(fraction));
+    exact
+        .map(Some)
+        .ok_or_else(|| Failure::invalid("this is no time"))
+}
+
+/// # Safety
+/// `tx` is a handle, `name` and `attribute` are strings, and `value` points to `size` bytes that
+/// may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_getxattr(
+    tx: *mut Transaction,
+    name: *const c_char,
+    attribute: *const c_char,
+    value: *mut c_void,
+    size: size_t,
+) -> ssize_t {
+    count(|| {
+        // SAFETY: the caller's promise.
+        let (transaction, path) = unsafe { (borrow(tx)?, path(name)?) };
+        // SAFETY: the caller's promise.
+        let attribute = OsStr::from_bytes(unsafe { text(attribute) }?.to_bytes());
+        let found = transaction.tx.xattr(path, attribute)?;
+        let missing = || Failure::errno(libc::ENODATA, "there is no attribute of that name");
+        // SAFETY: the caller's promise.
+        unsafe { copy(&found.ok_or_else(missing)?, value, size) }
+    })
+}
+
+/// # Safety
+/// `tx` is a handle, `name` a string, and `names` points to `size` bytes that may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_listxattr(
+    tx: *mut Transaction,
+    name: *const c_char,
+    names: *mut c_char,
+    size: size_t,
+) -> ssize_t {
+    count(|| {
+        // SAFETY: the caller's promise.
+        let (transaction, path) = unsafe { (borrow(tx)?, path(name)?) };
+        let mut list = Vec::new();
+        for attribute in transaction.tx.xattr_names(path)? {
+            list.extend_from_slice(c_string(attribute.as_bytes()).as_bytes_with_nul());
+        }
+        // SAFETY: the caller's promise.
+        unsafe { copy(&list, names.cast(), size) }
+    })
+}
+
+/// # Safety
+/// `tx` is a handle, `name` and `attribute` are strings, and `value` points to `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_setxattr(
+    tx: *mut Transaction,
+    name: *const c_char,
+    attribute: *const c_char,
+    value: *const c_void,
+    size: size_t,
+) -> c_int {
+    let set = |tx: &SharedTransaction, path: &Path| {
+        // SAFETY: the caller's promise.
+        let (attribute, value) = unsafe { (text(attribute)?, bytes(value, size)?) };
+        tx.set_xattr(path, OsStr::from_bytes(attribute.to_bytes()), value)?;
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { at(tx, name, set) }
+}
+
+/// # Safety
+/// `tx` is a handle, `name` and `attribute` are strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_removexattr(
+    tx: *mut Transaction,
+    name: *const c_char,
+    attribute: *const c_char,
+) -> c_int {
+    let remove = |tx: &SharedTransaction, path: &Path| {
+        // SAFETY: the caller's promise.
+        let attribute = OsStr::from_bytes(unsafe { text(attribute) }?.to_bytes());
+        Ok(tx.remove_xattr(path, attribute)?)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { at(tx, name, remove) }
+}

@@ -1,0 +1,245 @@
+//! Transactions.
+
+use crate::error::{CONFLICT, Failure, Result, c_string, status};
+use crate::handle::{borrow, give, path, require, string, take, text};
+use crate::store::Store;
+use atomdir::{
+    CommitError, Conflicts, Durability, Error, Isolation, LockMode, LockScope, SharedTransaction,
+};
+use libc::{c_char, c_int, c_void};
+use std::ffi::{CStr, CString};
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+const SERIALIZABLE: c_int = 1;
+const LAZY: c_int = 2;
+const EARLY: c_int = 4;
+const SHARED: c_int = 1;
+const SUBTREE: c_int = 2;
+
+pub struct Transaction {
+    pub(crate) tx: SharedTransaction,
+    view: Option<CString>,
+}
+
+impl Transaction {
+    fn new(tx: SharedTransaction) -> Transaction {
+        let view = tx.view().map(|view| c_string(view.as_os_str().as_bytes()));
+        Transaction { tx, view }
+    }
+
+    fn commit(&self) -> Result<u64> {
+        match self.tx.open_files() {
+            0 => {}
+            count => return Err(files_open(count)),
+        }
+        let receipt = self.tx.commit()?;
+        Ok(receipt.sequence().map_or(0, |sequence| sequence.0))
+    }
+}
+
+fn options<'a>(
+    store: &'a Store,
+    flags: c_int,
+    label: Option<&CStr>,
+) -> Result<atomdir::TransactionOptions<'a>> {
+    if flags & !(SERIALIZABLE | LAZY | EARLY) != 0 {
+        return Err(Failure::invalid("these flags are unknown"));
+    }
+    let mut options = store.store.transaction();
+    if flags & SERIALIZABLE != 0 {
+        options = options.isolation(Isolation::Serializable);
+    }
+    if flags & LAZY != 0 {
+        options = options.durability(Durability::Lazy);
+    }
+    if flags & EARLY != 0 {
+        options = options.conflicts(Conflicts::Early);
+    }
+    Ok(options.label(label.map_or(&[][..], CStr::to_bytes)))
+}
+
+/// # Safety
+/// `store` is a handle, `label` null or a string, and `tx` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_begin(
+    store: *mut Store,
+    flags: c_int,
+    label: *const c_char,
+    tx: *mut *mut Transaction,
+) -> c_int {
+    status(|| {
+        require(tx)?;
+        // SAFETY: the caller's promise.
+        let (store, label) = unsafe { (borrow(store)?, string(label)?) };
+        let begun = options(store, flags, label)?.begin()?;
+        // SAFETY: the caller's promise.
+        unsafe { give(tx, Transaction::new(begun.into())) };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `outer` is a handle, and `tx` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_nest(outer: *mut Transaction, tx: *mut *mut Transaction) -> c_int {
+    status(|| {
+        require(tx)?;
+        // SAFETY: the caller's promise.
+        let nested = unsafe { borrow(outer) }?.tx.nest()?;
+        // SAFETY: the caller's promise.
+        unsafe { give(tx, Transaction::new(nested)) };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `tx` is a handle, which is not used afterwards if this succeeds. `sequence` is null or may be
+/// written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_commit(tx: *mut Transaction, sequence: *mut u64) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let committed = unsafe { borrow(tx) }?.commit()?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            drop(take(tx));
+            if !sequence.is_null() {
+                sequence.write(committed);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `tx` is null, or a handle that is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_abort(tx: *mut Transaction) {
+    status(|| {
+        // SAFETY: the caller's promise.
+        if let Some(transaction) = unsafe { take(tx) } {
+            transaction.tx.abort();
+        }
+        Ok(())
+    });
+}
+
+type Body = Option<unsafe extern "C" fn(*mut Transaction, *mut c_void) -> c_int>;
+
+/// # Safety
+/// `store` is a handle, `label` null or a string. `body` can be called with `argument` again and
+/// again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_run(
+    store: *mut Store,
+    flags: c_int,
+    label: *const c_char,
+    body: Body,
+    argument: *mut c_void,
+) -> c_int {
+    // What the body returned the last time. It has reported its failure itself.
+    let mut returned = 0;
+    let done = status(|| {
+        let body = body.ok_or_else(|| Failure::invalid("the function is NULL"))?;
+        // SAFETY: the caller's promise.
+        let (store, label) = unsafe { (borrow(store)?, string(label)?) };
+        let mut open_files = 0;
+        let done = options(store, flags, label)?.run_shared(|tx| {
+            let mut handle = Transaction::new(tx.clone());
+            // SAFETY: the caller's promise.
+            returned = unsafe { body(&mut handle, argument) };
+            open_files = tx.open_files();
+            match returned {
+                0 if open_files == 0 => Ok(()),
+                CONFLICT => Err(Error::Commit(CommitError::Conflict {
+                    conflicts: Vec::new(),
+                })),
+                _ => Err(Error::other("the function has failed")),
+            }
+        });
+        match returned {
+            0 if open_files > 0 => Err(files_open(open_files)),
+            0 => Ok(done?),
+            _ => Ok(()),
+        }
+    });
+    match returned {
+        0 => done,
+        returned => returned,
+    }
+}
+
+fn files_open(count: usize) -> Failure {
+    Failure::in_use(format!("{count} files are open in the transaction"))
+}
+
+/// # Safety
+/// `tx` is null or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_id(tx: *const Transaction) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { tx.as_ref() }.map_or(0, |transaction| transaction.tx.id().0)
+}
+
+/// # Safety
+/// `tx` is null or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_view(tx: *const Transaction) -> *const c_char {
+    // SAFETY: the caller's promise.
+    let view = unsafe { tx.as_ref() }.and_then(|transaction| transaction.view.as_ref());
+    view.map_or(std::ptr::null(), |view| view.as_ptr())
+}
+
+/// # Safety
+/// `tx` is a handle, `name` a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_set_savepoint(tx: *mut Transaction, name: *const c_char) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (transaction, name) = unsafe { (borrow(tx)?, text(name)?) };
+        Ok(transaction.tx.set_savepoint(name.to_bytes())?)
+    })
+}
+
+/// # Safety
+/// `tx` is a handle, `savepoint` a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_roll_back(
+    tx: *mut Transaction,
+    savepoint: *const c_char,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (transaction, name) = unsafe { (borrow(tx)?, text(savepoint)?) };
+        Ok(transaction.tx.roll_back(name.to_bytes())?)
+    })
+}
+
+/// # Safety
+/// `tx` is a handle, `name` a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_lock(
+    tx: *mut Transaction,
+    name: *const c_char,
+    flags: c_int,
+    wait_ms: c_int,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (transaction, path) = unsafe { (borrow(tx)?, path(name)?) };
+        if flags & !(SHARED | SUBTREE) != 0 {
+            return Err(Failure::invalid("these flags are unknown"));
+        }
+        let mode = match flags & SHARED {
+            0 => LockMode::Exclusive,
+            _ => LockMode::Shared,
+        };
+        let scope = match flags & SUBTREE {
+            0 => LockScope::Object,
+            _ => LockScope::Subtree,
+        };
+        let wait = u64::try_from(wait_ms).ok().map(Duration::from_millis);
+        Ok(transaction.tx.lock_all(&[path], mode, scope, wait)?)
+    })
+}
