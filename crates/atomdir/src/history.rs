@@ -5,7 +5,7 @@ use crate::error::CommitError;
 use crate::transaction::Transaction;
 use crate::{BeginOptions, RequestError};
 use atomdir_protocol::{
-    Answer, BeginRequest, Conflict, HistoryStatus, Past, PastView, Request, Undo,
+    Answer, BeginRequest, Conflict, HistoryStatus, Past, PastView, Request, Restore, Undo,
 };
 use std::time::Duration;
 
@@ -13,13 +13,7 @@ impl Connection {
     /// Begins a transaction that takes back what these commits changed, and nothing else. Fails
     /// with a conflict if that was changed again since, by a later commit or from outside.
     pub fn undo(&mut self, undo: Undo, options: &BeginOptions) -> Result<Transaction, CommitError> {
-        let mut parts = Parts::default();
-        let request = Request::Begin(BeginRequest {
-            past: Some(Past::Undo(undo)),
-            ..options.request()
-        });
-        let begun = self.view_with(&request, options.opened, &mut parts, &mut |_| {});
-        begun.map_err(|error| CommitError::new(error, parts))
+        self.begin_from(Past::Undo(undo), options)
     }
 
     /// Begins a transaction whose view shows the store as it was just after a commit, and which
@@ -38,6 +32,30 @@ impl Connection {
             Ok(transaction) => Ok((transaction, parts.conflicts)),
             Err(error) => Err(CommitError::new(error, parts)),
         }
+    }
+
+    /// Begins a transaction in which everything at and below some paths is as it was just after a
+    /// commit. Fails with a conflict if outside writers have made that unknown.
+    pub fn restore(
+        &mut self,
+        restore: Restore,
+        options: &BeginOptions,
+    ) -> Result<Transaction, CommitError> {
+        self.begin_from(Past::Restore(restore), options)
+    }
+
+    fn begin_from(
+        &mut self,
+        past: Past,
+        options: &BeginOptions,
+    ) -> Result<Transaction, CommitError> {
+        let mut parts = Parts::default();
+        let request = Request::Begin(BeginRequest {
+            past: Some(past),
+            ..options.request()
+        });
+        let begun = self.view_with(&request, options.opened, &mut parts, &mut |_| {});
+        begun.map_err(|error| CommitError::new(error, parts))
     }
 
     /// Forgets what is kept of commits older than this, or than the store's settings say; with no

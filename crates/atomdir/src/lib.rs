@@ -64,7 +64,7 @@ pub use atomdir_disk::reason;
 pub use atomdir_protocol::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Committed, Conflicts,
     Durability, ExitCode, Failure, FailureKind, HistoryStatus, Isolation, Kind, LockMode,
-    LockScope, LockStatus, Numbers, Others, PastView, Progress, RecoveryReport, Sequence,
+    LockScope, LockStatus, Numbers, Others, PastView, Progress, RecoveryReport, Restore, Sequence,
     ServiceStatus, SnapshotObject, StopReport, Timestamp, TransactionId, TransactionStatus, Undo,
     View, ViewChoice,
 };

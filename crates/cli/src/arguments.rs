@@ -64,6 +64,7 @@ Look:
 
 Change your mind:
   undo         Take back what commits changed
+  restore      Bring files back as they were after a commit
   at           Run a command, or a shell, in the store as it was after a commit
   prune        Forget old commits, and free what is kept to undo them
 
@@ -138,6 +139,7 @@ pub enum Verb {
     Log(verbs::log::Arguments),
     Show(verbs::show::Arguments),
     Undo(verbs::undo::Arguments),
+    Restore(verbs::restore::Arguments),
     At(verbs::at::Arguments),
     Prune(verbs::prune::Arguments),
     Sync(verbs::sync::Arguments),

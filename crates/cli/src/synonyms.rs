@@ -2,8 +2,9 @@
 
 const SYNONYMS: [(&[&str], &str); 10] = [
     (
-        &["revert", "reset", "restore"],
-        "`atomdir undo COMMIT` takes back what a commit changed, `atomdir abort` drops the changes \
+        &["revert", "reset"],
+        "`atomdir undo COMMIT` takes back what a commit changed, `atomdir restore COMMIT -- PATH` \
+         brings files back as they were then, `atomdir abort` drops the changes \
          of an open transaction, `atomdir rollback NAME` goes back to a savepoint in it",
     ),
     (

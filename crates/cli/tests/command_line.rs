@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const VERBS: [&str; 27] = [
+const VERBS: [&str; 28] = [
     "init",
     "config",
     "run",
@@ -26,6 +26,7 @@ const VERBS: [&str; 27] = [
     "log",
     "show",
     "undo",
+    "restore",
     "at",
     "prune",
     "sync",

@@ -275,6 +275,8 @@ pub enum UndoError {
     NotYet(Sequence),
     #[error("'{path}' was not changed by these commits")]
     Untouched { path: String },
+    #[error("there is nothing at '{path}', and there was nothing then")]
+    Absent { path: String },
     /// Something that the commits changed was changed again later.
     #[error("{}", conflict_message(.0))]
     Conflict(Vec<Conflict>),

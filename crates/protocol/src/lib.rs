@@ -20,7 +20,8 @@ mod records;
 
 pub use failure::{ExitCode, Failure, FailureKind};
 pub use messages::{
-    Answer, BeginRequest, LockRequest, Numbers, Past, PastView, Readiness, Reply, Request, Undo,
+    Answer, BeginRequest, LockRequest, Numbers, Past, PastView, Readiness, Reply, Request, Restore,
+    Undo,
 };
 pub use records::{
     Begun, Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Committed,
@@ -31,7 +32,7 @@ pub use records::{
 };
 
 /// The version of the messages, not of the program.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 
 /// The longest label of a `Begin`.
 pub const LABEL_LENGTH_MAX: usize = 4096;

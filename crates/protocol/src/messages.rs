@@ -193,6 +193,17 @@ pub enum Past {
     Undo(Undo),
     /// It shows the past, and can only be aborted.
     View(PastView),
+    /// In it some paths are as they were just after a commit.
+    Restore(Restore),
+}
+
+/// What is brought back from the past.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restore {
+    /// 0: before the first.
+    pub commit: Sequence,
+    /// Relative to the store's root; with everything below them.
+    pub paths: Vec<Vec<u8>>,
 }
 
 /// The store as it was just after a commit.

@@ -35,10 +35,15 @@ fn begin() -> BeginRequest {
     }
 }
 
-fn requests() -> Vec<Request> {
-    let transaction = TRANSACTION;
+fn begins_from_the_past() -> Vec<Request> {
     vec![
-        Request::Begin(begin()),
+        Request::Begin(BeginRequest {
+            past: Some(Past::Restore(Restore {
+                commit: SEQUENCE,
+                paths: vec![b"etc/\xff".to_vec()],
+            })),
+            ..begin()
+        }),
         Request::Begin(BeginRequest {
             past: Some(Past::View(PastView {
                 commit: SEQUENCE,
@@ -46,6 +51,13 @@ fn requests() -> Vec<Request> {
             })),
             ..begin()
         }),
+    ]
+}
+
+fn requests() -> Vec<Request> {
+    let transaction = TRANSACTION;
+    vec![
+        Request::Begin(begin()),
         Request::Attach {
             transaction,
             hold: true,
@@ -267,7 +279,7 @@ where
 
 #[test]
 fn messages_round_trip_and_truncated_ones_are_refused() {
-    for request in requests() {
+    for request in requests().into_iter().chain(begins_from_the_past()) {
         assert_survives(&request, REQUEST_LENGTH_MAX);
     }
     for reply in replies() {

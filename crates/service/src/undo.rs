@@ -24,6 +24,7 @@ pub(crate) fn check(begin: &BeginRequest, peer: &Peer) -> Result<(), Failure> {
         None => return Ok(()),
         Some(Past::Undo(_)) => "undo commits",
         Some(Past::View(_)) => "look at the past",
+        Some(Past::Restore(_)) => "restore files from the past",
     };
     peer.require_administer(what)?;
     let refused = |message: String| Err(Failure::new(FailureKind::BadRequest, message));
@@ -46,6 +47,10 @@ pub(crate) fn begin(
         Past::Undo(undo) => {
             let commits: Vec<Sequence> = undo.commits.iter().map(|one| Sequence(one.0)).collect();
             service.store.undo(&commits, &undo.paths, options)
+        }
+        Past::Restore(restore) => {
+            let (commit, paths) = (Sequence(restore.commit.0), &restore.paths);
+            service.store.restore(commit, paths, options)
         }
         Past::View(view) => match service.store.past(Sequence(view.commit.0), options) {
             Ok(shown) if shown.not_as_then.is_empty() => Ok(shown.transaction),
@@ -78,12 +83,15 @@ pub(crate) fn begin(
             match past {
                 Past::Undo(_) => conflict_failure(count),
                 Past::View(_) => outside_failure(count),
+                Past::Restore(_) => unknown_failure(count),
             }
         }
         UndoError::NotKept(_) | UndoError::NotYet(_) => {
             Failure::new(FailureKind::NoSuchCommit, message)
                 .with_hint("`atomdir log` lists the commits, `atomdir config` how much is kept")
         }
+        UndoError::Absent { .. } => Failure::new(FailureKind::NoSuchCommit, message)
+            .with_hint("`atomdir at COMMIT -- ls` lists what was there"),
         UndoError::Untouched { .. } => Failure::new(FailureKind::NoSuchCommit, message)
             .with_hint("`atomdir show COMMIT` lists what a commit changed"),
         UndoError::Begin(error) => convert::begin_failure(&error, &connection.peer),
@@ -122,6 +130,16 @@ pub(crate) fn prune(
     let pruned = service.store.prune(&limits);
     let kept = pruned.map_err(|error| convert::store_failure(&error, peer))?;
     Ok(Answer::History(configured.map(|_| convert::history(kept))))
+}
+
+fn unknown_failure(count: usize) -> Failure {
+    let places = if count == 1 { "place" } else { "places" };
+    let message = format!(
+        "nothing is restored: outside writers have changed what commits changed as well, so that \
+         it is not known how it was, in {count} {places}"
+    );
+    Failure::new(FailureKind::Conflict, message)
+        .with_hint("name other paths, below or beside these")
 }
 
 /// The failure of a commit of a view of the past.

@@ -20,7 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 /// directory, and cannot change them. Other programs see no difference. The store knows how
 /// everything was that commits have changed since, as long as its history goes back; what only
 /// outside writers have changed since is shown as it is now. Only the store's owner and root
-/// can look at the past. To get files back, see `undo`, or copy them out of the view.
+/// can look at the past. To get files back, see `restore`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir at 41 -- grep -r timeout etc

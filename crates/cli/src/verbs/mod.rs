@@ -17,6 +17,7 @@ pub mod log;
 pub mod man;
 pub mod prune;
 pub mod recover;
+pub mod restore;
 pub mod rollback;
 pub mod run;
 pub mod savepoint;
@@ -58,6 +59,7 @@ pub fn run(verb: Verb, context: &Context) -> Result<ExitCode, Error> {
         Verb::Log(arguments) => log::run(&arguments, context),
         Verb::Show(arguments) => show::run(&arguments, context),
         Verb::Undo(arguments) => undo::run(&arguments, context),
+        Verb::Restore(arguments) => restore::run(&arguments, context),
         Verb::At(arguments) => at::run(&arguments, context),
         Verb::Prune(arguments) => prune::run(&arguments, context),
         Verb::Sync(arguments) => sync::run(&arguments, context),

@@ -6,7 +6,8 @@ use crate::changes::{ChangeList, Listing, path_in_store};
 use crate::completion::commits;
 use crate::context::{Connected, Context};
 use crate::error::Error;
-use atomdir::{BeginOptions, Others, Sequence, Undo, ViewChoice};
+use atomdir::client::Transaction;
+use atomdir::{BeginOptions, Connection, Others, Sequence, Undo, ViewChoice};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -60,16 +61,12 @@ fn range(text: &str) -> Result<RangeInclusive<u64>, String> {
 
 impl Arguments {
     fn undo(&self, connected: &Connected) -> Result<Undo, Error> {
-        let paths = self.paths.iter().map(|path| {
-            let path = path_in_store(&connected.root, &connected.start, path)?;
-            Ok(path.into_os_string().into_vec())
-        });
         let mut commits: Vec<u64> = self.commits.iter().cloned().flatten().collect();
         commits.sort_unstable();
         commits.dedup();
         Ok(Undo {
             commits: commits.into_iter().map(Sequence).collect(),
-            paths: paths.collect::<Result<_, Error>>()?,
+            paths: paths_in_store(connected, &self.paths)?,
         })
     }
 
@@ -86,12 +83,28 @@ impl Arguments {
             };
             label.extend(word.into_bytes());
         }
-        for (at, path) in self.paths.iter().enumerate() {
-            label.extend(if at == 0 { &b" -- "[..] } else { b" " });
-            label.extend(path.as_os_str().as_bytes());
-        }
+        add_paths(&mut label, &self.paths);
         label
     }
+}
+
+pub(super) fn add_paths(label: &mut Vec<u8>, paths: &[PathBuf]) {
+    for (at, path) in paths.iter().enumerate() {
+        label.extend(if at == 0 { &b" -- "[..] } else { b" " });
+        label.extend(path.as_os_str().as_bytes());
+    }
+}
+
+/// The paths, relative to the store's root.
+pub(super) fn paths_in_store(
+    connected: &Connected,
+    paths: &[PathBuf],
+) -> Result<Vec<Vec<u8>>, Error> {
+    let paths = paths.iter().map(|path| {
+        let path = path_in_store(&connected.root, &connected.start, path)?;
+        Ok(path.into_os_string().into_vec())
+    });
+    paths.collect()
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
@@ -103,12 +116,32 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         opened: true,
         ..BeginOptions::default()
     };
-    let connection = &mut connected.connection;
-    let transaction = connection.undo(undo, &options).map_err(Error::Undo)?;
-    if arguments.keep {
+    let transaction = connected.connection.undo(undo, &options);
+    let transaction = transaction.map_err(Error::Undo)?;
+    let wish = Wish {
+        keep: arguments.keep,
+        dry_run: arguments.dry_run,
+    };
+    conclude(context, &mut connected.connection, transaction, wish)
+}
+
+/// What is to become of a transaction that brings something back.
+pub(super) struct Wish {
+    pub keep: bool,
+    pub dry_run: bool,
+}
+
+/// Commits it, unless it is only to be shown or kept.
+pub(super) fn conclude(
+    context: &Context,
+    connection: &mut Connection,
+    transaction: Transaction,
+    wish: Wish,
+) -> Result<ExitCode, Error> {
+    if wish.keep {
         return begin::hand_over(context, connection, &transaction);
     }
-    if arguments.dry_run {
+    if wish.dry_run {
         let lines = connection.changes(transaction.id)?;
         let listing = Listing::new(transaction.id, ChangeList::new(&lines));
         context.output.print(&listing)?;

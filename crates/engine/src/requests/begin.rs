@@ -40,6 +40,25 @@ impl<D: Disk> Store<D> {
         Ok(transaction)
     }
 
+    /// Begins a transaction with the snapshot of another one, which must stay open meanwhile.
+    pub(crate) fn begin_beside(
+        &self,
+        other: &Transaction<D>,
+        options: BeginOptions,
+    ) -> Result<Arc<Transaction<D>>, BeginError> {
+        self.refuse_if_poisoned()?;
+        let id = self.take_id()?;
+        let (core, contention) = (self.0.core.clone(), self.0.contention.clone());
+        let began = other.began_change_time;
+        let transaction = Transaction::new(core, contention, id, options, other.at, began);
+        let transaction = Arc::new(transaction);
+        lock(&self.0.open).by_id.insert(id, transaction.clone());
+        if transaction.conflicts() == Conflicts::Early {
+            self.begin_early(&transaction);
+        }
+        Ok(transaction)
+    }
+
     /// From now on writes are noted. Also notes the earlier writes of open transactions.
     fn begin_early(&self, transaction: &Transaction<D>) {
         let writers = &self.0.contention.writers;

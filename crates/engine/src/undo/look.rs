@@ -149,6 +149,25 @@ impl<D: Disk> Reverse<'_, D> {
         Ok(found.is_some_and(|found| !self.is_in_limbo(&found)))
     }
 
+    /// The records name paths as they were at each commit. Gives the conflicts those that the view
+    /// shows, as far as their directories are in it.
+    pub(super) fn name_as_then(&mut self) {
+        for (number, key) in std::mem::take(&mut self.conflict_keys)
+            .into_iter()
+            .enumerate()
+        {
+            let Some((directory, name)) = key else {
+                continue;
+            };
+            if let Ok(Some(node)) = self.node_of(directory)
+                && self.view.is_live_directory(node)
+                && let Some(conflict) = self.conflicts.get_mut(number)
+            {
+                conflict.path = self.view.path_of_entry(node, &name);
+            }
+        }
+    }
+
     /// Reports a change of outside writers because of which the past cannot be shown.
     pub(super) fn refuse(&mut self, path: &[u8], what: ConflictKind) {
         self.is_refused = true;

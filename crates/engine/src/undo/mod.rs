@@ -4,7 +4,7 @@
 //! which of their changes are asked for. `changes` composes these: which name shall be which object
 //! again. `reverse` compares that with the snapshot and changes the view. `find` finds
 //! objects in the snapshot and in limbo, `untouched` finds what came later, `taken_back` tells which
-//! of that was taken back since, `look` shows the past, and `database` keeps SQLite databases and their logs together.
+//! of that was taken back since, `look` shows the past, `restore` brings parts of it back, and `database` keeps SQLite databases and their logs together.
 //!
 //! Invariants
 //! 1. The view changes only if everything that the commits changed is as they left it: no later
@@ -18,6 +18,7 @@ mod changes;
 mod database;
 mod find;
 mod look;
+mod restore;
 mod reverse;
 mod selection;
 mod since;

@@ -40,6 +40,8 @@ pub(super) struct Reverse<'a, D: Disk> {
     pub changes: &'a Changes,
     pub purpose: Purpose,
     pub conflicts: Vec<Conflict>,
+    /// Of each conflict: the entry that it is about, if that is known.
+    pub conflict_keys: Vec<Option<Key>>,
     /// The past cannot be shown.
     pub is_refused: bool,
     pub(super) finder: Finder<'a>,
@@ -57,6 +59,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
             changes,
             purpose,
             conflicts: Vec::new(),
+            conflict_keys: Vec::new(),
             is_refused: false,
             finder: Finder::new(changes),
         }
@@ -72,6 +75,8 @@ impl<'a, D: Disk> Reverse<'a, D> {
                 Purpose::Look => self.old_name(key, name),
             };
             names.extend(change.map_err(|errno| io(&name.path, errno))?);
+            self.conflict_keys
+                .resize(self.conflicts.len(), Some(key.clone()));
         }
         if self.purpose == Purpose::Undo {
             self.check_leaving()?;
@@ -79,6 +84,8 @@ impl<'a, D: Disk> Reverse<'a, D> {
         let mut objects = Vec::new();
         for (identity, changes) in &self.changes.objects {
             objects.extend(self.object(*identity, changes)?);
+            let key = self.key_of(changes);
+            self.conflict_keys.resize(self.conflicts.len(), key);
         }
         self.check_databases()?;
         let is_all_or_nothing = self.purpose == Purpose::Undo || self.is_refused;
@@ -98,7 +105,15 @@ impl<'a, D: Disk> Reverse<'a, D> {
             let restored = self.restore(&base, changes);
             restored.map_err(|errno| io(&path, errno))?;
         }
+        self.name_as_then();
         Ok(self.conflicts)
+    }
+
+    /// The entry by which the first of these changes found its object.
+    fn key_of(&self, changes: &[ChangeRef]) -> Option<Key> {
+        let (step, update, _) = self.since.change(*changes.first()?);
+        let object = &step.commit.objects[update.object as usize];
+        step.place(&object.locator)
     }
 
     /// The change of a name, if there is one and nothing came later.

@@ -8,6 +8,8 @@ use atomdir_disk::{Disk, Errno, Kind, Name, Result};
 use atomdir_format::record::{AttributesChange, ContentChange, Former, Run};
 
 use super::View;
+use super::node::Touched;
+use super::types::NodeAttributes;
 use crate::base::Base;
 use crate::ids::NodeId;
 
@@ -174,6 +176,60 @@ impl<D: Disk> View<D> {
             own.touched.modified = true;
         }
         let xattrs = former.xattrs.iter().cloned();
+        own.xattrs.extend(xattrs);
+        Ok(())
+    }
+
+    /// Whether a directory is in the tree still.
+    pub(crate) fn is_live_directory(&self, node: NodeId) -> bool {
+        let is_removed = |node| {
+            self.node(node)
+                .is_ok_and(|node| node.is_removed_directory())
+        };
+        let mut at = node;
+        while at != NodeId::ROOT {
+            let Ok(found) = self.node(at) else {
+                return false;
+            };
+            if is_removed(at) {
+                return false;
+            }
+            at = found.parent;
+        }
+        true
+    }
+
+    /// Gives an object these of the attributes, and extended attributes.
+    pub(crate) fn dress_as(
+        &mut self,
+        node: NodeId,
+        wanted: &NodeAttributes,
+        which: Touched,
+        xattrs: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    ) -> Result<()> {
+        let is_any = which.mode || which.owner || which.accessed || which.modified;
+        if !is_any && xattrs.is_empty() {
+            return Ok(());
+        }
+        let now = self.now();
+        let own = self.own_mut(node)?;
+        own.attributes.changed = now;
+        if which.mode {
+            own.attributes.mode = wanted.mode;
+        }
+        if which.owner {
+            own.attributes.owner = wanted.owner;
+        }
+        if which.accessed {
+            own.attributes.accessed = wanted.accessed;
+        }
+        if which.modified {
+            own.attributes.modified = wanted.modified;
+        }
+        own.touched.mode |= which.mode;
+        own.touched.owner |= which.owner;
+        own.touched.accessed |= which.accessed;
+        own.touched.modified |= which.modified;
         own.xattrs.extend(xattrs);
         Ok(())
     }

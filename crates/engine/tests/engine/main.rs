@@ -20,6 +20,7 @@ mod past;
 mod permissions;
 mod privileges;
 mod replaced;
+mod restore;
 mod serializable;
 mod several_names;
 mod stalled;

@@ -1,0 +1,132 @@
+//! Restored paths are as they were after a commit, and nothing else changes, for random histories;
+//! undoing that brings everything back as it was. `ATOMDIR_SEED=n` replays one run.
+
+use std::collections::BTreeMap;
+
+use crate::support::model::{Model, Tree};
+use crate::support::trees::{tree_of_base, tree_of_view};
+use crate::support::{Random, Scratch, begin, create, open_history, options, seeds};
+use atomdir_disk::LinuxDisk;
+use atomdir_engine::{Sequence, Store, UndoError};
+
+fn commit_random(
+    store: &Store<LinuxDisk>,
+    random: &mut Random,
+    (model, trees): (&mut Model, &mut Vec<Tree>),
+) {
+    let transaction = begin(store);
+    for _ in 0..1 + random.below(12) {
+        model.step(random, &transaction);
+    }
+    let committed = store.commit(&transaction).expect("nobody is in the way");
+    if committed.sequence.is_some() {
+        trees.push(model.tree());
+    }
+}
+
+/// What files are but for their other names.
+fn alone(description: &str) -> &str {
+    description
+        .split(" linked to ")
+        .next()
+        .unwrap_or(description)
+}
+
+/// How many names each file of a tree has, by their first.
+fn names(tree: &Tree) -> BTreeMap<&str, u32> {
+    let mut names = BTreeMap::new();
+    for description in tree.values() {
+        if let Some((_, first)) = description.split_once(" linked to ") {
+            *names.entry(first).or_default() += 1;
+        }
+    }
+    names
+}
+
+fn is_within(path: &[u8], above: &[u8]) -> bool {
+    let rest = path.strip_prefix(above);
+    rest.is_some_and(|rest| above.is_empty() || rest.is_empty() || rest.starts_with(b"/"))
+}
+
+/// Compares what is at and below a path with the tree of then, and the rest with that of before.
+fn assert_restored(found: &Tree, path: &[u8], (then, before): (&Tree, &Tree), context: &str) {
+    if path.is_empty() {
+        assert_eq!(found, then, "{context}");
+        return;
+    }
+    let has_one_name = |tree: &Tree, description: &str| {
+        let first = description.split_once(" linked to ");
+        first.is_none_or(|(_, first)| names(tree).get(first) == Some(&1))
+    };
+    let inside = |tree: &Tree| -> BTreeMap<Vec<u8>, String> {
+        let inside = tree.iter().filter(|(at, _)| is_within(at, path));
+        inside
+            .map(|(at, what)| (at.clone(), alone(what).to_owned()))
+            .collect()
+    };
+    assert_eq!(inside(found), inside(then), "{context}");
+    for (at, what) in before.iter().filter(|(at, _)| !is_within(at, path)) {
+        let after = found.get(at).unwrap_or_else(|| panic!("{context}: {at:?}"));
+        // All names of one file show what is restored.
+        if has_one_name(before, what) {
+            assert_eq!(alone(after), alone(what), "{context}: {at:?}");
+        }
+    }
+    let more = found.keys().filter(|at| !before.contains_key(*at));
+    for at in more.filter(|at| !is_within(at, path)) {
+        assert!(is_within(path, at), "{context}: {at:?} is new");
+    }
+}
+
+#[test]
+fn restored_paths_are_as_then_and_nothing_else_changes() {
+    for seed in seeds(25) {
+        println!("ATOMDIR_SEED={seed}");
+        let scratch = Scratch::new();
+        create(&scratch.0);
+        let mut store = open_history(&scratch.0);
+        let mut random = Random::new(seed);
+        let mut model = Model::new();
+        let mut trees = vec![model.tree()];
+        for _ in 0..12 {
+            commit_random(&store, &mut random, (&mut model, &mut trees));
+            let commit = random.below(trees.len());
+            let then = trees[commit].clone();
+            let before = trees[trees.len() - 1].clone();
+            let paths: Vec<Vec<u8>> = then.keys().chain(before.keys()).cloned().collect();
+            let path = match random.below(4) {
+                0 => Vec::new(),
+                _ if paths.is_empty() => continue,
+                _ => paths[random.below(paths.len())].clone(),
+            };
+            let context = format!(
+                "ATOMDIR_SEED={seed}: {} as after {commit}",
+                path.escape_ascii()
+            );
+            let commit = Sequence(commit as u64);
+            let restored = store.restore(commit, std::slice::from_ref(&path), options());
+            let restored = match restored {
+                // A directory above it is a file now.
+                Err(UndoError::Io { .. }) => continue,
+                restored => restored.unwrap_or_else(|error| panic!("{context}: {error}")),
+            };
+            let wanted = tree_of_view(&restored);
+            assert_restored(&wanted, &path, (&then, &before), &context);
+            let committed = store.commit(&restored).expect("nobody is in the way");
+            assert_eq!(tree_of_base(&scratch.0), wanted, "{context}");
+            if let Some(Sequence(sequence)) = committed.sequence {
+                trees.push(wanted);
+                let undone = store.undo(&[Sequence(sequence)], &[], options());
+                let undone = undone.unwrap_or_else(|error| panic!("{context}: {error}"));
+                store.commit(&undone).expect("nobody is in the way");
+                assert_eq!(tree_of_base(&scratch.0), before, "{context}: undone");
+                trees.push(before);
+            }
+            if random.below(4) == 0 {
+                drop(store);
+                store = open_history(&scratch.0);
+            }
+        }
+        assert_eq!(store.check().problems, Vec::<String>::new(), "{seed}");
+    }
+}
