@@ -10,24 +10,32 @@ const BUFFER_LENGTH: usize = 16 << 10;
 /// The buffer must have room for all members of a group.
 const BUFFER_LENGTH_MAX: usize = 16 << 20;
 
+/// A user, as the system knows them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
+    /// The name.
     pub name: CString,
+    /// The numeric id.
     pub user: u32,
     /// The primary group.
     pub group: u32,
+    /// The home directory.
     pub home: PathBuf,
 }
 
+/// A group, as the system knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
+    /// The name.
     pub name: CString,
+    /// The numeric id.
     pub group: u32,
     /// Users who have another primary group.
     pub members: Vec<CString>,
 }
 
 impl Account {
+    /// Looks it up by its number.
     pub fn of(user: u32) -> Option<Account> {
         // SAFETY: `look_up` passes pointers to memory of the given length.
         look_up(|entry, buffer, length, found| unsafe {
@@ -35,6 +43,7 @@ impl Account {
         })
     }
 
+    /// Looks it up by its name.
     pub fn named(name: &str) -> Option<Account> {
         let name = CString::new(name).ok()?;
         // SAFETY: as above; the name is a C string.
@@ -62,6 +71,7 @@ pub(crate) fn accounts() -> Vec<Account> {
 }
 
 impl Group {
+    /// Looks it up by its number.
     pub fn of(group: u32) -> Option<Group> {
         // SAFETY: as above.
         look_up(|entry, buffer, length, found| unsafe {
@@ -69,6 +79,7 @@ impl Group {
         })
     }
 
+    /// Looks it up by its name.
     pub fn named(name: &str) -> Option<Group> {
         let name = CString::new(name).ok()?;
         // SAFETY: as above.

@@ -19,6 +19,7 @@ pub struct Sides {
 /// A commit of a part of a transaction's changes.
 #[derive(Debug, Clone)]
 pub struct CommittedPart {
+    /// The commit.
     pub committed: Committed,
     /// The changes that have landed, sorted by path.
     pub landed: Vec<ChangeLine>,

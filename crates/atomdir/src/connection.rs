@@ -23,6 +23,7 @@ const PARTS_MEMORY_MAX: usize = if cfg!(test) { 16 << 20 } else { 512 << 20 };
 /// How many times a client starts a service that ends just as the client connects.
 const STARTS_MAX: u32 = 10;
 
+/// A connection to a store's service.
 #[derive(Debug)]
 pub struct Connection {
     socket: OwnedFd,
@@ -53,6 +54,7 @@ enum Attempt {
 }
 
 impl Connection {
+    /// Connects to the service, and starts it if `start` says so.
     pub fn open(
         store: &StoreLocation,
         start_service: &StartService,

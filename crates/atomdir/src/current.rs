@@ -13,8 +13,10 @@ const SOCKET: &str = "ATOMDIR_SOCKET";
 /// The secret, in hexadecimal digits, proves that a program is in the transaction.
 const SECRET: &str = "ATOMDIR_SECRET";
 
+/// The transaction in which this process runs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Current {
+    /// Its id.
     pub transaction: TransactionId,
     /// The store's root. The view replaces it there.
     pub store: PathBuf,

@@ -30,6 +30,7 @@ impl Transaction {
 }
 
 impl Entered {
+    /// Goes back to where the process was before. Unlike dropping this, reports a failure.
     pub fn suspend(mut self) -> Result<(), Errno> {
         let before = self.before.take();
         before.map_or(Ok(()), rustix::process::fchdir)

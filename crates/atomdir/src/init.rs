@@ -15,8 +15,10 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+/// The result of making a directory a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitOutcome {
+    /// The store.
     pub store: StoreLocation,
     /// If false, it was a store before.
     pub created: bool,

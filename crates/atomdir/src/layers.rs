@@ -24,8 +24,11 @@ pub struct Layers {
 /// The open layers, in the order of overlayfs's options.
 #[derive(Debug)]
 pub struct OpenLayers {
+    /// The snapshot.
     pub lower: OwnedFd,
+    /// The directory that takes the changes.
     pub upper: OwnedFd,
+    /// The overlay's working directory.
     pub work: OwnedFd,
 }
 

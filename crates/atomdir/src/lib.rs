@@ -25,8 +25,10 @@
 //! [`client`] is the other interface: requests to a store's service, for programs that work
 //! with views, as the command `atomdir` does.
 
+#![deny(missing_docs)]
+
 mod accounts;
-#[deny(missing_docs)]
+
 mod api;
 mod choosing;
 pub mod client;

@@ -20,6 +20,7 @@ use way::Way;
 /// The name in a store's root of its control directory, or of a file with its path.
 pub const CONTROL_NAME: &str = ".atomdir";
 
+/// Where a store is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreLocation {
     /// Absolute and without symbolic links.

@@ -6,9 +6,12 @@ use crate::error::CommitError;
 use atomdir_protocol::{Answer, LockMode, LockRequest, LockScope, Request, TransactionId};
 use std::time::Duration;
 
+/// How locks are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockOptions {
+    /// Shared or exclusive.
     pub mode: LockMode,
+    /// Which part is locked.
     pub scope: LockScope,
     /// How long to wait for others that hold conflicting locks; `None` means without limit.
     pub wait: Option<Duration>,

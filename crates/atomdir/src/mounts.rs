@@ -18,6 +18,7 @@ const OVERLAY_TYPE: &[u8] = b"overlay";
 pub const OVERLAY_SOURCE: &str = "atomdir";
 const READ_LENGTH: usize = 1 << 16;
 
+/// A mount, as the kernel lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
     pub(crate) id: u64,
@@ -25,6 +26,7 @@ pub struct Mount {
     pub device: String,
     /// The part of the file system that is mounted.
     pub root: PathBuf,
+    /// Where it is mounted.
     pub point: PathBuf,
     pub(crate) source: PathBuf,
     /// The type of file system.

@@ -12,10 +12,14 @@ use atomdir_protocol::{
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+/// How a transaction is to begin.
 #[derive(Debug, Clone, Default)]
 pub struct BeginOptions {
+    /// What the commit compares.
     pub isolation: Isolation,
+    /// What the commit waits for.
     pub durability: Durability,
+    /// When conflicts are found.
     pub conflicts: Conflicts,
     /// If this is a repeated try, the first try, begun on the same connection: with early conflicts
     /// the oldest transaction wins.
@@ -33,6 +37,7 @@ pub struct BeginOptions {
     /// [`FailureKind::InUse`](crate::FailureKind::InUse) or
     /// [`FailureKind::Nested`](crate::FailureKind::Nested).
     pub wait: bool,
+    /// The kind of view.
     pub view: ViewChoice,
     /// The service opens the view's root for [`Transaction::root`]. Needed by programs that do not
     /// see the service's mount of views, for example in a container. A begin takes several times as
@@ -43,22 +48,30 @@ pub struct BeginOptions {
     pub sealed: bool,
 }
 
+/// An object of a transaction's snapshot.
 #[derive(Debug, Clone)]
 pub struct SnapshotContents {
+    /// The object.
     pub object: SnapshotObject,
     /// The contents of a file that is not [`SnapshotObject::too_long`]; otherwise empty.
     pub contents: Vec<u8>,
 }
 
+/// A commit, and what it changed.
 #[derive(Debug, Clone)]
 pub struct CommitDetails {
+    /// The commit.
     pub summary: CommitSummary,
+    /// What it changed.
     pub changes: Vec<ChangeLine>,
 }
 
+/// The result of a check of a store.
 #[derive(Debug, Clone)]
 pub struct Checked {
+    /// What was looked at.
     pub report: CheckReport,
+    /// What is wrong, in words.
     pub problems: Vec<String>,
 }
 
@@ -84,6 +97,7 @@ impl BeginOptions {
 }
 
 impl Connection {
+    /// Begins a transaction.
     pub fn begin(&mut self, options: &BeginOptions) -> Result<Transaction, RequestError> {
         self.begin_reporting(options, &mut |_| {})
     }
@@ -231,6 +245,7 @@ impl Connection {
         }
     }
 
+    /// Aborts a transaction.
     pub fn abort(&mut self, transaction: TransactionId) -> Result<(), RequestError> {
         match self.ask(&Request::Abort { transaction })? {
             (Answer::Aborted(_), _) => Ok(()),
@@ -246,6 +261,7 @@ impl Connection {
         }
     }
 
+    /// Describes an open transaction.
     pub fn status(
         &mut self,
         transaction: TransactionId,
@@ -341,6 +357,7 @@ impl Connection {
         Ok(commits)
     }
 
+    /// Describes a commit.
     pub fn show(&mut self, sequence: Sequence) -> Result<CommitDetails, RequestError> {
         match self.ask(&Request::Show { sequence })? {
             (Answer::Commit(summary), parts) => Ok(CommitDetails {
@@ -361,6 +378,7 @@ impl Connection {
         self.nothing(&Request::Checkpoint)
     }
 
+    /// Looks for damage in the store.
     pub fn check(&mut self) -> Result<Checked, RequestError> {
         match self.ask(&Request::Check)? {
             (Answer::Checked(report), parts) => Ok(Checked {
@@ -371,6 +389,7 @@ impl Connection {
         }
     }
 
+    /// Describes the service.
     pub fn service_status(&mut self) -> Result<ServiceStatus, RequestError> {
         match self.ask(&Request::ServiceStatus)? {
             (Answer::Service(status), _) => Ok(*status),

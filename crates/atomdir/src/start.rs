@@ -24,11 +24,14 @@ pub const SERVICE_ENVIRONMENT: [&str; 6] = [
 /// What to do when no service runs for the store.
 #[derive(Debug, Clone)]
 pub enum StartService {
+    /// Report that none runs.
     Never,
     /// Run this program. It must call `atomdir_service::run` for the store with `detach`
     /// set, which reports on its standard output when it is ready.
     IfNeeded {
+        /// The program.
         program: PathBuf,
+        /// Its arguments.
         arguments: Vec<OsString>,
     },
 }

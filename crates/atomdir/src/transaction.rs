@@ -15,6 +15,7 @@ use std::sync::OnceLock;
 /// An open transaction's view. Dropping it changes nothing.
 #[derive(Debug)]
 pub struct Transaction {
+    /// The number by which it is named.
     pub id: TransactionId,
     /// The view's root directory; for a native view, that of the snapshot below it.
     pub view_path: PathBuf,

@@ -41,10 +41,20 @@ pub enum Trust {
 /// Why a store is not trusted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Distrust {
+    /// The path belongs to another user.
     #[error("'{path}' belongs to {}", describe_user(*user))]
-    Foreign { path: PathBuf, user: u32 },
+    Foreign {
+        /// The path.
+        path: PathBuf,
+        /// The numeric id of that user.
+        user: u32,
+    },
+    /// Others can write at the path.
     #[error("'{path}' can be written by others than its owner")]
-    Writable { path: PathBuf },
+    Writable {
+        /// The path.
+        path: PathBuf,
+    },
 }
 
 /// The longest access control list (XATTR_SIZE_MAX).

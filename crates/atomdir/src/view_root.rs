@@ -17,20 +17,31 @@ use std::path::{Path, PathBuf};
 
 const FUSE_MAGIC: i64 = 0x6573_5546;
 
+/// Why what the service returned as a view is not used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ViewRootError {
+    /// It is not a view.
     #[error("it is not on a file system of Atomdir's")]
     NotAView,
+    /// It is the view of another user.
     #[error("its file system was mounted by another user than the one the service runs as")]
     OfAnotherUser,
+    /// Nothing is mounted there.
     #[error("its file system is not mounted in this mount namespace")]
     NotMounted,
+    /// It is another directory than the one the path leads to.
     #[error("'{path}' is another directory")]
-    Elsewhere { path: PathBuf },
+    Elsewhere {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A system call failed.
     #[error("{operation}: {errno}", errno = reason(errno))]
     Io {
+        /// The operation that failed.
         operation: &'static str,
+        /// The error of the system.
         errno: Errno,
     },
 }

@@ -44,6 +44,7 @@ impl Allow {
         users.chain(groups).collect::<Vec<_>>().join(",")
     }
 
+    /// Whether the list holds this user or one of these groups.
     pub fn holds(&self, user: u32, groups: &[u32]) -> bool {
         self.users.contains(&user) || groups.iter().any(|group| self.groups.contains(group))
     }

@@ -44,27 +44,54 @@ const VIEWS: [(&str, ViewChoice); 3] = [
     ("native", ViewChoice::Native),
 ];
 
+/// Why settings cannot be read or changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
+    /// There is no setting of that name.
     #[error("there is no setting '{key}'")]
-    UnknownKey { key: String },
+    UnknownKey {
+        /// The setting.
+        key: String,
+    },
+    /// The value does not fit the setting.
     #[error("'{value}' cannot be the value of '{key}': {reason}")]
     BadValue {
+        /// The setting.
         key: &'static str,
+        /// The value.
         value: String,
+        /// The reason.
         reason: String,
     },
+    /// The settings cannot be understood.
     #[error("the settings of the store '{store}' are damaged: {reason}")]
-    Damaged { store: PathBuf, reason: String },
+    Damaged {
+        /// The store's root.
+        store: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+    /// Only the owner of the store can change its settings.
     #[error("only the owner of the store '{store}' and root may change its settings")]
-    NotOwner { store: PathBuf },
+    NotOwner {
+        /// The store's root.
+        store: PathBuf,
+    },
+    /// Only a store of root's can be shared.
     #[error("the store '{store}' is not root's, so nobody else can enter its views")]
-    NotShareable { store: PathBuf },
+    NotShareable {
+        /// The store's root.
+        store: PathBuf,
+    },
+    /// A system call failed.
     #[error("cannot {operation} the settings of the store '{store}': {errno}", errno = reason(errno))]
     Io {
+        /// The store's root.
         store: PathBuf,
+        /// The operation that failed.
         operation: &'static str,
+        /// The error of the system.
         errno: Errno,
     },
 }
@@ -99,6 +126,7 @@ impl Explain for SettingsError {
     }
 }
 
+/// A store's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Settings {
     values: BTreeMap<String, String>,
@@ -146,10 +174,12 @@ impl Settings {
             .collect()
     }
 
+    /// Who may use the store besides its owner.
     pub fn allow(&self) -> Result<Allow, SettingsError> {
         Allow::parse(self.value(ALLOW))
     }
 
+    /// The kind of view that transactions get.
     pub fn view(&self) -> Result<ViewChoice, SettingsError> {
         parse_view(self.value(VIEW))
     }
@@ -233,8 +263,10 @@ impl Settings {
 /// Why a control directory's settings cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
+    /// They cannot be understood.
     #[error("the settings are damaged: {0}")]
     Damaged(String),
+    /// A system call failed.
     #[error("the settings cannot be read: {}", reason(.0))]
     Io(Errno),
 }
