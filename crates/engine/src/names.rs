@@ -82,7 +82,14 @@ pub(crate) fn saved_pages(identity: Identity, sequence: Sequence) -> Name {
 /// An object in limbo, or the pages that a commit has saved there.
 pub(crate) type InLimbo = (Identity, Option<Sequence>);
 
-/// The inverse of [`limbo`] and [`saved_pages`].
+pub(crate) fn in_limbo((object, sequence): InLimbo) -> Name {
+    match sequence {
+        Some(sequence) => saved_pages(object, sequence),
+        None => limbo(object),
+    }
+}
+
+/// The inverse of [`in_limbo`].
 pub(crate) fn parse_limbo(name: &Name) -> Option<InLimbo> {
     let text = std::str::from_utf8(name.as_bytes()).ok()?;
     let (identity, sequence) = match text.split_once('.') {

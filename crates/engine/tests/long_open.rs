@@ -1,13 +1,14 @@
 //! A transaction stays open while others commit. It goes on reading its snapshot, and the
-//! memory and space for that grow with the objects changed, not with the commits.
+//! memory and space for that grow with the objects changed, not with the commits. What the store
+//! keeps of the commits stays within its limits meanwhile.
 
 #[path = "engine/support/mod.rs"]
 mod support;
 
-use atomdir_disk::{Disk, RenameMode};
-use atomdir_engine::{BeginOptions, Durability, NewNode, NodeId, Store};
+use atomdir_disk::{Disk, LinuxDisk, RenameMode};
+use atomdir_engine::{BeginOptions, Durability, HistoryLimits, NewNode, NodeId, Store};
 use support::model::CALLER;
-use support::{Random, Scratch, begin, create, open, options};
+use support::{Random, Scratch, begin, create, open_keeping, options};
 
 const SMALL: &[u8] = b"small";
 const LARGE: &[u8] = b"large";
@@ -18,11 +19,18 @@ const FIRST_MEASURED_AFTER: usize = 100_000;
 /// A history that gets longer is shortened to half of this.
 const HISTORY_KIB_MAX: u64 = 33 << 10;
 
+/// What the store keeps so that commits can be undone.
+const LIMITS: HistoryLimits = HistoryLimits {
+    age_seconds_max: 1 << 30,
+    bytes_max: 128 << 10,
+    free_bytes_min: 0,
+};
+
 /// How many commits to make, and how many from one checkpoint to the next.
-fn commits_count() -> (usize, usize) {
+fn commits_count(full: usize) -> (usize, usize) {
     match std::env::var("ATOMDIR_TIER").as_deref() {
-        Ok("full") => (1_000_000, 20_000),
-        _ => (600, 200),
+        Ok("full") => (full, 20_000),
+        _ => (600, 100),
     }
 }
 
@@ -84,6 +92,15 @@ fn sizes(scratch: &Scratch) -> (u64, u64) {
 
 #[test]
 fn snapshot_costs_grow_with_objects_not_commits() {
+    commit_many(commits_count(200_000), None);
+}
+
+#[test]
+fn history_stays_within_its_limits_beside_an_open_snapshot() {
+    commit_many(commits_count(1_000_000), Some(LIMITS));
+}
+
+fn commit_many((commits, between): (usize, usize), history: Option<HistoryLimits>) {
     let scratch = Scratch::new();
     create(&scratch.0);
     let path = |name: &[u8]| {
@@ -95,7 +112,7 @@ fn snapshot_costs_grow_with_objects_not_commits() {
     std::fs::write(path(SMALL), "snapshot").expect("written");
     std::fs::write(path(LARGE), &large).expect("written");
     std::fs::write(path(b"here"), "stays").expect("written");
-    let store = open(&scratch.0);
+    let store = open_keeping(LinuxDisk::new(), &scratch.0, history).expect("the store opens");
     let reader = begin(&store);
     let mut random = Random::new(1);
     let limbo = || {
@@ -104,13 +121,23 @@ fn snapshot_costs_grow_with_objects_not_commits() {
     };
     let mut after_some = None;
     let mut sizes_after_some = None;
-    let (commits, between) = commits_count();
     for turn in 0..commits {
         commit_something(&store, &mut random, turn);
         if (turn + 1) % between == 0 {
             store.maintain().expect("it is maintained");
             store.checkpoint().expect("it is durable");
-            let kept = (limbo(), store.status().retained_objects);
+            let status = store.status();
+            let kept = match &status.history {
+                None => (limbo(), status.retained_objects),
+                Some(history) => {
+                    assert!(history.commits > 0, "{status:?}");
+                    // Each commit keeps one object at most, and snapshots a few.
+                    let in_limbo = limbo() as u64;
+                    assert!(in_limbo <= history.commits + 10, "{in_limbo}: {status:?}");
+                    assert!(history.bytes <= LIMITS.bytes_max, "{status:?}");
+                    (0, status.retained_objects)
+                }
+            };
             assert_eq!(
                 *after_some.get_or_insert(kept),
                 kept,
@@ -146,5 +173,7 @@ fn snapshot_costs_grow_with_objects_not_commits() {
     assert_eq!((read(b"there"), read(b"passing")), (None, None));
     store.abort(&reader);
     store.checkpoint().expect("it is durable");
-    assert_eq!((limbo(), store.status().retained_objects), (0, 0));
+    assert_eq!(store.status().retained_objects, 0);
+    let kept = store.status().history.map_or(0, |history| history.commits);
+    assert!(limbo() as u64 <= kept, "{} objects", limbo());
 }

@@ -32,11 +32,17 @@ pub(crate) struct HandleCache<D: Disk> {
 
 struct State<D: Disk> {
     /// Files that older snapshots can reach only by these handles.
-    held: HashMap<Identity, Arc<D::Handle>>,
+    held: HashMap<Identity, Held<D::Handle>>,
     /// Objects that left the base and that older snapshots may still read.
     gone: Gone,
     handles: HashMap<HandleKey, (Arc<D::Handle>, u64)>,
     uses: u64,
+}
+
+struct Held<H> {
+    handle: Arc<H>,
+    /// A symbolic link's, which is read by name and not by handle.
+    target: Option<Vec<u8>>,
 }
 
 /// Bounded: an open snapshot must not cost more memory with everything that others
@@ -84,17 +90,28 @@ impl<D: Disk> HandleCache<D> {
 
     /// Keeps a handle until [`release_held`](Self::release_held); false if
     /// there are too many.
-    pub fn hold(&self, identity: Identity, handle: Arc<D::Handle>) -> bool {
+    pub fn hold(
+        &self,
+        identity: Identity,
+        handle: Arc<D::Handle>,
+        target: Option<Vec<u8>>,
+    ) -> bool {
         let mut state = lock(&self.state);
         if state.held.len() >= self.handles_max / 4 {
             return false;
         }
-        state.held.insert(identity, handle);
+        state.held.insert(identity, Held { handle, target });
         true
     }
 
     pub fn held(&self, identity: Identity) -> Option<Arc<D::Handle>> {
-        lock(&self.state).held.get(&identity).cloned()
+        let state = lock(&self.state);
+        state.held.get(&identity).map(|held| held.handle.clone())
+    }
+
+    /// The target of a symbolic link that is held.
+    pub fn held_target(&self, identity: Identity) -> Option<Vec<u8>> {
+        lock(&self.state).held.get(&identity)?.target.clone()
     }
 
     /// Closes the handles that only older snapshots needed. Call it once no snapshot

@@ -75,8 +75,6 @@ pub(crate) struct History {
     pub attributes: Vec<(Sequence, Arc<OldAttributes>)>,
     pub bodies: Vec<(Sequence, Arc<OldBody>)>,
     pub names: HashMap<Name, NameVersions>,
-    /// The target of a symbolic link that has lost the name by which it was known.
-    pub target: Option<Vec<u8>>,
     pub changed: Changed,
 }
 
@@ -247,7 +245,6 @@ impl History {
             !versions.is_empty()
         });
         self.changed.prune(oldest, oldest_begin);
-        self.target.take_if(|_| self.changed.unnamed.is_none());
         self.attributes.is_empty()
             && self.bodies.is_empty()
             && self.names.is_empty()

@@ -257,20 +257,13 @@ impl<'a, D: Disk> Snapshot<'a, D> {
     }
 
     pub fn read_link(&self, base: &Arc<Base>) -> Result<Vec<u8>> {
-        self.with_body(base, |place, _| match place {
+        self.with_body(base, |place, identity| match place {
             Place::Entry { parent, name } => {
                 let parent = self.core.directory(parent)?;
                 self.core.disk.read_link(&parent, name)
             }
             Place::Limbo(name) => self.core.disk.read_link(&self.core.control.limbo, name),
-            Place::Held => {
-                let state = base.state();
-                let target = state
-                    .history
-                    .as_ref()
-                    .and_then(|known| known.target.clone());
-                target.ok_or(Errno::STALE)
-            }
+            Place::Held => self.core.handles.held_target(identity).ok_or(Errno::STALE),
             Place::Root => Err(Errno::INVAL),
         })
     }

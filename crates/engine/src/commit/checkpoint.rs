@@ -9,7 +9,7 @@ use crate::error::StoreError;
 use crate::lock;
 use crate::log::history::HISTORY_BYTES_MAX;
 use crate::log::past_limits::HistoryStatus;
-use crate::names;
+use crate::names::{self, InLimbo};
 use crate::options::HistoryLimits;
 use crate::store::Store;
 use crate::store::commit_state::CommitState;
@@ -59,7 +59,7 @@ impl<D: Disk> Store<D> {
     }
 
     /// Forgets the oldest commits that are beyond these limits, and frees what they alone keep
-    /// as soon as no snapshot is open. Forgotten commits cannot be undone.
+    /// as soon as no open snapshot may show it. Forgotten commits cannot be undone.
     pub fn prune(&self, limits: &HistoryLimits) -> Result<HistoryStatus, StoreError> {
         let mut state = self.lock_without_pending()?;
         self.checkpoint_locked(&mut state)?;
@@ -114,6 +114,11 @@ impl<D: Disk> Store<D> {
             let purged = state.journal.purge_limbo(core);
             purged.map_err(failed("empty limbo"))?;
             core.handles.forget_base();
+        } else if !self.is_past_in_use() {
+            let linked = lock(&self.0.linked_in_limbo).clone();
+            let is_linked = |one: &InLimbo| linked.contains(&names::in_limbo(*one));
+            let removed = state.journal.forgotten.remove_unseen(core, is_linked);
+            removed.map_err(failed("remove forgotten files"))?;
         }
         state
             .empty_reserve(core)

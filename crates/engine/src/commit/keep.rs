@@ -124,9 +124,7 @@ impl<D: Disk> Keeper<'_, D> {
             _ => None,
         };
         let mut state = base.state();
-        let history = state.history_mut();
-        history.changed.unnamed = Some(self.sequence);
-        history.target = target;
+        state.history_mut().changed.unnamed = Some(self.sequence);
         let identity = state.identity;
         drop(state);
         let access = match base.kind {
@@ -140,7 +138,8 @@ impl<D: Disk> Keeper<'_, D> {
         if base.kind != Kind::Directory
             && let Ok(handle) = self.core.open_at(&here, identity, access)
         {
-            self.core.handles.hold(identity, Arc::new(handle));
+            let handle = Arc::new(handle);
+            self.core.handles.hold(identity, handle, target);
         }
     }
 

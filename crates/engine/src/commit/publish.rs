@@ -62,6 +62,10 @@ impl<D: Disk> Store<D> {
             return Err(self.refuse_more(sequence, error));
         }
         state.applied.extend(desired.files());
+        if let Some(unseen) = &attempt.keeps_but {
+            let (record, set) = (&pending.record, &pending.set);
+            state.journal.forgotten.note_shown(record, set, unseen);
+        }
         let keeps_old = attempt.keeps_but.is_some();
         remember_places(core, &pending.set, keeps_old.then_some(sequence));
         core.turn();

@@ -13,6 +13,7 @@ use crate::control;
 use crate::error::StoreError;
 use crate::ids::Sequence;
 use crate::log::Log;
+use crate::log::forgotten::Forgotten;
 use crate::log::past::{Past, limbo_bytes};
 use crate::log::past_limits::{Excess, HistoryStatus};
 use crate::names;
@@ -37,8 +38,7 @@ pub(crate) struct Journal<D: Disk> {
     pub remade: HashMap<Identity, Identity>,
     /// Limbo may hold something that no commit keeps.
     pub has_garbage: bool,
-    /// What forgotten commits kept in limbo, and open snapshots may still need.
-    pub held_bytes: u64,
+    pub forgotten: Forgotten,
 }
 
 impl<D: Disk> Journal<D> {
@@ -104,12 +104,12 @@ impl<D: Disk> Journal<D> {
             }
             excess = excess.with_room();
         }
-        if past.forget(core, &excess)? {
+        if let Some(forgotten) = past.forget(core, &excess)? {
             self.has_garbage = true;
             let in_limbo = |bytes: u64, file_bytes: u64| bytes.saturating_sub(file_bytes);
             let before = in_limbo(figures.bytes, file_bytes);
             let left = in_limbo(past.figures().bytes, past.file_bytes());
-            self.held_bytes += before.saturating_sub(left);
+            self.forgotten.add(forgotten, before.saturating_sub(left));
         }
         Ok(())
     }
@@ -128,7 +128,7 @@ impl<D: Disk> Journal<D> {
         };
         control::purge(&core.disk, &core.control.limbo, keeps)?;
         self.has_garbage = false;
-        self.held_bytes = 0;
+        self.forgotten.clear();
         Ok(())
     }
 

@@ -10,6 +10,7 @@
 //! 2. Each record carries the sequence up to which everything was durable when the record was
 //!    written. So recovery can distinguish a lost record from one that was never written.
 
+pub(crate) mod forgotten;
 pub(crate) mod history;
 pub(crate) mod journal;
 pub(crate) mod past;

@@ -64,13 +64,17 @@ impl Counts {
         self.figures.bytes += bytes + limbo_bytes(&record.commit);
     }
 
-    fn release(&mut self, kept: InLimbo) {
-        if let Some(count) = self.kept.get_mut(&kept) {
-            *count -= 1;
-            if *count == 0 {
-                self.kept.remove(&kept);
-            }
+    /// Whether no other commit keeps it.
+    fn release(&mut self, kept: &InLimbo) -> bool {
+        let Some(count) = self.kept.get_mut(kept) else {
+            return false;
+        };
+        *count -= 1;
+        let is_last = *count == 0;
+        if is_last {
+            self.kept.remove(kept);
         }
+        is_last
     }
 }
 
@@ -182,8 +186,13 @@ impl<D: Disk> Past<D> {
         self.counts.kept.contains_key(object)
     }
 
-    /// Forgets the oldest commits as far as they are too many; true if there were any.
-    pub fn forget(&mut self, core: &Core<D>, excess: &Excess) -> Result<bool, StoreError> {
+    /// Forgets the oldest commits as far as they are too many. Returns what no commit keeps in
+    /// limbo any more; `None` if nothing was forgotten.
+    pub fn forget(
+        &mut self,
+        core: &Core<D>,
+        excess: &Excess,
+    ) -> Result<Option<Vec<InLimbo>>, StoreError> {
         let length = self.records.length();
         let mut figures = self.counts.figures;
         let mut file_bytes = length;
@@ -201,7 +210,7 @@ impl<D: Disk> Past<D> {
         };
         let start = self.records.end_of_prefix(&core.disk, goes)?;
         if start == 0 {
-            return Ok(false);
+            return Ok(None);
         }
         let names = (names::PAST_NEW, names::PAST);
         let file = self.records.file();
@@ -216,10 +225,8 @@ impl<D: Disk> Past<D> {
         self.counts.figures = figures;
         let synced = core.disk.sync_directory(&core.control.directory);
         synced.map_err(&failed)?;
-        forgotten
-            .into_iter()
-            .for_each(|kept| self.counts.release(kept));
-        Ok(true)
+        forgotten.retain(|kept| self.counts.release(kept));
+        Ok(Some(forgotten))
     }
 }
 

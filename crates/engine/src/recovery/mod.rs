@@ -33,6 +33,7 @@ use crate::control::applied_mark::AppliedFile;
 use crate::control::{self, id_supply};
 use crate::error::StoreError;
 use crate::ids::{Sequence, TransactionId};
+use crate::log::forgotten::Forgotten;
 use crate::log::journal::Journal;
 use crate::log::past::Past;
 use crate::log::past_limits::HistoryStatus;
@@ -99,7 +100,7 @@ pub(crate) fn recover<D: Disk>(
         logged: HistoryStatus::default(),
         settled: BTreeMap::new(),
         has_garbage: false,
-        held_bytes: 0,
+        forgotten: Forgotten::default(),
         remade: HashMap::new(),
     };
     let mut state = CommitState {

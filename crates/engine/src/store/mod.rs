@@ -147,7 +147,7 @@ impl<D: Disk> Store<D> {
                 journal.newest,
                 journal.log.length(),
                 journal.history_status(),
-                journal.held_bytes,
+                journal.forgotten.bytes,
             )
         };
         StoreStatus {

@@ -126,6 +126,12 @@ impl<D: Disk> Store<D> {
         }
     }
 
+    /// Whether a view shows what the past has in limbo.
+    pub(crate) fn is_past_in_use(&self) -> bool {
+        let open = lock(&self.0.open);
+        open.by_id.values().any(|one| one.uses_past())
+    }
+
     /// The oldest snapshot that is open.
     pub(crate) fn oldest_snapshot(&self) -> Option<Sequence> {
         lock(&self.0.open)

@@ -57,6 +57,8 @@ pub struct Transaction<D: Disk> {
     pub(crate) began_change_time: Timestamp,
     /// The commit after which its view shows the store, if that is not the snapshot.
     past: OnceLock<Sequence>,
+    /// The view may show what the past has in limbo.
+    uses_past: AtomicBool,
     /// The view is the lower layer of an overlay.
     lower: AtomicBool,
     pub(crate) share: Share,
@@ -90,6 +92,7 @@ impl<D: Disk> Transaction<D> {
             listed: Mutex::default(),
             began_change_time,
             past: OnceLock::new(),
+            uses_past: AtomicBool::new(false),
             lower: AtomicBool::new(false),
             share: Share::default(),
             view,
@@ -113,10 +116,20 @@ impl<D: Disk> Transaction<D> {
             listed: Mutex::default(),
             began_change_time: outer.began_change_time,
             past: OnceLock::new(),
+            uses_past: AtomicBool::new(false),
             lower: AtomicBool::new(false),
             share: Share::default(),
             view: ViewSlot::new(view),
         }
+    }
+
+    /// Call it before the past is read: from then on nothing is removed from limbo.
+    pub(crate) fn use_past(&self) {
+        self.uses_past.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn uses_past(&self) -> bool {
+        self.uses_past.load(Ordering::SeqCst)
     }
 
     /// Calls the listener whenever a commit of the transaction has ended, with any outcome.

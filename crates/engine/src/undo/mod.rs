@@ -68,7 +68,7 @@ impl<D: Disk> Store<D> {
         commits: &[Sequence],
         paths: &[Vec<u8>],
     ) -> Result<(), UndoError> {
-        let since = self.since(transaction.at, commits)?;
+        let since = self.since(transaction, commits)?;
         let selection = Selection::new(&since, paths)?;
         let changes = Changes::new(&since, &selection);
         let written = self.change_view(transaction, |view| {

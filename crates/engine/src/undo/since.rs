@@ -9,6 +9,7 @@ use atomdir_format::record::{CommitRecord, EntryChange, Locator};
 use crate::error::UndoError;
 use crate::ids::Sequence;
 use crate::store::Store;
+use crate::transaction::Transaction;
 
 pub(super) struct Since {
     /// In the commit order, without gaps.
@@ -24,7 +25,13 @@ pub(super) struct Step {
 }
 
 impl<D: Disk> Store<D> {
-    pub(super) fn since(&self, at: Sequence, commits: &[Sequence]) -> Result<Since, UndoError> {
+    pub(super) fn since(
+        &self,
+        transaction: &Transaction<D>,
+        commits: &[Sequence],
+    ) -> Result<Since, UndoError> {
+        transaction.use_past();
+        let at = transaction.at;
         let undone: BTreeSet<u64> = commits.iter().map(|commit| commit.0).collect();
         let Some(first) = undone.first().copied() else {
             return Ok(Since { steps: Vec::new() });

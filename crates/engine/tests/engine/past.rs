@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use crate::support::model::{CALLER, Model, Tree};
 use crate::support::trees::{tree_of_base, tree_of_view};
-use crate::support::{Random, Scratch, begin, create, open_history, options, seeds};
+use crate::support::{
+    EVERYTHING, Random, Scratch, begin, create, open_history, open_keeping, options, seeds,
+};
 use atomdir_disk::{Errno, LinuxDisk};
 use atomdir_engine::{CommitError, HistoryLimits, NodeId, Sequence, Store, Transaction, UndoError};
+use atomdir_testing::pick;
 
 type View = Transaction<LinuxDisk>;
 
@@ -224,4 +227,56 @@ fn outside_changes_are_no_mixture_with_the_past() {
     std::fs::rename(root.join("new"), root.join("old")).expect("renamed");
     let error = store.past(Sequence(first), options()).err();
     assert!(matches!(error, Some(UndoError::Conflict(_))), "{error:?}");
+}
+
+/// Old commits are forgotten at every checkpoint, and what they kept goes at once, but for what
+/// an open view shows.
+#[test]
+fn forgetting_changes_no_open_view() {
+    let mut had_past = 0;
+    for seed in seeds(pick(5, 300)) {
+        let context = format!("ATOMDIR_SEED={seed}");
+        println!("{context}");
+        let scratch = Scratch::new();
+        create(&scratch.0);
+        let limits = HistoryLimits {
+            bytes_max: 20_000,
+            ..EVERYTHING
+        };
+        let store = open_keeping(LinuxDisk::new(), &scratch.0, Some(limits)).expect("it opens");
+        let mut random = Random::new(seed);
+        let mut model = Model::new();
+        let mut trees = vec![model.tree()];
+        let mut open: Vec<(Arc<View>, Tree)> = Vec::new();
+        for _ in 0..30 {
+            if commit_random(&store, &mut random, &mut model) {
+                trees.push(model.tree());
+            }
+            match random.below(6) {
+                0 | 1 => open.push((begin(&store), model.tree())),
+                2 => {
+                    let commit = trees.len() - 1 - random.below(trees.len().min(4));
+                    if let Ok(past) = store.past(Sequence(commit as u64), options()) {
+                        had_past += 1;
+                        open.push((past.transaction, trees[commit].clone()));
+                    }
+                }
+                3 | 4 if !open.is_empty() => {
+                    let (view, _) = open.swap_remove(random.below(open.len()));
+                    store.abort(&view);
+                }
+                _ => {}
+            }
+            store.checkpoint().expect("a checkpoint works at any time");
+            for (view, tree) in &open {
+                assert_eq!(tree_of_view(view), *tree, "{context}");
+            }
+        }
+        for (view, _) in &open {
+            store.abort(view);
+        }
+        assert_eq!(tree_of_base(&scratch.0), model.tree(), "{context}");
+        assert_eq!(store.check().problems, Vec::<String>::new(), "{context}");
+    }
+    assert!(had_past > 2, "{had_past}");
 }

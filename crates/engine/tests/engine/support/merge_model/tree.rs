@@ -34,14 +34,16 @@ impl Tree {
         };
     }
 
-    /// Every entry that can be reached from the root.
+    /// Every entry that can be reached from the root. What two transactions have moved may be a
+    /// ring of directories, which neither can then commit.
     pub(super) fn all_entries(&self) -> BTreeMap<(usize, String), usize> {
         let mut all = BTreeMap::new();
         let mut pending = vec![ROOT];
+        let mut seen = BTreeSet::from([ROOT]);
         while let Some(directory) = pending.pop() {
             for (name, object) in self.entries(directory) {
                 all.insert((directory, name.clone()), *object);
-                if self.0[object].entries.is_some() {
+                if self.0[object].entries.is_some() && seen.insert(*object) {
                     pending.push(*object);
                 }
             }
