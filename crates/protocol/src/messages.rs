@@ -215,6 +215,8 @@ pub struct PastView {
     /// now, and comes before the answer as conflicts. If false, it is a conflict that makes the
     /// begin fail.
     pub outside_as_now: bool,
+    /// It gets the snapshot of this transaction, so that the two can be compared.
+    pub beside: Option<TransactionId>,
 }
 
 /// The commits that a transaction takes back.

@@ -48,6 +48,7 @@ fn begins_from_the_past() -> Vec<Request> {
             past: Some(Past::View(PastView {
                 commit: SEQUENCE,
                 outside_as_now: true,
+                beside: Some(TRANSACTION),
             })),
             ..begin()
         }),

@@ -8,13 +8,15 @@ use crate::replies::Unanswered;
 use crate::service::Service;
 use crate::transactions::Transaction;
 use atomdir::hosting::history_limits;
-use atomdir_disk::reason;
+use atomdir_disk::{LinuxDisk, reason};
 use atomdir_engine::{BeginOptions, CommitError, HistoryLimits, Sequence, UndoError};
 use atomdir_protocol::{
-    Answer, BeginRequest, Failure, FailureKind, Past, TransactionId, ViewChoice,
+    Answer, BeginRequest, Failure, FailureKind, Past, PastView, TransactionId, ViewChoice,
 };
 use std::sync::Arc;
 use std::time::Duration;
+
+type Shown = atomdir_engine::Past<LinuxDisk>;
 
 /// Refuses what cannot be, before anything is begun. Only the store's owner and root may
 /// undo: a commit may be anyone's, and undoing it changes files with the service's rights. Nor may
@@ -52,7 +54,7 @@ pub(crate) fn begin(
             let (commit, paths) = (Sequence(restore.commit.0), &restore.paths);
             service.store.restore(commit, paths, options)
         }
-        Past::View(view) => match service.store.past(Sequence(view.commit.0), options) {
+        Past::View(view) => match look(service, connection, view, options)? {
             Ok(shown) if shown.not_as_then.is_empty() => Ok(shown.transaction),
             Ok(shown) if view.outside_as_now => {
                 let sent = send_conflicts(connection, shown.not_as_then);
@@ -99,6 +101,25 @@ pub(crate) fn begin(
         _ => Failure::new(FailureKind::Io, message),
     };
     Err(failure.into())
+}
+
+fn look(
+    service: &Service,
+    connection: &Connection,
+    view: &PastView,
+    options: BeginOptions,
+) -> Result<Result<Shown, UndoError>, Failure> {
+    let commit = Sequence(view.commit.0);
+    let Some(beside) = view.beside else {
+        return Ok(service.store.past(commit, options));
+    };
+    let other = service.transactions.find(beside, &connection.peer)?;
+    if other.transaction.past().is_none() {
+        let message = format!("transaction {beside} is no view of the past");
+        return Err(Failure::new(FailureKind::BadRequest, message));
+    }
+    let store = &service.store;
+    Ok(store.past_beside(&other.transaction, commit, options))
 }
 
 /// Forgets what is kept of commits older than this, or than the store's settings say.

@@ -1,6 +1,5 @@
 //! The errors of stores and transactions, one type for each operation.
 
-use super::history::UndoError;
 use crate::hosting::Holder;
 use crate::{ConnectError, FindError, describe_user};
 use atomdir_disk::{Errno, reason};
@@ -386,9 +385,6 @@ pub enum Error {
     /// Locks were not granted.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// Commits could not be undone.
-    #[error(transparent)]
-    Undo(#[from] UndoError),
     /// The store refused something else.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -417,7 +413,7 @@ impl Error {
     }
 }
 
-pub(super) fn conflicts_message(conflicts: &[Conflict]) -> String {
+fn conflicts_message(conflicts: &[Conflict]) -> String {
     let first = conflicts.first();
     let first = first.map_or_else(String::new, |first| format!(": {first}"));
     match conflicts.len().saturating_sub(1) {

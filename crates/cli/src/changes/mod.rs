@@ -1,5 +1,6 @@
 //! Shows what a transaction changed, as a list and as differences of contents.
 
+mod between;
 mod difference;
 mod filter;
 mod list;
@@ -12,6 +13,7 @@ mod three_way;
 mod unified;
 mod version;
 
+pub use between::Between;
 use difference::Lines;
 pub use difference::{Difference, TextChange};
 pub use filter::{Filter, path_in_store};
@@ -20,7 +22,7 @@ pub use overwrite::overwrite;
 pub use part::{Named, PartJson, show_others};
 pub use patch::Affected;
 pub use rights::{Right, Rights};
-pub use stat::Stat;
+pub use stat::{Stat, Subject};
 pub use three_way::ThreeWay;
 pub use unified::Comparison;
 

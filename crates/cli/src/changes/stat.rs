@@ -11,8 +11,29 @@ const BAR_LENGTH_MAX: u64 = 40;
 
 #[derive(Serialize)]
 pub struct Stat<'a> {
-    transaction: u64,
+    #[serde(flatten)]
+    subject: Subject,
     changes: Vec<StatLine<'a>>,
+}
+
+/// Whose changes they are.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(untagged)]
+pub enum Subject {
+    Transaction {
+        transaction: u64,
+    },
+    /// `None`: now.
+    Commits {
+        from: u64,
+        to: Option<u64>,
+    },
+}
+
+impl From<TransactionId> for Subject {
+    fn from(id: TransactionId) -> Subject {
+        Subject::Transaction { transaction: id.0 }
+    }
 }
 
 #[derive(Serialize)]
@@ -29,9 +50,9 @@ struct StatLine<'a> {
 }
 
 impl<'a> Stat<'a> {
-    pub fn new(transaction: TransactionId) -> Stat<'a> {
+    pub fn new(subject: Subject) -> Stat<'a> {
         Stat {
-            transaction: transaction.0,
+            subject,
             changes: Vec::new(),
         }
     }

@@ -60,6 +60,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     let past = PastView {
         commit,
         outside_as_now: arguments.outside_as_now,
+        beside: None,
     };
     let options = BeginOptions {
         label: arguments.label(commit),

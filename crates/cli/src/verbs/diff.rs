@@ -1,22 +1,29 @@
 use super::{ExitCode, SUCCESS};
-use crate::arguments::transaction_id;
-use crate::changes::{self, Affected, ChangeList, Difference, Filter, Listing, Stat, name_of};
+use crate::changes::{
+    self, Affected, Between, ChangeList, Difference, Filter, Listing, Stat, Subject, name_of,
+};
 use crate::completion::transactions;
 use crate::context::{Connected, Context};
 use crate::error::Error;
-use crate::output::{Painter, Show};
+use crate::output::{Painter, Show, to_json};
+use crate::when::{self, When};
 use atomdir::client::Transaction;
-use atomdir::{ChangeLine, TransactionId};
+use atomdir::{ChangeLine, Sequence, TransactionId};
 use clap::{Args, ValueHint};
+use serde::Serialize;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-/// Show what a transaction has changed
+/// Show what a transaction has changed, or what differs between two commits
 ///
 /// By default as a patch in git's format, from the transaction's snapshot to its view:
 /// `git apply` makes the same changes to a copy of the files. Lines that start with `#`
 /// say what git's format cannot, such as owners and empty directories; `git apply`
 /// skips them.
+///
+/// A..B, or A B, compares the store as it was after two commits, and A.. with what is there
+/// now. Instead of a commit there can be a time, as for `at`. Renames between commits are shown as
+/// removals and additions. Only the store's owner and root can compare commits.
 ///
 /// The short forms have a line for each change. Letters are A added, M modified,
 /// D deleted, R renamed and T changed to another type.
@@ -24,11 +31,53 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:
   atomdir diff 12 --stat
   atomdir diff 12 --binary | git apply -
-  atomdir diff 12 --name-status -z -- docs src")]
+  atomdir diff 12 --name-status -z -- docs src
+  atomdir diff 40..42 -- etc
+  atomdir diff 2h..")]
 pub struct Arguments {
-    /// By default the current one, or the only one open
-    #[arg(value_name = "TX", value_parser = transaction_id, add = transactions())]
-    transaction: Option<TransactionId>,
+    /// A transaction, by default the current one, or the only one open; or commits
+    #[arg(value_name = "TX|A..B", num_args = 0..=2, value_parser = point, add = transactions())]
+    of: Vec<Point>,
+    #[command(flatten)]
+    form: Form,
+    /// Only what is at or below these paths
+    #[arg(value_name = "PATH", last = true, value_hint = ValueHint::AnyPath)]
+    paths: Vec<PathBuf>,
+}
+
+/// What is compared, or one side of it.
+#[derive(Debug, Clone)]
+enum Point {
+    /// Alone, a transaction's id.
+    Number(u64),
+    Moment(When),
+    /// `None`: now.
+    Range(When, Option<When>),
+}
+
+fn point(text: &str) -> Result<Point, String> {
+    if let Some((from, to)) = text.split_once("..") {
+        let to = (!to.is_empty()).then(|| when::parse(to)).transpose()?;
+        return Ok(Point::Range(when::parse(from)?, to));
+    }
+    match text.parse() {
+        Ok(number) => Ok(Point::Number(number)),
+        Err(_) => when::parse(text).map(Point::Moment),
+    }
+}
+
+impl Point {
+    fn when(&self) -> Option<When> {
+        match self {
+            Point::Number(number) => Some(When::Commit(Sequence(*number))),
+            Point::Moment(when) => Some(*when),
+            Point::Range(..) => None,
+        }
+    }
+}
+
+#[derive(Debug, Default, Args)]
+pub(super) struct Form {
     /// Show a patch (the default)
     #[arg(short, long, group = "form")]
     patch: bool,
@@ -47,13 +96,138 @@ pub struct Arguments {
     /// With --name-only or --name-status: end names with a NUL byte, unquoted
     #[arg(short = 'z', conflicts_with = "stat")]
     null: bool,
-    /// Only what is at or below these paths
-    #[arg(value_name = "PATH", last = true, value_hint = ValueHint::AnyPath)]
-    paths: Vec<PathBuf>,
+}
+
+impl Form {
+    pub(super) fn patch(binary: bool) -> Form {
+        Form {
+            binary,
+            ..Form::default()
+        }
+    }
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let (mut connected, id) = context.connect_to(arguments.transaction)?;
+    let transaction = match &arguments.of[..] {
+        [] => None,
+        [Point::Number(id)] => Some(TransactionId(*id)),
+        [Point::Range(from, to)] => return of_commits(arguments, context, (*from, *to)),
+        [from, to] => match (from.when(), to.when()) {
+            (Some(from), to @ Some(_)) => return of_commits(arguments, context, (from, to)),
+            _ => return Err(Error::usage("two ranges cannot be compared")),
+        },
+        _ => return Err(Error::usage("name a transaction, or two commits: A..B")),
+    };
+    of_transaction(arguments, context, transaction)
+}
+
+fn of_commits(
+    arguments: &Arguments,
+    context: &Context,
+    (from, to): (When, Option<When>),
+) -> Result<ExitCode, Error> {
+    let mut connected = context.connect()?;
+    let filter = Filter::new(&connected.root, &connected.start, &arguments.paths)?;
+    let from = from.commit(&mut connected.connection)?;
+    let to = to.map(|to| to.commit(&mut connected.connection));
+    let range = (from, to.transpose()?);
+    show_between(context, &mut connected, &arguments.form, (&filter, range))
+}
+
+/// Shows what differs between two commits, or a commit and now.
+pub(super) fn show_between(
+    context: &Context,
+    connected: &mut Connected,
+    form: &Form,
+    (filter, range): (&Filter, (Sequence, Option<Sequence>)),
+) -> Result<ExitCode, Error> {
+    let between = Between::open(context, connected, filter, range)?;
+    let shown = context.output.page(|| match form {
+        Form { stat: true, .. } => print_stat(context, connected, &between),
+        Form {
+            name_only: false,
+            name_status: false,
+            ..
+        } if !context.output.is_json() => between.patches(connected, |file| {
+            let binary = form.binary;
+            context.output.write(|painter| file.show(painter, binary))
+        }),
+        Form {
+            name_only: false,
+            name_status: false,
+            ..
+        } => print_contents(context, connected, &between),
+        form => {
+            let lines = between.lines(connected)?;
+            match context.output.is_json() {
+                true => context.output.print(&Named {
+                    subject: between.subject(),
+                    changes: ChangeList::new(&lines),
+                }),
+                false => write_names(form, context, &lines),
+            }
+        }
+    });
+    between.close(connected);
+    shown.map(|()| SUCCESS)
+}
+
+/// Changes between commits, without contents.
+#[derive(Serialize)]
+struct Named<'a> {
+    #[serde(flatten)]
+    subject: Subject,
+    changes: ChangeList<'a>,
+}
+
+impl Show for Named<'_> {
+    fn show(&self, painter: &mut Painter<'_>) -> io::Result<()> {
+        self.changes.show(painter)
+    }
+}
+
+fn print_stat(
+    context: &Context,
+    connected: &mut Connected,
+    between: &Between,
+) -> Result<(), Error> {
+    let lines = between.lines(connected)?;
+    let mut stat = Stat::new(between.subject());
+    for line in &lines {
+        stat.push(&between.difference(connected, line)?);
+    }
+    context.output.print(&stat)
+}
+
+fn print_contents(
+    context: &Context,
+    connected: &mut Connected,
+    between: &Between,
+) -> Result<(), Error> {
+    let lines = between.lines(connected)?;
+    let head = to_json(&between.subject());
+    let print = |text: String| {
+        let write = |painter: &mut Painter<'_>| painter.exact(text.as_bytes());
+        context.output.write(write)
+    };
+    print(format!(r#"{},"changes":["#, head.trim_end_matches('}')))?;
+    let mut separator = "";
+    for line in &lines {
+        let difference = between.difference(connected, line)?;
+        let json = difference.json().map_err(Error::Output)?;
+        print(format!("{separator}{json}"))?;
+        separator = ",";
+    }
+    print("]}\n".into())
+}
+
+fn of_transaction(
+    arguments: &Arguments,
+    context: &Context,
+    transaction: Option<TransactionId>,
+) -> Result<ExitCode, Error> {
+    let (mut connected, id) = context.connect_to(transaction)?;
+    let form = &arguments.form;
     let paths = arguments.paths.iter();
     let paths: Vec<PathBuf> = paths
         .map(|path| connected.out_of_view(path).into_owned())
@@ -65,10 +239,10 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         .filter(|line| filter.wants(line))
         .cloned()
         .collect();
-    if arguments.name_only || arguments.name_status {
+    if form.name_only || form.name_status {
         context
             .output
-            .page(|| show_names(arguments, context, id, &wanted))?;
+            .page(|| show_names(form, context, id, &wanted))?;
         return Ok(SUCCESS);
     }
     let transaction = connected.connection.open_view(id)?;
@@ -78,19 +252,19 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         lines: &lines,
         wanted: &wanted,
     };
-    if arguments.stat {
+    if form.stat {
         context.output.print_paged(&differences.stat()?)?;
     } else if context.output.is_json() {
         differences.print_json(context)?;
     } else {
-        let print = || differences.print_patch(context, &filter, arguments.binary);
+        let print = || differences.print_patch(context, &filter, form.binary);
         context.output.page(print)?;
     }
     Ok(SUCCESS)
 }
 
 fn show_names(
-    arguments: &Arguments,
+    form: &Form,
     context: &Context,
     transaction: TransactionId,
     lines: &[ChangeLine],
@@ -100,18 +274,20 @@ fn show_names(
             .output
             .print(&Listing::new(transaction, ChangeList::new(lines)));
     }
-    let letters = arguments.name_status;
-    context
-        .output
-        .write(|painter| match (arguments.null, letters) {
-            (true, _) => lines
-                .iter()
-                .try_for_each(|line| show_raw(painter, line, letters)),
-            (false, true) => ChangeList::new(lines).show(painter),
-            (false, false) => lines
-                .iter()
-                .try_for_each(|line| writeln!(painter, "{}", name_of(line))),
-        })
+    write_names(form, context, lines)
+}
+
+fn write_names(form: &Form, context: &Context, lines: &[ChangeLine]) -> Result<(), Error> {
+    let letters = form.name_status;
+    context.output.write(|painter| match (form.null, letters) {
+        (true, _) => lines
+            .iter()
+            .try_for_each(|line| show_raw(painter, line, letters)),
+        (false, true) => ChangeList::new(lines).show(painter),
+        (false, false) => lines
+            .iter()
+            .try_for_each(|line| writeln!(painter, "{}", name_of(line))),
+    })
 }
 
 /// As `git diff -z` has it: a rename's letter is followed by both names.
@@ -185,7 +361,7 @@ impl<'a> Differences<'a> {
     }
 
     fn stat(&mut self) -> Result<Stat<'a>, Error> {
-        let mut stat = Stat::new(self.transaction.id);
+        let mut stat = Stat::new(self.transaction.id.into());
         self.each(|difference| {
             stat.push(difference);
             Ok(())

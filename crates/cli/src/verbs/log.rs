@@ -1,20 +1,23 @@
 use super::{ExitCode, SUCCESS};
-use crate::context::Context;
+use crate::changes::Filter;
+use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show, Style, counted, escaped, json, time, user_name};
 use atomdir::CommitSummary;
-use clap::Args;
+use clap::{Args, ValueHint};
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 /// How many commits are asked for at once.
 const PART_LENGTH: u64 = 1000;
 
 /// List the commits, newest first
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
-  atomdir log -n 10")]
+#[command(after_help = "Examples:
+  atomdir log -n 10
+  atomdir log -- etc/site.conf")]
 pub struct Arguments {
     /// At most so many
     #[arg(short = 'n', long, value_name = "NUMBER", default_value_t = u64::MAX)]
@@ -22,6 +25,9 @@ pub struct Arguments {
     // So that the message about a negative number says what is wrong with it.
     #[arg(allow_negative_numbers = true)]
     limit: u64,
+    /// Only those that changed something at or below these paths
+    #[arg(value_name = "PATH", last = true, value_hint = ValueHint::AnyPath)]
+    paths: Vec<PathBuf>,
 }
 
 struct Log(Vec<CommitSummary>);
@@ -53,17 +59,39 @@ impl Serialize for Log {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let mut connection = context.connect()?.connection;
+    let Connected {
+        mut connection,
+        root,
+        start,
+        ..
+    } = context.connect()?;
+    let filter = Filter::new(&root, &start, &arguments.paths)?;
     let mut commits = Vec::new();
+    let mut before = None;
     let mut left = arguments.limit;
     while left > 0 {
-        let before = commits.last().map(|commit: &CommitSummary| commit.sequence);
-        let part = connection.log(before, left.min(PART_LENGTH))?;
-        if part.is_empty() {
+        let asked = match arguments.paths.is_empty() {
+            true => left.min(PART_LENGTH),
+            false => PART_LENGTH,
+        };
+        let part = connection.log(before, asked)?;
+        let Some(oldest) = part.last() else {
             break;
+        };
+        before = Some(oldest.sequence);
+        for commit in part {
+            let is_wanted = arguments.paths.is_empty() || {
+                let changes = connection.show(commit.sequence)?.changes;
+                changes.iter().any(|line| filter.wants(line))
+            };
+            if is_wanted && left > 0 {
+                left -= 1;
+                commits.push(commit);
+            }
+            if left == 0 {
+                break;
+            }
         }
-        left = left.saturating_sub(part.len() as u64);
-        commits.extend(part);
     }
     context.output.print_paged(&Log(commits))?;
     Ok(SUCCESS)

@@ -1,5 +1,6 @@
+use super::diff::{Form, show_between};
 use super::{ExitCode, SUCCESS};
-use crate::changes::ChangeList;
+use crate::changes::{ChangeList, Filter};
 use crate::completion::commits;
 use crate::context::Context;
 use crate::error::Error;
@@ -11,13 +12,21 @@ use std::io::{self, Write};
 
 /// Show what a commit changed
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
-  atomdir show 41")]
+#[command(after_help = "Examples:
+  atomdir show 41
+  atomdir show 41 --patch")]
 pub struct Arguments {
     /// The commit's number, as `atomdir log` lists it
     #[arg(value_name = "COMMIT", value_parser = crate::arguments::number::<u64>)]
     #[arg(add = commits())]
     commit: u64,
+    /// Also show the contents, as a patch in git's format; as `atomdir diff`, only for the store's
+    /// owner and root, and as far as the history goes back
+    #[arg(short, long)]
+    patch: bool,
+    /// In the patch, also show contents that are not text, for `git apply`
+    #[arg(long, requires = "patch")]
+    binary: bool,
 }
 
 struct Details(CommitDetails);
@@ -55,8 +64,17 @@ impl Serialize for Details {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let mut connection = context.connect()?.connection;
-    let details = connection.show(Sequence(arguments.commit))?;
-    context.output.print_paged(&Details(details))?;
-    Ok(SUCCESS)
+    let mut connected = context.connect()?;
+    let details = connected.connection.show(Sequence(arguments.commit))?;
+    if !arguments.patch {
+        context.output.print_paged(&Details(details))?;
+        return Ok(SUCCESS);
+    }
+    if !context.output.is_json() {
+        context.output.print(&Details(details))?;
+    }
+    let before = Sequence(arguments.commit.saturating_sub(1));
+    let range = (before, Some(Sequence(arguments.commit)));
+    let form = Form::patch(arguments.binary);
+    show_between(context, &mut connected, &form, (&Filter::default(), range))
 }

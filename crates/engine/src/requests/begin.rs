@@ -40,7 +40,8 @@ impl<D: Disk> Store<D> {
         Ok(transaction)
     }
 
-    /// Begins a transaction with the snapshot of another one, which must stay open meanwhile.
+    /// Begins a transaction with the snapshot of another one, which shows the past and must stay
+    /// open meanwhile.
     pub(crate) fn begin_beside(
         &self,
         other: &Transaction<D>,
@@ -51,6 +52,7 @@ impl<D: Disk> Store<D> {
         let (core, contention) = (self.0.core.clone(), self.0.contention.clone());
         let began = other.began_change_time;
         let transaction = Transaction::new(core, contention, id, options, other.at, began);
+        transaction.use_past();
         let transaction = Arc::new(transaction);
         lock(&self.0.open).by_id.insert(id, transaction.clone());
         if transaction.conflicts() == Conflicts::Early {

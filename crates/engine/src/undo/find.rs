@@ -96,8 +96,9 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// A file may go on under a name that no record mentions. Such a file is looked for in the
-    /// whole tree, once for all of them.
+    /// A file may go on under a name that no record mentions, also in a directory that was removed
+    /// since. Such a file is looked for in the whole tree and in those directories, once for all of
+    /// them.
     fn look_everywhere<D: Disk>(
         &mut self,
         view: &View<D>,
@@ -132,7 +133,8 @@ impl<'a> Finder<'a> {
         let wanted: HashSet<u64> = wanted.collect();
         let snapshot = view.snapshot();
         let mut surveyed = Places::new();
-        let mut open = vec![view.core.root_base.clone()];
+        let mut open = removed_directories(view)?;
+        open.push(view.core.root_base.clone());
         while let Some(directory) = open.pop() {
             for (name, inode, kind) in snapshot.list(&directory)? {
                 if kind == Kind::Directory {
@@ -252,11 +254,34 @@ impl<'a> Finder<'a> {
             self.found.insert(identity, Some(base.clone()));
             return Ok(Some(view.adopt(base)));
         }
-        match self.find(view, identity)? {
-            Some(base) => self.node(view, &base).map(Some),
-            None => Ok(None),
+        let Some(base) = self.find(view, identity)? else {
+            return Ok(None);
+        };
+        self.node(view, &base).map(Some)
+    }
+}
+
+/// The directories in limbo.
+fn removed_directories<D: Disk>(view: &View<D>) -> Result<Vec<Arc<Base>>> {
+    let core = &view.core;
+    let limbo = &core.control.limbo;
+    let mut found = Vec::new();
+    for entry in core.disk.list(limbo)? {
+        let Some((identity, None)) = names::parse_limbo(&entry.name) else {
+            continue;
+        };
+        if entry.kind.is_some_and(|kind| kind != Kind::Directory) {
+            continue;
+        }
+        match core.disk.stat_at(limbo, &entry.name) {
+            Ok(stat) if stat.identity == identity && stat.kind == Kind::Directory => {
+                found.push(core.intern_in_limbo(&stat));
+            }
+            Ok(_) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno),
         }
     }
+    Ok(found)
 }
 
 fn is_of<D: Disk>(view: &View<D>, node: NodeId, base: &Base) -> bool {

@@ -42,12 +42,26 @@ impl<D: Disk> Store<D> {
     /// proportion to what commits have changed since, and space for the pages that they have
     /// overwritten in place.
     pub fn past(&self, commit: Sequence, options: BeginOptions) -> Result<Past<D>, UndoError> {
-        let options = BeginOptions {
-            isolation: Isolation::Snapshot,
-            conflicts: Conflicts::AtCommit,
-            ..options
-        };
-        let transaction = self.begin(options)?;
+        let transaction = self.begin(plain(options))?;
+        self.look_in(transaction, commit)
+    }
+
+    /// The same with the snapshot of another transaction, so that the two can be compared.
+    pub fn past_beside(
+        &self,
+        other: &Transaction<D>,
+        commit: Sequence,
+        options: BeginOptions,
+    ) -> Result<Past<D>, UndoError> {
+        let transaction = self.begin_beside(other, plain(options))?;
+        self.look_in(transaction, commit)
+    }
+
+    fn look_in(
+        &self,
+        transaction: Arc<Transaction<D>>,
+        commit: Sequence,
+    ) -> Result<Past<D>, UndoError> {
         match self.look_back(&transaction, commit) {
             Ok(not_as_then) => Ok(Past {
                 transaction,
@@ -81,6 +95,14 @@ impl<D: Disk> Store<D> {
         })?;
         transaction.show_past(commit);
         Ok(self.described(not_as_then))
+    }
+}
+
+fn plain(options: BeginOptions) -> BeginOptions {
+    BeginOptions {
+        isolation: Isolation::Snapshot,
+        conflicts: Conflicts::AtCommit,
+        ..options
     }
 }
 

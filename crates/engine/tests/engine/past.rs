@@ -179,6 +179,43 @@ fn an_open_view_keeps_what_is_forgotten_meanwhile() {
     assert_eq!(in_limbo(), 0);
 }
 
+/// The names in a directory that was removed whole are in no record.
+#[test]
+fn a_file_that_has_its_last_name_in_a_removed_directory_is_found() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let store = open_history(&scratch.0);
+    commit(&store, |view| {
+        let directory = atomdir_engine::NewNode::Directory;
+        let made = view.create(NodeId::ROOT, b"data", directory, 0o755, 0, CALLER);
+        put(view, b"file", b"one");
+        let file = view.resolve(b"file").expect("resolved").expect("there");
+        let data = made.expect("the name is free").node;
+        view.link(file, data, b"link").expect("the name is free");
+    });
+    let first = tree_of_base(&scratch.0);
+    commit(&store, |view| {
+        view.unlink(NodeId::ROOT, b"file").expect("it is there");
+        put(view, b"file", b"two");
+    });
+    let second = tree_of_base(&scratch.0);
+    commit(&store, |view| {
+        let data = view.resolve(b"data").expect("resolved").expect("there");
+        view.unlink(data, b"link").expect("it is there");
+        view.remove_directory(NodeId::ROOT, b"data")
+            .expect("it is empty");
+    });
+    for (commit, tree) in [(1, &first), (2, &second)] {
+        let view = past(&store, commit);
+        assert_eq!(tree_of_view(&view), *tree, "after {commit}");
+        store.abort(&view);
+    }
+    assert!(land_undo(&store, 2..=2));
+    assert!(land_undo(&store, 3..=3));
+    assert_eq!(tree_of_base(&scratch.0), first);
+    assert_eq!(store.check().problems, Vec::<String>::new());
+}
+
 /// What outside writers have changed since is shown whole as it is now, and reported where the
 /// old state is gone.
 #[test]

@@ -42,6 +42,12 @@ impl Affected {
         let mut inodes = BTreeSet::new();
         for line in lines {
             affected.paths.insert(line.path.clone());
+            if matches!(line.change, Change::Added | Change::TypeChanged) {
+                // A directory that comes back whole is a single change.
+                walk_all(transaction, &line.path, |path, _, _| {
+                    affected.paths.insert(path.to_vec());
+                })?;
+            }
             if let Some(from) = &line.from {
                 moves.push((from.clone(), line.path.clone()));
                 walk(transaction, &line.path, |path, _| {
@@ -56,6 +62,11 @@ impl Affected {
                 let old = found.map(|found| (found.object.inode, found.object.links > 1));
                 let stat = Version::stat_in_view(transaction, &line.path)?;
                 let new = stat.map(|stat| (stat.st_ino, stat.st_nlink > 1));
+                if old.map(|old| old.0) != new.map(|new| new.0) {
+                    walk_all(transaction, &line.path, |path, _, _| {
+                        affected.paths.insert(path.to_vec());
+                    })?;
+                }
                 let linked = [old, new]
                     .into_iter()
                     .flatten()
@@ -160,10 +171,19 @@ impl Affected {
 
 impl Affected {
     fn has_below(&self, path: &[u8]) -> bool {
-        let start = [path, b"/"].concat();
-        let next = self.paths.range(start.clone()..).next();
-        next.is_some_and(|next| next.starts_with(&start))
+        has_below(&self.paths, path)
     }
+
+    /// Everything that may differ.
+    pub fn into_paths(self) -> BTreeSet<Vec<u8>> {
+        self.paths
+    }
+}
+
+pub(in crate::changes) fn has_below(paths: &BTreeSet<Vec<u8>>, path: &[u8]) -> bool {
+    let start = [path, b"/"].concat();
+    let next = paths.range(start.clone()..).next();
+    next.is_some_and(|next| next.starts_with(&start))
 }
 
 impl Class {
@@ -200,6 +220,19 @@ fn walk(
     path: &[u8],
     mut each: impl FnMut(&[u8], u64),
 ) -> Result<(), Error> {
+    walk_all(transaction, path, |path, inode, is_directory| {
+        if !is_directory {
+            each(path, inode);
+        }
+    })
+}
+
+/// Lists everything below a path of the view, with inode numbers.
+fn walk_all(
+    transaction: &Transaction,
+    path: &[u8],
+    mut each: impl FnMut(&[u8], u64, bool),
+) -> Result<(), Error> {
     let failed = |path: &[u8], errno| Error::View {
         path: path.to_owned(),
         errno,
@@ -217,9 +250,9 @@ fn walk(
                 true => entry.name,
                 false => [&directory, &b"/"[..], &entry.name].concat(),
             };
-            match entry.is_directory {
-                true => left.push(path),
-                false => each(&path, entry.inode),
+            each(&path, entry.inode, entry.is_directory);
+            if entry.is_directory {
+                left.push(path);
             }
         }
     }

@@ -1,0 +1,179 @@
+//! The differences between two commits, or between a commit and now: two views of the past, which
+//! have the same snapshot. Only what differs from that snapshot in one of them is compared. Renames
+//! are shown as removals and additions.
+
+use super::difference::Difference;
+use super::patch::{Affected, FilePatch, has_below};
+use super::version::Version;
+use super::{Filter, Subject};
+use crate::context::{Connected, Context};
+use crate::error::{Error, conflict_line};
+use atomdir::client::Transaction;
+use atomdir::{BeginOptions, Change, ChangeLine, Kind, PastView, Sequence, TransactionId};
+use std::collections::BTreeSet;
+
+pub struct Between {
+    old: Transaction,
+    /// `None`: what is there now.
+    new: Option<Transaction>,
+    paths: BTreeSet<Vec<u8>>,
+    subject: Subject,
+}
+
+/// A path, as it was and as it became.
+type Pair = (Option<Version>, Option<Version>);
+
+impl Between {
+    pub fn open(
+        context: &Context,
+        connected: &mut Connected,
+        filter: &Filter,
+        (from, to): (Sequence, Option<Sequence>),
+    ) -> Result<Between, Error> {
+        let mut look = |commit, beside| look(context, connected, filter, (commit, beside));
+        let old = look(from, None)?;
+        let new = to.map(|to| look(to, Some(old.id))).transpose()?;
+        let mut paths = BTreeSet::new();
+        for view in [Some(&old), new.as_ref()].into_iter().flatten() {
+            let lines = connected.connection.changes(view.id)?;
+            paths.extend(Affected::find(connected, view, &lines)?.into_paths());
+        }
+        paths.retain(|path| filter.wants_path(path));
+        Ok(Between {
+            old,
+            new,
+            paths,
+            subject: Subject::Commits {
+                from: from.0,
+                to: to.map(|to| to.0),
+            },
+        })
+    }
+
+    pub fn subject(&self) -> Subject {
+        self.subject
+    }
+
+    /// Ends the views.
+    pub fn close(self, connected: &mut Connected) {
+        let views = [Some(self.old), self.new];
+        for view in views.into_iter().flatten() {
+            // The service may have ended, and with it the view.
+            let _ = connected.connection.abort(view.id);
+        }
+    }
+
+    fn pair(&self, connected: &mut Connected, path: &[u8]) -> Result<Pair, Error> {
+        let old = Version::in_view(&self.old, path)?;
+        let new = match &self.new {
+            Some(view) => Version::in_view(view, path)?,
+            None => Version::in_snapshot(&mut connected.connection, self.old.id, path)?,
+        };
+        Ok((old, new))
+    }
+
+    /// One change after the other: their contents need not fit in memory together.
+    pub fn patches(
+        &self,
+        connected: &mut Connected,
+        mut use_it: impl FnMut(&FilePatch<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        for path in &self.paths {
+            let (old, new) = self.pair(connected, path)?;
+            if change_of(&old, &new).is_some() {
+                use_it(&FilePatch {
+                    old_path: path,
+                    new_path: path,
+                    old,
+                    new,
+                    has_below: has_below(&self.paths, path),
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn lines(&self, connected: &mut Connected) -> Result<Vec<ChangeLine>, Error> {
+        let mut lines = Vec::new();
+        for path in &self.paths {
+            let (old, new) = self.pair(connected, path)?;
+            lines.extend(change_of(&old, &new).map(|change| ChangeLine {
+                change,
+                path: path.clone(),
+                from: None,
+            }));
+        }
+        Ok(lines)
+    }
+
+    pub fn difference<'a>(
+        &self,
+        connected: &mut Connected,
+        line: &'a ChangeLine,
+    ) -> Result<Difference<'a>, Error> {
+        let (before, after) = self.pair(connected, &line.path)?;
+        Ok(Difference {
+            line,
+            old_path: line.path.clone(),
+            before,
+            after,
+        })
+    }
+}
+
+fn look(
+    context: &Context,
+    connected: &mut Connected,
+    filter: &Filter,
+    (commit, beside): (Sequence, Option<TransactionId>),
+) -> Result<Transaction, Error> {
+    let past = PastView {
+        commit,
+        outside_as_now: true,
+        beside,
+    };
+    let options = BeginOptions {
+        label: b"diff".to_vec(),
+        opened: true,
+        ..BeginOptions::default()
+    };
+    let begun = connected.connection.past(past, &options);
+    let (view, as_now) = begun.map_err(Error::Undo)?;
+    for conflict in as_now.iter().filter(|one| filter.wants_path(&one.path)) {
+        let line = conflict_line(conflict);
+        context.output.warn(format_args!(
+            "how it was after commit {commit} is not known, so it is compared as it is now: {line}"
+        ));
+    }
+    Ok(view)
+}
+
+fn change_of(old: &Option<Version>, new: &Option<Version>) -> Option<Change> {
+    match (old, new) {
+        (None, None) => None,
+        (None, Some(_)) => Some(Change::Added),
+        (Some(_), None) => Some(Change::Deleted),
+        (Some(old), Some(new)) if old.kind != new.kind => Some(Change::TypeChanged),
+        (Some(old), Some(new)) => (!is_same(old, new)).then_some(Change::Modified),
+    }
+}
+
+fn is_same(old: &Version, new: &Version) -> bool {
+    let attributes = |version: &Version| {
+        let owner = (version.user, version.group);
+        (version.mode, owner, version.device_number)
+    };
+    let is_same = attributes(old) == attributes(new) && sorted(old) == sorted(new);
+    // The length and times of a directory change with its entries.
+    if !is_same || old.kind == Kind::Directory {
+        return is_same;
+    }
+    let stamp = |version: &Version| (version.length, version.modified);
+    old.contents == new.contents && (old.kind != Kind::File || stamp(old) == stamp(new))
+}
+
+fn sorted(version: &Version) -> Vec<&(Vec<u8>, Vec<u8>)> {
+    let mut xattrs: Vec<_> = version.xattrs.iter().collect();
+    xattrs.sort();
+    xattrs
+}
