@@ -58,9 +58,9 @@ mod view_root;
 pub use accounts::{Account, Group, describe_user};
 pub use api::{
     BeginError, CommitError, Conflict, DirectoryEntry, Door, Error, File, FileError, LockError,
-    Metadata, Nested, OpenError, OpenOptions, Receipt, SavepointError, SharedFile,
+    Metadata, Nested, OpenError, OpenOptions, PartReceipt, Receipt, SavepointError, SharedFile,
     SharedTransaction, Store, StoreError, StoreOptions, Transaction, TransactionOptions,
-    Uncommitted,
+    Uncommitted, UndoError,
 };
 pub use atomdir_disk::reason;
 pub use atomdir_protocol::{

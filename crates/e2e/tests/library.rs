@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::Path;
 
 use atomdir::{
-    CommitError, Connection, Door, Error, LockMode, OpenError, OpenOptions, StartService, Store,
-    StoreLocation, StoreOptions,
+    CommitError, Connection, Door, Error, LockMode, OpenError, OpenOptions, Sequence, StartService,
+    Store, StoreLocation, StoreOptions, UndoError,
 };
 use atomdir_testing::exit_code::CANNOT_CREATE;
 use atomdir_testing::tree::{CompareOptions, assert_equal};
@@ -103,6 +103,43 @@ fn transactions(store: &Store, seen: &mut Seen) -> Result<(), Error> {
     Ok(())
 }
 
+fn history(store: &Store, seen: &mut Seen) -> Result<(), Error> {
+    let tx = store.transaction().label("first").begin()?;
+    tx.write("past", "old")?;
+    tx.commit()?;
+    let tx = store.transaction().label("second").begin()?;
+    tx.write("past", "new")?;
+    tx.write("elsewhere", "1")?;
+    seen.push(format!(
+        "{:?}",
+        tx.commit_part(&["elsewhere".as_ref()])?.landed
+    ));
+    let nowhere = tx.commit_part(&["elsewhere".as_ref()]);
+    assert!(nowhere.is_err(), "nothing has changed there any more");
+    seen.push(format!("{:?}", tx.conflicts()?));
+    let second = tx.commit()?.sequence().expect("something has changed");
+    let last = store.log(3)?.into_iter();
+    seen.extend(last.map(|commit| format!("{:?} {}", commit.label, commit.changes)));
+    let undo = store.undo(&[second], &[])?;
+    seen.push(undo.read_to_string("past")?);
+    undo.write("past", "something else")?;
+    drop(undo);
+    store.undo(&[second], &["past".as_ref()])?.commit()?;
+    seen.push(store.begin()?.read_to_string("past")?);
+    // What came later is never taken back.
+    let tx = store.begin()?;
+    tx.write("past", "later")?;
+    seen.push(format!("{:?}", tx.conflicts()?));
+    tx.commit()?;
+    let Err(UndoError::Conflict { conflicts }) = store.undo(&[second], &[]) else {
+        panic!("it was changed again");
+    };
+    seen.push(format!("{:?} {}", conflicts[0].path, conflicts[0].part));
+    let unknown = store.undo(&[Sequence(1_000_000)], &[]);
+    assert!(matches!(unknown, Err(UndoError::NotKept(_))), "{unknown:?}");
+    Ok(())
+}
+
 fn prepare(base: &Path) {
     std::fs::create_dir_all(base.join("tree/with/branches")).expect("made");
     for (name, contents) in [("old", "old"), ("count", "41"), ("tree/with/leaf", "leaf")] {
@@ -137,6 +174,7 @@ fn the_same_program_does_the_same_with_a_service_and_without() {
             let mut seen = Seen::new();
             files(&store, &mut seen).expect("it works");
             transactions(&store, &mut seen).expect("it works");
+            history(&store, &mut seen).expect("it works");
             store.close().expect("closed");
             (base, seen)
         };

@@ -214,8 +214,8 @@ fn conflict_failure(id: TransactionId, count: usize) -> Failure {
         if count == 1 { "place" } else { "places" }
     );
     Failure::new(FailureKind::Conflict, message).with_hint(format!(
-        "it is still open: `atomdir conflicts {id}` numbers the conflicts for `atomdir commit {id} \
-         --take-mine` and `--take-theirs`, `atomdir commit {id} -- PATH...` lands a part, `atomdir \
-         abort {id}` drops the changes"
+        "it is still open: `atomdir commit {id} --merge` merges texts, `atomdir conflicts {id}` \
+         numbers the conflicts for `--take-mine` and `--take-theirs`, `atomdir commit {id} -- \
+         PATH...` lands a part, `atomdir abort {id}` drops the changes"
     ))
 }

@@ -1,5 +1,6 @@
 //! The errors of stores and transactions, one type for each operation.
 
+use super::history::UndoError;
 use crate::hosting::Holder;
 use crate::{ConnectError, FindError, describe_user};
 use atomdir_disk::{Errno, reason};
@@ -385,6 +386,9 @@ pub enum Error {
     /// Locks were not granted.
     #[error(transparent)]
     Lock(#[from] LockError),
+    /// Commits could not be undone.
+    #[error(transparent)]
+    Undo(#[from] UndoError),
     /// The store refused something else.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -413,7 +417,7 @@ impl Error {
     }
 }
 
-fn conflicts_message(conflicts: &[Conflict]) -> String {
+pub(super) fn conflicts_message(conflicts: &[Conflict]) -> String {
     let first = conflicts.first();
     let first = first.map_or_else(String::new, |first| format!(": {first}"));
     match conflicts.len().saturating_sub(1) {

@@ -6,6 +6,7 @@
 
 mod error;
 mod file;
+mod history;
 mod lock;
 mod metadata;
 mod retry;
@@ -20,6 +21,8 @@ pub use error::{
     StoreError,
 };
 pub use file::{File, OpenOptions};
+pub(crate) use history::bytes_of;
+pub use history::{PartReceipt, UndoError};
 pub use lock::Nested;
 pub use metadata::{DirectoryEntry, Metadata};
 pub(crate) use metadata::{kind, system_time};

@@ -5,6 +5,7 @@
 
 use super::error::{BeginError, CommitError, Conflict, LockError, SavepointError, StoreError};
 use super::file::OpenOptions;
+use super::history::PartReceipt;
 use super::metadata::{DirectoryEntry, Metadata};
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::SetTime;
@@ -86,6 +87,8 @@ pub(crate) trait Session: Send + Sync {
     fn nest(&self) -> std::result::Result<Arc<dyn Session>, BeginError>;
     fn lock(&self, wanted: &LockWanted<'_>) -> std::result::Result<(), LockError>;
     fn commit(&self) -> std::result::Result<Done, CommitError>;
+    fn commit_part(&self, paths: &[&Path]) -> std::result::Result<PartReceipt, CommitError>;
+    fn conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError>;
     fn abort(&self);
     /// The store, to wait for lazy commits.
     fn store(&self) -> Weak<dyn Syncable>;

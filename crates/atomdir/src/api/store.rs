@@ -1,12 +1,13 @@
 //! An open store, and how transactions begin in it.
 
 use super::error::{BeginError, OpenError, StoreError};
+use super::history::{UndoError, bytes_of};
 use super::session::{Done, Session, Syncable};
 use super::transaction::Transaction;
 use crate::embedded::Embedded;
 use crate::served::Served;
 use crate::{ConnectError, Connection, FindError, StartService, StoreLocation, Trust, find_with};
-use atomdir_protocol::{Conflicts, Durability, Isolation, Sequence, TransactionId};
+use atomdir_protocol::{CommitSummary, Conflicts, Durability, Isolation, Sequence, TransactionId};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
@@ -231,6 +232,25 @@ impl Store {
                 Err(_) => Err(StoreError::InUse),
             },
             Inner::Served(store) => store.sync(),
+        }
+    }
+
+    pub(super) fn past_commits(&self, limit: usize) -> Result<Vec<CommitSummary>, StoreError> {
+        match &self.inner {
+            Inner::Embedded(store) => store.log(limit),
+            Inner::Served(store) => store.log(limit),
+        }
+    }
+
+    pub(super) fn undo_session(
+        &self,
+        commits: &[Sequence],
+        paths: &[&Path],
+    ) -> Result<Arc<dyn Session>, UndoError> {
+        let paths = bytes_of(paths);
+        match &self.inner {
+            Inner::Embedded(store) => store.undo(commits, &paths),
+            Inner::Served(store) => store.undo(commits, paths),
         }
     }
 

@@ -1,11 +1,13 @@
 //! The library's types in the engine's terms, and back.
 
-use crate::api::{BeginError, CommitError, Conflict, Metadata, SavepointError, StoreError};
+use crate::api::{
+    BeginError, CommitError, Conflict, Metadata, SavepointError, StoreError, UndoError,
+};
 use crate::api::{kind, system_time};
 use atomdir_engine as engine;
 use atomdir_protocol::{
-    Change, ChangeLine, ChangedBy, CommitAuthor, Conflicts, Durability, Isolation, Sequence,
-    TransactionId,
+    Change, ChangeLine, ChangedBy, CommitAuthor, CommitSummary, Conflicts, Durability, Isolation,
+    Sequence, Timestamp, TransactionId,
 };
 
 pub(super) fn isolation(isolation: Isolation) -> engine::Isolation {
@@ -102,6 +104,34 @@ pub(super) fn commit_error(error: engine::CommitError) -> CommitError {
         engine::CommitError::Logged(error) => CommitError::Logged(store_error(error)),
         engine::CommitError::Store(error) => CommitError::Store(store_error(error)),
         error => CommitError::Store(StoreError::Other(error.to_string())),
+    }
+}
+
+pub(super) fn undo_error(error: engine::UndoError) -> UndoError {
+    match error {
+        engine::UndoError::Conflict(conflicts) => UndoError::Conflict {
+            conflicts: conflicts.into_iter().map(conflict).collect(),
+        },
+        engine::UndoError::NotKept(_) | engine::UndoError::NotYet(_) => {
+            UndoError::NotKept(error.to_string())
+        }
+        engine::UndoError::Begin(error) => UndoError::Begin(begin_error(error)),
+        engine::UndoError::Store(error) => UndoError::Begin(store_error(error).into()),
+        error => UndoError::Refused(error.to_string()),
+    }
+}
+
+pub(super) fn summary(commit: engine::CommitSummary) -> CommitSummary {
+    CommitSummary {
+        sequence: Sequence(commit.sequence.0),
+        transaction: TransactionId(commit.transaction.0),
+        time: Timestamp {
+            seconds: commit.time.seconds,
+            nanoseconds: commit.time.nanoseconds,
+        },
+        user: commit.user,
+        label: commit.label,
+        changes: commit.lines.len() as u64,
     }
 }
 

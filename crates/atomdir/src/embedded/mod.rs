@@ -22,13 +22,15 @@ mod tests;
 mod walk;
 
 use crate::api::session::{Session, Syncable};
-use crate::api::{BeginError, StoreError};
+use crate::api::{BeginError, StoreError, UndoError};
 use crate::hosting::{Ticks, run_maintenance, without_signals};
 use crate::process::Opener;
 use atomdir_disk::LinuxDisk;
 use atomdir_engine as engine;
+use atomdir_protocol::{CommitSummary, Sequence};
 use permission::Protection;
 use session::EmbeddedTransaction;
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -96,6 +98,40 @@ impl Embedded {
         Ok(Arc::new(EmbeddedTransaction::new(
             self.clone(),
             transaction,
+        )))
+    }
+
+    pub(crate) fn log(&self, limit: usize) -> Result<Vec<CommitSummary>, StoreError> {
+        let mut last = VecDeque::new();
+        let listed = self.here()?.for_each_commit(|commit| {
+            last.push_front(convert::summary(commit));
+            last.truncate(limit);
+        });
+        listed.map_err(convert::store_error)?;
+        Ok(last.into())
+    }
+
+    /// The store is open in its owner's process, and they may undo every commit.
+    pub(crate) fn undo(
+        self: &Arc<Embedded>,
+        commits: &[Sequence],
+        paths: &[Vec<u8>],
+    ) -> Result<Arc<dyn Session>, UndoError> {
+        let commits = commits.iter().map(|commit| engine::Sequence(commit.0));
+        let commits: Vec<engine::Sequence> = commits.collect();
+        let options = engine::BeginOptions {
+            owner: self.user.user,
+            isolation: engine::Isolation::Snapshot,
+            durability: engine::Durability::Durable,
+            conflicts: engine::Conflicts::AtCommit,
+            first_try: None,
+            label: b"undo".to_vec(),
+        };
+        let store = self.here().map_err(BeginError::from)?;
+        let transaction = store.undo(&commits, paths, options);
+        Ok(Arc::new(EmbeddedTransaction::new(
+            self.clone(),
+            transaction.map_err(convert::undo_error)?,
         )))
     }
 

@@ -9,7 +9,7 @@ use crate::api::session::{
 };
 use crate::api::{
     BeginError, CommitError, Conflict, DirectoryEntry, LockError, Metadata, OpenOptions,
-    SavepointError, kind,
+    PartReceipt, SavepointError, bytes_of, kind,
 };
 use atomdir_disk::{Errno, Kind, LinuxDisk, RenameMode};
 use atomdir_engine as engine;
@@ -403,6 +403,25 @@ impl Session for EmbeddedTransaction {
             changes: committed.changes,
             stalled: committed.stalled.map(|stalled| stalled.to_string()),
         })
+    }
+
+    fn commit_part(&self, paths: &[&Path]) -> std::result::Result<PartReceipt, CommitError> {
+        let store = self.store.here()?;
+        let paths = bytes_of(paths);
+        let committed = store.commit_part(&self.transaction, &paths, &mut |_| {});
+        let committed = committed.map_err(convert::commit_error)?;
+        self.store.ticks.wake();
+        let landed = committed.landed.into_iter();
+        Ok(PartReceipt {
+            sequence: committed.sequence.map(|sequence| Sequence(sequence.0)),
+            landed: landed.map(convert::change_line).collect(),
+        })
+    }
+
+    fn conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError> {
+        let found = self.store.here()?.list_conflicts(&self.transaction);
+        let found = found.map_err(convert::commit_error)?.into_iter();
+        Ok(found.map(convert::conflict).collect())
     }
 
     fn abort(&self) {

@@ -1,11 +1,13 @@
 //! Converts failures of the service and of the connection to the library's errors.
 
-use crate::api::{BeginError, CommitError, Conflict, LockError, SavepointError, StoreError};
+use crate::api::{
+    BeginError, CommitError, Conflict, LockError, SavepointError, StoreError, UndoError,
+};
 use crate::{ConnectError, RequestError, client};
 use atomdir_disk::Errno;
 use atomdir_protocol::{Failure, FailureKind};
 
-fn conflicts(conflicts: Vec<client::Conflict>) -> Vec<Conflict> {
+pub(super) fn conflicts(conflicts: Vec<client::Conflict>) -> Vec<Conflict> {
     let conflicts = conflicts.into_iter();
     conflicts
         .map(|conflict| Conflict::new(conflict.path, conflict.what, conflict.by))
@@ -64,6 +66,21 @@ pub(super) fn lock(error: client::CommitError) -> LockError {
             Some(FailureKind::NoSuchTransaction) => LockError::Ended,
             _ => LockError::Store(store(error)),
         },
+    }
+}
+
+pub(super) fn undo(error: client::CommitError) -> UndoError {
+    match error {
+        client::CommitError::Conflict {
+            conflicts: found, ..
+        } => UndoError::Conflict {
+            conflicts: conflicts(found),
+        },
+        client::CommitError::Request(RequestError::Failed(failure)) => match failure.kind {
+            FailureKind::NoSuchCommit => UndoError::NotKept(failure.message),
+            _ => UndoError::Refused(failure.message),
+        },
+        client::CommitError::Request(error) => UndoError::Begin(store(error).into()),
     }
 }
 

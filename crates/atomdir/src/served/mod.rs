@@ -12,11 +12,12 @@ mod file;
 mod session;
 
 use crate::api::session::{Session, Syncable};
-use crate::api::{Begin, BeginError, StoreError};
+use crate::api::{Begin, BeginError, StoreError, UndoError};
 use crate::connection::Connection;
 use crate::process::Opener;
 use crate::requests::BeginOptions;
 use crate::{ConnectError, StartService, StoreLocation};
+use atomdir_protocol::{CommitSummary, Sequence, Undo};
 use session::ServedTransaction;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -68,6 +69,29 @@ impl Served {
             ..BeginOptions::default()
         };
         ServedTransaction::begin(self, &options)
+    }
+
+    pub(crate) fn log(&self, limit: usize) -> Result<Vec<CommitSummary>, StoreError> {
+        self.opener.require()?;
+        let mut connection = self.connection().map_err(failure::connect)?;
+        let commits = connection.log(None, limit as u64).map_err(failure::store);
+        if commits.is_ok() {
+            self.give_back(connection);
+        }
+        commits
+    }
+
+    pub(crate) fn undo(
+        self: &Arc<Served>,
+        commits: &[Sequence],
+        paths: Vec<Vec<u8>>,
+    ) -> Result<Arc<dyn Session>, UndoError> {
+        self.opener.require().map_err(BeginError::from)?;
+        let undo = Undo {
+            commits: commits.to_vec(),
+            paths,
+        };
+        ServedTransaction::undo(self, undo)
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {

@@ -9,13 +9,14 @@ use super::directory::Directory;
 use super::failure;
 use crate::api::session::{Done, Files, LockWanted, OpenFile, Result, Session, Syncable};
 use crate::api::{
-    BeginError, CommitError, Conflict, LockError, OpenOptions, SavepointError, StoreError,
+    BeginError, CommitError, Conflict, LockError, OpenOptions, PartReceipt, SavepointError,
+    StoreError, UndoError, bytes_of,
 };
 use crate::connection::Connection;
 use crate::requests::BeginOptions;
 use crate::{LockOptions, RequestError, client};
 use atomdir_disk::Errno;
-use atomdir_protocol::{ChangeLine, FailureKind, TransactionId};
+use atomdir_protocol::{ChangeLine, FailureKind, Others, TransactionId, Undo, ViewChoice};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -34,6 +35,28 @@ impl ServedTransaction {
     ) -> std::result::Result<Arc<dyn Session>, BeginError> {
         let mut connection = store.connection().map_err(failure::begin_connect)?;
         let transaction = connection.begin(options).map_err(failure::begin)?;
+        ServedTransaction::of(store, connection, transaction)
+    }
+
+    pub(super) fn undo(
+        store: &Arc<Served>,
+        undo: Undo,
+    ) -> std::result::Result<Arc<dyn Session>, UndoError> {
+        let options = BeginOptions {
+            label: b"undo".to_vec(),
+            view: ViewChoice::Exact,
+            ..BeginOptions::default()
+        };
+        let mut connection = store.connection().map_err(failure::begin_connect)?;
+        let transaction = connection.undo(undo, &options).map_err(failure::undo)?;
+        Ok(ServedTransaction::of(store, connection, transaction)?)
+    }
+
+    fn of(
+        store: &Arc<Served>,
+        mut connection: Connection,
+        transaction: client::Transaction,
+    ) -> std::result::Result<Arc<dyn Session>, BeginError> {
         let root = transaction.root().and_then(|root| {
             // The descriptor that the client keeps closes with the client's transaction.
             rustix::io::fcntl_dupfd_cloexec(root, 3)
@@ -177,6 +200,33 @@ impl Session for ServedTransaction {
             changes: committed.changes,
             stalled: committed.stalled,
         })
+    }
+
+    fn commit_part(&self, paths: &[&Path]) -> std::result::Result<PartReceipt, CommitError> {
+        let (id, paths) = (self.transaction.id, bytes_of(paths));
+        self.ask(
+            || CommitError::Ended,
+            |connection| {
+                let done = connection.commit_part(id, &paths, Others::Refuse, &mut |_| {});
+                let done = done.map_err(failure::commit)?;
+                Ok(PartReceipt {
+                    sequence: done.committed.sequence,
+                    landed: done.landed,
+                })
+            },
+        )
+    }
+
+    fn conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError> {
+        let id = self.transaction.id;
+        self.ask(
+            || CommitError::Ended,
+            |connection| {
+                let found = connection.list_conflicts(id);
+                let found = found.map_err(|error| failure::commit(error.into()))?;
+                Ok(failure::conflicts(found))
+            },
+        )
     }
 
     fn abort(&self) {
