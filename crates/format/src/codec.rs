@@ -62,6 +62,11 @@ impl Record for CommitRecord {
 fn put_commit(writer: &mut Writer, record: &CommitRecord) {
     assert_indices(record);
     writer.number(record.transaction);
+    if let Some(cancelled) = record.cancels {
+        writer.number(cancelled);
+        writer.time(record.time);
+        return;
+    }
     writer.time(record.time);
     writer.number(record.user.into());
     writer.string(&record.label);
@@ -85,6 +90,14 @@ fn put_commit(writer: &mut Writer, record: &CommitRecord) {
 
 fn take_commit(reader: &mut Reader<'_>, sequence: u64) -> Result<CommitRecord> {
     let transaction = reader.number()?;
+    if transaction == CommitRecord::NO_TRANSACTION {
+        let cancelled = reader.number()?;
+        if cancelled > sequence {
+            return reader.fail(Problem::Sequence(cancelled));
+        }
+        let time = reader.time()?;
+        return Ok(CommitRecord::cancelling(cancelled, sequence, time));
+    }
     let time = reader.time()?;
     let user = reader.number_u32()?;
     let label = reader.string()?.to_vec();
@@ -121,6 +134,7 @@ fn take_commit(reader: &mut Reader<'_>, sequence: u64) -> Result<CommitRecord> {
         made,
         summary,
         before: before.transpose()?,
+        cancels: None,
     })
 }
 
@@ -157,6 +171,11 @@ impl Record for SummaryRecord {
 }
 
 fn assert_indices(record: &CommitRecord) {
+    assert_eq!(
+        record.cancels.is_some(),
+        record.transaction == CommitRecord::NO_TRANSACTION,
+        "only records that cancel a commit have no transaction"
+    );
     let assert_index = |index: u32, length: usize| {
         assert!(
             (index as usize) < length,

@@ -21,6 +21,8 @@ pub enum Problem {
     Name,
     #[error("an index leads out of its list, or to a later directory")]
     Index,
+    #[error("it cancels commit {0}, which is a later one")]
+    Sequence(u64),
     #[error("an extent reaches beyond the largest offset")]
     Extent,
 }

@@ -24,6 +24,39 @@ pub struct CommitRecord {
     pub summary: Vec<SummaryLine>,
     /// What the commit replaces, if the store keeps that.
     pub before: Option<Before>,
+    /// Set in a record that changes nothing and only says that this commit did not happen: an
+    /// earlier one, or the record's own.
+    pub cancels: Option<u64>,
+}
+
+impl CommitRecord {
+    /// The transaction of records that cancel a commit. No transaction has this number.
+    pub const NO_TRANSACTION: u64 = u64::MAX;
+
+    /// A record that only says that the commit `cancelled` did not happen.
+    pub fn cancelling(cancelled: u64, sequence: u64, time: Timestamp) -> CommitRecord {
+        CommitRecord {
+            sequence,
+            transaction: CommitRecord::NO_TRANSACTION,
+            time,
+            user: 0,
+            label: Vec::new(),
+            directories: Vec::new(),
+            objects: Vec::new(),
+            entries: Vec::new(),
+            updates: Vec::new(),
+            made: Vec::new(),
+            summary: Vec::new(),
+            before: Some(Before::default()),
+            cancels: Some(cancelled),
+        }
+    }
+
+    /// What takes the place of this record where commits are listed or kept, if the commit did
+    /// not happen.
+    pub fn cancelled(&self) -> CommitRecord {
+        CommitRecord::cancelling(self.sequence, self.sequence, self.time)
+    }
 }
 
 /// A directory that the record's entries and locators mention. It comes after

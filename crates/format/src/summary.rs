@@ -15,6 +15,14 @@ pub struct SummaryRecord {
     pub lines: Vec<SummaryLine>,
 }
 
+impl SummaryRecord {
+    /// Whether the sequence belongs to no commit: the commit did not happen, or the record only
+    /// cancelled another one.
+    pub fn is_cancelled(&self) -> bool {
+        self.transaction == CommitRecord::NO_TRANSACTION
+    }
+}
+
 impl From<CommitRecord> for SummaryRecord {
     fn from(record: CommitRecord) -> SummaryRecord {
         SummaryRecord {

@@ -241,7 +241,7 @@ fn commit() -> impl Strategy<Value = CommitRecord> {
 
         CommitRecord {
             sequence: ids.0,
-            transaction: ids.1,
+            transaction: ids.1.min(u64::MAX - 1),
             time,
             user: ids.2,
             label,
@@ -252,6 +252,7 @@ fn commit() -> impl Strategy<Value = CommitRecord> {
             objects,
             summary,
             before,
+            cancels: None,
         }
     })
 }
@@ -366,7 +367,40 @@ fn small() -> CommitRecord {
         made: vec![],
         summary: vec![],
         before: None,
+        cancels: None,
     }
+}
+
+#[test]
+fn a_record_cancels_itself_or_an_earlier_commit() {
+    let (earlier, own) = (
+        small(),
+        CommitRecord {
+            sequence: 7,
+            ..small()
+        },
+    );
+    for record in [
+        CommitRecord::cancelling(5, 7, earlier.time),
+        own.cancelled(),
+    ] {
+        let payload = record.encode_payload();
+        let decoded = CommitRecord::decode_payload(7, &payload);
+        assert_eq!(decoded, Ok(record.clone()));
+        let past = PastRecord::of(record.clone(), record.time).expect("the past has no gaps");
+        let decoded = PastRecord::decode_payload(7, &past.encode_payload());
+        assert_eq!(decoded, Ok(past));
+        assert!(SummaryRecord::from(record).is_cancelled());
+        for length in 0..payload.len() {
+            assert!(CommitRecord::decode_payload(7, &payload[..length]).is_err());
+        }
+        let later = CommitRecord::decode_payload(4, &payload);
+        assert!(matches!(
+            later.unwrap_err().problem,
+            Problem::Sequence(5 | 7)
+        ));
+    }
+    assert!(!SummaryRecord::from(own).is_cancelled());
 }
 
 #[test]

@@ -166,6 +166,7 @@ pub(crate) fn sides(
         tree: tree.map_err(|errno| format!("the view: {errno}"))?,
         sequence: before.sequence + 1,
         commits_min: before.commits_min + 1,
+        is_cancelled: false,
         ..before
     };
     Ok(Sides { before, after })

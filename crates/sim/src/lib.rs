@@ -6,6 +6,7 @@
 //! the contract of the trait allows. Nothing in it is random or depends on
 //! time, so a state that was found once can be found again.
 
+mod cancelled;
 mod choice;
 mod contents;
 mod damage;
@@ -28,6 +29,7 @@ mod workload;
 pub mod workloads;
 mod world;
 
+pub use cancelled::Cancelled;
 pub use choice::Bounds;
 pub use damage::{AtRest, damage_each_byte};
 pub use disk::{Handle, SimDisk};

@@ -327,6 +327,7 @@ impl Driver {
                 has_directory_times: newest.has_directory_times,
                 commits_min: newest.commits_min + 1,
                 undoable_from: newest.undoable_from,
+                is_cancelled: false,
             };
             self.expected.push(expected);
         }

@@ -8,6 +8,7 @@ use atomdir_engine::{
     Isolation, Options, Privileges, RecoveryReport, Sequence, Store, StoreError, Transaction,
 };
 
+use crate::cancelled::Cancelled;
 use crate::disk::SimDisk;
 use crate::effect::Ordering;
 use crate::group::Moment;
@@ -55,6 +56,7 @@ pub enum Step {
     },
     /// A transaction that lands a part of its changes, and is then committed or aborted.
     Part(LandedPart),
+    Cancelled(Cancelled),
     /// A durable commit, during whose flush of the log others arrive.
     Group(Vec<Operation>, Vec<(Durability, Vec<Operation>)>, Moment),
     /// Durable changes by an outside writer.
@@ -87,6 +89,8 @@ pub struct Expected {
     pub commits_min: u64,
     /// If the store keeps what commits replace: the commits from this one on can be undone.
     pub undoable_from: Option<u64>,
+    /// The sequence belongs to no commit.
+    pub is_cancelled: bool,
 }
 
 /// Nothing is forgotten before [`Step::Prune`].
@@ -213,6 +217,7 @@ impl Workload {
             has_directory_times: self.has_directory_times,
             commits_min: 0,
             undoable_from: self.keeps_history.then_some(1),
+            is_cancelled: false,
         };
         let plain = SimDisk::new();
         act(&plain, &self.base, 0);
@@ -304,6 +309,7 @@ impl Driver {
                 beside,
             } => self.locked(path, holder, other, beside, salt),
             Step::Part(part) => self.part(part, salt),
+            Step::Cancelled(cancelled) => self.cancelled(cancelled, salt),
             Step::Group(first, others, moment) => self.group(first, others, *moment, salt),
             Step::Outside(operations) => self.change_outside(operations, salt),
             Step::Sync => {
@@ -413,6 +419,11 @@ impl Driver {
         self.finish(&undone);
     }
 
+    /// Notes what the plain disk has after the next sequence.
+    pub fn note_plain(&mut self) {
+        self.plains.push(self.plain.image());
+    }
+
     /// Commits changes that have also been made on the plain disk.
     pub fn finish(&mut self, transaction: &Transaction<SimDisk>) {
         let tree = Tree::of_view(transaction).expect("a view can be read");
@@ -430,8 +441,9 @@ impl Driver {
             has_directory_times: self.has_directory_times,
             commits_min: newest.commits_min + 1,
             undoable_from: newest.undoable_from,
+            is_cancelled: false,
         });
-        self.plains.push(self.plain.image());
+        self.note_plain();
         self.allow();
         let committed = self.store().commit(transaction);
         committed.expect("nobody is in the way");
@@ -464,6 +476,7 @@ impl Driver {
         self.expected.push(Expected {
             sequence: newest.sequence + 1,
             commits_min: self.newest().commits_min + 1,
+            is_cancelled: false,
             ..newest
         });
         self.allow();

@@ -1,6 +1,7 @@
 //! The workloads: every kind of change that a commit can make, and the
 //! circumstances that matter to crashes.
 
+mod cancelled;
 mod kept;
 mod transactions;
 
@@ -10,6 +11,7 @@ use crate::operation::Node::{Device, Directory, Fifo, Symlink};
 use crate::operation::{Node, Operation};
 pub use crate::random::random;
 use crate::workload::{Step, Workload};
+pub use cancelled::cancelled;
 pub use kept::kept;
 pub use transactions::transactions;
 

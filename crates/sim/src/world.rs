@@ -39,6 +39,8 @@ pub(crate) struct World {
     pub locks: BTreeMap<Number, u64>,
     pub next_handle: u64,
     pub meeting: Meeting,
+    /// An object that programs see as immutable.
+    pub immutable: Option<Number>,
 }
 
 impl World {
@@ -81,6 +83,7 @@ impl World {
             locks: BTreeMap::new(),
             next_handle: 0,
             meeting: Meeting::default(),
+            immutable: None,
         }
     }
 

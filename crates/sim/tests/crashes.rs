@@ -95,6 +95,30 @@ fn after_any_crash_kept_commits_can_be_undone() {
     check_all(&all, explore_kills, &fewer, pick(1_000, 10_000));
 }
 
+/// Until the caller is told that the commit did not happen, a crash leaves it whole or not at
+/// all. From then on it never appears.
+#[test]
+fn a_crash_around_a_cancelled_commit_leaves_all_or_nothing() {
+    let all = workloads::cancelled().into_iter().step_by(pick(3, 1));
+    let all: Vec<Workload> = all.collect();
+    let bounds = |exhaustive, random| Bounds { exhaustive, random };
+    let fewer = Plan {
+        levels: vec![
+            bounds(pick(3, 9), pick(3, 60)),
+            bounds(pick(1, 4), 2),
+            bounds(1, 1),
+        ],
+        deeper_one_in: pick(vec![300, 800], vec![16, 200]),
+        ..plan()
+    };
+    check_all(&all, explore, &fewer, pick(2_000, 50_000));
+    let fewer = Plan {
+        deeper_one_in: vec![pick(60, 2)],
+        ..kill_plan(None)
+    };
+    check_all(&all, explore_kills, &fewer, pick(500, 10_000));
+}
+
 #[test]
 fn power_cut_after_a_killed_program_leaves_a_prefix() {
     let all = workloads::sequences();

@@ -61,6 +61,7 @@ fn all_workloads() -> Vec<Workload> {
     all.extend(workloads::sequences());
     all.extend(workloads::transactions());
     all.extend(workloads::kept());
+    all.extend(workloads::cancelled().into_iter().take(1));
     all
 }
 

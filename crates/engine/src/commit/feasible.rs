@@ -30,6 +30,19 @@ const WRITE: u32 = 2;
 const REMOVE: &str = "remove, rename or replace";
 
 pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
+    check_again(core, set)?;
+    for object in &set.objects {
+        if !object.xattrs.is_empty() && !has_new_inode(object) {
+            rehearse_xattrs(core, object).map_err(|errno| {
+                CommitError::io("set the extended attributes of", &object.path, errno)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Like [`check`], but only looks for what may have got in the way since.
+pub(super) fn check_again<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
     let mut directories = HashSet::new();
     for entry in &set.entries {
         if let Object::Base(directory) = &entry.directory {
@@ -56,20 +69,19 @@ pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
     for object in &set.objects {
         check_changeable(core, &object.base, "change", &object.path)?;
         check_own(core, object)?;
-        let is_new = object
-            .contents
-            .as_ref()
-            .is_some_and(|contents| contents.replacement.is_some());
-        if is_new && let Place::Entry { parent, name } = object.base.state().place.clone() {
+        let place = object.base.state().place.clone();
+        if has_new_inode(object)
+            && let Place::Entry { parent, name } = place
+        {
             check_removable(core, (&parent, &name), &object.path)?;
-        }
-        if !object.xattrs.is_empty() && !is_new {
-            rehearse_xattrs(core, object).map_err(|errno| {
-                CommitError::io("set the extended attributes of", &object.path, errno)
-            })?;
         }
     }
     Ok(())
+}
+
+fn has_new_inode(object: &ObjectWrite) -> bool {
+    let contents = object.contents.as_ref();
+    contents.is_some_and(|contents| contents.replacement.is_some())
 }
 
 /// Refuses to change what the kernel lets nobody change.
@@ -80,6 +92,10 @@ fn check_changeable<D: Disk>(
     path: &[u8],
 ) -> Outcome<()> {
     match core.stat_now(base) {
+        Err(Errno::STALE) if is_covered(core, base) => Err(CommitError::MountPoint {
+            step,
+            path: shown(path),
+        }),
         Ok(stat) if stat.immutable => Err(CommitError::Immutable {
             step,
             path: shown(path),
@@ -92,6 +108,17 @@ fn check_changeable<D: Disk>(
         // It is for validation to find what is missing.
         _ => Ok(()),
     }
+}
+
+/// Whether a file system that is mounted on the object's name hides the object.
+fn is_covered<D: Disk>(core: &Core<D>, base: &Base) -> bool {
+    let place = base.state().place.clone();
+    let Place::Entry { parent, name } = place else {
+        return false;
+    };
+    let found = core.directory(&parent);
+    let found = found.and_then(|parent| core.disk.stat_at(&parent, &name));
+    found.is_ok_and(|stat| stat.mount_point)
 }
 
 /// Refuses to set attributes that only the owner may set, if that is somebody else.

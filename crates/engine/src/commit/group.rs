@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 
 use atomdir_disk::Disk;
 
-use crate::error::{Poison, Stalled, StoreError};
+use crate::error::{CommitError, Poison, Stalled, StoreError};
 use crate::ids::Sequence;
 use crate::lock;
 use crate::progress::Meter;
@@ -41,27 +41,35 @@ impl<D: Disk> Store<D> {
     }
 
     /// Waits until an appended commit is durable and in the base. If it or a
-    /// commit before it is stalled, waits only until it is durable.
+    /// commit before it is stalled, waits only until it is durable. Any error but
+    /// [`CommitError::Logged`] means that the commit was cancelled.
     pub(crate) fn wait_until_applied<'a>(
         &'a self,
         mut state: Guard<'a, D>,
         sequence: Sequence,
         meter: &mut Meter<'_>,
-    ) -> Result<Option<Stalled>, StoreError> {
+    ) -> Result<Option<Stalled>, CommitError> {
         let core = &*self.0.core;
-        while lock(&self.0.open).published < sequence {
-            self.refuse_if_poisoned()?;
+        loop {
+            if let Some(refused) = state.queue.cancelled.remove(&sequence) {
+                return Err(refused);
+            }
+            if lock(&self.0.open).published >= sequence {
+                return Ok(None);
+            }
+            self.refuse_if_poisoned().map_err(CommitError::Logged)?;
             let stalled = lock(&self.0.stalled).clone();
             if stalled.is_some() && state.journal.log.durable() >= sequence.0 {
+                state.queue.note_returned(sequence);
                 return Ok(stalled);
             }
             if !state.queue.holds(sequence) {
                 // The thread that took it out panicked, so nobody would ever
                 // publish it.
-                return Err(self.poison(Poison::NotApplied {
+                return Err(CommitError::Logged(self.poison(Poison::NotApplied {
                     sequence,
                     obstacle: None,
-                }));
+                })));
             }
             if state.queue.is_flushing {
                 state = self.wait_for_flush(state);
@@ -75,14 +83,14 @@ impl<D: Disk> Store<D> {
             state.queue.is_flushing = false;
             self.0.flushed.notify_all();
             if let Err(errno) = flushed {
-                return Err(self.poison_unflushed("the log", errno));
+                let poisoned = self.poison_unflushed("the log", errno);
+                return Err(CommitError::Logged(poisoned));
             }
             state.journal.log.note_durable(newest.0);
             // If this failed for a later commit, this one may be in the base
             // already.
             let _ = self.publish_queue(&mut state, newest, meter);
         }
-        Ok(None)
     }
 
     fn wait_for_flush<'a>(&self, mut state: Guard<'a, D>) -> Guard<'a, D> {
@@ -105,7 +113,11 @@ impl<D: Disk> Store<D> {
             && state.queue.commits.front().is_some_and(is_durable)
             && let Some(mut pending) = state.queue.commits.pop_front()
         {
-            published = self.publish(state, &mut pending, meter);
+            match self.cancel_if_refused(state, &pending) {
+                Ok(true) => continue,
+                Ok(false) => published = self.publish(state, &mut pending, meter),
+                Err(error) => published = Err(error),
+            }
             let stalled = match &published {
                 Err(StoreError::Stalled(stalled)) => Some(stalled.clone()),
                 _ => None,
@@ -119,6 +131,10 @@ impl<D: Disk> Store<D> {
                 state.queue.commits.push_front(pending);
             }
             self.note_stalled(stalled);
+        }
+        if published.is_ok() && state.queue.commits.is_empty() {
+            // The newest records of the log may belong to no commit.
+            lock(&self.0.open).published = state.journal.newest;
         }
         let has_lazy = state.queue.commits.iter().any(|pending| pending.is_lazy);
         let is_stalled = matches!(published, Err(StoreError::Stalled(_)));

@@ -100,11 +100,11 @@ impl<D: Disk> Store<D> {
         state.stages.insert(id);
         state.queue.commits.push_back(logged);
         let applied = self.wait_until_applied(state, sequence, meter);
-        let stalled = applied.map_err(|error| {
+        if let Err(CommitError::Logged(_)) = &applied {
             drop(self.take_landing(id));
             self.ended(id);
-            CommitError::Logged(error)
-        })?;
+        }
+        let stalled = applied?;
         Ok(Committed {
             sequence: Some(sequence),
             changes: landed.len() as u64,

@@ -14,8 +14,9 @@
 //!    flushed together with others that wait, unless it is lazy (`group`). If the store keeps
 //!    history, the record also says what the commit replaces (`before`).
 //! 4. Once the record is durable, what older snapshots still show is kept (`keep`), and the
-//!    record is applied to the base (`publish`). Something in the base can be in the way of
-//!    that; then the commit is stalled (`stalled`).
+//!    record is applied to the base (`publish`). Something in the base can have got in the way
+//!    since the check. Then the commit is cancelled, if its caller waits and the base has not
+//!    changed yet (`cancel`), and is stalled otherwise (`stalled`).
 //!
 //! Much later a checkpoint flushes the base and drops the log (`checkpoint`). The commit of a
 //! nested transaction only replaces the outer one's view (`nested`). A transaction may also land
@@ -26,12 +27,13 @@
 //! 1. Everything that a record refers to survives a crash once the record is appended: what
 //!    is staged was flushed, or the record carries it.
 //! 2. The base changes only after the record is durable.
-//! 3. Until the record is appended, a failure leaves the transaction open and the base
-//!    untouched. After that the transaction has ended, and a failure is
+//! 3. Until the record is appended, and if it is cancelled, a failure leaves the transaction open
+//!    and the base untouched. Otherwise the transaction has ended, and a failure is
 //!    [`CommitError::Logged`]. A flush that fails poisons the store, and so does an error of
 //!    the disk while the record is applied.
 
 pub(crate) mod before;
+mod cancel;
 pub(crate) mod carry;
 pub(crate) mod checkpoint;
 mod contended;
@@ -240,19 +242,26 @@ impl<D: Disk> Store<D> {
             return self.land(state, (logged, part), committing, &mut meter);
         }
         let sequence = Sequence(logged.record.sequence);
-        // From here on the commit has happened.
-        committing.view = None;
-        drop(committing);
-        lock(&self.0.open).by_id.remove(&transaction.id());
         logged.keeps_stage = !state.stages.insert(transaction.id());
         let is_lazy = logged.is_lazy;
         state.queue.commits.push_back(logged);
         let applied = if is_lazy {
+            // From here on the commit has happened.
+            committing.view = None;
+            drop(committing);
+            lock(&self.0.open).by_id.remove(&transaction.id());
             self.0.has_pending.store(true, Ordering::Release);
             drop(state);
             Ok(None)
         } else {
-            self.wait_until_applied(state, sequence, &mut meter)
+            let applied = self.wait_until_applied(state, sequence, &mut meter);
+            if !matches!(applied, Ok(_) | Err(CommitError::Logged(_))) {
+                // It was cancelled, so the transaction gets its view back.
+                return applied.map(|_| Committed::default());
+            }
+            committing.view = None;
+            drop(committing);
+            applied
         };
         self.ended(transaction.id());
         Ok(Committed {
@@ -261,7 +270,7 @@ impl<D: Disk> Store<D> {
             outdated: Vec::new(),
             landed: Vec::new(),
             dropped: taken.dropped,
-            stalled: applied.map_err(CommitError::Logged)?,
+            stalled: applied?,
         })
     }
 
@@ -407,6 +416,7 @@ impl<D: Disk> Store<D> {
             made: Vec::new(),
             summary: set.summary.clone(),
             before,
+            cancels: None,
         };
         let record = record_builder::build(&set, &carried, head, &present);
         state.fill_reserve(core, &set)?;

@@ -43,6 +43,11 @@ impl<D: Disk> Store<D> {
             lock(&self.0.open).published < sequence,
             "the log's order is kept"
         );
+        let transaction = TransactionId(pending.record.transaction);
+        if pending.landing.is_none() {
+            // Its own snapshot needs nothing of what the commit replaces.
+            lock(&self.0.open).by_id.remove(&transaction);
+        }
         let mut attempt = match pending.attempt.take() {
             Some(attempt) => attempt,
             None => self.keep(pending)?,
@@ -74,7 +79,6 @@ impl<D: Disk> Store<D> {
             state.journal.note_settled(core, sequence);
         }
         state.journal.has_garbage |= keeps_old;
-        let transaction = TransactionId(pending.record.transaction);
         if pending.staging == Staging::Carried && !pending.keeps_stage {
             // The record carries everything that was staged.
             core.drop_stage(transaction);

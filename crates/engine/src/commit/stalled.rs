@@ -3,7 +3,9 @@
 //! What a commit needs is checked before its record is logged (`feasible`), and the
 //! files it changes in place are opened then. Something can still get in the way
 //! before it is applied: somebody mounts a file system on a name, or makes an object
-//! immutable. That is no reason to give up the store. The commit is stalled: it
+//! immutable. That is no reason to give up the store. Mostly the commit is cancelled, before
+//! the base has changed (`cancel`). What that does not cover is stalled: lazy commits, and
+//! obstacles that come while a commit is applied or that no check finds. A stalled commit
 //! stays at the head of the queue, and everything that calls `lock_without_pending` tries it
 //! again. The service does so every now and then.
 //!
@@ -21,6 +23,20 @@
 //!    base changed, and `place` says where each object is.
 //! 3. A later attempt repeats nothing of an earlier one (`apply::Progress`).
 //! 4. The applied mark names the commit before it, so recovery applies it whole.
+//!
+//! # Why it is not taken back
+//!
+//! A commit of which a part is in the base could be cancelled as well, if apply noted its steps
+//! and took them back in reverse order. Three things make that harder than it seems:
+//! 1. `keep` has already changed the histories: versions that end with this commit, and what was
+//!    last changed by it. The old values must come back, or the transaction would conflict with
+//!    its own cancelled commit.
+//! 2. Renaming a file back gives it another change time. Every object that was touched then needs
+//!    an own stamp that names no commit, or open transactions take it for an outside writer's
+//!    change. A recovery that runs before the cancelling record is durable, and the history's
+//!    settled moments, compare change times as well.
+//! 3. What apply removes for good has no way back: a replaced file without history and snapshots,
+//!    and the old bytes of a file that is changed in place.
 //!
 //! # Why other commits wait
 //!

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use atomdir_disk::{Disk, Errno, RenameMode, Timestamp};
-use atomdir_format::record::{CommitRecord, SummaryLine};
+use atomdir_format::record::SummaryLine;
 use atomdir_format::summary::SummaryRecord;
 
 use crate::base::core::Core;
@@ -42,7 +42,8 @@ impl From<SummaryRecord> for CommitSummary {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Calls `each` for every commit after this one, oldest first.
+    /// Calls `each` for every sequence after this one, in order. Some belong to no commit
+    /// ([`SummaryRecord::is_cancelled`]).
     pub fn for_each_summary(
         &self,
         core: &Core<D>,
@@ -68,7 +69,7 @@ impl<D: Disk> Journal<D> {
                     Ok(())
                 })?;
         }
-        self.log.for_each(&core.disk, |record: CommitRecord| {
+        self.for_each_logged(core, |record| {
             take(record.into());
             Ok(())
         })

@@ -1,7 +1,7 @@
 //! The log, the history and the past together, and the header that says where one ends and the
 //! other begins.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use atomdir_disk::{Disk, Errno, Identity, Name, Times, Timestamp};
 use atomdir_format::header::StoreHeader;
@@ -36,6 +36,9 @@ pub(crate) struct Journal<D: Disk> {
     pub settled: BTreeMap<u64, Timestamp>,
     /// Objects that recovery has made again, which the log knows under other identities.
     pub remade: HashMap<Identity, Identity>,
+    /// The sequences in the log that belong to no commit: of commits that were cancelled, and of
+    /// the records that cancel them.
+    pub cancelled: BTreeSet<u64>,
     /// Limbo may hold something that no commit keeps.
     pub has_garbage: bool,
     pub forgotten: Forgotten,
@@ -63,6 +66,39 @@ impl<D: Disk> Journal<D> {
         self.logged.oldest.get_or_insert(oldest);
         self.logged.commits += 1;
         self.logged.bytes += limbo_bytes(record);
+    }
+
+    /// Notes that the log has another record now, which says that a commit did not happen. `next`
+    /// is the oldest commit behind that one, if there was none before it.
+    pub fn note_cancelled(
+        &mut self,
+        record: &CommitRecord,
+        by: Sequence,
+        next: Option<(Sequence, Timestamp)>,
+    ) {
+        self.newest = by;
+        self.cancelled.extend([record.sequence, by.0]);
+        if record.before.is_none() {
+            return;
+        }
+        self.logged.commits = self.logged.commits.saturating_sub(1);
+        self.logged.bytes = self.logged.bytes.saturating_sub(limbo_bytes(record));
+        let oldest = self.logged.oldest;
+        if oldest.is_some_and(|(oldest, _)| oldest.0 == record.sequence) {
+            self.logged.oldest = next;
+        }
+        // Limbo may have pages that only this commit would have kept.
+        self.has_garbage = true;
+    }
+
+    /// Calls `each` for every record of the log, oldest first. In the place of a commit that did
+    /// not happen there is a record that says only that.
+    pub fn for_each_logged(
+        &self,
+        core: &Core<D>,
+        each: impl FnMut(CommitRecord) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        for_each_logged((&self.log, &self.cancelled), core, each)
     }
 
     /// Notes that a commit has just been applied.
@@ -139,7 +175,7 @@ impl<D: Disk> Journal<D> {
             Some(_) => touch_clock(core).map_err(failed("read the file system's clock"))?,
             None => Timestamp::default(),
         };
-        self.log.for_each(&core.disk, |record: CommitRecord| {
+        for_each_logged((&self.log, &self.cancelled), core, |record| {
             let is_new = record.sequence > self.header.last_sequence;
             if let Some(past) = self.past.as_mut().filter(|_| is_new) {
                 let settled = self.settled.get(&record.sequence).copied();
@@ -173,11 +209,25 @@ impl<D: Disk> Journal<D> {
         self.write_header(core)?;
         self.settled.clear();
         self.remade.clear();
+        self.cancelled.clear();
         self.logged = HistoryStatus::default();
         self.log
             .drop_all(&core.disk)
             .map_err(failed("empty the log"))
     }
+}
+
+fn for_each_logged<D: Disk>(
+    (log, cancelled): (&Log<D>, &BTreeSet<u64>),
+    core: &Core<D>,
+    mut each: impl FnMut(CommitRecord) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    log.for_each(&core.disk, |record: CommitRecord| {
+        match cancelled.contains(&record.sequence) {
+            true => each(record.cancelled()),
+            false => each(record),
+        }
+    })
 }
 
 /// Returns a moment on the file system's clock that is not before any change made so far, and

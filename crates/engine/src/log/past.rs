@@ -58,9 +58,11 @@ impl Counts {
             *self.kept.entry(kept).or_default() += 1;
         }
         self.newest = record.commit.sequence;
-        let oldest = (Sequence(record.commit.sequence), record.commit.time);
-        self.figures.oldest.get_or_insert(oldest);
-        self.figures.commits += 1;
+        if record.commit.cancels.is_none() {
+            let oldest = (Sequence(record.commit.sequence), record.commit.time);
+            self.figures.oldest.get_or_insert(oldest);
+            self.figures.commits += 1;
+        }
         self.figures.bytes += bytes + limbo_bytes(&record.commit);
     }
 
@@ -108,7 +110,7 @@ impl<D: Disk> Past<D> {
             counts,
             flushed,
         };
-        if past.counts.newest < last_sequence && past.counts.figures.commits > 0 {
+        if past.counts.newest < last_sequence && past.records.length() > 0 {
             past.reset(core)?;
         }
         Ok(past)
@@ -136,7 +138,7 @@ impl<D: Disk> Past<D> {
         }
         let is_next = self.counts.newest + 1 == commit.sequence;
         let record = PastRecord::of(commit.clone(), settled);
-        let begins_anew = !(is_next && record.is_some()) && self.counts.figures.commits > 0;
+        let begins_anew = !(is_next && record.is_some()) && self.records.length() > 0;
         if begins_anew {
             self.reset(core)?;
         }
@@ -199,9 +201,10 @@ impl<D: Disk> Past<D> {
         let mut forgotten = Vec::new();
         let goes = |record: PastRecord, bytes: u64| {
             figures.oldest = Some((Sequence(record.commit.sequence), record.commit.time));
-            let goes = excess.includes(&figures, file_bytes);
+            let is_commit = record.commit.cancels.is_none();
+            let goes = !is_commit || excess.includes(&figures, file_bytes);
             if goes {
-                figures.commits -= 1;
+                figures.commits -= u64::from(is_commit);
                 figures.bytes -= bytes + limbo_bytes(&record.commit);
                 file_bytes -= bytes;
                 forgotten.extend(kept_by(&record.commit));

@@ -1,7 +1,6 @@
 //! Verifies what can be verified of an open store without changing it.
 
 use atomdir_disk::{Disk, reason};
-use atomdir_format::record::CommitRecord;
 
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
@@ -45,14 +44,11 @@ impl<D: Disk> Store<D> {
         let state = lock(&self.0.commit);
         report.log_bytes = state.journal.log.length();
         let (mut count, mut last) = (0, state.journal.header.last_sequence);
-        let read = state
-            .journal
-            .log
-            .for_each(&core.disk, |record: CommitRecord| {
-                count += 1;
-                last = record.sequence;
-                Ok(())
-            });
+        let read = state.journal.for_each_logged(core, |record| {
+            count += u64::from(record.cancels.is_none());
+            last = record.sequence;
+            Ok(())
+        });
         match read {
             Ok(()) => {
                 report.commits_in_log = count;
@@ -68,7 +64,7 @@ impl<D: Disk> Store<D> {
         let read = state
             .journal
             .for_each_summary(core, Sequence(0), |summary| {
-                count += 1;
+                count += u64::from(!summary.is_cancelled());
                 if next.is_some_and(|next| next != summary.sequence) {
                     gaps += 1;
                 }

@@ -85,7 +85,9 @@ impl Inspection {
         let (handles, header) = (&control.handles, &control.header);
         let keep = |record: CommitRecord| {
             let kept = record.before.is_some().then(|| kept_by(&record).collect());
-            (CommitSummary::from(SummaryRecord::from(record)), kept)
+            let cancels = record.cancels;
+            let commit = CommitSummary::from(SummaryRecord::from(record));
+            (commit, kept, cancels)
         };
         let log = self.heed(read_log(disk, &control.log, &handles.applied, header, keep))?;
         let mut kept = self.heed(kept_in_past(disk, control))?.unwrap_or_default();
@@ -97,7 +99,12 @@ impl Inspection {
                 offset: log.tail,
                 bytes: log.torn_bytes,
             });
-            for (commit, kept_by_it) in log.records {
+            let cancelled = log.records.iter().filter_map(|(.., cancels)| *cancels);
+            let cancelled: HashSet<u64> = cancelled.collect();
+            for (commit, kept_by_it, cancels) in log.records {
+                if cancels.is_some() || cancelled.contains(&commit.sequence.0) {
+                    continue;
+                }
                 self.commits.push(commit);
                 match kept_by_it {
                     Some(more) => kept.extend::<Vec<InLimbo>>(more),

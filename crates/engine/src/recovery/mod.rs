@@ -85,11 +85,12 @@ pub(crate) fn recover<D: Disk>(
         header.control_identity = stat.identity;
     }
     let summaries = read_history(&disk, &history, id)?;
-    let in_log = tail.iter().map(|record| TransactionId(record.transaction));
-    let discarded = unfinished(&disk, &handles.stage, in_log, &summaries.records)?;
     let newest = tail
         .last()
         .map_or(header.last_sequence, |record| record.sequence);
+    let cancelled = take_cancelled(&mut tail);
+    let in_log = tail.iter().map(|record| TransactionId(record.transaction));
+    let discarded = unfinished(&disk, &handles.stage, in_log, &summaries.records)?;
     let journal = Journal {
         newest_summary: summaries.records.last().map_or(0, |(last, _)| last.0),
         log: Log::new(log, id, read.tail, newest),
@@ -102,6 +103,7 @@ pub(crate) fn recover<D: Disk>(
         has_garbage: false,
         forgotten: Forgotten::default(),
         remade: HashMap::new(),
+        cancelled,
     };
     let mut state = CommitState {
         journal,
@@ -184,6 +186,18 @@ pub(crate) fn read_log<D: Disk, T>(
     }
 }
 
+/// Takes the commits that did not happen out of the log's tail, with the records that say so, and
+/// returns their sequences.
+fn take_cancelled(tail: &mut Vec<CommitRecord>) -> BTreeSet<u64> {
+    let cancelling = tail.iter().filter_map(|record| {
+        let cancelled = record.cancels?;
+        Some([cancelled, record.sequence])
+    });
+    let cancelled: BTreeSet<u64> = cancelling.flatten().collect();
+    tail.retain(|record| !cancelled.contains(&record.sequence));
+    cancelled
+}
+
 /// Reads which transaction made which commit.
 pub(crate) fn read_history<D: Disk>(
     disk: &D,
@@ -249,7 +263,7 @@ fn redo<D: Disk>(
         let applied = core.control.applied.read(&core.disk);
         let applied = applied.map_err(failed("read the applied mark"))?;
         let applied = match applied {
-            Some(applied) => write_again(core, tail, applied)?,
+            Some(applied) => write_again(core, state.journal.newest, tail, applied)?,
             None => None,
         };
         if applied.is_none() {
@@ -311,6 +325,7 @@ fn redo<D: Disk>(
 /// recovery dies, the next one must not take the older state for an outside writer's change.
 fn write_again<D: Disk>(
     core: &Core<D>,
+    newest: Sequence,
     tail: &[CommitRecord],
     applied: Sequence,
 ) -> Result<Option<Sequence>, StoreError> {
@@ -320,7 +335,6 @@ fn write_again<D: Disk>(
     let unfinished = Desired::of(left, false).updated().collect();
     let (all, writers) = (Desired::of(tail, true), Writers::<D>::new());
     let mut again = Apply::new(core, &all, &earlier, None, &writers);
-    let newest = tail.last().map_or(applied, |of| Sequence(of.sequence));
     privileges::write(core, newest, &mut again, &unfinished)?;
     mark.clear(&core.disk)
         .map_err(failed("clear the applied mark"))?;

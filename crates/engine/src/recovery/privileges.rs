@@ -54,6 +54,7 @@ pub(super) fn write<D: Disk>(
         made: Vec::new(),
         summary: Vec::new(),
         before: None,
+        cancels: None,
     };
     for (identity, attributes, xattrs) in found {
         record.updates.push(Update {

@@ -22,7 +22,11 @@ impl<D: Disk> Store<D> {
         let state = lock(&self.0.commit);
         state
             .journal
-            .for_each_summary(&self.0.core, Sequence(0), |summary| each(summary.into()))
+            .for_each_summary(&self.0.core, Sequence(0), |summary| {
+                if !summary.is_cancelled() {
+                    each(summary.into());
+                }
+            })
     }
 
     /// If the history is longer than this, drops its oldest commits until half

@@ -1,7 +1,7 @@
 //! Logged commits that are not yet in the base, and which other commits may be logged
 //! behind them: see the third invariant of `commit::group`.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Identity, Kind, Name, Timestamp};
@@ -9,6 +9,7 @@ use atomdir_format::record::CommitRecord;
 
 use crate::apply::{Progress, Writers};
 use crate::base::{Base, Place};
+use crate::error::CommitError;
 use crate::ids::Sequence;
 use crate::rules::Rule;
 use crate::transaction::Transaction;
@@ -22,7 +23,7 @@ pub(crate) struct Pending<D: Disk> {
     pub record: CommitRecord,
     pub set: WriteSet,
     pub staging: Staging,
-    /// The commit call has already returned.
+    /// The commit call has already returned: the commit is lazy, or was reported as stalled.
     pub is_lazy: bool,
     /// The files that the commit changes in place, opened before its record was
     /// logged. So they are certainly writable, and nobody can execute them meanwhile.
@@ -39,6 +40,9 @@ pub(crate) struct Queue<D: Disk> {
     /// In the order of the log.
     pub commits: VecDeque<Pending<D>>,
     pub is_flushing: bool,
+    /// Commits that were cancelled, and why, until the threads that wait for them have learned
+    /// it.
+    pub cancelled: BTreeMap<Sequence, CommitError>,
 }
 
 impl<D: Disk> Default for Queue<D> {
@@ -46,6 +50,7 @@ impl<D: Disk> Default for Queue<D> {
         Queue {
             commits: VecDeque::new(),
             is_flushing: false,
+            cancelled: BTreeMap::new(),
         }
     }
 }
@@ -115,6 +120,16 @@ impl<D: Disk> Queue<D> {
     pub fn holds(&self, sequence: Sequence) -> bool {
         let mut waiting = self.commits.iter();
         waiting.any(|pending| pending.record.sequence == sequence.0)
+    }
+
+    /// The commit call returns before the commit is in the base. From now on it cannot be
+    /// cancelled.
+    pub fn note_returned(&mut self, sequence: Sequence) {
+        let mut waiting = self.commits.iter_mut();
+        let pending = waiting.find(|pending| pending.record.sequence == sequence.0);
+        if let Some(pending) = pending {
+            pending.is_lazy = true;
+        }
     }
 
     /// The modification time that the queued commits will give a directory.

@@ -204,6 +204,11 @@ impl<D: Disk> Transaction<D> {
         lock(&self.landed).push(sequence);
     }
 
+    /// The commit of a part did not happen.
+    pub(crate) fn forget_landed(&self, sequence: Sequence) {
+        lock(&self.landed).retain(|landed| *landed != sequence);
+    }
+
     pub(crate) fn has_landed(&self) -> bool {
         !lock(&self.landed).is_empty()
     }

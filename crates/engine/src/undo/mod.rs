@@ -69,6 +69,12 @@ impl<D: Disk> Store<D> {
         paths: &[Vec<u8>],
     ) -> Result<(), UndoError> {
         let since = self.since(transaction, commits)?;
+        let mut asked_for = since.steps.iter().filter(|step| step.is_undone);
+        if let Some(first) = commits.first()
+            && asked_for.all(|step| step.commit.cancels.is_some())
+        {
+            return Err(UndoError::NotKept(*first));
+        }
         let selection = Selection::new(&since, paths)?;
         let changes = Changes::new(&since, &selection);
         let written = self.change_view(transaction, |view| {

@@ -12,7 +12,7 @@ use crate::store::Store;
 use crate::transaction::Transaction;
 
 pub(super) struct Since {
-    /// In the commit order, without gaps.
+    /// In the commit order, without gaps. Some belong to no commit: they were cancelled.
     pub steps: Vec<Step>,
 }
 
@@ -58,7 +58,7 @@ impl<D: Disk> Store<D> {
         if let Some(past) = &journal.past {
             past.for_each(core, &mut add)?;
         }
-        journal.log.for_each(&core.disk, |commit: CommitRecord| {
+        journal.for_each_logged(core, |commit| {
             let settled = journal.settled.get(&commit.sequence).copied();
             let settled = settled.unwrap_or(commit.time);
             if let Some(record) = PastRecord::of(commit, settled) {

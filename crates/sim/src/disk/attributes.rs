@@ -49,7 +49,7 @@ pub(super) fn stat(world: &World, number: Number) -> Result<Stat> {
         length,
         blocks,
         device_number: inode.device_number,
-        immutable: false,
+        immutable: world.immutable == Some(number),
         mount_point: false,
     })
 }

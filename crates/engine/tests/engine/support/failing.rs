@@ -26,6 +26,10 @@ pub struct FailingDisk {
     intruder: Arc<Mutex<Option<Intruder>>>,
     /// A name, and an action to run once, right after that name was looked up in a directory.
     after_lookup: Arc<Mutex<Option<AfterLookup>>>,
+    /// An action to run once, right after the next flush of the log.
+    after_flush: Arc<Mutex<Option<Action>>>,
+    /// The inode on which another file system seems to be mounted.
+    mounted: Arc<Mutex<Option<u64>>>,
 }
 
 type Action = Box<dyn FnOnce() + Send>;
@@ -59,6 +63,8 @@ impl FailingDisk {
             flushes_nothing: false,
             intruder: Arc::default(),
             after_lookup: Arc::default(),
+            after_flush: Arc::default(),
+            mounted: Arc::default(),
         }
     }
 
@@ -79,6 +85,23 @@ impl FailingDisk {
     pub fn intrude_after_lookup(&self, name: &[u8], act: impl FnOnce() + Send + 'static) {
         let mut after = self.after_lookup.lock().expect("no test panics with it");
         *after = Some((name.to_vec(), Box::new(act)));
+    }
+
+    /// Makes another writer act right after the next flush of the log.
+    pub fn intrude_after_flush(&self, act: impl FnOnce() + Send + 'static) {
+        let mut after = self.after_flush.lock().expect("no test panics with it");
+        *after = Some(Box::new(act));
+    }
+
+    /// From now on a file system seems to be mounted on this object, or on none.
+    pub fn seem_mounted(&self, inode: Option<u64>) {
+        *self.mounted.lock().expect("no test panics with it") = inode;
+    }
+
+    fn with_mount(&self, mut stat: Stat) -> Stat {
+        let mounted = self.mounted.lock().expect("no test panics with it");
+        stat.mount_point |= *mounted == Some(stat.identity.inode);
+        stat
     }
 
     /// Whether the other writer has yet to act.
@@ -175,7 +198,8 @@ impl Disk for FailingDisk {
 
     fn stat(&self, object: &OwnedFd) -> Result<Stat> {
         self.look("stat")?;
-        self.inner.stat(object).map(|stat| self.with_clock(stat))
+        let stat = self.inner.stat(object)?;
+        Ok(self.with_mount(self.with_clock(stat)))
     }
 
     fn stat_at(&self, directory: &OwnedFd, name: &Name) -> Result<Stat> {
@@ -188,7 +212,7 @@ impl Disk for FailingDisk {
         if let Some((_, act)) = act {
             act();
         }
-        stat.map(|stat| self.with_clock(stat))
+        stat.map(|stat| self.with_mount(self.with_clock(stat)))
     }
 
     /// Hides overlays, so that tests can have stores on them, which are refused otherwise.
@@ -249,7 +273,16 @@ impl Disk for FailingDisk {
     }
 
     fn sync_data(&self, file: &OwnedFd) -> Result<()> {
-        self.flush("sync_data", || self.inner.sync_data(file))
+        let flushed = self.flush("sync_data", || self.inner.sync_data(file));
+        let act = self
+            .after_flush
+            .lock()
+            .expect("no test panics with it")
+            .take();
+        if let Some(act) = act {
+            act();
+        }
+        flushed
     }
 
     fn sync_directory(&self, directory: &OwnedFd) -> Result<()> {

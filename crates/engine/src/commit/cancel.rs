@@ -1,0 +1,96 @@
+//! Cancels a durable commit that the base cannot take any more.
+//!
+//! A commit is checked before its record is logged (`feasible`). Until it is applied, the log is
+//! flushed, and other commits may be applied. In that time somebody may mount a file system on a
+//! name, make an object immutable, or give it to another owner. So the commit is checked once more
+//! right before it is applied. If it is refused then, nothing of it is in the base, and its caller
+//! still waits. The commit is cancelled: a record says durably that it did not happen, and the
+//! caller gets the error that the first check would have returned. The transaction is open, with
+//! all its changes, and the store goes on with the next commit.
+//!
+//! A durable commit therefore is in one of these states:
+//! 1. Waiting. Its record is in the log, and its transaction is among the open ones: commits before
+//!    it keep what its snapshot shows. Its view is with the thread that commits (of a part:
+//!    `landing`).
+//! 2. Passed. The second check has found nothing. The transaction is open no more, and from here on
+//!    an obstacle stalls the commit (`stalled`).
+//! 3. Cancelled. The cancelling record is durable, and the view goes back to the transaction.
+//!
+//! Invariants
+//! 1. A commit is cancelled before the base or any history has changed for it. So there is nothing
+//!    to take back.
+//! 2. The cancelling record is durable before the caller is answered. A crash before that leaves
+//!    the commit in the log, and recovery applies it.
+//! 3. It is durable before a later commit is applied. So the applied mark names no commit behind
+//!    one whose fate is open.
+//! 4. Commits that wait behind a cancelled one stay valid, since they touch nothing of what it
+//!    touches (`Queue::admits`).
+//! 5. Both sequences belong to no commit from then on: nobody sees them in the log, in the history
+//!    or in the past.
+//!
+//! Lazy commits are not cancelled, since their callers were told that they have succeeded. Nor is
+//! a commit that meets its obstacle later than the second check: a part of it may be in the base.
+//! These are stalled, and so is a commit that cannot be cancelled because no record can be
+//! appended to the log.
+
+use atomdir_disk::Disk;
+use atomdir_format::record::CommitRecord;
+
+use crate::commit::feasible;
+use crate::error::{CommitError, StoreError};
+use crate::ids::{Sequence, TransactionId};
+use crate::store::Store;
+use crate::store::commit_state::CommitState;
+use crate::store::queue::Pending;
+
+impl<D: Disk> Store<D> {
+    /// Checks once more whether the base can take a commit that is about to be applied. If not,
+    /// cancels the commit and returns true.
+    pub(super) fn cancel_if_refused(
+        &self,
+        state: &mut CommitState<D>,
+        pending: &Pending<D>,
+    ) -> Result<bool, StoreError> {
+        if pending.is_lazy || pending.attempt.is_some() {
+            return Ok(false);
+        }
+        match feasible::check_again(&self.0.core, &pending.set) {
+            Ok(()) => Ok(false),
+            Err(refused) => self.cancel(state, pending, refused),
+        }
+    }
+
+    fn cancel(
+        &self,
+        state: &mut CommitState<D>,
+        pending: &Pending<D>,
+        refused: CommitError,
+    ) -> Result<bool, StoreError> {
+        let core = &*self.0.core;
+        let sequence = Sequence(pending.record.sequence);
+        let by = state.journal.newest.next();
+        let now = core.options.clock.now();
+        let record = CommitRecord::cancelling(sequence.0, by.0, now);
+        if let Err(error) = state.journal.log.append(&core.disk, &record) {
+            tracing::warn!(%error, "commit {sequence} cannot be cancelled");
+            return Ok(false);
+        }
+        let behind = state.queue.commits.iter().map(|behind| &behind.record);
+        let next = behind
+            .filter(|record| record.before.is_some())
+            .min_by_key(|record| record.sequence);
+        let next = next.map(|record| (Sequence(record.sequence), record.time));
+        state.journal.note_cancelled(&pending.record, by, next);
+        let flushed = state.journal.log.flush(&core.disk, by.0);
+        flushed.map_err(|errno| self.poison_unflushed("the log", errno))?;
+        let transaction = TransactionId(pending.record.transaction);
+        match &pending.landing {
+            Some(landing) => landing.transaction.forget_landed(sequence),
+            None if !pending.keeps_stage => _ = state.stages.remove(&transaction),
+            None => {}
+        }
+        tracing::info!("commit {sequence} is cancelled: {refused}");
+        state.queue.cancelled.insert(sequence, refused);
+        Ok(true)
+    }
+}

@@ -1,0 +1,108 @@
+//! A durable commit that meets an obstacle right before it is applied, and is cancelled.
+
+use atomdir_disk::Name;
+use atomdir_engine::{CommitError, Durability};
+
+use crate::disk::SimDisk;
+use crate::group::{Company, Moment};
+use crate::image::ROOT;
+use crate::operation::Operation;
+use crate::tree::Tree;
+use crate::workload::{Driver, Expected, act, begin};
+
+#[derive(Debug, Clone)]
+pub struct Cancelled {
+    /// Becomes immutable once the flush of the log has made the commit durable.
+    pub path: &'static str,
+    pub operations: Vec<Operation>,
+    /// What another transaction commits while the obstacle is there.
+    pub beside: Vec<Operation>,
+    /// Whether the base is made durable in between, and the log is emptied.
+    pub checkpoint: bool,
+}
+
+impl SimDisk {
+    /// Nothing changes the object at this path any more.
+    fn make_immutable(&self, path: Option<&str>) {
+        let mut world = self.world();
+        world.immutable = path.map(|path| {
+            path.split('/').fold(ROOT, |directory, name| {
+                let name = Name::new(name.as_bytes()).expect("it is a name");
+                world.find(directory, &name).expect("it is there")
+            })
+        });
+    }
+}
+
+impl Driver {
+    pub fn cancelled(&mut self, cancelled: &Cancelled, salt: u64) {
+        let Cancelled {
+            path,
+            operations,
+            beside,
+            checkpoint,
+        } = cancelled;
+        let store = self.store();
+        let transaction = begin(&store, Durability::Durable).expect("a transaction begins");
+        self.all_is_durable();
+        act(&*transaction, operations, salt);
+        let tree = Tree::of_view(&transaction).expect("a view can be read");
+        let before = self.expect_cancelled(tree.clone());
+        let (disk, path) = (self.disk.clone(), *path);
+        let obstacle = move || disk.make_immutable(Some(path));
+        let company = Company::new(Moment::After, obstacle);
+        self.disk.await_company(company);
+        let refused = store.commit(&transaction);
+        self.disk.release_company();
+        let refused = refused.expect_err("the base cannot take it");
+        assert!(
+            matches!(refused, CommitError::Immutable { .. }),
+            "{refused}"
+        );
+        // The caller knows that the commit did not happen.
+        self.all_is_durable();
+        let status = store.status();
+        assert!(status.stalled.is_none() && status.poisoned.is_none());
+        let difference = before.difference(&self.disk.image());
+        assert_eq!(difference, None, "the base after the commit was cancelled");
+        let shown = Tree::of_view(&transaction).expect("a view can be read");
+        assert!(shown == tree, "{}", shown.difference(&tree));
+        self.commit(beside, Durability::Durable, salt << 4);
+        if *checkpoint {
+            store
+                .checkpoint()
+                .expect("an undisturbed checkpoint succeeds");
+        }
+        self.disk.make_immutable(None);
+        act(&self.plain, operations, salt);
+        self.commit_unseen(&transaction);
+        self.note_plain();
+    }
+
+    /// Notes that a crash may leave the base with the commit or without it, and that the
+    /// sequences of the commit and of the record that cancels it belong to no commit in the end.
+    /// Returns what the base then holds.
+    fn expect_cancelled(&mut self, tree: Tree) -> Expected {
+        let before = self.newest().clone();
+        let sequence = before.sequence + 1;
+        let landed = Expected {
+            sequence,
+            tree,
+            commits_min: before.commits_min + 1,
+            is_cancelled: false,
+            ..before.clone()
+        };
+        let none = |sequence| Expected {
+            sequence,
+            is_cancelled: true,
+            ..before.clone()
+        };
+        let first = self.expected.len();
+        self.expected
+            .extend([landed, none(sequence), none(sequence + 1)]);
+        self.note_plain();
+        self.note_plain();
+        self.disk.allow(&[self.durable, first, first + 2]);
+        none(sequence + 1)
+    }
+}
