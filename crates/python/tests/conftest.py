@@ -12,10 +12,15 @@ import pytest
 import atomdir
 
 
+MEMORY = "/dev/shm"
+
+
 @pytest.fixture
-def base() -> Iterator[Path]:
-    """The directory of a new store."""
+def base(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """The directory of a new store; in memory, for tests that make thousands of commits."""
     place = os.environ.get("ATOMDIR_TEST_DIR", "/var/tmp")
+    if request.node.get_closest_marker("many_commits") and os.access(MEMORY, os.W_OK):
+        place = MEMORY
     with tempfile.TemporaryDirectory(prefix="atomdir-python-", dir=place) as scratch:
         path = Path(scratch).resolve() / "base"
         path.mkdir()

@@ -13,6 +13,9 @@ import atomdir
 from atomdir.fs import AtomdirFileSystem
 
 
+pytestmark = pytest.mark.many_commits
+
+
 class Fixtures(abstract.AbstractFixtures):  # type: ignore[misc]
     @pytest.fixture
     def fs(self) -> AtomdirFileSystem:

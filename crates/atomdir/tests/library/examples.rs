@@ -1,11 +1,19 @@
 //! The example programs do what they say.
 
 use crate::support::Place;
-use std::os::unix::fs::PermissionsExt;
+use atomdir_testing::this_program;
+use std::fs;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::process::Stdio;
 
 #[allow(dead_code, reason = "the tests call what `main` calls")]
 #[path = "../../examples/add_user.rs"]
 mod add_user;
+
+#[allow(dead_code, reason = "the tests call what `main` calls")]
+#[path = "../../examples/switch_configuration.rs"]
+mod switch_configuration;
 
 #[test]
 fn add_user_changes_all_three_files_or_none() {
@@ -38,4 +46,96 @@ fn add_user_changes_all_three_files_or_none() {
     let message = refused.to_string();
     assert!(message.contains("staff:x:1002:"), "{message}");
     assert_eq!(counts(), [2, 2, 3]);
+}
+
+const SWITCH: &str = "ATOMDIR_TEST_SWITCH";
+
+/// Not a test by itself: the program that is killed.
+#[test]
+fn switch_until_killed() {
+    let Ok(how) = std::env::var(SWITCH) else {
+        return;
+    };
+    let [how, base, source]: [&str; 3] = {
+        let parts: Vec<&str> = how.split(' ').collect();
+        parts.try_into().expect("three words")
+    };
+    let (base, source) = (Path::new(base), Path::new(source));
+    match how {
+        "plainly" => {
+            switch_configuration::switch_plainly(&base.join("conf"), source).expect("done")
+        }
+        _ => switch_configuration::switch(base, "conf", source).expect("done"),
+    }
+}
+
+/// The configuration as one line: names and contents.
+fn configuration(base: &Path) -> String {
+    let entries = fs::read_dir(base.join("conf")).expect("listed");
+    let mut entries: Vec<String> = entries
+        .map(|entry| {
+            let path = entry.expect("listed").path();
+            let name = path
+                .file_name()
+                .expect("a name")
+                .to_string_lossy()
+                .into_owned();
+            format!("{name}={}", fs::read_to_string(&path).expect("read"))
+        })
+        .collect();
+    entries.sort();
+    entries.join(" ")
+}
+
+#[test]
+fn a_configuration_is_switched_whole_and_plainly_it_is_not() {
+    let place = Place::new("library-switch");
+    let new = place.scratch.join("new");
+    fs::create_dir(&new).expect("made");
+    fs::create_dir(place.base.join("conf")).expect("made");
+    for name in ["a", "b", "c", "gone"] {
+        fs::write(place.base.join("conf").join(name), "old").expect("written");
+    }
+    fs::write(new.join("a"), "new").expect("written");
+    fs::write(new.join("c"), "new").expect("written");
+    // Reading a pipe does not end, so the program is killed after the first file.
+    let pipe = new.join("b");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    let cwd = rustix::fs::CWD;
+    rustix::fs::mknodat(cwd, &pipe, rustix::fs::FileType::Fifo, mode, 0).expect("made");
+    let kill = |how: &str| {
+        let mut command = this_program("examples::switch_until_killed");
+        let (base, source) = (place.base.display(), new.display());
+        command.env(SWITCH, format!("{how} {base} {source}"));
+        command.stdout(Stdio::null());
+        let mut program = command.spawn().expect("started");
+        // Opening succeeds once the program has opened the pipe to read it.
+        let mut options = fs::OpenOptions::new();
+        options.write(true).custom_flags(libc::O_NONBLOCK);
+        let writer = loop {
+            match options.open(&pipe) {
+                Ok(writer) => break writer,
+                Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENXIO), "{error}"),
+            }
+            let ended = program.try_wait().expect("looked");
+            assert!(ended.is_none(), "it has ended: {ended:?}");
+            std::thread::yield_now();
+        };
+        program.kill().expect("killed");
+        program.wait().expect("ended");
+        drop(writer);
+    };
+    kill("whole");
+    let old = "a=old b=old c=old gone=old";
+    assert_eq!(configuration(&place.base), old);
+    kill("plainly");
+    assert_eq!(
+        configuration(&place.base),
+        "a=new b.tmp= b=old c=old gone=old"
+    );
+    // The plain program does not notice what is left; the transaction replaces it as well.
+    fs::remove_file(&pipe).expect("removed");
+    fs::write(&pipe, "new").expect("written");
+    switch_configuration::switch(&place.base, "conf", &new).expect("switched");
+    assert_eq!(configuration(&place.base), "a=new b=new c=new");
 }

@@ -30,7 +30,10 @@ impl Source {
         .iter()
         .any(|tool| self.path.starts_with(tool));
         let is_test = self.path.contains("/tests/") || self.path.ends_with("/tests.rs");
-        self.is_rust() && !is_tool && !is_test && !self.path.contains("/contract")
+        // Examples are written as users' programs are.
+        let is_example = self.path.contains("/examples/");
+        let is_other = is_tool || is_test || is_example || self.path.contains("/contract");
+        self.is_rust() && !is_other
     }
 
     /// Each line that is not a comment, with its number.

@@ -1,0 +1,97 @@
+"""The example programs do what they say, also when they are killed."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import atomdir
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
+
+import content_store
+import data_set
+
+ROWS = ['{"day": "mon"}\n', '{"day": "tue"}\n', '{"day": "mon"}\n']
+
+
+def contents(directory: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in directory.iterdir()}
+
+
+def run_and_kill(*arguments: str) -> None:
+    """Kills the program when it has read two of three rows, which it waits for."""
+    program = subprocess.Popen(
+        [sys.executable, data_set.__file__, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    )
+    assert program.stdin is not None
+    program.stdin.write('{"day": "wed"}\n{"day": "mon"}\n'.encode())
+    program.stdin.flush()
+    base = Path(arguments[0])
+    if arguments[-1] == "--plainly":
+        # It waits for the next row once the second is in its file.
+        while (base / arguments[1] / "mon.jsonl").read_text() != ROWS[0]:
+            assert program.poll() is None
+    else:
+        # It waits for the next row once its first file is staged.
+        while not any((base / ".atomdir" / "stage").iterdir()):
+            assert program.poll() is None
+    program.kill()
+    program.wait()
+    program.stdin.close()
+
+
+def test_a_data_set_is_written_whole_and_plainly_it_is_not(base: Path) -> None:
+    data_set.write(str(base), "data", ROWS)
+    whole = contents(base / "data")
+    assert whole["index.json"] == '{"mon": 2, "tue": 1}'
+    assert whole["mon.jsonl"] == ROWS[0] + ROWS[2]
+    run_and_kill(str(base), "data")
+    assert contents(base / "data") == whole
+    data_set.write_plainly(base / "data", ROWS)
+    assert contents(base / "data") == whole
+    run_and_kill(str(base), "data", "--plainly")
+    left = contents(base / "data")
+    assert left["index.json"] == whole["index.json"]
+    # The index is that of the old data set, and the files are of both.
+    assert left["mon.jsonl"] == ROWS[0] and left["tue.jsonl"] == ROWS[1]
+    assert left["wed.jsonl"] == '{"day": "wed"}\n'
+
+
+def test_a_row_and_its_file_appear_together(base: Path) -> None:
+    command = os.environ.get("ATOMDIR_BIN")
+    if command is None:
+        pytest.skip("ATOMDIR_BIN does not name the command")
+    try:
+        with atomdir.Store(base, door="service", service_program=command) as store:
+            digest = content_store.add(store, "one", b"1")
+            tx = store.transaction()
+            assert tx.view is not None and (Path(tx.view) / "index.db").exists()
+            tx.abort()
+
+            class Refused(bytes):
+                def __len__(self) -> int:
+                    raise KeyError
+
+            # The file is written, and the row is refused.
+            with pytest.raises(KeyError):
+                content_store.add(store, "two", Refused(b"2"))
+            other = content_store.add(store, "three", b"3")
+    finally:
+        subprocess.run([command, "-C", base, "service", "stop", "--abort"], check=True)
+    database = sqlite3.connect(base / "index.db")
+    found = database.execute("SELECT name, digest FROM files ORDER BY name").fetchall()
+    database.close()
+    assert found == [("one", digest), ("three", other)]
+    assert sorted(os.listdir(base / "objects")) == sorted([digest, other])
+    plain = base.parent / "plain"
+    plain.mkdir()
+    assert content_store.add_plainly(plain, "one", b"1") == digest
+    assert (plain / "objects" / digest).read_bytes() == b"1"
