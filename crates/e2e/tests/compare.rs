@@ -9,7 +9,7 @@ use atomdir_testing::{Fixture, User, shell, tools_present};
 const PREPARE: &str = "
     mkdir -p etc/conf.d data/old/deep; echo one > etc/one; echo two > etc/two
     ln etc/two data/link; ln -s etc/one pointer; echo kept > data/old/deep/file
-    seq 300000 > data/large; echo mode > run.sh; chmod 640 run.sh
+    seq 200000 > data/large; echo mode > run.sh; chmod 640 run.sh
     echo placeholder > etc/conf.d/placeholder
 ";
 
@@ -42,7 +42,7 @@ fn patches_between_commits_lead_from_one_to_the_other() {
         let now = STEPS.len();
         let mut ranges = vec![(now, now, format!("{now}..")), (0, now, "0..".to_owned())];
         for from in 0..=now {
-            for to in [from.saturating_sub(1), from + 1, now] {
+            for to in [from.saturating_sub(1), from + 1] {
                 if to <= now {
                     ranges.push((from, to, format!("{from}..{to}")));
                 }

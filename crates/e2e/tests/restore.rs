@@ -86,6 +86,23 @@ fn restore_replaces_what_anybody_changed_and_that_can_be_undone() {
     });
 }
 
+/// To undo takes back the directory as a whole or not at all.
+#[test]
+fn a_part_of_a_directory_that_was_made_whole_is_restored() {
+    Fixture::for_each_owner("restore-part", PREPARE, |one| {
+        one.store
+            .run("mkdir made; echo a > made/a; echo b > made/b")
+            .expect(0);
+        let refused = one
+            .store
+            .call(["undo", "1", "--", "made/a"])
+            .expect(NO_SUCH);
+        refused.says(&["atomdir restore"]);
+        restore(one, &["0", "--", "made/a"]).expect(0);
+        shell(&one.base, "test ! -e made/a && test -e made/b");
+    });
+}
+
 #[test]
 fn restore_refuses_what_is_not_known() {
     let fixture = Fixture::new("restore-refused", PREPARE);

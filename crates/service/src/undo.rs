@@ -94,8 +94,10 @@ pub(crate) fn begin(
         }
         UndoError::Absent { .. } => Failure::new(FailureKind::NoSuchCommit, message)
             .with_hint("`atomdir at COMMIT -- ls` lists what was there"),
-        UndoError::Untouched { .. } => Failure::new(FailureKind::NoSuchCommit, message)
-            .with_hint("`atomdir show COMMIT` lists what a commit changed"),
+        UndoError::Untouched { .. } => Failure::new(FailureKind::NoSuchCommit, message).with_hint(
+            "`atomdir show COMMIT` lists what a commit changed; a part of a directory that a \
+                 commit made or removed whole comes and goes with `atomdir restore`",
+        ),
         UndoError::Begin(error) => convert::begin_failure(&error, &connection.peer),
         UndoError::Store(error) => convert::store_failure(&error, &connection.peer),
         _ => Failure::new(FailureKind::Io, message),
