@@ -126,7 +126,7 @@ fn the_header_the_library_and_its_versions_agree() {
 #[test]
 fn programs_in_c_and_cpp_use_the_library_in_their_own_process() {
     let name = "programs_in_c_and_cpp_use_the_library_in_their_own_process";
-    if !tools_present(name, &["cc", "c++"]) {
+    if !tools_present(name, &["cc", "c++", "gcc"]) {
         return;
     }
     let scratch = Scratch::new("capi-embedded");

@@ -320,6 +320,25 @@ def test_one_store_is_shared_in_a_process(base: Path) -> None:
     subprocess.run([sys.executable, "-c", probe], check=True)
 
 
+def test_transactions_that_nobody_ended_are_collected(base: Path) -> None:
+    import gc
+
+    class Cycle:
+        def __init__(self, tx: atomdir.Transaction) -> None:
+            self.tx, self.itself = tx, self
+
+    thresholds = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        for number in range(50):
+            Cycle(atomdir.transaction(base)).tx.path(str(number)).touch()
+    finally:
+        gc.set_threshold(*thresholds)
+    gc.collect()
+    atomdir.Store(base, door="embedded").close()
+    assert names(base) == []
+
+
 def test_a_forked_process_leaves_its_parents_transaction_alone(base: Path) -> None:
     tx = atomdir.transaction(base)
     (tx / "a").write_text("1")

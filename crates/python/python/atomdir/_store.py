@@ -26,15 +26,16 @@ class _Open:
         self.process = os.getpid()
 
 
-# A store without a service can be open only once, so all users in this process share it.
-_mutex = threading.Lock()
+# A store without a service can be open only once, so all users in this process share it. The
+# thread that holds the lock may collect a transaction that nobody ended, which releases its store.
+_mutex = threading.RLock()
 _stores: dict[str, _Open] = {}
 
 
 def _forget() -> None:
     """A forked process cannot use its parent's stores. It opens them itself."""
     global _mutex
-    _mutex = threading.Lock()
+    _mutex = threading.RLock()
     _stores.clear()
 
 
@@ -44,14 +45,17 @@ os.register_at_fork(after_in_child=_forget)
 def _acquire(path: str, door: str, program: Optional[str]) -> _Open:
     root = _native.find(path)
     with _mutex:
-        found = _stores.get(root)
-        if found is None:
-            found = _stores[root] = _Open(_native.Store(path, door, program))
-        elif door not in ("any", "embedded" if found.native.is_embedded else "service"):
-            way = "in this process" if found.native.is_embedded else "by its service"
-            raise StoreError(f"the store '{root}' is already open {way}")
-        found.users += 1
-        return found
+        while True:
+            found = _stores.get(root)
+            if found is None:
+                found = _stores[root] = _Open(_native.Store(path, door, program))
+            elif door not in ("any", "embedded" if found.native.is_embedded else "service"):
+                way = "in this process" if found.native.is_embedded else "by its service"
+                raise StoreError(f"the store '{root}' is already open {way}")
+            found.users += 1
+            # Its last user may have been collected just now.
+            if _stores.get(root) is found:
+                return found
 
 
 def _release(store: _Open) -> None:
