@@ -405,7 +405,8 @@ impl Connection {
     }
 
     /// Ends the service. Returns when nothing of the service is left: no mount, no socket, no lock,
-    /// no process. While a transaction is open, this fails with [`FailureKind::InUse`].
+    /// no process. While a transaction is open, this fails with
+    /// [`FailureKind::InUse`](crate::FailureKind::InUse).
     pub fn stop(self) -> Result<StopReport, RequestError> {
         self.stop_service(false)
     }

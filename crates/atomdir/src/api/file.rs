@@ -123,7 +123,7 @@ impl OpenOptions {
 /// the transaction ends.
 ///
 /// Several threads may use one file with [`read_at`](File::read_at) and
-/// [`write_at`](File::write_at). The position that [`Read`], [`Write`] and [`Seek`] use belongs
+/// [`write_all_at`](File::write_all_at). The position that [`Read`], [`Write`] and [`Seek`] use belongs
 /// to this value alone. What was written is in the transaction at once: nothing is buffered.
 pub struct File<'transaction> {
     inner: Box<dyn OpenFile + 'transaction>,
