@@ -75,7 +75,7 @@ chmod 1777 "$place/scratch"
     { rm -rf "$place/venv" && python3 -m venv "$place/venv"; } ||
     not_here "python3 -m venv does not work here (package python3-venv)"
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
-python_here -m pip install -q 'maturin>=1.8,<2' pytest mypy fsspec ||
+python_here -m pip install -q -r tests/python-requirements.txt ||
     not_here "pip cannot install maturin, pytest, mypy and fsspec"
 
 # The build finds what is installed here, and downloads nothing.
