@@ -67,8 +67,8 @@ pub use atomdir_protocol::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Committed, Conflicts,
     Durability, ExitCode, Failure, FailureKind, HistoryStatus, Isolation, Kind, LockMode,
     LockScope, LockStatus, Numbers, Others, PastView, Progress, RecoveryReport, Restore, Sequence,
-    ServiceStatus, SnapshotObject, StopReport, Timestamp, TransactionId, TransactionStatus, Undo,
-    View, ViewChoice,
+    ServiceStatus, SnapshotObject, StopReport, Survival, Timestamp, TransactionId,
+    TransactionStatus, Undo, View, ViewChoice,
 };
 pub use choosing::{CommittedPart, Sides};
 pub use connection::Connection;

@@ -11,7 +11,7 @@ use crate::trust::{Distrust, Owned, Trust, configuration};
 use atomdir_disk::reason;
 use atomdir_protocol::TransactionId;
 use pointer::Pointer;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat};
+use rustix::fs::{AtFlags, CWD, Dir, DirEntry, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -37,6 +37,19 @@ pub struct StoreLocation {
 }
 
 impl StoreLocation {
+    /// Whether transactions may be open although no service runs: the next one opens those that
+    /// survive. False for users who may not look.
+    pub fn may_have_survivors(&self) -> bool {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let stage = openat(CWD, self.control.join("stage"), flags, Mode::empty());
+        let entries = stage.and_then(Dir::new);
+        let is_one = |entry: &Result<DirEntry, Errno>| {
+            let name = entry.as_ref().map(|entry| entry.file_name().to_bytes());
+            !matches!(name, Ok(b"." | b".."))
+        };
+        entries.is_ok_and(|entries| entries.into_iter().any(|entry| is_one(&entry)))
+    }
+
     /// The store whose root is `root`.
     pub fn at(root: &Path) -> Result<StoreLocation, FindError> {
         StoreLocation::at_with(root, Trust::Listed)

@@ -7,7 +7,7 @@ use crate::{ConnectError, Current, RequestError, ViewRootError, view_root};
 use atomdir_protocol::{
     Answer, BeginRequest, ChangeLine, CheckReport, CommitSummary, Committed, Conflicts, Durability,
     Isolation, LOG_LENGTH_MAX, Others, Progress, Request, Sequence, ServiceStatus, Side,
-    SnapshotObject, StopReport, TransactionId, TransactionStatus, ViewChoice,
+    SnapshotObject, StopReport, TransactionId, TransactionStatus, ViewChoice, WhileOpen,
 };
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -267,7 +267,7 @@ impl Connection {
         transaction: TransactionId,
     ) -> Result<TransactionStatus, RequestError> {
         match self.ask(&Request::Status { transaction })? {
-            (Answer::Transaction(status), _) => Ok(status),
+            (Answer::Transaction(status), _) => Ok(*status),
             _ => Err(self.unexpected()),
         }
     }
@@ -404,21 +404,32 @@ impl Connection {
         self.ask(&Request::SetIdleTime { idle_ms }).map(drop)
     }
 
+    /// Makes everything in the view of a transaction durable, if it survives its service.
+    pub fn flush(&mut self, transaction: TransactionId) -> Result<(), RequestError> {
+        self.nothing(&Request::Flush { transaction })
+    }
+
     /// Ends the service. Returns when nothing of the service is left: no mount, no socket, no lock,
     /// no process. While a transaction is open, this fails with
     /// [`FailureKind::InUse`](crate::FailureKind::InUse).
     pub fn stop(self) -> Result<StopReport, RequestError> {
-        self.stop_service(false)
+        self.stop_service(WhileOpen::Refuse)
     }
 
     /// Like [`stop`](Self::stop), and aborts open transactions.
     pub fn stop_and_abort(self) -> Result<StopReport, RequestError> {
-        self.stop_service(true)
+        self.stop_service(WhileOpen::Abort)
     }
 
-    fn stop_service(mut self, abort: bool) -> Result<StopReport, RequestError> {
+    /// Like [`stop`](Self::stop), and leaves open transactions to the next service. Fails with
+    /// [`FailureKind::InUse`] while one is open that does not survive.
+    pub fn stop_and_keep(self) -> Result<StopReport, RequestError> {
+        self.stop_service(WhileOpen::Keep)
+    }
+
+    fn stop_service(mut self, open: WhileOpen) -> Result<StopReport, RequestError> {
         let process = self.service_process();
-        match self.ask(&Request::Stop { abort })? {
+        match self.ask(&Request::Stop { open })? {
             (Answer::Stopped(report), _) => {
                 process.wait_for_end();
                 Ok(report)

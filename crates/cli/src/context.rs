@@ -194,7 +194,7 @@ impl Context {
         &self,
         named: Option<TransactionId>,
     ) -> Result<(Connected, TransactionId), Error> {
-        match (self.connect_if_running()?, named) {
+        match (self.connect_if_open()?, named) {
             (Some(mut connected), named) => {
                 let transaction = self.transaction(named, &mut connected)?;
                 Ok((connected, transaction))
@@ -204,7 +204,16 @@ impl Context {
         }
     }
 
-    /// Returns `None` if no service runs: then no transaction is open either.
+    /// Connects if transactions may be open: to a service that runs, or, if some may have
+    /// survived the last one, to a new one.
+    pub fn connect_if_open(&self) -> Result<Option<Connected>, Error> {
+        match self.connect_if_running()? {
+            None if self.store()?.may_have_survivors() => self.connect().map(Some),
+            found => Ok(found),
+        }
+    }
+
+    /// Returns `None` if no service runs.
     pub fn connect_if_running(&self) -> Result<Option<Connected>, Error> {
         match self.connect_to_running() {
             Err(Error::Connect(ConnectError::NotRunning { .. })) => Ok(None),

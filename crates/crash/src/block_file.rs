@@ -27,7 +27,6 @@ const FILE_NODE: u64 = 2;
 
 /// Of `linux/fuse.h`; the views of the product need none of these.
 const OPEN: u32 = 14;
-const FSYNC: u32 = 20;
 const FLUSH: u32 = 25;
 const OPENDIR: u32 = 27;
 const INTERRUPT: u32 = 36;
@@ -268,7 +267,7 @@ fn answer(disk: &Mutex<Disk>, node: u64, operation: Operation) -> Result<Option<
             writer.u32(written as u32);
             writer.u32(0);
         }
-        Operation::Other(FSYNC) => lock(disk).record(Event::Flush),
+        Operation::Flush => lock(disk).record(Event::Flush),
         _ => return Err(Errno::NOSYS),
     }
     Ok(Some(body))

@@ -35,13 +35,13 @@ fn json(outcome: &Outcome) -> Value {
 }
 
 /// The service dies with two commits in its log, a third torn off, and a
-/// transaction open.
+/// transaction open that does not survive.
 fn crash(store: &Store) {
     store.run("echo one > file").expect(0);
     store
         .run_with(&["-m", "second"], "echo two > other")
         .expect(0);
-    let view = store.begin();
+    let view = store.begin_with(&["--isolation", "serializable"]);
     store.exec(&view, "echo three > file").expect(0);
     store.kill_service();
     let log = store.control().join("log");

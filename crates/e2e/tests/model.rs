@@ -214,12 +214,13 @@ impl Model {
         }
     }
 
-    /// Killing the service aborts all open transactions; the base stays.
+    /// Killing the service leaves the base as it is. Open transactions survive and are aborted.
     fn crash(&mut self) {
         self.trace.push("kill the service".to_owned());
         let before = self.fixture.look();
         self.fixture.store.kill_service();
         self.fixture.store.call(["recover"]).expect(0);
+        self.fixture.store.call(["abort", "--all"]).expect(0);
         // Recovery applies commits again, so directories that they changed have the times of
         // the commits or of the recovery.
         let options = CompareOptions {

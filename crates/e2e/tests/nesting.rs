@@ -297,7 +297,7 @@ fn command_can_begin_an_unnested_transaction() {
 }
 
 #[test]
-fn killed_service_aborts_outer_and_nested_transactions() {
+fn killed_service_aborts_a_nested_transaction_and_keeps_the_outer_one() {
     Fixture::for_each_owner("nest-kill", "echo old > file", |one| {
         let store = &one.store;
         let outer = store.begin();
@@ -310,6 +310,12 @@ fn killed_service_aborts_outer_and_nested_transactions() {
         store.call(["recover"]).expect(0);
         assert_eq!(read(one.base.join("file")), "old\n");
         assert!(!one.base.join("x").exists());
+        store.call(["abort", &nested.id]).expect(NO_SUCH);
+        store
+            .exec(&outer, "test $(cat file) = outer; test ! -e x")
+            .expect(0);
+        store.commit(&outer).expect(0);
+        assert_eq!(read(one.base.join("file")), "outer\n");
         assert_eq!(json(store, &["list"]).trim(), r#"{"transactions":[]}"#);
     });
 }

@@ -191,6 +191,28 @@ pub enum FreezeError {
     Native,
 }
 
+/// Why a transaction cannot survive its service.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum SurvivalError {
+    #[error("the transaction has ended")]
+    Ended,
+    #[error("the transaction is nested in another one")]
+    Nested,
+    #[error("the transaction is serializable, and what it has read is kept in memory only")]
+    Serializable,
+    #[error("a part of its changes has been committed")]
+    Landed,
+    #[error("its view shows the past")]
+    Past,
+    #[error("the transaction has a native view, and its command still runs")]
+    Native,
+    #[error("cannot write its view log: {errno}", errno = reason(*.0))]
+    Staging(Errno),
+    #[error(transparent)]
+    Store(StoreError),
+}
+
 /// Why a commit failed. After [`Logged`](CommitError::Logged) and
 /// [`Ended`](CommitError::Ended) the transaction has ended; after every other error it is
 /// open, and the base is untouched.

@@ -38,7 +38,7 @@ pub use base::credentials::{Credentials, Permission};
 pub use commit::Committed;
 pub use error::{
     BeginError, ChangedBy, CommitAuthor, CommitError, Conflict, ConflictKind, DropError,
-    FreezeError, Obstacle, Poison, SavepointError, Stalled, StoreError, UndoError,
+    FreezeError, Obstacle, Poison, SavepointError, Stalled, StoreError, SurvivalError, UndoError,
 };
 pub use ids::{NodeId, Sequence, TransactionId};
 pub use locks::{LockError, LockMode, LockRequest, LockScope, LockStatus, Patience, Waits};
@@ -52,6 +52,7 @@ pub use progress::Progress;
 pub use recovery::RecoveryReport;
 pub use recovery::check::CheckReport;
 pub use recovery::inspect::{Damage, Inspection, TornTail};
+pub use store::stranded::Stranded;
 pub use store::{Store, StoreStatus};
 pub use transaction::Transaction;
 pub use transaction::budget::Budget;

@@ -32,6 +32,9 @@ pub(crate) const OCCUPANT: &str = "occupant";
 pub(crate) const UPPER: &str = "upper";
 pub(crate) const WORK: &str = "work";
 pub(crate) const WORK_INDEX: &str = "index";
+/// In a transaction's staging directory: the log of its view.
+pub(crate) const VIEW: &str = "view";
+pub(crate) const VIEW_NEW: &str = "view.new";
 /// A temporary object in `stage`, on which an operation is tried out.
 pub(crate) const REHEARSAL: &str = "rehearsal";
 

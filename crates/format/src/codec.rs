@@ -1,8 +1,9 @@
-//! The payloads of frames: commit records and summaries, as docs/format.md
+//! The payloads of frames: commit records, summaries and view logs, as docs/format.md
 //! draws them. Whatever is encoded decodes to the same value. All other bytes
 //! are refused, without a panic and without a large allocation.
 
 mod past;
+mod view;
 
 use atomdir_disk::{Kind, NewNode};
 

@@ -21,6 +21,7 @@ pub enum FrameKind {
     Commit,
     Summary,
     Past,
+    View,
 }
 
 /// A type that a frame can hold.
@@ -114,6 +115,7 @@ fn kind_tag(kind: FrameKind) -> u16 {
         FrameKind::Commit => 1,
         FrameKind::Summary => 2,
         FrameKind::Past => 3,
+        FrameKind::View => 4,
     }
 }
 

@@ -2,7 +2,7 @@
 //! docs/format.md draws every structure.
 //!
 //! A [`scan::Scanner`] reads a file of records, and [`frame::encode`] makes the
-//! bytes to append to it. [`record`], [`past`] and [`summary`] hold what can be in a
+//! bytes to append to it. [`record`], [`past`], [`summary`] and [`view`] hold what can be in a
 //! frame, [`header`] the store's fixed header.
 
 pub mod applied;
@@ -15,5 +15,6 @@ mod primitives;
 pub mod record;
 pub mod scan;
 pub mod summary;
+pub mod view;
 
 pub use error::{DecodeError, Problem};

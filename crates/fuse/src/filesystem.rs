@@ -199,4 +199,9 @@ pub trait Filesystem: Send + Sync + 'static {
     fn remove_xattr(&self, request: &Request, node: u64, name: &[u8]) -> Result<()>;
 
     fn status(&self, request: &Request, node: u64) -> Result<FileSystemStatus>;
+
+    /// Answers fsync(2), after the kernel has passed on what was written.
+    fn flush(&self, _request: &Request, _node: u64) -> Result<()> {
+        Ok(())
+    }
 }

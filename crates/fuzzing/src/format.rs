@@ -8,6 +8,7 @@ use atomdir_format::header::{self, StoreId, UncheckedHeader};
 use atomdir_format::record::CommitRecord;
 use atomdir_format::scan::{Scanned, Scanner};
 use atomdir_format::summary::SummaryRecord;
+use atomdir_format::view::ViewRecord;
 
 /// Of the stores that the simulation makes, whose logs are in the corpus.
 pub(crate) const STORE: StoreId = StoreId([7; 16]);
@@ -41,6 +42,7 @@ pub fn header(bytes: &[u8]) {
 pub fn record(bytes: &[u8]) {
     check_payload::<CommitRecord>(bytes);
     check_payload::<SummaryRecord>(bytes);
+    check_payload::<ViewRecord>(bytes);
 }
 
 fn check_payload<R: Record>(bytes: &[u8]) {
@@ -54,6 +56,7 @@ pub fn log(bytes: &[u8]) {
     for file in [bytes.to_vec(), fit_checksums(bytes)] {
         check_file::<CommitRecord>(&file);
         check_file::<SummaryRecord>(&file);
+        check_file::<ViewRecord>(&file);
     }
 }
 

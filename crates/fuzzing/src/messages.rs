@@ -3,7 +3,7 @@
 use atomdir_protocol::{
     Answer, BeginRequest, Change, ChangeLine, ChangedBy, CommitSummary, Committed, Conflict,
     ConflictPart, Failure, FailureKind, LockMode, LockRequest, LockScope, Numbers, Others, Past,
-    Progress, Reply, Request, Sequence, Side, Timestamp, TransactionId, Undo, frame,
+    Progress, Reply, Request, Sequence, Side, Timestamp, TransactionId, Undo, WhileOpen, frame,
 };
 use serde::Serialize;
 
@@ -18,6 +18,11 @@ fn begin(outer: TransactionId) -> BeginRequest {
         })),
         ..BeginRequest::default()
     }
+}
+
+fn stop() -> Request {
+    let open = WhileOpen::Keep;
+    Request::Stop { open }
 }
 
 /// One encoded request of each kind about this transaction, without the length
@@ -81,6 +86,7 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
             sequence: Sequence(1),
         },
         Request::Sync,
+        Request::Flush { transaction },
         Request::Checkpoint,
         Request::Check,
         Request::Prune {
@@ -88,7 +94,7 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
         },
         Request::ServiceStatus,
         Request::SetIdleTime { idle_ms: Some(9) },
-        Request::Stop { abort: true },
+        stop(),
         Request::Enter {
             transaction,
             secret: vec![7; 16],

@@ -27,12 +27,12 @@ pub use records::{
     Begun, Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Committed,
     Conflict, ConflictPart, Conflicts, Durability, HistoryStatus, Isolation, Kind, Layers, Limits,
     LockMode, LockScope, LockStatus, Others, Progress, RecoveryReport, Sequence, ServiceStatus,
-    Side, SnapshotObject, StopReport, Timestamp, TransactionId, TransactionStatus, View,
-    ViewChoice, Within,
+    Side, SnapshotObject, StopReport, Survival, Timestamp, TransactionId, TransactionStatus, View,
+    ViewChoice, WhileOpen, Within,
 };
 
 /// The version of the messages, not of the program.
-pub const VERSION: u32 = 16;
+pub const VERSION: u32 = 17;
 
 /// The longest label of a `Begin`.
 pub const LABEL_LENGTH_MAX: usize = 4096;

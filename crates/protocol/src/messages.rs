@@ -2,6 +2,7 @@ use crate::{
     Begun, ChangeLine, CheckReport, CommitSummary, Committed, Conflict, Conflicts, Durability,
     Failure, HistoryStatus, Isolation, LockMode, LockScope, Others, Progress, Sequence,
     ServiceStatus, Side, SnapshotObject, StopReport, TransactionId, TransactionStatus, ViewChoice,
+    WhileOpen,
 };
 use serde::{Deserialize, Serialize};
 
@@ -85,6 +86,10 @@ pub enum Request {
     },
     /// Makes lazy commits durable.
     Sync,
+    /// Makes everything in the view of a transaction durable that survives its service.
+    Flush {
+        transaction: TransactionId,
+    },
     Checkpoint,
     Check,
     /// Forgets what is kept of commits that are older than this, or than the store's settings
@@ -100,8 +105,7 @@ pub enum Request {
     },
     /// The answer comes when everything is cleaned up, just before the process ends.
     Stop {
-        /// Abort open transactions. If false, the request fails while any is open.
-        abort: bool,
+        open: WhileOpen,
     },
     /// The first request over the inner socket. After it the connection may act on
     /// this transaction and on those within it, and on no others.
@@ -267,7 +271,7 @@ pub enum Answer {
     Aborted(u64),
     /// How many locks were released.
     Unlocked(u64),
-    Transaction(TransactionStatus),
+    Transaction(Box<TransactionStatus>),
     /// `None`: the path named nothing.
     SnapshotObject(Option<SnapshotObject>),
     Commit(CommitSummary),

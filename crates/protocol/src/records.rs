@@ -295,6 +295,30 @@ pub struct TransactionStatus {
     /// The space of forgotten commits that stays taken until it and other open transactions
     /// have ended.
     pub held_bytes: u64,
+    pub survival: Survival,
+}
+
+/// Whether a transaction outlives its service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Survival {
+    /// It ends with its service.
+    Ends,
+    Survives,
+    /// It has survived, but cannot be opened; only `Abort` is possible.
+    Stranded {
+        reason: String,
+    },
+}
+
+/// What a request to stop the service does while transactions are open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WhileOpen {
+    /// It fails.
+    Refuse,
+    /// It aborts them.
+    Abort,
+    /// It leaves them to the next service. It fails if one of them does not survive.
+    Keep,
 }
 
 /// A state of the store that a transaction's view can be compared with.
@@ -429,4 +453,6 @@ pub struct Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopReport {
     pub transactions_aborted: u64,
+    /// How many the next service opens again.
+    pub transactions_kept: u64,
 }

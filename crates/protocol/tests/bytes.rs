@@ -55,6 +55,11 @@ fn begins_from_the_past() -> Vec<Request> {
     ]
 }
 
+fn stop() -> Request {
+    let open = WhileOpen::Keep;
+    Request::Stop { open }
+}
+
 fn requests() -> Vec<Request> {
     let transaction = TRANSACTION;
     vec![
@@ -125,7 +130,8 @@ fn requests() -> Vec<Request> {
         },
         Request::ServiceStatus,
         Request::SetIdleTime { idle_ms: None },
-        Request::Stop { abort: false },
+        stop(),
+        Request::Flush { transaction },
         Request::KeepOnClose { transaction },
         Request::CommitPart {
             transaction,
@@ -250,6 +256,7 @@ fn replies() -> Vec<Reply> {
         Reply::Done(Answer::Service(Box::new(service_status()))),
         Reply::Done(Answer::Stopped(StopReport {
             transactions_aborted: 3,
+            transactions_kept: 2,
         })),
         Reply::Failed(failure()),
     ]

@@ -6,6 +6,7 @@
 use crate::permissions::Peer;
 use crate::replies::Unanswered;
 use crate::service::Service;
+use crate::survival;
 use crate::transactions::Why;
 use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId};
 use std::collections::BTreeMap;
@@ -35,6 +36,16 @@ pub(crate) struct Due {
     pub(crate) ending: Ending,
 }
 
+impl Due {
+    pub(crate) fn transaction(transaction: TransactionId, age: Duration) -> Due {
+        Due {
+            transaction,
+            age,
+            ending: Ending::Transaction,
+        }
+    }
+}
+
 /// The transaction or locks that end when the age is reached.
 pub(crate) enum Ending {
     /// Abort the transaction.
@@ -49,13 +60,13 @@ pub(crate) fn abort_after(
     transaction: TransactionId,
     age: Duration,
 ) -> Result<Answer, Unanswered> {
-    service.transactions.find(transaction, peer)?;
+    let one = service.transactions.find(transaction, peer)?;
     service.expiry.check_room(transaction)?;
-    service.expiry.add(Due {
-        transaction,
-        age,
-        ending: Ending::Transaction,
-    });
+    service.expiry.add(Due::transaction(transaction, age));
+    if one.transaction.survives() {
+        // The next service ends it, too.
+        survival::survive(service, &one);
+    }
     Ok(Answer::Nothing)
 }
 
@@ -75,8 +86,14 @@ impl Expiry {
     }
 
     pub(crate) fn add(&self, due: Due) {
+        let age = due.age;
+        self.add_after(due, age);
+    }
+
+    /// For a transaction that has reached a part of its age already.
+    pub(crate) fn add_after(&self, due: Due, left: Duration) {
         // An age beyond what the clock can show never ends.
-        let Some(at) = Instant::now().checked_add(due.age) else {
+        let Some(at) = Instant::now().checked_add(left) else {
             return;
         };
         let mut state = self.lock();
@@ -84,6 +101,16 @@ impl Expiry {
         let number = state.count;
         state.due.insert((at, number), due);
         self.changed.notify_all();
+    }
+
+    /// The age at which a transaction ends first, and the time until then.
+    pub(crate) fn end_of(&self, transaction: TransactionId) -> Option<(Duration, Duration)> {
+        let state = self.lock();
+        let mut due = state.due.iter();
+        let ((at, _), due) = due.find(|(_, due)| {
+            due.transaction == transaction && matches!(due.ending, Ending::Transaction)
+        })?;
+        Some((due.age, at.saturating_duration_since(Instant::now())))
     }
 
     /// Forgets a transaction that has ended.

@@ -49,6 +49,7 @@ mod signals;
 mod socket;
 mod status;
 mod store;
+mod survival;
 mod transactions;
 mod undo;
 mod view_mount;

@@ -18,7 +18,7 @@ use crate::socket::{self, Listener, Stream};
 use crate::store::{self, Directories};
 use crate::transactions::Transactions;
 use crate::views::Views;
-use crate::{ServiceError, convert, memory, report};
+use crate::{ServiceError, convert, memory, report, survival};
 use atomdir::hosting::{StartLock, Ticks, now, run_maintenance};
 use atomdir::{ConnectError, StartService};
 use atomdir_disk::reason;
@@ -164,6 +164,7 @@ impl Running {
             stop: Stop::default(),
             idle_time: IdleTime::new(idle),
         });
+        survival::open_all(&service);
         let listener = Listener::bind(&directories.control, socket::NAME, user == 0)
             .map_err(serve("making the socket"))?;
         let maintainer = spawn_maintenance(&service).map_err(serve("starting a thread"))?;
@@ -330,7 +331,7 @@ impl Running {
                 service.views.give_up_barriers();
             }
         });
-        service.abort_all();
+        let kept = survival::end_all(&service);
         service.expiry.end();
         service.maintenance.end();
         let _ = self.maintainer.join();
@@ -343,7 +344,7 @@ impl Running {
         drop(watchdog);
         // The last reference to the service holds the store's lock.
         drop(service);
-        answer_stopped(waiting);
+        answer_stopped(waiting, kept);
         std::mem::forget(start_lock);
     }
 }
@@ -365,7 +366,7 @@ impl Watchdog {
             }
             tracing::error!("the service could not end in order; the next one recovers");
             if let Some(service) = service.upgrade() {
-                answer_stopped(service.stop.take_waiting());
+                answer_stopped(service.stop.take_waiting(), 0);
             }
             // SAFETY: it ends the process without running anything of its own.
             unsafe { libc::_exit(i32::from(ExitCode::Internal.code())) }
@@ -374,10 +375,11 @@ impl Watchdog {
     }
 }
 
-fn answer_stopped(waiting: Vec<Asker>) {
+fn answer_stopped(waiting: Vec<Asker>, kept: u64) {
     for asker in waiting {
         let report = StopReport {
-            transactions_aborted: asker.transactions_open,
+            transactions_aborted: asker.transactions_open.saturating_sub(kept),
+            transactions_kept: kept,
         };
         let stopped = Reply::Done(Answer::Stopped(report));
         let _ = asker.stream.send_reply(&stopped);

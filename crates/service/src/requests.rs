@@ -10,13 +10,13 @@ use crate::side_access::SideReader;
 use crate::transactions::{OpenTransaction, Transaction, Why};
 use crate::{
     commit, conflicts, convert, expiry, leases, locks, native, nesting, parts, sealing, sharing,
-    status, undo,
+    status, survival, undo,
 };
 use atomdir_disk::reason;
 use atomdir_engine::BeginOptions;
 use atomdir_protocol::{
     Answer, BeginRequest, Begun, CheckReport, Failure, FailureKind, LABEL_LENGTH_MAX,
-    LOG_LENGTH_MAX, Reply, Request, Sequence, TransactionId, TransactionStatus,
+    LOG_LENGTH_MAX, Reply, Request, Sequence, TransactionId, TransactionStatus, WhileOpen,
 };
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -53,7 +53,7 @@ pub(crate) fn handle(
         }
         Request::Detach { transaction } => sharing::detach(service, connection, transaction)?,
         Request::TakeOver { transaction } => return take_over(service, connection, transaction),
-        Request::Stop { abort } => return stop(service, connection, abort),
+        Request::Stop { open } => return stop(service, connection, open),
         Request::Keep { transaction } => sharing::keep(service, connection, transaction)?,
         Request::KeepOnClose { transaction } => {
             sharing::keep_on_close(service, connection, transaction)?
@@ -80,7 +80,7 @@ pub(crate) fn handle(
         Request::Status { transaction } => {
             let peer = &connection.peer;
             let one = service.transactions.find_to_end(transaction, peer)?;
-            Answer::Transaction(status::transaction(service, &one))
+            Answer::Transaction(Box::new(status::transaction(service, &one)))
         }
         Request::Changes { transaction } => changes(service, connection, transaction)?,
         Request::SnapshotObject {
@@ -107,13 +107,8 @@ pub(crate) fn handle(
         Request::List => list(service, connection)?,
         Request::Log { before, limit } => log(service, connection, before, limit)?,
         Request::Show { sequence } => show(service, connection, sequence)?,
-        Request::Sync => {
-            service
-                .store
-                .sync()
-                .map_err(store_failure(&connection.peer))?;
-            Answer::Nothing
-        }
+        Request::Sync => sync(service, &connection.peer)?,
+        Request::Flush { transaction } => survival::flush(service, connection, transaction)?,
         Request::Checkpoint => checkpoint(service, &connection.peer)?,
         Request::Check => check(service, connection)?,
         Request::Prune { older_than_ms } => undo::prune(service, &connection.peer, older_than_ms)?,
@@ -142,6 +137,11 @@ fn set_idle_time(service: &Service, peer: &Peer, idle_ms: Option<u64>) -> Result
     Ok(Answer::Nothing)
 }
 
+fn sync(service: &Service, peer: &Peer) -> Result<Answer> {
+    service.store.sync().map_err(store_failure(peer))?;
+    Ok(Answer::Nothing)
+}
+
 fn checkpoint(service: &Service, peer: &Peer) -> Result<Answer> {
     peer.require_administer("checkpoint the store")?;
     let done = service.store.checkpoint();
@@ -150,6 +150,9 @@ fn checkpoint(service: &Service, peer: &Peer) -> Result<Answer> {
 }
 
 fn abort(service: &Service, peer: &Peer, id: TransactionId) -> Result<Answer> {
+    if survival::abort_stranded(service, peer, id) {
+        return Ok(Answer::Aborted(1));
+    }
     service.transactions.find_to_end(id, peer)?;
     let why = Why::User(peer.user);
     let removed = service.transactions.remove_because(id, why);
@@ -167,7 +170,8 @@ fn abort_all(service: &Service, peer: &Peer) -> Answer {
         .iter()
         .filter(|one| peer.may_use(one.transaction.owner()))
         .flat_map(|one| service.transactions.remove_because(one.id(), why));
-    Answer::Aborted(service.abort(removed.collect()))
+    let stranded = survival::abort_all_stranded(service, peer);
+    Answer::Aborted(service.abort(removed.collect()) + stranded)
 }
 
 fn begin_transaction(
@@ -250,6 +254,9 @@ fn begin_transaction(
                 .into());
         }
     };
+    if begin.detached {
+        survival::survive(service, &one);
+    }
     connection.first_begun.get_or_insert(id);
     Ok(view(service, &transaction, choice, root))
 }
@@ -372,6 +379,7 @@ fn changes(service: &Service, connection: &Connection, id: TransactionId) -> Res
 fn list(service: &Service, connection: &Connection) -> Result<Answer> {
     let visible = service.transactions.visible(&connection.peer);
     let statuses = visible.iter().map(|one| status::transaction(service, one));
+    let statuses = statuses.chain(survival::list_stranded(service, &connection.peer));
     let length = |status: &TransactionStatus| {
         let locks = status.locks.iter().map(|lock| 32 + lock.path.len());
         64 + status.label.len() + status.view_path.len() + locks.sum::<usize>()
@@ -453,22 +461,10 @@ fn check(service: &Service, connection: &Connection) -> Result<Answer> {
     Ok(Answer::Checked(answer))
 }
 
-fn stop(service: &Service, connection: &Connection, abort: bool) -> Result<Outcome> {
+fn stop(service: &Service, connection: &Connection, open: WhileOpen) -> Result<Outcome> {
     connection.peer.require_administer("stop the service")?;
-    let open = service.transactions.count_staying(&service.connections);
-    if !abort && open > 0 {
-        let message = match open {
-            1 => "a transaction is open, and its changes would be dropped".to_owned(),
-            _ => format!("{open} transactions are open, and their changes would be dropped"),
-        };
-        return Err(Failure::new(FailureKind::InUse, message)
-            .with_hint(
-                "`atomdir list` shows what is open: commit or abort it first, or drop it all with \
-                 `atomdir service stop --abort`",
-            )
-            .into());
-    }
-    service.request_stop(connection.stream.clone());
+    survival::check_stop(service, open)?;
+    service.request_stop(connection.stream.clone(), open);
     Ok(Outcome::Stopping)
 }
 

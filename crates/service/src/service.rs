@@ -36,12 +36,13 @@ use crate::expiry::Expiry;
 use crate::latch::Latch;
 use crate::limits::Budgets;
 use crate::socket::Stream;
+use crate::survival;
 use crate::transactions::{OpenTransaction, Transactions};
 use crate::views::Views;
 use atomdir::hosting::Ticks;
 use atomdir_disk::LinuxDisk;
 use atomdir_engine::Store;
-use atomdir_protocol::{RecoveryReport, Timestamp};
+use atomdir_protocol::{RecoveryReport, Timestamp, WhileOpen};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -91,13 +92,15 @@ impl IdleTime {
 #[derive(Default)]
 pub(crate) struct Stop {
     requested: AtomicBool,
+    /// Even transactions that could survive are to be aborted.
+    aborts_all: AtomicBool,
     /// The clients that asked, and wait until the service has ended.
     waiting: Mutex<Vec<Asker>>,
 }
 
 pub(crate) struct Asker {
     pub(crate) stream: Stream,
-    /// How many were open when the client asked: these the request aborts.
+    /// How many were open when the client asked: these the request aborts or keeps.
     pub(crate) transactions_open: u64,
 }
 
@@ -106,13 +109,20 @@ impl Stop {
         self.requested.load(Ordering::Acquire)
     }
 
+    pub(crate) fn aborts_all(&self) -> bool {
+        self.aborts_all.load(Ordering::Acquire)
+    }
+
     pub(crate) fn take_waiting(&self) -> Vec<Asker> {
         std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Service {
-    pub(crate) fn request_stop(&self, stream: Stream) {
+    pub(crate) fn request_stop(&self, stream: Stream, open: WhileOpen) {
+        if open == WhileOpen::Abort {
+            self.stop.aborts_all.store(true, Ordering::Release);
+        }
         let transactions_open = self.transactions.count() as u64;
         let mut waiting = self
             .stop
@@ -140,6 +150,7 @@ impl Service {
     pub(crate) fn keep(&self, one: &OpenTransaction, holder: ConnectionId) {
         self.transactions.keep(one.id(), holder);
         one.transaction.thaw();
+        survival::survive(self, one);
     }
 
     /// Forgets a transaction that its commit has ended.
@@ -149,10 +160,6 @@ impl Service {
         self.expiry.forget(one.id());
         self.views.hide(&one.transaction);
         self.latch.set();
-    }
-
-    pub(crate) fn abort_all(&self) -> u64 {
-        self.abort(self.transactions.remove_all())
     }
 
     /// Aborts transactions that are already removed from the open ones. Returns how many

@@ -4,7 +4,12 @@ use crate::permissions::Peer;
 use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction};
 use crate::{convert, discretion, limits, locks};
-use atomdir_protocol::{Conflict, Sequence, ServiceStatus, TransactionId, TransactionStatus, View};
+use atomdir_engine::Stranded;
+use atomdir_protocol::{
+    Conflict, Conflicts, Durability, Isolation, Sequence, ServiceStatus, Survival, TransactionId,
+    TransactionStatus, View,
+};
+use rustix::process::geteuid;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 pub(crate) fn transaction(service: &Service, one: &OpenTransaction) -> TransactionStatus {
@@ -35,6 +40,38 @@ pub(crate) fn transaction(service: &Service, one: &OpenTransaction) -> Transacti
         held_bytes: match transaction.past() {
             Some(_) => service.store.status().held_bytes,
             None => 0,
+        },
+        survival: match transaction.survives() {
+            true => Survival::Survives,
+            false => Survival::Ends,
+        },
+    }
+}
+
+/// A transaction that has survived its service and cannot be opened.
+pub(crate) fn stranded(one: &Stranded) -> TransactionStatus {
+    TransactionStatus {
+        transaction: TransactionId(one.id.0),
+        owner: one.owner.unwrap_or_else(|| geteuid().as_raw()),
+        label: one.label.clone(),
+        began: convert::timestamp(one.began),
+        isolation: Isolation::Snapshot,
+        durability: Durability::Durable,
+        conflicts: Conflicts::AtCommit,
+        locks: Vec::new(),
+        met: Vec::new(),
+        detached: true,
+        view: View::Exact,
+        view_path: Vec::new(),
+        outer: None,
+        nested: None,
+        holders: Vec::new(),
+        savepoints: Vec::new(),
+        sealed: false,
+        past: None,
+        held_bytes: 0,
+        survival: Survival::Stranded {
+            reason: one.reason.clone(),
         },
     }
 }

@@ -319,9 +319,9 @@ impl Transactions {
         self.lock().len()
     }
 
-    /// How many stay open by themselves, or are held by somebody who is still there. The
+    /// Those that stay open by themselves, or are held by somebody who is still there. The
     /// others are about to be aborted.
-    pub(crate) fn count_staying(&self, connections: &Connections) -> usize {
+    pub(crate) fn staying(&self, connections: &Connections) -> Vec<OpenTransaction> {
         let open = self.lock();
         let stays = |one: &&OpenTransaction| {
             let mut holders = one.holders.keys();
@@ -329,7 +329,7 @@ impl Transactions {
                 || one.kept_after.is_some()
                 || holders.any(|holder| connections.has_peer(*holder))
         };
-        open.values().filter(stays).count()
+        open.values().filter(stays).cloned().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<TransactionId, OpenTransaction>> {

@@ -167,6 +167,7 @@ pub(crate) fn sides(
         sequence: before.sequence + 1,
         commits_min: before.commits_min + 1,
         is_cancelled: false,
+        surviving: None,
         ..before
     };
     Ok(Sides { before, after })

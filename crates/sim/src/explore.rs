@@ -12,9 +12,10 @@ use crate::effect::{Keep, Ordering, Volatile};
 use crate::fault::AfterFailedSync;
 use crate::image::Image;
 use crate::operation::{Node, Operation};
+use crate::survivors;
 use crate::trace::{Event, Trace};
 use crate::tree::Tree;
-use crate::workload::{Expected, SimStore, act, begin, make_store, open, open_with, options};
+use crate::workload::{Expected, SimStore, act, make_store, open, open_with, options};
 use crate::world::Site;
 
 #[derive(Debug, Clone)]
@@ -392,6 +393,7 @@ fn recover(
             "the base is not as of commit {sequence}:\n{difference}"
         ));
     }
+    let survivor = survivors::check(disk, &store, &expected[*found])?;
     let problems = store.check().problems;
     if !problems.is_empty() {
         return Err(format!("check: {problems:?}"));
@@ -414,8 +416,9 @@ fn recover(
     let later = expected[*found + 1..].iter_mut();
     let never = later.filter(|later| later.is_cancelled);
     never.for_each(|never| never.sequence = u64::MAX);
-    disk.allow(&[*found]);
-    let transaction = begin(&store, Durability::Durable)?;
+    let reopened = survivors::expect_again(disk, &mut expected, *found, &survivor);
+    disk.allow(&[reopened]);
+    let transaction = survivors::or_begin(&store, survivor)?;
     let directory = format!("probe-{sequence}");
     let file = format!("{directory}/inside");
     let operations = [
@@ -431,8 +434,9 @@ fn recover(
         commits_min: expected[*found].commits_min + 1,
         undoable_from: expected[*found].undoable_from,
         is_cancelled: false,
+        surviving: None,
     });
-    disk.allow(&[*found, expected.len() - 1]);
+    disk.allow(&[reopened, expected.len() - 1]);
     store
         .commit(&transaction)
         .map_err(|error| format!("the commit after recovery: {error}"))?;

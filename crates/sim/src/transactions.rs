@@ -328,6 +328,7 @@ impl Driver {
                 commits_min: newest.commits_min + 1,
                 undoable_from: newest.undoable_from,
                 is_cancelled: false,
+                surviving: None,
             };
             self.expected.push(expected);
         }

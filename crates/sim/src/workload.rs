@@ -14,6 +14,7 @@ use crate::effect::Ordering;
 use crate::group::Moment;
 use crate::image::Image;
 use crate::operation::{Operation, Target};
+use crate::survivors::{Surviving, Survivor};
 use crate::trace::Trace;
 use crate::transactions::{Act, LandedPart, Reader};
 use crate::tree::{CONTROL, Tree};
@@ -57,6 +58,7 @@ pub enum Step {
     /// A transaction that lands a part of its changes, and is then committed or aborted.
     Part(LandedPart),
     Cancelled(Cancelled),
+    Survivor(Survivor),
     /// A durable commit, during whose flush of the log others arrive.
     Group(Vec<Operation>, Vec<(Durability, Vec<Operation>)>, Moment),
     /// Durable changes by an outside writer.
@@ -91,6 +93,8 @@ pub struct Expected {
     pub undoable_from: Option<u64>,
     /// The sequence belongs to no commit.
     pub is_cancelled: bool,
+    /// The transaction that is still open; `None`: none is.
+    pub surviving: Option<Surviving>,
 }
 
 /// Nothing is forgotten before [`Step::Prune`].
@@ -218,6 +222,7 @@ impl Workload {
             commits_min: 0,
             undoable_from: self.keeps_history.then_some(1),
             is_cancelled: false,
+            surviving: None,
         };
         let plain = SimDisk::new();
         act(&plain, &self.base, 0);
@@ -310,6 +315,7 @@ impl Driver {
             } => self.locked(path, holder, other, beside, salt),
             Step::Part(part) => self.part(part, salt),
             Step::Cancelled(cancelled) => self.cancelled(cancelled, salt),
+            Step::Survivor(survivor) => self.survivor(survivor, salt),
             Step::Group(first, others, moment) => self.group(first, others, *moment, salt),
             Step::Outside(operations) => self.change_outside(operations, salt),
             Step::Sync => {
@@ -442,6 +448,7 @@ impl Driver {
             commits_min: newest.commits_min + 1,
             undoable_from: newest.undoable_from,
             is_cancelled: false,
+            surviving: None,
         });
         self.note_plain();
         self.allow();
@@ -477,6 +484,7 @@ impl Driver {
             sequence: newest.sequence + 1,
             commits_min: self.newest().commits_min + 1,
             is_cancelled: false,
+            surviving: None,
             ..newest
         });
         self.allow();

@@ -3,6 +3,7 @@
 
 mod cancelled;
 mod kept;
+mod survivors;
 mod transactions;
 
 use atomdir_engine::CARRIED_BYTES_MAX;
@@ -13,6 +14,7 @@ pub use crate::random::random;
 use crate::workload::{Step, Workload};
 pub use cancelled::cancelled;
 pub use kept::kept;
+pub use survivors::survivors;
 pub use transactions::transactions;
 
 fn file(path: &str, length: u64) -> Operation {

@@ -120,6 +120,13 @@ fn a_crash_around_a_cancelled_commit_leaves_all_or_nothing() {
 }
 
 #[test]
+fn any_death_leaves_a_surviving_transaction_at_its_last_call_or_flush() {
+    let all = workloads::survivors();
+    check_all(&all, explore, &plan(), pick(3_000, 30_000));
+    check_all(&all, explore_kills, &kill_plan(None), pick(1_000, 5_000));
+}
+
+#[test]
 fn power_cut_after_a_killed_program_leaves_a_prefix() {
     let all = workloads::sequences();
     check_all(&all, explore_kills, &kill_plan(None), pick(15_000, 300_000));

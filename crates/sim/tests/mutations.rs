@@ -57,7 +57,8 @@ fn sites_in_source() -> BTreeSet<(String, u32)> {
 }
 
 fn all_workloads() -> Vec<Workload> {
-    let mut all = workloads::kinds();
+    let mut all = workloads::survivors();
+    all.extend(workloads::kinds());
     all.extend(workloads::sequences());
     all.extend(workloads::transactions());
     all.extend(workloads::kept());

@@ -5,8 +5,8 @@ use super::time;
 use crate::changes::{Right, Rights};
 use atomdir::client::Conflict;
 use atomdir::{
-    ChangeLine, ChangedBy, CommitSummary, HistoryStatus, LockScope, LockStatus, TransactionStatus,
-    View,
+    ChangeLine, ChangedBy, CommitSummary, HistoryStatus, LockScope, LockStatus, Survival,
+    TransactionStatus, View,
 };
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -94,6 +94,11 @@ pub struct Transaction<'a> {
     /// For a view of the past: the space that forgotten commits take until it has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_bytes: Option<u64>,
+    /// Whether it outlives its service.
+    pub survives: bool,
+    /// Why it cannot be opened again, if it has survived its service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stranded: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub met: Vec<ConflictLine<'a>>,
 }
@@ -156,6 +161,11 @@ impl<'a> From<&'a TransactionStatus> for Transaction<'a> {
             savepoints: status.savepoints.iter().map(|name| Text(name)).collect(),
             past: status.past.map(|commit| commit.0),
             held_bytes: status.past.map(|_| status.held_bytes),
+            survives: status.survival == Survival::Survives,
+            stranded: match &status.survival {
+                Survival::Stranded { reason } => Some(reason),
+                Survival::Ends | Survival::Survives => None,
+            },
         }
     }
 }

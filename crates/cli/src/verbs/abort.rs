@@ -90,7 +90,11 @@ impl Serialize for PartAborted {
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let aborted = if arguments.all {
-        context.connect_to_running()?.connection.abort_all()?
+        match context.connect_if_open()? {
+            Some(mut connected) => connected.connection.abort_all()?,
+            // This reports that no service runs.
+            None => context.connect_to_running()?.connection.abort_all()?,
+        }
     } else {
         let (mut connected, transaction) = context.connect_to(arguments.transaction)?;
         if !arguments.paths.is_empty() {

@@ -3,7 +3,7 @@ use super::{ExitCode, SUCCESS};
 use crate::context::Context;
 use crate::error::Error;
 use crate::output::{Painter, Show, Style, escaped, json, time, user_name};
-use atomdir::TransactionStatus;
+use atomdir::{Survival, TransactionStatus};
 use clap::Args;
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
@@ -12,7 +12,8 @@ use std::io::{self, Write};
 /// List the open transactions: yours, or all for root
 ///
 /// IN is the transaction it is nested in, HELD how many hold it. A line below a view of the
-/// past says which.
+/// past says which, and a line below a transaction that has survived its service and cannot be
+/// opened again says why; it can only be aborted.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   atomdir list -C /srv/site")]
@@ -46,6 +47,10 @@ impl Show for Transactions {
             if let Some(past) = past_line(status) {
                 writeln!(painter, "{:>8}{past}", "")?;
             }
+            if let Survival::Stranded { reason } = &status.survival {
+                let reason = escaped(reason.as_bytes());
+                writeln!(painter, "{:>8}cannot be opened again: {reason}", "")?;
+            }
         }
         Ok(())
     }
@@ -61,7 +66,7 @@ impl Serialize for Transactions {
 }
 
 pub fn run(_: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let transactions = match context.connect_if_running()? {
+    let transactions = match context.connect_if_open()? {
         Some(mut connected) => connected.connection.transactions()?,
         None => Vec::new(),
     };

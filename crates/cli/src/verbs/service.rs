@@ -19,7 +19,8 @@ use std::time::Duration;
 /// needs it starts it, and it ends when the store has not been used for 30 s. Other users'
 /// commands cannot start it: for them, start one that stays, with `service start`, or at
 /// boot with `service run --idle never`. It ends with `service stop`. SIGTERM
-/// ends it as well, and aborts open transactions.
+/// ends it as well. Transactions that `begin`, `run --on-error keep` and the like leave open
+/// survive that; the next service opens them again.
 #[derive(Debug, Args)]
 #[command(subcommand_help_heading = "Verbs", subcommand_value_name = "VERB")]
 #[command(after_help = "Examples:
@@ -55,6 +56,9 @@ struct StopArguments {
     /// Abort open transactions, which drops their changes
     #[arg(long)]
     abort: bool,
+    /// Keep open transactions for the next service, if all of them survive
+    #[arg(long, conflicts_with = "abort")]
+    keep: bool,
 }
 
 #[derive(Debug, Args)]
@@ -313,6 +317,7 @@ fn status(context: &Context) -> Result<(), Error> {
 struct Stopped {
     stopped: bool,
     transactions_aborted: u64,
+    transactions_kept: u64,
 }
 
 impl Show for Stopped {
@@ -321,7 +326,10 @@ impl Show for Stopped {
             return writeln!(painter, "no service runs");
         }
         let aborted = counted(self.transactions_aborted, "transaction");
-        writeln!(painter, "service stopped, {aborted} aborted")
+        match self.transactions_kept {
+            0 => writeln!(painter, "service stopped, {aborted} aborted"),
+            kept => writeln!(painter, "service stopped, {aborted} aborted, {kept} kept"),
+        }
     }
 }
 
@@ -330,10 +338,12 @@ fn stop(arguments: &StopArguments, context: &Context) -> Result<(), Error> {
     let report = match context.connect_if_running()? {
         None => None,
         Some(connected) if arguments.abort => Some(connected.connection.stop_and_abort()?),
+        Some(connected) if arguments.keep => Some(connected.connection.stop_and_keep()?),
         Some(connected) => Some(connected.connection.stop()?),
     };
     context.output.confirm(&Stopped {
         stopped: report.is_some(),
         transactions_aborted: report.map_or(0, |report| report.transactions_aborted),
+        transactions_kept: report.map_or(0, |report| report.transactions_kept),
     })
 }

@@ -10,8 +10,8 @@ use crate::output::{
     time, user_name,
 };
 use atomdir::{
-    ChangeLine, Conflicts, FailureKind, LockScope, LockStatus, TransactionId, TransactionStatus,
-    View,
+    ChangeLine, Conflicts, FailureKind, LockScope, LockStatus, Survival, TransactionId,
+    TransactionStatus, View,
 };
 use clap::Args;
 use serde::{Serialize, Serializer};
@@ -57,6 +57,12 @@ impl Show for Status {
             "durability  {}",
             durability_word(status.durability)
         )?;
+        if status.survival == Survival::Survives {
+            writeln!(
+                painter,
+                "survives    the end of the service and of the machine"
+            )?;
+        }
         if status.conflicts == Conflicts::Early {
             writeln!(painter, "conflicts   early")?;
         }
@@ -145,7 +151,7 @@ impl Serialize for Status {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let mut connected = match (context.connect_if_running()?, arguments.transaction) {
+    let mut connected = match (context.connect_if_open()?, arguments.transaction) {
         (Some(connected), _) => connected,
         (None, Some(transaction)) => return Err(Error::NotOpen { transaction }),
         (None, None) => return show_all(context, Vec::new()),

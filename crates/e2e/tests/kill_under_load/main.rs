@@ -112,7 +112,7 @@ fn kill_under_load(test: &str, kinds: &[Kill], kills: usize) {
             &mut tally,
         );
         if lanes.iter_mut().any(Lane::take_unheard_begin) {
-            // Abort it, unless it ended with the service.
+            // Abort it, unless the service died before it was kept.
             let aborted = fixture.store.call(["abort", "--all"]);
             aborted.expect_one_of(&[0, NO_SUCH]);
         }

@@ -153,7 +153,7 @@ impl<D: Disk> Core<D> {
             parent: parent.clone(),
             name: name.clone(),
         };
-        self.intern_fresh(stat, here)
+        self.intern_fresh((stat.identity, stat.kind), here)
     }
 
     /// Returns the base object that the history keeps in limbo under its identity.
@@ -170,17 +170,22 @@ impl<D: Disk> Core<D> {
                 }
                 base
             }
-            _ => self.intern_fresh(stat, limbo).0,
+            _ => self.intern_fresh((stat.identity, stat.kind), limbo).0,
         }
     }
 
-    fn intern_fresh(&self, stat: &Stat, here: Place) -> (Arc<Base>, bool) {
+    /// Returns the base object of an identity that was at a place, whether or not it still is.
+    pub fn intern_known(&self, identity: Identity, kind: Kind, place: Place) -> Arc<Base> {
+        self.intern_fresh((identity, kind), place).0
+    }
+
+    fn intern_fresh(&self, (identity, kind): (Identity, Kind), here: Place) -> (Arc<Base>, bool) {
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);
-        let fresh = Base::new(serial, stat.kind, stat.identity, here);
+        let fresh = Base::new(serial, kind, identity, here);
         let mut index = lock(&self.index);
         // Another thread may have been faster.
-        if let Some(base) = index.get(&stat.identity).and_then(Weak::upgrade)
-            && base.kind == stat.kind
+        if let Some(base) = index.get(&identity).and_then(Weak::upgrade)
+            && base.kind == kind
         {
             return (base, false);
         }
@@ -191,7 +196,7 @@ impl<D: Disk> Core<D> {
             let alive = index.len();
             index.reserve(alive);
         }
-        index.insert(stat.identity, Arc::downgrade(&fresh));
+        index.insert(identity, Arc::downgrade(&fresh));
         (fresh, true)
     }
 

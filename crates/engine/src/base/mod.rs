@@ -34,6 +34,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use atomdir_disk::{Identity, Kind, Name, Stat, Timestamp};
+use atomdir_format::view::ViewStamp;
 
 use crate::ids::Sequence;
 use crate::lock;
@@ -143,6 +144,24 @@ impl Stamp {
             length: stat.length,
             modified: stat.attributes.times.modified,
             changed: stat.changed,
+        }
+    }
+
+    pub fn to_log(self) -> ViewStamp {
+        ViewStamp {
+            identity: self.identity,
+            length: self.length,
+            modified: self.modified,
+            changed: self.changed,
+        }
+    }
+
+    pub fn from_log(logged: ViewStamp) -> Stamp {
+        Stamp {
+            identity: logged.identity,
+            length: logged.length,
+            modified: logged.modified,
+            changed: logged.changed,
         }
     }
 

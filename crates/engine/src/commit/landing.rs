@@ -89,6 +89,10 @@ impl<D: Disk> Store<D> {
         // A transaction that is being committed is among the open ones.
         let transaction = self.transaction(id).ok_or(CommitError::Ended)?;
         transaction.note_landed(sequence);
+        // Its snapshot now differs from every point in the commit order, so it no longer survives.
+        if let Some(view) = &mut committing.view {
+            view.end_log();
+        }
         logged.landing = Some(Landing {
             transaction,
             view: committing.take_over(),

@@ -36,6 +36,7 @@ impl<D: Disk> Store<D> {
         }
         let changes = view.changes().map_or(0, |lines| lines.len() as u64);
         let outdated = guard.take().map(|view| outer_view.take_nested(view));
+        outer_view.record_after_commit();
         drop((guard, outer_guard));
         self.ended(transaction.id());
         Ok(Committed {

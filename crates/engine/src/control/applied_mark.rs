@@ -40,6 +40,11 @@ impl<D: Disk> AppliedFile<D> {
         self.store
     }
 
+    /// The present mounting of the file system.
+    pub fn mounting(&self) -> Option<Mounting> {
+        self.mounting
+    }
+
     /// The newest commit that is known to be in the base.
     pub fn read(&self, disk: &D) -> Result<Option<Sequence>, Errno> {
         let mark = self.mark(disk)?;

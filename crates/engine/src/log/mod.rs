@@ -284,6 +284,7 @@ fn scan<R: Record>(
                         FrameKind::Commit => names::LOG,
                         FrameKind::Summary => names::HISTORY,
                         FrameKind::Past => names::PAST,
+                        FrameKind::View => names::VIEW,
                     },
                     offset,
                     reason: damage.to_string(),

@@ -96,10 +96,12 @@ impl<D: Disk> Store<D> {
             }
         };
         report.staging_directories = entries.len() as u64;
+        let stranded = self.stranded();
         for entry in entries {
             let id = names::slot_number(&entry.name).map(TransactionId);
             let is_known =
                 id.is_some_and(|id| state.stages.contains(&id) || self.transaction(id).is_some());
+            let is_known = is_known || stranded.iter().any(|one| Some(one.id) == id);
             if !is_known {
                 let name = String::from_utf8_lossy(entry.name.as_bytes());
                 let problem = format!("'.atomdir/stage/{name}' belongs to no transaction");

@@ -8,11 +8,13 @@ use atomdir_format::record::CommitRecord;
 use atomdir_format::summary::SummaryRecord;
 
 use crate::error::StoreError;
+use crate::ids::Sequence;
 use crate::log::history::CommitSummary;
 use crate::log::past::kept_by;
 use crate::log::read_records;
 use crate::names::{self, InLimbo};
 use crate::recovery::control_files::{self, ControlFiles};
+use crate::recovery::survivors::Survivors;
 use crate::recovery::{read_history, read_log, unfinished};
 use crate::store::Store;
 
@@ -120,12 +122,21 @@ impl Inspection {
             self.heed::<()>(Err(StoreError::Copied))?;
         }
         let in_log = self.commits.iter().map(|commit| commit.transaction);
-        self.transactions_unfinished = unfinished(disk, &handles.stage, in_log, &history)?;
+        let unfinished = unfinished(disk, &handles.stage, in_log, &history)?;
+        let newest = self.commits.last().map(|commit| commit.sequence);
+        let newest = newest.unwrap_or(Sequence(header.last_sequence));
+        let survivors = Survivors::find(disk, handles, unfinished, newest)?;
+        self.transactions_unfinished = survivors.discarded.len() as u64;
         let list = |directory| disk.list(directory).map_err(failed("list leftovers"));
         let is_kept = |name| names::parse_limbo(name).is_some_and(|object| kept.contains(&object));
         let in_limbo = list(&handles.limbo)?;
         let in_limbo = in_limbo.iter().filter(|entry| !is_kept(&entry.name));
-        self.leftovers = (list(&handles.stage)?.len() + in_limbo.count()) as u64;
+        let surviving = survivors.stages();
+        let staged = list(&handles.stage)?;
+        let staged = staged
+            .iter()
+            .filter(|entry| !surviving.contains(&entry.name));
+        self.leftovers = (staged.count() + in_limbo.count()) as u64;
         Ok(())
     }
 }

@@ -8,8 +8,8 @@
 //! 1. There is no [`Store`] that was not recovered.
 //! 2. Recovery may die at any point and be run again.
 //! 3. Damage to what was durable is reported, and nothing is changed.
-//! 4. Afterwards the staging directory is empty, and limbo holds what the history keeps: open
-//!    transactions do not survive their service.
+//! 4. Afterwards the staging directory holds what transactions need that survive their service
+//!    (`survivors`), and limbo what the history keeps.
 //!
 //! [`Store`]: crate::Store
 
@@ -19,6 +19,7 @@ pub(crate) mod inspect;
 mod open;
 mod privileges;
 pub(crate) mod remake;
+pub(crate) mod survivors;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -43,6 +44,7 @@ use crate::options::Options;
 use crate::progress::Meter;
 use crate::recovery::control_files::ControlFiles;
 use crate::recovery::remake::remake;
+use crate::recovery::survivors::Survivors;
 use crate::store::commit_state::CommitState;
 use crate::store::queue::Queue;
 
@@ -56,7 +58,7 @@ pub struct RecoveryReport {
     pub torn_tail_bytes: u64,
 }
 
-type Recovered<D> = (Core<D>, CommitState<D>, RecoveryReport);
+type Recovered<D> = (Core<D>, CommitState<D>, RecoveryReport, Survivors);
 
 pub(crate) fn recover<D: Disk>(
     disk: D,
@@ -90,7 +92,8 @@ pub(crate) fn recover<D: Disk>(
         .map_or(header.last_sequence, |record| record.sequence);
     let cancelled = take_cancelled(&mut tail);
     let in_log = tail.iter().map(|record| TransactionId(record.transaction));
-    let discarded = unfinished(&disk, &handles.stage, in_log, &summaries.records)?;
+    let unfinished = unfinished(&disk, &handles.stage, in_log, &summaries.records)?;
+    let survivors = Survivors::find(&disk, &handles, unfinished, Sequence(newest))?;
     let journal = Journal {
         newest_summary: summaries.records.last().map_or(0, |(last, _)| last.0),
         log: Log::new(log, id, read.tail, newest),
@@ -117,7 +120,7 @@ pub(crate) fn recover<D: Disk>(
     let report = RecoveryReport {
         commits_replayed: tail.len() as u64,
         bytes_replayed: if tail.is_empty() { 0 } else { read.tail },
-        transactions_discarded: discarded,
+        transactions_discarded: survivors.discarded.len() as u64,
         torn_tail_bytes: read.torn_bytes,
     };
     let core = Core::new(disk, root, handles, hidden, options).map_err(failed("examine"))?;
@@ -143,8 +146,8 @@ pub(crate) fn recover<D: Disk>(
         read.unproven,
         read.torn_bytes > 0,
     )?;
-    clean_up(&core, &mut state)?;
-    Ok((core, state, report))
+    clean_up(&core, &mut state, &survivors)?;
+    Ok((core, state, report, survivors))
 }
 
 /// Reads the log, except the commits at its start that are durably in the base, and keeps of
@@ -212,14 +215,14 @@ pub(crate) fn read_history<D: Disk>(
     })
 }
 
-/// Counts the transactions that have staged something and are in neither the log nor the
+/// Returns the transactions that have staged something and are in neither the log nor the
 /// history.
 pub(crate) fn unfinished<D: Disk>(
     disk: &D,
     stage: &D::Handle,
     in_log: impl Iterator<Item = TransactionId>,
     history: &[(Sequence, TransactionId)],
-) -> Result<u64, StoreError> {
+) -> Result<Vec<TransactionId>, StoreError> {
     let in_history = history.iter().map(|(_, transaction)| *transaction);
     let committed: HashSet<TransactionId> = in_log.chain(in_history).collect();
     let staged = disk.list(stage).map_err(failed("list staged files"))?;
@@ -227,7 +230,7 @@ pub(crate) fn unfinished<D: Disk>(
         .iter()
         .filter_map(|entry| names::slot_number(&entry.name))
         .map(TransactionId);
-    Ok(ids.filter(|id| !committed.contains(id)).count() as u64)
+    Ok(ids.filter(|id| !committed.contains(id)).collect())
 }
 
 fn redo<D: Disk>(
@@ -365,8 +368,13 @@ fn open_past<D: Disk>(
     Past::open(core, file, last_sequence).map(Some)
 }
 
-fn clean_up<D: Disk>(core: &Core<D>, state: &mut CommitState<D>) -> Result<(), StoreError> {
-    control::purge(&core.disk, &core.control.stage, |_| false)
+fn clean_up<D: Disk>(
+    core: &Core<D>,
+    state: &mut CommitState<D>,
+    survivors: &Survivors,
+) -> Result<(), StoreError> {
+    let kept = survivors.stages();
+    control::purge(&core.disk, &core.control.stage, |name| kept.contains(name))
         .and_then(|()| state.journal.purge_limbo(core))
         .map_err(failed("remove leftovers"))?;
     state

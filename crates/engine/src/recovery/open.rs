@@ -30,8 +30,10 @@ impl<D: Disk> Store<D> {
         trial::refuse_layered(&status)?;
         let opened = control_files::open(&disk, control, Access::ReadWrite)?;
         let last_id = opened.header.transaction_high_water;
-        let (core, state, report) = recover(disk, root, opened, hidden, options)?;
+        let (core, state, report, survivors) = recover(disk, root, opened, hidden, options)?;
         let ids = IdSupply::new(last_id, state.journal.header.transaction_high_water);
-        Ok((Store::new(core, state, ids), report))
+        let store = Store::new(core, state, ids);
+        store.open_survivors(survivors);
+        Ok((store, report))
     }
 }

@@ -62,7 +62,7 @@ impl<D: Disk> Store<D> {
     }
 
     /// From now on writes are noted. Also notes the earlier writes of open transactions.
-    fn begin_early(&self, transaction: &Transaction<D>) {
+    pub(crate) fn begin_early(&self, transaction: &Transaction<D>) {
         let writers = &self.0.contention.writers;
         if !writers.begin(transaction.id()) {
             return;

@@ -1,6 +1,6 @@
 //! The requests that an open store serves besides commits: beginning a transaction (`begin`),
-//! nested transactions and savepoints (`nesting`), locks on parts of the base (`lock`), and
-//! listing past commits (`history`).
+//! nested transactions and savepoints (`nesting`), locks on parts of the base (`lock`), outliving the
+//! service (`survive`), and listing past commits (`history`).
 //!
 //! Invariants
 //! 1. A transaction begins only when every commit that was acknowledged is in the base: its
@@ -12,3 +12,4 @@ mod begin;
 mod history;
 mod lock;
 mod nesting;
+mod survive;

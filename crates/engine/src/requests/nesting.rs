@@ -77,6 +77,7 @@ impl<D: Disk> Transaction<D> {
         self.with_savepoints(|view| {
             let outdated = view.roll_back(name);
             self.share.update(|| view.kept_objects());
+            view.record().map_err(SavepointError::Staging)?;
             outdated.ok_or(SavepointError::NoSuchSavepoint)
         })
     }

@@ -14,6 +14,7 @@
 pub(crate) mod commit_state;
 pub(crate) mod open_transactions;
 pub(crate) mod queue;
+pub(crate) mod stranded;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -33,6 +34,7 @@ use crate::log::past_limits::HistoryStatus;
 use crate::names;
 use crate::store::commit_state::CommitState;
 use crate::store::open_transactions::OpenTransactions;
+use crate::store::stranded::Stranded;
 use crate::transaction::contention::Contention;
 
 pub struct Store<D: Disk>(pub(crate) Arc<Inner<D>>);
@@ -61,6 +63,8 @@ pub(crate) struct Inner<D: Disk> {
     /// Links in limbo to files that have other names. They show in the files' link counts,
     /// so they are removed when the last open snapshot ends.
     pub linked_in_limbo: Mutex<Vec<Name>>,
+    /// Transactions that have survived and cannot be opened.
+    pub stranded: Mutex<Vec<Stranded>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +105,7 @@ impl<D: Disk> Store<D> {
             has_pending: AtomicBool::new(false),
             stalled: Mutex::new(None),
             linked_in_limbo: Mutex::new(Vec::new()),
+            stranded: Mutex::default(),
         }))
     }
 

@@ -46,9 +46,10 @@ impl<D: Disk> Store<D> {
     /// Aborts a transaction and those nested in it. Returns false if it had
     /// already ended, perhaps by a commit that was under way.
     pub fn abort(&self, transaction: &Transaction<D>) -> bool {
-        let Some(view) = self.take_view(transaction) else {
+        let Some(mut view) = self.take_view(transaction) else {
             return false;
         };
+        view.end_log();
         if let Some(outer) = transaction.outer() {
             self.drop_nested(outer, view);
             return true;
@@ -174,6 +175,7 @@ impl<D: Disk> Store<D> {
         let id = view.id;
         if let Some(outer_view) = outer.view.lock().as_mut() {
             outer_view.drop_nested(view);
+            outer_view.record_after_commit();
         }
         self.ended(id);
     }

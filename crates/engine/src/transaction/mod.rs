@@ -3,7 +3,8 @@
 //! `operations` is what programs do in the view. `view_slot` lends the view to a commit.
 //! `contention` holds what transactions block for one another: locks, and writes that are
 //! noted for early conflicts. `budget` bounds the memory that one user's transactions take,
-//! `part` drops some of its changes, `listed` remembers its conflicts, and `snapshot_object` shows what a path was in the snapshot.
+//! `part` drops some of its changes, `listed` remembers its conflicts, `snapshot_object` shows what a
+//! path was in the snapshot, and `survival` keeps it on disk for the next service.
 //!
 //! Invariants
 //! 1. A transaction has a view until it ends, and none afterwards. During a commit the commit
@@ -17,6 +18,7 @@ pub(crate) mod listed;
 mod operations;
 pub(crate) mod part;
 pub(crate) mod snapshot_object;
+mod survival;
 pub(crate) mod view_slot;
 
 use std::path::{Path, PathBuf};
@@ -237,7 +239,9 @@ impl<D: Disk> Transaction<D> {
         if view.frozen {
             return Err(Errno::ROFS);
         }
-        self.charged(view, act)
+        let done = self.charged(view, act);
+        // A call that fails may have changed something, too.
+        view.record().and(done)
     }
 
     /// Like `with_changes`, for calls that may stage contents.
@@ -267,6 +271,11 @@ impl<D: Disk> Transaction<D> {
             view.restricted_to = Some(user);
             Ok(())
         })
+    }
+
+    /// The user to whom the view is restricted.
+    pub fn restriction(&self) -> Option<Credentials> {
+        self.view.lock().as_ref()?.restricted_to.clone()
     }
 
     /// Like `with_changes`, for calls that change names.

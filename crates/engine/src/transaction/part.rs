@@ -37,6 +37,7 @@ impl<D: Disk> Transaction<D> {
         let changes = view.changes_in(&part).map_err(DropError::Staging)?;
         let outdated = view.drop_part(&part).map_err(DropError::Staging)?;
         self.share.update(|| view.kept_objects());
+        view.record().map_err(DropError::Staging)?;
         Ok(Dropped { changes, outdated })
     }
 }

@@ -108,6 +108,7 @@ impl<D: Disk> ViewSlot<D> {
             for (node, count) in forgotten {
                 view.forget(node, count);
             }
+            view.record_after_commit();
         }
         slot.view = view;
         slot.is_committing = false;

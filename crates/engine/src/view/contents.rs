@@ -170,6 +170,7 @@ impl<D: Disk> View<D> {
             self.core.disk.write_at(&file, &buffer[..count], at)?;
             at += count as u64;
         }
+        self.note_contents_changed(id);
         let contents = self.contents_mut(id)?;
         contents.base_limit = 0;
         contents.pages = RangeSet::default();
@@ -186,7 +187,17 @@ impl<D: Disk> View<D> {
         }
     }
 
+    /// Tells the view log that the set of staged pages changes, other than by adding some.
+    fn note_contents_changed(&mut self, id: NodeId) {
+        self.nodes.note_unlogged(|unlogged| {
+            unlogged.contents.insert(id);
+        });
+    }
+
     pub(super) fn contents_mut(&mut self, id: NodeId) -> Result<&mut Contents> {
+        if self.node(id)?.contents().is_none() {
+            self.note_contents_changed(id);
+        }
         let own = self.own_mut(id)?;
         if let OwnBody::Unchanged = own.body {
             let contents = Contents {
@@ -279,7 +290,10 @@ impl<D: Disk> View<D> {
     fn own_pages(&mut self, id: NodeId, offset: u64, end: u64) -> Result<()> {
         let contents = self.contents_mut(id)?;
         if contents.base_limit > 0 {
-            contents.pages.insert(offset / PAGE, end.div_ceil(PAGE));
+            let (start, end) = (offset / PAGE, end.div_ceil(PAGE));
+            contents.pages.insert(start, end);
+            self.nodes
+                .note_unlogged(|unlogged| unlogged.pages.push((id, start, end)));
         }
         Ok(())
     }
@@ -315,6 +329,8 @@ impl<D: Disk> View<D> {
         if length > LENGTH_MAX {
             return Err(Errno::FBIG);
         }
+        let before = self.node(id)?.own.clone();
+        self.note_contents_changed(id);
         let contents = self.contents_mut(id)?;
         if length < old {
             contents.base_limit = contents.base_limit.min(length);
@@ -322,15 +338,29 @@ impl<D: Disk> View<D> {
             if contents.base_limit == 0 {
                 contents.pages.truncate(0);
             }
-            if self.staged(id)?.is_some() {
-                let file = self.staged_file_to_change(id, length)?;
-                if self.core.disk.stat(&file)?.length > length {
-                    self.core.disk.set_length(&file, length)?;
-                }
-            }
         }
         self.wrote(id, 0)?;
         self.own_mut(id)?.attributes.length = length;
+        if length < old && self.staged(id)?.is_some() {
+            let cut = self.cut_staged(id, length);
+            if let (Err(errno), Some(before)) = (cut, before) {
+                // What is left in the staged file must not show when the file grows again.
+                self.node_mut(id)?.own = Some(before);
+                return Err(errno);
+            }
+        }
+        Ok(())
+    }
+
+    fn cut_staged(&mut self, id: NodeId, length: u64) -> Result<()> {
+        if length == 0 && self.abandon_staged(id)? {
+            return Ok(());
+        }
+        self.record_before_cut(id)?;
+        let file = self.staged_file_to_change(id, length)?;
+        if self.core.disk.stat(&file)?.length > length {
+            self.core.disk.set_length(&file, length)?;
+        }
         Ok(())
     }
 

@@ -20,68 +20,20 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use atomdir_disk::{Disk, Errno, Name, Result};
 
 use super::View;
 use super::node::{DirectoryDelta, Node, Staged, StagedParent};
 use super::nodes::Nodes;
+use super::numbers::ForkPoint;
 use crate::ids::{NodeId, TransactionId};
-use crate::names;
 use crate::view::read_set::ReadSet;
 
 /// In a savepoint, this many unchanged nodes count as one changed object.
 const KNOWN_PER_OBJECT: usize = 32;
 /// This many objects, names and runs of pages that were read also count as one.
 const READS_PER_OBJECT: usize = 4;
-
-/// The next numbers for nodes and slots, shared by all views over one staging
-/// directory.
-pub(crate) struct Numbers {
-    next_node: AtomicU64,
-    last_slot: AtomicU64,
-}
-
-impl Numbers {
-    pub fn new() -> Numbers {
-        Numbers {
-            next_node: AtomicU64::new(NodeId::ROOT.0 + 1),
-            last_slot: AtomicU64::new(0),
-        }
-    }
-
-    pub fn new_slot(&self) -> u64 {
-        self.last_slot.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    fn new_node(&self) -> NodeId {
-        NodeId(self.next_node.fetch_add(1, Ordering::Relaxed))
-    }
-
-    fn fork_point(&self) -> ForkPoint {
-        ForkPoint {
-            next_node: self.next_node.load(Ordering::Relaxed),
-            last_slot: self.last_slot.load(Ordering::Relaxed),
-        }
-    }
-}
-
-/// The numbers as they were when a savepoint was set or a transaction was nested.
-#[derive(Debug, Clone, Copy)]
-struct ForkPoint {
-    next_node: u64,
-    last_slot: u64,
-}
-
-impl ForkPoint {
-    fn is_after(&self, staged: &Staged) -> bool {
-        // An object without a slot was put where it is by a failed commit. Only an
-        // outermost transaction without savepoints is committed to the base.
-        staged.parent != StagedParent::Slots
-            || names::slot_number(&staged.name).is_none_or(|slot| slot <= self.last_slot)
-    }
-}
 
 struct State {
     nodes: Nodes,
@@ -174,9 +126,16 @@ impl<D: Disk> View<D> {
 
     fn state(&self) -> State {
         State {
-            nodes: self.nodes.clone(),
+            nodes: self.unlogged_nodes(),
             point: self.numbers.fork_point(),
         }
+    }
+
+    /// The nodes, for a state that has no view log.
+    fn unlogged_nodes(&self) -> Nodes {
+        let mut nodes = self.nodes.clone();
+        nodes.unlogged = None;
+        nodes
     }
 
     /// Begins a view over this one.
@@ -187,7 +146,7 @@ impl<D: Disk> View<D> {
             id,
             at: self.at,
             landed: self.landed.clone(),
-            nodes: self.nodes.clone(),
+            nodes: self.unlogged_nodes(),
             lookups: Vec::new(),
             holes_read: Default::default(),
             generations: Vec::new(),
@@ -205,6 +164,7 @@ impl<D: Disk> View<D> {
             stage_of: self.stage_of,
             has_stage: self.has_stage,
             is_written_ahead: false,
+            log: None,
             next_inode: self.next_inode,
         };
         self.forks.nested = Some((id, state));
@@ -351,6 +311,9 @@ impl<D: Disk> View<D> {
             }
         }
         new.renumber(&new_ids);
+        // A state of the view may have been saved before the view had a log.
+        new.unlogged = self.nodes.unlogged.take();
+        new.note_everything();
         let old = std::mem::replace(&mut self.nodes, new);
         let origins = old.origins();
         for id in missing {

@@ -1,7 +1,7 @@
 //! One transaction's view: its tree, as the difference to its snapshot.
 //!
 //! `node` holds the shape, `tree` finds and keeps nodes, and each group of operations has a
-//! module. `fork` makes savepoints and nested views, `read_set` records what a serializable
+//! module. `fork` makes savepoints and nested views, `log` keeps a view on disk for the next service, `read_set` records what a serializable
 //! transaction has read, `sparse` knows the holes of files, and `upper` makes a view of an
 //! overlay's upper layer. Each of these states the invariants that it keeps.
 //!
@@ -13,9 +13,11 @@ mod changes;
 mod contents;
 pub(crate) mod dress;
 mod fork;
+pub(crate) mod log;
 mod namespace;
 pub(crate) mod node;
 mod nodes;
+mod numbers;
 pub(crate) mod part;
 mod put_back;
 pub(crate) mod read_set;
@@ -33,10 +35,11 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Timestamp};
 
+use fork::Forks;
 pub use fork::Outdated;
-use fork::{Forks, Numbers};
 pub(crate) use namespace::LINKS_MAX;
 use nodes::Nodes;
+use numbers::Numbers;
 use sparse::HolesRead;
 pub(crate) use take_back::NameChange;
 pub use types::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes, SetTime};
@@ -49,6 +52,7 @@ use crate::base::landed::Landed;
 use crate::base::present;
 use crate::base::snapshot::Snapshot;
 use crate::ids::{NodeId, Sequence, TransactionId};
+use crate::view::log::ViewLog;
 use crate::view::read_set::ReadSet;
 
 pub(crate) struct View<D: Disk> {
@@ -84,6 +88,8 @@ pub(crate) struct View<D: Disk> {
     pub restricted_to: Option<Credentials>,
     /// Objects that an undo brings back from limbo, by serial.
     pub restored: HashSet<u64>,
+    /// What the next service makes the view of again, if the transaction survives this one.
+    pub log: Option<Box<ViewLog<D>>>,
     next_inode: u64,
 }
 
@@ -113,6 +119,7 @@ impl<D: Disk> View<D> {
             frozen: false,
             restricted_to: None,
             restored: HashSet::new(),
+            log: None,
             next_inode: NEW_INODE_FIRST,
         }
     }

@@ -241,6 +241,9 @@ impl<D: Disk> View<D> {
 
     pub(super) fn set_dying(&mut self, id: NodeId) -> Result<()> {
         if let Some(base) = self.node(id)?.base.clone() {
+            let noted = base.clone();
+            self.nodes
+                .note_unlogged(|unlogged| unlogged.dying.push(noted));
             self.nodes.dying.insert(base.serial, base);
         }
         Ok(())

@@ -160,6 +160,11 @@ impl Node {
         self.directory_delta().is_some_and(|delta| delta.removed)
     }
 
+    /// Whether the transaction has removed its last name.
+    pub fn is_unnamed(&self) -> bool {
+        self.own().is_some_and(|own| own.attributes.links == 0)
+    }
+
     /// Whether the node can be dropped once the kernel has forgotten it: see the
     /// second invariant.
     pub fn is_disposable(&self) -> bool {

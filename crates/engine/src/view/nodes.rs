@@ -18,6 +18,27 @@ pub(crate) struct Nodes {
     pub changed: BTreeSet<NodeId>,
     /// Base objects that have no name left in the view, by serial.
     pub dying: BTreeMap<u64, Arc<Base>>,
+    /// What the view log does not have yet; `None` if the view has none.
+    pub unlogged: Option<Box<Unlogged>>,
+}
+
+/// What has changed in the nodes since the view log was last written.
+///
+/// Invariant: `Nodes` notes every node here whose state it lends out to be changed. Callers note
+/// entries and pages, or everything.
+#[derive(Clone, Default)]
+pub(crate) struct Unlogged {
+    /// The log must be written anew.
+    pub everything: bool,
+    pub nodes: BTreeSet<NodeId>,
+    /// Nodes that were dropped; their ids may be in use again.
+    pub gone: BTreeSet<NodeId>,
+    pub entries: BTreeSet<(NodeId, Name)>,
+    /// Files whose set of staged pages has become another one.
+    pub contents: BTreeSet<NodeId>,
+    /// Pages that were added to the set.
+    pub pages: Vec<(NodeId, u64, u64)>,
+    pub dying: Vec<Arc<Base>>,
 }
 
 impl Nodes {
@@ -27,6 +48,7 @@ impl Nodes {
             by_base: HashMap::from([(root.serial, NodeId::ROOT)]),
             changed: BTreeSet::new(),
             dying: BTreeMap::new(),
+            unlogged: None,
         };
         let root = Node {
             kind: Kind::Directory,
@@ -52,6 +74,7 @@ impl Nodes {
     }
 
     pub fn get_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+        self.note_node(id);
         self.by_id
             .get_mut(id.0 as usize)?
             .as_mut()
@@ -59,6 +82,7 @@ impl Nodes {
     }
 
     pub fn put(&mut self, id: NodeId, node: Arc<Node>) {
+        self.note_node(id);
         let place = id.0 as usize;
         if self.by_id.len() <= place {
             self.by_id.resize(place + 1, None);
@@ -67,12 +91,32 @@ impl Nodes {
     }
 
     pub fn take(&mut self, id: NodeId) -> Option<Arc<Node>> {
+        self.note_unlogged(|unlogged| {
+            unlogged.gone.insert(id);
+        });
         let node = self.by_id.get_mut(id.0 as usize)?.take()?;
         if let Some(base) = &node.base {
             self.by_base.remove(&base.serial);
         }
         self.changed.remove(&id);
         Some(node)
+    }
+
+    fn note_node(&mut self, id: NodeId) {
+        if let Some(unlogged) = &mut self.unlogged {
+            unlogged.nodes.insert(id);
+        }
+    }
+
+    /// Notes a change for the view log, if there is one.
+    pub fn note_unlogged(&mut self, note: impl FnOnce(&mut Unlogged)) {
+        if let Some(unlogged) = &mut self.unlogged {
+            note(unlogged);
+        }
+    }
+
+    pub fn note_everything(&mut self) {
+        self.note_unlogged(|unlogged| unlogged.everything = true);
     }
 
     pub fn ids(&self) -> impl Iterator<Item = NodeId> + '_ {
@@ -119,6 +163,7 @@ impl Nodes {
         if new_ids.is_empty() {
             return;
         }
+        self.note_everything();
         let renumbered = |id: &NodeId| new_ids.get(id).copied();
         for (old, new) in new_ids {
             if let Some(node) = self.by_id.get_mut(old.0 as usize).and_then(Option::take) {

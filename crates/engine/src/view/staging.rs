@@ -78,6 +78,10 @@ impl<D: Disk> View<D> {
         self.numbers.new_slot()
     }
 
+    pub(super) fn last_slot(&self) -> u64 {
+        self.numbers.last_slot()
+    }
+
     pub(crate) fn staged_parent(&mut self, parent: StagedParent) -> Result<Arc<D::Handle>> {
         let StagedParent::Node(id) = parent else {
             return self.stage();
@@ -145,6 +149,7 @@ impl<D: Disk> View<D> {
                 open_closed(&self.core.disk, &parent, &staged.name, Access::ReadWrite)?
             }
             None => {
+                self.note_staged_write(id);
                 let stage = self.stage()?;
                 let name = names::slot(self.new_slot());
                 let handle = self.core.disk.create(&stage, &name, PRIVATE_FILE)?;
@@ -169,6 +174,7 @@ impl<D: Disk> View<D> {
         id: NodeId,
         keep: u64,
     ) -> Result<Arc<D::Handle>> {
+        self.note_staged_write(id);
         match self.staged(id)? {
             Some(staged) if self.is_shared(&staged) => self.copy_staged(id, keep),
             _ => self.staged_file(id),
@@ -204,6 +210,23 @@ impl<D: Disk> View<D> {
         Ok(to)
     }
 
+    /// Lets an empty file begin with a new staged file, if a state on disk may need the old one.
+    /// Returns false if the old one can be cut.
+    pub(super) fn abandon_staged(&mut self, id: NodeId) -> Result<bool> {
+        let own = self.node(id)?.own().ok_or(Errno::STALE)?;
+        if self.log.is_none() || own.dress != Dress::Bare {
+            return Ok(false);
+        }
+        self.core.handles.remove(HandleKey::Staged(self.id, id));
+        let staged = self.own_in_place(id)?.staged.take();
+        if let Some(staged) = staged
+            && !self.is_shared(&staged)
+        {
+            self.remove_staged(&staged, Kind::File);
+        }
+        Ok(true)
+    }
+
     /// Removes the staged object of a node that is gone and will not be committed.
     pub(super) fn discard_staged(&mut self, id: NodeId, own: &Own) {
         self.core.handles.remove(HandleKey::Staged(self.id, id));
@@ -215,6 +238,12 @@ impl<D: Disk> View<D> {
     }
 
     pub(super) fn remove_staged(&mut self, staged: &Staged, kind: Kind) {
+        if !self.dooms(staged, kind) {
+            self.unlink_staged(staged, kind);
+        }
+    }
+
+    pub(super) fn unlink_staged(&mut self, staged: &Staged, kind: Kind) {
         let removed = self.staged_parent(staged.parent).and_then(|parent| {
             let disk = &self.core.disk;
             with_rights(disk, &[&parent], || match kind {

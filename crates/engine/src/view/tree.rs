@@ -317,6 +317,9 @@ impl<D: Disk> View<D> {
         now: Option<NodeId>,
     ) -> Result<()> {
         let known = self.delta_mut(parent)?.entries.contains_key(name);
+        self.nodes.note_unlogged(|unlogged| {
+            unlogged.entries.insert((parent, name.clone()));
+        });
         let before = match self.node(parent)?.base.clone() {
             Some(base) if !known => self.snapshot().lookup(&base, name)?.map(|found| found.base),
             _ => None,

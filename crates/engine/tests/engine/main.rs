@@ -26,6 +26,7 @@ mod serializable;
 mod several_names;
 mod stalled;
 mod support;
+mod survival;
 mod transaction_ids;
 mod undo;
 mod undo_conflicts;

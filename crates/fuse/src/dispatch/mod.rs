@@ -137,7 +137,7 @@ impl<F: Filesystem> Dispatcher<F> {
             }
             Operation::GetXattr { .. } => return Err(Errno::NODATA),
             Operation::Forget { .. } | Operation::BatchForget(_) => return Ok(Answer::Silence),
-            Operation::Release => {}
+            Operation::Release | Operation::Flush => {}
             _ => return Err(Errno::NOSYS),
         }
         Ok(Answer::Reply)
@@ -207,6 +207,7 @@ impl<F: Filesystem> Call<'_, F> {
             }
             Operation::Seek { offset, whence } => self.seek(offset, whence, scratch)?,
             Operation::Status => self.status(scratch)?,
+            Operation::Flush => self.filesystem.flush(&self.request, self.node)?,
             Operation::SetXattr { .. }
             | Operation::GetXattr { .. }
             | Operation::ListXattr { .. }
@@ -216,10 +217,9 @@ impl<F: Filesystem> Call<'_, F> {
             Operation::Init(_) => return Err(Errno::IO),
             // After ENOSYS the kernel does these by itself and does not ask again:
             // OPEN, OPENDIR (every open succeeds and caches are kept), CREATE
-            // (MKNOD and an open that needs no release), FLUSH, FSYNC,
-            // FSYNCDIR (success, after dirty pages were written), ACCESS
-            // (permissions were checked), COPY_FILE_RANGE (reads and writes),
-            // INTERRUPT, POLL, STATX.
+            // (MKNOD and an open that needs no release), FLUSH (success, after
+            // dirty pages were written), ACCESS (permissions were checked),
+            // COPY_FILE_RANGE (reads and writes), INTERRUPT, POLL, STATX.
             Operation::Other(_) => return Err(Errno::NOSYS),
             change_of_names => self.change_names(change_of_names, scratch)?,
         }

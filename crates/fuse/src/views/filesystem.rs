@@ -322,6 +322,15 @@ impl<D: Disk> Filesystem for Views<D> {
         borrowed.transaction.remove_xattr(node, name)
     }
 
+    /// Flushes the whole view, if its transaction survives the service. The first answer for a
+    /// transaction that does not must not be `ENOSYS` either: the kernel would not ask again.
+    fn flush(&self, _: &Request, node: u64) -> Result<()> {
+        match self.served_node(node)? {
+            ServedNode::View(borrowed, _) => borrowed.transaction.flush(),
+            ServedNode::Root | ServedNode::Wrapper(_) => Ok(()),
+        }
+    }
+
     fn status(&self, _: &Request, node: u64) -> Result<FileSystemStatus> {
         match self.served_node(node)? {
             ServedNode::Wrapper(borrowed) | ServedNode::View(borrowed, _) => {

@@ -104,6 +104,8 @@ pub enum Operation<'a> {
         whence: u32,
     },
     SyncFileSystem,
+    /// FSYNC and FSYNCDIR.
+    Flush,
     /// An operation that this file system leaves to the kernel, by its opcode.
     Other(u32),
 }
@@ -175,6 +177,7 @@ pub fn decode_operation<'a>(opcode: u32, body: &'a [u8]) -> Result<Operation<'a>
         opcode::LSEEK => seek(reader)?,
         opcode::STATFS => Operation::Status,
         opcode::SYNCFS => Operation::SyncFileSystem,
+        opcode::FSYNC | opcode::FSYNCDIR => Operation::Flush,
         opcode::RELEASE | opcode::RELEASEDIR => Operation::Release,
         opcode::TMPFILE => temporary_file(reader)?,
         opcode::SETXATTR => set_xattr(reader)?,

@@ -3,7 +3,8 @@
 use crate::support::{
     NEVER_IDLE, PROGRAM, TestStore, detached, has_ended, is_mounted, process_of, wait_for_end,
 };
-use atomdir::{ConnectError, Connection, Explain, FailureKind, Others, StartService};
+use atomdir::client::BeginOptions;
+use atomdir::{ConnectError, Connection, Explain, FailureKind, Isolation, Others, StartService};
 use atomdir_testing::pick;
 use rustix::fs::{Advice, fadvise};
 use rustix::process::{Signal, kill_process};
@@ -174,7 +175,12 @@ fn second_service_reports_the_running_one() {
 fn killed_service_is_replaced_and_its_mount_removed() {
     let store = TestStore::new(NEVER_IDLE);
     let mut connection = store.connect();
-    let transaction = connection.begin(&detached()).unwrap();
+    // One that does not survive.
+    let options = BeginOptions {
+        isolation: Isolation::Serializable,
+        ..detached()
+    };
+    let transaction = connection.begin(&options).unwrap();
     let mount = transaction.view_path.ancestors().nth(2).unwrap().to_owned();
     let (number, process) = process_of(&mut connection);
     kill_process(number, Signal::KILL).unwrap();

@@ -55,21 +55,25 @@ fn exists(source: &Source, name: &str) -> bool {
     root.join(name).exists() || root.join(own).join(name).exists()
 }
 
-/// docs/guarantees.md says which test shows each promise.
+/// These say which test shows each promise.
+const PROMISES: [&str; 2] = ["docs/guarantees.md", "docs/survival.md"];
+
+fn promises(all: &[sources::Source]) -> String {
+    let text_of = |path: &&str| {
+        let found = all.iter().find(|source| source.path == *path);
+        found.map_or_else(|| panic!("{path} is not there"), |found| &*found.text)
+    };
+    PROMISES.iter().map(text_of).collect::<Vec<_>>().join("\n")
+}
+
 #[test]
 fn guarantees_name_tests_that_exist() {
     let all = sources::all();
-    let guarantees = all
-        .iter()
-        .find(|source| source.path == "docs/guarantees.md")
-        .expect("docs/guarantees.md is there");
-    let named: Vec<&str> = guarantees
-        .text
-        .split('`')
-        .skip(1)
-        .step_by(2)
-        .filter(|quoted| is_test_name(quoted))
-        .collect();
+    let text = promises(&all);
+    let quoted = text
+        .lines()
+        .flat_map(|line| line.split('`').skip(1).step_by(2));
+    let named: Vec<&str> = quoted.filter(|quoted| is_test_name(quoted)).collect();
     assert!(named.len() > 20, "only {} tests are named", named.len());
     let is_there = |name: &str| {
         let declaration = format!("fn {name}(");
@@ -79,22 +83,19 @@ fn guarantees_name_tests_that_exist() {
     let missing = named.iter().filter(|name| !is_there(name));
     expect_none(
         missing
-            .map(|name| format!("docs/guarantees.md: no test {name}"))
+            .map(|name| format!("{PROMISES:?}: no test {name}"))
             .collect(),
     );
 }
 
-/// Checks the table in docs/guarantees.md: each promise has all five columns, and each
+/// Checks the tables of promises: each promise has all five columns, and each
 /// test is in the file that the table names.
 #[test]
 fn each_promise_names_a_test_in_its_file() {
     let all = sources::all();
     let text_of = |path: &str| all.iter().find(|source| source.path == path);
-    let guarantees = text_of("docs/guarantees.md").expect("docs/guarantees.md is there");
-    let rows = guarantees
-        .text
-        .lines()
-        .filter(|line| line.starts_with("| "));
+    let text = promises(&all);
+    let rows = text.lines().filter(|line| line.starts_with("| "));
     let rows: Vec<Vec<&str>> = rows
         .map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect())
         .filter(|cells: &Vec<&str>| cells.len() == 5 && cells[4].contains("crates/"))

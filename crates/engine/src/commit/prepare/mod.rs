@@ -90,6 +90,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
             .changes_but(&self.put_back, self.part)
             .map_err(listing)?;
         self.meter.expect(changed.len());
+        self.view.record_before_moves().map_err(listing)?;
         self.displace(&changed)?;
         for &id in &changed {
             self.refuse_too_many_names(id)?;
@@ -98,6 +99,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
             }
             self.meter.step();
         }
+        self.view.record_before_moves().map_err(listing)?;
         for &id in &changed {
             self.fill_new_directory(id)?;
         }

@@ -1,0 +1,147 @@
+#![cfg(test)]
+
+//! Open transactions that survive their service.
+
+use std::fs;
+use std::path::PathBuf;
+
+use atomdir_testing::exit_code::{CONFLICT, NO_SUCH, USAGE};
+use atomdir_testing::tree::{CompareOptions, assert_equal};
+use atomdir_testing::{Fixture, Store};
+
+/// What `list --json` says of the transactions.
+fn listed(store: &Store) -> Vec<serde_json::Value> {
+    let text = store.call(["--json", "list"]).expect(0).text();
+    let listed: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    listed["transactions"].as_array().expect("a list").clone()
+}
+
+/// What the view of a transaction shows, as its user sees it.
+fn shown(store: &Store, id: &str) -> String {
+    let script = "find . ! -type d -printf '%P %y %m %s %n %T@ %l\\n' | sort
+        find . -type d -printf '%P %m\\n' | sort; find . -type f | sort | xargs md5sum";
+    let shown = store
+        .call(["exec", id, "--", "sh", "-ec", script])
+        .expect(0);
+    shown.text()
+}
+
+fn view_of(listed: &serde_json::Value) -> PathBuf {
+    PathBuf::from(listed["view"].as_str().expect("its view has a path"))
+}
+
+const PREPARE: &str =
+    "seq 20000 > pages; echo old > file; mkdir dir; echo in > dir/in; ln file again";
+
+/// Many kinds of changes; the last program is killed in the middle of its work, so to speak.
+const CHANGES: &str = "echo new > new; echo more >> file; printf XX | dd of=pages conv=notrunc bs=1 \
+    seek=50000 status=none; mkdir made; mv dir/in made/; rmdir dir; ln -s new link; rm again; \
+    truncate -s 30000 pages; chmod 600 new; touch -d @1000 made/in; mv made moved";
+
+#[test]
+fn begun_transaction_survives_kill_and_stop_with_its_id_and_view() {
+    Fixture::for_each_owner("survive", PREPARE, |one| {
+        let store = &one.store;
+        let before = one.look();
+        let view = store.begin_with(&["-m", "long work"]);
+        store.exec(&view, CHANGES).expect(0);
+        let seen = shown(store, &view.id);
+        for (step, ends) in ["kill", "stop", "recover"].iter().zip([true, false, true]) {
+            if ends {
+                store.kill_service();
+            } else {
+                store.call(["service", "stop"]).expect(CONFLICT);
+                let kept = store.call(["service", "stop", "--keep"]).expect(0);
+                assert!(kept.text().contains("1 kept"), "{kept}");
+            }
+            if *step == "recover" {
+                store.call(["recover"]).expect(0);
+            }
+            let open = listed(store);
+            assert_eq!(open.len(), 1, "after {step}");
+            assert_eq!(open[0]["transaction"].to_string(), view.id);
+            assert_eq!(open[0]["label"], "long work");
+            assert_eq!(open[0]["survives"], true);
+            assert_eq!(view_of(&open[0]), view.path);
+            assert_eq!(seen, shown(store, &view.id), "after {step}");
+            assert_equal(step, &before, &one.look(), &CompareOptions::untouched());
+            store.call(["sync", &view.id]).expect(0);
+        }
+        store.exec(&view, "echo last >> new").expect(0);
+        store.commit(&view).expect(0);
+        let new = fs::read_to_string(one.base.join("new")).expect("it has landed");
+        assert_eq!(new, "new\nlast\n");
+        assert!(one.base.join("moved/in").exists() && !one.base.join("dir").exists());
+        assert_eq!(listed(store).len(), 0);
+    });
+}
+
+/// The kernel's overlay, as ordinary users have it, does not write to files with several names.
+const PREPARE_OF_RUN: &str =
+    "seq 20000 > pages; echo old > file; mkdir dir; echo in > dir/in; echo again > again";
+
+/// What `run` keeps survives as well, whichever view it ran in.
+#[test]
+fn kept_run_survives_a_kill() {
+    Fixture::for_each_view("survive-kept", PREPARE_OF_RUN, |one, view| {
+        let store = &one.store;
+        let script = format!("{CHANGES}; exit 3");
+        let options = ["--view", view, "--on-error", "keep"];
+        store.run_with(&options, &script).expect(3);
+        let open = listed(store);
+        let id = open[0]["transaction"].to_string();
+        let seen = shown(store, &id);
+        store.kill_service();
+        let open = listed(store);
+        assert_eq!(open[0]["transaction"].to_string(), id);
+        assert_eq!(seen, shown(store, &id), "{view}");
+        store.call(["commit", &id]).expect(0);
+        assert!(one.base.join("moved/in").exists() && !one.base.join("again").exists());
+    });
+}
+
+#[test]
+fn change_from_outside_while_no_service_runs_is_a_conflict() {
+    Fixture::for_each_owner("survive-outside", PREPARE, |one| {
+        let store = &one.store;
+        let view = store.begin();
+        store.exec(&view, "echo inside >> file").expect(0);
+        store.kill_service();
+        fs::write(one.base.join("file"), "outside\n").expect("written");
+        store.commit(&view).expect(CONFLICT).says(&["file"]);
+        let file = fs::read_to_string(one.base.join("file")).expect("it is there");
+        assert_eq!(file, "outside\n");
+        store.abort(&view).expect(0);
+    });
+}
+
+/// Its snapshot cannot be restored yet, and the list says so until it is aborted.
+#[test]
+fn transaction_is_stranded_if_others_have_committed_since_its_begin() {
+    Fixture::for_each_owner("survive-stranded", PREPARE, |one| {
+        let store = &one.store;
+        let view = store.begin();
+        store.exec(&view, "echo inside > mine").expect(0);
+        store.run("echo other > theirs").expect(0);
+        store.kill_service();
+        let open = listed(store);
+        assert_eq!(open[0]["transaction"].to_string(), view.id);
+        let stranded = open[0]["stranded"].as_str().expect("it says why");
+        assert!(stranded.contains("commit 1"), "{stranded}");
+        store.commit(&view).expect(NO_SUCH);
+        store.abort(&view).expect(0);
+        assert_eq!(listed(store).len(), 0);
+    });
+}
+
+#[test]
+fn stop_with_keep_refuses_to_end_what_does_not_survive() {
+    Fixture::for_each_owner("survive-not", PREPARE, |one| {
+        let store = &one.store;
+        let view = store.begin_with(&["--isolation", "serializable"]);
+        let refused = store.call(["service", "stop", "--keep"]).expect(CONFLICT);
+        assert!(refused.error_text().contains(&view.id), "{refused}");
+        store.call(["sync", &view.id]).expect(USAGE);
+        store.abort(&view).expect(0);
+    });
+}

@@ -1,0 +1,123 @@
+//! Transactions that survive their service: their view has a log (`view::log`), from which the
+//! next service makes it again.
+
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Errno, Result};
+use atomdir_format::view::ViewBegin;
+
+use crate::base::core::Core;
+use crate::error::SurvivalError;
+use crate::ids::{Sequence, TransactionId};
+use crate::options::{BeginOptions, Conflicts, Durability, Isolation};
+use crate::transaction::Transaction;
+use crate::transaction::contention::Contention;
+use crate::transaction::view_slot::ViewSlot;
+use crate::view::View;
+use crate::view::log::Logged;
+
+impl<D: Disk> Transaction<D> {
+    /// Why it could not survive, if it could not.
+    pub fn may_survive(&self) -> std::result::Result<(), SurvivalError> {
+        if self.outer.is_some() {
+            return Err(SurvivalError::Nested);
+        }
+        if self.isolation() == Isolation::Serializable {
+            return Err(SurvivalError::Serializable);
+        }
+        if self.has_landed() {
+            return Err(SurvivalError::Landed);
+        }
+        if self.past().is_some() {
+            return Err(SurvivalError::Past);
+        }
+        match self.is_lower() {
+            true => Err(SurvivalError::Native),
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) fn begin_to_survive(&self, note: Vec<u8>) -> std::result::Result<(), SurvivalError> {
+        self.may_survive()?;
+        let mut guard = self.view.lock();
+        let view = guard.as_mut().ok_or(SurvivalError::Ended)?;
+        let _charge = self.charge().map_err(SurvivalError::Staging)?;
+        let kept = match view.log {
+            Some(_) => view.set_note(note),
+            None => view.begin_log(self.log_begin(), note),
+        };
+        kept.map_err(SurvivalError::Staging)
+    }
+
+    fn log_begin(&self) -> ViewBegin {
+        let options = &self.options;
+        ViewBegin {
+            transaction: self.id.0,
+            at: self.at.0,
+            began: self.began,
+            began_change_time: self.began_change_time,
+            user: options.owner,
+            is_lazy: options.durability == Durability::Lazy,
+            has_early_conflicts: options.conflicts == Conflicts::Early,
+            first_try: options.first_try.map(|first| first.0),
+            label: options.label.clone(),
+            mounting: self.core.control.applied.mounting(),
+        }
+    }
+
+    /// Whether it survives the death of this process.
+    pub fn survives(&self) -> bool {
+        let guard = self.view.lock();
+        guard.as_ref().is_some_and(|view| view.log.is_some())
+    }
+
+    /// What was last given to [`Store::survive`](crate::Store::survive).
+    pub fn note(&self) -> Option<Vec<u8>> {
+        let guard = self.view.lock();
+        Some(guard.as_ref()?.log.as_ref()?.note.clone())
+    }
+
+    /// Makes everything in the view durable, as far as the transaction survives. Otherwise it does
+    /// nothing, since a crash ends the transaction.
+    ///
+    /// After a crash of the system the view has the names and attributes of the last flush, and
+    /// every page of its files as of then or as of a later write.
+    pub fn flush(&self) -> Result<()> {
+        let mut view = self.view.try_lock()?;
+        let _charge = self.charge()?;
+        view.as_mut().ok_or(Errno::STALE)?.flush()
+    }
+
+    pub(crate) fn revive(
+        core: Arc<Core<D>>,
+        contention: Arc<Contention>,
+        logged: Logged,
+    ) -> Result<Transaction<D>> {
+        let begin = logged.begin.clone();
+        let view = View::revive(&core, logged)?;
+        let options = BeginOptions {
+            owner: begin.user,
+            isolation: Isolation::Snapshot,
+            durability: match begin.is_lazy {
+                true => Durability::Lazy,
+                false => Durability::Durable,
+            },
+            conflicts: match begin.has_early_conflicts {
+                true => Conflicts::Early,
+                false => Conflicts::AtCommit,
+            },
+            first_try: begin.first_try.map(TransactionId),
+            label: begin.label,
+        };
+        let id = TransactionId(begin.transaction);
+        let at = Sequence(begin.at);
+        let made = Transaction::new(core, contention, id, options, at, begin.began_change_time);
+        // It may be an undo, whose view shows what was in limbo.
+        made.use_past();
+        Ok(Transaction {
+            began: begin.began,
+            view: ViewSlot::new(view),
+            ..made
+        })
+    }
+}

@@ -1,0 +1,266 @@
+//! Transactions that survive the service: which do, and opening them again.
+//!
+//! The engine keeps the view. What the service knows of a transaction besides is in a note that
+//! the engine keeps with it: the groups of its user, and when it ends by its age.
+
+use crate::expiry::Due;
+use crate::inner_socket::Secret;
+use crate::permissions::{Peer, no_such_transaction};
+use crate::replies::Unanswered;
+use crate::service::Service;
+use crate::transactions::{OpenTransaction, Transaction};
+use crate::{leases, status};
+use atomdir::hosting::now;
+use atomdir_disk::reason;
+use atomdir_engine::{Credentials, Stranded};
+use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId, TransactionStatus, WhileOpen};
+use rustix::process::geteuid;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the service keeps with a transaction.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Note {
+    /// The groups of a user with fewer rights than the service.
+    groups: Option<Vec<u32>>,
+    /// The age at which it ends, and when that is, in seconds since 1970.
+    ends: Option<(Duration, i64)>,
+}
+
+const HAS_GROUPS: u8 = 1;
+const HAS_END: u8 = 2;
+
+impl Note {
+    fn encode(&self) -> Vec<u8> {
+        let groups = if self.groups.is_some() { HAS_GROUPS } else { 0 };
+        let end = if self.ends.is_some() { HAS_END } else { 0 };
+        let mut bytes = vec![groups | end];
+        if let Some((age, at)) = self.ends {
+            let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+            bytes.extend(age_ms.to_le_bytes());
+            bytes.extend(at.to_le_bytes());
+        }
+        for group in self.groups.iter().flatten() {
+            bytes.extend(group.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Note> {
+        let (flags, mut rest) = bytes.split_first()?;
+        let mut note = Note::default();
+        if flags & HAS_END != 0 {
+            let (age, left) = rest.split_first_chunk::<8>()?;
+            let (at, left) = left.split_first_chunk::<8>()?;
+            let age = Duration::from_millis(u64::from_le_bytes(*age));
+            note.ends = Some((age, i64::from_le_bytes(*at)));
+            rest = left;
+        }
+        if flags & HAS_GROUPS != 0 {
+            let (groups, left) = rest.as_chunks::<4>();
+            let groups = groups.iter().map(|group| u32::from_le_bytes(*group));
+            note.groups = Some(groups.collect());
+            rest = left;
+        }
+        rest.is_empty().then_some(note)
+    }
+}
+
+/// Has a detached transaction survive the service, if it can. If not, its status says so.
+pub(crate) fn survive(service: &Service, one: &OpenTransaction) {
+    let now = now().seconds;
+    let ends = service.expiry.end_of(one.id());
+    let ends = ends.map(|(age, left)| {
+        let left = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
+        (age, now.saturating_add(left))
+    });
+    let groups = one.transaction.restriction().map(|user| user.groups);
+    let note = Note { groups, ends }.encode();
+    if let Err(error) = service.store.survive(&one.transaction, note) {
+        tracing::info!("transaction {} ends with the service: {error}", one.id());
+    }
+}
+
+/// Opens the transactions that have survived the last service.
+pub(crate) fn open_all(service: &Service) {
+    for transaction in service.store.transactions() {
+        if let Err(failure) = open(service, transaction.clone()) {
+            let id = transaction.id();
+            tracing::error!("transaction {id} has survived without a view: {failure}");
+        }
+    }
+}
+
+fn open(service: &Service, transaction: Arc<Transaction>) -> Result<(), Failure> {
+    let id = TransactionId(transaction.id().0);
+    let unusable = |why: &str| Failure::new(FailureKind::Internal, why.to_owned());
+    let note = transaction.note().and_then(|note| Note::decode(&note));
+    let note = note.ok_or_else(|| unusable("its note cannot be read"))?;
+    let owner = transaction.owner();
+    match note.groups {
+        Some(groups) => {
+            let user = Credentials {
+                user: owner,
+                groups,
+            };
+            let restricted = transaction.restrict_to(user);
+            restricted.map_err(|_| no_such_transaction(id))?;
+        }
+        None if owner != 0 && owner != geteuid().as_raw() => {
+            return Err(unusable("its user has fewer rights than the service"));
+        }
+        None => {}
+    }
+    if let Some(budget) = service.budgets.of(owner) {
+        transaction.set_budget(budget);
+    }
+    let secret = Secret::new().map_err(|errno| unusable(&reason(errno).to_string()))?;
+    let one = OpenTransaction {
+        transaction: transaction.clone(),
+        detached: true,
+        holders: BTreeMap::new(),
+        controller: None,
+        kept_after: None,
+        begun_within: None,
+        secret,
+    };
+    if !service.transactions.add(&one) {
+        return Err(no_such_transaction(id));
+    }
+    if let Some((age, at)) = note.ends {
+        let left = u64::try_from(at.saturating_sub(now().seconds)).unwrap_or(0);
+        let due = Due::transaction(id, age);
+        service.expiry.add_after(due, Duration::from_secs(left));
+    }
+    service.views.show(&transaction)
+}
+
+/// Makes everything in a view durable.
+pub(crate) fn flush(
+    service: &Service,
+    connection: &crate::connection::Connection,
+    id: TransactionId,
+) -> Result<Answer, Unanswered> {
+    let one = service.transactions.find(id, &connection.peer)?;
+    if !one.transaction.survives() {
+        let message =
+            format!("transaction {id} ends with its service, so there is nothing to flush");
+        let failure = Failure::new(FailureKind::BadRequest, message);
+        return Err(failure
+            .with_hint("detached transactions survive, unless they are serializable or nested")
+            .into());
+    }
+    leases::gather(service, &connection.stream, &one.transaction)?;
+    one.transaction.flush().map_err(|errno| {
+        let errno = reason(errno);
+        let message = format!("cannot flush transaction {id}: {errno}");
+        Failure::new(FailureKind::Io, message)
+    })?;
+    Ok(Answer::Nothing)
+}
+
+fn stranded<'a>(service: &Service, peer: &'a Peer) -> impl Iterator<Item = Stranded> + use<'a> {
+    let may_see = |one: &Stranded| {
+        peer.may_administer()
+            || peer.reach == crate::permissions::Reach::All
+                && one.owner.is_some_and(|owner| peer.may_use(owner))
+    };
+    service.store.stranded().into_iter().filter(may_see)
+}
+
+/// The transactions that have survived and cannot be opened, as far as the peer may see them.
+pub(crate) fn list_stranded(service: &Service, peer: &Peer) -> Vec<TransactionStatus> {
+    stranded(service, peer)
+        .map(|one| status::stranded(&one))
+        .collect()
+}
+
+/// Drops a transaction that cannot be opened; false if there is none of this id.
+pub(crate) fn abort_stranded(service: &Service, peer: &Peer, id: TransactionId) -> bool {
+    let found = stranded(service, peer).find(|one| one.id.0 == id.0);
+    found.is_some_and(|one| service.store.abort_stranded(one.id))
+}
+
+/// Drops those of the peer's transactions that cannot be opened; for root, all.
+pub(crate) fn abort_all_stranded(service: &Service, peer: &Peer) -> u64 {
+    let own = stranded(service, peer).filter(|one| match one.owner {
+        Some(owner) => peer.may_use(owner),
+        None => peer.may_administer(),
+    });
+    let aborted = own.map(|one| u64::from(service.store.abort_stranded(one.id)));
+    aborted.sum()
+}
+
+/// Fails if open transactions keep the service from being stopped.
+pub(crate) fn check_stop(service: &Service, open: WhileOpen) -> Result<(), Failure> {
+    let staying = service.transactions.staying(&service.connections);
+    let survives = |one: &&OpenTransaction| one.transaction.survives();
+    let ends: Vec<String> = staying
+        .iter()
+        .filter(|one| open == WhileOpen::Refuse || !survives(one))
+        .map(|one| one.id().to_string())
+        .collect();
+    if open == WhileOpen::Abort || ends.is_empty() {
+        return Ok(());
+    }
+    let ids = ends.join(", ");
+    let is_one = ends.len() == 1;
+    let message = match (open, is_one) {
+        (WhileOpen::Keep, true) => format!("transaction {ids} would end with the service"),
+        (WhileOpen::Keep, false) => format!("transactions {ids} would end with the service"),
+        (_, true) => format!("transaction {ids} is open"),
+        (_, false) => format!("transactions {ids} are open"),
+    };
+    let hint = match open {
+        WhileOpen::Keep => {
+            "commit or abort them first; attached, nested and serializable ones do not survive"
+        }
+        _ => {
+            "`atomdir list` shows what is open: keep it for the next service with `atomdir service \
+             stop --keep`, or drop it with `atomdir service stop --abort`"
+        }
+    };
+    Err(Failure::new(FailureKind::InUse, message).with_hint(hint))
+}
+
+/// At the end of the service, aborts what does not survive it. Returns how many it kept.
+pub(crate) fn end_all(service: &Service) -> u64 {
+    let all = service.transactions.remove_all();
+    let (kept, ended): (Vec<_>, Vec<_>) = all
+        .into_iter()
+        .partition(|one| one.transaction.survives() && !service.stop.aborts_all());
+    service.abort(ended);
+    if service.stop.aborts_all() {
+        for one in service.store.stranded() {
+            service.store.abort_stranded(one.id);
+        }
+    }
+    for one in &kept {
+        // A shutdown may follow that does not flush what is in memory.
+        if let Err(errno) = one.transaction.flush() {
+            let errno = reason(errno);
+            tracing::error!("transaction {} cannot be flushed: {errno}", one.id());
+        }
+        service.views.hide(&one.transaction);
+    }
+    kept.len() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_are_read_as_they_were_written() {
+        for groups in [None, Some(Vec::new()), Some(vec![0, 7, u32::MAX])] {
+            for ends in [None, Some((Duration::from_millis(1500), 1_800_000_000))] {
+                let groups = groups.clone();
+                let note = Note { groups, ends };
+                assert_eq!(Note::decode(&note.encode()), Some(note));
+            }
+        }
+        assert_eq!(Note::decode(&[]), None);
+        assert_eq!(Note::decode(&[HAS_GROUPS, 1]), None);
+    }
+}

@@ -1,0 +1,255 @@
+//! Transactions that survive the program and the machine: what a death of either may leave of
+//! them.
+
+use std::sync::Arc;
+
+use atomdir_engine::{Durability, Transaction};
+
+use crate::disk::SimDisk;
+use crate::operation::Operation;
+use crate::tree::Tree;
+use crate::workload::{Driver, Expected, SimStore, act, begin};
+
+/// What is done in a transaction that survives. Each operation is one call of a program.
+#[derive(Debug, Clone)]
+pub enum SurvivorAct {
+    Do(Vec<Operation>),
+    Flush,
+    /// Done after a savepoint and then rolled back.
+    RolledBack(Vec<Operation>),
+}
+
+#[derive(Debug, Clone)]
+pub struct Survivor {
+    /// Done before the transaction is one that survives.
+    pub before: Vec<Operation>,
+    pub acts: Vec<SurvivorAct>,
+    /// Whether it is committed or aborted.
+    pub is_committed: bool,
+}
+
+/// The trees that its view may show, without times; `None`: it is not open any more.
+#[derive(Debug, Clone)]
+pub struct Surviving {
+    boots: u64,
+    /// After the death of the program, under the same boot.
+    after_kill: Vec<Option<Tree>>,
+    /// After the death of the machine.
+    after_crash: Vec<Option<Tree>>,
+}
+
+impl Surviving {
+    fn allows(&self, disk: &SimDisk, found: Option<&Tree>) -> bool {
+        let allowed = match disk.image().boots == self.boots {
+            true => &self.after_kill,
+            false => &self.after_crash,
+        };
+        allowed.iter().any(|tree| tree.as_ref() == found)
+    }
+}
+
+/// A transaction that was open when the program died, and what its view shows.
+pub(crate) type Found = Option<(Arc<Transaction<SimDisk>>, Tree)>;
+
+/// Finds the transaction that has survived, and compares its view.
+pub(crate) fn check(
+    disk: &SimDisk,
+    store: &SimStore,
+    expected: &Expected,
+) -> Result<Found, String> {
+    if let Some(stranded) = store.stranded().first() {
+        return Err(format!("stranded: {}", stranded.reason));
+    }
+    let found = match store.transactions().pop() {
+        Some(open) => {
+            let tree = Tree::of_view(&open);
+            let tree = tree.map_err(|errno| format!("the view of a survivor: {errno}"))?;
+            Some((open, tree.without_times()))
+        }
+        None => None,
+    };
+    let tree = found.as_ref().map(|(_, tree)| tree);
+    match &expected.surviving {
+        None if found.is_none() => Ok(None),
+        None => Err("a transaction is open that has ended".to_owned()),
+        Some(surviving) if surviving.allows(disk, tree) => Ok(found),
+        Some(surviving) => {
+            let wanted = surviving.after_crash.iter().flatten().next();
+            let difference = match (tree, wanted) {
+                (Some(tree), Some(wanted)) => tree.difference(wanted),
+                (tree, _) => format!("there is one: {}", tree.is_some()),
+            };
+            Err(format!(
+                "a survivor's view is not as expected:\n{difference}"
+            ))
+        }
+    }
+}
+
+/// What may be left once the store is open again, and has flushed what has survived. While it is
+/// being opened, a crash may also leave what was flushed before.
+fn found_again(disk: &SimDisk, expected: &mut [Expected], found: &Found) -> Surviving {
+    let found = found.as_ref().map(|(_, tree)| tree.clone());
+    let boots = disk.image().boots;
+    for surviving in expected.iter_mut().filter_map(|one| one.surviving.as_mut()) {
+        surviving.boots = boots;
+        surviving.after_crash.push(found.clone());
+    }
+    Surviving {
+        boots,
+        after_kill: vec![found.clone()],
+        after_crash: vec![found],
+    }
+}
+
+/// Adds what may be left then. Returns its place.
+pub(crate) fn expect_again(
+    disk: &SimDisk,
+    expected: &mut Vec<Expected>,
+    found: usize,
+    survivor: &Found,
+) -> usize {
+    let surviving = found_again(disk, expected, survivor);
+    expected.push(Expected {
+        surviving: Some(surviving),
+        ..expected[found].clone()
+    });
+    expected.len() - 1
+}
+
+/// The transaction that has survived, or a new one.
+pub(crate) fn or_begin(
+    store: &SimStore,
+    survivor: Found,
+) -> Result<Arc<Transaction<SimDisk>>, String> {
+    match survivor {
+        Some((survivor, _)) => Ok(survivor),
+        None => begin(store, Durability::Durable),
+    }
+}
+
+/// The transaction while a workload runs.
+struct Running {
+    open: Arc<Transaction<SimDisk>>,
+    plain: SimDisk,
+    /// What was flushed last.
+    flushed: Option<Tree>,
+    boots: u64,
+}
+
+impl Running {
+    fn tree(&self) -> Tree {
+        Tree::of_image(&self.plain.image()).without_times()
+    }
+}
+
+impl Driver {
+    /// From now on a death may leave one of these.
+    fn may_leave(&mut self, running: &Running, kill: &[Option<Tree>], crash: &[Option<Tree>]) {
+        self.expected.push(Expected {
+            surviving: Some(Surviving {
+                boots: running.boots,
+                after_kill: kill.to_vec(),
+                after_crash: crash.to_vec(),
+            }),
+            ..self.newest().clone()
+        });
+        self.all_is_durable();
+    }
+
+    fn act_in(&mut self, running: &mut Running, operation: &Operation, salt: u64) {
+        let before = running.tree();
+        // Before a staged file is cut that may be part of what was flushed, all is flushed.
+        let cuts = matches!(operation, Operation::Truncate(_, 1..)) && running.flushed.is_some();
+        let operation = std::slice::from_ref(operation);
+        act(&running.plain, operation, salt);
+        let after = running.tree();
+        let mut crash = vec![running.flushed.clone()];
+        if cuts {
+            running.flushed = Some(after.clone());
+            crash.push(running.flushed.clone());
+        }
+        let flushed = running.flushed.clone();
+        self.may_leave(running, &[Some(before), Some(after.clone())], &crash);
+        act(&*running.open, operation, salt);
+        self.may_leave(running, &[Some(after)], &[flushed]);
+    }
+
+    pub fn survivor(&mut self, survivor: &Survivor, salt: u64) {
+        let store = self.store();
+        let open = begin(&store, Durability::Durable).expect("a transaction begins");
+        self.all_is_durable();
+        let mut running = Running {
+            open: open.clone(),
+            plain: SimDisk::boot(self.plain.image(), Default::default()),
+            flushed: None,
+            boots: self.disk.image().boots,
+        };
+        act(&*open, &survivor.before, salt << 8);
+        act(&running.plain, &survivor.before, salt << 8);
+        let now = Some(running.tree());
+        self.may_leave(&running, &[None, now.clone()], &[None]);
+        let kept = store.survive(&open, Vec::new());
+        kept.expect("it can survive");
+        self.may_leave(&running, &[now], &[None]);
+        for (salt, one) in (salt << 8 | 1..).zip(&survivor.acts) {
+            self.survivor_act(&mut running, one, salt << 8);
+        }
+        let (now, flushed) = (Some(running.tree()), running.flushed.clone());
+        if !survivor.is_committed {
+            self.may_leave(&running, &[None, now], &[None, flushed]);
+            assert!(store.abort(&open), "it is open");
+            self.expected.push(Expected {
+                surviving: None,
+                ..self.newest().clone()
+            });
+            self.all_is_durable();
+            return;
+        }
+        self.plain = running.plain;
+        self.commit_unseen(&open);
+    }
+
+    fn survivor_act(&mut self, running: &mut Running, one: &SurvivorAct, salt: u64) {
+        match one {
+            SurvivorAct::Do(operations) => {
+                for (salt, operation) in (salt..).zip(operations) {
+                    self.act_in(running, operation, salt);
+                }
+            }
+            SurvivorAct::Flush => {
+                let (now, flushed) = (Some(running.tree()), running.flushed.clone());
+                self.may_leave(running, std::slice::from_ref(&now), &[flushed, now.clone()]);
+                running.open.flush().expect("an undisturbed flush succeeds");
+                running.flushed.clone_from(&now);
+                self.may_leave(
+                    running,
+                    std::slice::from_ref(&now),
+                    std::slice::from_ref(&now),
+                );
+            }
+            SurvivorAct::RolledBack(operations) => {
+                let saved = running.plain.image();
+                let before = Some(running.tree());
+                running.open.set_savepoint(b"here").expect("it is set");
+                for (salt, operation) in (salt..).zip(operations) {
+                    self.act_in(running, operation, salt);
+                }
+                let (now, flushed) = (Some(running.tree()), running.flushed.clone());
+                running.plain = SimDisk::boot(saved, Default::default());
+                let may_be = [
+                    flushed.clone(),
+                    flushed.is_some().then(|| before.clone()).flatten(),
+                ];
+                self.may_leave(running, &[now, before.clone()], &may_be);
+                running.open.roll_back(b"here").expect("it is there");
+                if running.flushed.is_some() {
+                    // The log is written anew, and flushed if the old one was.
+                    running.flushed.clone_from(&before);
+                }
+                let flushed = running.flushed.clone();
+                self.may_leave(running, &[before], &[flushed]);
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Workloads of a transaction that survives the program and the machine.
+
+use super::{
+    exchange, file, link, make, mode, remove_directory, rename, truncate, unlink, workload, write,
+    xattr,
+};
+use crate::operation::Node::{Directory, Symlink};
+use crate::survivors::Survivor;
+use crate::survivors::SurvivorAct::{Do, Flush, RolledBack};
+use crate::workload::{Step, Workload};
+
+pub fn survivors() -> Vec<Workload> {
+    let contents = Survivor {
+        before: vec![file("early", 0), write("early", 0, 600)],
+        acts: vec![
+            Do(vec![file("new", 0), write("new", 0, 700)]),
+            Flush,
+            Do(vec![
+                write("new", 4096, 300),
+                file("later", 0),
+                write("later", 0, 500),
+                write("b", 4096, 904),
+            ]),
+            Flush,
+            Do(vec![
+                truncate("later", 0),
+                truncate("new", 5),
+                unlink("early"),
+            ]),
+            RolledBack(vec![write("a", 0, 700), file("gone", 0)]),
+            Do(vec![write("later", 0, 200), rename("new", "d/new")]),
+            Flush,
+            Do(vec![truncate("later", 0), unlink("d/new")]),
+        ],
+        is_committed: true,
+    };
+    let names = Survivor {
+        before: vec![rename("d/e", "e")],
+        acts: vec![
+            Do(vec![
+                make("t", Directory),
+                make("t/link", Symlink),
+                file("t/x", 0),
+                rename("f", "t/f"),
+                link("a", "t/a"),
+                mode("t", 0o2750),
+                xattr("a", None),
+            ]),
+            Flush,
+            Do(vec![
+                unlink("d/x"),
+                unlink("d/z"),
+                remove_directory("d"),
+                exchange("a", "b"),
+                unlink("t/x"),
+                xattr("t", Some("note")),
+            ]),
+        ],
+        is_committed: true,
+    };
+    let aborted = Survivor {
+        before: Vec::new(),
+        acts: vec![
+            Do(vec![file("new", 0), write("new", 0, 700)]),
+            Flush,
+            Do(vec![write("f/z", 0, 4096)]),
+        ],
+        is_committed: false,
+    };
+    let one = |name, survivor| workload(name, vec![Step::Survivor(survivor)]);
+    vec![
+        one("a survivor's contents", contents),
+        one("a survivor's names", names),
+        one("a survivor that is aborted", aborted),
+    ]
+}
