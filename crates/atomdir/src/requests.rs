@@ -15,9 +15,9 @@ use std::time::Duration;
 /// How a transaction is to begin.
 #[derive(Debug, Clone, Default)]
 pub struct BeginOptions {
-    /// What the commit compares.
+    /// Which changes of others make the commit fail.
     pub isolation: Isolation,
-    /// What the commit waits for.
+    /// Whether the commit waits until it is durable.
     pub durability: Durability,
     /// When conflicts are found.
     pub conflicts: Conflicts,
@@ -57,21 +57,21 @@ pub struct SnapshotContents {
     pub contents: Vec<u8>,
 }
 
-/// A commit, and what it changed.
+/// A commit and its changes.
 #[derive(Debug, Clone)]
 pub struct CommitDetails {
     /// The commit.
     pub summary: CommitSummary,
-    /// What it changed.
+    /// The changes that it made.
     pub changes: Vec<ChangeLine>,
 }
 
 /// The result of a check of a store.
 #[derive(Debug, Clone)]
 pub struct Checked {
-    /// What was looked at.
+    /// The numbers of objects and records that were checked.
     pub report: CheckReport,
-    /// What is wrong, in words.
+    /// The faults that were found, in words.
     pub problems: Vec<String>,
 }
 

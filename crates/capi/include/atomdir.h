@@ -86,7 +86,7 @@ typedef struct atomdir_dir atomdir_dir;
  * that fails in this thread. Empty if none has. */
 const char *atomdir_message(void);
 
-/* Who has made a change that is in conflict. */
+/* The author of a change that is in conflict. */
 #define ATOMDIR_BY_COMMIT 1  /* a commit */
 #define ATOMDIR_BY_OPEN 2    /* a transaction that is still open */
 #define ATOMDIR_BY_OUTSIDE 3 /* a program in no transaction */

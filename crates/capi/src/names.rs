@@ -4,7 +4,7 @@ use crate::error::{Failure, Result, c_string, count, status};
 use crate::files::{c_kind, c_stat};
 use crate::handle::{borrow, bytes, copy, give, path, require, take, text};
 use crate::transaction::Transaction;
-use atomdir::{DirectoryEntry, SharedTransaction};
+use atomdir::{DirectoryEntry, FileError, Metadata, SharedTransaction};
 use libc::{c_char, c_int, c_uint, c_void, size_t, ssize_t};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -212,42 +212,49 @@ pub unsafe extern "C" fn atomdir_dir_close(directory: *mut Directory) {
     });
 }
 
+/// Writes what `look` finds out about an object.
+///
 /// # Safety
 /// `tx` is a handle, `name` a string, and `stat` may be written.
+unsafe fn examine(
+    tx: *mut Transaction,
+    name: *const c_char,
+    stat: *mut libc::stat,
+    look: fn(&SharedTransaction, &Path) -> std::result::Result<Metadata, FileError>,
+) -> c_int {
+    let body = |tx: &SharedTransaction, path: &Path| {
+        require(stat)?;
+        let found = c_stat(&look(tx, path)?);
+        // SAFETY: the caller's promise.
+        unsafe { stat.write(found) };
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { at(tx, name, body) }
+}
+
+/// # Safety
+/// As for `examine`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn atomdir_stat(
     tx: *mut Transaction,
     name: *const c_char,
     stat: *mut libc::stat,
 ) -> c_int {
-    let examine = |tx: &SharedTransaction, path: &Path| {
-        require(stat)?;
-        let found = c_stat(&tx.metadata(path)?);
-        // SAFETY: the caller's promise.
-        unsafe { stat.write(found) };
-        Ok(())
-    };
     // SAFETY: the caller's promise.
-    unsafe { at(tx, name, examine) }
+    unsafe { examine(tx, name, stat, |tx, path| tx.metadata(path)) }
 }
 
 /// # Safety
-/// As for `atomdir_stat`.
+/// As for `examine`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn atomdir_lstat(
     tx: *mut Transaction,
     name: *const c_char,
     stat: *mut libc::stat,
 ) -> c_int {
-    let examine = |tx: &SharedTransaction, path: &Path| {
-        require(stat)?;
-        let found = c_stat(&tx.symlink_metadata(path)?);
-        // SAFETY: the caller's promise.
-        unsafe { stat.write(found) };
-        Ok(())
-    };
     // SAFETY: the caller's promise.
-    unsafe { at(tx, name, examine) }
+    unsafe { examine(tx, name, stat, |tx, path| tx.symlink_metadata(path)) }
 }
 
 /// # Safety

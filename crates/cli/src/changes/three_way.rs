@@ -1,4 +1,4 @@
-//! What a transaction and others have each changed in a text, for a conflict.
+//! The versions of a text in a conflict: the snapshot's, the transaction's, and the others'.
 
 use super::unified::{Comparison, is_binary};
 use super::version::{Contents, Version};

@@ -17,13 +17,13 @@ use atomdir::client::{Conflict, Transaction};
 use atomdir::{Numbers, Sides, TransactionId};
 use diffy::{ConflictStyle, IncompleteHunkStyle, MergeOptions};
 
-/// What becomes of a text that does not merge by itself.
+/// What to do with a text that does not merge by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Otherwise {
     Refuse,
-    /// The view gets both sides, between markers.
+    /// Write both sides into the view, between markers.
     Mark,
-    /// The user's merge tool is run.
+    /// Run the user's merge tool.
     Tool,
 }
 
@@ -88,27 +88,12 @@ pub fn merge(
             marked: !marked.is_empty(),
         });
     }
-    let mut mine = match sides.mine {
-        Numbers::These(mine) => mine,
-        Numbers::Others => {
-            let named = [&numbers[..], these(&sides.theirs)].concat();
-            let all = 1..=conflicts.len() as u64;
-            all.filter(|number| !named.contains(number)).collect()
-        }
+    let mine = match sides.mine {
+        Numbers::These(mine) => Numbers::These([mine, numbers].concat()),
+        // These are all that no other option names.
+        Numbers::Others => Numbers::Others,
     };
-    let theirs = match sides.theirs {
-        Numbers::Others => {
-            let named = [&numbers[..], &mine].concat();
-            let all = 1..=conflicts.len() as u64;
-            Numbers::These(all.filter(|number| !named.contains(number)).collect())
-        }
-        theirs => theirs,
-    };
-    mine.extend(numbers);
-    Ok(Sides {
-        mine: Numbers::These(mine),
-        theirs,
-    })
+    Ok(Sides { mine, ..sides })
 }
 
 /// The conflicts by their numbers. If the user names some, the numbers are those of the list

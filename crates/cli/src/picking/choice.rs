@@ -9,7 +9,7 @@ use atomdir::ChangeLine;
 use atomdir::client::Transaction;
 use std::io;
 
-/// What is to land.
+/// The changes that the user has chosen to land.
 #[derive(Debug, Default)]
 pub struct Chosen {
     /// The changes that land, as a whole or in part.

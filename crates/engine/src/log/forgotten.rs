@@ -1,4 +1,4 @@
-//! What forgotten commits kept in limbo, until it can be removed.
+//! Objects in limbo that the history has forgotten, until they can be removed.
 //!
 //! Invariant: while snapshots are open, something is removed from limbo only if no commit keeps it,
 //! no open snapshot shows it, and no open transaction was made from the past. So a transaction that
@@ -36,6 +36,10 @@ impl Forgotten {
         set: &WriteSet,
         unseen: &HashSet<Identity>,
     ) {
+        if record.before.is_none() {
+            // Without history, a commit keeps nothing.
+            return;
+        }
         let sequence = Sequence(record.sequence);
         let saved: HashSet<Identity> = set
             .objects
