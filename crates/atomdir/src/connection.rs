@@ -8,7 +8,8 @@ use crate::trust::{OVERFLOW_USER, is_root_mapped};
 use crate::{ConnectError, Current, RequestError, StartService, StoreLocation};
 use atomdir_protocol::handshake::{self, HandshakeError, Verdict};
 use atomdir_protocol::{
-    Answer, ChangeLine, CommitSummary, Conflict, Progress, Reply, Request, TransactionStatus, frame,
+    Answer, ChangeLine, CommitSummary, Conflict, EndedTransaction, Progress, Reply, Request,
+    TransactionStatus, frame,
 };
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
@@ -44,6 +45,7 @@ pub(crate) struct Parts {
     pub(crate) problems: Vec<String>,
     pub(crate) transactions: Vec<TransactionStatus>,
     pub(crate) commits: Vec<CommitSummary>,
+    pub(crate) ended: Vec<EndedTransaction>,
 }
 
 enum Attempt {
@@ -193,6 +195,7 @@ impl Connection {
                 Reply::Problems(mut part) => parts.problems.append(&mut part),
                 Reply::Transactions(mut part) => parts.transactions.append(&mut part),
                 Reply::Commits(mut part) => parts.commits.append(&mut part),
+                Reply::Ended(mut part) => parts.ended.append(&mut part),
                 Reply::Done(answer) => return Ok((answer, descriptor)),
                 Reply::Failed(failure) => return Err(RequestError::Failed(failure)),
             }

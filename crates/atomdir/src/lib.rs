@@ -35,6 +35,7 @@ pub mod client;
 mod connection;
 mod current;
 mod embedded;
+mod ended;
 mod entered;
 mod error;
 mod history;
@@ -65,14 +66,15 @@ pub use api::{
 pub use atomdir_disk::reason;
 pub use atomdir_protocol::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Committed, Conflicts,
-    Durability, ExitCode, Failure, FailureKind, HistoryStatus, Isolation, Kind, LockMode,
-    LockScope, LockStatus, Numbers, Others, PastView, Progress, RecoveryReport, Restore, Sequence,
-    ServiceStatus, SnapshotObject, StopReport, Survival, Timestamp, TransactionId,
-    TransactionStatus, Undo, View, ViewChoice,
+    Durability, EndedHow, EndedTransaction, ExitCode, Failure, FailureKind, HistoryStatus,
+    Isolation, Kind, LockMode, LockScope, LockStatus, Numbers, Others, PastView, Progress,
+    RecoveryReport, Restore, Sequence, ServiceStatus, SnapshotObject, StopReport, Survival,
+    Timestamp, TransactionId, TransactionStatus, Undo, View, ViewChoice,
 };
 pub use choosing::{CommittedPart, Sides};
 pub use connection::Connection;
 pub use current::Current;
+pub use ended::describe_end;
 pub use entered::Entered;
 pub use error::{ConnectError, Explain, FindError, InitError, RequestError};
 pub use hosting::Holder;

@@ -37,9 +37,14 @@ pub struct StoreLocation {
 }
 
 impl StoreLocation {
-    /// Whether transactions may be open although no service runs: the next one opens those that
-    /// survive. False for users who may not look.
+    /// Whether transactions may have been open when the last service ended: the next one opens those
+    /// that survive, and reports the others. False for users who may not look.
     pub fn may_have_survivors(&self) -> bool {
+        // A service that ends in order removes its socket.
+        let socket = statat(CWD, self.control.join("socket"), AtFlags::SYMLINK_NOFOLLOW);
+        if socket.is_ok() {
+            return true;
+        }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let stage = openat(CWD, self.control.join("stage"), flags, Mode::empty());
         let entries = stage.and_then(Dir::new);

@@ -1,6 +1,7 @@
 //! Where a verb acts: the caller's directory and the store that holds it.
 
 use crate::arguments::Global;
+use crate::ended;
 use crate::error::Error;
 use crate::output::Output;
 use atomdir::{
@@ -113,7 +114,7 @@ impl Context {
             self.output
                 .detail(format_args!("started the service of {root}"));
         }
-        Ok(Connected::outside(&self.directory, store, connection))
+        Ok(self.outside(store, connection))
     }
 
     /// Connects through the socket that the surrounding transaction names.
@@ -199,7 +200,11 @@ impl Context {
                 let transaction = self.transaction(named, &mut connected)?;
                 Ok((connected, transaction))
             }
-            (None, Some(transaction)) => Err(Error::NotOpen { transaction }),
+            // A new service knows what became of it.
+            (None, Some(transaction)) => match self.connect() {
+                Ok(connected) => Ok((connected, transaction)),
+                Err(_) => Err(Error::NotOpen { transaction }),
+            },
             (None, None) => Err(Error::NoTransaction),
         }
     }
@@ -227,7 +232,12 @@ impl Context {
             other => other?,
         };
         let connection = Connection::open(&store, &StartService::Never)?;
-        Ok(Connected::outside(&self.directory, store, connection))
+        Ok(self.outside(store, connection))
+    }
+
+    fn outside(&self, store: StoreLocation, mut connection: Connection) -> Connected {
+        ended::tell_news(&mut connection, self.output);
+        Connected::outside(&self.directory, store, connection)
     }
 
     /// The transaction that the user means: the named one, by default the current

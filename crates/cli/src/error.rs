@@ -139,7 +139,7 @@ impl Error {
             }
             Error::NotOpen { .. } => (
                 ExitCode::NotFound.code(),
-                Some("a transaction ends when its store's service does".into()),
+                Some("`atomdir begin` begins one that outlives the store's service".into()),
             ),
             Error::InUse { transaction, .. } => (
                 ExitCode::Usage.code(),

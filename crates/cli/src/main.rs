@@ -7,6 +7,7 @@ mod changes;
 mod completion;
 mod context;
 mod duration;
+mod ended;
 mod enter;
 mod error;
 mod files;

@@ -32,6 +32,7 @@ mod write_set;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use atomdir_format::header::StoreId;
 pub use atomdir_format::record::{Change, SummaryLine};
 pub use base::acl::AccessControlList;
 pub use base::credentials::{Credentials, Permission};
@@ -49,9 +50,9 @@ pub use options::{
     Options, Privileges,
 };
 pub use progress::Progress;
-pub use recovery::RecoveryReport;
 pub use recovery::check::CheckReport;
 pub use recovery::inspect::{Damage, Inspection, TornTail};
+pub use recovery::{Discarded, RecoveryReport};
 pub use store::stranded::Stranded;
 pub use store::{Store, StoreStatus};
 pub use transaction::Transaction;

@@ -15,6 +15,8 @@ pub(crate) const HISTORY_NEW: &str = "history.new";
 /// What commits have replaced, so that they can be undone.
 pub(crate) const PAST: &str = "past";
 pub(crate) const PAST_NEW: &str = "past.new";
+/// Notices of transactions, which the service keeps.
+pub(crate) const TRANSACTIONS: &str = "transactions";
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const CLOCK: &str = "clock";
 pub(crate) const RESERVE: &str = "reserve";

@@ -1,7 +1,8 @@
-//! The payloads of frames: commit records, summaries and view logs, as docs/format.md
+//! The payloads of frames: commit records, summaries, view logs and notices, as docs/format.md
 //! draws them. Whatever is encoded decodes to the same value. All other bytes
 //! are refused, without a panic and without a large allocation.
 
+mod notice;
 mod past;
 mod view;
 

@@ -22,6 +22,7 @@ pub enum FrameKind {
     Summary,
     Past,
     View,
+    Notice,
 }
 
 /// A type that a frame can hold.
@@ -116,6 +117,7 @@ fn kind_tag(kind: FrameKind) -> u16 {
         FrameKind::Summary => 2,
         FrameKind::Past => 3,
         FrameKind::View => 4,
+        FrameKind::Notice => 5,
     }
 }
 

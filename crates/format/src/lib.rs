@@ -2,14 +2,15 @@
 //! docs/format.md draws every structure.
 //!
 //! A [`scan::Scanner`] reads a file of records, and [`frame::encode`] makes the
-//! bytes to append to it. [`record`], [`past`], [`summary`] and [`view`] hold what can be in a
-//! frame, [`header`] the store's fixed header.
+//! bytes to append to it. [`record`], [`past`], [`summary`], [`view`] and [`notice`] hold what can
+//! be in a frame, [`header`] the store's fixed header.
 
 pub mod applied;
 mod codec;
 mod error;
 pub mod frame;
 pub mod header;
+pub mod notice;
 pub mod past;
 mod primitives;
 pub mod record;

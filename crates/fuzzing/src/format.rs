@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use atomdir_format::applied::{self, AppliedMark};
 use atomdir_format::frame::{self, Record};
 use atomdir_format::header::{self, StoreId, UncheckedHeader};
+use atomdir_format::notice::NoticeRecord;
 use atomdir_format::record::CommitRecord;
 use atomdir_format::scan::{Scanned, Scanner};
 use atomdir_format::summary::SummaryRecord;
@@ -43,6 +44,7 @@ pub fn record(bytes: &[u8]) {
     check_payload::<CommitRecord>(bytes);
     check_payload::<SummaryRecord>(bytes);
     check_payload::<ViewRecord>(bytes);
+    check_payload::<NoticeRecord>(bytes);
 }
 
 fn check_payload<R: Record>(bytes: &[u8]) {
@@ -57,6 +59,7 @@ pub fn log(bytes: &[u8]) {
         check_file::<CommitRecord>(&file);
         check_file::<SummaryRecord>(&file);
         check_file::<ViewRecord>(&file);
+        check_file::<NoticeRecord>(&file);
     }
 }
 

@@ -2,8 +2,9 @@
 
 use atomdir_protocol::{
     Answer, BeginRequest, Change, ChangeLine, ChangedBy, CommitSummary, Committed, Conflict,
-    ConflictPart, Failure, FailureKind, LockMode, LockRequest, LockScope, Numbers, Others, Past,
-    Progress, Reply, Request, Sequence, Side, Timestamp, TransactionId, Undo, WhileOpen, frame,
+    ConflictPart, EndedHow, EndedTransaction, Failure, FailureKind, LockMode, LockRequest,
+    LockScope, Numbers, Others, Past, Progress, Reply, Request, Sequence, Side, Timestamp,
+    TransactionId, Undo, WhileOpen, frame,
 };
 use serde::Serialize;
 
@@ -78,6 +79,7 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
             age_ms: u64::MAX,
         },
         Request::List,
+        Request::ListEnded { news: true },
         Request::Log {
             before: Some(Sequence(9)),
             limit: 10,
@@ -157,6 +159,15 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
             user: 1000,
             label: path(),
             changes: 4,
+        }]),
+        Reply::Ended(vec![EndedTransaction {
+            transaction,
+            owner: 1000,
+            label: path(),
+            began: Timestamp::default(),
+            ended: Timestamp::default(),
+            how: EndedHow::Stopped { by: Some(0) },
+            changes: Some(4),
         }]),
         Reply::Done(Answer::Committed(Committed {
             sequence: Some(Sequence(4)),

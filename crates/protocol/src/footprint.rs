@@ -2,7 +2,10 @@
 //! byte each in a message and dozens in memory, so the length of a message does not
 //! limit the memory of the decoded value.
 
-use crate::{ChangeLine, ChangedBy, CommitSummary, Conflict, LockStatus, Reply, TransactionStatus};
+use crate::{
+    ChangeLine, ChangedBy, CommitSummary, Conflict, EndedTransaction, LockStatus, Reply,
+    TransactionStatus,
+};
 
 /// About how much the allocator adds to each allocation.
 const ALLOCATION: usize = 16;
@@ -23,6 +26,7 @@ impl Reply {
             Reply::Problems(part) => part.heap(),
             Reply::Transactions(part) => part.heap(),
             Reply::Commits(part) => part.heap(),
+            Reply::Ended(part) => part.heap(),
             Reply::Progress(_) | Reply::Done(_) | Reply::Failed(_) => 0,
         }
     }
@@ -92,6 +96,12 @@ impl Footprint for TransactionStatus {
 impl Footprint for LockStatus {
     fn heap(&self) -> usize {
         self.path.heap()
+    }
+}
+
+impl Footprint for EndedTransaction {
+    fn heap(&self) -> usize {
+        self.label.heap()
     }
 }
 

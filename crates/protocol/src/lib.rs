@@ -25,14 +25,14 @@ pub use messages::{
 };
 pub use records::{
     Begun, Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Committed,
-    Conflict, ConflictPart, Conflicts, Durability, HistoryStatus, Isolation, Kind, Layers, Limits,
-    LockMode, LockScope, LockStatus, Others, Progress, RecoveryReport, Sequence, ServiceStatus,
-    Side, SnapshotObject, StopReport, Survival, Timestamp, TransactionId, TransactionStatus, View,
-    ViewChoice, WhileOpen, Within,
+    Conflict, ConflictPart, Conflicts, Durability, EndedHow, EndedTransaction, HistoryStatus,
+    Isolation, Kind, Layers, Limits, LockMode, LockScope, LockStatus, Others, Progress,
+    RecoveryReport, Sequence, ServiceStatus, Side, SnapshotObject, StopReport, Survival, Timestamp,
+    TransactionId, TransactionStatus, View, ViewChoice, WhileOpen, Within,
 };
 
 /// The version of the messages, not of the program.
-pub const VERSION: u32 = 17;
+pub const VERSION: u32 = 18;
 
 /// The longest label of a `Begin`.
 pub const LABEL_LENGTH_MAX: usize = 4096;

@@ -1,8 +1,8 @@
 use crate::{
     Begun, ChangeLine, CheckReport, CommitSummary, Committed, Conflict, Conflicts, Durability,
-    Failure, HistoryStatus, Isolation, LockMode, LockScope, Others, Progress, Sequence,
-    ServiceStatus, Side, SnapshotObject, StopReport, TransactionId, TransactionStatus, ViewChoice,
-    WhileOpen,
+    EndedTransaction, Failure, HistoryStatus, Isolation, LockMode, LockScope, Others, Progress,
+    Sequence, ServiceStatus, Side, SnapshotObject, StopReport, TransactionId, TransactionStatus,
+    ViewChoice, WhileOpen,
 };
 use serde::{Deserialize, Serialize};
 
@@ -76,6 +76,12 @@ pub enum Request {
     },
     /// Lists the open transactions that the peer may see.
     List,
+    /// Lists transactions that have ended otherwise than their users wanted: the peer's own, or
+    /// all for the store's owner and root.
+    ListEnded {
+        /// Only those of which the peer has not been told.
+        news: bool,
+    },
     /// Lists commits older than `before`, newest first.
     Log {
         before: Option<Sequence>,
@@ -256,6 +262,7 @@ pub enum Reply {
     Problems(Vec<String>),
     Transactions(Vec<TransactionStatus>),
     Commits(Vec<CommitSummary>),
+    Ended(Vec<EndedTransaction>),
     // Nothing follows these.
     Done(Answer),
     Failed(Failure),

@@ -310,6 +310,34 @@ pub enum Survival {
     },
 }
 
+/// A transaction that has ended otherwise than its user wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedTransaction {
+    pub transaction: TransactionId,
+    /// The numeric user id.
+    pub owner: u32,
+    /// Perhaps cut.
+    pub label: Vec<u8>,
+    pub began: Timestamp,
+    pub ended: Timestamp,
+    pub how: EndedHow,
+    /// About how many objects it had changed, if that is known.
+    pub changes: Option<u64>,
+}
+
+/// How a transaction ended; users are numeric ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EndedHow {
+    /// This user aborted it.
+    Aborted { by: u32 },
+    /// It reached its maximum age.
+    Age { age_ms: u64 },
+    /// Its service was stopped: by this user, or by a signal.
+    Stopped { by: Option<u32> },
+    /// Its service ended without aborting it: it was killed, or the machine went down.
+    Died,
+}
+
 /// What a request to stop the service does while transactions are open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WhileOpen {

@@ -117,6 +117,7 @@ fn requests() -> Vec<Request> {
             paths: None,
         },
         Request::List,
+        Request::ListEnded { news: true },
         Request::Log {
             before: Some(SEQUENCE),
             limit: 10,
@@ -198,6 +199,26 @@ fn service_status() -> ServiceStatus {
     }
 }
 
+fn ended() -> Vec<EndedTransaction> {
+    let hows = [
+        EndedHow::Aborted { by: 0 },
+        EndedHow::Age { age_ms: 7 },
+        EndedHow::Stopped { by: Some(1000) },
+        EndedHow::Stopped { by: None },
+        EndedHow::Died,
+    ];
+    let one = |how| EndedTransaction {
+        transaction: TRANSACTION,
+        owner: 1000,
+        label: b"make \xff".to_vec(),
+        began: Timestamp::default(),
+        ended: Timestamp::default(),
+        how,
+        changes: Some(3),
+    };
+    hows.map(one).to_vec()
+}
+
 fn replies() -> Vec<Reply> {
     let change = ChangeLine {
         change: Change::Renamed,
@@ -232,6 +253,7 @@ fn replies() -> Vec<Reply> {
         ]),
         Reply::Contents(vec![0xff; 1000]),
         Reply::Problems(vec!["a block is missing".to_owned()]),
+        Reply::Ended(ended()),
         Reply::Done(Answer::Nothing),
         Reply::Done(Answer::Begun(Begun {
             transaction: TRANSACTION,

@@ -64,6 +64,7 @@ impl Access {
                 | Request::Detach { .. }
                 | Request::Unlock { .. }
                 | Request::List
+                | Request::ListEnded { .. }
                 | Request::Status { .. }
         );
         if ends || peer.may_use(geteuid().as_raw()) {

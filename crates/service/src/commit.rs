@@ -119,6 +119,9 @@ fn try_commit(
             Arrived::NotAllYet => return Ok(Attempt::Leased(None)),
         }
         let (store, transaction) = (&service.store, &one.transaction);
+        let is_part = matches!(extent, Extent::Part(_));
+        let newest = || store.status().sequence.0;
+        service.notices.before_commit(id.0, is_part, newest);
         let committed = match extent {
             Extent::All => store.commit_reporting(transaction, &mut report),
             Extent::Part(paths) => store.commit_part(transaction, paths, &mut report),

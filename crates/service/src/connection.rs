@@ -2,6 +2,7 @@
 
 use crate::connections::{ConnectionId, Connections};
 use crate::limits;
+use crate::notices;
 use crate::permissions::Peer;
 use crate::replies::Unanswered;
 use crate::requests::{self, Outcome};
@@ -148,9 +149,13 @@ fn next_request(stream: &Stream) -> Result<Option<Request>, Errno> {
 
 /// An error means that the connection must end.
 fn answer(service: &Service, connection: &mut Connection, request: Request) -> Result<(), Errno> {
+    let named = notices::named(&request);
     let outcome = match requests::handle(service, connection, request) {
         Ok(outcome) => outcome,
-        Err(Unanswered::Failed(failure)) => Outcome::Last(Reply::Failed(failure)),
+        Err(Unanswered::Failed(failure)) => {
+            let failure = notices::explain(service, &connection.peer, named, failure);
+            Outcome::Last(Reply::Failed(failure))
+        }
         Err(Unanswered::PeerLost(errno)) => return Err(errno),
     };
     match outcome {

@@ -3,11 +3,12 @@
 use crate::discretion;
 use crate::permissions::Peer;
 use atomdir_engine as engine;
+use atomdir_format::notice::{self, EndedNotice};
 use atomdir_format::record;
 use atomdir_protocol::{
     Change, ChangeLine, ChangedBy, CommitAuthor, CommitSummary, Conflict, ConflictPart, Conflicts,
-    Durability, Failure, FailureKind, HistoryStatus, Isolation, Kind, RecoveryReport, Sequence,
-    Side, Timestamp, TransactionId,
+    Durability, EndedHow, EndedTransaction, Failure, FailureKind, HistoryStatus, Isolation, Kind,
+    RecoveryReport, Sequence, Side, Timestamp, TransactionId,
 };
 
 pub(crate) fn history(status: engine::HistoryStatus) -> HistoryStatus {
@@ -162,8 +163,29 @@ pub(crate) fn recovery(report: &engine::RecoveryReport) -> RecoveryReport {
     RecoveryReport {
         commits_replayed: report.commits_replayed,
         bytes_replayed: report.bytes_replayed,
-        transactions_discarded: report.transactions_discarded,
+        transactions_discarded: report.discarded.len() as u64,
         torn_tail_bytes: report.torn_tail_bytes,
+    }
+}
+
+pub(crate) fn ended(ended: EndedNotice) -> EndedTransaction {
+    EndedTransaction {
+        transaction: TransactionId(ended.open.transaction),
+        owner: ended.open.user,
+        label: ended.open.label,
+        began: timestamp(ended.open.began),
+        ended: timestamp(ended.ended),
+        how: ended_how(ended.how),
+        changes: ended.changes,
+    }
+}
+
+pub(crate) fn ended_how(how: notice::EndedHow) -> EndedHow {
+    match how {
+        notice::EndedHow::Aborted { by } => EndedHow::Aborted { by },
+        notice::EndedHow::Age { age_ms } => EndedHow::Age { age_ms },
+        notice::EndedHow::Stopped { by } => EndedHow::Stopped { by },
+        notice::EndedHow::Died => EndedHow::Died,
     }
 }
 

@@ -3,11 +3,11 @@
 //! One thread waits for the next that is due. It ends nothing itself, since an end
 //! may wait for a commit of the same transaction. It starts a thread for each end.
 
+use crate::notices::How;
 use crate::permissions::Peer;
 use crate::replies::Unanswered;
 use crate::service::Service;
 use crate::survival;
-use crate::transactions::Why;
 use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -170,8 +170,9 @@ fn end(service: &Service, due: Due) {
     let transactions = &service.transactions;
     match due.ending {
         Ending::Transaction => {
-            let why = Why::Age(due.age);
-            service.abort(transactions.remove_because(due.transaction, why));
+            let age_ms = u64::try_from(due.age.as_millis()).unwrap_or(u64::MAX);
+            let removed = transactions.remove(due.transaction);
+            service.abort_by_force(removed, How::Age { age_ms });
         }
         Ending::Locks(paths) => {
             if let Some(one) = transactions.get(due.transaction) {

@@ -35,6 +35,7 @@ mod memory;
 mod mountpoint;
 mod native;
 mod nesting;
+mod notices;
 mod owner;
 mod parts;
 mod permissions;

@@ -11,6 +11,7 @@ use crate::expiry::{self, Expiry};
 use crate::inner_socket::InnerSocket;
 use crate::latch::Latch;
 use crate::limits::Budgets;
+use crate::notices::Notices;
 use crate::permissions::{Peer, Reach};
 use crate::service::{Asker, IdleTime, Service, Stop};
 use crate::signals::EndSignals;
@@ -139,6 +140,7 @@ impl Running {
         })?;
         check_nobody_serves(&directories)?;
         let (store, recovery) = directories.open_store()?;
+        let notices = Notices::open(directories.control()?, &store, &recovery);
         let user = rustix::process::geteuid().as_raw();
         let views = Views::new(&path, user, &directories.control_stat);
         let inner = InnerSocket::bind(views.mountpoint(), user);
@@ -153,6 +155,7 @@ impl Running {
             views,
             inner_socket: inner.as_ref().map(InnerSocket::path),
             transactions: Transactions::default(),
+            notices,
             budgets: Budgets::default(),
             expiry: Expiry::default(),
             connections: Arc::new(Connections::new(latch.clone())),
@@ -324,6 +327,7 @@ impl Running {
         }
         drop((self.listener, self.inner));
         let service = self.service;
+        service.stop.begin();
         let watchdog = Watchdog::start(&service);
         let begun = Instant::now();
         service.connections.close_all(END_PATIENCE, || {

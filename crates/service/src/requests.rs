@@ -3,11 +3,12 @@
 use crate::connection::Connection;
 use crate::inner_socket::{self, Secret};
 use crate::native::Choice;
+use crate::notices::{self, How};
 use crate::permissions::{Peer, Reach, no_such_transaction};
 use crate::replies::{Unanswered, change_length, send_parts};
 use crate::service::Service;
 use crate::side_access::SideReader;
-use crate::transactions::{OpenTransaction, Transaction, Why};
+use crate::transactions::{OpenTransaction, Transaction};
 use crate::{
     commit, conflicts, convert, expiry, leases, locks, native, nesting, parts, sealing, sharing,
     status, survival, undo,
@@ -105,6 +106,7 @@ pub(crate) fn handle(
             expiry::abort_after(service, &connection.peer, transaction, age)?
         }
         Request::List => list(service, connection)?,
+        Request::ListEnded { news } => notices::list(service, connection, news)?,
         Request::Log { before, limit } => log(service, connection, before, limit)?,
         Request::Show { sequence } => show(service, connection, sequence)?,
         Request::Sync => sync(service, &connection.peer)?,
@@ -154,9 +156,8 @@ fn abort(service: &Service, peer: &Peer, id: TransactionId) -> Result<Answer> {
         return Ok(Answer::Aborted(1));
     }
     service.transactions.find_to_end(id, peer)?;
-    let why = Why::User(peer.user);
-    let removed = service.transactions.remove_because(id, why);
-    match service.abort(removed) {
+    let removed = service.transactions.remove(id);
+    match service.abort_by_force(removed, How::Aborted { by: peer.user }) {
         0 => Err(no_such_transaction(id).into()),
         aborted => Ok(Answer::Aborted(aborted)),
     }
@@ -164,14 +165,14 @@ fn abort(service: &Service, peer: &Peer, id: TransactionId) -> Result<Answer> {
 
 /// Aborts the peer's own transactions; for root, all.
 fn abort_all(service: &Service, peer: &Peer) -> Answer {
-    let why = Why::User(peer.user);
     let visible = service.transactions.visible(peer);
     let removed = visible
         .iter()
         .filter(|one| peer.may_use(one.transaction.owner()))
-        .flat_map(|one| service.transactions.remove_because(one.id(), why));
+        .flat_map(|one| service.transactions.remove(one.id()));
     let stranded = survival::abort_all_stranded(service, peer);
-    Answer::Aborted(service.abort(removed.collect()) + stranded)
+    let how = How::Aborted { by: peer.user };
+    Answer::Aborted(service.abort_by_force(removed.collect(), how) + stranded)
 }
 
 fn begin_transaction(
@@ -254,6 +255,7 @@ fn begin_transaction(
                 .into());
         }
     };
+    service.notices.opened(&transaction);
     if begin.detached {
         survival::survive(service, &one);
     }
@@ -464,7 +466,8 @@ fn check(service: &Service, connection: &Connection) -> Result<Answer> {
 fn stop(service: &Service, connection: &Connection, open: WhileOpen) -> Result<Outcome> {
     connection.peer.require_administer("stop the service")?;
     survival::check_stop(service, open)?;
-    service.request_stop(connection.stream.clone(), open);
+    let by = connection.peer.user;
+    service.request_stop(connection.stream.clone(), by, open);
     Ok(Outcome::Stopping)
 }
 

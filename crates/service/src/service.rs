@@ -35,6 +35,7 @@ use crate::connections::{ConnectionId, Connections};
 use crate::expiry::Expiry;
 use crate::latch::Latch;
 use crate::limits::Budgets;
+use crate::notices::{How, Notices};
 use crate::socket::Stream;
 use crate::survival;
 use crate::transactions::{OpenTransaction, Transactions};
@@ -45,7 +46,7 @@ use atomdir_engine::Store;
 use atomdir_protocol::{RecoveryReport, Timestamp, WhileOpen};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 pub(crate) struct Service {
@@ -57,6 +58,7 @@ pub(crate) struct Service {
     /// The socket on which it listens for programs in views.
     pub(crate) inner_socket: Option<Vec<u8>>,
     pub(crate) transactions: Transactions,
+    pub(crate) notices: Notices,
     pub(crate) budgets: Budgets,
     pub(crate) expiry: Expiry,
     pub(crate) connections: Arc<Connections>,
@@ -94,6 +96,10 @@ pub(crate) struct Stop {
     requested: AtomicBool,
     /// Even transactions that could survive are to be aborted.
     aborts_all: AtomicBool,
+    /// The user who asked first.
+    by: OnceLock<u32>,
+    /// The end has begun.
+    begun: AtomicBool,
     /// The clients that asked, and wait until the service has ended.
     waiting: Mutex<Vec<Asker>>,
 }
@@ -113,13 +119,25 @@ impl Stop {
         self.aborts_all.load(Ordering::Acquire)
     }
 
+    pub(crate) fn begin(&self) {
+        self.begun.store(true, Ordering::Release);
+    }
+
+    /// How the end of the service ends transactions; `None` before it has begun.
+    pub(crate) fn how(&self) -> Option<How> {
+        let by = self.by.get().copied();
+        let begun = self.begun.load(Ordering::Acquire);
+        begun.then_some(How::Stopped { by })
+    }
+
     pub(crate) fn take_waiting(&self) -> Vec<Asker> {
         std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Service {
-    pub(crate) fn request_stop(&self, stream: Stream, open: WhileOpen) {
+    pub(crate) fn request_stop(&self, stream: Stream, by: u32, open: WhileOpen) {
+        self.stop.by.get_or_init(|| by);
         if open == WhileOpen::Abort {
             self.stop.aborts_all.store(true, Ordering::Release);
         }
@@ -143,7 +161,11 @@ impl Service {
         for one in self.transactions.kept_after(holder) {
             self.keep(&one, holder);
         }
-        self.abort(self.transactions.release_all(holder));
+        let ended = self.transactions.release_all(holder);
+        match self.stop.how() {
+            Some(how) => self.abort_by_force(ended, how),
+            None => self.abort(ended),
+        };
     }
 
     /// Lets the transaction outlive the connection, and programs change it again.
@@ -156,6 +178,7 @@ impl Service {
     /// Forgets a transaction that its commit has ended.
     pub(crate) fn forget(&self, one: &OpenTransaction) {
         self.transactions.remove(one.id());
+        self.notices.done(one.id().0);
         self.transactions.wake_waiters(one);
         self.expiry.forget(one.id());
         self.views.hide(&one.transaction);
@@ -165,9 +188,23 @@ impl Service {
     /// Aborts transactions that are already removed from the open ones. Returns how many
     /// were aborted: a commit under way may have come first.
     pub(crate) fn abort(&self, ended: Vec<OpenTransaction>) -> u64 {
+        self.abort_all(ended, |one| self.notices.done(one.id().0))
+    }
+
+    /// Like [`abort`](Self::abort), and notes how they ended, for users who did not want it.
+    pub(crate) fn abort_by_force(&self, ended: Vec<OpenTransaction>, how: How) -> u64 {
+        self.abort_all(ended, |one| self.notices.ended(one, how))
+    }
+
+    fn abort_all(&self, ended: Vec<OpenTransaction>, note: impl Fn(&OpenTransaction)) -> u64 {
+        let mut count = 0;
         // First end everything that other transactions may wait for.
-        let aborted = ended.iter().map(|one| self.store.abort(&one.transaction));
-        let count = aborted.map(u64::from).sum();
+        for one in &ended {
+            if self.store.abort(&one.transaction) {
+                count += 1;
+                note(one);
+            }
+        }
         for one in &ended {
             self.transactions.wake_waiters(one);
         }

@@ -2,6 +2,7 @@
 
 use crate::connection::Connection;
 use crate::native::require_exact;
+use crate::notices::How;
 use crate::permissions::Reach;
 use crate::replies::Unanswered;
 use crate::service::Service;
@@ -112,7 +113,9 @@ fn clear_the_way(
     force: bool,
 ) -> Result<(), Failure> {
     if force {
-        service.abort(service.transactions.remove_nested(one.id()));
+        let by = connection.peer.user;
+        let nested = service.transactions.remove_nested(one.id());
+        service.abort_by_force(nested, How::Aborted { by });
         return Ok(());
     }
     refuse_while_others_hold(one, connection)

@@ -5,6 +5,7 @@
 
 use crate::expiry::Due;
 use crate::inner_socket::Secret;
+use crate::notices::How;
 use crate::permissions::{Peer, no_such_transaction};
 use crate::replies::Unanswered;
 use crate::service::Service;
@@ -179,7 +180,8 @@ pub(crate) fn list_stranded(service: &Service, peer: &Peer) -> Vec<TransactionSt
 /// Drops a transaction that cannot be opened; false if there is none of this id.
 pub(crate) fn abort_stranded(service: &Service, peer: &Peer, id: TransactionId) -> bool {
     let found = stranded(service, peer).find(|one| one.id.0 == id.0);
-    found.is_some_and(|one| service.store.abort_stranded(one.id))
+    let how = How::Aborted { by: peer.user };
+    found.is_some_and(|one| drop_stranded(service, &one, how))
 }
 
 /// Drops those of the peer's transactions that cannot be opened; for root, all.
@@ -188,8 +190,23 @@ pub(crate) fn abort_all_stranded(service: &Service, peer: &Peer) -> u64 {
         Some(owner) => peer.may_use(owner),
         None => peer.may_administer(),
     });
-    let aborted = own.map(|one| u64::from(service.store.abort_stranded(one.id)));
+    let how = How::Aborted { by: peer.user };
+    let aborted = own.map(|one| u64::from(drop_stranded(service, &one, how)));
     aborted.sum()
+}
+
+fn drop_stranded(service: &Service, one: &Stranded, how: How) -> bool {
+    let dropped = service.store.abort_stranded(one.id);
+    if dropped {
+        service.notices.ended_stranded(one, how);
+    }
+    dropped
+}
+
+/// Why a transaction that has survived cannot be opened, if it cannot and the peer may see it.
+pub(crate) fn why_stranded(service: &Service, peer: &Peer, id: TransactionId) -> Option<String> {
+    let found = stranded(service, peer).find(|one| one.id.0 == id.0);
+    found.map(|one| one.reason)
 }
 
 /// Fails if open transactions keep the service from being stopped.
@@ -230,10 +247,11 @@ pub(crate) fn end_all(service: &Service) -> u64 {
     let (kept, ended): (Vec<_>, Vec<_>) = all
         .into_iter()
         .partition(|one| one.transaction.survives() && !service.stop.aborts_all());
-    service.abort(ended);
+    let how = service.stop.how().unwrap_or(How::Stopped { by: None });
+    service.abort_by_force(ended, how);
     if service.stop.aborts_all() {
         for one in service.store.stranded() {
-            service.store.abort_stranded(one.id);
+            drop_stranded(service, &one, how);
         }
     }
     for one in &kept {

@@ -15,37 +15,15 @@ use crate::waiters::Waiters;
 use atomdir::describe_user;
 use atomdir_disk::LinuxDisk;
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 pub(crate) type Transaction = atomdir_engine::Transaction<LinuxDisk>;
-
-/// For this many ended transactions the service remembers why they ended.
-const ENDED_MAX: usize = 1024;
 
 #[derive(Default)]
 pub(crate) struct Transactions {
     open: Mutex<BTreeMap<TransactionId, OpenTransaction>>,
-    /// Transactions that a user or their age limit has aborted; the newest is
-    /// last.
-    ended: Mutex<VecDeque<Ended>>,
     pub(crate) waiters: Waiters,
-}
-
-struct Ended {
-    id: TransactionId,
-    owner: u32,
-    why: Why,
-}
-
-/// Why a transaction was aborted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Why {
-    /// It had reached this age limit.
-    Age(Duration),
-    /// This user aborted it.
-    User(u32),
 }
 
 #[derive(Clone)]
@@ -132,31 +110,8 @@ impl Transactions {
         let open = self.lock();
         match open.get(&id) {
             Some(one) if may_act_on(&open, one, peer) => Ok(one.clone()),
-            _ => Err(self.gone(id, peer)),
+            _ => Err(no_such_transaction(id)),
         }
-    }
-
-    /// The failure for a transaction that is not open, or that the peer may not
-    /// use.
-    fn gone(&self, id: TransactionId, peer: &Peer) -> Failure {
-        let ended = self.lock_ended();
-        let known = ended.iter().rev().find(|one| one.id == id);
-        let why = match known.filter(|one| peer.may_use(one.owner)) {
-            Some(Ended {
-                why: Why::Age(age), ..
-            }) => format!("it had reached its maximum age, {age:?}"),
-            Some(Ended {
-                why: Why::User(user),
-                ..
-            }) => match user {
-                0 => "root has aborted it".to_owned(),
-                user => format!("{} has aborted it", describe_user(*user)),
-            },
-            _ => return no_such_transaction(id),
-        };
-        let message = format!("transaction {id} is no longer open: {why}");
-        Failure::new(FailureKind::NoSuchTransaction, message)
-            .with_hint("begin another one; a longer `--max-age` gives it more time")
     }
 
     /// Like [`find`](Self::find), for requests that only the controller of a
@@ -183,7 +138,10 @@ impl Transactions {
     ) -> Result<OpenTransaction, Failure> {
         if peer.may_administer() {
             let open = self.lock();
-            return open.get(&id).cloned().ok_or_else(|| self.gone(id, peer));
+            return open
+                .get(&id)
+                .cloned()
+                .ok_or_else(|| no_such_transaction(id));
         }
         self.find(id, peer)
     }
@@ -276,30 +234,8 @@ impl Transactions {
         remove_with_nested(&mut self.lock(), id)
     }
 
-    /// Like [`remove`](Self::remove); remembers the reason, for its owner.
-    pub(crate) fn remove_because(&self, id: TransactionId, why: Why) -> Vec<OpenTransaction> {
-        let removed = self.remove(id);
-        let mut ended = self.lock_ended();
-        let by_others = |one: &&OpenTransaction| why != Why::User(one.transaction.owner());
-        for one in removed.iter().filter(by_others) {
-            if ended.len() >= ENDED_MAX {
-                ended.pop_front();
-            }
-            ended.push_back(Ended {
-                id: one.id(),
-                owner: one.transaction.owner(),
-                why,
-            });
-        }
-        removed
-    }
-
     pub(crate) fn get(&self, id: TransactionId) -> Option<OpenTransaction> {
         self.lock().get(&id).cloned()
-    }
-
-    fn lock_ended(&self) -> MutexGuard<'_, VecDeque<Ended>> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes the transactions nested in it.

@@ -5,8 +5,8 @@ use super::time;
 use crate::changes::{Right, Rights};
 use atomdir::client::Conflict;
 use atomdir::{
-    ChangeLine, ChangedBy, CommitSummary, HistoryStatus, LockScope, LockStatus, Survival,
-    TransactionStatus, View,
+    ChangeLine, ChangedBy, CommitSummary, EndedHow, EndedTransaction, HistoryStatus, LockScope,
+    LockStatus, Survival, TransactionStatus, View, describe_end,
 };
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -101,6 +101,45 @@ pub struct Transaction<'a> {
     pub stranded: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub met: Vec<ConflictLine<'a>>,
+}
+
+/// A transaction that has ended otherwise than its user wanted.
+#[derive(Serialize)]
+pub struct Ended<'a> {
+    pub transaction: u64,
+    pub owner: u32,
+    pub label: Text<'a>,
+    pub began: String,
+    pub ended: String,
+    /// `aborted`, `max_age`, `stopped` or `died`.
+    pub how: &'static str,
+    /// The user who has ended it, if that was a user.
+    pub by: Option<u32>,
+    /// About how many objects it had changed, if that is known.
+    pub changes_count: Option<u64>,
+    pub message: String,
+}
+
+impl<'a> From<&'a EndedTransaction> for Ended<'a> {
+    fn from(one: &'a EndedTransaction) -> Ended<'a> {
+        let (how, by) = match one.how {
+            EndedHow::Aborted { by } => ("aborted", Some(by)),
+            EndedHow::Age { .. } => ("max_age", None),
+            EndedHow::Stopped { by } => ("stopped", by),
+            EndedHow::Died => ("died", None),
+        };
+        Ended {
+            transaction: one.transaction.0,
+            owner: one.owner,
+            label: Text(&one.label),
+            began: time::precise(one.began),
+            ended: time::precise(one.ended),
+            how,
+            by,
+            changes_count: one.changes,
+            message: describe_end(one.how),
+        }
+    }
 }
 
 #[derive(Serialize)]

@@ -1,6 +1,7 @@
 use super::status::past_line;
 use super::{ExitCode, SUCCESS};
 use crate::context::Context;
+use crate::ended::EndedTransactions;
 use crate::error::Error;
 use crate::output::{Painter, Show, Style, escaped, json, time, user_name};
 use atomdir::{Survival, TransactionStatus};
@@ -15,9 +16,15 @@ use std::io::{self, Write};
 /// past says which, and a line below a transaction that has survived its service and cannot be
 /// opened again says why; it can only be aborted.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
-  atomdir list -C /srv/site")]
-pub struct Arguments {}
+#[command(after_help = "Examples:
+  atomdir list -C /srv/site
+  atomdir list --ended")]
+pub struct Arguments {
+    /// List the transactions that ended otherwise than their users wanted: others aborted them,
+    /// they reached their maximum age, or their service was stopped or killed
+    #[arg(long)]
+    ended: bool,
+}
 
 pub struct Transactions(pub Vec<TransactionStatus>);
 
@@ -65,7 +72,12 @@ impl Serialize for Transactions {
     }
 }
 
-pub fn run(_: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+    if arguments.ended {
+        let ended = context.connect()?.connection.ended()?;
+        context.output.print_paged(&EndedTransactions(ended))?;
+        return Ok(SUCCESS);
+    }
     let transactions = match context.connect_if_open()? {
         Some(mut connected) => connected.connection.transactions()?,
         None => Vec::new(),

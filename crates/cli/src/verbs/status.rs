@@ -153,7 +153,7 @@ impl Serialize for Status {
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let mut connected = match (context.connect_if_open()?, arguments.transaction) {
         (Some(connected), _) => connected,
-        (None, Some(transaction)) => return Err(Error::NotOpen { transaction }),
+        (None, Some(transaction)) => context.connect_to(Some(transaction))?.0,
         (None, None) => return show_all(context, Vec::new()),
     };
     let transaction = match context.transaction(arguments.transaction, &mut connected) {

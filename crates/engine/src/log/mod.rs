@@ -285,6 +285,7 @@ fn scan<R: Record>(
                         FrameKind::Summary => names::HISTORY,
                         FrameKind::Past => names::PAST,
                         FrameKind::View => names::VIEW,
+                        FrameKind::Notice => names::TRANSACTIONS,
                     },
                     offset,
                     reason: damage.to_string(),

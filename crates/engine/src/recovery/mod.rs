@@ -48,14 +48,22 @@ use crate::recovery::survivors::Survivors;
 use crate::store::commit_state::CommitState;
 use crate::store::queue::Queue;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RecoveryReport {
     pub commits_replayed: u64,
     pub bytes_replayed: u64,
-    /// Transactions that were open when the store was last used.
-    pub transactions_discarded: u64,
+    /// Transactions that had staged something when the store was last used, and are dropped.
+    pub discarded: Vec<Discarded>,
     /// How many bytes at the log's end were never a whole record.
     pub torn_tail_bytes: u64,
+}
+
+/// A transaction that did not survive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Discarded {
+    pub id: TransactionId,
+    /// How many objects it had staged. Objects that it had only renamed or removed do not count.
+    pub changes: u64,
 }
 
 type Recovered<D> = (Core<D>, CommitState<D>, RecoveryReport, Survivors);
@@ -120,7 +128,7 @@ pub(crate) fn recover<D: Disk>(
     let report = RecoveryReport {
         commits_replayed: tail.len() as u64,
         bytes_replayed: if tail.is_empty() { 0 } else { read.tail },
-        transactions_discarded: survivors.discarded.len() as u64,
+        discarded: survivors.discarded.clone(),
         torn_tail_bytes: read.torn_bytes,
     };
     let core = Core::new(disk, root, handles, hidden, options).map_err(failed("examine"))?;

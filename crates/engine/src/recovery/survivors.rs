@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 
-use atomdir_disk::{Access, Disk, Errno, Name, Timestamp};
+use atomdir_disk::{Access, Disk, Errno, Kind, Name, Timestamp};
 
 use crate::control::ControlHandles;
 use crate::error::StoreError;
@@ -16,18 +16,21 @@ use crate::ids::{Sequence, TransactionId};
 use crate::lock;
 use crate::names;
 use crate::options::Conflicts;
-use crate::recovery::failed;
+use crate::recovery::{Discarded, failed};
 use crate::store::Store;
 use crate::store::stranded::Stranded;
 use crate::transaction::Transaction;
 use crate::view::log::{Logged, Unread, read};
+
+/// Deeper directories of an upper layer count as one object.
+const COUNTED_DEPTH_MAX: u32 = 64;
 
 #[derive(Default)]
 pub(crate) struct Survivors {
     logged: Vec<Logged>,
     pub stranded: Vec<Stranded>,
     /// Transactions that end with their service.
-    pub discarded: Vec<TransactionId>,
+    pub discarded: Vec<Discarded>,
 }
 
 impl Survivors {
@@ -58,14 +61,14 @@ impl Survivors {
         let stage = disk.open(&handles.stage, &name, Access::Directory)?;
         match disk.stat_at(&stage, &names::fixed(names::VIEW)) {
             Err(Errno::NOENT) => {
-                self.discarded.push(id);
+                self.discard(disk, &stage, id);
                 return Ok(());
             }
             found => drop(found?),
         }
         let (store, mounting) = (handles.applied.store(), handles.applied.mounting());
         match read(disk, &stage, store, mounting) {
-            Ok(logged) if logged.begin.transaction != id.0 => self.discarded.push(id),
+            Ok(logged) if logged.begin.transaction != id.0 => self.discard(disk, &stage, id),
             Ok(logged) if logged.begin.at != newest.0 => {
                 let reason = format!(
                     "commit {} has landed since its begin, and its snapshot cannot be restored yet",
@@ -74,7 +77,7 @@ impl Survivors {
                 self.stranded.push(stranded(&logged, reason));
             }
             Ok(logged) => self.logged.push(logged),
-            Err(Unread::NothingFlushed) => self.discarded.push(id),
+            Err(Unread::NothingFlushed) => self.discard(disk, &stage, id),
             Err(Unread::Ended) => {}
             Err(Unread::Damaged(reason)) => self.stranded.push(Stranded {
                 id,
@@ -87,6 +90,18 @@ impl Survivors {
         Ok(())
     }
 
+    fn discard<D: Disk>(&mut self, disk: &D, stage: &D::Handle, id: TransactionId) {
+        // The number is only reported, so whatever cannot be read counts as nothing.
+        let slots = disk.list(stage).unwrap_or_default();
+        let slots = slots
+            .iter()
+            .filter_map(|entry| names::slot_number(&entry.name));
+        let upper = disk.open(stage, &names::fixed(names::UPPER), Access::Directory);
+        let in_upper = upper.map_or(0, |upper| count_below(disk, &upper, 0));
+        let changes = slots.count() as u64 + in_upper;
+        self.discarded.push(Discarded { id, changes });
+    }
+
     /// The names of the staging directories that recovery must not empty.
     pub fn stages(&self) -> HashSet<Name> {
         let logged = self.logged.iter().map(|one| one.begin.transaction);
@@ -94,6 +109,19 @@ impl Survivors {
         let ids = logged.chain(stranded).map(TransactionId);
         ids.map(names::transaction).collect()
     }
+}
+
+/// Counts what is in an overlay's upper layer, down to some depth.
+fn count_below<D: Disk>(disk: &D, directory: &D::Handle, depth: u32) -> u64 {
+    let entries = disk.list(directory).unwrap_or_default();
+    let below = entries.iter().map(|entry| {
+        let inner = match depth < COUNTED_DEPTH_MAX && entry.kind == Some(Kind::Directory) {
+            true => disk.open(directory, &entry.name, Access::Directory).ok(),
+            false => None,
+        };
+        1 + inner.map_or(0, |inner| count_below(disk, &inner, depth + 1))
+    });
+    below.sum()
 }
 
 fn stranded(logged: &Logged, reason: String) -> Stranded {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
 use atomdir_disk::{Disk, Timestamp};
+use atomdir_format::header::StoreId;
 
 use crate::control::id_supply::IdSupply;
 use crate::ids::{Sequence, TransactionId};
@@ -35,6 +36,11 @@ impl<D: Disk> OpenTransactions<D> {
 }
 
 impl<D: Disk> Store<D> {
+    /// The id with which the checksums of the store's records begin.
+    pub fn id(&self) -> StoreId {
+        self.0.core.control.applied.store()
+    }
+
     pub fn transactions(&self) -> Vec<Arc<Transaction<D>>> {
         lock(&self.0.open).by_id.values().cloned().collect()
     }

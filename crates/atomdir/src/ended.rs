@@ -1,0 +1,42 @@
+//! Transactions that have ended otherwise than their users wanted.
+
+use crate::accounts::describe_user;
+use crate::{Connection, RequestError};
+use atomdir_protocol::{Answer, EndedHow, EndedTransaction, Request};
+use std::time::Duration;
+
+impl Connection {
+    /// Lists transactions that have ended otherwise than their users wanted, the oldest first: this
+    /// user's own, or all for the store's owner and root.
+    pub fn ended(&mut self) -> Result<Vec<EndedTransaction>, RequestError> {
+        self.list_ended(false)
+    }
+
+    /// Like [`ended`](Self::ended), without those that an earlier call has returned to this user.
+    pub fn news_of_ended(&mut self) -> Result<Vec<EndedTransaction>, RequestError> {
+        self.list_ended(true)
+    }
+
+    fn list_ended(&mut self, news: bool) -> Result<Vec<EndedTransaction>, RequestError> {
+        match self.ask(&Request::ListEnded { news })? {
+            (Answer::Nothing, parts) => Ok(parts.ended),
+            _ => Err(self.unexpected()),
+        }
+    }
+}
+
+/// Why a transaction ended, as part of a sentence.
+pub fn describe_end(how: EndedHow) -> String {
+    match how {
+        EndedHow::Aborted { by } => format!("{} has aborted it", describe_user(by)),
+        EndedHow::Age { age_ms } => {
+            let age = Duration::from_millis(age_ms);
+            format!("it had reached its maximum age, {age:?}")
+        }
+        EndedHow::Stopped { by: Some(by) } => {
+            format!("{} has stopped the store's service", describe_user(by))
+        }
+        EndedHow::Stopped { by: None } => "a signal has ended the store's service".to_owned(),
+        EndedHow::Died => "the store's service was killed, or the machine went down".to_owned(),
+    }
+}

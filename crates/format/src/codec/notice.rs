@@ -1,0 +1,175 @@
+//! Records of notices.
+
+use crate::Problem;
+use crate::frame::{FrameKind, Record};
+use crate::notice::{EndedHow, EndedNotice, Notice, NoticeRecord, OpenNotice, Told};
+use crate::primitives::{Reader, Result, Writer};
+
+const OPEN: u8 = 0;
+const PARTS: u8 = 1;
+const DONE: u8 = 2;
+const ENDED: u8 = 3;
+const TOLD: u8 = 4;
+
+const ABORTED: u8 = 0;
+const AGE: u8 = 1;
+const STOPPED_BY_USER: u8 = 2;
+const STOPPED_BY_SIGNAL: u8 = 3;
+const DIED: u8 = 4;
+
+const TOLD_USER: u8 = 1;
+const TOLD_ADMINISTRATOR: u8 = 2;
+const HAS_CHANGES: u8 = 4;
+
+impl Record for NoticeRecord {
+    const KIND: FrameKind = FrameKind::Notice;
+
+    fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    fn encode_payload(&self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        match &self.notice {
+            Notice::Open(open) => {
+                writer.byte(OPEN);
+                put_open(&mut writer, open);
+            }
+            Notice::Parts { transaction, up_to } => {
+                writer.byte(PARTS);
+                writer.number(*transaction);
+                writer.number(*up_to);
+            }
+            Notice::Done { transaction } => {
+                writer.byte(DONE);
+                writer.number(*transaction);
+            }
+            Notice::Ended(ended) => {
+                writer.byte(ENDED);
+                put_ended(&mut writer, ended);
+            }
+            Notice::Told { transaction, told } => {
+                writer.byte(TOLD);
+                writer.number(*transaction);
+                writer.byte(flags(*told));
+            }
+        }
+        writer.bytes
+    }
+
+    fn decode_payload(sequence: u64, payload: &[u8]) -> Result<NoticeRecord> {
+        let mut reader = Reader::new(payload);
+        let notice = match reader.byte()? {
+            OPEN => Notice::Open(take_open(&mut reader)?),
+            PARTS => Notice::Parts {
+                transaction: reader.number()?,
+                up_to: reader.number()?,
+            },
+            DONE => Notice::Done {
+                transaction: reader.number()?,
+            },
+            ENDED => Notice::Ended(take_ended(&mut reader)?),
+            TOLD => Notice::Told {
+                transaction: reader.number()?,
+                told: told(reader.flags(TOLD_USER | TOLD_ADMINISTRATOR)?),
+            },
+            other => return reader.fail(Problem::Tag(other)),
+        };
+        reader.finish()?;
+        Ok(NoticeRecord { sequence, notice })
+    }
+}
+
+fn put_open(writer: &mut Writer, open: &OpenNotice) {
+    writer.number(open.transaction);
+    writer.number(open.user.into());
+    writer.time(open.began);
+    writer.string(&open.label);
+}
+
+fn take_open(reader: &mut Reader<'_>) -> Result<OpenNotice> {
+    Ok(OpenNotice {
+        transaction: reader.number()?,
+        user: reader.number_u32()?,
+        began: reader.time()?,
+        label: reader.string()?.to_vec(),
+    })
+}
+
+fn put_ended(writer: &mut Writer, ended: &EndedNotice) {
+    put_open(writer, &ended.open);
+    writer.time(ended.ended);
+    match ended.how {
+        EndedHow::Aborted { by } => {
+            writer.byte(ABORTED);
+            writer.number(by.into());
+        }
+        EndedHow::Age { age_ms } => {
+            writer.byte(AGE);
+            writer.number(age_ms);
+        }
+        EndedHow::Stopped { by: Some(by) } => {
+            writer.byte(STOPPED_BY_USER);
+            writer.number(by.into());
+        }
+        EndedHow::Stopped { by: None } => writer.byte(STOPPED_BY_SIGNAL),
+        EndedHow::Died => writer.byte(DIED),
+    }
+    let has_changes = if ended.changes.is_some() {
+        HAS_CHANGES
+    } else {
+        0
+    };
+    writer.byte(flags(ended.told) | has_changes);
+    if let Some(changes) = ended.changes {
+        writer.number(changes);
+    }
+}
+
+fn take_ended(reader: &mut Reader<'_>) -> Result<EndedNotice> {
+    let open = take_open(reader)?;
+    let ended = reader.time()?;
+    let how = match reader.byte()? {
+        ABORTED => EndedHow::Aborted {
+            by: reader.number_u32()?,
+        },
+        AGE => EndedHow::Age {
+            age_ms: reader.number()?,
+        },
+        STOPPED_BY_USER => EndedHow::Stopped {
+            by: Some(reader.number_u32()?),
+        },
+        STOPPED_BY_SIGNAL => EndedHow::Stopped { by: None },
+        DIED => EndedHow::Died,
+        other => return reader.fail(Problem::Tag(other)),
+    };
+    let flags = reader.flags(TOLD_USER | TOLD_ADMINISTRATOR | HAS_CHANGES)?;
+    let changes = match flags & HAS_CHANGES {
+        0 => None,
+        _ => Some(reader.number()?),
+    };
+    Ok(EndedNotice {
+        open,
+        ended,
+        how,
+        changes,
+        told: told(flags),
+    })
+}
+
+fn flags(told: Told) -> u8 {
+    let user = if told.user { TOLD_USER } else { 0 };
+    let administrator = if told.administrator {
+        TOLD_ADMINISTRATOR
+    } else {
+        0
+    };
+    user | administrator
+}
+
+fn told(flags: u8) -> Told {
+    Told {
+        user: flags & TOLD_USER != 0,
+        administrator: flags & TOLD_ADMINISTRATOR != 0,
+    }
+}

@@ -1,0 +1,66 @@
+//! Notices: which transactions are open, and which have ended otherwise than their users wanted.
+
+use atomdir_disk::Timestamp;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoticeRecord {
+    /// The record's place in its file, from 1, without gaps.
+    pub sequence: u64,
+    pub notice: Notice,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// The transaction is open.
+    Open(OpenNotice),
+    /// Only a commit with a sequence above this one ends the transaction: those up to it have
+    /// landed parts of it.
+    Parts { transaction: u64, up_to: u64 },
+    /// The transaction has ended as its user wanted.
+    Done { transaction: u64 },
+    /// The transaction has ended otherwise.
+    Ended(EndedNotice),
+    /// These readers know of the end of the transaction.
+    Told { transaction: u64, told: Told },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenNotice {
+    pub transaction: u64,
+    /// The numeric user id of its owner.
+    pub user: u32,
+    pub began: Timestamp,
+    pub label: Vec<u8>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndedNotice {
+    pub open: OpenNotice,
+    pub ended: Timestamp,
+    pub how: EndedHow,
+    /// About how many objects it had changed, if that is known.
+    pub changes: Option<u64>,
+    pub told: Told,
+}
+
+/// How a transaction ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndedHow {
+    /// This user aborted it.
+    Aborted { by: u32 },
+    /// It reached its maximum age.
+    Age { age_ms: u64 },
+    /// Its service was stopped: by this user, or by a signal.
+    Stopped { by: Option<u32> },
+    /// Its service ended without aborting it: it was killed, or the machine went down.
+    Died,
+}
+
+/// Who knows of the end of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Told {
+    /// The user of the transaction.
+    pub user: bool,
+    /// The store's owner or root.
+    pub administrator: bool,
+}

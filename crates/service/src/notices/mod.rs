@@ -1,0 +1,282 @@
+//! Notices: what a user must learn of transactions that ended otherwise than that user wanted.
+//! Others aborted them, they reached their maximum age, or the service died with them.
+//!
+//! While a transaction is open, a file in the control directory has a note of it. So the next
+//! service knows which transactions did not survive. The same file keeps the list of those that
+//! have ended by force.
+//!
+//! Invariants
+//! 1. Nothing depends on the notices: transactions begin and end as well if they cannot be written.
+//! 2. The note of a transaction is written after its begin and removed after its end. So a
+//!    service that dies in between may leave a note too many, never for a commit that landed:
+//!    the log and the history are asked for that (`settle`).
+//! 3. A user sees notices of their own transactions only; the store's owner and root see all.
+//! 4. The list is bounded for each user, so that nobody fills it for others (`list`).
+
+mod explain;
+mod file;
+mod list;
+
+pub(crate) use explain::{explain, named};
+
+use crate::connection::Connection;
+use crate::convert;
+use crate::permissions::{Peer, Reach};
+use crate::replies::{Unanswered, send_parts};
+use crate::service::Service;
+use crate::transactions::{OpenTransaction, Transaction};
+use atomdir::hosting::now;
+use atomdir_disk::LinuxDisk;
+use atomdir_engine::{RecoveryReport, Store, Stranded};
+use atomdir_format::notice::{EndedNotice, Notice, OpenNotice, Told};
+use atomdir_protocol::{Answer, EndedTransaction, Reply};
+use file::NoticeFile;
+use list::List;
+use rustix::process::geteuid;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub(crate) use atomdir_format::notice::EndedHow as How;
+
+/// Longer labels are cut in notices.
+const LABEL_LENGTH_MAX: usize = 256;
+
+pub(crate) struct Notices(Mutex<State>);
+
+struct State {
+    list: List,
+    file: NoticeFile,
+}
+
+impl State {
+    fn note(&mut self, notice: Notice) {
+        self.list.apply(notice.clone());
+        self.file.append(&notice, self.list.notices());
+    }
+}
+
+impl Notices {
+    /// Reads what the last service has left, and finds out which transactions have not survived it.
+    pub(crate) fn open(
+        control: OwnedFd,
+        store: &Store<LinuxDisk>,
+        recovery: &RecoveryReport,
+    ) -> Notices {
+        let (file, notices) = NoticeFile::open(control, store.id());
+        let mut list = List::default();
+        for notice in notices {
+            list.apply(notice);
+        }
+        let mut state = State { list, file };
+        settle(&mut state, store, recovery);
+        Notices(Mutex::new(state))
+    }
+
+    /// Notes that the transaction is open. One that only looks at the past has nothing to lose.
+    pub(crate) fn opened(&self, transaction: &Transaction) {
+        if transaction.past().is_none() {
+            self.lock().note(Notice::Open(open_notice(transaction)));
+        }
+    }
+
+    /// Notes that the transaction has ended as its user wanted.
+    pub(crate) fn done(&self, transaction: u64) {
+        let mut state = self.lock();
+        if state.list.is_open(transaction) {
+            state.note(Notice::Done { transaction });
+        }
+    }
+
+    /// Notes that the transaction has ended like this, unless its own user has ended it.
+    pub(crate) fn ended(&self, one: &OpenTransaction, how: How) {
+        if one.transaction.past().is_none() {
+            self.add(open_notice(&one.transaction), how);
+        }
+    }
+
+    /// Like [`ended`](Self::ended), for a transaction that could not be opened.
+    pub(crate) fn ended_stranded(&self, one: &Stranded, how: How) {
+        self.add(
+            OpenNotice {
+                transaction: one.id.0,
+                user: one.owner.unwrap_or_else(|| geteuid().as_raw()),
+                began: one.began,
+                label: short(&one.label),
+            },
+            how,
+        );
+    }
+
+    fn add(&self, open: OpenNotice, how: How) {
+        if by(how) == Some(open.user) {
+            return self.done(open.transaction);
+        }
+        self.lock().note(Notice::Ended(EndedNotice {
+            open,
+            ended: now(),
+            how,
+            changes: None,
+            // They have ended it, or set the limit, or find it in the list.
+            told: Told {
+                user: false,
+                administrator: true,
+            },
+        }));
+    }
+
+    /// Called before each commit: commits of parts do not end the transaction. `newest` is the
+    /// newest commit.
+    pub(crate) fn before_commit(
+        &self,
+        transaction: u64,
+        is_part: bool,
+        newest: impl FnOnce() -> u64,
+    ) {
+        let mut state = self.lock();
+        if is_part {
+            let up_to = u64::MAX;
+            state.note(Notice::Parts { transaction, up_to });
+        } else if state.list.has_parts(transaction) {
+            let up_to = newest();
+            state.note(Notice::Parts { transaction, up_to });
+        }
+    }
+
+    /// Those that the peer may see, the oldest first.
+    pub(crate) fn visible(&self, peer: &Peer) -> Vec<EndedNotice> {
+        let state = self.lock();
+        let visible = state.list.ended().filter(|one| may_see(one, peer));
+        visible.cloned().collect()
+    }
+
+    /// Those of which the peer has not been told yet.
+    pub(crate) fn news(&self, peer: &Peer) -> Vec<EndedNotice> {
+        let state = self.lock();
+        let news = state.list.ended().filter(|one| {
+            let after = told(one, peer);
+            may_see(one, peer) && after != one.told
+        });
+        news.cloned().collect()
+    }
+
+    /// The peer has been told of these.
+    pub(crate) fn told(&self, ended: &[EndedNotice], peer: &Peer) {
+        let mut state = self.lock();
+        for one in ended {
+            let transaction = one.open.transaction;
+            let told = told(one, peer);
+            if told != one.told {
+                state.note(Notice::Told { transaction, told });
+            }
+        }
+    }
+
+    fn find(&self, transaction: u64, peer: &Peer) -> Option<EndedNotice> {
+        let state = self.lock();
+        let mut ended = state.list.ended();
+        let found = ended.find(|one| one.open.transaction == transaction);
+        found.filter(|one| peer.may_use(one.open.user)).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sends the transactions that have ended by force, or of these only the news.
+pub(crate) fn list(
+    service: &Service,
+    connection: &Connection,
+    news: bool,
+) -> Result<Answer, Unanswered> {
+    let peer = &connection.peer;
+    let ended = match news {
+        true => service.notices.news(peer),
+        false => service.notices.visible(peer),
+    };
+    let length = |one: &EndedTransaction| 64 + one.label.len();
+    let sent = ended.iter().cloned().map(convert::ended);
+    send_parts(&connection.stream, sent, length, Reply::Ended)?;
+    service.notices.told(&ended, peer);
+    Ok(Answer::Nothing)
+}
+
+/// Finds the transactions that the last service had open and that neither survived it nor were
+/// committed.
+fn settle(state: &mut State, store: &Store<LinuxDisk>, recovery: &RecoveryReport) {
+    let survivors = store.transactions().into_iter().map(|one| one.id().0);
+    let stranded = store.stranded().into_iter().map(|one| one.id.0);
+    let survivors: BTreeSet<u64> = survivors.chain(stranded).collect();
+    let lost = state.list.open();
+    let lost: BTreeMap<u64, (OpenNotice, u64)> = lost
+        .filter(|(open, _)| !survivors.contains(&open.transaction))
+        .map(|(open, parts)| (open.transaction, (open.clone(), parts)))
+        .collect();
+    if lost.is_empty() {
+        return;
+    }
+    let mut committed = BTreeSet::new();
+    let read = store.for_each_commit(|commit| {
+        let transaction = commit.transaction.0;
+        let parts = lost.get(&transaction).map(|(_, parts)| *parts);
+        if parts.is_some_and(|parts| commit.sequence.0 > parts) {
+            committed.insert(transaction);
+        }
+    });
+    if let Err(error) = read {
+        tracing::warn!("cannot find out which transactions were discarded: {error}");
+    }
+    for (transaction, (open, _)) in lost {
+        let discarded = recovery.discarded.iter();
+        let mut discarded = discarded.filter(|one| one.id.0 == transaction);
+        state.note(match committed.contains(&transaction) {
+            true => Notice::Done { transaction },
+            false => Notice::Ended(EndedNotice {
+                open,
+                ended: now(),
+                how: How::Died,
+                changes: discarded.next().map(|one| one.changes),
+                told: Told::default(),
+            }),
+        });
+    }
+}
+
+fn open_notice(transaction: &Transaction) -> OpenNotice {
+    OpenNotice {
+        transaction: transaction.id().0,
+        user: transaction.owner(),
+        began: transaction.began(),
+        label: short(transaction.label()),
+    }
+}
+
+/// Never ends within a character.
+fn short(label: &[u8]) -> Vec<u8> {
+    let cut = &label[..label.len().min(LABEL_LENGTH_MAX)];
+    match std::str::from_utf8(cut) {
+        Err(error) if error.error_len().is_none() => cut[..error.valid_up_to()].to_vec(),
+        _ => cut.to_vec(),
+    }
+}
+
+fn by(how: How) -> Option<u32> {
+    match how {
+        How::Aborted { by } => Some(by),
+        How::Stopped { by } => by,
+        How::Age { .. } | How::Died => None,
+    }
+}
+
+fn may_see(one: &EndedNotice, peer: &Peer) -> bool {
+    peer.reach == Reach::All && (peer.user == one.open.user || peer.may_administer())
+}
+
+/// Who knows of the end once the peer does.
+fn told(one: &EndedNotice, peer: &Peer) -> Told {
+    Told {
+        user: one.told.user || peer.user == one.open.user,
+        administrator: one.told.administrator || peer.may_administer(),
+    }
+}
