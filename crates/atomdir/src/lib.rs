@@ -60,7 +60,7 @@ pub use accounts::{Account, Group, describe_user};
 pub use api::{
     BeginError, CommitError, Conflict, DirectoryEntry, Door, Error, File, FileError, LockError,
     Metadata, Nested, OpenError, OpenOptions, PartReceipt, Receipt, SavepointError, SharedFile,
-    SharedTransaction, Store, StoreError, StoreOptions, Transaction, TransactionOptions,
+    SharedTransaction, Store, StoreError, StoreOptions, Take, Transaction, TransactionOptions,
     Uncommitted, UndoError,
 };
 pub use atomdir_disk::reason;

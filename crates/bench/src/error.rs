@@ -33,6 +33,14 @@ pub enum Error {
     NoLoad(Vec<String>),
     #[error("nothing in this side can do {0}")]
     NoSide(&'static str),
+    /// A database, another library, or the engine.
+    #[error("{0}")]
+    Peer(String),
+    #[error("a process that was to commit printed {found:?} and should have printed {expected:?}")]
+    OutOfStep {
+        expected: &'static str,
+        found: String,
+    },
     #[error(transparent)]
     Find(#[from] atomdir::FindError),
     #[error(transparent)]

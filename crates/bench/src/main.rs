@@ -17,6 +17,7 @@ mod measure;
 mod overlay;
 mod programs;
 mod report;
+mod small;
 mod uring;
 mod workloads;
 mod workspace;

@@ -24,10 +24,18 @@ pub enum Side {
     Append,
     /// In a transaction of the library, in the program's own process.
     Embedded,
+    /// In a transaction of the library, by the service.
+    Service,
+    /// SQLite with a write-ahead log.
+    Sqlite,
+    Lmdb,
+    BerkeleyDb,
+    /// The crate fstx.
+    Fstx,
 }
 
 impl Side {
-    pub const ALL: [Side; 7] = [
+    pub const ALL: [Side; 12] = [
         Side::Plain,
         Side::Logger,
         Side::Overlay,
@@ -35,6 +43,11 @@ impl Side {
         Side::Native,
         Side::Append,
         Side::Embedded,
+        Side::Service,
+        Side::Sqlite,
+        Side::Lmdb,
+        Side::BerkeleyDb,
+        Side::Fstx,
     ];
 
     pub fn name(self) -> &'static str {
@@ -46,6 +59,11 @@ impl Side {
             Side::Native => "native",
             Side::Append => "append",
             Side::Embedded => "embedded",
+            Side::Service => "service",
+            Side::Sqlite => "sqlite",
+            Side::Lmdb => "lmdb",
+            Side::BerkeleyDb => "bdb",
+            Side::Fstx => "fstx",
         }
     }
 

@@ -24,6 +24,8 @@ const WORKLOADS: &[&str] = &[
     "sizes",
     "clients",
     "recovery",
+    "library",
+    "idioms",
 ];
 
 fn bench(directory: &Path, arguments: &[&str]) -> Outcome {

@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::Path;
 
 use atomdir::{
-    CommitError, Connection, Door, Error, LockMode, OpenError, OpenOptions, Sequence, StartService,
-    Store, StoreLocation, StoreOptions, UndoError,
+    CommitError, Conflict, Connection, Door, Error, FindError, LockMode, OpenError, OpenOptions,
+    Sequence, StartService, Store, StoreLocation, StoreOptions, Take, UndoError,
 };
 use atomdir_testing::exit_code::CANNOT_CREATE;
 use atomdir_testing::tree::{CompareOptions, assert_equal};
@@ -140,6 +140,121 @@ fn history(store: &Store, seen: &mut Seen) -> Result<(), Error> {
     Ok(())
 }
 
+fn the_past(store: &Store, seen: &mut Seen) -> Result<(), Error> {
+    let write = |contents: &str| -> Result<Sequence, Error> {
+        let tx = store.begin()?;
+        tx.write("restored", contents)?;
+        match tx.exists("beside")? {
+            true => tx.set_mode("beside", 0o600)?,
+            false => tx.write("beside", contents)?,
+        }
+        Ok(tx.commit()?.sequence().expect("something has changed"))
+    };
+    let (one, _two) = (write("one")?, write("two")?);
+    let past = store.at(one)?;
+    seen.push(past.read_to_string("restored")?);
+    let refused = past.write("restored", "three").expect_err("it is past");
+    seen.push(format!("{:?}", refused.kind()));
+    drop(past.commit().expect_err("it is past"));
+    let restored = store.restore(one, &["restored".as_ref()])?;
+    seen.push(restored.read_to_string("restored")?);
+    restored.commit()?;
+    let tx = store.begin()?;
+    seen.push(tx.read_to_string("restored")? + &tx.read_to_string("beside")?);
+    drop(tx);
+    seen.push(format!("{:?}", store.log(1)?[0].label));
+    for unknown in [
+        store.at(Sequence(1_000_000)),
+        store.restore(Sequence(1_000_000), &["restored".as_ref()]),
+        store.restore(one, &["nothing was there".as_ref()]),
+    ] {
+        assert!(matches!(unknown, Err(UndoError::NotKept(_))), "{unknown:?}");
+    }
+    // What somebody outside has overwritten is gone.
+    std::fs::write(store.root().join("beside"), "outside")?;
+    let Err(UndoError::Conflict { conflicts }) = store.at(one) else {
+        panic!("it was overwritten");
+    };
+    seen.push(format!("{:?} {}", conflicts[0].path, conflicts[0].part));
+    let (past, not_as_then) = store.at_outside_as_now(one)?;
+    assert_eq!(not_as_then, conflicts);
+    seen.push(past.read_to_string("restored")? + &past.read_to_string("beside")?);
+    Ok(())
+}
+
+fn sides(store: &Store, seen: &mut Seen) -> Result<(), Error> {
+    let theirs = |contents: &str| -> Result<(), Error> {
+        let tx = store.begin()?;
+        tx.write("side-a", contents)?;
+        tx.write("side-b", contents)?;
+        tx.commit()?;
+        Ok(())
+    };
+    theirs("before")?;
+    let mine = store.begin()?;
+    mine.write("side-a", "mine")?;
+    mine.write("side-b", "mine")?;
+    mine.write("side-c", "mine")?;
+    theirs("theirs")?;
+    // No side is taken before there is a list.
+    let Err(uncommitted) = mine.commit_with_sides(&[Take::Mine]) else {
+        panic!("there is no list");
+    };
+    let mine = uncommitted.transaction;
+    let conflicts = mine.conflicts()?;
+    let shown = conflicts
+        .iter()
+        .map(|one| format!("{:?} {}", one.path, one.part));
+    seen.extend(shown);
+    let side = |conflict: &Conflict| match conflict.path.ends_with("side-a") {
+        true => Take::Mine,
+        false => Take::Theirs,
+    };
+    let sides: Vec<Take> = conflicts.iter().map(side).collect();
+    // A side that is not given, and a change after the list was made, refuse the commit.
+    let uncommitted = mine
+        .commit_with_sides(&sides[1..])
+        .expect_err("one is left");
+    let mine = uncommitted.transaction;
+    theirs("later")?;
+    let uncommitted = mine.commit_with_sides(&sides).expect_err("it has changed");
+    assert!(uncommitted.error.is_conflict(), "{uncommitted}");
+    let mine = uncommitted.transaction;
+    let sides: Vec<Take> = mine.conflicts()?.iter().map(side).collect();
+    mine.commit_with_sides(&sides)
+        .map_err(|failed| failed.error)?;
+    let tx = store.begin()?;
+    for name in ["side-a", "side-b", "side-c"] {
+        seen.push(tx.read_to_string(name)?);
+    }
+    assert_eq!(seen[seen.len() - 3..], ["mine", "later", "mine"]);
+    Ok(())
+}
+
+/// Code that wants openat(2) gets the view's directory; where there is no view, it learns that.
+fn view_directory(store: &Store) -> Result<(), Error> {
+    let tx = store.begin()?;
+    tx.write("in the view", "1")?;
+    let Some(view) = tx.view_directory()? else {
+        assert!(store.is_embedded());
+        return Ok(());
+    };
+    let flags = rustix::fs::OFlags::RDONLY;
+    let file = rustix::fs::openat(&view, "in the view", flags, rustix::fs::Mode::empty());
+    let file = file.expect("it is in the transaction");
+    let mut byte = [0];
+    assert_eq!(rustix::io::read(&file, &mut byte), Ok(1));
+    let made = rustix::fs::mkdirat(&view, "by mkdirat", 0o755.into());
+    made.expect("made in the transaction");
+    assert!(tx.metadata("by mkdirat")?.is_directory());
+    // A view is no way to the store past its transaction.
+    let path = tx.view().expect("it has a view");
+    let refused = Store::open(path).expect_err("it is a view");
+    let is_told = matches!(refused, OpenError::Find(FindError::InView { .. }));
+    assert!(is_told, "{refused}");
+    Ok(())
+}
+
 fn prepare(base: &Path) {
     std::fs::create_dir_all(base.join("tree/with/branches")).expect("made");
     for (name, contents) in [("old", "old"), ("count", "41"), ("tree/with/leaf", "leaf")] {
@@ -175,6 +290,9 @@ fn the_same_program_does_the_same_with_a_service_and_without() {
             files(&store, &mut seen).expect("it works");
             transactions(&store, &mut seen).expect("it works");
             history(&store, &mut seen).expect("it works");
+            sides(&store, &mut seen).expect("it works");
+            the_past(&store, &mut seen).expect("it works");
+            view_directory(&store).expect("it works");
             store.close().expect("closed");
             (base, seen)
         };

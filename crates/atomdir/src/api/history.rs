@@ -1,9 +1,11 @@
-//! Past commits, undoing them, and commits of a part.
+//! Past commits, undoing them, looking at the past; commits of a part, and sides in conflicts.
 
 use super::error::{BeginError, CommitError, Conflict, StoreError};
-use super::store::Store;
-use super::transaction::Transaction;
-use atomdir_protocol::{ChangeLine, CommitSummary, Sequence};
+use super::store::{Receipt, Store};
+use super::transaction::{Transaction, Uncommitted};
+use atomdir_protocol::{
+    ChangeLine, CommitSummary, Numbers, Past, PastView, Restore, Sequence, Undo,
+};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -13,17 +15,29 @@ pub(crate) fn bytes_of(paths: &[&Path]) -> Vec<Vec<u8>> {
     paths.map(<[u8]>::to_vec).collect()
 }
 
-/// Why commits could not be undone. Nothing was changed.
+/// The name that such a transaction gets in the log.
+pub(crate) fn label_of(past: &Past) -> &'static [u8] {
+    match past {
+        Past::Undo(_) => b"undo",
+        Past::Restore(_) => b"restore",
+        Past::View(_) => b"at",
+    }
+}
+
+/// Why commits could not be undone, files not restored or the past not be shown. Nothing was
+/// changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UndoError {
-    /// What the commits changed was changed again since, and that would be lost.
+    /// What the commits changed was changed again since, and that would be lost. For the past:
+    /// programs in no transaction have changed it since, so that its old state is gone.
     #[error("{}", super::error::conflicts_message(conflicts))]
     Conflict {
         /// Each part that was changed since.
         conflicts: Vec<Conflict>,
     },
-    /// There is no such commit, or what it replaced is no longer kept.
+    /// There is no such commit, what it replaced is no longer kept, or there was nothing at one of
+    /// the paths.
     #[error("{0}")]
     NotKept(String),
     /// No transaction could begin.
@@ -32,6 +46,33 @@ pub enum UndoError {
     /// The store refused it, for a reason that it gives in words.
     #[error("{0}")]
     Refused(String),
+}
+
+/// The side that a commit takes in a conflict: see [`Transaction::commit_with_sides`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Take {
+    /// The transaction's changes replace what others have changed.
+    Mine,
+    /// The transaction's changes there are not committed.
+    Theirs,
+}
+
+impl Take {
+    /// The numbers, from 1, of the conflicts in which `sides` takes this side.
+    pub(crate) fn numbers(self, sides: &[Take]) -> Vec<u64> {
+        let taken = (1..).zip(sides).filter(|(_, side)| **side == self);
+        taken.map(|(number, _)| number).collect()
+    }
+}
+
+/// As requests have them.
+impl From<&[Take]> for crate::Sides {
+    fn from(sides: &[Take]) -> crate::Sides {
+        crate::Sides {
+            mine: Numbers::These(Take::Mine.numbers(sides)),
+            theirs: Numbers::These(Take::Theirs.numbers(sides)),
+        }
+    }
 }
 
 /// The result of committing a part of a transaction: see [`Transaction::commit_part`].
@@ -82,9 +123,83 @@ impl Store {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn undo(&self, commits: &[Sequence], paths: &[&Path]) -> Result<Transaction, UndoError> {
-        let session = self.undo_session(commits, paths)?;
+        let undo = Undo {
+            commits: commits.to_vec(),
+            paths: bytes_of(paths),
+        };
+        Ok(self.begin_from(Past::Undo(undo))?.0)
+    }
+
+    /// Begins a transaction in which everything at and below these paths is as it was just after a
+    /// commit; after commit 0, as it was before the first one. Only the store's owner and root can
+    /// do this.
+    ///
+    /// ```
+    /// # let scratch = atomdir_testing::Scratch::new("doc");
+    /// # atomdir::init(scratch.path(), None)?;
+    /// # let store = atomdir::Store::open(scratch.path())?;
+    /// let tx = store.begin()?;
+    /// tx.write("a", b"1")?;
+    /// let first = tx.commit()?.sequence().expect("something has changed");
+    /// # let tx = store.begin()?;
+    /// # tx.write("a", b"2")?;
+    /// # tx.commit()?;
+    /// store.restore(first, &["a".as_ref()])?.commit()?;
+    /// assert_eq!(store.begin()?.read("a")?, b"1");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn restore(&self, commit: Sequence, paths: &[&Path]) -> Result<Transaction, UndoError> {
+        let paths = bytes_of(paths);
+        Ok(self.begin_from(Past::Restore(Restore { commit, paths }))?.0)
+    }
+
+    /// Begins a transaction that shows the store as it was just after a commit; after commit 0, as
+    /// it was before the first one. Nothing can be changed in it, and it can only be aborted.
+    /// Fails with a conflict if programs in no transaction have changed what commits changed. Only
+    /// the store's owner and root can look at the past.
+    ///
+    /// ```
+    /// # let scratch = atomdir_testing::Scratch::new("doc");
+    /// # atomdir::init(scratch.path(), None)?;
+    /// # let store = atomdir::Store::open(scratch.path())?;
+    /// # let tx = store.begin()?;
+    /// # tx.write("a", b"1")?;
+    /// # let first = tx.commit()?.sequence().expect("something has changed");
+    /// let tx = store.begin()?;
+    /// tx.write("a", b"2")?;
+    /// tx.commit()?;
+    /// assert_eq!(store.at(first)?.read("a")?, b"1");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn at(&self, commit: Sequence) -> Result<Transaction, UndoError> {
+        Ok(self.look(commit, false)?.0)
+    }
+
+    /// Like [`at`](Store::at). What programs in no transaction have changed as well is shown as it
+    /// is now, and listed.
+    pub fn at_outside_as_now(
+        &self,
+        commit: Sequence,
+    ) -> Result<(Transaction, Vec<Conflict>), UndoError> {
+        self.look(commit, true)
+    }
+
+    fn look(
+        &self,
+        commit: Sequence,
+        outside_as_now: bool,
+    ) -> Result<(Transaction, Vec<Conflict>), UndoError> {
+        self.begin_from(Past::View(PastView {
+            commit,
+            outside_as_now,
+            beside: None,
+        }))
+    }
+
+    fn begin_from(&self, past: Past) -> Result<(Transaction, Vec<Conflict>), UndoError> {
+        let (session, not_as_then) = self.session_from(past)?;
         // Undoing is durable, as every transaction that does not ask for less.
-        Ok(Transaction::new(session, true))
+        Ok((Transaction::new(session, true), not_as_then))
     }
 }
 
@@ -107,9 +222,39 @@ impl Transaction {
         self.session.commit_part(paths)
     }
 
-    /// Lists the conflicts that keep the transaction from being committed now. Drops all
-    /// savepoints.
+    /// Lists the conflicts that keep the transaction from being committed now, for
+    /// [`commit_with_sides`](Transaction::commit_with_sides). Drops all savepoints.
     pub fn conflicts(&self) -> Result<Vec<Conflict>, CommitError> {
         self.session.conflicts()
+    }
+
+    /// Commits, and takes a side in each conflict of the list that
+    /// [`conflicts`](Transaction::conflicts) returned last, in its order. A conflict for which no
+    /// side is given refuses the commit, and so does one in which others have changed something
+    /// since: list the conflicts again then.
+    ///
+    /// ```
+    /// # let scratch = atomdir_testing::Scratch::new("doc");
+    /// # atomdir::init(scratch.path(), None)?;
+    /// # let store = atomdir::Store::open(scratch.path())?;
+    /// use atomdir::Take;
+    ///
+    /// let mine = store.begin()?;
+    /// mine.write("a", b"mine")?;
+    /// let theirs = store.begin()?;
+    /// theirs.write("a", b"theirs")?;
+    /// theirs.commit()?;
+    /// let conflicts = mine.conflicts()?;
+    /// mine.commit_with_sides(&vec![Take::Mine; conflicts.len()])?;
+    /// assert_eq!(store.begin()?.read("a")?, b"mine");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn commit_with_sides(self, sides: &[Take]) -> Result<Receipt, Box<Uncommitted>> {
+        self.commit_shared_with_sides(sides).map_err(|error| {
+            Box::new(Uncommitted {
+                transaction: self,
+                error,
+            })
+        })
     }
 }

@@ -21,8 +21,8 @@ pub use error::{
     StoreError,
 };
 pub use file::{File, OpenOptions};
-pub(crate) use history::bytes_of;
-pub use history::{PartReceipt, UndoError};
+pub use history::{PartReceipt, Take, UndoError};
+pub(crate) use history::{bytes_of, label_of};
 pub use lock::Nested;
 pub use metadata::{DirectoryEntry, Metadata};
 pub(crate) use metadata::{kind, system_time};

@@ -5,11 +5,12 @@
 
 use super::error::{BeginError, CommitError, Conflict, LockError, SavepointError, StoreError};
 use super::file::OpenOptions;
-use super::history::PartReceipt;
+use super::history::{PartReceipt, Take};
 use super::metadata::{DirectoryEntry, Metadata};
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::SetTime;
 use atomdir_protocol::{ChangeLine, LockMode, LockScope, Sequence, TransactionId};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -77,6 +78,8 @@ pub(crate) trait Session: Send + Sync {
     ) -> Result<Box<dyn OpenFile>>;
     /// Where the view is mounted, if it is.
     fn view(&self) -> Option<&Path>;
+    /// The view's root, opened for reading, if the view is mounted.
+    fn view_directory(&self) -> Result<Option<OwnedFd>>;
     fn changes(&self) -> Result<Vec<ChangeLine>>;
     /// The conflicts that writes have met. If there are any, the transaction can only be
     /// aborted.
@@ -89,6 +92,8 @@ pub(crate) trait Session: Send + Sync {
     fn commit(&self) -> std::result::Result<Done, CommitError>;
     fn commit_part(&self, paths: &[&Path]) -> std::result::Result<PartReceipt, CommitError>;
     fn conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError>;
+    /// Commits, and takes a side in each of the conflicts that were listed last.
+    fn commit_with_sides(&self, sides: &[Take]) -> std::result::Result<Done, CommitError>;
     fn abort(&self);
     /// The store, to wait for lazy commits.
     fn store(&self) -> Weak<dyn Syncable>;

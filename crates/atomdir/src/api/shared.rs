@@ -2,6 +2,7 @@
 
 use super::error::{BeginError, CommitError, FileError, SavepointError};
 use super::file::{File, OpenOptions};
+use super::history::Take;
 use super::store::Receipt;
 use super::transaction::Transaction;
 use std::ops::{Deref, DerefMut};
@@ -86,6 +87,11 @@ impl SharedTransaction {
     /// error says otherwise.
     pub fn commit(&self) -> Result<Receipt, CommitError> {
         self.commit_shared()
+    }
+
+    /// Like [`Transaction::commit_with_sides`], for all its owners.
+    pub fn commit_with_sides(&self, sides: &[Take]) -> Result<Receipt, CommitError> {
+        self.commit_shared_with_sides(sides)
     }
 
     /// Aborts the transaction for all its owners. Does nothing if it has ended.

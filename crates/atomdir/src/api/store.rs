@@ -1,13 +1,15 @@
 //! An open store, and how transactions begin in it.
 
-use super::error::{BeginError, OpenError, StoreError};
-use super::history::{UndoError, bytes_of};
+use super::error::{BeginError, Conflict, OpenError, StoreError};
+use super::history::UndoError;
 use super::session::{Done, Session, Syncable};
 use super::transaction::Transaction;
 use crate::embedded::Embedded;
 use crate::served::Served;
 use crate::{ConnectError, Connection, FindError, StartService, StoreLocation, Trust, find_with};
-use atomdir_protocol::{CommitSummary, Conflicts, Durability, Isolation, Sequence, TransactionId};
+use atomdir_protocol::{
+    CommitSummary, Conflicts, Durability, Isolation, Past, Sequence, TransactionId,
+};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
@@ -242,15 +244,14 @@ impl Store {
         }
     }
 
-    pub(super) fn undo_session(
+    /// Begins a transaction with something of the past, and returns what it shows as it is now.
+    pub(super) fn session_from(
         &self,
-        commits: &[Sequence],
-        paths: &[&Path],
-    ) -> Result<Arc<dyn Session>, UndoError> {
-        let paths = bytes_of(paths);
+        past: Past,
+    ) -> Result<(Arc<dyn Session>, Vec<Conflict>), UndoError> {
         match &self.inner {
-            Inner::Embedded(store) => store.undo(commits, &paths),
-            Inner::Served(store) => store.undo(commits, paths),
+            Inner::Embedded(store) => store.begin_from(past),
+            Inner::Served(store) => store.begin_from(past),
         }
     }
 

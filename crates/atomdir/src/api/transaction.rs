@@ -2,6 +2,7 @@
 
 use super::error::{CommitError, FileError};
 use super::file::{File, OpenOptions};
+use super::history::Take;
 use super::metadata::{DirectoryEntry, Metadata, timestamp};
 use super::session::{AttributeChange, Files, Links, Session};
 use super::store::Receipt;
@@ -11,6 +12,7 @@ use atomdir_protocol::{ChangeLine, TransactionId};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -75,6 +77,14 @@ impl Transaction {
         self.session.view()
     }
 
+    /// A descriptor of the view's root directory, for code that uses openat(2) and the like. `None`
+    /// where there is no view. What is opened relative to it is in the transaction, and gives
+    /// errors after its end.
+    pub fn view_directory(&self) -> Result<Option<OwnedFd>, FileError> {
+        let opened = self.session.view_directory();
+        opened.map_err(self.failed("open the view of", Path::new("")))
+    }
+
     /// Commits the transaction. When this returns, the commit is durable, unless the
     /// transaction was begun with [`Durability::Lazy`](crate::Durability::Lazy). If it fails, the
     /// transaction is aborted; see [`try_commit`](Transaction::try_commit).
@@ -96,6 +106,12 @@ impl Transaction {
     /// Commits a transaction that may have several owners.
     pub(super) fn commit_shared(&self) -> Result<Receipt, CommitError> {
         let done = self.session.commit()?;
+        self.is_open.store(false, Ordering::Release);
+        Ok(Receipt::new(done, self.is_durable, self.session.store()))
+    }
+
+    pub(super) fn commit_shared_with_sides(&self, sides: &[Take]) -> Result<Receipt, CommitError> {
+        let done = self.session.commit_with_sides(sides)?;
         self.is_open.store(false, Ordering::Release);
         Ok(Receipt::new(done, self.is_durable, self.session.store()))
     }

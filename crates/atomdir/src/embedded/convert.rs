@@ -1,5 +1,6 @@
 //! The library's types in the engine's terms, and back.
 
+use crate::api::session::Done;
 use crate::api::{
     BeginError, CommitError, Conflict, Metadata, SavepointError, StoreError, UndoError,
 };
@@ -107,14 +108,23 @@ pub(super) fn commit_error(error: engine::CommitError) -> CommitError {
     }
 }
 
+pub(super) fn done(committed: engine::Committed) -> Done {
+    Done {
+        sequence: committed.sequence.map(|sequence| Sequence(sequence.0)),
+        changes: committed.changes,
+        stalled: committed.stalled.map(|stalled| stalled.to_string()),
+    }
+}
+
 pub(super) fn undo_error(error: engine::UndoError) -> UndoError {
     match error {
         engine::UndoError::Conflict(conflicts) => UndoError::Conflict {
             conflicts: conflicts.into_iter().map(conflict).collect(),
         },
-        engine::UndoError::NotKept(_) | engine::UndoError::NotYet(_) => {
-            UndoError::NotKept(error.to_string())
-        }
+        engine::UndoError::NotKept(_)
+        | engine::UndoError::NotYet(_)
+        | engine::UndoError::Absent { .. }
+        | engine::UndoError::Untouched { .. } => UndoError::NotKept(error.to_string()),
         engine::UndoError::Begin(error) => UndoError::Begin(begin_error(error)),
         engine::UndoError::Store(error) => UndoError::Begin(store_error(error).into()),
         error => UndoError::Refused(error.to_string()),

@@ -22,12 +22,12 @@ mod tests;
 mod walk;
 
 use crate::api::session::{Session, Syncable};
-use crate::api::{BeginError, StoreError, UndoError};
+use crate::api::{BeginError, Conflict, StoreError, UndoError, label_of};
 use crate::hosting::{Ticks, run_maintenance, without_signals};
 use crate::process::Opener;
 use atomdir_disk::LinuxDisk;
 use atomdir_engine as engine;
-use atomdir_protocol::{CommitSummary, Sequence};
+use atomdir_protocol::{CommitSummary, Past, Sequence};
 use permission::Protection;
 use session::EmbeddedTransaction;
 use std::collections::VecDeque;
@@ -111,28 +111,44 @@ impl Embedded {
         Ok(last.into())
     }
 
-    /// The store is open in its owner's process, and they may undo every commit.
-    pub(crate) fn undo(
+    /// The store is open in its owner's process, and they may undo and see every commit.
+    pub(crate) fn begin_from(
         self: &Arc<Embedded>,
-        commits: &[Sequence],
-        paths: &[Vec<u8>],
-    ) -> Result<Arc<dyn Session>, UndoError> {
-        let commits = commits.iter().map(|commit| engine::Sequence(commit.0));
-        let commits: Vec<engine::Sequence> = commits.collect();
+        past: Past,
+    ) -> Result<(Arc<dyn Session>, Vec<Conflict>), UndoError> {
+        let store = self.here().map_err(BeginError::from)?;
         let options = engine::BeginOptions {
             owner: self.user.user,
             isolation: engine::Isolation::Snapshot,
             durability: engine::Durability::Durable,
             conflicts: engine::Conflicts::AtCommit,
             first_try: None,
-            label: b"undo".to_vec(),
+            label: label_of(&past).to_vec(),
         };
-        let store = self.here().map_err(BeginError::from)?;
-        let transaction = store.undo(&commits, paths, options);
-        Ok(Arc::new(EmbeddedTransaction::new(
-            self.clone(),
-            transaction.map_err(convert::undo_error)?,
-        )))
+        let at = |commit: Sequence| engine::Sequence(commit.0);
+        let mut not_as_then = Vec::new();
+        let begun = match past {
+            Past::Undo(undo) => {
+                let commits: Vec<_> = undo.commits.into_iter().map(at).collect();
+                store.undo(&commits, &undo.paths, options)
+            }
+            Past::Restore(restore) => store.restore(at(restore.commit), &restore.paths, options),
+            Past::View(view) => match store.past(at(view.commit), options) {
+                Ok(shown) if shown.not_as_then.is_empty() || view.outside_as_now => {
+                    not_as_then = shown.not_as_then;
+                    Ok(shown.transaction)
+                }
+                Ok(shown) => {
+                    store.abort(&shown.transaction);
+                    Err(engine::UndoError::Conflict(shown.not_as_then))
+                }
+                Err(error) => Err(error),
+            },
+        };
+        let transaction = begun.map_err(convert::undo_error)?;
+        let not_as_then = not_as_then.into_iter().map(convert::conflict).collect();
+        let session = EmbeddedTransaction::new(self.clone(), transaction);
+        Ok((Arc::new(session), not_as_then))
     }
 
     pub(crate) fn close(mut self) -> Result<(), StoreError> {

@@ -9,19 +9,21 @@ use crate::api::session::{
 };
 use crate::api::{
     BeginError, CommitError, Conflict, DirectoryEntry, LockError, Metadata, OpenOptions,
-    PartReceipt, SavepointError, bytes_of, kind,
+    PartReceipt, SavepointError, Take, bytes_of, kind,
 };
 use atomdir_disk::{Errno, Kind, LinuxDisk, RenameMode};
 use atomdir_engine as engine;
 use atomdir_engine::{Caller, NewNode, NodeId, Permission};
 use atomdir_protocol::{Sequence, TransactionId};
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 pub(super) type Engine = engine::Transaction<LinuxDisk>;
+type Committing = std::result::Result<engine::Committed, engine::CommitError>;
 
 /// The longest target of a symbolic link (PATH_MAX, without the zero at its end).
 const TARGET_LENGTH_MAX: usize = 4095;
@@ -169,18 +171,24 @@ impl EmbeddedTransaction {
         }
     }
 
-    fn commit_outlasting_leases(
+    /// Commits, and asks again while another program holds a lease on a file.
+    fn commit_by(
         &self,
-    ) -> std::result::Result<engine::Committed, engine::CommitError> {
+        commit: impl Fn(&engine::Store<LinuxDisk>) -> Committing,
+    ) -> std::result::Result<engine::Committed, CommitError> {
+        let store = self.store.here()?;
         let ends = Instant::now() + LEASE_TIME_MAX;
-        loop {
-            match self.store.store.commit(&self.transaction) {
+        let committed = loop {
+            match commit(store) {
                 Err(engine::CommitError::Leased { .. }) if Instant::now() < ends => {
                     std::thread::sleep(LEASE_PAUSE);
                 }
-                committed => return committed,
+                committed => break committed,
             }
-        }
+        };
+        let committed = committed.map_err(convert::commit_error)?;
+        self.store.ticks.wake();
+        Ok(committed)
     }
 }
 
@@ -351,6 +359,10 @@ impl Session for EmbeddedTransaction {
         None
     }
 
+    fn view_directory(&self) -> Result<Option<OwnedFd>> {
+        Ok(None)
+    }
+
     fn changes(&self) -> Result<Vec<atomdir_protocol::ChangeLine>> {
         let changes = self.engine()?.changes()?;
         Ok(changes.into_iter().map(convert::change_line).collect())
@@ -394,23 +406,14 @@ impl Session for EmbeddedTransaction {
     }
 
     fn commit(&self) -> std::result::Result<Done, CommitError> {
-        self.store.here()?;
-        let committed = self.commit_outlasting_leases();
-        let committed = committed.map_err(convert::commit_error)?;
-        self.store.ticks.wake();
-        Ok(Done {
-            sequence: committed.sequence.map(|sequence| Sequence(sequence.0)),
-            changes: committed.changes,
-            stalled: committed.stalled.map(|stalled| stalled.to_string()),
-        })
+        self.commit_by(|store| store.commit(&self.transaction))
+            .map(convert::done)
     }
 
     fn commit_part(&self, paths: &[&Path]) -> std::result::Result<PartReceipt, CommitError> {
-        let store = self.store.here()?;
         let paths = bytes_of(paths);
-        let committed = store.commit_part(&self.transaction, &paths, &mut |_| {});
-        let committed = committed.map_err(convert::commit_error)?;
-        self.store.ticks.wake();
+        let committed =
+            self.commit_by(|store| store.commit_part(&self.transaction, &paths, &mut |_| {}))?;
         let landed = committed.landed.into_iter();
         Ok(PartReceipt {
             sequence: committed.sequence.map(|sequence| Sequence(sequence.0)),
@@ -422,6 +425,15 @@ impl Session for EmbeddedTransaction {
         let found = self.store.here()?.list_conflicts(&self.transaction);
         let found = found.map_err(convert::commit_error)?.into_iter();
         Ok(found.map(convert::conflict).collect())
+    }
+
+    fn commit_with_sides(&self, sides: &[Take]) -> std::result::Result<Done, CommitError> {
+        let sides = engine::Sides {
+            mine: Take::Mine.numbers(sides),
+            theirs: Take::Theirs.numbers(sides),
+        };
+        self.commit_by(|store| store.commit_with_sides(&self.transaction, &sides, &mut |_| {}))
+            .map(convert::done)
     }
 
     fn abort(&self) {

@@ -37,6 +37,12 @@ impl Directory {
         }
     }
 
+    /// The directory itself, for the caller to use with openat(2).
+    pub(crate) fn open_root(&self) -> Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        self.open_at(Path::new(""), flags, Mode::empty())
+    }
+
     fn open_at(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         self.opener.require_for_files()?;
         // Without an absolute part, as for the engine.

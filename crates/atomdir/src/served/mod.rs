@@ -12,12 +12,12 @@ mod file;
 mod session;
 
 use crate::api::session::{Session, Syncable};
-use crate::api::{Begin, BeginError, StoreError, UndoError};
+use crate::api::{Begin, BeginError, Conflict, StoreError, UndoError};
 use crate::connection::Connection;
 use crate::process::Opener;
 use crate::requests::BeginOptions;
 use crate::{ConnectError, StartService, StoreLocation};
-use atomdir_protocol::{CommitSummary, Sequence, Undo};
+use atomdir_protocol::{CommitSummary, Past};
 use session::ServedTransaction;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -81,17 +81,12 @@ impl Served {
         commits
     }
 
-    pub(crate) fn undo(
+    pub(crate) fn begin_from(
         self: &Arc<Served>,
-        commits: &[Sequence],
-        paths: Vec<Vec<u8>>,
-    ) -> Result<Arc<dyn Session>, UndoError> {
+        past: Past,
+    ) -> Result<(Arc<dyn Session>, Vec<Conflict>), UndoError> {
         self.opener.require().map_err(BeginError::from)?;
-        let undo = Undo {
-            commits: commits.to_vec(),
-            paths,
-        };
-        ServedTransaction::undo(self, undo)
+        ServedTransaction::begin_from(self, past)
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {

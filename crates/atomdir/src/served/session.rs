@@ -10,13 +10,16 @@ use super::failure;
 use crate::api::session::{Done, Files, LockWanted, OpenFile, Result, Session, Syncable};
 use crate::api::{
     BeginError, CommitError, Conflict, LockError, OpenOptions, PartReceipt, SavepointError,
-    StoreError, UndoError, bytes_of,
+    StoreError, Take, UndoError, bytes_of, label_of,
 };
 use crate::connection::Connection;
 use crate::requests::BeginOptions;
-use crate::{LockOptions, RequestError, client};
+use crate::{LockOptions, RequestError, Sides, client};
 use atomdir_disk::Errno;
-use atomdir_protocol::{ChangeLine, FailureKind, Others, TransactionId, Undo, ViewChoice};
+use atomdir_protocol::{
+    ChangeLine, Committed, FailureKind, Others, Past, TransactionId, ViewChoice,
+};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -38,18 +41,28 @@ impl ServedTransaction {
         ServedTransaction::of(store, connection, transaction)
     }
 
-    pub(super) fn undo(
+    pub(super) fn begin_from(
         store: &Arc<Served>,
-        undo: Undo,
-    ) -> std::result::Result<Arc<dyn Session>, UndoError> {
+        past: Past,
+    ) -> std::result::Result<(Arc<dyn Session>, Vec<Conflict>), UndoError> {
         let options = BeginOptions {
-            label: b"undo".to_vec(),
+            label: label_of(&past).to_vec(),
             view: ViewChoice::Exact,
             ..BeginOptions::default()
         };
         let mut connection = store.connection().map_err(failure::begin_connect)?;
-        let transaction = connection.undo(undo, &options).map_err(failure::undo)?;
-        Ok(ServedTransaction::of(store, connection, transaction)?)
+        let begun = match past {
+            Past::Undo(undo) => connection
+                .undo(undo, &options)
+                .map(|begun| (begun, Vec::new())),
+            Past::Restore(restore) => connection
+                .restore(restore, &options)
+                .map(|begun| (begun, Vec::new())),
+            Past::View(view) => connection.past(view, &options),
+        };
+        let (transaction, not_as_then) = begun.map_err(failure::undo)?;
+        let session = ServedTransaction::of(store, connection, transaction)?;
+        Ok((session, failure::conflicts(not_as_then)))
     }
 
     fn of(
@@ -93,6 +106,25 @@ impl ServedTransaction {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn commit_by(
+        &self,
+        commit: impl FnOnce(
+            &mut Connection,
+            TransactionId,
+        ) -> std::result::Result<Committed, client::CommitError>,
+    ) -> std::result::Result<Done, CommitError> {
+        let committed = self.ask(
+            || CommitError::Ended,
+            |connection| commit(connection, self.transaction.id).map_err(failure::commit),
+        )?;
+        self.ended();
+        Ok(Done {
+            sequence: committed.sequence,
+            changes: committed.changes,
+            stalled: committed.stalled,
+        })
+    }
+
     /// Gives the connection back for the next transaction.
     fn ended(&self) {
         if let Some(connection) = self.slot().take() {
@@ -120,6 +152,10 @@ impl Session for ServedTransaction {
 
     fn view(&self) -> Option<&Path> {
         Some(&self.transaction.view_path)
+    }
+
+    fn view_directory(&self) -> Result<Option<OwnedFd>> {
+        self.files.open_root().map(Some)
     }
 
     fn changes(&self) -> Result<Vec<ChangeLine>> {
@@ -186,19 +222,14 @@ impl Session for ServedTransaction {
     }
 
     fn commit(&self) -> std::result::Result<Done, CommitError> {
-        let committed = self.ask(
-            || CommitError::Ended,
-            |connection| {
-                let committed = connection.commit(self.transaction.id, &mut |_| {});
-                committed.map_err(failure::commit)
-            },
-        );
-        let committed = committed?;
-        self.ended();
-        Ok(Done {
-            sequence: committed.sequence,
-            changes: committed.changes,
-            stalled: committed.stalled,
+        self.commit_by(|connection, id| connection.commit(id, &mut |_| {}))
+    }
+
+    fn commit_with_sides(&self, sides: &[Take]) -> std::result::Result<Done, CommitError> {
+        let sides = Sides::from(sides);
+        self.commit_by(|connection, id| {
+            let done = connection.commit_with_sides(id, &sides, Others::Refuse, &mut |_| {});
+            done.map(|(committed, _)| committed)
         })
     }
 

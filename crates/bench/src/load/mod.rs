@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Describe, Error, Result};
+use crate::small;
 
 /// The first argument that asks for this.
 pub const WORD: &str = "load";
@@ -22,6 +23,11 @@ pub fn command(name: &str, number: u64) -> Result<String> {
 
 pub fn run(arguments: &[String]) -> Result<()> {
     let unknown = || Error::NoLoad(arguments.to_vec());
+    if let [word, work @ ..] = arguments
+        && word == small::WORD
+    {
+        return small::run(work);
+    }
     let [name, number] = arguments else {
         return Err(unknown());
     };

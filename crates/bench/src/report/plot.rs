@@ -43,6 +43,11 @@ fn colour(side: Side) -> &'static str {
         Side::Native => "#2ca02c",
         Side::Append => "#9467bd",
         Side::Embedded => "#8c564b",
+        Side::Service => "#e377c2",
+        Side::Sqlite => "#bcbd22",
+        Side::Lmdb => "#17becf",
+        Side::BerkeleyDb => "#393b79",
+        Side::Fstx => "#637939",
     }
 }
 

@@ -4,6 +4,7 @@ mod build;
 mod clients;
 mod empty;
 mod files;
+mod idioms;
 mod isolation;
 mod library;
 mod ordering;
@@ -47,6 +48,7 @@ pub const ALL: &[(&str, Workload)] = &[
     ("clients", clients::clients),
     ("transactions", transactions::transactions),
     ("library", library::library),
+    ("idioms", idioms::idioms),
     ("recovery", recovery::recovery),
     ("trees", trees::trees),
 ];

@@ -30,7 +30,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("atomdir-cli", &["atomdir", "atomdir-service"]),
-    ("atomdir-bench", &["atomdir"]),
+    (
+        "atomdir-bench",
+        &["atomdir", "atomdir-disk", "atomdir-engine"],
+    ),
     ("atomdir-python", &["atomdir"]),
     ("atomdir-capi", &["atomdir"]),
     (

@@ -1,0 +1,192 @@
+//! What programs do to put small writes in order (TxFS), beside the same by the library: with its
+//! guarantees most of the flushes are not needed.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use atomdir::{Door, Durability, Store, StoreOptions};
+
+use crate::bench::Bench;
+use crate::error::{Describe, Result};
+use crate::load::pages::{self, PAGE};
+use crate::measure::{Side, in_turns, timed};
+use crate::programs::{self, clear, make_directory};
+use crate::report::Row;
+
+const NAME: &str = "idioms";
+const SIDES: [Side; 3] = [Side::Plain, Side::Embedded, Side::Service];
+const THREADS: u64 = 6;
+const DATA_BYTES: u64 = 4 << 20;
+const CONTENTS: [u8; PAGE as usize] = [b'n'; PAGE as usize];
+
+type Done = std::result::Result<(), atomdir::Error>;
+
+pub fn idioms(bench: &Bench) -> Result<Vec<Row>> {
+    let (cancelled, updates) = (bench.scaled(200), bench.scaled(100));
+    let offsets = pages::scattered(DATA_BYTES, updates);
+    let at = |step: u64| offsets[step as usize % offsets.len()];
+    let cancel = measure(
+        bench,
+        "create, unlink, sync by 6 threads",
+        |path| at_once(|thread| (0..cancelled).try_for_each(|_| plain_cancel(path, thread))),
+        |store| at_once(|thread| Ok(cancel_in(store, thread, cancelled)?)),
+    )?;
+    let log = measure(
+        bench,
+        "log with four fsyncs, then update",
+        |path| (0..updates).try_for_each(|step| plain_log(path, at(step))),
+        |store| (0..updates).try_for_each(|step| Ok(update(store, at(step), Durability::Durable)?)),
+    )?;
+    let order = measure(
+        bench,
+        "three ordered creates, then update",
+        |path| (0..updates).try_for_each(|step| plain_order(path, step, at(step))),
+        |store| (0..updates).try_for_each(|step| Ok(order_in(store, step, at(step))?)),
+    )?;
+    for side in SIDES {
+        clear(&bench.directory.join(format!("{NAME}-{side}")))?;
+    }
+    Ok(vec![
+        cancel.paper("TxFS 133x faster").note(&format!(
+            "{cancelled} by each; a transaction for each thread"
+        )),
+        log.paper("TxFS 1.55x faster").note(&format!(
+            "{updates} updates, each a commit, which needs no log"
+        )),
+        order.paper("TxFS 1.38x faster").note(&format!(
+            "{updates} times; three lazy commits, then a durable one"
+        )),
+    ])
+}
+
+fn measure(
+    bench: &Bench,
+    name: &str,
+    plain: impl Fn(&Path) -> Result<()>,
+    transactional: impl Fn(&Store) -> Result<()>,
+) -> Result<Row> {
+    let measured = in_turns(bench.rounds, &SIDES, |side| {
+        let path = bench.directory.join(format!("{NAME}-{side}"));
+        clear(&path)?;
+        make_directory(&path)?;
+        pages::fill(&path.join("data"), DATA_BYTES)?;
+        let service = match side {
+            Side::Service => Some(programs::Store::warm(&bench.program, &path)?),
+            _ => None,
+        };
+        let store = match side {
+            Side::Plain => None,
+            _ => Some(open(&path, side)?),
+        };
+        bench.rest()?;
+        let before = bench.device.written();
+        let (mut sample, ()) = timed(|| match &store {
+            None => plain(&path),
+            Some(store) => transactional(store),
+        })?;
+        sample.written = bench.device.written();
+        if let (Some(written), Some(before)) = (&mut sample.written, before) {
+            written.flushes -= before.flushes;
+            written.bytes -= before.bytes;
+        }
+        drop((store, service));
+        Ok(sample.into())
+    })?;
+    Ok(Row::new(name, measured.whole))
+}
+
+fn open(path: &Path, side: Side) -> Result<Store> {
+    let door = match side {
+        Side::Service => Door::Service,
+        _ => {
+            atomdir::init(path, None)?;
+            Door::Embedded
+        }
+    };
+    let store = StoreOptions::new().door(door).open(path);
+    Ok(store.map_err(atomdir::Error::from)?)
+}
+
+fn at_once(action: impl Fn(u64) -> Result<()> + Sync) -> Result<()> {
+    std::thread::scope(|scope| {
+        let action = &action;
+        let spawn = |thread| scope.spawn(move || action(thread));
+        let running: Vec<_> = (0..THREADS).map(spawn).collect();
+        running.into_iter().try_for_each(|thread| {
+            let joined = thread.join();
+            joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })
+}
+
+fn plain_cancel(directory: &Path, thread: u64) -> Result<()> {
+    let path = directory.join(format!("temporary-{thread}"));
+    fs::write(&path, b"x").describe("write", &path)?;
+    fs::remove_file(&path).describe("remove", &path)?;
+    pages::flush(directory)
+}
+
+fn cancel_in(store: &Store, thread: u64, count: u64) -> Done {
+    let name = format!("temporary-{thread}");
+    let tx = store.begin()?;
+    for _ in 0..count {
+        tx.write(&name, b"x")?;
+        tx.remove_file(&name)?;
+    }
+    tx.commit()?;
+    Ok(())
+}
+
+/// The log and its name, the update, and the end of the log.
+fn plain_log(directory: &Path, offset: u64) -> Result<()> {
+    let log = directory.join("log");
+    fs::write(&log, CONTENTS).describe("write", &log)?;
+    pages::flush(&log)?;
+    pages::flush(directory)?;
+    plain_update(directory, offset)?;
+    fs::remove_file(&log).describe("remove", &log)?;
+    pages::flush(directory)
+}
+
+fn plain_update(directory: &Path, offset: u64) -> Result<()> {
+    let path = directory.join("data");
+    let data = pages::open(&path)?;
+    data.write_all_at(&CONTENTS, offset)
+        .and_then(|()| data.sync_data())
+        .describe("write", &path)
+}
+
+fn update(store: &Store, offset: u64, durability: Durability) -> Done {
+    let tx = store.transaction().durability(durability).begin()?;
+    let mut options = atomdir::OpenOptions::new();
+    let data = tx.open_with("data", options.write(true))?;
+    data.write_all_at(&CONTENTS, offset)?;
+    drop(data);
+    tx.commit()?;
+    Ok(())
+}
+
+fn plain_order(directory: &Path, step: u64, offset: u64) -> Result<()> {
+    for number in 0..3 {
+        let path = directory.join(format!("{step}-{number}"));
+        let mut file = OpenOptions::new();
+        let file = file.write(true).create_new(true).open(&path);
+        let mut file = file.describe("make", &path)?;
+        file.write_all(&CONTENTS)
+            .and_then(|()| file.sync_all())
+            .describe("write", &path)?;
+        pages::flush(directory)?;
+    }
+    plain_update(directory, offset)
+}
+
+fn order_in(store: &Store, step: u64, offset: u64) -> Done {
+    for number in 0..3 {
+        let tx = store.transaction().durability(Durability::Lazy).begin()?;
+        tx.write(format!("{step}-{number}"), CONTENTS)?;
+        tx.commit()?;
+    }
+    update(store, offset, Durability::Durable)
+}
