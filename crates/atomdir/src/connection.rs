@@ -88,7 +88,8 @@ impl Connection {
         }
     }
 
-    /// Only for poll(2): hangs up when the service ends.
+    /// Only for poll(2): hangs up when the service ends, and is readable when it has sent something
+    /// unasked.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -202,7 +203,7 @@ impl Connection {
         }
     }
 
-    fn receive(&self, descriptor: &mut Option<OwnedFd>) -> Result<Reply, RequestError> {
+    pub(crate) fn receive(&self, descriptor: &mut Option<OwnedFd>) -> Result<Reply, RequestError> {
         let mut header = [0; frame::HEADER_LENGTH];
         self.receive_exact(&mut header, descriptor)?;
         let malformed = |source| RequestError::Malformed {

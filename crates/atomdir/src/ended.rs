@@ -2,7 +2,7 @@
 
 use crate::accounts::describe_user;
 use crate::{Connection, RequestError};
-use atomdir_protocol::{Answer, EndedHow, EndedTransaction, Request};
+use atomdir_protocol::{Answer, EndedHow, EndedTransaction, Reply, Request};
 use std::time::Duration;
 
 impl Connection {
@@ -15,6 +15,16 @@ impl Connection {
     /// Like [`ended`](Self::ended), without those that an earlier call has returned to this user.
     pub fn news_of_ended(&mut self) -> Result<Vec<EndedTransaction>, RequestError> {
         self.list_ended(true)
+    }
+
+    /// Receives what the service sends unasked after [`news_of_ended`](Self::news_of_ended): that
+    /// transactions which this connection holds were ended by others. Waits for it; call it
+    /// when [`descriptor`](Self::descriptor) is readable. `None`: the service has gone.
+    pub fn receive_ended(&self) -> Option<Vec<EndedTransaction>> {
+        match self.receive(&mut None) {
+            Ok(Reply::Ended(ended)) => Some(ended),
+            _ => None,
+        }
     }
 
     fn list_ended(&mut self, news: bool) -> Result<Vec<EndedTransaction>, RequestError> {

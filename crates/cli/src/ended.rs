@@ -1,7 +1,7 @@
 //! What the user is told of transactions that have ended otherwise than they wanted.
 
 use crate::output::{Output, Painter, Show, Style, counted, escaped, json, time, user_name};
-use atomdir::{Connection, EndedHow, EndedTransaction, describe_end};
+use atomdir::{Connection, EndedHow, EndedTransaction, TransactionId, describe_end};
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 use std::io;
@@ -15,18 +15,34 @@ pub fn tell_news(connection: &mut Connection, output: Output) {
     // What the user has asked for matters more than a failure of this.
     let news = connection.news_of_ended().unwrap_or_default();
     for one in news.iter().take(NEWS_MAX) {
-        match output.is_json() {
-            true => output.tell_json(&News {
-                ended: json::Ended::from(one),
-            }),
-            false => output.warn(sentence(one)),
-        }
+        tell_one(one, output);
     }
     if let more @ 1.. = news.len().saturating_sub(NEWS_MAX) {
         let more = counted(more as u64, "more transaction");
         output.warn(format_args!(
             "{more} ended like this: `atomdir list --ended` shows them"
         ));
+    }
+}
+
+/// Tells the user at once that others have ended the transaction in which a command of theirs
+/// still runs. False if the service has gone.
+pub fn tell_at_once(connection: &Connection, transaction: TransactionId, output: Output) -> bool {
+    let Some(ended) = connection.receive_ended() else {
+        return false;
+    };
+    for one in ended.iter().filter(|one| one.transaction == transaction) {
+        tell_one(one, output);
+    }
+    true
+}
+
+fn tell_one(one: &EndedTransaction, output: Output) {
+    match output.is_json() {
+        true => output.tell_json(&News {
+            ended: json::Ended::from(one),
+        }),
+        false => output.warn(sentence(one)),
     }
 }
 

@@ -3,9 +3,10 @@
 //! Who had a transaction ended otherwise than they wanted learns which one, how and by whom.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::process::Stdio;
 
 use atomdir_testing::exit_code::NO_SUCH;
 use atomdir_testing::{Fixture, Store, User};
@@ -271,4 +272,66 @@ fn damaged_notices_keep_nobody_from_the_store() {
     );
     let mode = fs::metadata(&file).expect("it is there").mode();
     assert_eq!(mode & 0o777, 0o600);
+}
+
+/// Runs `arguments` and a command that waits, calls `end`, and returns the line of standard error
+/// that comes while the command still runs, and all that comes after it.
+fn line_while_it_runs(store: &Store, arguments: &[&str], end: impl Fn()) -> (String, String) {
+    let waiting = ["--", "sh", "-c", "echo ready; exec cat > /dev/null"];
+    let mut command = store.command(arguments.iter().chain(&waiting));
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut running = command.spawn().expect("it starts");
+    let mut ready = String::new();
+    let output = running.stdout.take().expect("it is piped");
+    BufReader::new(output)
+        .read_line(&mut ready)
+        .expect("it is read");
+    assert_eq!(ready, "ready\n");
+    end();
+    let mut errors = BufReader::new(running.stderr.take().expect("it is piped"));
+    let mut first = String::new();
+    errors.read_line(&mut first).expect("it is read");
+    drop(running.stdin.take());
+    let rest = std::io::read_to_string(errors).expect("it is read");
+    running.wait().expect("it ends");
+    (first, rest)
+}
+
+#[test]
+fn attached_command_says_at_once_that_its_transaction_was_ended() {
+    Fixture::for_each_view("notice-attached", "echo old > file", |one, view| {
+        let store = &one.store;
+        let root = User::root(one.scratch.path());
+        let open = || {
+            let listed = store.call(["--json", "list"]).expect(0).text();
+            let listed: serde_json::Value = serde_json::from_str(&listed).expect("it is JSON");
+            listed["transactions"][0]["transaction"].to_string()
+        };
+        let run = ["run", "--view", view];
+        let abort = || {
+            store
+                .call_as(&root, ["--trust", "abort", &open()])
+                .expect(0);
+        };
+        let (line, rest) = line_while_it_runs(store, &run, abort);
+        assert!(line.contains("was aborted: root has aborted it"), "{line}");
+        assert!(
+            rest.contains("no longer open") || rest.contains("no open"),
+            "{rest}"
+        );
+        let (line, _) = line_while_it_runs(store, &run, || {
+            store.call(["service", "stop", "--abort"]).expect(0);
+        });
+        assert!(line.contains("has stopped the store's service"), "{line}");
+        if view == "exact" {
+            let begun = store.begin();
+            let (line, _) = line_while_it_runs(store, &["exec", &begun.id], abort);
+            assert!(line.contains("root has aborted it"), "{line}");
+        }
+        // They know it already.
+        assert_eq!(store.call(["list"]).expect(0).error_text(), "");
+    });
 }

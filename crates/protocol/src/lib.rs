@@ -4,7 +4,8 @@
 //! service answers with a verdict. From then on each side sends frames: a 32-bit
 //! little-endian length and that many bytes of one postcard-encoded message. The
 //! client sends one [`Request`] and reads [`Reply`] frames until [`Reply::Done`]
-//! or [`Reply::Failed`]; only then may it send the next request. The `Done` that
+//! or [`Reply::Failed`]; only then may it send the next request. A client that has asked for
+//! news of ended transactions must expect a [`Reply::Ended`] at any time. The `Done` that
 //! answers `Attach` or `TakeOver`, or a `Begin` that asks for it, carries one
 //! file descriptor (SCM_RIGHTS): the view's root directory.
 //!

@@ -79,7 +79,8 @@ pub enum Request {
     /// Lists transactions that have ended otherwise than their users wanted: the peer's own, or
     /// all for the store's owner and root.
     ListEnded {
-        /// Only those of which the peer has not been told.
+        /// Only those of which the peer has not been told. From then on, the connection also gets
+        /// a `Reply::Ended` unasked, at any time, when a transaction that it holds ends by force.
         news: bool,
     },
     /// Lists commits older than `before`, newest first.

@@ -66,6 +66,10 @@ impl Connections {
         open.streams.get_mut(&id.0)?.1.take()
     }
 
+    pub(crate) fn stream(&self, id: ConnectionId) -> Option<Stream> {
+        self.lock().streams.get(&id.0)?.1.clone()
+    }
+
     /// Whether the connection's peer is still there. After its peer has gone, a connection
     /// takes a moment to end.
     pub(crate) fn has_peer(&self, id: ConnectionId) -> bool {

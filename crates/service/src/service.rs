@@ -161,11 +161,16 @@ impl Service {
         for one in self.transactions.kept_after(holder) {
             self.keep(&one, holder);
         }
-        let ended = self.transactions.release_all(holder);
-        match self.stop.how() {
-            Some(how) => self.abort_by_force(ended, how),
-            None => self.abort(ended),
+        let mut ended = self.transactions.release_all(holder);
+        let Some(how) = self.stop.how() else {
+            self.abort(ended);
+            return;
         };
+        for one in &mut ended {
+            // The end of the service has closed the connection, and its peer is to learn of it.
+            one.holders.insert(holder, 0);
+        }
+        self.abort_by_force(ended, how);
     }
 
     /// Lets the transaction outlive the connection, and programs change it again.
@@ -193,7 +198,9 @@ impl Service {
 
     /// Like [`abort`](Self::abort), and notes how they ended, for users who did not want it.
     pub(crate) fn abort_by_force(&self, ended: Vec<OpenTransaction>, how: How) -> u64 {
-        self.abort_all(ended, |one| self.notices.ended(one, how))
+        self.abort_all(ended, |one| {
+            self.notices.ended(one, how, &self.connections);
+        })
     }
 
     fn abort_all(&self, ended: Vec<OpenTransaction>, note: impl Fn(&OpenTransaction)) -> u64 {

@@ -15,8 +15,8 @@ use rustix::net::{
 };
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The socket's name in the control directory.
@@ -125,6 +125,9 @@ impl From<Errno> for ReceiveError {
 pub(crate) struct Stream {
     socket: Arc<OwnedFd>,
     sending: Arc<AtomicBool>,
+    /// Held while a frame is sent, so that no other is sent in its middle.
+    turn: Arc<Mutex<()>>,
+    takes_notices: Arc<AtomicBool>,
 }
 
 impl Stream {
@@ -133,6 +136,8 @@ impl Stream {
         Ok(Stream {
             socket: Arc::new(socket),
             sending: Arc::default(),
+            turn: Arc::default(),
+            takes_notices: Arc::default(),
         })
     }
 
@@ -214,8 +219,9 @@ impl Stream {
     }
 
     fn send(&self, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.sending.store(true, Ordering::Relaxed);
-        let sent = self.send_all(bytes, descriptor);
+        let sent = self.send_all(bytes, descriptor, SendFlags::empty());
         self.sending.store(false, Ordering::Relaxed);
         sent
     }
@@ -224,6 +230,7 @@ impl Stream {
         &self,
         mut bytes: &[u8],
         mut descriptor: Option<BorrowedFd<'_>>,
+        flags: SendFlags,
     ) -> Result<(), Errno> {
         while !bytes.is_empty() {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -236,7 +243,7 @@ impl Stream {
                 &*self.socket,
                 &[IoSlice::new(bytes)],
                 &mut control,
-                SendFlags::NOSIGNAL,
+                flags | SendFlags::NOSIGNAL,
             ) {
                 Ok(count) => {
                     bytes = &bytes[count..];
@@ -247,6 +254,24 @@ impl Stream {
             }
         }
         Ok(())
+    }
+
+    /// From now on the peer expects notices.
+    pub(crate) fn take_notices(&self) {
+        self.takes_notices.store(true, Ordering::Relaxed);
+    }
+
+    /// Sends a short reply that the peer has not asked for, if the peer expects such replies and
+    /// this needs no wait. Returns whether it was sent.
+    pub(crate) fn try_notify(&self, reply: &Reply) -> bool {
+        if !self.takes_notices.load(Ordering::Relaxed) {
+            return false;
+        }
+        let (Ok(_turn), Ok(bytes)) = (self.turn.try_lock(), encode_reply(reply)) else {
+            return false;
+        };
+        // The kernel takes so few bytes as a whole or not at all.
+        self.send_all(&bytes, None, SendFlags::DONTWAIT).is_ok()
     }
 
     /// Whether a short message can be sent without waiting for the peer.

@@ -25,7 +25,8 @@ pub use outcome::{Finished, Outcome};
 pub use status_descriptor::StatusDescriptor;
 
 use crate::context::{Connected, Context};
-use crate::enter::{self, Ended, Tree, ViewBinding};
+use crate::ended;
+use crate::enter::{self, Ended, ServiceWatch, Tree, ViewBinding};
 use crate::error::Error;
 use atomdir::client::{CommitError, Transaction};
 use atomdir::{
@@ -66,12 +67,14 @@ pub fn run_command(
     };
     let mut environment = environment.to_vec();
     environment.extend(Current::environment(transaction, &connected.root));
-    // In an exact view the command itself gets errors when the service has ended.
-    let lifeline = match &binding.view {
-        Tree::Exact(_) => None,
-        Tree::Native(_) => Some(connected.connection.descriptor()),
+    let read = || ended::tell_at_once(&connected.connection, transaction.id, context.output);
+    let service = ServiceWatch {
+        descriptor: connected.connection.descriptor(),
+        read: &read,
+        // In an exact view the command itself gets errors when the service has ended.
+        is_vital: matches!(binding.view, Tree::Native(_)),
     };
-    let mut running = enter::start(&binding, command, &environment, timeout, lifeline)?;
+    let mut running = enter::start(&binding, command, &environment, timeout, Some(service))?;
     if let Some(failure) = running.without_namespace() {
         context.output.warn(format_args!(
             "the command runs in {}, not under the store's own path ({failure}): what it does in \

@@ -35,7 +35,7 @@ pub enum Ended {
 }
 
 /// A command that runs in a view.
-pub struct Running {
+pub struct Running<'a> {
     child: Child,
     process: Pid,
     /// The child's descriptor, to wait on.
@@ -47,7 +47,9 @@ pub struct Running {
     others: Vec<Pid>,
     without_namespace: Option<SetUpFailure>,
     sealed: Option<SealedRun>,
-    lifeline: Lifeline,
+    service: Option<ServiceWatch<'a>>,
+    /// The transaction cannot be committed any more.
+    in_vain: bool,
     hung_up: bool,
 }
 
@@ -58,22 +60,25 @@ struct SealedRun {
     without_processes: Option<SetUpFailure>,
 }
 
-/// The other side closes it when the transaction cannot be committed any more.
-enum Lifeline {
-    None,
-    Held(OwnedFd),
-    Cut,
+/// What the service has to say while a command runs.
+pub struct ServiceWatch<'a> {
+    /// Readable when the service has sent something or hung up.
+    pub descriptor: BorrowedFd<'a>,
+    /// Reads what it has sent; false if it has hung up.
+    pub read: &'a dyn Fn() -> bool,
+    /// The command is ended when the service hangs up.
+    pub is_vital: bool,
 }
 
 /// Starts `command`, whose first word is the program. `timeout` counts from now.
-/// `environment` is added to our own. When `lifeline` hangs up, the command is ended.
-pub fn start(
+/// `environment` is added to our own.
+pub fn start<'a>(
     binding: &ViewBinding,
     command: &[OsString],
     environment: &[(&str, OsString)],
     timeout: Option<Duration>,
-    lifeline: Option<BorrowedFd<'_>>,
-) -> Result<Running, EnterError> {
+    service: Option<ServiceWatch<'a>>,
+) -> Result<Running<'a>, EnterError> {
     let launch = Launch {
         binding,
         command,
@@ -109,10 +114,8 @@ pub fn start(
         others,
         without_namespace,
         sealed,
-        lifeline: match lifeline {
-            Some(lifeline) => Lifeline::Held(lifeline.try_clone_to_owned().map_err(failed)?),
-            None => Lifeline::None,
-        },
+        service,
+        in_vain: false,
         hung_up: false,
     })
 }
@@ -158,7 +161,7 @@ fn spawn_sealed(
     Ok((child, sealed))
 }
 
-impl Running {
+impl Running<'_> {
     /// Why a sealed command has no process namespace, if it has none.
     pub fn without_processes(&self) -> Option<SetUpFailure> {
         self.sealed.as_ref()?.without_processes
@@ -210,9 +213,9 @@ impl Running {
         self.wait_until(Some(Instant::now() + GRACE))?;
         self.kill_all()?;
         self.child.wait()?;
-        match self.lifeline {
-            Lifeline::Cut => Ok(Ended::InVain),
-            _ => Ok(Ended::TimedOut),
+        match self.in_vain {
+            true => Ok(Ended::InVain),
+            false => Ok(Ended::TimedOut),
         }
     }
 
@@ -229,20 +232,20 @@ impl Running {
         Ok(Ended::HungUp)
     }
 
-    /// Returns `None` if the deadline passed first, the lifeline was cut, or the
+    /// Returns `None` if the deadline passed first, a vital service hung up, or the
     /// terminal was closed.
     fn wait_until(&mut self, deadline: Option<Instant>) -> io::Result<Option<ExitStatus>> {
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let lifeline = match &self.lifeline {
-                Lifeline::Held(descriptor) => Some(descriptor),
-                Lifeline::None | Lifeline::Cut => None,
-            };
-            match self.signals.next(&self.descriptor, lifeline, left)? {
+            let service = self.service.as_ref().map(|service| service.descriptor);
+            match self.signals.next(&self.descriptor, service, left)? {
                 Received::TimedOut => return Ok(None),
-                Received::Cut => {
-                    self.lifeline = Lifeline::Cut;
-                    return Ok(None);
+                Received::FromService => {
+                    let service = self.service.take_if(|service| !(service.read)());
+                    if service.is_some_and(|service| service.is_vital) {
+                        self.in_vain = true;
+                        return Ok(None);
+                    }
                 }
                 Received::Ended => return self.child.wait().map(Some),
                 Received::Child => self.follow_stop()?,

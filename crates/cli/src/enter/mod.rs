@@ -21,7 +21,7 @@ mod signals;
 #[cfg(test)]
 mod tests;
 
-pub use child::{Ended, start};
+pub use child::{Ended, ServiceWatch, start};
 pub use overlay::Overlay;
 pub use seal::{Sealing, WRITABLE_MAX};
 pub use signal_name::signal_name;

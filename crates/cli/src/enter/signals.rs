@@ -11,7 +11,7 @@
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::mem::{MaybeUninit, size_of};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ pub(super) enum Received {
     /// The terminal was closed.
     HangUp,
     TimedOut,
-    /// The lifeline's other side has hung up.
-    Cut,
+    /// The service has sent something, or hung up.
+    FromService,
 }
 
 /// Blocks the signals until it is dropped.
@@ -55,6 +55,8 @@ impl HeldSignals {
         // and has no other owner.
         unsafe {
             libc::sigaddset(&mut held, libc::SIGCHLD);
+            // While it is blocked, we may write to the terminal of a shell that has it.
+            libc::sigaddset(&mut held, libc::SIGTTOU);
             // The process that started us may ignore SIGCHLD, and then the kernel
             // keeps no exit status for us.
             libc::signal(libc::SIGCHLD, libc::SIG_DFL);
@@ -84,11 +86,11 @@ impl HeldSignals {
     }
 
     /// Waits, for at most `wait`, for the next signal, for the end of the descriptor's
-    /// process, or until the other side of `lifeline` hangs up.
+    /// process, or until the service sends something or hangs up.
     pub(super) fn next(
         &self,
         process: &OwnedFd,
-        lifeline: Option<&OwnedFd>,
+        service: Option<BorrowedFd<'_>>,
         wait: Option<Duration>,
     ) -> io::Result<Received> {
         let wait = wait.map(|wait| Timespec::try_from(wait).unwrap_or(LONGEST));
@@ -96,10 +98,14 @@ impl HeldSignals {
             if let Some(received) = self.read()? {
                 return Ok(received);
             }
+            let awaited = match service {
+                Some(_) => PollFlags::IN,
+                None => PollFlags::empty(),
+            };
             let mut descriptors = [
                 PollFd::new(&self.descriptor, PollFlags::IN),
                 PollFd::new(process, PollFlags::IN),
-                PollFd::new(lifeline.unwrap_or(process), PollFlags::empty()),
+                PollFd::from_borrowed_fd(service.unwrap_or(process.as_fd()), awaited),
             ];
             match poll(&mut descriptors, wait.as_ref()) {
                 Ok(0) => return Ok(Received::TimedOut),
@@ -107,7 +113,7 @@ impl HeldSignals {
                 // first, even if we notice both at once.
                 Ok(_) if !descriptors[0].revents().is_empty() => {}
                 Ok(_) if !descriptors[1].revents().is_empty() => return Ok(Received::Ended),
-                Ok(_) if !descriptors[2].revents().is_empty() => return Ok(Received::Cut),
+                Ok(_) if !descriptors[2].revents().is_empty() => return Ok(Received::FromService),
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }

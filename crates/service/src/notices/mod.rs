@@ -20,6 +20,7 @@ mod list;
 pub(crate) use explain::{explain, named};
 
 use crate::connection::Connection;
+use crate::connections::Connections;
 use crate::convert;
 use crate::permissions::{Peer, Reach};
 use crate::replies::{Unanswered, send_parts};
@@ -88,10 +89,18 @@ impl Notices {
         }
     }
 
-    /// Notes that the transaction has ended like this, unless its own user has ended it.
-    pub(crate) fn ended(&self, one: &OpenTransaction, how: How) {
+    /// Notes that the transaction has ended like this, unless its own user has ended it. Programs
+    /// that are attached to it are told at once.
+    pub(crate) fn ended(&self, one: &OpenTransaction, how: How, connections: &Connections) {
+        let open = open_notice(&one.transaction);
+        let notice = new_notice(open.clone(), how);
+        let reply = Reply::Ended(vec![convert::ended(notice)]);
+        let streams = one.holders.keys().filter_map(|id| connections.stream(*id));
+        let is_told = streams.fold(false, |is_told, stream| {
+            stream.try_notify(&reply) || is_told
+        });
         if one.transaction.past().is_none() {
-            self.add(open_notice(&one.transaction), how);
+            self.add(open, how, is_told);
         }
     }
 
@@ -105,24 +114,17 @@ impl Notices {
                 label: short(&one.label),
             },
             how,
+            false,
         );
     }
 
-    fn add(&self, open: OpenNotice, how: How) {
+    fn add(&self, open: OpenNotice, how: How, user_is_told: bool) {
         if by(how) == Some(open.user) {
             return self.done(open.transaction);
         }
-        self.lock().note(Notice::Ended(EndedNotice {
-            open,
-            ended: now(),
-            how,
-            changes: None,
-            // They have ended it, or set the limit, or find it in the list.
-            told: Told {
-                user: false,
-                administrator: true,
-            },
-        }));
+        let mut notice = new_notice(open, how);
+        notice.told.user = user_is_told;
+        self.lock().note(Notice::Ended(notice));
     }
 
     /// Called before each commit: commits of parts do not end the transaction. `newest` is the
@@ -199,6 +201,9 @@ pub(crate) fn list(
     let sent = ended.iter().cloned().map(convert::ended);
     send_parts(&connection.stream, sent, length, Reply::Ended)?;
     service.notices.told(&ended, peer);
+    if news {
+        connection.stream.take_notices();
+    }
     Ok(Answer::Nothing)
 }
 
@@ -240,6 +245,20 @@ fn settle(state: &mut State, store: &Store<LinuxDisk>, recovery: &RecoveryReport
                 told: Told::default(),
             }),
         });
+    }
+}
+
+fn new_notice(open: OpenNotice, how: How) -> EndedNotice {
+    EndedNotice {
+        open,
+        ended: now(),
+        how,
+        changes: None,
+        // They have ended it themselves, or find it in the list.
+        told: Told {
+            user: false,
+            administrator: true,
+        },
     }
 }
 
