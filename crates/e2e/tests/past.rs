@@ -7,25 +7,9 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use atomdir_testing::exit_code::{CONFLICT, NO_SUCH, NOT_PERMITTED};
+use atomdir_testing::steps::{PREPARE, commit_all};
 use atomdir_testing::tree::{CompareOptions, Tree, assert_equal};
 use atomdir_testing::{Fixture, Outcome, User, binary, look, shell};
-
-const PREPARE: &str = "
-    mkdir -p etc/conf.d data/old/deep; echo one > etc/one; echo two > etc/two
-    ln etc/two data/link; ln -s etc/one pointer; echo kept > data/old/deep/file
-    seq 300000 > data/large; printf 'mode' > run.sh; chmod 640 run.sh; touch -d 2001-01-01 etc/one
-";
-
-/// Each step is one commit, by a native view or an exact one in turn.
-const STEPS: [&str; 6] = [
-    "echo new > etc/one; sed -i s/two/zwei/ etc/two; echo created > etc/conf.d/created",
-    "rm -r data/old; mkdir data/old; echo other > data/old/other",
-    "mv etc/conf.d etc/conf; mv etc/one etc/first; ln -sf etc/first pointer",
-    "printf page | dd of=data/large bs=1 seek=200000 conv=notrunc status=none; chmod 755 run.sh",
-    "rm data/link; echo more >> etc/two; touch -d 1999-01-01 run.sh
-     printf other | dd of=data/large bs=1 seek=200001 conv=notrunc status=none",
-    "rm -r etc data run.sh pointer; mkdir only; echo left > only/file",
-];
 
 fn at(fixture: &Fixture, when: &str, script: &str) -> Outcome {
     let command = ["at", when, "--", "/bin/sh", "-c", script];
@@ -48,22 +32,10 @@ fn assert_seen(fixture: &Fixture, when: &str, expected: &Tree) {
     assert_equal(when, &seen(fixture, when), expected, &options);
 }
 
-fn commit_steps(fixture: &Fixture) -> Vec<Tree> {
-    let mut trees = vec![fixture.look()];
-    for (number, step) in STEPS.iter().enumerate() {
-        match number % 2 {
-            0 => fixture.store.run(step).expect(0),
-            _ => fixture.store.run_exact(step).expect(0),
-        };
-        trees.push(fixture.look());
-    }
-    trees
-}
-
 #[test]
 fn at_shows_the_store_as_it_was_after_each_commit() {
     Fixture::for_each_owner("past-steps", PREPARE, |one| {
-        let trees = commit_steps(one);
+        let trees = commit_all(one);
         let now = one.look();
         for (commit, tree) in trees.iter().enumerate() {
             assert_seen(one, &commit.to_string(), tree);

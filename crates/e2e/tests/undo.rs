@@ -4,25 +4,9 @@
 #![cfg(test)]
 
 use atomdir_testing::exit_code::{CONFLICT, NO_SUCH, NOT_PERMITTED};
+use atomdir_testing::steps::{PREPARE, STEPS, commit_all};
 use atomdir_testing::tree::{CompareOptions, Tree, assert_equal};
 use atomdir_testing::{Fixture, Outcome, User, shell, tools_present};
-
-const PREPARE: &str = "
-    mkdir -p etc/conf.d data/old/deep; echo one > etc/one; echo two > etc/two
-    ln etc/two data/link; ln -s etc/one pointer; echo kept > data/old/deep/file
-    seq 100000 > data/large; printf 'mode' > run.sh; chmod 640 run.sh; touch -d 2001-01-01 etc/one
-";
-
-/// Each step is one commit.
-const STEPS: [&str; 6] = [
-    "echo new > etc/one; sed -i s/two/zwei/ etc/two; echo created > etc/conf.d/created",
-    "rm -r data/old; mkdir data/old; echo other > data/old/other",
-    "mv etc/conf.d etc/conf; mv etc/one etc/first; ln -sf etc/first pointer",
-    "printf page | dd of=data/large bs=1 seek=200000 conv=notrunc status=none; chmod 755 run.sh",
-    "rm data/link; echo more >> etc/two; touch -d 1999-01-01 run.sh
-     printf other | dd of=data/large bs=1 seek=200001 conv=notrunc status=none",
-    "rm -r etc data run.sh pointer; mkdir only; echo left > only/file",
-];
 
 /// Times of directories are nobody's change.
 fn assert_same(what: &str, found: &Tree, expected: &Tree) {
@@ -33,20 +17,10 @@ fn undo(fixture: &Fixture, words: &[&str]) -> Outcome {
     fixture.store.call([&["undo"], words].concat())
 }
 
-/// Commits all steps, and returns the trees before the first, between them and at the end.
-fn commit_steps(fixture: &Fixture) -> Vec<Tree> {
-    let mut trees = vec![fixture.look()];
-    for step in STEPS {
-        fixture.store.run(step).expect(0);
-        trees.push(fixture.look());
-    }
-    trees
-}
-
 #[test]
 fn undo_takes_back_any_number_of_commits_and_itself() {
     Fixture::for_each_owner("undo-steps", PREPARE, |one| {
-        let trees = commit_steps(one);
+        let trees = commit_all(one);
         let firsts = (1..=STEPS.len()).rev();
         for (newest, first) in (STEPS.len()..).zip(firsts) {
             undo(one, &[&format!("{first}..{newest}")]).expect(0);
@@ -62,7 +36,7 @@ fn undo_takes_back_any_number_of_commits_and_itself() {
 #[test]
 fn one_undo_after_the_other_goes_back_step_by_step() {
     Fixture::for_each_owner("undo-back", PREPARE, |one| {
-        let trees = commit_steps(one);
+        let trees = commit_all(one);
         for commit in (1..=STEPS.len()).rev() {
             undo(one, &[&commit.to_string()]).expect(0);
             assert_same(STEPS[commit - 1], &one.look(), &trees[commit - 1]);
@@ -73,7 +47,7 @@ fn one_undo_after_the_other_goes_back_step_by_step() {
 #[test]
 fn undo_works_after_a_restart_and_after_the_service_was_killed() {
     Fixture::for_each_owner("undo-restart", PREPARE, |one| {
-        let trees = commit_steps(one);
+        let trees = commit_all(one);
         one.store.call(["service", "stop"]).expect(0);
         let recovery = one.store.call(["--json", "recover", "--dry-run"]).expect(0);
         let recovery: serde_json::Value = serde_json::from_str(&recovery.text()).expect("JSON");

@@ -66,8 +66,11 @@ impl Connections {
         open.streams.get_mut(&id.0)?.1.take()
     }
 
-    pub(crate) fn stream(&self, id: ConnectionId) -> Option<Stream> {
-        self.lock().streams.get(&id.0)?.1.clone()
+    /// The user at the other end, and the stream.
+    pub(crate) fn peer(&self, id: ConnectionId) -> Option<(u32, Stream)> {
+        let open = self.lock();
+        let (user, stream) = open.streams.get(&id.0)?;
+        Some((*user, stream.clone()?))
     }
 
     /// Whether the connection's peer is still there. After its peer has gone, a connection

@@ -17,6 +17,7 @@ mod random;
 mod scenario;
 mod scratch;
 mod skip;
+pub mod steps;
 mod store;
 mod terminal;
 mod tier;

@@ -19,7 +19,7 @@ pub use difference::{Difference, TextChange};
 pub use filter::{Filter, path_in_store};
 pub use list::{ChangeList, Listing, name_of};
 pub use overwrite::overwrite;
-pub use part::{Named, PartJson, show_others};
+pub use part::{Named, PartJson, paths_in_store, show_others};
 pub use patch::Affected;
 pub use rights::{Right, Rights};
 pub use stat::{Stat, Subject};

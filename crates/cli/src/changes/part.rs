@@ -7,7 +7,7 @@ use crate::output::{Painter, Show};
 use atomdir::ChangeLine;
 use serde::Serialize;
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 /// The paths that the user has named.
@@ -19,18 +19,13 @@ pub struct Named {
 
 impl Named {
     pub fn new(connected: &Connected, paths: &[PathBuf]) -> Result<Named, Error> {
-        let in_store = |path: &PathBuf| {
-            let path = connected.out_of_view(path);
-            let path = path_in_store(&connected.root, &connected.start, &path)?;
-            Ok(path.as_os_str().as_bytes().to_vec())
-        };
         let outside: Vec<PathBuf> = paths
             .iter()
             .map(|path| connected.out_of_view(path).into_owned())
             .collect();
         Ok(Named {
             filter: Filter::new(&connected.root, &connected.start, &outside)?,
-            paths: paths.iter().map(in_store).collect::<Result<_, Error>>()?,
+            paths: paths_in_store(connected, paths)?,
         })
     }
 
@@ -39,6 +34,16 @@ impl Named {
         let others = lines.iter().filter(|line| !self.filter.wants(line));
         others.cloned().collect()
     }
+}
+
+/// Paths of the caller's, relative to the store's root.
+pub fn paths_in_store(connected: &Connected, paths: &[PathBuf]) -> Result<Vec<Vec<u8>>, Error> {
+    let paths = paths.iter().map(|path| {
+        let path = connected.out_of_view(path);
+        let path = path_in_store(&connected.root, &connected.start, &path)?;
+        Ok(path.into_os_string().into_vec())
+    });
+    paths.collect()
 }
 
 /// The outcome for a part of a transaction's changes.

@@ -1,10 +1,11 @@
 use super::ExitCode;
-use super::undo::{Wish, add_paths, conclude, paths_in_store};
+use super::undo::{Wish, add_paths, bring_back};
+use crate::changes::paths_in_store;
 use crate::completion::commits;
 use crate::context::Context;
 use crate::error::Error;
 use crate::when::{self, When};
-use atomdir::{BeginOptions, Restore, Sequence, ViewChoice};
+use atomdir::{Restore, Sequence};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -57,17 +58,12 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         commit,
         paths: paths_in_store(&connected, &arguments.paths)?,
     };
-    let options = BeginOptions {
-        label: arguments.label(commit),
-        view: ViewChoice::Exact,
-        opened: true,
-        ..BeginOptions::default()
-    };
-    let transaction = connected.connection.restore(restore, &options);
-    let transaction = transaction.map_err(Error::Undo)?;
     let wish = Wish {
+        label: arguments.label(commit),
         keep: arguments.keep,
         dry_run: arguments.dry_run,
     };
-    conclude(context, &mut connected.connection, transaction, wish)
+    bring_back(context, connected, wish, |connection, options| {
+        connection.restore(restore, options)
+    })
 }

@@ -1,17 +1,17 @@
 use super::commit::Done;
-use super::{ExitCode, SUCCESS, begin};
+use super::{ExitCode, SUCCESS};
 use crate::arguments::number;
 use crate::attempt;
-use crate::changes::{ChangeList, Listing, path_in_store};
+use crate::changes::{ChangeList, Listing, paths_in_store};
 use crate::completion::commits;
 use crate::context::{Connected, Context};
 use crate::error::Error;
-use atomdir::client::Transaction;
+use atomdir::client::{CommitError, Transaction};
 use atomdir::{BeginOptions, Connection, Others, Sequence, Undo, ViewChoice};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// More commits than the history of a store holds in practice.
@@ -95,51 +95,43 @@ pub(super) fn add_paths(label: &mut Vec<u8>, paths: &[PathBuf]) {
     }
 }
 
-/// The paths, relative to the store's root.
-pub(super) fn paths_in_store(
-    connected: &Connected,
-    paths: &[PathBuf],
-) -> Result<Vec<Vec<u8>>, Error> {
-    let paths = paths.iter().map(|path| {
-        let path = path_in_store(&connected.root, &connected.start, path)?;
-        Ok(path.into_os_string().into_vec())
-    });
-    paths.collect()
-}
-
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let mut connected = context.connect()?;
+    let connected = context.connect()?;
     let undo = arguments.undo(&connected)?;
-    let options = BeginOptions {
-        label: arguments.label(),
-        view: ViewChoice::Exact,
-        opened: true,
-        ..BeginOptions::default()
-    };
-    let transaction = connected.connection.undo(undo, &options);
-    let transaction = transaction.map_err(Error::Undo)?;
     let wish = Wish {
+        label: arguments.label(),
         keep: arguments.keep,
         dry_run: arguments.dry_run,
     };
-    conclude(context, &mut connected.connection, transaction, wish)
+    bring_back(context, connected, wish, |connection, options| {
+        connection.undo(undo, options)
+    })
 }
 
-/// What is to become of a transaction that brings something back.
+/// A transaction that brings something back, and what is to become of it.
 pub(super) struct Wish {
+    pub label: Vec<u8>,
     pub keep: bool,
     pub dry_run: bool,
 }
 
-/// Commits it, unless it is only to be shown or kept.
-pub(super) fn conclude(
+/// Begins the transaction, and commits it unless it is only to be shown or kept.
+pub(super) fn bring_back(
     context: &Context,
-    connection: &mut Connection,
-    transaction: Transaction,
+    mut connected: Connected,
     wish: Wish,
+    begin: impl FnOnce(&mut Connection, &BeginOptions) -> Result<Transaction, CommitError>,
 ) -> Result<ExitCode, Error> {
+    let options = BeginOptions {
+        label: wish.label,
+        view: ViewChoice::Exact,
+        opened: true,
+        ..BeginOptions::default()
+    };
+    let connection = &mut connected.connection;
+    let transaction = begin(connection, &options).map_err(Error::Undo)?;
     if wish.keep {
-        return begin::hand_over(context, connection, &transaction);
+        return super::begin::hand_over(context, connection, &transaction);
     }
     if wish.dry_run {
         let lines = connection.changes(transaction.id)?;

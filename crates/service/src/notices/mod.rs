@@ -95,10 +95,10 @@ impl Notices {
         let open = open_notice(&one.transaction);
         let notice = new_notice(open.clone(), how);
         let reply = Reply::Ended(vec![convert::ended(notice)]);
-        let streams = one.holders.keys().filter_map(|id| connections.stream(*id));
-        let is_told = streams.fold(false, |is_told, stream| {
-            stream.try_notify(&reply) || is_told
-        });
+        let mut is_told = false;
+        for (user, stream) in one.holders.keys().filter_map(|id| connections.peer(*id)) {
+            is_told |= stream.try_notify(&reply) && user == open.user;
+        }
         if one.transaction.past().is_none() {
             self.add(open, how, is_told);
         }
