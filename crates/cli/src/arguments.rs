@@ -43,6 +43,7 @@ Make a store:
 Change it as a whole or not at all:
   run          Run a command as a transaction: it commits if the command exits 0
   shell        Run a shell in a transaction
+  make         Run GNU make so that each recipe is a transaction
 
 Step by step:
   begin        Begin a transaction; print its id and where its view is
@@ -123,6 +124,7 @@ pub enum Verb {
     Init(verbs::init::Arguments),
     Config(verbs::config::Arguments),
     Run(verbs::run::Arguments),
+    Make(verbs::make::Arguments),
     Begin(verbs::begin::Arguments),
     Exec(verbs::exec::Arguments),
     Shell(verbs::shell::Arguments),

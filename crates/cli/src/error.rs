@@ -39,6 +39,13 @@ pub enum Error {
         transaction: TransactionId,
         process: u32,
     },
+    #[error("cannot run make: {}", io_reason(_0))]
+    Make(std::io::Error),
+    #[error(
+        "the recipe of '{}' was not run to its end, though make went on",
+        quoted(targets)
+    )]
+    CutShort { targets: Vec<u8> },
     #[error(transparent)]
     Find(#[from] FindError),
     #[error(transparent)]
@@ -147,6 +154,9 @@ impl Error {
                     "name it to abort it: `atomdir abort {transaction}`"
                 )),
             ),
+            Error::Make(error) => explain_make(error),
+            // Make's own exit code for a recipe that failed.
+            Error::CutShort { .. } => (2, Some(cut_short_hint())),
             Error::Find(error) => explained(error),
             Error::Init(error) => explained(error),
             Error::Settings(error) => explained(error),
@@ -287,6 +297,19 @@ fn aborted_hint(transaction: TransactionId) -> String {
         "transaction {transaction} was aborted; `--retry N` runs the command again after a \
          conflict, `--on-conflict keep` keeps the changes for you to look at"
     )
+}
+
+fn explain_make(error: &std::io::Error) -> (u8, Option<String>) {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => (127, Some("install GNU make".to_owned())),
+        _ => (ExitCode::Io.code(), None),
+    }
+}
+
+fn cut_short_hint() -> String {
+    "its first line failed, and make ignored that because of a `-` before the line; join the line \
+     with the others by `;`, or put another line before it"
+        .to_owned()
 }
 
 fn explain_enter(error: &EnterError) -> (u8, Option<String>) {

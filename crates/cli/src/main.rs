@@ -12,6 +12,7 @@ mod enter;
 mod error;
 mod files;
 mod inspection;
+mod making;
 mod merging;
 mod output;
 mod picking;
@@ -33,6 +34,9 @@ use std::process::ExitCode;
 const BROKEN_PIPE: u8 = 128 + 13;
 
 fn main() -> ExitCode {
+    if let Some(exit_code) = making::answer_make() {
+        return ExitCode::from(exit_code);
+    }
     completion::answer();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,

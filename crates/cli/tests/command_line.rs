@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const VERBS: [&str; 28] = [
+const VERBS: [&str; 29] = [
     "init",
     "config",
     "run",
@@ -34,6 +34,7 @@ const VERBS: [&str; 28] = [
     "check",
     "service",
     "completions",
+    "make",
     "man",
 ];
 

@@ -317,7 +317,7 @@ fn is_read_only(overlay: &Overlay, patience: Duration) -> Result<bool, EnterErro
     }
 }
 
-fn ended(status: ExitStatus) -> Ended {
+pub(super) fn ended(status: ExitStatus) -> Ended {
     match (status.code(), status.signal()) {
         (Some(code), _) => Ended::Exited(code as u8),
         (None, Some(signal)) => Ended::Killed { signal },

@@ -13,6 +13,7 @@ mod child;
 mod descendants;
 mod launch;
 mod namespace;
+mod outside;
 mod overlay;
 mod private_root;
 mod seal;
@@ -22,6 +23,7 @@ mod signals;
 mod tests;
 
 pub use child::{Ended, ServiceWatch, start};
+pub use outside::run_outside;
 pub use overlay::Overlay;
 pub use seal::{Sealing, WRITABLE_MAX};
 pub use signal_name::signal_name;

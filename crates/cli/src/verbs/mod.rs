@@ -14,6 +14,7 @@ pub mod init;
 pub mod list;
 pub mod lock;
 pub mod log;
+pub mod make;
 pub mod man;
 pub mod prune;
 pub mod recover;
@@ -43,6 +44,7 @@ pub fn run(verb: Verb, context: &Context) -> Result<ExitCode, Error> {
         Verb::Init(arguments) => init::run(&arguments, context),
         Verb::Config(arguments) => config::run(&arguments, context),
         Verb::Run(arguments) => run::run(&arguments, context),
+        Verb::Make(arguments) => make::run(&arguments, context),
         Verb::Begin(arguments) => begin::run(&arguments, context),
         Verb::Exec(arguments) => exec::run(&arguments, context),
         Verb::Shell(arguments) => shell::run(&arguments, context),

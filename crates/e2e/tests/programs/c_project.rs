@@ -21,7 +21,7 @@ apt() {
 apt update && apt source --download-only "$1"
 "#;
 
-fn fetch(scratch: &Scratch, package: &str) -> Result<PathBuf, Outcome> {
+pub(crate) fn fetch(scratch: &Scratch, package: &str) -> Result<PathBuf, Outcome> {
     let mut command = Command::new("/bin/sh");
     command
         .args(["-ec", FETCH, "sh", package])

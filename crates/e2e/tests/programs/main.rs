@@ -3,6 +3,7 @@
 
 mod c_project;
 mod git;
+mod making;
 mod packages;
 mod posix;
 mod random_files;

@@ -1,0 +1,122 @@
+//! Runs GNU make so that each recipe is a transaction.
+//!
+//! Make itself is unchanged. It reads one more makefile after those of the project, which sets
+//! `.ONESHELL`, so that make passes a recipe to its shell as a whole, and makes us that shell
+//! (`recipe`). It also puts us in the place of `$(MAKE)`, so that a makefile deeper in the tree
+//! is read in the same way.
+//!
+//! We are called by names in a directory that lasts as long as make runs:
+//! - `atomdir-sh` is `$(SHELL)`. It cannot be called `sh`: make then removes what tells it to
+//!   ignore errors from the lines of a recipe.
+//! - `atomdir-make` is `$(MAKE)`.
+
+mod recipe;
+mod words;
+
+use crate::context::Context;
+use crate::enter::run_outside;
+use crate::error::Error;
+use crate::files;
+use crate::verbs::ExitCode;
+use rustix::fs::{CWD, Mode, OFlags, open, symlink};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const SHELL: &str = "atomdir-sh";
+const MAKE: &str = "atomdir-make";
+const MAKEFILE: &str = "atomdir.mk";
+/// Names the targets whose recipes were not run to the end although make may have gone on.
+const CUT_SHORT: &str = "cut-short";
+
+/// If we were called by one of the names that make knows: runs that, and returns what to exit with.
+pub fn answer_make() -> Option<ExitCode> {
+    let mut words = std::env::args_os();
+    let name = PathBuf::from(words.next()?);
+    let directory = name.parent()?.to_owned();
+    let words: Vec<OsString> = words.collect();
+    let failed = match name.file_name()?.to_str()? {
+        SHELL => recipe::run(&directory, &words),
+        MAKE => make(&directory, &words).exec(),
+        _ => return None,
+    };
+    eprintln!("atomdir make: {failed}");
+    Some(127)
+}
+
+/// Runs make with these arguments. `options` are those of `atomdir run` for each recipe.
+pub fn run(context: &Context, options: &[String], words: &[OsString]) -> Result<ExitCode, Error> {
+    // The service then runs before the first recipe does, until make has ended.
+    let connected = context.connect()?;
+    let scratch = prepare(options).map_err(Error::Make)?;
+    let ended = run_outside(make(scratch.path(), words)).map_err(Error::Make)?;
+    drop(connected);
+    let cut_short = files::read_at(CWD, scratch.path().join(CUT_SHORT)).unwrap_or_default();
+    match ended.exit_code() {
+        0 if !cut_short.is_empty() => Err(Error::CutShort {
+            targets: cut_short.trim_ascii_end().to_vec(),
+        }),
+        code => Ok(code),
+    }
+}
+
+fn make(directory: &Path, words: &[OsString]) -> Command {
+    let mut make = Command::new("make");
+    make.args(words::with_makefile(words, &directory.join(MAKEFILE)));
+    make
+}
+
+/// Makes the directory with the makefile and our names.
+fn prepare(options: &[String]) -> io::Result<tempfile::TempDir> {
+    let scratch = tempfile::Builder::new().prefix("atomdir-make-").tempdir()?;
+    let program = std::env::current_exe()?;
+    for name in [SHELL, MAKE] {
+        symlink(&program, scratch.path().join(name))?;
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = open(
+        scratch.path().join(MAKEFILE),
+        flags,
+        Mode::RUSR | Mode::WUSR,
+    )?;
+    files::write_all_at(&file, &makefile(scratch.path(), options), 0)?;
+    Ok(scratch)
+}
+
+/// What make reads after the makefiles of the project.
+fn makefile(directory: &Path, options: &[String]) -> Vec<u8> {
+    let text = format!(
+        "export {shell} := $(SHELL)
+export {flags} := $(.SHELLFLAGS)
+export {is_whole} := $(firstword $(shell grep -ls '^[.]ONESHELL' $(filter-out @/%,$(MAKEFILE_LIST))))
+export {target} = $@
+override SHELL := @/{SHELL}
+override .SHELLFLAGS := {marker} {options} --
+override MAKE := @/{MAKE}
+.ONESHELL:
+@/{MAKEFILE}: ;
+",
+        shell = recipe::SHELL_VARIABLE,
+        flags = recipe::FLAGS_VARIABLE,
+        is_whole = recipe::WHOLE_VARIABLE,
+        target = recipe::TARGET_VARIABLE,
+        marker = recipe::MARKER,
+        options = options.join(" "),
+    );
+    let directory = directory.as_os_str();
+    let pieces: Vec<&[u8]> = text.split('@').map(str::as_bytes).collect();
+    // The target's `$@` stays as it is.
+    let mut whole = pieces[0].to_vec();
+    for piece in &pieces[1..] {
+        whole.extend(if piece.starts_with(b"/") {
+            directory.as_bytes()
+        } else {
+            OsStr::new("@").as_bytes()
+        });
+        whole.extend(*piece);
+    }
+    whole
+}

@@ -1,0 +1,165 @@
+//! `atomdir make`: each recipe takes effect whole or not at all.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use atomdir_testing::tree::{CompareOptions, assert_equal};
+use atomdir_testing::{
+    Fixture, Outcome, Scratch, capture_output, full_tier, pick, shell, skip, tools_present,
+};
+
+use crate::c_project::fetch;
+
+fn make(fixture: &Fixture, words: &[&str]) -> Outcome {
+    fixture.store.call([&["make", "--"], words].concat())
+}
+
+/// Its recipes do what recipes do in many projects. `check-lines` fails unless each line has a
+/// shell of its own; `inner` is made by `$(MAKE)`.
+const MAKEFILE: &str = r#"
+cat > Makefile <<'END'
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
+objects := $(addprefix out/,one two three four five six)
+all: check-lines $(objects) inner
+.PHONY: all check-lines inner lost whole
+check-lines:
+	@cd / && here=there
+	@test "$$PWD" = "$(CURDIR)" && test -z "$$here"
+	@echo first; \
+	echo second
+	-false
+	@$(SHELL) -c 'test -n "$$BASH_VERSION"'
+	@test -n "$$BASH_VERSION"
+	@! false | true
+$(objects):
+	mkdir -p out
+	echo $(notdir $@) > $@
+	echo $(shell echo end) >> $@
+inner:
+	$(MAKE) -C deeper -f other.mk made
+half:
+	echo part > half
+	false
+	echo rest >> half
+lost:
+	-false
+	echo never > lost
+END
+mkdir deeper
+printf 'made:\n\techo $$(MAKELEVEL) > $@\n' > deeper/other.mk
+"#;
+
+#[test]
+fn recipes_are_transactions_that_run_like_those_of_make() {
+    const TEST: &str = "making";
+    if !tools_present(TEST, &["make", "bash"]) {
+        return;
+    }
+    Fixture::for_each_owner(TEST, MAKEFILE, |one| {
+        make(one, &["-j6"]).expect(0);
+        let log = one.store.call(["log"]).expect(0).text();
+        assert_eq!(log.matches("make out/").count(), 6, "{log}");
+        assert_eq!(log.matches("make made").count(), 1, "{log}");
+        let plain = Fixture::owned_by("plain", |_| one.store.user().clone(), MAKEFILE);
+        let mut command = Command::new("make");
+        one.store.user().dress(&mut command);
+        capture_output(command.arg("-j6").current_dir(plain.store.path())).expect(0);
+        let options = CompareOptions::alike();
+        let expected = plain.look();
+        assert_equal(
+            "plain (left), a store (right)",
+            &expected,
+            &one.look(),
+            &options,
+        );
+        make(one, &["half"]).expect(2);
+        assert_equal("after a failure", &expected, &one.look(), &options);
+        make(one, &["lost"])
+            .expect(2)
+            .says(&["'lost'", "not run to its end"]);
+        assert_equal("after another", &expected, &one.look(), &options);
+    });
+}
+
+/// The recipe of `$(VICTIM)` kills the whole job when it has written a part of the target.
+const KILLS: &str = r"
+cat > Makefile <<'END'
+targets := a b c d e f
+all: $(targets)
+$(targets):
+	printf part > $@
+	[ $@ != '$(VICTIM)' ] || kill -KILL 0
+	printf rest >> $@
+END
+";
+
+#[test]
+fn killed_make_leaves_whole_targets_only() {
+    const TEST: &str = "making-kill";
+    if !tools_present(TEST, &["make"]) {
+        return;
+    }
+    let fixture = Fixture::new(TEST, KILLS);
+    let scratch = Scratch::new("temporary");
+    for (round, victim) in (0..pick(6, 60)).zip(["a", "c", "f"].iter().cycle()) {
+        shell(fixture.store.path(), "rm -f a b c d e f");
+        let victim = format!("VICTIM={victim}");
+        let jobs = format!("-j{}", round % 3 + 1);
+        let mut command = fixture.store.command(["make", "--", &jobs, &victim]);
+        command.env("TMPDIR", scratch.path()).process_group(0);
+        capture_output(&mut command).expect(128 + 9);
+        let left = shell(fixture.store.path(), "grep -L '^partrest$' [a-f] || true").text();
+        assert_eq!(
+            left.trim(),
+            left.trim().replace(['a', 'b', 'c', 'd', 'e', 'f'], ""),
+            "{left}"
+        );
+        make(&fixture, &["-j3"]).expect(0);
+        shell(
+            fixture.store.path(),
+            "for one in a b c d e f; do grep -q '^partrest$' $one; done",
+        );
+    }
+    // Without Atomdir the same leaves half a target.
+    let plain = Scratch::new("plain");
+    shell(plain.path(), KILLS);
+    shell(
+        plain.path(),
+        "setsid --wait make VICTIM=c > /dev/null 2>&1 || true",
+    );
+    assert_eq!(shell(plain.path(), "cat c").text(), "part");
+    fixture.store.assert_at_rest();
+}
+
+/// Automake's makefiles call `$(SHELL)` and `$(MAKE)` in loops, and ignore errors. To configure the
+/// project takes most of the time, so this is in the long tier only.
+#[test]
+fn automake_project_is_built_and_installed() {
+    const TEST: &str = "making-project";
+    if !tools_present(TEST, &["apt-get", "dpkg-source", "gcc", "make", "xz"]) {
+        return;
+    }
+    if !full_tier() {
+        return;
+    }
+    let scratch = Scratch::new(TEST);
+    let archive = match fetch(&scratch, "gzip") {
+        Ok(archive) => archive,
+        Err(outcome) => return skip(TEST, &format!("no source of gzip: {outcome}")),
+    };
+    let prepare = format!(
+        "tar xf '{}' --no-same-owner --strip-components=1
+         ./configure --disable-silent-rules > configure.out",
+        archive.display()
+    );
+    let fixture = Fixture::new(TEST, &prepare);
+    make(&fixture, &["-j2"]).expect(0);
+    make(&fixture, &["install", "DESTDIR=installed"]).expect(0);
+    let installed = "./installed/usr/local/bin/gzip --version";
+    let installed = shell(fixture.store.path(), installed).text();
+    assert!(installed.contains("gzip"), "{installed}");
+    // Everything is up to date for a plain make as well.
+    let again = shell(fixture.store.path(), "make").text();
+    assert!(!again.contains("gcc"), "{again}");
+}
