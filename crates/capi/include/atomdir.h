@@ -54,6 +54,7 @@ typedef struct atomdir_store atomdir_store;
 typedef struct atomdir_tx atomdir_tx;
 typedef struct atomdir_file atomdir_file;
 typedef struct atomdir_dir atomdir_dir;
+typedef struct atomdir_log atomdir_log;
 
 /* ---- Errors ---- */
 
@@ -81,6 +82,8 @@ typedef struct atomdir_dir atomdir_dir;
 #define ATOMDIR_EREFUSED (-10011)
 /* A fault in the library. */
 #define ATOMDIR_EINTERNAL (-10012)
+/* There is no such commit, what it replaced is no longer kept, or there was nothing at a path. */
+#define ATOMDIR_ENOTKEPT (-10013)
 
 /* What the last call that failed in this thread reported, in words. Valid until the next call
  * that fails in this thread. Empty if none has. */
@@ -101,8 +104,8 @@ struct atomdir_conflict {
     uint64_t transaction;    /* the transaction's id, or 0 */
 };
 
-/* The conflicts of the last call that failed in this thread: their number, and one of them. The
- * strings are valid until the next call that fails in this thread. */
+/* The conflicts of the last call in this thread that failed, or that lists conflicts: their number,
+ * and one of them. The strings are valid until the next such call in this thread. */
 size_t atomdir_conflict_count(void);
 int atomdir_conflict_at(size_t index, struct atomdir_conflict *conflict);
 
@@ -167,6 +170,10 @@ uint64_t atomdir_id(const atomdir_tx *tx);
  * NULL. Valid until the handle is freed. */
 const char *atomdir_view(const atomdir_tx *tx);
 
+/* A new descriptor of the view's root directory, for openat(2) and the like, which the caller
+ * closes. -EOPNOTSUPP if the store has no service. */
+int atomdir_view_directory(atomdir_tx *tx);
+
 int atomdir_set_savepoint(atomdir_tx *tx, const char *name);
 
 /* Restores the state at the savepoint. Files must be closed before: else ATOMDIR_EINUSE. */
@@ -177,6 +184,57 @@ int atomdir_roll_back(atomdir_tx *tx, const char *savepoint);
 #define ATOMDIR_SHARED 1  /* others may hold shared locks too */
 #define ATOMDIR_SUBTREE 2 /* everything below the path as well */
 int atomdir_lock(atomdir_tx *tx, const char *path, int flags, int wait_ms);
+
+/* ---- Parts, and sides in conflicts. `paths` are strings and then NULL. ---- */
+
+/* Commits the changes at and below these paths, and what they need. The transaction stays open
+ * with the rest. */
+int atomdir_commit_part(atomdir_tx *tx, const char *const *paths, uint64_t *sequence);
+
+/* Lists the conflicts that keep the transaction from being committed now, for atomdir_conflict_at,
+ * and returns their number. Drops all savepoints. */
+ssize_t atomdir_list_conflicts(atomdir_tx *tx);
+
+/* Commits like atomdir_commit, and takes a side in each conflict that was listed last, in that
+ * order. ATOMDIR_ECONFLICT if there are others, or others have changed something there since. */
+#define ATOMDIR_MINE 1   /* this transaction's changes replace what others have changed */
+#define ATOMDIR_THEIRS 2 /* this transaction's changes there are not committed */
+int atomdir_commit_with_sides(atomdir_tx *tx, const int *sides, size_t count,
+                              uint64_t *sequence);
+
+/* ---- The past. For the store's owner and root. ---- */
+
+struct atomdir_commit_info {
+    uint64_t sequence;    /* its place in the commit order, which names it */
+    uint64_t transaction; /* the id of its transaction */
+    struct timespec time;
+    uid_t user;        /* whose transaction it was */
+    const char *label; /* valid until the log is closed */
+    uint64_t changes;  /* how many paths it changed */
+};
+
+/* Lists the last commits, newest first, at most `limit` of them. */
+int atomdir_log_open(atomdir_store *store, size_t limit, atomdir_log **log);
+/* 1 and the next commit, or 0 at the end. */
+int atomdir_log_next(atomdir_log *log, struct atomdir_commit_info *commit);
+void atomdir_log_close(atomdir_log *log);
+
+/* Begins a transaction that takes back what these commits changed, and nothing else: with `paths`
+ * not NULL, only at and below these. ATOMDIR_ECONFLICT if that was changed again since. */
+int atomdir_undo(atomdir_store *store, const uint64_t *commits, size_t count,
+                 const char *const *paths, atomdir_tx **tx);
+
+/* Begins a transaction in which everything at and below these paths is as it was just after a
+ * commit; after commit 0, as it was before the first one. */
+int atomdir_restore(atomdir_store *store, uint64_t commit, const char *const *paths,
+                    atomdir_tx **tx);
+
+/* Begins a transaction that shows the store as it was just after a commit. Nothing can be changed
+ * in it, and it can only be aborted. ATOMDIR_ECONFLICT if programs in no transaction have changed
+ * what commits changed; with ATOMDIR_OUTSIDE_AS_NOW that is shown as it is now, and listed for
+ * atomdir_conflict_at. */
+#define ATOMDIR_OUTSIDE_AS_NOW 1
+int atomdir_at(atomdir_store *store, uint64_t commit, int flags, atomdir_tx **tx);
 
 /* ---- Whole files ---- */
 

@@ -2,7 +2,7 @@
 
 use atomdir::{
     BeginError, ChangedBy, CommitError, Conflict, Error, FileError, FindError, LockError,
-    OpenError, SavepointError, StoreError,
+    OpenError, SavepointError, StoreError, UndoError,
 };
 use libc::{c_char, c_int, size_t};
 use std::cell::RefCell;
@@ -24,6 +24,7 @@ const FORKED: c_int = -10009;
 const IN_USE: c_int = -10010;
 const REFUSED: c_int = -10011;
 const INTERNAL: c_int = -10012;
+const NOT_KEPT: c_int = -10013;
 
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
@@ -122,6 +123,17 @@ impl From<BeginError> for Failure {
     }
 }
 
+impl From<UndoError> for Failure {
+    fn from(error: UndoError) -> Failure {
+        match error {
+            UndoError::Begin(error) => error.into(),
+            UndoError::Conflict { ref conflicts } => Failure::with(CONFLICT, &error, conflicts),
+            UndoError::NotKept(_) => Failure::new(NOT_KEPT, error),
+            error => Failure::new(REFUSED, error),
+        }
+    }
+}
+
 impl From<FileError> for Failure {
     fn from(error: FileError) -> Failure {
         match &error {
@@ -209,6 +221,7 @@ impl From<Error> for Failure {
             Error::Commit(error) => error.into(),
             Error::Savepoint(error) => error.into(),
             Error::Lock(error) => error.into(),
+            Error::Undo(error) => error.into(),
             Error::Store(error) => error.into(),
             Error::Io(error) => error.into(),
             error => Failure::new(REFUSED, error),
@@ -271,6 +284,12 @@ fn report(failure: &Failure) -> c_int {
     // A thread that is ending has nobody left who could ask.
     let _ = LAST.try_with(|slot| *slot.borrow_mut() = last);
     failure.code
+}
+
+/// Keeps conflicts that a call has found which did not fail.
+pub(crate) fn keep_conflicts(conflicts: &[Conflict]) {
+    let conflicts = conflicts.iter().map(last_conflict).collect();
+    let _ = LAST.try_with(|slot| slot.borrow_mut().conflicts = conflicts);
 }
 
 /// Runs the body of a function that returns a count.

@@ -11,5 +11,6 @@ mod files;
 mod handle;
 mod here;
 mod names;
+mod past;
 mod store;
 mod transaction;

@@ -4,7 +4,8 @@ use crate::error::{CONFLICT, Failure, Result, c_string, status};
 use crate::handle::{borrow, give, path, require, string, take, text};
 use crate::store::Store;
 use atomdir::{
-    CommitError, Conflicts, Durability, Error, Isolation, LockMode, LockScope, SharedTransaction,
+    CommitError, Conflicts, Durability, Error, Isolation, LockMode, LockScope, Receipt,
+    SharedTransaction,
 };
 use libc::{c_char, c_int, c_void};
 use std::ffi::{CStr, CString};
@@ -23,17 +24,21 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    fn new(tx: SharedTransaction) -> Transaction {
+    pub(crate) fn new(tx: SharedTransaction) -> Transaction {
         let view = tx.view().map(|view| c_string(view.as_os_str().as_bytes()));
         Transaction { tx, view }
     }
 
-    fn commit(&self) -> Result<u64> {
+    /// Commits, and returns the commit's place in the order.
+    pub(crate) fn commit_by(
+        &self,
+        commit: impl FnOnce(&SharedTransaction) -> std::result::Result<Receipt, CommitError>,
+    ) -> Result<u64> {
         match self.tx.open_files() {
             0 => {}
             count => return Err(files_open(count)),
         }
-        let receipt = self.tx.commit()?;
+        let receipt = commit(&self.tx)?;
         Ok(receipt.sequence().map_or(0, |sequence| sequence.0))
     }
 }
@@ -100,7 +105,7 @@ pub unsafe extern "C" fn atomdir_nest(outer: *mut Transaction, tx: *mut *mut Tra
 pub unsafe extern "C" fn atomdir_commit(tx: *mut Transaction, sequence: *mut u64) -> c_int {
     status(|| {
         // SAFETY: the caller's promise.
-        let committed = unsafe { borrow(tx) }?.commit()?;
+        let committed = unsafe { borrow(tx) }?.commit_by(|tx| tx.commit())?;
         // SAFETY: the caller's promise.
         unsafe {
             drop(take(tx));

@@ -1,8 +1,13 @@
 //! Arguments and results in Python's terms.
 
-use atomdir::{Conflicts, Durability, Isolation, Kind, Metadata};
+use atomdir::{
+    ChangeLine, CommitSummary, Conflicts, Durability, Isolation, Kind, Metadata, Receipt, Sequence,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 /// The word for each choice, and the choice.
@@ -67,6 +72,49 @@ fn nanoseconds(time: SystemTime) -> i64 {
         Ok(since) => whole(since),
         Err(error) => -whole(error.duration()),
     }
+}
+
+/// The letter of a change, its path, and the old path of what was renamed.
+pub(crate) type Change = (char, OsString, Option<OsString>);
+
+pub(crate) fn change(line: ChangeLine) -> Change {
+    let path = OsString::from_vec(line.path);
+    let from = line.from.map(OsString::from_vec);
+    (line.change.letter(), path, from)
+}
+
+/// The commit's place in the order, how many paths have changed, and what keeps it from the base.
+pub(crate) type Committed = (Option<u64>, u64, Option<String>);
+
+pub(crate) fn committed(receipt: &Receipt) -> Committed {
+    let sequence = receipt.sequence().map(|sequence| sequence.0);
+    let stalled = receipt.stalled().map(str::to_owned);
+    (sequence, receipt.changes(), stalled)
+}
+
+/// A commit's number, transaction, time in nanoseconds since 1970, user, label and number of
+/// changes.
+pub(crate) type Commit = (u64, u64, i64, u32, OsString, u64);
+
+pub(crate) fn commit(summary: CommitSummary) -> Commit {
+    let time = summary.time;
+    let nanoseconds = time.seconds.saturating_mul(1_000_000_000);
+    (
+        summary.sequence.0,
+        summary.transaction.0,
+        nanoseconds.saturating_add(time.nanoseconds.into()),
+        summary.user,
+        OsString::from_vec(summary.label),
+        summary.changes,
+    )
+}
+
+pub(crate) fn sequences(numbers: Vec<u64>) -> Vec<Sequence> {
+    numbers.into_iter().map(Sequence).collect()
+}
+
+pub(crate) fn paths(paths: &[PathBuf]) -> Vec<&Path> {
+    paths.iter().map(PathBuf::as_path).collect()
 }
 
 pub(crate) fn time(nanoseconds: i64) -> SystemTime {

@@ -5,11 +5,11 @@
 
 use atomdir::{
     BeginError, ChangedBy, CommitError, Conflict, FileError, LockError, OpenError, SavepointError,
-    StoreError,
+    StoreError, UndoError,
 };
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// What a function returns that runs without the interpreter's lock.
@@ -27,6 +27,7 @@ pub(crate) enum Raised {
     Savepoint(SavepointError),
     Lock(LockError),
     Store(StoreError),
+    Undo(UndoError),
     /// The transaction has ended.
     Ended,
     /// The store was closed.
@@ -52,6 +53,7 @@ from!(
     SavepointError => Savepoint,
     LockError => Lock,
     StoreError => Store,
+    UndoError => Undo,
 );
 
 impl Raised {
@@ -61,8 +63,8 @@ impl Raised {
             Raised::Open(OpenError::Find(error)) | Raised::Find(error) => find(py, &error),
             Raised::Open(error) => open(py, &error),
             Raised::Init(error) => simple(py, "InitError", &error),
-            Raised::Begin(BeginError::Store(error)) => store(py, &error),
-            Raised::Begin(error) => simple(py, "BeginError", &error),
+            Raised::Begin(error) | Raised::Undo(UndoError::Begin(error)) => begin(py, &error),
+            Raised::Undo(error) => undo(py, &error),
             Raised::File(error) => file(py, &error),
             Raised::OpenFile(error, path) => {
                 os_error(py, "FileError", error.raw_os_error(), &error, &path)
@@ -106,16 +108,16 @@ fn conflict(python: Python<'_>, class: &str, message: String, found: &[Conflict]
 }
 
 /// The fields of the class `ConflictingChange`.
-type Described<'a> = (
-    &'a OsStr,
-    &'a str,
+pub(crate) type Described = (
+    OsString,
+    String,
     &'static str,
     Option<u64>,
     Option<u64>,
     String,
 );
 
-fn describe(conflict: &Conflict) -> Described<'_> {
+pub(crate) fn describe(conflict: &Conflict) -> Described {
     let (by, commit, transaction) = match &conflict.by {
         ChangedBy::Commit { sequence, author } => {
             let author = author.as_ref();
@@ -131,8 +133,8 @@ fn describe(conflict: &Conflict) -> Described<'_> {
     };
     let text = conflict.to_string();
     (
-        conflict.path.as_os_str(),
-        &conflict.part,
+        conflict.path.clone().into_os_string(),
+        conflict.part.clone(),
         by,
         commit,
         transaction,
@@ -154,6 +156,23 @@ fn open(python: Python<'_>, error: &OpenError) -> PyErr {
             make(python, "make_held", (error.to_string(), process))
         }
         error => simple(python, "OpenError", error),
+    }
+}
+
+fn begin(python: Python<'_>, error: &BeginError) -> PyErr {
+    match error {
+        BeginError::Store(error) => store(python, error),
+        error => simple(python, "BeginError", error),
+    }
+}
+
+fn undo(python: Python<'_>, error: &UndoError) -> PyErr {
+    match error {
+        UndoError::Conflict { conflicts } => {
+            conflict(python, "UndoConflict", error.to_string(), conflicts)
+        }
+        UndoError::NotKept(_) => simple(python, "NotKept", error),
+        error => simple(python, "UndoError", error),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Stores, and how transactions begin in them.
 
-use crate::convert::{CONFLICTS, DURABILITIES, ISOLATIONS, choose};
-use crate::errors::{Outcome, Raised};
+use crate::convert::{self, CONFLICTS, Commit, DURABILITIES, ISOLATIONS, choose};
+use crate::errors::{Described, Outcome, Raised, describe};
 use crate::transaction::Transaction;
-use atomdir::{Door, StartService, StoreError, StoreOptions};
+use atomdir::{Door, Sequence, StartService, StoreError, StoreOptions};
 use pyo3::prelude::*;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -106,6 +106,54 @@ impl Store {
             Ok(options.label(label).begin()?)
         });
         Ok(Transaction::new(begun?))
+    }
+
+    /// The last commits, newest first.
+    fn log(&self, python: Python<'_>, limit: usize) -> PyResult<Vec<Commit>> {
+        let commits = self.run(python, |store| Ok(store.log(limit)?))?;
+        Ok(commits.into_iter().map(convert::commit).collect())
+    }
+
+    fn undo(
+        &self,
+        python: Python<'_>,
+        commits: Vec<u64>,
+        paths: Vec<PathBuf>,
+    ) -> PyResult<Transaction> {
+        let commits = convert::sequences(commits);
+        let begun = self.run(python, |store| {
+            Ok(store.undo(&commits, &convert::paths(&paths))?)
+        });
+        Ok(Transaction::new(begun?))
+    }
+
+    fn restore(
+        &self,
+        python: Python<'_>,
+        commit: u64,
+        paths: Vec<PathBuf>,
+    ) -> PyResult<Transaction> {
+        let begun = self.run(python, |store| {
+            Ok(store.restore(Sequence(commit), &convert::paths(&paths))?)
+        });
+        Ok(Transaction::new(begun?))
+    }
+
+    /// The store as it was after a commit, and what it shows as it is now.
+    fn at(
+        &self,
+        python: Python<'_>,
+        commit: u64,
+        outside_as_now: bool,
+    ) -> PyResult<(Transaction, Vec<Described>)> {
+        let (shown, not_as_then) = self.run(python, |store| {
+            Ok(match outside_as_now {
+                true => store.at_outside_as_now(Sequence(commit))?,
+                false => (store.at(Sequence(commit))?, Vec::new()),
+            })
+        })?;
+        let not_as_then = not_as_then.iter().map(describe).collect();
+        Ok((Transaction::new(shown), not_as_then))
     }
 
     fn sync(&self, python: Python<'_>) -> PyResult<()> {

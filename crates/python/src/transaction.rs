@@ -1,13 +1,13 @@
 //! Transactions. Every path is relative to the store's root.
 
-use crate::convert::{self, Stat};
-use crate::errors::{Outcome, Raised};
+use crate::convert::{self, Change, Committed, Stat};
+use crate::errors::{Described, Outcome, Raised, describe};
 use crate::file::File;
-use atomdir::{LockMode, LockScope, OpenOptions, SharedTransaction};
+use atomdir::{LockMode, LockScope, OpenOptions, SharedTransaction, Take};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -186,16 +186,9 @@ impl Transaction {
         self.run(python, |tx| Ok(tx.remove_xattr(path, name)?))
     }
 
-    /// The letter of each change, its path, and the old path of what was renamed.
-    fn changes(&self, python: Python<'_>) -> PyResult<Vec<(char, OsString, Option<OsString>)>> {
-        use std::os::unix::ffi::OsStringExt;
+    fn changes(&self, python: Python<'_>) -> PyResult<Vec<Change>> {
         let changes = self.run(python, |tx| Ok(tx.changes()?))?;
-        let changes = changes.into_iter().map(|line| {
-            let path = OsString::from_vec(line.path);
-            let from = line.from.map(OsString::from_vec);
-            (line.change.letter(), path, from)
-        });
-        Ok(changes.collect())
+        Ok(changes.into_iter().map(convert::change).collect())
     }
 
     fn lock(
@@ -219,8 +212,7 @@ impl Transaction {
             Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
         });
         self.run(python, |tx| {
-            let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
-            Ok(tx.lock_all(&paths, mode, scope, wait)?)
+            Ok(tx.lock_all(&convert::paths(&paths), mode, scope, wait)?)
         })
     }
 
@@ -236,15 +228,44 @@ impl Transaction {
         Ok(Transaction::new(self.run(python, |tx| Ok(tx.nest()?))?))
     }
 
-    /// Commits. Returns the commit's place in the order, and how many paths have changed.
-    fn commit(&self, python: Python<'_>) -> PyResult<(Option<u64>, u64, Option<String>)> {
+    fn commit(&self, python: Python<'_>) -> PyResult<Committed> {
         self.run(python, |tx| {
             let receipt = tx.commit()?;
             drop(self.slot().take());
-            let sequence = receipt.sequence().map(|sequence| sequence.0);
-            let stalled = receipt.stalled().map(str::to_owned);
-            Ok((sequence, receipt.changes(), stalled))
+            Ok(convert::committed(&receipt))
         })
+    }
+
+    /// For each conflict of the last list, whether this transaction's side is taken.
+    fn commit_with_sides(&self, python: Python<'_>, mine: Vec<bool>) -> PyResult<Committed> {
+        let sides = mine.into_iter().map(|is_mine| match is_mine {
+            true => Take::Mine,
+            false => Take::Theirs,
+        });
+        let sides: Vec<Take> = sides.collect();
+        self.run(python, |tx| {
+            let receipt = tx.commit_with_sides(&sides)?;
+            drop(self.slot().take());
+            Ok(convert::committed(&receipt))
+        })
+    }
+
+    fn commit_part(
+        &self,
+        python: Python<'_>,
+        paths: Vec<PathBuf>,
+    ) -> PyResult<(Option<u64>, Vec<Change>)> {
+        let part = self.run(python, |tx| Ok(tx.commit_part(&convert::paths(&paths))?))?;
+        let sequence = part.sequence.map(|sequence| sequence.0);
+        Ok((
+            sequence,
+            part.landed.into_iter().map(convert::change).collect(),
+        ))
+    }
+
+    fn conflicts(&self, python: Python<'_>) -> PyResult<Vec<Described>> {
+        let found = self.run(python, |tx| Ok(tx.conflicts()?))?;
+        Ok(found.iter().map(describe).collect())
     }
 
     /// Aborts, if it has not ended.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import subprocess
@@ -63,6 +64,68 @@ def test_a_data_set_is_written_whole_and_plainly_it_is_not(base: Path) -> None:
     # The index is that of the old data set, and the files are of both.
     assert left["mon.jsonl"] == ROWS[0] and left["tue.jsonl"] == ROWS[1]
     assert left["wed.jsonl"] == '{"day": "wed"}\n'
+
+
+ADD_UNTIL_KILLED = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import atomdir, content_store
+
+def wait(path):
+    print("the file is there, the row is not", flush=True)
+    sys.stdin.read()
+
+content_store.sqlite3.connect = wait
+base = sys.argv[2]
+if sys.argv[3] == "plainly":
+    content_store.add_plainly(Path(base), "two", b"2")
+else:
+    content_store.add(atomdir.Store(base, door="service"), "two", b"2")
+"""
+
+
+def add_and_kill(base: Path, how: str) -> None:
+    """Kills the program between the file and its row."""
+    examples = os.path.dirname(content_store.__file__)
+    program = subprocess.Popen(
+        [sys.executable, "-c", ADD_UNTIL_KILLED, examples, str(base), how],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert program.stdin is not None and program.stdout is not None
+    assert program.stdout.readline() != b""
+    program.kill()
+    program.wait()
+    program.stdin.close()
+    program.stdout.close()
+
+
+def rows(base: Path) -> list[str]:
+    with contextlib.closing(sqlite3.connect(base / "index.db")) as database:
+        found = database.execute("SELECT digest FROM files ORDER BY digest")
+        return [digest for (digest,) in found]
+
+
+def test_a_kill_leaves_row_and_file_and_plainly_it_does_not(base: Path) -> None:
+    command = os.environ.get("ATOMDIR_BIN")
+    if command is None:
+        pytest.skip("ATOMDIR_BIN does not name the command")
+    try:
+        with atomdir.Store(base, door="service", service_program=command) as store:
+            content_store.add(store, "one", b"1")
+            add_and_kill(base, "whole")
+            other = content_store.add(store, "three", b"3")
+    finally:
+        subprocess.run([command, "-C", base, "service", "stop", "--abort"], check=True)
+    assert other in rows(base) and len(rows(base)) == 2
+    assert sorted(os.listdir(base / "objects")) == rows(base)
+    plain = base.parent / "plain"
+    plain.mkdir()
+    content_store.add_plainly(plain, "one", b"1")
+    add_and_kill(plain, "plainly")
+    # A file that no row names.
+    assert len(rows(plain)) == 1 and len(os.listdir(plain / "objects")) == 2
 
 
 def test_a_row_and_its_file_appear_together(base: Path) -> None:

@@ -341,7 +341,7 @@ pub enum CommitError {
         /// The nested transaction.
         nested: TransactionId,
     },
-    /// The service refused it, for a reason that it gives in words. Nothing was changed.
+    /// The store refused it, for a reason that it gives in words. Nothing was changed.
     #[error("{0}")]
     Refused(String),
     /// The transaction has ended.

@@ -104,7 +104,7 @@ pub(super) fn commit_error(error: engine::CommitError) -> CommitError {
         },
         engine::CommitError::Logged(error) => CommitError::Logged(store_error(error)),
         engine::CommitError::Store(error) => CommitError::Store(store_error(error)),
-        error => CommitError::Store(StoreError::Other(error.to_string())),
+        error => CommitError::Refused(error.to_string()),
     }
 }
 

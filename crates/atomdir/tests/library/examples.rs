@@ -5,7 +5,7 @@ use atomdir_testing::this_program;
 use std::fs;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
 #[allow(dead_code, reason = "the tests call what `main` calls")]
 #[path = "../../examples/add_user.rs"]
@@ -46,6 +46,106 @@ fn add_user_changes_all_three_files_or_none() {
     let message = refused.to_string();
     assert!(message.contains("staff:x:1002:"), "{message}");
     assert_eq!(counts(), [2, 2, 3]);
+}
+
+const ADD: &str = "ATOMDIR_TEST_ADD";
+
+/// Not a test by itself: the program that is killed.
+#[test]
+fn add_users_until_killed() {
+    let Ok(how) = std::env::var(ADD) else {
+        return;
+    };
+    match how.split_once(' ').expect("two words") {
+        ("plainly", base) => {
+            add_user::add_user_plainly(Path::new(base), "ann", 1001).expect("added");
+        }
+        (_, base) => {
+            for id in 2000.. {
+                add_user::add_user(base, &format!("user{id}"), id).expect("added");
+            }
+        }
+    }
+}
+
+/// The names in a file.
+fn users(base: &Path, file: &str) -> Vec<String> {
+    let lines = fs::read_to_string(base.join(file)).expect("read");
+    let names = lines
+        .lines()
+        .map(|line| line.split(':').next().unwrap_or_default());
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn a_killed_program_leaves_a_user_in_all_files_and_plainly_it_does_not() {
+    let place = Place::new("library-add-killed");
+    for (name, contents) in [
+        ("passwd", "root:x:0:0::/root:/bin/sh\n"),
+        ("shadow", "root:*:::::::\n"),
+        ("group", "root:x:0:\n"),
+    ] {
+        fs::write(place.base.join(name), contents).expect("written");
+    }
+    let start = |how: &str| {
+        let mut command = this_program("examples::add_users_until_killed");
+        command.env(ADD, format!("{how} {}", place.base.display()));
+        command.stdout(Stdio::null()).spawn().expect("started")
+    };
+    for more in [1, 2, 5, 11, 3, 7] {
+        let reached = users(&place.base, "passwd").len() + more;
+        let mut program = start("whole");
+        while users(&place.base, "passwd").len() < reached {
+            let ended = program.try_wait().expect("looked");
+            assert!(ended.is_none(), "it has ended: {ended:?}");
+        }
+        program.kill().expect("killed");
+        program.wait().expect("ended");
+        // Opening the store recovers it.
+        place.open().close().expect("closed");
+        let added = users(&place.base, "passwd");
+        assert!(added.len() >= reached);
+        assert_eq!(users(&place.base, "shadow"), added);
+        assert_eq!(users(&place.base, "group"), added);
+        // The next program begins with the same users.
+        for name in ["passwd", "shadow", "group"] {
+            let lines = fs::read_to_string(place.base.join(name)).expect("read");
+            let first = lines.lines().next().expect("a line").to_owned();
+            fs::write(place.base.join(name), first + "\n").expect("written");
+        }
+    }
+    // Reading a pipe does not end, so the plain program is killed before its third file.
+    fs::remove_file(place.base.join("group")).expect("removed");
+    let pipe = place.base.join("group");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    let cwd = rustix::fs::CWD;
+    rustix::fs::mknodat(cwd, &pipe, rustix::fs::FileType::Fifo, mode, 0).expect("made");
+    let mut program = start("plainly");
+    let writer = open_writer(&pipe, &mut program);
+    program.kill().expect("killed");
+    program.wait().expect("ended");
+    drop(writer);
+    for name in ["passwd", "shadow"] {
+        assert_eq!(users(&place.base, name), ["root", "ann"]);
+    }
+    let locked = add_user::add_user_plainly(&place.base, "bob", 1002);
+    let locked = locked.expect_err("the lock is left");
+    assert_eq!(locked.kind(), std::io::ErrorKind::AlreadyExists);
+}
+
+/// Opens a pipe once a program has opened it to read it.
+fn open_writer(pipe: &Path, program: &mut Child) -> fs::File {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).custom_flags(libc::O_NONBLOCK);
+    loop {
+        match options.open(pipe) {
+            Ok(writer) => return writer,
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENXIO), "{error}"),
+        }
+        let ended = program.try_wait().expect("looked");
+        assert!(ended.is_none(), "it has ended: {ended:?}");
+        std::thread::yield_now();
+    }
 }
 
 const SWITCH: &str = "ATOMDIR_TEST_SWITCH";
@@ -109,18 +209,7 @@ fn a_configuration_is_switched_whole_and_plainly_it_is_not() {
         command.env(SWITCH, format!("{how} {base} {source}"));
         command.stdout(Stdio::null());
         let mut program = command.spawn().expect("started");
-        // Opening succeeds once the program has opened the pipe to read it.
-        let mut options = fs::OpenOptions::new();
-        options.write(true).custom_flags(libc::O_NONBLOCK);
-        let writer = loop {
-            match options.open(&pipe) {
-                Ok(writer) => break writer,
-                Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENXIO), "{error}"),
-            }
-            let ended = program.try_wait().expect("looked");
-            assert!(ended.is_none(), "it has ended: {ended:?}");
-            std::thread::yield_now();
-        };
+        let writer = open_writer(&pipe, &mut program);
         program.kill().expect("killed");
         program.wait().expect("ended");
         drop(writer);

@@ -24,22 +24,26 @@ from ._errors import (
     LockConflict,
     LockError,
     NoStore,
+    NotKept,
     OpenError,
     OutsideStore,
     SavepointError,
     StoreError,
     StoreHeld,
     TransactionEnded,
+    UndoConflict,
+    UndoError,
 )
 from ._native import __version__, find, init
 from ._path import Path
 from ._retry import retry
-from ._store import Store, transaction
-from ._transaction import Change, Receipt, Transaction
+from ._store import Commit, Store, transaction
+from ._transaction import Change, PartReceipt, Receipt, Transaction
 
 __all__ = [
     "BeginError",
     "Change",
+    "Commit",
     "CommitConflict",
     "CommitError",
     "Conflict",
@@ -51,8 +55,10 @@ __all__ = [
     "LockConflict",
     "LockError",
     "NoStore",
+    "NotKept",
     "OpenError",
     "OutsideStore",
+    "PartReceipt",
     "Path",
     "Receipt",
     "SavepointError",
@@ -61,6 +67,8 @@ __all__ = [
     "StoreHeld",
     "Transaction",
     "TransactionEnded",
+    "UndoConflict",
+    "UndoError",
     "__version__",
     "find",
     "init",

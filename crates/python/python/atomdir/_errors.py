@@ -59,6 +59,15 @@ class CommitError(Error):
     """A commit failed, and nothing was changed."""
 
 
+class UndoError(Error):
+    """Commits could not be undone, files not restored, or the past not be shown."""
+
+
+class NotKept(UndoError):
+    """There is no such commit, what it replaced is no longer kept, or there was nothing at one
+    of the paths."""
+
+
 class SavepointError(Error):
     """A savepoint could not be set or restored."""
 
@@ -106,6 +115,10 @@ class CommitConflict(Conflict, CommitError):
     """Others have changed what the transaction has written or, if it is serializable, read."""
 
 
+class UndoConflict(Conflict, UndoError):
+    """What the commits changed was changed again since."""
+
+
 class LockConflict(Conflict, LockError):
     """Others hold the lock, or what was to be locked has changed."""
 
@@ -127,6 +140,8 @@ _CLASSES: dict[str, type[Error]] = {
         FileError,
         OutsideStore,
         CommitError,
+        UndoError,
+        NotKept,
         SavepointError,
         LockError,
     )
@@ -134,6 +149,7 @@ _CLASSES: dict[str, type[Error]] = {
 _CONFLICTS: dict[str, type[Conflict]] = {
     "CommitConflict": CommitConflict,
     "LockConflict": LockConflict,
+    "UndoConflict": UndoConflict,
     "FileConflict": FileConflict,
 }
 # Classes that are both ours and one of Python's, made when they are first needed.

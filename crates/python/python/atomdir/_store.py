@@ -4,17 +4,37 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Optional, Union
 
 from . import _native
-from ._errors import StoreError
+from ._errors import ConflictingChange, StoreError
 from ._transaction import Transaction
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 AnyPath = Union[str, "os.PathLike[str]"]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit of the past."""
+
+    #: Its place in the commit order, which names it.
+    sequence: int
+    #: The id of its transaction.
+    transaction: int
+    #: When it was committed, in seconds since 1970.
+    time: float
+    #: The numeric id of the user whose transaction it was.
+    user: int
+    #: The name that its transaction was given.
+    label: str
+    #: How many paths it changed.
+    changes: int
 
 
 class _Open:
@@ -130,11 +150,52 @@ class Store:
         """
         native = self._store().native
         begun = native.begin(isolation, durability, conflicts, label)
+        return self._transaction(begun)
+
+    def log(self, limit: int = 100) -> list[Commit]:
+        """The last commits, newest first, at most `limit` of them. The history is limited in
+        length, so old ones may be missing."""
+        commits = self._store().native.log(limit)
+        return [
+            Commit(number, transaction, nanoseconds / 1e9, user, label, changes)
+            for number, transaction, nanoseconds, user, label, changes in commits
+        ]
+
+    def undo(
+        self, *commits: int, paths: Iterable[AnyPath] = ()
+    ) -> Transaction:
+        """Begins a transaction that takes back what these commits changed, and nothing else.
+        Its commit makes that so. With `paths`, it takes back only what was changed at and below
+        them. Raises `UndoConflict` if that was changed again since."""
+        names = [os.fspath(path) for path in paths]
+        return self._transaction(self._store().native.undo(list(commits), names))
+
+    def restore(self, commit: int, *paths: AnyPath) -> Transaction:
+        """Begins a transaction in which everything at and below these paths is as it was just
+        after a commit; after commit 0, as it was before the first one."""
+        names = [os.fspath(path) for path in paths]
+        return self._transaction(self._store().native.restore(commit, names))
+
+    def at(self, commit: int, *, outside_as_now: bool = False) -> Transaction:
+        """Begins a transaction that shows the store as it was just after a commit. Nothing can
+        be changed in it. As a context manager it is aborted at the end.
+
+        Raises `UndoConflict` if programs in no transaction have changed what commits changed.
+        With `outside_as_now` that is shown as it is now, and listed in `not_as_then`.
+        """
+        shown, found = self._store().native.at(commit, outside_as_now)
+        return self._transaction(shown, [ConflictingChange(*one) for one in found])
+
+    def _transaction(
+        self,
+        begun: _native.Transaction,
+        not_as_then: Optional[list[ConflictingChange]] = None,
+    ) -> Transaction:
         # The transaction keeps the store open.
         store = self._store()
         with _mutex:
             store.users += 1
-        return Transaction(begun, lambda: _release(store))
+        return Transaction(begun, lambda: _release(store), not_as_then)
 
     def sync(self) -> None:
         """Makes all lazy commits durable."""

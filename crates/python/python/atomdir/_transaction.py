@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Callable, Optional, Union
 
 from . import _native
-from ._errors import TransactionEnded
+from ._errors import ConflictingChange, TransactionEnded
 from ._file import RawFile, open_file
 from ._path import Path, relative
 
@@ -46,6 +46,16 @@ class Change:
     old_path: Optional[str]
 
 
+@dataclass(frozen=True)
+class PartReceipt:
+    """The result of committing a part of a transaction."""
+
+    #: The commit's place in the commit order.
+    sequence: Optional[int]
+    #: The changes that are committed, sorted by path.
+    landed: list[Change]
+
+
 class Transaction:
     """An open transaction. As a context manager it commits at the end of the block, and aborts
     if the block raises. Several threads may use it.
@@ -55,7 +65,10 @@ class Transaction:
     """
 
     def __init__(
-        self, native: _native.Transaction, ended: Callable[[], None] = lambda: None
+        self,
+        native: _native.Transaction,
+        ended: Callable[[], None] = lambda: None,
+        not_as_then: Optional[Iterable[ConflictingChange]] = None,
     ) -> None:
         self._native: Optional[_native.Transaction] = native
         self._ended = ended
@@ -66,6 +79,10 @@ class Transaction:
         #: The directory that shows the transaction to any program, if the store has a
         #: service; else `None`.
         self.view: Optional[str] = native.view
+        self._is_past = not_as_then is not None
+        #: In the past: what is shown as it is now, since programs in no transaction have
+        #: changed it.
+        self.not_as_then: tuple[ConflictingChange, ...] = tuple(not_as_then or ())
 
     def __repr__(self) -> str:
         state = "ended" if self._native is None else "open"
@@ -82,7 +99,7 @@ class Transaction:
     ) -> None:
         if self._native is None:
             return
-        if kind is not None:
+        if kind is not None or self._is_past:
             self.abort()
             return
         try:
@@ -116,11 +133,41 @@ class Transaction:
     def commit(self) -> Receipt:
         """Commits the transaction: files that are still open in it are flushed and closed. If
         this raises, the transaction stays open."""
-        for file in self._open_files():
-            file.close()
-        sequence, changes, stalled = self.native.commit()
+        self._close_files()
+        receipt = Receipt(*self.native.commit())
         self._end()
-        return Receipt(sequence, changes, stalled)
+        return receipt
+
+    def commit_part(self, *paths: Union[AnyPath, Path]) -> PartReceipt:
+        """Commits the changes at and below these paths, and what they need. The transaction
+        stays open with the rest."""
+        self._flush()
+        sequence, landed = self.native.commit_part([relative(path) for path in paths])
+        return PartReceipt(sequence, [Change(*line) for line in landed])
+
+    def conflicts(self) -> list[ConflictingChange]:
+        """The conflicts that keep the transaction from being committed now, for
+        `commit_with_sides`. Drops all savepoints."""
+        self._flush()
+        return [ConflictingChange(*found) for found in self.native.conflicts()]
+
+    def commit_with_sides(self, sides: Iterable[str]) -> Receipt:
+        """Commits, and takes "mine" or "theirs" in each conflict that `conflicts` listed last,
+        in that order: with "mine" this transaction's changes replace what others have changed,
+        with "theirs" they are not committed there.
+
+        A conflict for which no side is given refuses the commit, and so does one in which
+        others have changed something since. The transaction then stays open.
+        """
+        sides = list(sides)
+        for side in sides:
+            if side not in ("mine", "theirs"):
+                raise ValueError(f"a side is {side!r}, not one of: mine, theirs")
+        self._close_files()
+        mine = [side == "mine" for side in sides]
+        receipt = Receipt(*self.native.commit_with_sides(mine))
+        self._end()
+        return receipt
 
     def abort(self) -> None:
         """Drops the changes. Does nothing if the transaction has ended."""
@@ -191,6 +238,10 @@ class Transaction:
     def _open_files(self) -> Iterable[Any]:
         with self._mutex:
             return [file for file in self._files if not file.closed]
+
+    def _close_files(self) -> None:
+        for file in self._open_files():
+            file.close()
 
     def _flush(self) -> None:
         for file in self._open_files():

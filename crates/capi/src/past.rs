@@ -1,0 +1,282 @@
+//! The past, commits of a part, and sides in conflicts.
+
+use crate::error::{Failure, Result, c_string, count, keep_conflicts, status};
+use crate::handle::{borrow, give, path, require, take};
+use crate::store::Store;
+use crate::transaction::Transaction;
+use atomdir::{CommitSummary, Sequence, Take};
+use libc::{c_char, c_int, size_t, ssize_t, timespec, uid_t};
+use std::ffi::CString;
+use std::os::fd::IntoRawFd;
+use std::path::Path;
+
+const OUTSIDE_AS_NOW: c_int = 1;
+const MINE: c_int = 1;
+const THEIRS: c_int = 2;
+
+/// Paths from C: an array that ends with null. Null itself means none.
+///
+/// # Safety
+/// `paths` is null, or points to strings that live as long as the result is used, and to a null.
+unsafe fn paths<'a>(paths: *const *const c_char) -> Result<Vec<&'a Path>> {
+    let mut found = Vec::new();
+    if paths.is_null() {
+        return Ok(found);
+    }
+    // SAFETY: the caller's promise; the null ends the array.
+    unsafe {
+        while !(*paths.add(found.len())).is_null() {
+            found.push(path(*paths.add(found.len()))?);
+        }
+    }
+    Ok(found)
+}
+
+/// An array from C.
+///
+/// # Safety
+/// `values` points to `length` values, or `length` is 0.
+unsafe fn array<'a, T>(values: *const T, length: size_t) -> Result<&'a [T]> {
+    match (values.is_null(), length) {
+        (_, 0) => Ok(&[]),
+        (true, _) => Err(Failure::invalid("the array is NULL")),
+        // SAFETY: the caller's promise.
+        (false, _) => Ok(unsafe { std::slice::from_raw_parts(values, length) }),
+    }
+}
+
+/// The last commits, as they are read one after the other.
+pub struct Log {
+    commits: std::vec::IntoIter<CommitSummary>,
+    labels: Vec<CString>,
+}
+
+/// A commit, as `struct atomdir_commit_info`.
+#[repr(C)]
+pub struct CommitView {
+    sequence: u64,
+    transaction: u64,
+    time: timespec,
+    user: uid_t,
+    label: *const c_char,
+    changes: u64,
+}
+
+/// # Safety
+/// `store` is a handle, and `log` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_log_open(
+    store: *mut Store,
+    limit: size_t,
+    log: *mut *mut Log,
+) -> c_int {
+    status(|| {
+        require(log)?;
+        // SAFETY: the caller's promise.
+        let commits = unsafe { borrow(store) }?.store.log(limit)?;
+        let opened = Log {
+            commits: commits.into_iter(),
+            labels: Vec::new(),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { give(log, opened) };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `log` is a handle that no other thread uses, and `commit` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_log_next(log: *mut Log, commit: *mut CommitView) -> c_int {
+    count(|| {
+        require(log)?;
+        require(commit)?;
+        // SAFETY: the caller's promise.
+        let log = unsafe { &mut *log };
+        let Some(next) = log.commits.next() else {
+            return Ok(0);
+        };
+        let label = c_string(&next.label);
+        // SAFETY: a structure of numbers, for which zeros are values.
+        let mut time: timespec = unsafe { std::mem::zeroed() };
+        time.tv_sec = next.time.seconds as libc::time_t;
+        time.tv_nsec = next.time.nanoseconds.into();
+        let found = CommitView {
+            sequence: next.sequence.0,
+            transaction: next.transaction.0,
+            time,
+            user: next.user,
+            label: label.as_ptr(),
+            changes: next.changes,
+        };
+        // The string stays where it is, although the vector may move.
+        log.labels.push(label);
+        // SAFETY: the caller's promise.
+        unsafe { commit.write(found) };
+        Ok(1)
+    }) as c_int
+}
+
+/// # Safety
+/// `log` is null, or a handle that is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_log_close(log: *mut Log) {
+    status(|| {
+        // SAFETY: the caller's promise.
+        drop(unsafe { take(log) });
+        Ok(())
+    });
+}
+
+/// # Safety
+/// `store` is a handle, `commits` points to `length` numbers, `below` is null or an array of
+/// strings that ends with null, and `tx` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_undo(
+    store: *mut Store,
+    commits: *const u64,
+    length: size_t,
+    below: *const *const c_char,
+    tx: *mut *mut Transaction,
+) -> c_int {
+    status(|| {
+        require(tx)?;
+        // SAFETY: the caller's promise.
+        let (store, commits, paths) =
+            unsafe { (borrow(store)?, array(commits, length)?, paths(below)?) };
+        let commits: Vec<Sequence> = commits.iter().copied().map(Sequence).collect();
+        let begun = store.store.undo(&commits, &paths)?;
+        // SAFETY: the caller's promise.
+        unsafe { give(tx, Transaction::new(begun.into())) };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `store` is a handle, `below` an array of strings that ends with null, and `tx` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_restore(
+    store: *mut Store,
+    commit: u64,
+    below: *const *const c_char,
+    tx: *mut *mut Transaction,
+) -> c_int {
+    status(|| {
+        require(tx)?;
+        // SAFETY: the caller's promise.
+        let (store, paths) = unsafe { (borrow(store)?, paths(below)?) };
+        let begun = store.store.restore(Sequence(commit), &paths)?;
+        // SAFETY: the caller's promise.
+        unsafe { give(tx, Transaction::new(begun.into())) };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `store` is a handle, and `tx` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_at(
+    store: *mut Store,
+    commit: u64,
+    flags: c_int,
+    tx: *mut *mut Transaction,
+) -> c_int {
+    status(|| {
+        require(tx)?;
+        // SAFETY: the caller's promise.
+        let store = &unsafe { borrow(store) }?.store;
+        let commit = Sequence(commit);
+        let shown = match flags {
+            0 => store.at(commit)?,
+            OUTSIDE_AS_NOW => {
+                let (shown, not_as_then) = store.at_outside_as_now(commit)?;
+                keep_conflicts(&not_as_then);
+                shown
+            }
+            _ => return Err(Failure::invalid("these flags are unknown")),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { give(tx, Transaction::new(shown.into())) };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `tx` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_view_directory(tx: *mut Transaction) -> c_int {
+    count(|| {
+        // SAFETY: the caller's promise.
+        let opened = unsafe { borrow(tx) }?.tx.view_directory()?;
+        let directory = opened.ok_or_else(|| {
+            Failure::errno(libc::EOPNOTSUPP, "without a service there is no view")
+        })?;
+        // The kernel's descriptors are not negative.
+        Ok(directory.into_raw_fd() as usize)
+    }) as c_int
+}
+
+/// # Safety
+/// `tx` is a handle, `below` an array of strings that ends with null, and `sequence` is null or may
+/// be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_commit_part(
+    tx: *mut Transaction,
+    below: *const *const c_char,
+    sequence: *mut u64,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (transaction, paths) = unsafe { (borrow(tx)?, paths(below)?) };
+        let landed = transaction.tx.commit_part(&paths)?;
+        if !sequence.is_null() {
+            let landed = landed.sequence.map_or(0, |sequence| sequence.0);
+            // SAFETY: the caller's promise.
+            unsafe { sequence.write(landed) };
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `tx` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_list_conflicts(tx: *mut Transaction) -> ssize_t {
+    count(|| {
+        // SAFETY: the caller's promise.
+        let found = unsafe { borrow(tx) }?.tx.conflicts()?;
+        keep_conflicts(&found);
+        Ok(found.len())
+    })
+}
+
+/// # Safety
+/// `tx` is a handle, which is not used afterwards if this succeeds. `sides` points to `length`
+/// numbers, and `sequence` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_commit_with_sides(
+    tx: *mut Transaction,
+    sides: *const c_int,
+    length: size_t,
+    sequence: *mut u64,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (transaction, sides) = unsafe { (borrow(tx)?, array(sides, length)?) };
+        let sides = sides.iter().map(|side| match *side {
+            MINE => Ok(Take::Mine),
+            THEIRS => Ok(Take::Theirs),
+            _ => Err(Failure::invalid("this side is unknown")),
+        });
+        let sides = sides.collect::<Result<Vec<Take>>>()?;
+        let committed = transaction.commit_by(|tx| tx.commit_with_sides(&sides))?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            drop(take(tx));
+            if !sequence.is_null() {
+                sequence.write(committed);
+            }
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,130 @@
+"""The past, parts and sides in conflicts, with a service and without."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import atomdir
+
+
+@pytest.fixture(params=["embedded", "service"])
+def store(request: pytest.FixtureRequest, base: Path) -> Iterator[atomdir.Store]:
+    if request.param == "embedded":
+        with atomdir.Store(base, door="embedded") as opened:
+            yield opened
+        return
+    command = os.environ.get("ATOMDIR_BIN")
+    if command is None:
+        pytest.skip("ATOMDIR_BIN does not name the command")
+    if os.geteuid() != 0 and not os.access("/dev/fuse", os.W_OK):
+        pytest.skip("this user cannot mount views")
+    try:
+        with atomdir.Store(base, door="service", service_program=command) as opened:
+            yield opened
+    finally:
+        subprocess.run([command, "-C", base, "service", "stop", "--abort"], check=True)
+
+
+def commit(store: atomdir.Store, **files: str) -> int:
+    with store.transaction(label="test") as tx:
+        for name, contents in files.items():
+            (tx / name).write_text(contents)
+        sequence = tx.commit().sequence
+    assert sequence is not None
+    return sequence
+
+
+def read(store: atomdir.Store, name: str) -> str:
+    with store.transaction() as tx:
+        return (tx / name).read_text()
+
+
+def test_log_undo_restore_and_the_past(store: atomdir.Store) -> None:
+    began = time.time()
+    one = commit(store, a="1", b="1")
+    two = commit(store, a="2", b="2", c="2")
+    (last, first) = store.log(2)
+    assert (last.sequence, first.sequence) == (two, one)
+    assert (last.label, last.changes, last.user) == ("test", 3, os.geteuid())
+    assert began - 60 < last.time < time.time() + 60
+
+    with store.at(one) as past:
+        assert (past / "a").read_text() == "1" and not (past / "c").exists()
+        assert past.not_as_then == ()
+        with pytest.raises(atomdir.FileError):
+            (past / "a").write_text("3")
+    with store.restore(one, "a") as tx:
+        assert (tx / "a").read_text() == "1"
+    assert (read(store, "a"), read(store, "b")) == ("1", "2")
+    # The restore has changed it again, and an undo never takes back what came later.
+    with pytest.raises(atomdir.UndoConflict) as caught:
+        store.undo(two)
+    assert isinstance(caught.value, atomdir.UndoError) and caught.value.paths == ["a"]
+    with store.undo(two, paths=["b", "c"]) as tx:
+        assert [change.path for change in tx.changes()] == ["b", "c"]
+    assert read(store, "b") == "1"
+    with pytest.raises(atomdir.NotKept):
+        store.undo(10**6)
+    with pytest.raises(atomdir.NotKept):
+        store.restore(one, "none")
+    with pytest.raises(atomdir.NotKept):
+        store.at(10**6)
+
+
+def test_the_past_lists_what_is_as_now(store: atomdir.Store) -> None:
+    one = commit(store, a="1")
+    with store.transaction() as tx:
+        (tx / "a").chmod(0o600)
+    (Path(store.root) / "a").write_text("outside")
+    with pytest.raises(atomdir.UndoConflict):
+        store.at(one)
+    with store.at(one, outside_as_now=True) as past:
+        assert [change.by for change in past.not_as_then] == ["outside"]
+        assert (past / "a").read_text() == "outside"
+
+
+def test_a_part_is_committed(store: atomdir.Store) -> None:
+    with store.transaction() as tx:
+        with (tx / "done").open("w") as file:
+            file.write("1")
+        (tx / "dropped").write_text("2")
+        part = tx.commit_part(tx / "done")
+        assert part.sequence == store.log(1)[0].sequence
+        assert part.landed == [atomdir.Change("A", "done", None)]
+        assert tx.changes() == [atomdir.Change("A", "dropped", None)]
+        with pytest.raises(atomdir.CommitError):
+            tx.commit_part("done")
+        tx.abort()
+    assert sorted(os.listdir(store.root)) == [".atomdir", "done"]
+
+
+def test_sides_are_taken_in_conflicts(store: atomdir.Store) -> None:
+    commit(store, a="0", b="0")
+    mine = store.transaction()
+    for name in "abc":
+        (mine / name).write_text("mine")
+    commit(store, a="theirs", b="theirs")
+    with pytest.raises(atomdir.Conflict):
+        mine.commit()
+    found = mine.conflicts()
+    assert {conflict.path for conflict in found} == {"a", "b"}
+    sides = ["mine" if conflict.path == "a" else "theirs" for conflict in found]
+    with pytest.raises(ValueError, match="a side is 'ours'"):
+        mine.commit_with_sides(["ours"])
+    with pytest.raises(atomdir.Conflict):
+        mine.commit_with_sides(sides[1:])
+    # What was changed after the list was made is not overwritten.
+    commit(store, a="later")
+    with pytest.raises(atomdir.Conflict):
+        mine.commit_with_sides(sides)
+    found = mine.conflicts()
+    sides = ["mine" if conflict.path == "a" else "theirs" for conflict in found]
+    receipt = mine.commit_with_sides(sides)
+    assert receipt.sequence == store.log(1)[0].sequence and not mine.is_open
+    assert [read(store, name) for name in "abc"] == ["mine", "theirs", "mine"]
