@@ -116,11 +116,11 @@ impl Owned {
     /// For a directory above: nobody else can rename its entries. In a sticky one only the
     /// owner of an entry can, and each entry on the way is checked as well.
     pub(crate) fn check_above(&self) -> Result<(), Distrust> {
-        // The user namespace of a command in a transaction maps only its user, so root's
-        // directories there seem to belong to the same user as everybody else's. Without
-        // this exception no store could be used there. The root and the control directory
-        // must still be the caller's.
-        if !self.is_of_unmapped_user() {
+        // The user namespace of a command in a transaction maps only its user, and so does that
+        // of `unshare -r`, as root. Root's directories there seem to belong to the same user as
+        // everybody else's. Without this exception no store could be used there. The root and
+        // the control directory must still be the caller's.
+        if !self.is_of_unmapped_user() && !self.may_be_of_outer_root() {
             self.check_owner()?;
         }
         if self.others_can_write() && self.mode & libc::S_ISVTX == 0 {
@@ -139,6 +139,11 @@ impl Owned {
     /// systems also call nobody. If root is mapped, the id needs no exception.
     fn is_of_unmapped_user(&self) -> bool {
         self.user == OVERFLOW_USER && !is_root_mapped()
+    }
+
+    /// Root here is another user outside, so root's own directories have this id.
+    fn may_be_of_outer_root(&self) -> bool {
+        self.user == OVERFLOW_USER && user_map().is_some_and(|map| hides_outer_root(&map))
     }
 }
 
@@ -180,24 +185,59 @@ fn is_alone_in(account: &Account, group: &Group, accounts: &[Account]) -> bool {
 }
 
 pub(crate) fn is_root_mapped() -> bool {
-    // Each line is: first id inside, first id outside, count.
+    // Without proof we do not treat the overflow user as root.
+    user_map().is_none_or(|map| map.iter().any(|[inside, ..]| *inside == 0))
+}
+
+/// The users that the user namespace maps: first id inside, first id outside, count.
+type UserMap = Vec<[u64; 3]>;
+
+fn user_map() -> Option<UserMap> {
     let mut buffer = [0; 4096];
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let read = openat(CWD, "/proc/self/uid_map", flags, Mode::empty())
-        .and_then(|map| rustix::io::read(&map, &mut buffer));
-    // Without proof we do not treat the overflow user as root.
-    let Ok(length) = read else {
-        return true;
+    let map = openat(CWD, "/proc/self/uid_map", flags, Mode::empty()).ok()?;
+    let length = rustix::io::read(&map, &mut buffer).ok()?;
+    let text = String::from_utf8_lossy(&buffer[..length]);
+    let line = |line: &str| {
+        let numbers = line.split_whitespace().map(|word| word.parse().ok());
+        numbers.collect::<Option<Vec<u64>>>()?.try_into().ok()
     };
-    String::from_utf8_lossy(&buffer[..length])
-        .lines()
-        .any(|line| line.split_whitespace().next() == Some("0"))
+    text.lines().map(line).collect()
+}
+
+/// Whether root outside has no id inside, and the overflow id is nobody's inside. In namespaces
+/// within others, "outside" is the next one, whose root may be an ordinary user: then the answer
+/// is no, which only refuses more. Where the overflow id is also a user's own, as in containers
+/// with many users, it proves nothing.
+fn hides_outer_root(map: &[[u64; 3]]) -> bool {
+    let covers = |first: u64, count: u64, id: u64| id >= first && id - first < count;
+    let maps_root = map
+        .iter()
+        .any(|[_, outside, count]| covers(*outside, *count, 0));
+    let overflow = u64::from(OVERFLOW_USER);
+    let maps_overflow = map
+        .iter()
+        .any(|[inside, _, count]| covers(*inside, *count, overflow));
+    !maps_root && !maps_overflow
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::ffi::CString;
+
+    #[test]
+    fn roots_directories_are_recognized_only_where_nobody_else_has_their_id() {
+        // `unshare -r` by an ordinary user and by root, and without any namespace.
+        assert!(hides_outer_root(&[[0, 1000, 1]]));
+        assert!(!hides_outer_root(&[[0, 0, 1]]));
+        assert!(!hides_outer_root(&[[0, 0, 4_294_967_295]]));
+        // Containers: one with a user 65534 of its own, and one without.
+        assert!(!hides_outer_root(&[[0, 100_000, 65_536]]));
+        assert!(hides_outer_root(&[[0, 1000, 1], [1, 100_000, 1000]]));
+        // A user who is nobody outside cannot be told from root.
+        assert!(!hides_outer_root(&[[65_534, 65_534, 1]]));
+    }
 
     #[test]
     fn a_primary_group_of_others_is_not_private() {

@@ -4,5 +4,6 @@ mod basics;
 mod examples;
 mod holding;
 mod kill;
+mod namespaces;
 mod retry;
 mod support;
