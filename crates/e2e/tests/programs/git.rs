@@ -1,6 +1,11 @@
 //! Git makes a repository, fills it, changes it and packs it.
 
-use atomdir_testing::{Fixture, Scenario, atomdir, full_tier, pick, shell, tools_present};
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use atomdir_testing::{Fixture, Random, Scenario, atomdir, full_tier, pick, shell, tools_present};
 
 /// Fixed authors, dates and one thread make two runs write the same objects.
 const ENVIRONMENT: &str = r#"
@@ -106,6 +111,81 @@ git fsck --full
         // A user's overlay cannot make hard links of old files.
         scenario().as_ordinary_user().exact().check();
     }
+}
+
+/// When `git add` is killed.
+#[derive(Clone, Copy)]
+enum Moment {
+    Never,
+    /// After so many looks at the base.
+    After(usize),
+    /// When the base shows a part of the commit.
+    WhileApplied,
+}
+
+/// Runs `git add` in a transaction, and kills it with all its processes. Returns how often we have
+/// looked at the base, and whether it ended before.
+fn add_until(fixture: &Fixture, moment: Moment) -> (usize, bool) {
+    let script = format!("{ENVIRONMENT}git add .");
+    let words = ["run", "--", "/bin/sh", "-ec", &script];
+    let mut command = fixture.store.command(words);
+    command.process_group(0).stderr(Stdio::null());
+    let look = || shell(&fixture.base, "ls .git .git/objects").stdout;
+    let before = look();
+    let mut child = command.spawn().expect("it starts");
+    let group = Pid::from_child(&child);
+    let mut looks = 0;
+    loop {
+        looks += 1;
+        let seen = look();
+        if let Some(status) = child.try_wait().expect("it is our child") {
+            assert!(status.success());
+            return (looks, true);
+        }
+        let is_time = match moment {
+            Moment::Never => false,
+            Moment::After(count) => looks >= count,
+            Moment::WhileApplied => seen != before,
+        };
+        if is_time {
+            kill_process_group(group, Signal::KILL).expect("it has not been waited for");
+            return (looks, child.wait().expect("it is our child").success());
+        }
+    }
+}
+
+/// TxFS (USENIX ATC 2018) has a crash in `git add` of 20 000 files as an example: it damages the
+/// index. Even a kill of git alone leaves a lock that keeps the next git from working.
+#[test]
+fn killed_git_add_leaves_the_old_or_the_new_index() {
+    const TEST: &str = "git-add-kill";
+    if !tools_present(TEST, &["git", "awk"]) {
+        return;
+    }
+    let mut random = Random::for_test(TEST);
+    let files = pick(400, 20_000);
+    let prepare = format!("git init -q .\n{}", fill(files));
+    let fixture = Fixture::new(TEST, &prepare);
+    let git = |script: &str| shell(&fixture.base, &format!("{ENVIRONMENT}{script}")).text();
+    let (looks, _) = add_until(&fixture, Moment::Never);
+    for round in 0..pick(6, 40) {
+        git("rm -f .git/index; git prune");
+        let moment = match round % 2 {
+            0 => Moment::After(1 + random.below(looks)),
+            _ => Moment::WhileApplied,
+        };
+        let (_, ended) = add_until(&fixture, moment);
+        fixture.store.call(["recover"]).expect(0);
+        git("git fsck --full --strict");
+        let found: usize = git("git ls-files | wc -l")
+            .trim()
+            .parse()
+            .expect("a number");
+        let is_new = ended || matches!(moment, Moment::WhileApplied);
+        assert!(found == files || found == 0 && !is_new, "{found} files");
+        assert_eq!(git("find .git -name '*.lock' -o -name 'tmp_*'"), "");
+    }
+    fixture.store.assert_at_rest();
 }
 
 /// Git runs outside of transactions, on a work tree that is a store.
