@@ -1,10 +1,12 @@
-//! Requests that end only some of a transaction's changes, and that take sides in conflicts.
+//! Requests that end only some of a transaction's changes, that take sides in conflicts, and that
+//! bring a snapshot up to date.
 
 use crate::RequestError;
 use crate::client::CommitError;
-use crate::connection::Connection;
+use crate::connection::{Connection, Parts};
 use atomdir_protocol::{
-    Answer, ChangeLine, Committed, Conflict, Numbers, Others, Progress, Request, TransactionId,
+    Answer, ChangeLine, Committed, Conflict, Numbers, Others, Progress, Request, Sequence,
+    TransactionId,
 };
 
 /// Whose side a commit takes in each conflict.
@@ -91,6 +93,23 @@ impl Connection {
         };
         let (committed, parts) = self.ask_to_commit(&request, progress)?;
         Ok((committed, parts.changes))
+    }
+
+    /// Gives the transaction a snapshot of the newest commit, under its own changes. Programs in
+    /// its view get errors, and the view must be opened anew. `wait`: waits until others have
+    /// left the transaction. Returns the newest commits in the snapshot before and now.
+    pub fn refresh(
+        &mut self,
+        transaction: TransactionId,
+        wait: bool,
+    ) -> Result<(Sequence, Sequence), CommitError> {
+        let mut parts = Parts::default();
+        let request = Request::Refresh { transaction, wait };
+        match self.ask_with(&request, &mut parts, &mut |_| {}) {
+            Ok((Answer::Refreshed { from, to }, _)) => Ok((from, to)),
+            Ok(_) => Err(self.unexpected().into()),
+            Err(error) => Err(CommitError::new(error, parts)),
+        }
     }
 
     /// Drops the changes at and below these paths, relative to the store's root, and what needs

@@ -53,6 +53,7 @@ Step by step:
   lock         Lock files or directories for a transaction
   unlock       End locks of a transaction before it ends
   conflicts    List what keeps a transaction from being committed
+  refresh      Bring a transaction's snapshot up to date
   commit       Make a transaction's changes take effect
   abort        Drop a transaction's changes
 
@@ -131,6 +132,7 @@ pub enum Verb {
     Status(verbs::status::Arguments),
     Diff(verbs::diff::Arguments),
     Conflicts(verbs::conflicts::Arguments),
+    Refresh(verbs::refresh::Arguments),
     Commit(verbs::commit::Arguments),
     Abort(verbs::abort::Arguments),
     Lock(verbs::lock::Arguments),

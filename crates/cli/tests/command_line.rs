@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const VERBS: [&str; 29] = [
+const VERBS: [&str; 30] = [
     "init",
     "config",
     "run",
@@ -16,6 +16,7 @@ const VERBS: [&str; 29] = [
     "status",
     "diff",
     "conflicts",
+    "refresh",
     "commit",
     "abort",
     "lock",

@@ -177,6 +177,27 @@ pub enum DropError {
     Staging(Errno),
 }
 
+/// Why a transaction did not get a newer snapshot. Nothing has changed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum RefreshError {
+    #[error("the transaction is nested in another one, whose snapshot it has")]
+    InOuter,
+    #[error("the transaction has a native view, and its command still runs")]
+    Native,
+    #[error("its view is read-only, since its changes were shown to be committed")]
+    Frozen,
+    /// As a commit would fail; conflicts are among these.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+}
+
+impl From<StoreError> for RefreshError {
+    fn from(error: StoreError) -> RefreshError {
+        RefreshError::Commit(error.into())
+    }
+}
+
 /// Why a view could not be made read-only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -339,6 +360,8 @@ pub enum ConflictKind {
     ChangedBeforeLock,
     /// The transaction would land one part of it, and others have committed another part.
     OtherPart,
+    /// Both have changed it, in different parts. A commit merges these, a refresh does not.
+    Unmerged,
     /// The kinds below are about what a serializable transaction read.
     ReadContents,
     ReadAttributes,
@@ -389,6 +412,7 @@ impl fmt::Display for ConflictKind {
             ConflictKind::Locked => "it is locked",
             ConflictKind::Written => "it was written",
             ConflictKind::ChangedBeforeLock => "it was changed since the transaction began",
+            ConflictKind::Unmerged => "another part of it was changed, which only a commit merges",
             ConflictKind::OtherPart => {
                 "another part of it was changed, so it can only be committed with all the rest"
             }

@@ -37,9 +37,11 @@ pub use atomdir_format::record::{Change, SummaryLine};
 pub use base::acl::AccessControlList;
 pub use base::credentials::{Credentials, Permission};
 pub use commit::Committed;
+pub use commit::refresh::Refreshed;
 pub use error::{
     BeginError, ChangedBy, CommitAuthor, CommitError, Conflict, ConflictKind, DropError,
-    FreezeError, Obstacle, Poison, SavepointError, Stalled, StoreError, SurvivalError, UndoError,
+    FreezeError, Obstacle, Poison, RefreshError, SavepointError, Stalled, StoreError,
+    SurvivalError, UndoError,
 };
 pub use ids::{NodeId, Sequence, TransactionId};
 pub use locks::{LockError, LockMode, LockRequest, LockScope, LockStatus, Patience, Waits};

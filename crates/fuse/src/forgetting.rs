@@ -1,4 +1,4 @@
-//! Makes the kernel forget names in the mount's root whose views have ended.
+//! Makes the kernel forget names in the mount's root whose views have ended or were refreshed.
 //!
 //! The kernel forgets a name when the child process looks it up ([`crate::barrier`]).
 //! Programs in the mount can hold that process up, so a thread of its own sends it the

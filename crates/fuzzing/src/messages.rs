@@ -106,6 +106,14 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
             others: Others::End,
         },
         Request::KeepOnClose { transaction },
+    ];
+    let parts = parts_and_conflicts(transaction);
+    requests.iter().chain(&parts).map(payload).collect()
+}
+
+fn parts_and_conflicts(transaction: TransactionId) -> Vec<Request> {
+    let path = || b"directory/name".to_vec();
+    vec![
         Request::CommitPart {
             transaction,
             others: Others::Wait,
@@ -125,8 +133,11 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
             mine: Numbers::These(vec![1, 2]),
             theirs: Numbers::Others,
         },
-    ];
-    requests.iter().map(payload).collect()
+        Request::Refresh {
+            transaction,
+            wait: true,
+        },
+    ]
 }
 
 pub(crate) fn replies() -> Vec<Vec<u8>> {

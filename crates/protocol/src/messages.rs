@@ -160,6 +160,12 @@ pub enum Request {
         mine: Numbers,
         theirs: Numbers,
     },
+    /// Gives the transaction a snapshot of the newest commit, under its own changes.
+    Refresh {
+        transaction: TransactionId,
+        /// Wait until others have left the transaction.
+        wait: bool,
+    },
 }
 
 /// Some of a list, which is numbered from 1.
@@ -275,6 +281,11 @@ pub enum Answer {
     Nothing,
     Begun(Begun),
     Committed(Committed),
+    /// The newest commits in the snapshot before and now.
+    Refreshed {
+        from: Sequence,
+        to: Sequence,
+    },
     /// How many transactions were aborted.
     Aborted(u64),
     /// How many locks were released.

@@ -153,6 +153,10 @@ fn requests() -> Vec<Request> {
             mine: Numbers::These(vec![1, u64::MAX]),
             theirs: Numbers::Others,
         },
+        Request::Refresh {
+            transaction,
+            wait: true,
+        },
     ]
 }
 
@@ -274,6 +278,10 @@ fn replies() -> Vec<Reply> {
             changes: 0,
             stalled: None,
         })),
+        Reply::Done(Answer::Refreshed {
+            from: Sequence(1),
+            to: Sequence(u64::MAX),
+        }),
         Reply::Done(Answer::SnapshotObject(None)),
         Reply::Done(Answer::Service(Box::new(service_status()))),
         Reply::Done(Answer::Stopped(StopReport {

@@ -219,6 +219,7 @@ fn conflict_failure(id: TransactionId, count: usize) -> Failure {
     Failure::new(FailureKind::Conflict, message).with_hint(format!(
         "it is still open: `atomdir commit {id} --merge` merges texts, `atomdir conflicts {id}` \
          numbers the conflicts for `--take-mine` and `--take-theirs`, `atomdir commit {id} -- \
-         PATH...` lands a part, `atomdir abort {id}` drops the changes"
+         PATH...` lands a part, `atomdir abort {id} -- PATH...` and then `atomdir refresh {id}` \
+         show what others did there, `atomdir abort {id}` drops the changes"
     ))
 }

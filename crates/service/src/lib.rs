@@ -39,6 +39,7 @@ mod notices;
 mod owner;
 mod parts;
 mod permissions;
+mod refresh;
 mod replies;
 mod report;
 mod requests;

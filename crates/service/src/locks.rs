@@ -85,6 +85,8 @@ pub(crate) fn lock(
 /// Reports the conflicting locks as data first, then as a message.
 fn refuse(connection: &Connection, one: &OpenTransaction, error: engine::LockError) -> Unanswered {
     let id = one.id();
+    let mut hint =
+        format!("`atomdir abort {id}` drops its changes and locks; then begin another one");
     let (conflicts, message) = match error {
         engine::LockError::Held(waits) => {
             let message = match waits.first() {
@@ -107,6 +109,10 @@ fn refuse(connection: &Connection, one: &OpenTransaction, error: engine::LockErr
             let message = format!(
                 "an object to be locked has changed since transaction {id} began; the transaction is still open"
             );
+            hint = format!(
+                "`atomdir refresh {id}` brings its snapshot up to date if nothing conflicts; then \
+                 lock again"
+            );
             (conflicts, message)
         }
         engine::LockError::Ended => return no_such_transaction(id).into(),
@@ -126,9 +132,7 @@ fn refuse(connection: &Connection, one: &OpenTransaction, error: engine::LockErr
         return lost;
     }
     Failure::new(FailureKind::Conflict, message)
-        .with_hint(format!(
-            "`atomdir abort {id}` drops its changes and locks; then begin another one"
-        ))
+        .with_hint(hint)
         .into()
 }
 

@@ -10,8 +10,8 @@ use crate::service::Service;
 use crate::side_access::SideReader;
 use crate::transactions::{OpenTransaction, Transaction};
 use crate::{
-    commit, conflicts, convert, expiry, leases, locks, native, nesting, parts, sealing, sharing,
-    status, survival, undo,
+    commit, conflicts, convert, expiry, leases, locks, native, nesting, parts, refresh, sealing,
+    sharing, status, survival, undo,
 };
 use atomdir_disk::reason;
 use atomdir_engine::BeginOptions;
@@ -68,6 +68,9 @@ pub(crate) fn handle(
         }
         conflicts @ (Request::ListConflicts { .. } | Request::CommitWithSides { .. }) => {
             conflicts::handle(service, connection, conflicts)?
+        }
+        Request::Refresh { transaction, wait } => {
+            refresh::refresh(service, connection, transaction, wait)?
         }
         Request::SetSavepoint { transaction, name } => {
             nesting::set_savepoint(service, connection, transaction, &name)?

@@ -10,7 +10,7 @@ use crate::mountpoint;
 use crate::permissions::no_such_transaction;
 use crate::transactions::Transaction;
 use atomdir_disk::reason;
-use atomdir_engine::Outdated;
+use atomdir_engine::{NodeId, Outdated};
 use atomdir_fuse::{MountError, MountFlags, MountOptions, Session};
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
 use rustix::io::Errno;
@@ -185,6 +185,12 @@ impl ViewMount {
     pub(crate) fn forget(&self, id: TransactionId, outdated: &[Outdated]) {
         let id = atomdir_engine::TransactionId(id.0);
         self.filesystem.forget(id, outdated);
+    }
+
+    /// Makes the kernel forget everything about a view that has a new snapshot.
+    pub(crate) fn renew(&self, id: TransactionId, known: &[NodeId]) {
+        let id = atomdir_engine::TransactionId(id.0);
+        self.filesystem.renew(id, known);
     }
 
     /// Whether requests of the present mount come over io_uring.

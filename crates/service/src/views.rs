@@ -13,7 +13,7 @@ use crate::mountpoint;
 use crate::transactions::Transaction;
 pub(crate) use crate::view_mount::Arrived;
 use crate::view_mount::ViewMount;
-use atomdir_engine::Outdated;
+use atomdir_engine::{NodeId, Outdated};
 use atomdir_fuse::MountFlags;
 use atomdir_protocol::{Failure, TransactionId};
 use rustix::fs::Stat;
@@ -156,6 +156,12 @@ impl Views {
     /// Invalidates what the kernel has cached of changes that it did not make itself.
     pub(crate) fn forget(&self, owner: u32, id: TransactionId, outdated: &[Outdated]) {
         self.exact(owner).forget(id, outdated);
+    }
+
+    /// Makes the kernel forget everything about a view that has a new snapshot.
+    pub(crate) fn renew(&self, transaction: &Transaction, known: &[NodeId]) {
+        let id = TransactionId(transaction.id().0);
+        self.exact(transaction.owner()).renew(id, known);
     }
 
     /// Whether requests for exact views come over io_uring.

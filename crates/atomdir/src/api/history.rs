@@ -85,6 +85,16 @@ pub struct PartReceipt {
     pub landed: Vec<ChangeLine>,
 }
 
+/// The result of a refresh: see [`Transaction::refresh`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refreshed {
+    /// The newest commit in the snapshot before; 0: none.
+    pub from: Sequence,
+    /// The newest commit in the snapshot now.
+    pub to: Sequence,
+}
+
 impl Store {
     /// The last commits, newest first, at most `limit` of them. The history is limited in
     /// length, so old ones may be missing.
@@ -226,6 +236,31 @@ impl Transaction {
     /// [`commit_with_sides`](Transaction::commit_with_sides). Drops all savepoints.
     pub fn conflicts(&self) -> Result<Vec<Conflict>, CommitError> {
         self.session.conflicts()
+    }
+
+    /// Brings the snapshot up to date: from now on the transaction sees what others have committed
+    /// meanwhile, under its own changes, and its commit conflicts only with what is changed
+    /// later. If others have changed the same as the transaction, this fails with
+    /// [`CommitError::Conflict`], and nothing has changed. Drops all savepoints.
+    ///
+    /// ```
+    /// # let scratch = atomdir_testing::Scratch::new("doc");
+    /// # atomdir::init(scratch.path(), None)?;
+    /// # let store = atomdir::Store::open(scratch.path())?;
+    /// let mut tx = store.begin()?;
+    /// tx.write("mine", b"1")?;
+    /// let other = store.begin()?;
+    /// other.write("theirs", b"2")?;
+    /// other.commit()?;
+    /// assert!(!tx.exists("theirs")?);
+    /// tx.refresh()?;
+    /// assert!(tx.exists("theirs")? && tx.exists("mine")?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn refresh(&mut self) -> Result<Refreshed, CommitError> {
+        let (session, refreshed) = self.session.clone().refresh()?;
+        self.session = session;
+        Ok(refreshed)
     }
 
     /// Commits, and takes a side in each conflict of the list that

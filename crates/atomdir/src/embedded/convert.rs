@@ -108,6 +108,13 @@ pub(super) fn commit_error(error: engine::CommitError) -> CommitError {
     }
 }
 
+pub(super) fn refresh_error(error: engine::RefreshError) -> CommitError {
+    match error {
+        engine::RefreshError::Commit(error) => commit_error(error),
+        error => CommitError::Refused(error.to_string()),
+    }
+}
+
 pub(super) fn done(committed: engine::Committed) -> Done {
     Done {
         sequence: committed.sequence.map(|sequence| Sequence(sequence.0)),

@@ -9,7 +9,7 @@ use crate::api::session::{
 };
 use crate::api::{
     BeginError, CommitError, Conflict, DirectoryEntry, LockError, Metadata, OpenOptions,
-    PartReceipt, SavepointError, Take, bytes_of, kind,
+    PartReceipt, Refreshed, SavepointError, Take, bytes_of, kind,
 };
 use atomdir_disk::{Errno, Kind, LinuxDisk, RenameMode};
 use atomdir_engine as engine;
@@ -434,6 +434,13 @@ impl Session for EmbeddedTransaction {
         };
         self.commit_by(|store| store.commit_with_sides(&self.transaction, &sides, &mut |_| {}))
             .map(convert::done)
+    }
+
+    fn refresh(self: Arc<Self>) -> std::result::Result<(Arc<dyn Session>, Refreshed), CommitError> {
+        let refreshed = self.store.here()?.refresh(&self.transaction);
+        let refreshed = refreshed.map_err(convert::refresh_error)?;
+        let (from, to) = (Sequence(refreshed.from.0), Sequence(refreshed.to.0));
+        Ok((self, Refreshed { from, to }))
     }
 
     fn abort(&self) {

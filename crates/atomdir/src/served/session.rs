@@ -9,8 +9,8 @@ use super::directory::Directory;
 use super::failure;
 use crate::api::session::{Done, Files, LockWanted, OpenFile, Result, Session, Syncable};
 use crate::api::{
-    BeginError, CommitError, Conflict, LockError, OpenOptions, PartReceipt, SavepointError,
-    StoreError, Take, UndoError, bytes_of, label_of,
+    BeginError, CommitError, Conflict, LockError, OpenOptions, PartReceipt, Refreshed,
+    SavepointError, StoreError, Take, UndoError, bytes_of, label_of,
 };
 use crate::connection::Connection;
 use crate::requests::BeginOptions;
@@ -258,6 +258,34 @@ impl Session for ServedTransaction {
                 Ok(failure::conflicts(found))
             },
         )
+    }
+
+    fn refresh(self: Arc<Self>) -> std::result::Result<(Arc<dyn Session>, Refreshed), CommitError> {
+        let id = self.transaction.id;
+        let (from, to) = self.ask(
+            || CommitError::Ended,
+            |connection| connection.refresh(id, false).map_err(failure::commit),
+        )?;
+        // The view is another directory now, in the same place.
+        let view = self.ask(
+            || CommitError::Ended,
+            |connection| {
+                let view = connection.open_view(id);
+                view.map_err(|error| failure::commit(error.into()))
+            },
+        )?;
+        let root = view.root().and_then(|root| {
+            // The descriptor that the client keeps closes with the client's transaction.
+            rustix::io::fcntl_dupfd_cloexec(root, 3)
+        });
+        let root = root.map_err(|errno| CommitError::Refused(failure::view(errno).to_string()))?;
+        let session = ServedTransaction {
+            store: self.store.clone(),
+            connection: Mutex::new(self.slot().take()),
+            transaction: view,
+            files: Directory::new(root),
+        };
+        Ok((Arc::new(session), Refreshed { from, to }))
     }
 
     fn abort(&self) {

@@ -18,6 +18,7 @@ pub mod make;
 pub mod man;
 pub mod prune;
 pub mod recover;
+pub mod refresh;
 pub mod restore;
 pub mod rollback;
 pub mod run;
@@ -51,6 +52,7 @@ pub fn run(verb: Verb, context: &Context) -> Result<ExitCode, Error> {
         Verb::Status(arguments) => status::run(&arguments, context),
         Verb::Diff(arguments) => diff::run(&arguments, context),
         Verb::Conflicts(arguments) => conflicts::run(&arguments, context),
+        Verb::Refresh(arguments) => refresh::run(&arguments, context),
         Verb::Commit(arguments) => commit::run(&arguments, context),
         Verb::Abort(arguments) => abort::run(&arguments, context),
         Verb::Lock(arguments) => lock::run(&arguments, context),

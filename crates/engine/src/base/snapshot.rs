@@ -5,12 +5,21 @@
 
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Extent, Identity, Kind, Name, Result, Stat};
+use atomdir_disk::{Disk, Errno, Extent, Identity, Kind, Name, Result, Stat, Timestamp};
 
 use crate::base::core::Core;
 use crate::base::landed::{Landed, NOTHING_LANDED};
 use crate::base::{Base, OldBody, Place, Xattrs, version_at};
 use crate::ids::Sequence;
+
+/// What a snapshot holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SnapshotPoint {
+    /// The newest commit in it.
+    pub at: Sequence,
+    /// The moment on the file system's own clock; used to find outside writers.
+    pub began: Timestamp,
+}
 
 #[derive(Clone, Copy)]
 pub(crate) struct Snapshot<'a, D: Disk> {

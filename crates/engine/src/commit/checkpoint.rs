@@ -81,7 +81,7 @@ impl<D: Disk> Store<D> {
         )
     }
 
-    fn checkpoint_locked(&self, state: &mut CommitState<D>) -> Result<(), StoreError> {
+    pub(crate) fn checkpoint_locked(&self, state: &mut CommitState<D>) -> Result<(), StoreError> {
         self.refuse_if_poisoned()?;
         let core = &*self.0.core;
         if state.journal.log.length() > 0 {

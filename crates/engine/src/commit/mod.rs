@@ -21,7 +21,7 @@
 //! Much later a checkpoint flushes the base and drops the log (`checkpoint`). The commit of a
 //! nested transaction only replaces the outer one's view (`nested`). A transaction may also land
 //! a part of its changes and stay open (`landing`). A commit may take sides in conflicts
-//! (`resolve`).
+//! (`resolve`). A transaction may also get a newer snapshot (`refresh`).
 //!
 //! Invariants
 //! 1. Everything that a record refers to survives a crash once the record is appended: what
@@ -48,6 +48,7 @@ pub(crate) mod permitted;
 pub(crate) mod prepare;
 mod privileges;
 pub(crate) mod publish;
+pub(crate) mod refresh;
 pub(crate) mod resolve;
 pub(crate) mod stalled;
 pub(crate) mod validate;
@@ -63,7 +64,7 @@ use crate::commit::look::look_at_base;
 use crate::commit::prepare::{Prepared, prepare};
 use crate::commit::resolve::{Accepted, Taken};
 use crate::commit::validate::Validation;
-use crate::error::{CommitError, Stalled, StoreError};
+use crate::error::{CommitError, Conflict, Stalled, StoreError};
 use crate::ids::Sequence;
 use crate::lock;
 use crate::log::record_builder;
@@ -340,12 +341,29 @@ impl<D: Disk> Store<D> {
         state: &CommitState<D>,
         (set, accepted): (&mut WriteSet, Accepted),
     ) -> Result<(), CommitError> {
+        let only_reads = set.is_empty();
+        let mut conflicts = self.find_conflicts(transaction, view, (set, accepted), only_reads)?;
+        if conflicts.is_empty() {
+            return Ok(());
+        }
+        state.journal.describe(&self.0.core, &mut conflicts);
+        Err(CommitError::Conflict(conflicts))
+    }
+
+    /// `only_reads`: commits of others are no conflict with what was read.
+    fn find_conflicts(
+        &self,
+        transaction: &Transaction<D>,
+        view: &View<D>,
+        (set, accepted): (&mut WriteSet, Accepted),
+        only_reads: bool,
+    ) -> Result<Vec<Conflict>, CommitError> {
         let core = &*self.0.core;
-        let began = transaction.began_change_time;
+        let began = transaction.began_change_time();
         let began = (began, self.oldest_begin().unwrap_or(began));
         let mut validation = Validation::new(
             core,
-            (transaction.at, &view.landed),
+            (transaction.at(), &view.landed),
             began,
             transaction.owner(),
         );
@@ -355,15 +373,10 @@ impl<D: Disk> Store<D> {
             .map_err(|(path, errno)| CommitError::io("look at", &path, errno))?;
         if let Some(reads) = &view.reads {
             validation
-                .run_reads(reads, set.is_empty(), &|base| view.path_of_base(base))
+                .run_reads(reads, only_reads, &|base| view.path_of_base(base))
                 .map_err(|errno| CommitError::io("validate", b"the read set", errno))?;
         }
-        let mut conflicts = validation.conflicts;
-        if conflicts.is_empty() {
-            return Ok(());
-        }
-        state.journal.describe(core, &mut conflicts);
-        Err(CommitError::Conflict(conflicts))
+        Ok(validation.conflicts)
     }
 
     fn append(

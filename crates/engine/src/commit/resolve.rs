@@ -22,7 +22,6 @@ use crate::commit::at_its_expense;
 use crate::commit::prepare::prepare;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
 use crate::ids::Sequence;
-use crate::lock;
 use crate::progress::Meter;
 use crate::rules::Rule;
 use crate::store::Store;
@@ -141,7 +140,7 @@ fn changed_at<D: Disk>(view: &View<D>, mut path: Vec<u8>) -> Vec<u8> {
 }
 
 /// The state in the base of each path of the write set.
-fn seen<D: Disk>(core: &Core<D>, set: &WriteSet, path: &[u8]) -> Seen {
+pub(crate) fn seen<D: Disk>(core: &Core<D>, set: &WriteSet, path: &[u8]) -> Seen {
     let path = if path == b"." { b"" } else { path };
     let object = set.objects.iter().find(|object| object.path == path);
     let object = object.and_then(|object| core.stat_now(&object.base).ok());
@@ -275,11 +274,7 @@ impl<D: Disk> Store<D> {
             Err(CommitError::Conflict(conflicts)) => conflicts,
             Err(error) => return Err(error),
         };
-        let listed = conflicts.iter().map(|conflict| Listed {
-            conflict: conflict.clone(),
-            seen: seen(&self.0.core, &set, &conflict.path),
-        });
-        *lock(&transaction.listed) = listed.collect();
+        self.remember(transaction, &set, &conflicts);
         Ok(conflicts)
     }
 }

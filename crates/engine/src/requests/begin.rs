@@ -50,8 +50,8 @@ impl<D: Disk> Store<D> {
         self.refuse_if_poisoned()?;
         let id = self.take_id()?;
         let (core, contention) = (self.0.core.clone(), self.0.contention.clone());
-        let began = other.began_change_time;
-        let transaction = Transaction::new(core, contention, id, options, other.at, began);
+        let began = other.began_change_time();
+        let transaction = Transaction::new(core, contention, id, options, other.at(), began);
         transaction.use_past();
         let transaction = Arc::new(transaction);
         lock(&self.0.open).by_id.insert(id, transaction.clone());

@@ -109,7 +109,7 @@ impl<D: Disk> Store<D> {
     ) -> Result<(), LockError> {
         let changed = locks
             .iter()
-            .filter_map(|lock| self.changed_since(lock, transaction.at));
+            .filter_map(|lock| self.changed_since(lock, transaction.at()));
         let changed: Vec<(Vec<u8>, Sequence)> = changed.collect();
         if changed.is_empty() {
             return Ok(());

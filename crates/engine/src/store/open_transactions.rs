@@ -73,7 +73,7 @@ impl<D: Disk> Store<D> {
     /// Bookkeeping for a transaction that has just ended.
     pub(crate) fn ended(&self, id: TransactionId) {
         self.0.core.handles.remove_transaction(id);
-        let prune_for = {
+        {
             let mut open = lock(&self.0.open);
             open.by_id.remove(&id);
             if open.by_id.is_empty() {
@@ -81,23 +81,38 @@ impl<D: Disk> Store<D> {
                 // handles.
                 self.0.core.handles.release_held();
             }
-            let oldest = open.by_id.values().map(|transaction| transaction.at).min();
-            let begin = open.by_id.values().map(|open| open.began_change_time).min();
-            let prune_for = (oldest.unwrap_or(open.published), begin);
-            let is_same = std::mem::replace(&mut open.pruned_for, prune_for) == prune_for;
-            (!is_same).then_some(prune_for)
-        };
+        }
         self.0.contention.locks.ended(id);
         self.0.contention.writers.ended(id);
-        if let Some((oldest, oldest_begin)) = prune_for {
-            self.drop_versions(oldest, oldest_begin);
-        }
+        self.prune_versions();
         if !lock(&self.0.linked_in_limbo).is_empty() {
             self.drop_links_in_limbo();
         }
     }
 
-    /// Drops the versions that no open snapshot can read.
+    /// Drops the versions that no open snapshot can read, if a snapshot has ended.
+    pub(crate) fn prune_versions(&self) {
+        let prune_for = {
+            let mut open = lock(&self.0.open);
+            let oldest = open
+                .by_id
+                .values()
+                .map(|transaction| transaction.at())
+                .min();
+            let begin = open
+                .by_id
+                .values()
+                .map(|open| open.began_change_time())
+                .min();
+            let prune_for = (oldest.unwrap_or(open.published), begin);
+            let is_same = std::mem::replace(&mut open.pruned_for, prune_for) == prune_for;
+            (!is_same).then_some(prune_for)
+        };
+        if let Some((oldest, oldest_begin)) = prune_for {
+            self.drop_versions(oldest, oldest_begin);
+        }
+    }
+
     fn drop_versions(&self, oldest: Sequence, oldest_begin: Option<Timestamp>) {
         lock(&self.0.retained).retain(|_, base| {
             let mut state = base.state();
@@ -144,14 +159,14 @@ impl<D: Disk> Store<D> {
         lock(&self.0.open)
             .by_id
             .values()
-            .map(|transaction| transaction.at)
+            .map(|transaction| transaction.at())
             .min()
     }
 
     /// When the oldest open transaction began.
     pub(crate) fn oldest_begin(&self) -> Option<Timestamp> {
         let open = lock(&self.0.open);
-        open.by_id.values().map(|one| one.began_change_time).min()
+        open.by_id.values().map(|one| one.began_change_time()).min()
     }
 
     /// Takes the view of a transaction that is being aborted, and in which none

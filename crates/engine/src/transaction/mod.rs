@@ -30,6 +30,7 @@ use atomdir_format::record::SummaryLine;
 
 use crate::base::core::Core;
 use crate::base::credentials::Credentials;
+use crate::base::snapshot::SnapshotPoint;
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
 use crate::names;
@@ -49,14 +50,13 @@ pub struct Transaction<D: Disk> {
     began: Timestamp,
     /// The transaction that this one is nested in.
     outer: Option<Arc<Transaction<D>>>,
-    /// The newest commit in the snapshot.
-    pub(crate) at: Sequence,
+    snapshot: Mutex<SnapshotPoint>,
     /// Its own commits since, of parts of its changes.
     landed: Mutex<Vec<Sequence>>,
+    /// It had landed parts before its snapshot was refreshed.
+    has_landed_before: AtomicBool,
     /// Its conflicts when they were last listed.
     pub(crate) listed: Mutex<Vec<Listed>>,
-    /// The begin on the file system's own clock; used to find outside writers.
-    pub(crate) began_change_time: Timestamp,
     /// The commit after which its view shows the store, if that is not the snapshot.
     past: OnceLock<Sequence>,
     /// The view may show what the past has in limbo.
@@ -82,6 +82,10 @@ impl<D: Disk> Transaction<D> {
             view.reads = Some(ReadSet::default());
         }
         let view = ViewSlot::new(view);
+        let snapshot = SnapshotPoint {
+            at,
+            began: began_change_time,
+        };
         Transaction {
             core,
             contention,
@@ -89,10 +93,10 @@ impl<D: Disk> Transaction<D> {
             options,
             began,
             outer: None,
-            at,
+            snapshot: Mutex::new(snapshot),
             landed: Mutex::default(),
+            has_landed_before: AtomicBool::new(false),
             listed: Mutex::default(),
-            began_change_time,
             past: OnceLock::new(),
             uses_past: AtomicBool::new(false),
             lower: AtomicBool::new(false),
@@ -113,10 +117,10 @@ impl<D: Disk> Transaction<D> {
             options,
             began: outer.core.options.clock.now(),
             outer: Some(outer.clone()),
-            at: outer.at,
+            snapshot: Mutex::new(*lock(&outer.snapshot)),
             landed: Mutex::default(),
+            has_landed_before: AtomicBool::new(false),
             listed: Mutex::default(),
-            began_change_time: outer.began_change_time,
             past: OnceLock::new(),
             uses_past: AtomicBool::new(false),
             lower: AtomicBool::new(false),
@@ -199,7 +203,26 @@ impl<D: Disk> Transaction<D> {
     /// The points in the commit order at which its view reads the base.
     pub(crate) fn snapshots(&self) -> Vec<Sequence> {
         let landed = lock(&self.landed);
-        landed.iter().copied().chain([self.at]).collect()
+        landed.iter().copied().chain([self.at()]).collect()
+    }
+
+    /// The newest commit in the snapshot.
+    pub(crate) fn at(&self) -> Sequence {
+        lock(&self.snapshot).at
+    }
+
+    /// When the snapshot was taken, on the file system's own clock.
+    pub(crate) fn began_change_time(&self) -> Timestamp {
+        lock(&self.snapshot).began
+    }
+
+    /// From now on its view reads another snapshot, which holds what it has landed.
+    pub(crate) fn set_snapshot(&self, snapshot: SnapshotPoint) {
+        *lock(&self.snapshot) = snapshot;
+        let landed = std::mem::take(&mut *lock(&self.landed));
+        if !landed.is_empty() {
+            self.has_landed_before.store(true, Ordering::SeqCst);
+        }
     }
 
     pub(crate) fn note_landed(&self, sequence: Sequence) {
@@ -212,7 +235,7 @@ impl<D: Disk> Transaction<D> {
     }
 
     pub(crate) fn has_landed(&self) -> bool {
-        !lock(&self.landed).is_empty()
+        self.has_landed_before.load(Ordering::SeqCst) || !lock(&self.landed).is_empty()
     }
 
     /// The transaction itself, if it is not nested.
@@ -288,7 +311,7 @@ impl<D: Disk> Transaction<D> {
 
     /// What a commit would land, sorted by path.
     pub fn changes(&self) -> Result<Vec<SummaryLine>> {
-        let began = self.began_change_time;
+        let began = self.began_change_time();
         self.wait_with(|view| {
             if view.lower {
                 return view.look_at_upper(began)?.changes();
@@ -329,7 +352,7 @@ impl<D: Disk> Transaction<D> {
     /// read-only for good. If this fails, either nothing has changed, or the transaction has
     /// ended, or it can only be aborted.
     pub fn take_over_upper(&self) -> Result<()> {
-        let began = self.began_change_time;
+        let began = self.began_change_time();
         self.wait_with(|view| {
             *view = view.take_over_upper(began)?;
             self.lower.store(false, Ordering::Release);

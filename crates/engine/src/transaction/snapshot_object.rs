@@ -89,7 +89,7 @@ impl<D: Disk> Transaction<D> {
         let changed = state.changed();
         let noted = changed.and_then(|changed| changed.outside);
         let own = changed.and_then(|changed| changed.own_stamp);
-        let is_late = |at| at >= self.began_change_time;
+        let is_late = |at| at >= self.began_change_time();
         noted.is_some_and(is_late)
             || match now {
                 Ok(now) => own.is_none_or(|own| own.stamp != now) && is_late(now.changed()),
@@ -99,7 +99,7 @@ impl<D: Disk> Transaction<D> {
 
     fn state_of<'a>(&'a self, side: Side, landed: &'a Landed) -> Snapshot<'a, D> {
         match side {
-            Side::Snapshot => Snapshot::with_landed(&self.core, self.at, landed),
+            Side::Snapshot => Snapshot::with_landed(&self.core, self.at(), landed),
             Side::Newest => Snapshot::new(&self.core, Sequence(u64::MAX)),
         }
     }

@@ -53,9 +53,9 @@ impl<D: Disk> Transaction<D> {
         let options = &self.options;
         ViewBegin {
             transaction: self.id.0,
-            at: self.at.0,
+            at: self.at().0,
             began: self.began,
-            began_change_time: self.began_change_time,
+            began_change_time: self.began_change_time(),
             user: options.owner,
             is_lazy: options.durability == Durability::Lazy,
             has_early_conflicts: options.conflicts == Conflicts::Early,

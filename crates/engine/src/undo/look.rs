@@ -79,10 +79,10 @@ impl<D: Disk> Store<D> {
         transaction: &Transaction<D>,
         commit: Sequence,
     ) -> Result<Vec<Conflict>, UndoError> {
-        if commit > transaction.at {
+        if commit > transaction.at() {
             return Err(UndoError::NotYet(commit));
         }
-        let later = commit.0 + 1..=transaction.at.0;
+        let later = commit.0 + 1..=transaction.at().0;
         let later: Vec<Sequence> = later.map(Sequence).collect();
         let since = self.since(transaction, &later)?;
         let selection = Selection::new(&since, &[])?;

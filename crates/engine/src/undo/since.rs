@@ -31,7 +31,7 @@ impl<D: Disk> Store<D> {
         commits: &[Sequence],
     ) -> Result<Since, UndoError> {
         transaction.use_past();
-        let at = transaction.at;
+        let at = transaction.at();
         let undone: BTreeSet<u64> = commits.iter().map(|commit| commit.0).collect();
         let Some(first) = undone.first().copied() else {
             return Ok(Since { steps: Vec::new() });

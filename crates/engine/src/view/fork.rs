@@ -155,6 +155,7 @@ impl<D: Disk> View<D> {
             restricted_to: self.restricted_to.clone(),
             restored: self.restored.clone(),
             free: Vec::new(),
+            reusable_from: self.reusable_from,
             numbers: self.numbers.clone(),
             forks: Forks {
                 outer: Some(state.point),
@@ -299,8 +300,7 @@ impl<D: Disk> View<D> {
         revived: &HashMap<NodeId, NodeId>,
     ) -> Nodes {
         self.core.handles.remove_transaction(self.id);
-        let known = (1..self.lookups.len() as u64).map(NodeId);
-        let known = known.filter(|id| self.is_known(*id)).chain(kept.to_vec());
+        let known = self.known_nodes().into_iter().chain(kept.to_vec());
         let is_missing = |id: &NodeId| new.get(*id).is_none() && !revived.contains_key(id);
         let missing: Vec<NodeId> = known.filter(is_missing).collect();
         let mut new_ids = HashMap::new();
@@ -380,8 +380,7 @@ impl<D: Disk> View<D> {
     /// What differs from the old nodes, as far as the kernel knows it.
     pub(super) fn outdated(&self, old: &Nodes) -> Vec<Outdated> {
         let mut outdated = Vec::new();
-        let known = (1..self.lookups.len().max(2) as u64).map(NodeId);
-        for id in known.filter(|id| self.is_known(*id)) {
+        for id in self.known_nodes() {
             if self.nodes.get(id).is_some() && self.nodes.is_same_own(old, id) {
                 continue;
             }
@@ -433,7 +432,10 @@ impl<D: Disk> View<D> {
         }
         let end = self.numbers.fork_point().next_node;
         let is_free = |id: &NodeId| self.nodes.get(*id).is_none() && !self.is_known(*id);
-        self.free = (1..end).map(NodeId).filter(is_free).collect();
+        self.free = (self.reusable_from.0..end)
+            .map(NodeId)
+            .filter(is_free)
+            .collect();
     }
 }
 

@@ -1,7 +1,8 @@
 //! One transaction's view: its tree, as the difference to its snapshot.
 //!
 //! `node` holds the shape, `tree` finds and keeps nodes, and each group of operations has a
-//! module. `fork` makes savepoints and nested views, `log` keeps a view on disk for the next service, `read_set` records what a serializable
+//! module. `fork` makes savepoints and nested views, `refresh` lays the difference over a newer
+//! snapshot, `log` keeps a view on disk for the next service, `read_set` records what a serializable
 //! transaction has read, `sparse` knows the holes of files, and `upper` makes a view of an
 //! overlay's upper layer. Each of these states the invariants that it keeps.
 //!
@@ -22,6 +23,7 @@ pub(crate) mod part;
 mod put_back;
 pub(crate) mod read_set;
 mod reads;
+mod refresh;
 mod sparse;
 mod staging;
 mod take_back;
@@ -70,6 +72,8 @@ pub(crate) struct View<D: Disk> {
     generations: Vec<u32>,
     /// Ids that may be used again.
     free: Vec<NodeId>,
+    /// Lower ids are not used again: somebody may know them from before a refresh.
+    reusable_from: NodeId,
     numbers: Arc<Numbers>,
     forks: Forks,
     /// The outermost transaction, which owns the staging directory.
@@ -109,6 +113,7 @@ impl<D: Disk> View<D> {
             holes_read: HolesRead::default(),
             generations: Vec::new(),
             free: Vec::new(),
+            reusable_from: NodeId::ROOT,
             numbers: Arc::new(Numbers::new()),
             forks: Forks::default(),
             stage_of: id,

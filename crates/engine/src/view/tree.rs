@@ -122,6 +122,11 @@ impl<D: Disk> View<D> {
         id == NodeId::ROOT || lookups.is_some_and(|lookups| *lookups > 0)
     }
 
+    pub fn known_nodes(&self) -> Vec<NodeId> {
+        let nodes = (1..self.lookups.len().max(2) as u64).map(NodeId);
+        nodes.filter(|id| self.is_known(*id)).collect()
+    }
+
     pub(crate) fn child(&mut self, parent: NodeId, name: &Name) -> Result<Option<NodeId>> {
         let found = self.find_child(parent, name)?;
         Ok(found.map(|(node, _)| node))
@@ -251,7 +256,7 @@ impl<D: Disk> View<D> {
             if let Some(own) = &node.own {
                 self.discard_staged(id, own);
             }
-            if !self.is_forked() {
+            if !self.is_forked() && id >= self.reusable_from {
                 self.free.push(id);
             }
             id = node.parent;

@@ -20,6 +20,7 @@ mod parts;
 mod past;
 mod permissions;
 mod privileges;
+mod refresh;
 mod replaced;
 mod restore;
 mod serializable;

@@ -15,7 +15,7 @@ use crate::support::{Random, Scratch, begin, create_with, open_with, seeds};
 use atomdir_engine::{CommitError, Store, Transaction};
 use atomdir_testing::pick;
 
-const GIVEN: &[&str] = &[
+pub const GIVEN: &[&str] = &[
     "put f old",
     "put a old",
     "ln a b",
@@ -29,7 +29,7 @@ const GIVEN: &[&str] = &[
 ];
 
 /// What one transaction may do.
-const DEEDS: &[&str] = &[
+pub const DEEDS: &[&str] = &[
     "append f x",
     "put f new",
     "cut f 1",
@@ -252,7 +252,7 @@ fn random_transactions_at_the_same_time() {
     }
 }
 
-fn deed(random: &mut Random, paths: &[(String, bool)]) -> String {
+pub fn deed(random: &mut Random, paths: &[(String, bool)]) -> String {
     let Some((path, _)) = paths.get(random.below(paths.len())) else {
         // Everything was removed.
         return "put f again".to_owned();

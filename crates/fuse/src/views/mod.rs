@@ -5,8 +5,8 @@
 //! base, which is the view's root. Nothing can be changed on the upper two levels.
 //!
 //! Invariants
-//! 1. The nodes of a transaction that has ended fail with `ESTALE` for ever: a slot
-//!    is lent again only when the kernel has forgotten all of its nodes (`slots`).
+//! 1. The nodes of a transaction that has ended fail with `ESTALE` for ever, and so do those from
+//!    before a transaction's refresh, which gives it another slot: a slot is lent again only when the kernel has forgotten all of its nodes (`slots`).
 //! 2. A request that does not parse is an error, never a panic.
 //! 3. No worker waits for a commit. The commit takes the view out of its slot
 //!    (`view_slot` in the engine), and requests to that view wait in
@@ -19,7 +19,7 @@ mod slots;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use atomdir_disk::{Disk, Kind, LinuxDisk, Owner, Timestamp};
-use atomdir_engine::{Outdated, Transaction, TransactionId};
+use atomdir_engine::{NodeId, Outdated, Transaction, TransactionId};
 use slots::{Slots, Within};
 
 use crate::ROOT_NODE;
@@ -67,12 +67,33 @@ impl<D: Disk> Views<D> {
         // The next listing of the root must not show the view.
         self.notify(|notifier| notifier.invalidate_inode(ROOT_NODE, 0, 0));
         if is_known {
-            let name = id.to_string();
-            self.notify(|notifier| {
-                notifier.forget_in_root(name.as_bytes());
-                Ok(())
-            });
+            self.forget_name(id);
         }
+    }
+
+    /// Makes the kernel forget everything about a view, which has changed as a whole. The view
+    /// keeps its name. Programs that are in it or have files of it open get errors. `known`: the
+    /// nodes whose attributes and contents the kernel may have cached.
+    pub fn renew(&self, id: TransactionId, known: &[NodeId]) {
+        let Some(old) = self.slots.by_id(id) else {
+            return;
+        };
+        if self.slots.renew(id) {
+            self.forget_name(id);
+        }
+        // Those that programs have open stay in the kernel's caches otherwise.
+        for node in known {
+            let number = old.number(Within::Node(*node));
+            self.notify(|notifier| notifier.invalidate_inode(number, 0, 0));
+        }
+    }
+
+    fn forget_name(&self, id: TransactionId) {
+        let name = id.to_string();
+        self.notify(|notifier| {
+            notifier.forget_in_root(name.as_bytes());
+            Ok(())
+        });
     }
 
     /// Invalidates what was changed in a view behind the kernel's back.

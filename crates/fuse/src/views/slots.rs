@@ -2,7 +2,7 @@
 //!
 //! A node number consists of a slot and a number within it. Transaction ids are too
 //! large for a slot, so slots are lent. A slot goes to another transaction only when
-//! its last one has ended, the kernel has forgotten all its nodes, and no request for
+//! its last one has ended or got another slot, the kernel has forgotten all its nodes, and no request for
 //! it is under way. So a program that outlives its transaction can never reach another.
 
 use std::collections::{HashMap, VecDeque};
@@ -59,7 +59,7 @@ impl<D: Disk> Borrowed<D> {
 }
 
 struct Slot<D: Disk> {
-    /// `None` once the transaction has ended.
+    /// `None` once the transaction has ended, or has another slot.
     transaction: Option<Arc<Transaction<D>>>,
     /// The sum of the lookup counts of the slot's nodes. Each request under way holds a
     /// reference to it, so the reference count shows whether there is one.
@@ -93,37 +93,28 @@ impl<D: Disk> Slots<D> {
     /// Returns whether there was room.
     pub fn add(&self, transaction: Arc<Transaction<D>>) -> bool {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        let id = transaction.id();
-        if table.by_id.contains_key(&id) {
-            return true;
+        table.by_id.contains_key(&transaction.id()) || table.add(transaction)
+    }
+
+    /// Lends the transaction another slot. Whoever knows nodes of the old one finds that it has
+    /// ended. Returns whether the kernel knows any of them.
+    pub fn renew(&self, id: TransactionId) -> bool {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let place = table.by_id.get(&id).copied();
+        let transaction = place.and_then(|place| table.slots[place].transaction.clone());
+        let is_known = table.remove(id);
+        if let Some(transaction) = transaction
+            && !table.add(transaction)
+        {
+            tracing::error!(%id, "no room for another view; end programs in views that are over");
         }
-        let slot = Slot {
-            transaction: Some(transaction),
-            known: Arc::default(),
-        };
-        let place = if let Some(place) = table.take_ended() {
-            table.slots[place] = slot;
-            place
-        } else if table.slots.len() < SLOTS_MAX - 1 {
-            table.slots.push(slot);
-            table.slots.len() - 1
-        } else {
-            return false;
-        };
-        table.by_id.insert(id, place);
-        true
+        is_known
     }
 
     /// Returns whether the kernel knows any of the transaction's nodes, and so its name.
     pub fn remove(&self, id: TransactionId) -> bool {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(place) = table.by_id.remove(&id) else {
-            return false;
-        };
-        table.ended.push_back(place);
-        let slot = &mut table.slots[place];
-        slot.transaction = None;
-        slot.known.load(Ordering::Relaxed) > 0
+        table.remove(id)
     }
 
     /// A new connection begins, whose kernel side knows no node yet.
@@ -172,6 +163,35 @@ impl<D: Disk> Table<D> {
             slot: place as u64 + 1,
             known: Arc::clone(&slot.known),
         })
+    }
+
+    fn add(&mut self, transaction: Arc<Transaction<D>>) -> bool {
+        let id = transaction.id();
+        let slot = Slot {
+            transaction: Some(transaction),
+            known: Arc::default(),
+        };
+        let place = if let Some(place) = self.take_ended() {
+            self.slots[place] = slot;
+            place
+        } else if self.slots.len() < SLOTS_MAX - 1 {
+            self.slots.push(slot);
+            self.slots.len() - 1
+        } else {
+            return false;
+        };
+        self.by_id.insert(id, place);
+        true
+    }
+
+    fn remove(&mut self, id: TransactionId) -> bool {
+        let Some(place) = self.by_id.remove(&id) else {
+            return false;
+        };
+        self.ended.push_back(place);
+        let slot = &mut self.slots[place];
+        slot.transaction = None;
+        slot.known.load(Ordering::Relaxed) > 0
     }
 
     fn take_ended(&mut self) -> Option<usize> {

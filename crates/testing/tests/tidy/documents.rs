@@ -56,7 +56,11 @@ fn exists(source: &Source, name: &str) -> bool {
 }
 
 /// These say which test shows each promise.
-const PROMISES: [&str; 2] = ["docs/guarantees.md", "docs/survival.md"];
+const PROMISES: [&str; 3] = [
+    "docs/guarantees.md",
+    "docs/survival.md",
+    "docs/transactions.md",
+];
 
 fn promises(all: &[sources::Source]) -> String {
     let text_of = |path: &&str| {

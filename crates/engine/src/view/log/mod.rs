@@ -283,6 +283,14 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
+    /// The view has another snapshot. The log is written anew with the next record.
+    pub fn change_log_begin(&mut self, change: impl FnOnce(&mut ViewBegin)) {
+        if let Some(log) = &mut self.log {
+            change(&mut log.begin);
+            self.nodes.note_everything();
+        }
+    }
+
     /// Ends the log, durably, so that no later recovery opens the transaction.
     pub fn end_log(&mut self) {
         self.nodes.unlogged = None;

@@ -1,0 +1,201 @@
+//! Lays a view's difference over a newer snapshot.
+//!
+//! A node says what is different from the snapshot, so it mostly holds over another one as well.
+//! The caller has found no conflict: the entries that the view changes are as they were, and so
+//! are the files that it changes (`changed_by_others`). What is left is what a node has copied
+//! from its snapshot: attributes that the view has not changed, numbers of links, and places of
+//! objects that others have moved.
+//!
+//! Invariants
+//! 1. Afterwards each node is as if its changes had been made over the new snapshot.
+//! 2. Nodes with changes keep their ids. All others are dropped, and no id of before is used
+//!    again: a request from before the refresh finds the object that it means, or none.
+
+use std::sync::Arc;
+
+use atomdir_disk::{Disk, Errno, Kind, Result, Stat};
+
+use super::View;
+use super::node::{Node, OwnBody, attributes_of};
+use super::sparse::HolesRead;
+use crate::base::snapshot::SnapshotPoint;
+use crate::base::{Base, Place, Stamp};
+use crate::ids::{NodeId, Sequence};
+
+impl<D: Disk> View<D> {
+    /// The files that the view changes, or removes, and of which others have committed
+    /// something since the snapshot, each with the newest such commit.
+    pub fn changed_by_others(&mut self) -> Result<Vec<(Vec<u8>, Sequence)>> {
+        let put_back = self.put_back()?;
+        let changed = self.changed_nodes().filter(|id| !put_back.contains(id));
+        let files = changed.filter_map(|id| {
+            let base = self.nodes.get(id)?.base.as_ref()?;
+            (base.kind != Kind::Directory).then(|| (self.path(id), base))
+        });
+        let origins = self.nodes.origins();
+        let dying = self.nodes.dying.values().map(|base| {
+            let origin = origins.get(&base.serial);
+            let path = origin.map(|(directory, name)| self.path_of_entry(*directory, name));
+            (path.unwrap_or_default(), base)
+        });
+        let is_known = |sequence| sequence <= self.at || self.landed.is_own(sequence);
+        let newest = |base: &Base| base.state().changed()?.newest_but(is_known);
+        let found = files
+            .chain(dying)
+            .filter_map(|(path, base)| Some((path, newest(base)?)));
+        Ok(found.collect())
+    }
+
+    /// From now on the view shows the new snapshot and its own changes. If it is kept on disk,
+    /// the caller has it recorded.
+    pub fn refresh(&mut self, new: SnapshotPoint) -> Result<()> {
+        let put_back = self.put_back()?;
+        let changed: Vec<NodeId> = self.changed_nodes().collect();
+        let mut before = Vec::new();
+        for &id in &changed {
+            if let Some(base) = &self.node(id)?.base {
+                before.push((id, base.clone(), self.stat_if_there(base)?));
+            }
+        }
+        // From here on nothing fails: an object that cannot be looked at stays as it was.
+        for id in put_back {
+            self.forget_put_back(id);
+        }
+        self.at = new.at;
+        self.landed = Arc::default();
+        self.change_log_begin(|begin| {
+            begin.at = new.at.0;
+            begin.began_change_time = new.began;
+        });
+        for (id, base, before) in before {
+            if let (Some(before), Ok(Some(now))) = (before, self.stat_if_there(&base)) {
+                self.renew_own(id, &before, &now);
+            }
+        }
+        self.lookups.clear();
+        self.holes_read = HolesRead::default();
+        self.reusable_from = NodeId(self.numbers.fork_point().next_node);
+        self.free.clear();
+        self.drop_unneeded();
+        let left: Vec<NodeId> = self.nodes.ids().collect();
+        for id in left {
+            self.renew_base_place(id);
+        }
+        self.drop_unneeded();
+        Ok(())
+    }
+
+    /// `None`: an outside writer has removed it.
+    fn stat_if_there(&self, base: &Arc<Base>) -> Result<Option<Stat>> {
+        match self.snapshot_stat(base) {
+            Err(Errno::STALE | Errno::NOENT) => Ok(None),
+            stat => stat.map(Some),
+        }
+    }
+
+    /// Others may have changed it since, so that it would not be put back any more.
+    fn forget_put_back(&mut self, id: NodeId) {
+        let Ok(own) = self.own_in_place(id) else {
+            return;
+        };
+        own.touched = Default::default();
+        own.xattrs.clear();
+        if let OwnBody::File(_) = own.body {
+            own.body = OwnBody::Unchanged;
+            let (staged, kind) = (own.staged.take(), own.attributes.kind);
+            self.core
+                .handles
+                .remove(crate::base::handles::HandleKey::Staged(self.id, id));
+            if let Some(staged) = staged {
+                self.remove_staged(&staged, kind);
+            }
+        }
+    }
+
+    /// Takes over what the node has copied from its snapshot and not changed.
+    fn renew_own(&mut self, id: NodeId, before: &Stat, now: &Stat) {
+        let Ok(node) = self.node_mut(id) else { return };
+        let of_snapshot = (now.attributes.mode, now.attributes.owner);
+        node.reported = node.reported.map(|_| of_snapshot);
+        let Some(own) = node.own.as_mut().map(Arc::make_mut) else {
+            return;
+        };
+        own.stamp = own.stamp.map(|_| Stamp::of(now));
+        if own.attributes.links == 0 {
+            return;
+        }
+        let (old, touched) = (own.attributes, own.touched);
+        let mut renewed = attributes_of(now);
+        renewed.links = (now.links + old.links).saturating_sub(before.links).max(1);
+        renewed.changed = old.changed.max(now.changed);
+        if touched.mode {
+            renewed.mode = old.mode;
+        }
+        if touched.owner {
+            renewed.owner = old.owner;
+        }
+        if touched.accessed {
+            renewed.accessed = old.accessed;
+        }
+        let has_changed = match &mut own.body {
+            OwnBody::Directory(delta) => {
+                delta.default_acl = None;
+                delta.is_touched
+            }
+            OwnBody::File(_) => {
+                (renewed.length, renewed.blocks) = (old.length, old.blocks);
+                true
+            }
+            _ => false,
+        };
+        if touched.modified || has_changed {
+            renewed.modified = old.modified;
+        }
+        own.attributes = renewed;
+    }
+
+    /// Moves a node to the place that its object has in the new snapshot, unless the view itself
+    /// has placed it.
+    fn renew_base_place(&mut self, id: NodeId) {
+        let Ok(node) = self.node(id) else { return };
+        let (Some(base), Some(name), parent) = (node.base.clone(), node.name.clone(), node.parent)
+        else {
+            return;
+        };
+        if node.is_unnamed() || self.names(parent, &name, id) {
+            return;
+        }
+        if let Some((directory, name)) = self.base_place(id)
+            && let Ok(Some(found)) = self.snapshot().lookup(&directory, &name)
+            && Arc::ptr_eq(&found.base, &base)
+        {
+            return;
+        }
+        let place = base.state().place.clone();
+        if let Place::Entry { parent, name } = place {
+            let parent = self.node_in_base(&parent);
+            // This fails only if the node is gone.
+            let _ = self.reparent(id, parent, &name);
+        }
+    }
+
+    /// Whether an entry of the difference names the node.
+    fn names(&self, directory: NodeId, name: &atomdir_disk::Name, id: NodeId) -> bool {
+        let delta = self.node(directory).ok().and_then(Node::directory_delta);
+        let entry = delta.and_then(|delta| delta.entries.get(name));
+        entry.is_some_and(|entry| entry.now == Some(id))
+    }
+
+    fn node_in_base(&mut self, base: &Arc<Base>) -> NodeId {
+        if let Some(known) = self.nodes.by_base.get(&base.serial) {
+            return *known;
+        }
+        let place = match base.state().place.clone() {
+            Place::Entry { parent, name } => Some((self.node_in_base(&parent), name)),
+            Place::Root | Place::Limbo(_) | Place::Held => None,
+        };
+        let id = self.insert(base.kind, Some(base.clone()), place);
+        self.nodes.by_base.insert(base.serial, id);
+        id
+    }
+}

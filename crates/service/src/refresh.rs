@@ -1,0 +1,95 @@
+//! Gives a transaction a newer snapshot.
+//!
+//! The kernel has cached the old one without limit: names, attributes, pages, and names that were
+//! missing. So it forgets the view as a whole, and then meets the same path anew. Programs that
+//! are in the view get errors, so the request is refused while others hold the transaction.
+
+use crate::connection::Connection;
+use crate::leases::{self, Attempt};
+use crate::replies::Unanswered;
+use crate::service::Service;
+use crate::transactions::OpenTransaction;
+use crate::views::Arrived;
+use crate::{commit, sealing, sharing};
+use atomdir_engine::{CommitError, RefreshError, Refreshed};
+use atomdir_protocol::{Answer, Failure, FailureKind, Others, Sequence, TransactionId};
+
+pub(crate) fn refresh(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+    wait: bool,
+) -> Result<Answer, Unanswered> {
+    let others = if wait { Others::Wait } else { Others::Refuse };
+    sharing::when_free(service, connection, id, others, || {
+        let claimed = sharing::claim(service, connection, id, others);
+        let one = claimed.map_err(without_force)?;
+        let refreshed = try_refresh(service, connection, &one)?;
+        service.views.renew(&one.transaction, &refreshed.known);
+        service.maintenance.wake();
+        Ok(Answer::Refreshed {
+            from: Sequence(refreshed.from.0),
+            to: Sequence(refreshed.to.0),
+        })
+    })
+}
+
+fn try_refresh(
+    service: &Service,
+    connection: &Connection,
+    one: &OpenTransaction,
+) -> Result<Refreshed, Unanswered> {
+    let id = one.id();
+    let outlasted = leases::outlast(&connection.stream, || {
+        match service.views.write_back(&one.transaction)? {
+            Arrived::All => {}
+            Arrived::PerhapsNotAll => return Err(commit::incomplete_failure(id).into()),
+            Arrived::NotAllYet => return Ok(Attempt::Leased(None)),
+        }
+        Ok(match service.store.refresh(&one.transaction) {
+            Err(RefreshError::Commit(CommitError::Leased { step, path })) => {
+                Attempt::Leased(Some((step, path)))
+            }
+            refreshed => Attempt::Done(refreshed),
+        })
+    });
+    match outlasted? {
+        Attempt::Leased(file) => Err(leases::failure(id, file).into()),
+        Attempt::Done(Ok(refreshed)) => Ok(refreshed),
+        Attempt::Done(Err(error)) => Err(failure(connection, id, error)?.into()),
+    }
+}
+
+fn failure(
+    connection: &Connection,
+    id: TransactionId,
+    error: RefreshError,
+) -> Result<Failure, Unanswered> {
+    Ok(match error {
+        RefreshError::Commit(CommitError::Conflict(conflicts)) => {
+            commit::send_conflicts(connection, conflicts)?;
+            let message = format!(
+                "transaction {id} has changed what others have changed as well since its snapshot; \
+                 nothing was refreshed"
+            );
+            Failure::new(FailureKind::Conflict, message).with_hint(format!(
+                "`atomdir conflicts {id} --patch` shows both sides; after `atomdir abort {id} -- \
+                 PATH...` of those changes, or after `atomdir commit {id} -- PATH...` of the \
+                 others, try again"
+            ))
+        }
+        RefreshError::Commit(error) => commit::failure(connection, id, error)?,
+        RefreshError::Frozen => sealing::frozen(id),
+        RefreshError::Native => crate::native::in_use(id),
+        error => Failure::new(FailureKind::Unsupported, error.to_string())
+            .with_hint("refresh the outermost transaction once nothing is nested in it"),
+    })
+}
+
+/// A refresh does not end the views of others.
+fn without_force(failure: Failure) -> Failure {
+    match failure.kind {
+        FailureKind::InUse => failure.with_hint("wait for the others with --wait"),
+        _ => failure,
+    }
+}
