@@ -80,16 +80,16 @@ fn after_any_crash_kept_commits_can_be_undone() {
     // Each state is compared twice more, after undoing commits.
     let fewer = Plan {
         levels: vec![
-            bounds(pick(5, 9), pick(6, 60)),
-            bounds(pick(2, 4), 2),
+            bounds(pick(5, 7), pick(6, 20)),
+            bounds(pick(2, 3), 2),
             bounds(1, 1),
         ],
-        deeper_one_in: pick(vec![80, 400], vec![16, 200]),
+        deeper_one_in: pick(vec![80, 400], vec![40, 300]),
         ..plan()
     };
     check_all(&all, explore, &fewer, pick(5_000, 100_000));
     let fewer = Plan {
-        deeper_one_in: vec![pick(20, 2)],
+        deeper_one_in: vec![pick(20, 8)],
         ..kill_plan(None)
     };
     check_all(&all, explore_kills, &fewer, pick(1_000, 10_000));
@@ -104,8 +104,8 @@ fn a_crash_around_a_cancelled_commit_leaves_all_or_nothing() {
     let bounds = |exhaustive, random| Bounds { exhaustive, random };
     let fewer = Plan {
         levels: vec![
-            bounds(pick(3, 9), pick(3, 60)),
-            bounds(pick(1, 4), 2),
+            bounds(pick(3, 8), pick(3, 30)),
+            bounds(pick(1, 3), 2),
             bounds(1, 1),
         ],
         deeper_one_in: pick(vec![300, 800], vec![16, 200]),
@@ -113,7 +113,7 @@ fn a_crash_around_a_cancelled_commit_leaves_all_or_nothing() {
     };
     check_all(&all, explore, &fewer, pick(2_000, 50_000));
     let fewer = Plan {
-        deeper_one_in: vec![pick(60, 2)],
+        deeper_one_in: vec![pick(60, 8)],
         ..kill_plan(None)
     };
     check_all(&all, explore_kills, &fewer, pick(500, 10_000));
@@ -132,7 +132,7 @@ fn power_cut_after_a_killed_program_leaves_a_prefix() {
     check_all(&all, explore_kills, &kill_plan(None), pick(15_000, 300_000));
     let all = workloads::transactions();
     let fewer = Plan {
-        deeper_one_in: vec![pick(40, 8)],
+        deeper_one_in: vec![pick(40, 16)],
         ..kill_plan(None)
     };
     check_all(&all, explore_kills, &fewer, pick(15_000, 100_000));

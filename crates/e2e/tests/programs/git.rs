@@ -168,7 +168,7 @@ fn killed_git_add_leaves_the_old_or_the_new_index() {
     let fixture = Fixture::new(TEST, &prepare);
     let git = |script: &str| shell(&fixture.base, &format!("{ENVIRONMENT}{script}")).text();
     let (looks, _) = add_until(&fixture, Moment::Never);
-    for round in 0..pick(6, 40) {
+    for round in 0..pick(6, 12) {
         git("rm -f .git/index; git prune");
         let moment = match round % 2 {
             0 => Moment::After(1 + random.below(looks)),

@@ -13,12 +13,12 @@ pub fn plan() -> Plan {
     let bounds = |exhaustive, random| Bounds { exhaustive, random };
     Plan {
         levels: vec![
-            bounds(pick(7, 11), pick(20, 100)),
-            bounds(pick(3, 5), pick(2, 10)),
+            bounds(pick(7, 9), pick(20, 60)),
+            bounds(pick(3, 4), pick(2, 6)),
             bounds(1, 1),
         ],
-        deeper_one_in: pick(vec![40, 400], vec![8, 200]),
-        deeper_max: pick(2_000, 40_000),
+        deeper_one_in: pick(vec![40, 400], vec![16, 300]),
+        deeper_max: pick(2_000, 10_000),
         seed: 1,
         skipped: None,
         only: None,
@@ -28,12 +28,12 @@ pub fn plan() -> Plan {
 /// Bounds for the crashes of recoveries that follow a kill.
 pub fn kill_plan(skipped: Option<Site>) -> Plan {
     let bounds = Bounds {
-        exhaustive: pick(2, 5),
-        random: pick(2, 10),
+        exhaustive: pick(2, 4),
+        random: pick(2, 6),
     };
     Plan {
         levels: vec![bounds; 2],
-        deeper_one_in: vec![pick(5, 1)],
+        deeper_one_in: vec![pick(5, 2)],
         deeper_max: u64::MAX,
         seed: 1,
         skipped,
