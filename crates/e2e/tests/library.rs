@@ -100,6 +100,17 @@ fn transactions(store: &Store, seen: &mut Seen) -> Result<(), Error> {
     });
     seen.push(format!("{:?}", counted?));
     store.sync()?;
+
+    let mut tx = store.begin()?;
+    tx.write("long work", "6")?;
+    let other = store.begin()?;
+    other.write("meanwhile", "7")?;
+    other.commit()?;
+    let refreshed = tx.refresh()?;
+    seen.push((refreshed.to.0 - refreshed.from.0).to_string());
+    seen.push(tx.read_to_string("meanwhile")?);
+    tx.write("meanwhile", "8")?;
+    tx.commit()?;
     Ok(())
 }
 

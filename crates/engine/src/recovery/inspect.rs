@@ -125,7 +125,7 @@ impl Inspection {
         let unfinished = unfinished(disk, &handles.stage, in_log, &history)?;
         let newest = self.commits.last().map(|commit| commit.sequence);
         let newest = newest.unwrap_or(Sequence(header.last_sequence));
-        let survivors = Survivors::find(disk, handles, unfinished, newest)?;
+        let survivors = Survivors::find(disk, handles, unfinished, newest..=newest)?;
         self.transactions_unfinished = survivors.discarded.len() as u64;
         let list = |directory| disk.list(directory).map_err(failed("list leftovers"));
         let is_kept = |name| names::parse_limbo(name).is_some_and(|object| kept.contains(&object));

@@ -101,7 +101,9 @@ pub(crate) fn recover<D: Disk>(
     let cancelled = take_cancelled(&mut tail);
     let in_log = tail.iter().map(|record| TransactionId(record.transaction));
     let unfinished = unfinished(&disk, &handles.stage, in_log, &summaries.records)?;
-    let survivors = Survivors::find(&disk, &handles, unfinished, Sequence(newest))?;
+    let newest_commit = newest_commit(&tail, &summaries, header.last_sequence);
+    let snapshots = newest_commit.unwrap_or(Sequence(newest))..=Sequence(newest);
+    let survivors = Survivors::find(&disk, &handles, unfinished, snapshots)?;
     let journal = Journal {
         newest_summary: summaries.records.last().map_or(0, |(last, _)| last.0),
         log: Log::new(log, id, read.tail, newest),
@@ -207,6 +209,24 @@ fn take_cancelled(tail: &mut Vec<CommitRecord>) -> BTreeSet<u64> {
     let cancelled: BTreeSet<u64> = cancelling.flatten().collect();
     tail.retain(|record| !cancelled.contains(&record.sequence));
     cancelled
+}
+
+/// The newest commit that has happened. Later sequences belong to commits that were cancelled.
+/// `None` if the history does not tell.
+fn newest_commit(
+    tail: &[CommitRecord],
+    summaries: &ReadRecords<(Sequence, TransactionId)>,
+    last_summary: u64,
+) -> Option<Sequence> {
+    if let Some(record) = tail.last() {
+        return Some(Sequence(record.sequence));
+    }
+    let (last, _) = summaries.records.last()?;
+    let happened = |transaction: TransactionId| transaction.0 != CommitRecord::NO_TRANSACTION;
+    let mut newest_first = summaries.records.iter().rev();
+    let newest = newest_first.find(|(_, transaction)| happened(*transaction));
+    let (newest, _) = newest.filter(|_| last.0 >= last_summary)?;
+    Some(*newest)
 }
 
 /// Reads which transaction made which commit.

@@ -2,11 +2,12 @@
 //!
 //! Invariants
 //! 1. A transaction is opened again only if it reads what it read before: no commit has landed
-//!    since its begin. Otherwise it is stranded: nothing of it is removed until somebody aborts
+//!    since its begin or refresh. Commits that were cancelled do not count. Otherwise it is stranded: nothing of it is removed until somebody aborts
 //!    it, and it can be opened by a version that restores older snapshots.
 //! 2. A transaction whose commit is in the log or the history is not opened again.
 
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 
 use atomdir_disk::{Access, Disk, Errno, Kind, Name, Timestamp};
 
@@ -34,17 +35,18 @@ pub(crate) struct Survivors {
 }
 
 impl Survivors {
-    /// Looks at the transactions that were open. Changes nothing.
+    /// Looks at the transactions that were open. Changes nothing. The base is as of all of these
+    /// snapshots.
     pub fn find<D: Disk>(
         disk: &D,
         handles: &ControlHandles<D>,
         open: Vec<TransactionId>,
-        newest: Sequence,
+        snapshots: RangeInclusive<Sequence>,
     ) -> Result<Survivors, StoreError> {
         let mut found = Survivors::default();
         for id in open {
             found
-                .add(disk, handles, id, newest)
+                .add(disk, handles, id, &snapshots)
                 .map_err(failed("look for transactions that survive"))?;
         }
         Ok(found)
@@ -55,7 +57,7 @@ impl Survivors {
         disk: &D,
         handles: &ControlHandles<D>,
         id: TransactionId,
-        newest: Sequence,
+        snapshots: &RangeInclusive<Sequence>,
     ) -> Result<(), Errno> {
         let name = names::transaction(id);
         let stage = disk.open(&handles.stage, &name, Access::Directory)?;
@@ -69,10 +71,12 @@ impl Survivors {
         let (store, mounting) = (handles.applied.store(), handles.applied.mounting());
         match read(disk, &stage, store, mounting) {
             Ok(logged) if logged.begin.transaction != id.0 => self.discard(disk, &stage, id),
-            Ok(logged) if logged.begin.at != newest.0 => {
+            Ok(logged) if !snapshots.contains(&Sequence(logged.begin.at)) => {
                 let reason = format!(
-                    "commit {} has landed since its begin, and its snapshot cannot be restored yet",
-                    logged.begin.at + 1
+                    "its snapshot is as of commit {}, commit {} has landed since, and older \
+                     snapshots cannot be restored yet",
+                    logged.begin.at,
+                    snapshots.start()
                 );
                 self.stranded.push(stranded(&logged, reason));
             }

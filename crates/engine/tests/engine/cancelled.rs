@@ -104,6 +104,45 @@ fn a_mount_after_the_check_refuses_the_commit_and_the_store_goes_on() {
     assert_eq!(store.check().problems, Vec::<String>::new());
 }
 
+/// The commit has used up two numbers, and nothing has happened.
+#[test]
+fn transaction_whose_commit_was_cancelled_survives_its_service() {
+    for has_checkpoint in [false, true] {
+        let scratch = Scratch::new();
+        let point = scratch.0.join("d");
+        fs::create_dir(&point).expect("the name is free");
+        let (disk, store) = open_store(&scratch);
+        let first = begin(&store);
+        make(&first, "first");
+        store.commit(&first).expect("nobody is in the way");
+        let transaction = begin(&store);
+        let id = transaction.id();
+        rename(&transaction, "d", "e");
+        store.survive(&transaction, Vec::new()).expect("it can");
+        let at = point.clone();
+        disk.intrude_after_flush(move || {
+            // Without the right to mount, nothing is there.
+            let _ = mount("none", &at, "tmpfs", MountFlags::empty(), None);
+        });
+        if store.commit(&transaction).is_ok() {
+            return skip("cancelled", "only root can mount file systems");
+        }
+        unmount(&point, UnmountFlags::DETACH).expect("it is mounted");
+        if has_checkpoint {
+            store.checkpoint().expect("a checkpoint works");
+        }
+        let shown = tree_of_view(&transaction);
+        drop((first, transaction, store));
+        let store = open_keeping(disk, &scratch.0, Some(EVERYTHING)).expect("it opens again");
+        let transaction = store.transaction(id);
+        let transaction = transaction.unwrap_or_else(|| panic!("{:?}", store.stranded()));
+        assert_eq!(tree_of_view(&transaction), shown);
+        let committed = store.commit(&transaction).expect("nobody is in the way");
+        assert_eq!(committed.sequence, Some(Sequence(4)));
+        assert!(scratch.0.join("e").exists() && !point.exists());
+    }
+}
+
 /// Root gives a file to somebody else, and the process is neither root nor that user.
 #[test]
 fn an_owner_changed_after_the_check_refuses_the_commit() {

@@ -6,7 +6,8 @@
 //!
 //! Invariants
 //! 1. The nodes of a transaction that has ended fail with `ESTALE` for ever, and so do those from
-//!    before a transaction's refresh, which gives it another slot: a slot is lent again only when the kernel has forgotten all of its nodes (`slots`).
+//!    before a transaction's refresh, which gives it another slot: a slot is lent again only
+//!    when the kernel has forgotten all of its nodes (`slots`).
 //! 2. A request that does not parse is an error, never a panic.
 //! 3. No worker waits for a commit. The commit takes the view out of its slot
 //!    (`view_slot` in the engine), and requests to that view wait in
