@@ -189,14 +189,7 @@ impl<D: Disk> Core<D> {
         {
             return (base, false);
         }
-        if index.len() == index.capacity() {
-            // Remove dead objects before the index grows. Room for as many again as
-            // are alive keeps this rare.
-            index.retain(|_, base| base.strong_count() > 0);
-            let alive = index.len();
-            index.reserve(alive);
-        }
-        index.insert(identity, Arc::downgrade(&fresh));
+        enter(&mut index, identity, &fresh);
         (fresh, true)
     }
 
@@ -246,14 +239,19 @@ impl<D: Disk> Core<D> {
     /// Enters the object under a second identity as well, before a commit gives it that
     /// inode: a reader that finds the inode must find the object by it.
     pub fn index_also(&self, base: &Arc<Base>, new: Identity) {
-        lock(&self.index).insert(new, Arc::downgrade(base));
+        enter(&mut lock(&self.index), new, base);
     }
 
     /// Enters the object under its new identity after a commit gave it a new inode.
     pub fn reindex(&self, base: &Arc<Base>, old: Identity, new: Identity) {
         let mut index = lock(&self.index);
         index.remove(&old);
-        index.insert(new, Arc::downgrade(base));
+        enter(&mut index, new, base);
+    }
+
+    /// How many objects the index holds, dead ones among them.
+    pub fn known_objects(&self) -> usize {
+        lock(&self.index).len()
     }
 
     /// Opens the directory at its present place in the base.
@@ -378,6 +376,17 @@ impl<D: Disk> Core<D> {
         };
         self.stat_place(&place, identity)
     }
+}
+
+/// Every new entry of the index is made here. Before the index grows, dead objects leave it: an
+/// entry keeps the memory of its object. Room for as many again as are alive keeps that rare.
+fn enter(index: &mut HashMap<Identity, Weak<Base>>, identity: Identity, base: &Arc<Base>) {
+    if index.len() == index.capacity() {
+        index.retain(|_, base| base.strong_count() > 0);
+        let alive = index.len();
+        index.reserve(alive);
+    }
+    index.insert(identity, Arc::downgrade(base));
 }
 
 fn gone_is_stale(error: Errno) -> Errno {

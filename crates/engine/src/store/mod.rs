@@ -75,6 +75,8 @@ pub struct StoreStatus {
     pub open_transactions: usize,
     /// Base objects whose older state is kept for open snapshots.
     pub retained_objects: usize,
+    /// Base objects in the index, some of which nothing may need any more.
+    pub known_objects: usize,
     /// Why changes are refused, if they are.
     pub poisoned: Option<Poison>,
     /// The commit that cannot be applied yet, and why.
@@ -160,6 +162,7 @@ impl<D: Disk> Store<D> {
             log_bytes,
             open_transactions: lock(&self.0.open).by_id.len(),
             retained_objects: lock(&self.0.retained).len(),
+            known_objects: self.0.core.known_objects(),
             poisoned: lock(&self.0.poisoned).clone(),
             stalled: lock(&self.0.stalled).clone(),
             history,
