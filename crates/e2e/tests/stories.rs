@@ -148,7 +148,7 @@ fn changes_are_accepted_file_by_file() {
         assert!(printed.contains("stays open") && !one.base.join("www/asked").exists());
         let mut asked = OnTerminal::start(store, "run --ask -- sh -c 'echo yes > www/yes'");
         asked.wait_for("eep open: ");
-        asked.type_in("c\n");
+        asked.type_in("y\n");
         asked.end();
         assert_eq!(read(one, "www/yes"), "yes\n");
         store.call(["commit"]).expect(0);
@@ -173,7 +173,9 @@ fn failed_merge_keeps_the_changes() {
         let listed = offered(&refused, "atomdir conflicts");
         let listed = store.call(&listed).expect(0).text();
         let number = |path: &str| {
-            let line = listed.lines().find(|line| line.contains(path));
+            let line = listed
+                .lines()
+                .find(|line| line.split_whitespace().nth(1) == Some(path));
             let number = line.and_then(|line| line.split_whitespace().next());
             number
                 .unwrap_or_else(|| panic!("no {path} in\n{listed}"))
@@ -200,7 +202,7 @@ fn failed_merge_keeps_the_changes() {
             "commit",
             &["--take-mine", "--take-theirs", "--merge"],
         );
-        let (site, old) = (number("conf/site"), number("www/old"));
+        let (site, old) = (number("conf/site:"), number("www/old:"));
         let sides = ["--take-mine", &site, "--take-theirs", &old, "--merge"];
         let done = store
             .call(["commit", &mine.id].iter().chain(&sides))

@@ -14,8 +14,9 @@ const SMALL: &[u8] = b"small";
 const LARGE: &[u8] = b"large";
 const LARGE_LENGTH: usize = 2 << 20;
 
-/// How many commits, of a million, come before the first measurement.
-const FIRST_MEASURED_AFTER: usize = 100_000;
+/// With so many commits it is measured what they cost. By the end of their first quarter all tables
+/// have the size that they need.
+const MEASURED_FROM: usize = 100_000;
 /// A history that gets longer is shortened to half of this.
 const HISTORY_KIB_MAX: u64 = 33 << 10;
 
@@ -147,8 +148,7 @@ fn commit_many((commits, between): (usize, usize), history: Option<HistoryLimits
             assert_eq!(status.log_bytes, 0);
             assert!(status.known_objects < KNOWN_OBJECTS_MAX, "{status:?}");
         }
-        // By now all tables have the size that they need.
-        if turn == FIRST_MEASURED_AFTER {
+        if commits >= MEASURED_FROM && turn == commits / 4 {
             sizes_after_some = Some(sizes(&scratch));
         }
     }
