@@ -93,6 +93,7 @@ pub(crate) fn named(request: &Request) -> Option<TransactionId> {
         | Request::Unlock { transaction, .. }
         | Request::Flush { transaction }
         | Request::Freeze { transaction, .. }
+        | Request::Refresh { transaction, .. }
         | Request::Enter { transaction, .. } => Some(*transaction),
         Request::Lock(lock) => Some(lock.transaction),
         Request::Begin(begin) => begin.outer,
