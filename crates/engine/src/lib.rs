@@ -55,6 +55,7 @@ pub use progress::Progress;
 pub use recovery::check::CheckReport;
 pub use recovery::inspect::{Damage, Inspection, TornTail};
 pub use recovery::{Discarded, RecoveryReport};
+pub use store::aside::SetAside;
 pub use store::stranded::Stranded;
 pub use store::{Store, StoreStatus};
 pub use transaction::Transaction;

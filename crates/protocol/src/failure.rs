@@ -57,7 +57,7 @@ pub enum FailureKind {
     /// A flush or an apply failed earlier; the store must be recovered first.
     Poisoned,
     Io,
-    /// An earlier commit cannot be applied yet; the service tries again by itself.
+    /// An earlier commit cannot be applied yet, or is set aside; the service tries again by itself.
     Stalled,
     /// The service is ending and accepts no more requests.
     Ending,

@@ -296,6 +296,8 @@ pub struct TransactionStatus {
     /// have ended.
     pub held_bytes: u64,
     pub survival: Survival,
+    /// If its lazy commit was set aside: why, and what happens next.
+    pub set_aside: Option<String>,
 }
 
 /// Whether a transaction outlives its service.

@@ -14,6 +14,7 @@
 //!    owner pays for the log and the apply.
 
 mod access;
+mod aside;
 mod closing;
 mod commit;
 mod conflicts;

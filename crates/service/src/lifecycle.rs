@@ -3,6 +3,7 @@
 //! when idle or asked to: the same steps backwards, leaving nothing behind.
 
 use crate::access::Access;
+use crate::aside::{self, Tended};
 use crate::closing::Closing;
 use crate::connection::{self, Connection};
 use crate::connections::Connections;
@@ -160,6 +161,7 @@ impl Running {
             expiry: Expiry::default(),
             connections: Arc::new(Connections::new(latch.clone())),
             maintenance: Ticks::default(),
+            tended: Tended::default(),
             latch,
             started: convert::timestamp(now()),
             started_at: Instant::now(),
@@ -335,6 +337,7 @@ impl Running {
                 service.views.give_up_barriers();
             }
         });
+        aside::settle(&service);
         let kept = survival::end_all(&service);
         service.expiry.end();
         service.maintenance.end();
@@ -434,7 +437,10 @@ fn spawn_maintenance(service: &Arc<Service>) -> Result<JoinHandle<()>, Errno> {
     let service = service.clone();
     std::thread::Builder::new()
         .name("maintenance".to_owned())
-        .spawn(move || run_maintenance(&service.store, &service.maintenance))
+        .spawn(move || {
+            let tend = || aside::tend(&service);
+            run_maintenance(&service.store, &service.maintenance, tend);
+        })
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))
 }
 

@@ -10,8 +10,8 @@ use crate::service::Service;
 use crate::side_access::SideReader;
 use crate::transactions::{OpenTransaction, Transaction};
 use crate::{
-    commit, conflicts, convert, expiry, leases, locks, native, nesting, parts, refresh, sealing,
-    sharing, status, survival, undo,
+    aside, commit, conflicts, convert, expiry, leases, locks, native, nesting, parts, refresh,
+    sealing, sharing, status, survival, undo,
 };
 use atomdir_disk::reason;
 use atomdir_engine::BeginOptions;
@@ -112,7 +112,7 @@ pub(crate) fn handle(
         Request::ListEnded { news } => notices::list(service, connection, news)?,
         Request::Log { before, limit } => log(service, connection, before, limit)?,
         Request::Show { sequence } => show(service, connection, sequence)?,
-        Request::Sync => sync(service, &connection.peer)?,
+        Request::Sync => aside::sync(service, &connection.peer)?,
         Request::Flush { transaction } => survival::flush(service, connection, transaction)?,
         Request::Checkpoint => checkpoint(service, &connection.peer)?,
         Request::Check => check(service, connection)?,
@@ -139,11 +139,6 @@ pub(crate) fn handle(
 fn set_idle_time(service: &Service, peer: &Peer, idle_ms: Option<u64>) -> Result<Answer> {
     peer.require_administer("say how long the service stays")?;
     service.idle_time.set(idle_ms.map(Duration::from_millis));
-    Ok(Answer::Nothing)
-}
-
-fn sync(service: &Service, peer: &Peer) -> Result<Answer> {
-    service.store.sync().map_err(store_failure(peer))?;
     Ok(Answer::Nothing)
 }
 

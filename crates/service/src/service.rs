@@ -31,6 +31,7 @@
 //! commits wait behind it.
 
 use crate::access::Access;
+use crate::aside::Tended;
 use crate::connections::{ConnectionId, Connections};
 use crate::expiry::Expiry;
 use crate::latch::Latch;
@@ -59,6 +60,8 @@ pub(crate) struct Service {
     pub(crate) inner_socket: Option<Vec<u8>>,
     pub(crate) transactions: Transactions,
     pub(crate) notices: Notices,
+    /// The transactions that were set aside and that a thread looks after.
+    pub(crate) tended: Tended,
     pub(crate) budgets: Budgets,
     pub(crate) expiry: Expiry,
     pub(crate) connections: Arc<Connections>,

@@ -3,7 +3,7 @@
 use crate::permissions::Peer;
 use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction};
-use crate::{convert, discretion, limits, locks};
+use crate::{aside, convert, discretion, limits, locks};
 use atomdir_engine::Stranded;
 use atomdir_protocol::{
     Conflict, Conflicts, Durability, Isolation, Sequence, ServiceStatus, Survival, TransactionId,
@@ -45,6 +45,7 @@ pub(crate) fn transaction(service: &Service, one: &OpenTransaction) -> Transacti
             true => Survival::Survives,
             false => Survival::Ends,
         },
+        set_aside: aside::reason(service, one.id()),
     }
 }
 
@@ -73,6 +74,7 @@ pub(crate) fn stranded(one: &Stranded) -> TransactionStatus {
         survival: Survival::Stranded {
             reason: one.reason.clone(),
         },
+        set_aside: None,
     }
 }
 

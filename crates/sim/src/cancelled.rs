@@ -1,7 +1,8 @@
-//! A durable commit that meets an obstacle right before it is applied, and is cancelled.
+//! A commit that meets an obstacle right before it is applied, and is cancelled. If it is lazy, it is
+//! set aside.
 
 use atomdir_disk::Name;
-use atomdir_engine::{CommitError, Durability};
+use atomdir_engine::{CommitError, Committed, Durability, Transaction};
 
 use crate::disk::SimDisk;
 use crate::group::{Company, Moment};
@@ -17,6 +18,8 @@ pub struct Cancelled {
     pub operations: Vec<Operation>,
     /// What another transaction commits while the obstacle is there.
     pub beside: Vec<Operation>,
+    /// The commit is lazy, and the obstacle comes after it has returned.
+    pub is_lazy: bool,
     /// Whether the base is made durable in between, and the log is emptied.
     pub checkpoint: bool,
 }
@@ -41,24 +44,22 @@ impl Driver {
             operations,
             beside,
             checkpoint,
+            is_lazy,
         } = cancelled;
         let store = self.store();
-        let transaction = begin(&store, Durability::Durable).expect("a transaction begins");
+        let durability = match is_lazy {
+            true => Durability::Lazy,
+            false => Durability::Durable,
+        };
+        let transaction = begin(&store, durability).expect("a transaction begins");
         self.all_is_durable();
         act(&*transaction, operations, salt);
         let tree = Tree::of_view(&transaction).expect("a view can be read");
         let before = self.expect_cancelled(tree.clone());
-        let (disk, path) = (self.disk.clone(), *path);
-        let obstacle = move || disk.make_immutable(Some(path));
-        let company = Company::new(Moment::After, obstacle);
-        self.disk.await_company(company);
-        let refused = store.commit(&transaction);
-        self.disk.release_company();
-        let refused = refused.expect_err("the base cannot take it");
-        assert!(
-            matches!(refused, CommitError::Immutable { .. }),
-            "{refused}"
-        );
+        match is_lazy {
+            true => self.set_aside(path, &transaction),
+            false => self.refused(path, &transaction),
+        }
         // The caller knows that the commit did not happen.
         self.all_is_durable();
         let status = store.status();
@@ -75,8 +76,39 @@ impl Driver {
         }
         self.disk.make_immutable(None);
         act(&self.plain, operations, salt);
-        self.commit_unseen(&transaction);
+        self.commit_unseen_by(|store| match is_lazy {
+            true => {
+                assert!(store.retry_set_aside(&transaction) && store.set_aside().is_empty());
+                store.sync().expect("nothing is in the way");
+                Ok(Committed::default())
+            }
+            false => store.commit(&transaction),
+        });
         self.note_plain();
+    }
+
+    fn refused(&self, path: &'static str, transaction: &Transaction<SimDisk>) {
+        let disk = self.disk.clone();
+        let obstacle = move || disk.make_immutable(Some(path));
+        let company = Company::new(Moment::After, obstacle);
+        self.disk.await_company(company);
+        let refused = self.store().commit(transaction);
+        self.disk.release_company();
+        let refused = refused.expect_err("the base cannot take it");
+        assert!(
+            matches!(refused, CommitError::Immutable { .. }),
+            "{refused}"
+        );
+    }
+
+    fn set_aside(&self, path: &str, transaction: &Transaction<SimDisk>) {
+        let store = self.store();
+        store.commit(transaction).expect("nobody is in the way");
+        self.disk.make_immutable(Some(path));
+        store.sync().expect("others can commit");
+        let aside = store.set_aside();
+        assert!(aside.len() == 1 && aside[0].transaction == transaction.id());
+        assert!(!store.retry_set_aside(transaction));
     }
 
     /// Notes that a crash may leave the base with the commit or without it, and that the

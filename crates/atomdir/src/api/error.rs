@@ -72,7 +72,8 @@ pub enum StoreError {
     /// the store is opened anew, which recovers it.
     #[error("{0}")]
     Poisoned(String),
-    /// An earlier commit is durable, and an obstacle keeps it from the base.
+    /// An obstacle keeps an earlier commit from the base. It is durable, or it was lazy and is set
+    /// aside: its transaction is open again, and the store tries to commit it again.
     #[error("{0}")]
     Stalled(String),
     /// The store's directory was removed.

@@ -23,7 +23,7 @@ mod walk;
 
 use crate::api::session::{Session, Syncable};
 use crate::api::{BeginError, Conflict, StoreError, UndoError, label_of};
-use crate::hosting::{Ticks, run_maintenance, without_signals};
+use crate::hosting::{Ticks, keep_set_aside, run_maintenance, tend_own, without_signals};
 use crate::process::Opener;
 use atomdir_disk::LinuxDisk;
 use atomdir_engine as engine;
@@ -62,7 +62,8 @@ impl Embedded {
         let (store, ticks) = (self.store.clone(), self.ticks.clone());
         let thread = std::thread::Builder::new().name("atomdir".to_owned());
         // The program's signal handlers run in the program's own threads.
-        let maintainer = without_signals(|| thread.spawn(move || run_maintenance(&store, &ticks)))?;
+        let maintain = move || run_maintenance(&store, &ticks, || tend_own(&store));
+        let maintainer = without_signals(|| thread.spawn(maintain))?;
         let mut slot = self
             .maintainer
             .lock()
@@ -156,6 +157,17 @@ impl Embedded {
         self.end()
     }
 
+    /// Makes lazy commits durable. Fails if one is set aside.
+    fn synced(&self) -> Result<(), StoreError> {
+        self.store.sync().map_err(convert::store_error)?;
+        match self.store.set_aside().first() {
+            None => Ok(()),
+            Some(first) => Err(StoreError::Stalled(format!(
+                "not everything is durable: {first}"
+            ))),
+        }
+    }
+
     fn end(&mut self) -> Result<(), StoreError> {
         let maintainer = self
             .maintainer
@@ -167,13 +179,17 @@ impl Embedded {
         self.ticks.end();
         // A panic of the thread has been reported already.
         let _ = maintainer.join();
-        self.store.close().map_err(convert::store_error)
+        let synced = self.synced();
+        keep_set_aside(&self.store);
+        self.store.close().map_err(convert::store_error)?;
+        synced
     }
 }
 
 impl Syncable for Embedded {
     fn sync(&self) -> Result<(), StoreError> {
-        self.here()?.sync().map_err(convert::store_error)
+        self.here()?;
+        self.synced()
     }
 }
 

@@ -23,8 +23,42 @@ pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Runs until the ticks end. The caller must wake `ticks` after each commit.
-pub fn run(store: &Store<LinuxDisk>, ticks: &Ticks) {
+/// What is kept with a transaction that survives and of which its host knows nothing besides: its
+/// user has the host's rights, and its age has no limit.
+pub const PLAIN_NOTE: &[u8] = &[0];
+
+/// Looks after the commits that were set aside, in a process that has no other users.
+pub fn tend_own(store: &Store<LinuxDisk>) {
+    keep_set_aside(store);
+    for transaction in store.set_aside_due() {
+        store.retry_set_aside(&transaction);
+    }
+}
+
+/// Has the transactions survive whose commits were set aside, as far as they can.
+pub fn keep_set_aside(store: &Store<LinuxDisk>) {
+    for one in store.set_aside() {
+        let Some(transaction) = store.transaction(one.transaction) else {
+            continue;
+        };
+        if transaction.survives() || transaction.may_survive().is_err() {
+            continue;
+        }
+        let kept = store.survive(&transaction, PLAIN_NOTE.to_vec());
+        if let Err(error) = kept {
+            tracing::warn!(
+                "transaction {} ends with the store: {error}",
+                one.transaction
+            );
+        } else if let Err(errno) = transaction.flush() {
+            tracing::warn!(%errno, "transaction {} may not survive a power cut", one.transaction);
+        }
+    }
+}
+
+/// Runs until the ticks end, and calls `tend` at each tick, which looks after commits that were
+/// [set aside](Store::set_aside). The caller must wake `ticks` after each commit.
+pub fn run(store: &Store<LinuxDisk>, ticks: &Ticks, tend: impl Fn()) {
     let mut pause = PERIOD;
     while ticks.next(pause) {
         pause = match store.maintain() {
@@ -36,6 +70,7 @@ pub fn run(store: &Store<LinuxDisk>, ticks: &Ticks) {
                 PAUSE_AFTER_ERROR
             }
         };
+        tend();
         if store.needs_maintenance() && store.status().poisoned.is_none() {
             ticks.wake();
         }

@@ -11,7 +11,9 @@ mod ticks;
 
 pub use clock::now;
 pub use holder::Holder;
-pub use maintenance::{run as run_maintenance, without_signals};
+pub use maintenance::{
+    PLAIN_NOTE, keep_set_aside, run as run_maintenance, tend_own, without_signals,
+};
 pub use options::{engine_options, history_limits, privileges, store_options};
 pub use patience::LockPatience;
 pub use start_lock::StartLock;

@@ -99,6 +99,9 @@ pub struct Transaction<'a> {
     /// Why it cannot be opened again, if it has survived its service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stranded: Option<&'a str>,
+    /// Why it is open again, if its lazy commit was set aside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set_aside: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub met: Vec<ConflictLine<'a>>,
 }
@@ -205,6 +208,7 @@ impl<'a> From<&'a TransactionStatus> for Transaction<'a> {
                 Survival::Stranded { reason } => Some(reason),
                 Survival::Ends | Survival::Survives => None,
             },
+            set_aside: status.set_aside.as_deref(),
         }
     }
 }

@@ -14,7 +14,8 @@ use std::io::{self, Write};
 ///
 /// IN is the transaction it is nested in, HELD how many hold it. A line below a view of the
 /// past says which, and a line below a transaction that has survived its service and cannot be
-/// opened again says why; it can only be aborted.
+/// opened again says why; it can only be aborted. Another one says why the transaction's lazy
+/// commit was set aside.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir list -C /srv/site
@@ -57,6 +58,10 @@ impl Show for Transactions {
             if let Survival::Stranded { reason } = &status.survival {
                 let reason = escaped(reason.as_bytes());
                 writeln!(painter, "{:>8}cannot be opened again: {reason}", "")?;
+            }
+            if let Some(reason) = &status.set_aside {
+                let reason = escaped(reason.as_bytes());
+                writeln!(painter, "{:>8}{reason}", "")?;
             }
         }
         Ok(())

@@ -63,6 +63,9 @@ impl Show for Status {
                 "survives    the end of the service and of the machine"
             )?;
         }
+        if let Some(reason) = &status.set_aside {
+            writeln!(painter, "set aside   {}", escaped(reason.as_bytes()))?;
+        }
         if status.conflicts == Conflicts::Early {
             writeln!(painter, "conflicts   early")?;
         }

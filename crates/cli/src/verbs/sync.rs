@@ -11,6 +11,8 @@ use std::io;
 
 /// Make all lazy commits durable, or an open transaction's changes
 ///
+/// Fails if one of your lazy commits is set aside, and says why.
+///
 /// An open transaction that survives its service (`list` says which) also survives a power cut,
 /// as far as it was flushed: by this, or by fsync(2) on any file in its view.
 #[derive(Debug, Args)]

@@ -1,4 +1,4 @@
-//! Cancels a durable commit that the base cannot take any more.
+//! Cancels a commit that the base cannot take any more.
 //!
 //! A commit is checked before its record is logged (`feasible`). Until it is applied, the log is
 //! flushed, and other commits may be applied. In that time somebody may mount a file system on a
@@ -28,10 +28,11 @@
 //! 5. Both sequences belong to no commit from then on: nobody sees them in the log, in the history
 //!    or in the past.
 //!
-//! Lazy commits are not cancelled, since their callers were told that they have succeeded. Nor is
-//! a commit that meets its obstacle later than the second check: a part of it may be in the base.
-//! These are stalled, and so is a commit that cannot be cancelled because no record can be
-//! appended to the log.
+//! A lazy commit is cancelled in the same way, and nobody waits for its error: see `aside`.
+//!
+//! A commit that meets its obstacle later than the second check is not cancelled: a part of it may
+//! be in the base. It is stalled. So is a commit that cannot be cancelled because no record can be
+//! appended to the log, and a durable one whose caller was told that it waits for an obstacle.
 
 use atomdir_disk::Disk;
 use atomdir_format::record::CommitRecord;
@@ -49,9 +50,10 @@ impl<D: Disk> Store<D> {
     pub(super) fn cancel_if_refused(
         &self,
         state: &mut CommitState<D>,
-        pending: &Pending<D>,
+        pending: &mut Pending<D>,
     ) -> Result<bool, StoreError> {
-        if pending.is_lazy || pending.attempt.is_some() {
+        let was_reported = pending.is_lazy && pending.returned.is_none();
+        if was_reported || pending.attempt.is_some() {
             return Ok(false);
         }
         match feasible::check_again(&self.0.core, &pending.set) {
@@ -63,7 +65,7 @@ impl<D: Disk> Store<D> {
     fn cancel(
         &self,
         state: &mut CommitState<D>,
-        pending: &Pending<D>,
+        pending: &mut Pending<D>,
         refused: CommitError,
     ) -> Result<bool, StoreError> {
         let core = &*self.0.core;
@@ -90,7 +92,10 @@ impl<D: Disk> Store<D> {
             None => {}
         }
         tracing::info!("commit {sequence} is cancelled: {refused}");
-        state.queue.cancelled.insert(sequence, refused);
+        match pending.returned.take() {
+            Some(returned) => self.open_again(returned, sequence, &refused),
+            None => _ = state.queue.cancelled.insert(sequence, refused),
+        }
         Ok(true)
     }
 }

@@ -50,7 +50,7 @@ impl<D: Disk> Store<D> {
 
     /// Whether there is anything to maintain.
     pub fn needs_maintenance(&self) -> bool {
-        lock(&self.0.commit).last_commit.is_some()
+        lock(&self.0.commit).last_commit.is_some() || self.retries_set_aside()
     }
 
     pub fn checkpoint(&self) -> Result<(), StoreError> {
@@ -130,7 +130,7 @@ fn failed(step: &'static str) -> impl Fn(Errno) -> StoreError {
     move |errno| StoreError::Control { step, errno }
 }
 
-fn milliseconds_between(from: Timestamp, to: Timestamp) -> i128 {
+pub(super) fn milliseconds_between(from: Timestamp, to: Timestamp) -> i128 {
     let nanoseconds =
         |time: Timestamp| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
     (nanoseconds(to) - nanoseconds(from)) / 1_000_000

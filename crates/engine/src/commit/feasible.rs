@@ -27,6 +27,8 @@ type Outcome<T> = Result<T, CommitError>;
 
 /// For [`Disk::may_access`].
 const WRITE: u32 = 2;
+const ENTER: u32 = 1;
+const CHANGE_NAMES: &str = "create, rename or remove names in";
 const REMOVE: &str = "remove, rename or replace";
 
 pub(crate) fn check<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()> {
@@ -48,7 +50,8 @@ pub(super) fn check_again<D: Disk>(core: &Core<D>, set: &WriteSet) -> Outcome<()
         if let Object::Base(directory) = &entry.directory {
             if directories.insert(directory.serial) {
                 let path = directory.path().unwrap_or_default();
-                check_changeable(core, directory, "create, rename or remove names in", &path)?;
+                check_changeable(core, directory, CHANGE_NAMES, &path)?;
+                check_open(core, directory, &path)?;
             }
             if let Some(before) = &entry.before {
                 check_changeable(core, before, REMOVE, &entry.path)?;
@@ -161,6 +164,19 @@ fn owned_by_another<D: Disk>(core: &Core<D>, base: &Base) -> Option<Attributes> 
     }
     let attributes = core.stat_now(base).ok()?.attributes;
     (attributes.owner.user != privileges.user).then_some(attributes)
+}
+
+/// Refuses to change names in a directory that its owner has closed to this process. If that is this
+/// process, apply opens it up: see `apply::rights`.
+fn check_open<D: Disk>(core: &Core<D>, directory: &Arc<Base>, path: &[u8]) -> Outcome<()> {
+    if owned_by_another(core, directory).is_none() {
+        return Ok(());
+    }
+    let handle = core.directory(directory);
+    match handle.and_then(|handle| core.disk.may_access(&handle, WRITE | ENTER)) {
+        Ok(false) => Err(CommitError::io(CHANGE_NAMES, path, Errno::ACCESS)),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses to remove a directory that cannot be moved to limbo: the kernel moves no

@@ -24,7 +24,7 @@ use crate::lock;
 use crate::progress::Meter;
 use crate::store::Store;
 use crate::store::commit_state::{CommitState, Guard};
-use crate::store::queue::Pending;
+use crate::store::queue::{Pending, Returned};
 
 impl<D: Disk> Store<D> {
     /// Takes the commit lock, with everything in the log durable and in the base.
@@ -113,9 +113,14 @@ impl<D: Disk> Store<D> {
             && state.queue.commits.front().is_some_and(is_durable)
             && let Some(mut pending) = state.queue.commits.pop_front()
         {
-            match self.cancel_if_refused(state, &pending) {
+            match self.cancel_if_refused(state, &mut pending) {
                 Ok(true) => continue,
-                Ok(false) => published = self.publish(state, &mut pending, meter),
+                Ok(false) => {
+                    if let Some(Returned { transaction, .. }) = pending.returned.take() {
+                        self.drop_snapshot(transaction.id());
+                    }
+                    published = self.publish(state, &mut pending, meter);
+                }
                 Err(error) => published = Err(error),
             }
             let stalled = match &published {

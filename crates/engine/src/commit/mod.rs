@@ -15,8 +15,9 @@
 //!    history, the record also says what the commit replaces (`before`).
 //! 4. Once the record is durable, what older snapshots still show is kept (`keep`), and the
 //!    record is applied to the base (`publish`). Something in the base can have got in the way
-//!    since the check. Then the commit is cancelled, if its caller waits and the base has not
-//!    changed yet (`cancel`), and is stalled otherwise (`stalled`).
+//!    since the check. Then the commit is cancelled if the base has not changed yet (`cancel`).
+//!    A lazy one, whose caller is gone, is set aside (`aside`). Otherwise it is stalled
+//!    (`stalled`).
 //!
 //! Much later a checkpoint flushes the base and drops the log (`checkpoint`). The commit of a
 //! nested transaction only replaces the outer one's view (`nested`). A transaction may also land
@@ -32,6 +33,7 @@
 //!    [`CommitError::Logged`]. A flush that fails poisons the store, and so does an error of
 //!    the disk while the record is applied.
 
+pub(crate) mod aside;
 pub(crate) mod before;
 mod cancel;
 pub(crate) mod carry;
@@ -104,6 +106,8 @@ enum Extent<'a> {
     Part(&'a [Vec<u8>]),
     /// All but the changes for which their side is taken.
     Sides(&'a Sides),
+    /// All, if nothing has changed since the commit was set aside.
+    AsSetAside,
 }
 
 /// A prepared write set that may be logged. Nothing that it overwrites has changed, nor anything
@@ -199,8 +203,15 @@ impl<D: Disk> Store<D> {
         if self.is_removed() {
             return Err(StoreError::Removed.into());
         }
+        match extent {
+            Extent::AsSetAside if !transaction.is_as_set_aside() => {
+                return Ok(Committed::default());
+            }
+            Extent::Part(_) | Extent::Sides(_) => transaction.leave_to_user(),
+            Extent::All | Extent::AsSetAside => {}
+        }
         let (part, taken) = match extent {
-            Extent::All => (None, Taken::default()),
+            Extent::All | Extent::AsSetAside => (None, Taken::default()),
             Extent::Part(paths) => (Some(landing::choose(view, paths)?), Taken::default()),
             Extent::Sides(sides) => {
                 let listed = lock(&transaction.listed).clone();
@@ -235,6 +246,10 @@ impl<D: Disk> Store<D> {
             });
         }
         let mut state = self.lock_for(view, &prepared.set)?;
+        if matches!(extent, Extent::AsSetAside) {
+            // Validation would take a mount that is still there for a change from outside.
+            feasible::check_again(&self.0.core, &prepared.set)?;
+        }
         let is_part = part.is_some();
         let validated =
             self.validate(transaction, view, &state, (prepared, is_part, &taken.mine))?;
@@ -244,17 +259,12 @@ impl<D: Disk> Store<D> {
         }
         let sequence = Sequence(logged.record.sequence);
         logged.keeps_stage = !state.stages.insert(transaction.id());
-        let is_lazy = logged.is_lazy;
-        state.queue.commits.push_back(logged);
-        let applied = if is_lazy {
-            // From here on the commit has happened.
-            committing.view = None;
-            drop(committing);
-            lock(&self.0.open).by_id.remove(&transaction.id());
-            self.0.has_pending.store(true, Ordering::Release);
+        let applied = if logged.is_lazy {
+            self.return_early(&mut state, logged, committing);
             drop(state);
             Ok(None)
         } else {
+            state.queue.commits.push_back(logged);
             let applied = self.wait_until_applied(state, sequence, &mut meter);
             if !matches!(applied, Ok(_) | Err(CommitError::Logged(_))) {
                 // It was cancelled, so the transaction gets its view back.
@@ -262,9 +272,9 @@ impl<D: Disk> Store<D> {
             }
             committing.view = None;
             drop(committing);
+            self.ended(transaction.id());
             applied
         };
-        self.ended(transaction.id());
         Ok(Committed {
             sequence: Some(sequence),
             changes,
@@ -444,6 +454,7 @@ impl<D: Disk> Store<D> {
             staging,
             is_lazy: transaction.durability() == Durability::Lazy,
             writers,
+            returned: None,
             attempt: None,
             keeps_stage: false,
             landing: None,

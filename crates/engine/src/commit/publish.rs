@@ -183,8 +183,7 @@ impl<D: Disk> Store<D> {
     fn open_snapshots(&self) -> Vec<Sequence> {
         let open = lock(&self.0.open);
         let mut snapshots: Vec<Sequence> = open
-            .by_id
-            .values()
+            .with_snapshots()
             .flat_map(|transaction| transaction.snapshots())
             .collect();
         snapshots.sort();

@@ -69,6 +69,7 @@ impl<D: Disk> Store<D> {
             return Err(CommitError::Conflict(met).into());
         }
         let mut committing = transaction.view.take_for_commit();
+        transaction.leave_to_user();
         let view = committing.view.as_mut().ok_or(CommitError::Ended)?;
         self.refuse_if_poisoned()?;
         self.retry_stalled()?;

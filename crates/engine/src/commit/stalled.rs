@@ -4,8 +4,8 @@
 //! files it changes in place are opened then. Something can still get in the way
 //! before it is applied: somebody mounts a file system on a name, or makes an object
 //! immutable. That is no reason to give up the store. Mostly the commit is cancelled, before
-//! the base has changed (`cancel`). What that does not cover is stalled: lazy commits, and
-//! obstacles that come while a commit is applied or that no check finds. A stalled commit
+//! the base has changed (`cancel`, `aside`). What that does not cover is stalled: obstacles that
+//! come while a commit is applied or that no check finds. A stalled commit
 //! stays at the head of the queue, and everything that calls `lock_without_pending` tries it
 //! again. The service does so every now and then.
 //!

@@ -221,6 +221,10 @@ fn newest_commit(
     if let Some(record) = tail.last() {
         return Some(Sequence(record.sequence));
     }
+    if last_summary == 0 {
+        // None has ever left the log, so none has happened.
+        return Some(Sequence(0));
+    }
     let (last, _) = summaries.records.last()?;
     let happened = |transaction: TransactionId| transaction.0 != CommitRecord::NO_TRANSACTION;
     let mut newest_first = summaries.records.iter().rev();

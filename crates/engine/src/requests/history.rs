@@ -17,8 +17,13 @@ impl<D: Disk> Store<D> {
     }
 
     /// Like [`Store::commits`], one commit at a time. Commits wait while `each`
-    /// runs.
+    /// runs. Lazy commits are applied or set aside first, so none is listed that is set aside
+    /// later.
     pub fn for_each_commit(&self, mut each: impl FnMut(CommitSummary)) -> Result<(), StoreError> {
+        if let Err(error) = self.apply_pending() {
+            // What is stalled is listed: it has happened.
+            tracing::debug!(%error, "commits are listed that wait to be applied");
+        }
         let state = lock(&self.0.commit);
         state
             .journal

@@ -43,6 +43,7 @@ impl<D: Disk> Store<D> {
         if view.frozen {
             return Err(BeginError::Frozen);
         }
+        outer.leave_to_user();
         view.unplace_staged().map_err(BeginError::Staging)?;
         let id = self.take_id()?;
         let mut open = lock(&self.0.open);

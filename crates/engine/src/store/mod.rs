@@ -11,6 +11,7 @@
 //!
 //! ARCHITECTURE.md lists the order in which locks are taken.
 
+pub(crate) mod aside;
 pub(crate) mod commit_state;
 pub(crate) mod open_transactions;
 pub(crate) mod queue;
@@ -28,10 +29,11 @@ use crate::base::core::Core;
 use crate::control;
 use crate::control::id_supply::IdSupply;
 use crate::error::{Poison, Stalled, StoreError};
-use crate::ids::Sequence;
+use crate::ids::{Sequence, TransactionId};
 use crate::lock;
 use crate::log::past_limits::HistoryStatus;
 use crate::names;
+use crate::store::aside::Aside;
 use crate::store::commit_state::CommitState;
 use crate::store::open_transactions::OpenTransactions;
 use crate::store::stranded::Stranded;
@@ -60,6 +62,8 @@ pub(crate) struct Inner<D: Disk> {
     pub has_pending: AtomicBool,
     /// The obstacle that the first commit of the queue met when it was last tried.
     pub stalled: Mutex<Option<Stalled>>,
+    /// Transactions whose commits were set aside.
+    pub aside: Mutex<HashMap<TransactionId, Aside>>,
     /// Links in limbo to files that have other names. They show in the files' link counts,
     /// so they are removed when the last open snapshot ends.
     pub linked_in_limbo: Mutex<Vec<Name>>,
@@ -106,6 +110,7 @@ impl<D: Disk> Store<D> {
             poisoned: Mutex::new(None),
             has_pending: AtomicBool::new(false),
             stalled: Mutex::new(None),
+            aside: Mutex::default(),
             linked_in_limbo: Mutex::new(Vec::new()),
             stranded: Mutex::default(),
         }))

@@ -16,6 +16,9 @@ use crate::view::View;
 
 pub(crate) struct OpenTransactions<D: Disk> {
     pub by_id: BTreeMap<TransactionId, Arc<Transaction<D>>>,
+    /// Those whose lazy commit waits to be applied. They have ended, unless the commit is set
+    /// aside, so their snapshots are kept: see `commit::aside`.
+    pub waiting: BTreeMap<TransactionId, Arc<Transaction<D>>>,
     pub ids: IdSupply,
     /// The newest commit that is in the base.
     pub published: Sequence,
@@ -28,10 +31,16 @@ impl<D: Disk> OpenTransactions<D> {
     pub fn new(published: Sequence, ids: IdSupply) -> OpenTransactions<D> {
         OpenTransactions {
             by_id: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             ids,
             published,
             pruned_for: (published, None),
         }
+    }
+
+    /// The transactions whose snapshots are kept.
+    pub fn with_snapshots(&self) -> impl Iterator<Item = &Arc<Transaction<D>>> {
+        self.by_id.values().chain(self.waiting.values())
     }
 }
 
@@ -72,18 +81,30 @@ impl<D: Disk> Store<D> {
 
     /// Bookkeeping for a transaction that has just ended.
     pub(crate) fn ended(&self, id: TransactionId) {
+        self.drop_snapshot(id);
+        self.let_go(id);
+    }
+
+    /// The transaction holds nothing any more that others wait for.
+    pub(crate) fn let_go(&self, id: TransactionId) {
+        self.0.contention.locks.ended(id);
+        self.0.contention.writers.ended(id);
+        lock(&self.0.aside).remove(&id);
+    }
+
+    /// Nobody reads the transaction's view any more.
+    pub(crate) fn drop_snapshot(&self, id: TransactionId) {
         self.0.core.handles.remove_transaction(id);
         {
             let mut open = lock(&self.0.open);
             open.by_id.remove(&id);
-            if open.by_id.is_empty() {
+            open.waiting.remove(&id);
+            if open.with_snapshots().next().is_none() {
                 // Under this lock no transaction can begin and need the held
                 // handles.
                 self.0.core.handles.release_held();
             }
         }
-        self.0.contention.locks.ended(id);
-        self.0.contention.writers.ended(id);
         self.prune_versions();
         if !lock(&self.0.linked_in_limbo).is_empty() {
             self.drop_links_in_limbo();
@@ -94,16 +115,9 @@ impl<D: Disk> Store<D> {
     pub(crate) fn prune_versions(&self) {
         let prune_for = {
             let mut open = lock(&self.0.open);
-            let oldest = open
-                .by_id
-                .values()
-                .map(|transaction| transaction.at())
-                .min();
-            let begin = open
-                .by_id
-                .values()
-                .map(|open| open.began_change_time())
-                .min();
+            let oldest = open.with_snapshots().map(|one| one.at()).min();
+            let begin = open.with_snapshots().map(|one| one.began_change_time());
+            let begin = begin.min();
             let prune_for = (oldest.unwrap_or(open.published), begin);
             let is_same = std::mem::replace(&mut open.pruned_for, prune_for) == prune_for;
             (!is_same).then_some(prune_for)
@@ -151,22 +165,20 @@ impl<D: Disk> Store<D> {
     /// Whether a view shows what the past has in limbo.
     pub(crate) fn is_past_in_use(&self) -> bool {
         let open = lock(&self.0.open);
-        open.by_id.values().any(|one| one.uses_past())
+        open.with_snapshots().any(|one| one.uses_past())
     }
 
     /// The oldest snapshot that is open.
     pub(crate) fn oldest_snapshot(&self) -> Option<Sequence> {
-        lock(&self.0.open)
-            .by_id
-            .values()
-            .map(|transaction| transaction.at())
-            .min()
+        let open = lock(&self.0.open);
+        open.with_snapshots().map(|one| one.at()).min()
     }
 
     /// When the oldest open transaction began.
     pub(crate) fn oldest_begin(&self) -> Option<Timestamp> {
         let open = lock(&self.0.open);
-        open.by_id.values().map(|one| one.began_change_time()).min()
+        let began = open.with_snapshots().map(|one| one.began_change_time());
+        began.min()
     }
 
     /// Takes the view of a transaction that is being aborted, and in which none

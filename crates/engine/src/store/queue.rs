@@ -25,6 +25,8 @@ pub(crate) struct Pending<D: Disk> {
     pub staging: Staging,
     /// The commit call has already returned: the commit is lazy, or was reported as stalled.
     pub is_lazy: bool,
+    /// Set for a lazy commit: what it needs to be set aside.
+    pub returned: Option<Returned<D>>,
     /// The files that the commit changes in place, opened before its record was
     /// logged. So they are certainly writable, and nobody can execute them meanwhile.
     pub writers: Writers<D>,
@@ -53,6 +55,12 @@ impl<D: Disk> Default for Queue<D> {
             cancelled: BTreeMap::new(),
         }
     }
+}
+
+/// A transaction whose commit has returned, and that is opened again if the base cannot take it.
+pub(crate) struct Returned<D: Disk> {
+    pub transaction: Arc<Transaction<D>>,
+    pub view: View<D>,
 }
 
 /// The view of a transaction, while a part of its changes is on the way to the base.

@@ -63,6 +63,8 @@ pub struct Transaction<D: Disk> {
     uses_past: AtomicBool,
     /// The view is the lower layer of an overlay.
     lower: AtomicBool,
+    /// Its commit was set aside, and its view is as it was then: see `commit::aside`.
+    pub(crate) is_as_set_aside: AtomicBool,
     pub(crate) share: Share,
     pub(crate) view: ViewSlot<D>,
 }
@@ -100,6 +102,7 @@ impl<D: Disk> Transaction<D> {
             past: OnceLock::new(),
             uses_past: AtomicBool::new(false),
             lower: AtomicBool::new(false),
+            is_as_set_aside: AtomicBool::new(false),
             share: Share::default(),
             view,
         }
@@ -124,6 +127,7 @@ impl<D: Disk> Transaction<D> {
             past: OnceLock::new(),
             uses_past: AtomicBool::new(false),
             lower: AtomicBool::new(false),
+            is_as_set_aside: AtomicBool::new(false),
             share: Share::default(),
             view: ViewSlot::new(view),
         }
@@ -262,6 +266,7 @@ impl<D: Disk> Transaction<D> {
         if view.frozen {
             return Err(Errno::ROFS);
         }
+        self.leave_to_user();
         let done = self.charged(view, act);
         // A call that fails may have changed something, too.
         view.record().and(done)
@@ -273,6 +278,17 @@ impl<D: Disk> Transaction<D> {
             let _charge = self.charge()?;
             act(view)
         })
+    }
+
+    /// Call it before the view changes: then the store does not commit it by itself any more.
+    pub(crate) fn leave_to_user(&self) {
+        if self.is_as_set_aside() {
+            self.is_as_set_aside.store(false, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn is_as_set_aside(&self) -> bool {
+        self.is_as_set_aside.load(Ordering::Acquire)
     }
 
     /// Until the result is dropped, what this thread stages counts towards the owner's quota,

@@ -30,6 +30,7 @@ impl<D: Disk> Transaction<D> {
             None if view.frozen => return Err(DropError::Frozen),
             None => {}
         }
+        self.leave_to_user();
         let part = view.part_to_drop(paths);
         let part = part.map_err(|path| DropError::Unchanged {
             path: String::from_utf8_lossy(&path).into_owned(),

@@ -394,9 +394,11 @@ fn a_commit_reported_as_stalled_is_not_cancelled() {
         ..options()
     };
     let lazy = store.begin(lazy).expect("a transaction begins");
-    write(&lazy, "d", b"new");
+    make(&lazy, "a");
+    rename(&lazy, "d", "z");
     store.commit(&lazy).expect("nobody is in the way");
-    disk.seem_mounted(Some(inode(&d)));
+    let (obstacle, mounts) = (inode(&d), disk.clone());
+    disk.intrude_at_apply(move || mounts.seem_mounted(Some(obstacle)));
     let committed = store.commit(&durable).expect("it is logged");
     let sequences = (
         committed.sequence,
@@ -412,7 +414,6 @@ fn a_commit_reported_as_stalled_is_not_cancelled() {
     );
     disk.seem_mounted(None);
     store.sync().expect("nothing is in the way");
-    for file in [d, f] {
-        assert_eq!(fs::read(file).expect("it is read"), b"new");
-    }
+    assert!(scratch.0.join("z").exists() && !d.exists());
+    assert_eq!(fs::read(f).expect("it is read"), b"new");
 }

@@ -24,6 +24,8 @@ mod refresh;
 mod replaced;
 mod restore;
 mod serializable;
+
+mod set_aside;
 mod several_names;
 mod stalled;
 mod support;

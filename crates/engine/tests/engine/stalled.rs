@@ -1,5 +1,4 @@
-//! Something gets in the way between the check of a commit and its apply. The tests use
-//! lazy commits, which leave any amount of time in between.
+//! Something gets in the way while a commit is applied, after its second check: it is stalled.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -60,6 +59,19 @@ impl Drop for Mount<'_> {
     }
 }
 
+/// Applies the lazy commit that waits. A file system is mounted there while this runs.
+fn apply_beside_mount<'a>(
+    disk: &FailingDisk,
+    store: &Store<FailingDisk>,
+    point: &'a Path,
+) -> Option<Mount<'a>> {
+    drop(Mount::on(point)?);
+    let at = point.to_owned();
+    disk.intrude_at_apply(move || std::mem::forget(Mount::on(&at)));
+    assert_stalled(store.sync(), "d");
+    Some(Mount(point))
+}
+
 fn assert_stalled<T>(result: Result<T, StoreError>, path: &str) {
     match result.err() {
         Some(StoreError::Stalled(stalled)) => {
@@ -72,14 +84,15 @@ fn assert_stalled<T>(result: Result<T, StoreError>, path: &str) {
 
 /// Commits `change`, then mounts a file system on `d`, which the commit moves or removes.
 /// `done` is true of the base once the commit is applied.
-fn mounted_meanwhile(change: fn(&Transaction<atomdir_disk::LinuxDisk>), done: fn(&Path) -> bool) {
+fn mounted_meanwhile(change: fn(&Transaction<FailingDisk>), done: fn(&Path) -> bool) {
     let scratch = Scratch::new();
     let point = scratch.0.join("d");
     fs::create_dir(&point).expect("the name is free");
     fs::write(point.join("inside"), "old").expect("it is written");
     fs::write(scratch.0.join("beside"), "old").expect("it is written");
     create(&scratch.0);
-    let store = open(&scratch.0);
+    let disk = FailingDisk::without_flushes();
+    let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
     let older = begin(&store);
     let late = begin(&store);
     let made = late.write(node(&late, "beside"), 0, b"late", false);
@@ -90,10 +103,9 @@ fn mounted_meanwhile(change: fn(&Transaction<atomdir_disk::LinuxDisk>), done: fn
         let written = transaction.write(beside, 0, b"new", false);
         written.expect("it is written");
     });
-    let Some(mounted) = Mount::on(&point) else {
+    let Some(mounted) = apply_beside_mount(&disk, &store, &point) else {
         return skip("mounted_meanwhile", "only root can mount file systems");
     };
-    assert_stalled(store.sync(), "d");
     let status = store.status();
     assert_eq!((status.poisoned, status.stalled.is_some()), (None, true));
     match store.begin(options()) {
@@ -151,17 +163,17 @@ fn outside_changes_while_the_store_is_stalled_stay() {
     let point = scratch.0.join("d");
     fs::create_dir(&point).expect("the name is free");
     create(&scratch.0);
-    let store = open(&scratch.0);
+    let disk = FailingDisk::without_flushes();
+    let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
     lazily(&store, |transaction| {
         let made = transaction.create(ROOT, b"a", NewNode::File, 0o644, 0, CALLER);
         made.expect("the name is free");
         let renamed = transaction.rename(ROOT, b"d", ROOT, b"z", RenameMode::NoReplace);
         renamed.expect("the name is free");
     });
-    let Some(mounted) = Mount::on(&point) else {
+    let Some(mounted) = apply_beside_mount(&disk, &store, &point) else {
         return skip("stalled", "only root can mount file systems");
     };
-    assert_stalled(store.sync(), "d");
     let made = scratch.0.join("a");
     assert!(made.exists(), "it is applied first");
     fs::remove_file(&made).expect("it is there");

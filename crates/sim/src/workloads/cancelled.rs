@@ -1,4 +1,4 @@
-//! Workloads in which a durable commit is cancelled, since the base cannot take it any more.
+//! Workloads in which a commit is cancelled, since the base cannot take it any more.
 
 use super::{
     carried_and_staged, exchange, file, first, moves, remove_directory, rename, second, truncate,
@@ -12,16 +12,19 @@ pub fn cancelled() -> Vec<Workload> {
     let mut all = Vec::new();
     for keeps_history in [false, true] {
         let kept = if keeps_history { "kept: " } else { "" };
-        all.extend(workloads().into_iter().map(|workload| Workload {
-            name: format!("{kept}{}", workload.name),
-            keeps_history,
-            ..workload
-        }));
+        for is_lazy in [false, true] {
+            let lazy = if is_lazy { "lazy: " } else { "" };
+            all.extend(workloads(is_lazy).into_iter().map(|workload| Workload {
+                name: format!("{kept}{lazy}{}", workload.name),
+                keeps_history,
+                ..workload
+            }));
+        }
     }
     carried_and_staged(all)
 }
 
-fn workloads() -> Vec<Workload> {
+fn workloads(is_lazy: bool) -> Vec<Workload> {
     use Step::{Checkpoint, Commit, EndSnapshots, Lazy, Reopen, Snapshot};
     let beside = || vec![file("beside", 40), file("beside-2", 5000)];
     let cancelled = |path, operations: Vec<Operation>| {
@@ -30,6 +33,7 @@ fn workloads() -> Vec<Workload> {
             operations,
             beside: beside(),
             checkpoint: false,
+            is_lazy,
         })
     };
     let with_checkpoint = |path, operations: Vec<Operation>| {
@@ -38,6 +42,7 @@ fn workloads() -> Vec<Workload> {
             operations,
             beside: beside(),
             checkpoint: true,
+            is_lazy,
         })
     };
     let removed = vec![

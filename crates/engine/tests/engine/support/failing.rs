@@ -28,8 +28,19 @@ pub struct FailingDisk {
     after_lookup: Arc<Mutex<Option<AfterLookup>>>,
     /// An action to run once, right after the next flush of the log.
     after_flush: Arc<Mutex<Option<Action>>>,
+    at_apply: Arc<Mutex<AtApply>>,
     /// The inode on which another file system seems to be mounted.
     mounted: Arc<Mutex<Option<u64>>>,
+}
+
+/// An action to run once, at the first change after the next flush of the log that is not part of a
+/// check.
+#[derive(Default)]
+enum AtApply {
+    #[default]
+    Nothing,
+    AwaitsFlush(Action),
+    Armed(Action),
 }
 
 type Action = Box<dyn FnOnce() + Send>;
@@ -64,6 +75,7 @@ impl FailingDisk {
             intruder: Arc::default(),
             after_lookup: Arc::default(),
             after_flush: Arc::default(),
+            at_apply: Arc::default(),
             mounted: Arc::default(),
         }
     }
@@ -91,6 +103,28 @@ impl FailingDisk {
     pub fn intrude_after_flush(&self, act: impl FnOnce() + Send + 'static) {
         let mut after = self.after_flush.lock().expect("no test panics with it");
         *after = Some(Box::new(act));
+    }
+
+    /// Makes another writer act when the next commit is applied and has passed its second check.
+    pub fn intrude_at_apply(&self, act: impl FnOnce() + Send + 'static) {
+        *self.at_apply.lock().expect("no test panics with it") =
+            AtApply::AwaitsFlush(Box::new(act));
+    }
+
+    fn arm(&self) {
+        let mut at_apply = self.at_apply.lock().expect("no test panics with it");
+        *at_apply = match std::mem::take(&mut *at_apply) {
+            AtApply::AwaitsFlush(act) => AtApply::Armed(act),
+            other => other,
+        };
+    }
+
+    fn let_intrude_at_apply(&self) {
+        let mut at_apply = self.at_apply.lock().expect("no test panics with it");
+        match std::mem::take(&mut *at_apply) {
+            AtApply::Armed(act) => act(),
+            other => *at_apply = other,
+        }
     }
 
     /// From now on a file system seems to be mounted on this object, or on none.
@@ -159,6 +193,12 @@ impl FailingDisk {
     }
 
     fn change(&self, call: &'static str) -> Result<()> {
+        self.let_intrude_at_apply();
+        self.check(call)
+    }
+
+    /// A change by a check, which cannot succeed.
+    fn check(&self, call: &'static str) -> Result<()> {
         self.let_intrude();
         self.changes
             .lock()
@@ -242,7 +282,6 @@ impl Disk for FailingDisk {
         fn create(&self, directory: &OwnedFd, name: &Name, mode: u32) -> Result<OwnedFd>;
         fn make(&self, directory: &OwnedFd, name: &Name, node: &NewNode, mode: u32) -> Result<()>;
         fn link(&self, from: (&OwnedFd, &Name), to: (&OwnedFd, &Name)) -> Result<()>;
-        fn rename(&self, from: (&OwnedFd, &Name), to: (&OwnedFd, &Name), mode: RenameMode) -> Result<()>;
         fn unlink(&self, directory: &OwnedFd, name: &Name) -> Result<()>;
         fn remove_directory(&self, directory: &OwnedFd, name: &Name) -> Result<()>;
         fn set_length(&self, file: &OwnedFd, length: u64) -> Result<()>;
@@ -268,6 +307,19 @@ impl Disk for FailingDisk {
         self.inner.write_at(file, data, offset)
     }
 
+    fn rename(
+        &self,
+        from: (&OwnedFd, &Name),
+        to: (&OwnedFd, &Name),
+        mode: RenameMode,
+    ) -> Result<()> {
+        match to.1.as_bytes() {
+            b"occupied" => self.check("rename")?,
+            _ => self.change("rename")?,
+        }
+        self.inner.rename(from, to, mode)
+    }
+
     fn sync(&self, file: &OwnedFd) -> Result<()> {
         self.flush("sync", || self.inner.sync(file))
     }
@@ -282,6 +334,7 @@ impl Disk for FailingDisk {
         if let Some(act) = act {
             act();
         }
+        self.arm();
         flushed
     }
 

@@ -1,0 +1,131 @@
+//! Lazy commits that meet an obstacle after they have returned.
+
+#![cfg(test)]
+
+use atomdir_testing::exit_code::CONFLICT;
+use atomdir_testing::{Fixture, Outcome, Store, User, shell, users_can_mount};
+
+/// The obstacle may come too late for so many commits.
+const TRIES: usize = 100;
+
+struct Case {
+    /// Run outside before each try.
+    prepare: &'static str,
+    change: &'static str,
+    obstruct: &'static str,
+    clear: &'static str,
+    /// Succeeds if the base has the change.
+    is_there: &'static str,
+    /// What the failure of `sync` says.
+    says: &'static [&'static str],
+}
+
+fn listed(store: &Store) -> Vec<serde_json::Value> {
+    let text = store.call(["--json", "list"]).expect(0).text();
+    let listed: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    listed["transactions"].as_array().expect("a list").clone()
+}
+
+/// Commits until the obstacle comes before the commit is applied. Returns what `sync` says then.
+fn set_aside(fixture: &Fixture, case: &Case) -> Outcome {
+    for _ in 0..TRIES {
+        shell(&fixture.base, case.prepare);
+        let lazy = ["--view", "exact", "--durability", "lazy"];
+        fixture.store.run_with(&lazy, case.change).expect(0);
+        shell(&fixture.base, case.obstruct);
+        let synced = fixture.store.call(["sync"]);
+        if synced.code != 0 && synced.error_text().contains("set aside") {
+            return synced;
+        }
+        // The commit was applied before, or is stalled.
+        shell(&fixture.base, case.clear);
+        fixture.store.call(["sync"]).expect(0);
+    }
+    panic!("every commit was applied before the obstacle came");
+}
+
+/// Waits until the service lists the transaction, and returns its id.
+fn listed_id(store: &Store) -> String {
+    loop {
+        if let [one] = &listed(store)[..] {
+            let reason = one["set_aside"].as_str().expect("it says why");
+            assert!(reason.contains("set aside"), "{reason}");
+            return one["transaction"].to_string();
+        }
+    }
+}
+
+fn check(fixture: &Fixture, case: &Case) {
+    let store = &fixture.store;
+    let test = format!("if {}; then echo yes; else echo no; fi", case.is_there);
+    let is_there = || shell(&fixture.base, &test).text() == "yes\n";
+    set_aside(fixture, case).expect(CONFLICT).says(case.says);
+    let id = listed_id(store);
+    assert!(!is_there());
+    let status = store.call(["status", &id]).expect(0).text();
+    assert!(
+        status.contains("set aside") && status.contains("dir"),
+        "{status}"
+    );
+    // The store is at work.
+    store.run("echo other > other").expect(0);
+    let synced = store.call(["sync"]).expect(CONFLICT);
+    assert!(synced.error_text().contains(&id), "{synced}");
+    shell(&fixture.base, case.clear);
+    // The service commits it.
+    while !listed(store).is_empty() {}
+    store.call(["sync"]).expect(0);
+    assert!(is_there());
+
+    // What the user takes in hand is the user's.
+    set_aside(fixture, case).expect(CONFLICT);
+    let id = listed_id(store);
+    store
+        .call(["exec", &id, "--", "sh", "-c", "echo mine > mine"])
+        .expect(0);
+    shell(&fixture.base, case.clear);
+    let left = listed(store);
+    let reason = left[0]["set_aside"].as_str().expect("it says why");
+    assert!(reason.contains("no more"), "{reason}");
+    assert!(!is_there());
+    store.call(["service", "stop"]).expect(CONFLICT);
+    store.call(["commit", &id]).expect(0);
+    store.call(["sync"]).expect(0);
+    assert!(is_there() && fixture.base.join("mine").exists());
+    store.assert_at_rest();
+}
+
+#[test]
+fn lazy_commit_that_meets_a_mount_is_set_aside_and_committed_later() {
+    if !users_can_mount("lazy_commit_that_meets_a_mount") {
+        return;
+    }
+    let fixture = Fixture::owned_by("set-aside-root", User::root, "mkdir dir");
+    let case = Case {
+        prepare: "test -d dir || mv moved dir",
+        change: "mv dir moved",
+        obstruct: "mount -t tmpfs none dir || :",
+        clear: "umount dir || :",
+        is_there: "test -d moved",
+        says: &["set aside", "'dir'", "mounted", "tried again"],
+    };
+    check(&fixture, &case);
+}
+
+#[test]
+fn lazy_commit_that_meets_a_closed_directory_of_another_user_is_set_aside() {
+    if !users_can_mount("lazy_commit_that_meets_a_closed_directory") {
+        return;
+    }
+    let fixture = Fixture::owned_by("set-aside-user", User::ordinary, "");
+    shell(&fixture.base, "mkdir dir; chmod 777 dir");
+    let case = Case {
+        prepare: "rm -f dir/new",
+        change: "echo new > dir/new",
+        obstruct: "chmod 755 dir",
+        clear: "chmod 777 dir",
+        is_there: "test -e dir/new",
+        says: &["set aside", "'dir'", "tried again"],
+    };
+    check(&fixture, &case);
+}

@@ -1,0 +1,154 @@
+//! Transactions whose lazy commits were set aside (`commit::aside` of the engine): the service
+//! lists them again, has them survive, and tries them again.
+//!
+//! Each has a thread of its own for that, since showing a view and gathering what was written in
+//! it wait for programs of its user.
+
+use crate::inner_socket::Secret;
+use crate::permissions::Peer;
+use crate::replies::Unanswered;
+use crate::service::Service;
+use crate::survival;
+use crate::transactions::{OpenTransaction, Transaction};
+use crate::views::Arrived;
+use atomdir_engine::SetAside;
+use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The transactions that a thread looks after at the moment.
+#[derive(Default)]
+pub(crate) struct Tended(Mutex<HashSet<TransactionId>>);
+
+impl Tended {
+    fn lock(&self) -> MutexGuard<'_, HashSet<TransactionId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// To be called every now and then.
+pub(crate) fn tend(service: &Arc<Service>) {
+    let due = service.store.set_aside_due();
+    let is_due = |id: TransactionId| due.iter().any(|one| one.id().0 == id.0);
+    for transaction in transactions(service) {
+        let id = TransactionId(transaction.id().0);
+        if !is_due(id) && service.transactions.get(id).is_some() {
+            continue;
+        }
+        if !service.tended.lock().insert(id) {
+            continue;
+        }
+        let for_thread = service.clone();
+        let tend = move || {
+            tend_one(&for_thread, &transaction);
+            for_thread.tended.lock().remove(&id);
+        };
+        let thread = std::thread::Builder::new().name("set aside".to_owned());
+        if let Err(error) = thread.spawn(tend) {
+            tracing::warn!(%error, "transaction {id} is looked after later");
+            service.tended.lock().remove(&id);
+        }
+    }
+}
+
+fn transactions(service: &Service) -> Vec<Arc<Transaction>> {
+    let aside = service.store.set_aside().into_iter();
+    let found = aside.map(|one| service.store.transaction(one.transaction));
+    found.flatten().collect()
+}
+
+fn tend_one(service: &Service, transaction: &Arc<Transaction>) {
+    let id = TransactionId(transaction.id().0);
+    let Some(one) = service.transactions.get(id) else {
+        if let Err(failure) = adopt(service, transaction) {
+            tracing::error!("transaction {id} is set aside without a view: {failure}");
+        }
+        return;
+    };
+    if !one.holders.is_empty() {
+        return;
+    }
+    match service.views.write_back(transaction) {
+        Ok(Arrived::All) => {}
+        Ok(_) => return,
+        Err(failure) => return tracing::debug!(%failure, "transaction {id} is tried again later"),
+    }
+    if service.store.retry_set_aside(transaction) {
+        service.forget(&one);
+    }
+}
+
+/// Lists it among the open transactions. It is detached, and its user is as restricted as before.
+fn adopt(service: &Service, transaction: &Arc<Transaction>) -> Result<(), Failure> {
+    let secret =
+        Secret::new().map_err(|errno| Failure::new(FailureKind::Internal, errno.to_string()))?;
+    let one = OpenTransaction {
+        transaction: transaction.clone(),
+        detached: true,
+        holders: BTreeMap::new(),
+        controller: None,
+        kept_after: None,
+        begun_within: None,
+        secret,
+    };
+    // A sealed one was frozen for its commit.
+    transaction.thaw();
+    survival::survive(service, &one);
+    if transaction.survives()
+        && let Err(errno) = transaction.flush()
+    {
+        tracing::warn!(%errno, "transaction {} may not survive a power cut", one.id());
+    }
+    if service.transactions.add(&one) {
+        service.views.show(transaction)?;
+    }
+    Ok(())
+}
+
+/// At the end of the service: the last lazy commits are applied or set aside, and what is set aside
+/// survives.
+pub(crate) fn settle(service: &Service) {
+    if let Err(error) = service.store.sync() {
+        tracing::debug!(%error, "lazy commits stay in the log");
+    }
+    for transaction in transactions(service) {
+        let id = TransactionId(transaction.id().0);
+        if service.transactions.get(id).is_none()
+            && let Err(failure) = adopt(service, &transaction)
+        {
+            tracing::debug!(%failure, "transaction {id} has no view while the service ends");
+        }
+    }
+}
+
+/// Why the transaction is open again, if its commit was set aside.
+pub(crate) fn reason(service: &Service, id: TransactionId) -> Option<String> {
+    let aside = service.store.set_aside().into_iter();
+    let mut found = aside.filter(|one| one.transaction.0 == id.0);
+    found.next().map(|one| one.to_string())
+}
+
+/// Makes lazy commits durable. Fails if one of the peer's is set aside.
+pub(crate) fn sync(service: &Service, peer: &Peer) -> Result<Answer, Unanswered> {
+    let synced = service.store.sync();
+    synced.map_err(|error| crate::convert::store_failure(&error, peer))?;
+    let is_own = |one: &SetAside| peer.user == one.owner;
+    let aside = service.store.set_aside().into_iter().filter(is_own);
+    let aside: Vec<SetAside> = aside.collect();
+    let Some(first) = aside.first() else {
+        return Ok(Answer::Nothing);
+    };
+    service.maintenance.wake();
+    let more = match aside.len() - 1 {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    let id = first.transaction;
+    let message = format!("not everything is durable: {first}{more}");
+    Err(Failure::new(FailureKind::Stalled, message)
+        .with_hint(format!(
+            "remove the cause, or look at it with `atomdir diff {id}`; `atomdir commit {id}` \
+             commits it now, and `atomdir abort {id}` drops it"
+        ))
+        .into())
+}
