@@ -23,6 +23,8 @@ pub struct Scanner<R, F> {
     length: u64,
     read: F,
     offset: u64,
+    /// The first record that is needed. Those before it are known to be in the base.
+    needed: u64,
     next: NextSequence,
     durable: u64,
     record: PhantomData<R>,
@@ -78,13 +80,17 @@ where
 {
     /// The first record's sequence is at most `sequence_max_first`. For a log,
     /// this is the sequence after the last commit that is known to be in the
-    /// base.
+    /// base: those before it are not needed. `u64::MAX`: it may be any, and all are needed.
     pub fn new(store: StoreId, length: u64, sequence_max_first: u64, read: F) -> Scanner<R, F> {
         Scanner {
             store,
             length,
             read,
             offset: 0,
+            needed: match sequence_max_first {
+                u64::MAX => 0,
+                sequence => sequence,
+            },
             next: NextSequence::AtMost(sequence_max_first),
             durable: 0,
             record: PhantomData,
@@ -164,7 +170,10 @@ where
     /// Finds out why there is no valid frame at the offset.
     fn ending(&mut self) -> Result<Scanned<R>, E> {
         let offset = self.offset;
-        let (NextSequence::AtMost(sequence) | NextSequence::Exactly(sequence)) = self.next;
+        let (NextSequence::AtMost(next) | NextSequence::Exactly(next)) = self.next;
+        // An emptied log is written over. If a crash brings back its length, an old record may
+        // stand before a part of a new one.
+        let sequence = next.max(self.needed);
         let rest = usize::try_from(self.length - offset).unwrap_or(usize::MAX);
         let mut buffer = vec![0; rest.min(CHUNK_LENGTH)];
         let mut position = offset;

@@ -96,6 +96,28 @@ fn log_ends_at_zeros_or_at_the_end_of_the_file() {
     assert_eq!(scan(&file, 5), (vec![5, 6, 7, 8], Scanned::Torn { offset }));
 }
 
+/// An emptied log is written over. A crash may bring back its old length, and with it old records
+/// around a part of what was written last.
+#[test]
+fn lost_record_that_is_in_the_base_is_no_damage() {
+    let frames: Vec<Vec<u8>> = (1..5).map(|one| frame(one, one - 1, 30)).collect();
+    let mut file = frames.concat();
+    let offset = frames[0].len() as u64;
+    file[frames[0].len()..][..frames[1].len()].fill(0);
+    let lost = |sequence, later| Scanned::Damaged {
+        offset,
+        damage: Damage::Lost { sequence, later },
+    };
+    for (in_base, ending) in [
+        (1, lost(2, 3)),
+        (2, lost(3, 4)),
+        (3, Scanned::Torn { offset }),
+        (4, Scanned::Torn { offset }),
+    ] {
+        assert_eq!(scan(&file, in_base + 1), (vec![1], ending), "{in_base}");
+    }
+}
+
 #[test]
 fn a_file_cut_anywhere_ends_after_its_last_whole_record() {
     let frames: Vec<Vec<u8>> = (1..4).map(|sequence| frame(sequence, 0, 30)).collect();

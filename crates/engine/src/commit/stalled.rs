@@ -24,6 +24,14 @@
 //! 3. A later attempt repeats nothing of an earlier one (`apply::Progress`).
 //! 4. The applied mark names the commit before it, so recovery applies it whole.
 //!
+//! # Who can cause it
+//!
+//! In a store of root's: only root, by a mount or an attribute of the file system. Modes and owners
+//! do not keep root's service from anything. In the store of an ordinary user also another user who
+//! owns a directory in it, by closing the directory after the second check and before the last call
+//! that needs it. Users who do not trust each other therefore share a store of root's. On a full
+//! disk, anybody who has filled it.
+//!
 //! # Why it is not taken back
 //!
 //! A commit of which a part is in the base could be cancelled as well, if apply noted its steps

@@ -38,7 +38,11 @@ pub(crate) struct Log<D: Disk> {
 
 /// The file grows in steps of this size, filled with zeros. So neither appending nor flushing
 /// runs out of space half-way, and a flush has no new length to write.
+///
+/// The zeros are written. Blocks that are only allocated make ext4 note at each flush which of them
+/// have been written since, in its journal, for which it flushes the disk once more.
 const ALLOCATION_STEP: u64 = 128 << 10;
+static ZEROS: [u8; ALLOCATION_STEP as usize] = [0; ALLOCATION_STEP as usize];
 
 const REWRITE_CHUNK: usize = 1 << 20;
 
@@ -85,6 +89,8 @@ impl<D: Disk> Log<D> {
             Err(errno) => return Err(errno),
         }
         disk.set_length(&self.file, target)?;
+        // The record is written up to `end`.
+        disk.write_at(&self.file, &ZEROS[..(target - end) as usize], end)?;
         self.allocated = target;
         Ok(())
     }

@@ -94,6 +94,11 @@ impl List {
         self.open.contains_key(&transaction)
     }
 
+    pub(super) fn user_of_open(&self, transaction: u64) -> Option<u32> {
+        let open = self.open.get(&transaction);
+        open.map(|open| open.notice.user)
+    }
+
     pub(super) fn has_parts(&self, transaction: u64) -> bool {
         let open = self.open.get(&transaction);
         open.is_some_and(|open| open.parts_up_to.is_some())

@@ -36,14 +36,22 @@ use list::List;
 use rustix::process::geteuid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 pub(crate) use atomdir_format::notice::EndedHow as How;
 
 /// Longer labels are cut in notices.
 const LABEL_LENGTH_MAX: usize = 256;
 
-pub(crate) struct Notices(Mutex<State>);
+/// For how long a request waits until the end of its transaction has been noted.
+const NOTING_MAX: Duration = Duration::from_secs(1);
+
+pub(crate) struct Notices {
+    state: Mutex<State>,
+    /// Signalled when the end of a transaction has been noted.
+    noted: Condvar,
+}
 
 struct State {
     list: List,
@@ -71,7 +79,10 @@ impl Notices {
         }
         let mut state = State { list, file };
         settle(&mut state, store, recovery);
-        Notices(Mutex::new(state))
+        Notices {
+            state: Mutex::new(state),
+            noted: Condvar::new(),
+        }
     }
 
     /// Notes that the transaction is open. One that only looks at the past has nothing to lose.
@@ -86,6 +97,7 @@ impl Notices {
         let mut state = self.lock();
         if state.list.is_open(transaction) {
             state.note(Notice::Done { transaction });
+            self.noted.notify_all();
         }
     }
 
@@ -125,6 +137,7 @@ impl Notices {
         let mut notice = new_notice(open, how);
         notice.told.user = user_is_told;
         self.lock().note(Notice::Ended(notice));
+        self.noted.notify_all();
     }
 
     /// Called before each commit: commits of parts do not end the transaction. `newest` is the
@@ -174,15 +187,25 @@ impl Notices {
         }
     }
 
-    fn find(&self, transaction: u64, peer: &Peer) -> Option<EndedNotice> {
-        let state = self.lock();
+    /// How the transaction has ended. `is_ending`: it is open no more, so a note that says
+    /// otherwise will soon be replaced.
+    fn find(&self, transaction: u64, peer: &Peer, is_ending: bool) -> Option<EndedNotice> {
+        let mut state = self.lock();
+        if is_ending {
+            let waits = |state: &mut State| {
+                let user = state.list.user_of_open(transaction);
+                user.is_some_and(|user| peer.may_use(user))
+            };
+            let waited = self.noted.wait_timeout_while(state, NOTING_MAX, waits);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
         let mut ended = state.list.ended();
         let found = ended.find(|one| one.open.transaction == transaction);
         found.filter(|one| peer.may_use(one.open.user)).cloned()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
