@@ -169,6 +169,10 @@ fn names_writer(object: impl AsFd, owner: u32) -> Result<bool, Errno> {
 /// Many systems give each user a private group, and a umask that lets the group write. Such
 /// a group has the user's name and no other members.
 fn is_private_group(group: u32, user: u32) -> bool {
+    // Groups that the user namespace does not map have this id, too.
+    if group == OVERFLOW_USER {
+        return false;
+    }
     let (Some(account), Some(group)) = (Account::of(user), Group::of(group)) else {
         return false;
     };

@@ -26,7 +26,8 @@
  * PATHS are relative to the store's root. A path that leaves it fails with -EXDEV.
  *
  * THREADS. Several threads may use one store, and one transaction at the same time, and read and
- * write one file. A function that frees a handle must be the last to use it.
+ * write one file. A log or a directory is for one thread at a time. A function that frees a handle
+ * must be the last to use it.
  *
  * FORK. Handles belong to the process that made them. In a forked child every call with one fails,
  * with ATOMDIR_EFORKED or -ESTALE, and changes nothing of the parent's. The child may free them,

@@ -69,7 +69,7 @@ fn connect() -> Option<Connected> {
         ..Global::default()
     };
     let context = Context::new(&global, Output::new(false, true, false)).ok()?;
-    context.connect_if_running().ok()?
+    context.without_news().connect_if_running().ok()?
 }
 
 /// The argument of `-C`, if the user has typed one.

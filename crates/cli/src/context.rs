@@ -23,6 +23,8 @@ pub struct Context {
     trust: Trust,
     current_transaction: Option<OsString>,
     current: Option<Current>,
+    /// Whether the user sees what we print now.
+    tells_news: bool,
 }
 
 /// A connection to a store's service.
@@ -60,7 +62,16 @@ impl Context {
             },
             current_transaction: std::env::var_os(TRANSACTION_VARIABLE),
             current: Current::from_environment(),
+            tells_news: true,
         })
+    }
+
+    /// The user is to learn of transactions that ended by force from a later command.
+    pub fn without_news(self) -> Context {
+        Context {
+            tells_news: false,
+            ..self
+        }
     }
 
     pub fn directory(&self) -> &Path {
@@ -236,7 +247,9 @@ impl Context {
     }
 
     fn outside(&self, store: StoreLocation, mut connection: Connection) -> Connected {
-        ended::tell_news(&mut connection, self.output);
+        if self.tells_news {
+            ended::tell_news(&mut connection, self.output);
+        }
         Connected::outside(&self.directory, store, connection)
     }
 

@@ -307,8 +307,8 @@ fn explain_make(error: &std::io::Error) -> (u8, Option<String>) {
 }
 
 fn cut_short_hint() -> String {
-    "its first line failed, and make ignored that because of a `-` before the line; join the line \
-     with the others by `;`, or put another line before it"
+    "a line of it failed, and make ignored that, probably because of a `-` before the first line, \
+     which make applies to all lines here; put another line before that one"
         .to_owned()
 }
 

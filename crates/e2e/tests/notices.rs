@@ -6,10 +6,10 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use atomdir_testing::exit_code::NO_SUCH;
-use atomdir_testing::{Fixture, Store, User};
+use atomdir_testing::{Fixture, Store, User, binary, capture_output};
 
 fn ended(store: &Store, user: &User) -> Vec<serde_json::Value> {
     let listed = store.call_as(user, ["--json", "list", "--ended"]).expect(0);
@@ -75,6 +75,35 @@ fn first_command_after_a_kill_says_once_what_was_discarded() {
         // The list outlives the service, in order or not.
         store.call(["service", "stop"]).expect(0);
         assert_eq!(ids(&ended(store, user)), [id, lost]);
+    });
+}
+
+/// Nobody reads what a command prints that only completes a word.
+#[test]
+fn completion_leaves_news_for_the_next_command() {
+    Fixture::for_each_owner("notice-tab", "echo old > file", |one| {
+        let store = &one.store;
+        let old = store.begin_with(&["--max-age", "1s"]);
+        let press_tab = || {
+            let mut command = Command::new(binary());
+            store.user().dress(&mut command);
+            command
+                .args(["--", "atomdir", "-C"])
+                .arg(store.path())
+                .args(["commit", ""])
+                .env("ATOMDIR_COMPLETE", "bash")
+                .env("_CLAP_COMPLETE_INDEX", "4")
+                .current_dir("/");
+            let outcome = capture_output(&mut command).expect(0);
+            assert_eq!(outcome.error_text(), "");
+            outcome.text()
+        };
+        while press_tab().lines().any(|id| id == old.id) {}
+        press_tab();
+        store
+            .call(["list"])
+            .expect(0)
+            .says(&[&old.id, "maximum age"]);
     });
 }
 

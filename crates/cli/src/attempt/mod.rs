@@ -19,8 +19,7 @@ pub use landed::PartDone;
 pub use met::refuse_met;
 pub use native::{ViewArguments, begin};
 pub use options::{
-    BeginArguments, Durability, EndArguments, EnterArguments, OthersArguments, SealArguments, Way,
-    command_line,
+    BeginArguments, EndArguments, EnterArguments, OthersArguments, SealArguments, Way, command_line,
 };
 pub use outcome::{Finished, Outcome};
 pub use status_descriptor::StatusDescriptor;

@@ -8,8 +8,9 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Runs the program until it ends. A signal that a process sends to us alone is passed on to it.
-pub fn run_outside(mut command: Command) -> io::Result<Ended> {
+/// Runs the program until it ends. A signal that a process sends to us alone is passed on to it. Also
+/// returns the process that it was.
+pub fn run_outside(mut command: Command) -> io::Result<(Pid, Ended)> {
     let signals = HeldSignals::hold()?;
     let release = signals.release_in_child();
     // SAFETY: the function only makes a system call, which is allowed after a fork.
@@ -19,7 +20,7 @@ pub fn run_outside(mut command: Command) -> io::Result<Ended> {
     let descriptor = pidfd_open(process, PidfdFlags::empty())?;
     loop {
         match signals.next(&descriptor, None, None)? {
-            Received::Ended => return child.wait().map(ended),
+            Received::Ended => return Ok((process, ended(child.wait()?))),
             Received::ToPassOn(signal) => {
                 if let Some(signal) = Signal::from_named_raw(signal) {
                     kill_process(process, signal)?;

@@ -17,20 +17,20 @@ use crate::context::Context;
 use crate::enter::run_outside;
 use crate::error::Error;
 use crate::files;
+use crate::output::quoted;
 use crate::verbs::ExitCode;
 use rustix::fs::{CWD, Mode, OFlags, open, symlink};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const SHELL: &str = "atomdir-sh";
 const MAKE: &str = "atomdir-make";
 const MAKEFILE: &str = "atomdir.mk";
-/// Names the targets whose recipes were not run to the end although make may have gone on.
-const CUT_SHORT: &str = "cut-short";
+/// Make's own exit code if a recipe failed.
+const MAKE_FAILED: ExitCode = 2;
 
 /// If we were called by one of the names that make knows: runs that, and returns what to exit with.
 pub fn answer_make() -> Option<ExitCode> {
@@ -40,11 +40,18 @@ pub fn answer_make() -> Option<ExitCode> {
     let words: Vec<OsString> = words.collect();
     let failed = match name.file_name()?.to_str()? {
         SHELL => recipe::run(&directory, &words),
-        MAKE => make(&directory, &words).exec(),
+        MAKE => match make(&directory, &words) {
+            Ok(Made { cut_short, .. }) if !cut_short.is_empty() => {
+                let targets = quoted(&cut_short);
+                io::Error::other(format!("the recipe of {targets} was not run to its end"))
+            }
+            Ok(made) => return Some(made.code),
+            Err(error) => error,
+        },
         _ => return None,
     };
     eprintln!("atomdir make: {failed}");
-    Some(127)
+    Some(MAKE_FAILED)
 }
 
 /// Runs make with these arguments. `options` are those of `atomdir run` for each recipe.
@@ -52,21 +59,43 @@ pub fn run(context: &Context, options: &[String], words: &[OsString]) -> Result<
     // The service then runs before the first recipe does, until make has ended.
     let connected = context.connect()?;
     let scratch = prepare(options).map_err(Error::Make)?;
-    let ended = run_outside(make(scratch.path(), words)).map_err(Error::Make)?;
+    if scratch.path().starts_with(&connected.root) {
+        return Err(Error::Usage {
+            message: "the directory for temporary files is in the store".to_owned(),
+            hint: Some("set TMPDIR to another one".to_owned()),
+        });
+    }
+    let Made { code, cut_short } = make(scratch.path(), words).map_err(Error::Make)?;
     drop(connected);
-    let cut_short = files::read_at(CWD, scratch.path().join(CUT_SHORT)).unwrap_or_default();
-    match ended.exit_code() {
-        0 if !cut_short.is_empty() => Err(Error::CutShort {
-            targets: cut_short.trim_ascii_end().to_vec(),
-        }),
-        code => Ok(code),
+    match cut_short.is_empty() {
+        true => Ok(code),
+        false => Err(Error::CutShort { targets: cut_short }),
     }
 }
 
-fn make(directory: &Path, words: &[OsString]) -> Command {
+/// How a make has ended.
+struct Made {
+    code: ExitCode,
+    /// The targets whose recipes were not run to the end although make went on.
+    cut_short: Vec<u8>,
+}
+
+fn make(directory: &Path, words: &[OsString]) -> io::Result<Made> {
     let mut make = Command::new("make");
     make.args(words::with_makefile(words, &directory.join(MAKEFILE)));
-    make
+    let (process, ended) = run_outside(make)?;
+    let note = recipe::note_of(directory, process);
+    let cut_short = files::read_at(CWD, &note).unwrap_or_default();
+    // A make that failed has not ignored the errors, and its caller may ignore its own.
+    let _ = rustix::fs::unlink(&note);
+    let code = ended.exit_code();
+    Ok(Made {
+        code,
+        cut_short: match code {
+            0 => cut_short.trim_ascii_end().to_vec(),
+            _ => Vec::new(),
+        },
+    })
 }
 
 /// Makes the directory with the makefile and our names.
@@ -91,7 +120,7 @@ fn makefile(directory: &Path, options: &[String]) -> Vec<u8> {
     let text = format!(
         "export {shell} := $(SHELL)
 export {flags} := $(.SHELLFLAGS)
-export {is_whole} := $(firstword $(shell grep -ls '^[.]ONESHELL' $(filter-out @/%,$(MAKEFILE_LIST))))
+export {makefiles} := $(filter-out @/%,$(MAKEFILE_LIST))
 export {target} = $@
 override SHELL := @/{SHELL}
 override .SHELLFLAGS := {marker} {options} --
@@ -101,7 +130,7 @@ override MAKE := @/{MAKE}
 ",
         shell = recipe::SHELL_VARIABLE,
         flags = recipe::FLAGS_VARIABLE,
-        is_whole = recipe::WHOLE_VARIABLE,
+        makefiles = recipe::MAKEFILES_VARIABLE,
         target = recipe::TARGET_VARIABLE,
         marker = recipe::MARKER,
         options = options.join(" "),

@@ -6,18 +6,24 @@
 //! - If the project sets `.ONESHELL` itself, the recipe goes to the project's shell as a whole.
 //! - A recipe that calls `$(MAKE)` is no transaction, since the recipes of that make are.
 //!
-//! Make keeps the signs before the first line to itself. So we cannot know whether an error in
-//! that line is to be ignored, and end the recipe there. If make then goes on to other recipes, it
-//! has ignored the error, and takes the target for made: then no other recipe is run, and
-//! `atomdir make` fails.
+//! - If make only asks what there is to do (`-n`, `-q`, `-t`), it still runs recipes of which a
+//!   line calls `$(MAKE)` or has the sign `+`. Of these we run only such lines.
+//!
+//! Make keeps the signs before the first line to itself, and applies them to the whole recipe. So we
+//! cannot know whether a failure is ignored. We note recipes that have failed before their last
+//! line. If their make then goes on to other recipes, or ends well, it has ignored the failure and
+//! takes the target for made: then it runs no other recipe, and it fails at its end.
 
-use super::{CUT_SHORT, MAKE};
+use super::MAKE;
+use crate::files;
+use rustix::fs::CWD;
+use rustix::process::{Pid, getppid};
 use std::env::{self, var_os};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The first argument for a recipe; the options of `atomdir run` follow, `--`, and the recipe.
@@ -27,34 +33,32 @@ pub const MARKER: &str = "--atomdir-recipe";
 /// The shell that the project has set, and its arguments before a line.
 pub const SHELL_VARIABLE: &str = "ATOMDIR_RECIPE_SHELL";
 pub const FLAGS_VARIABLE: &str = "ATOMDIR_RECIPE_SHELLFLAGS";
-/// Not empty if the project sets `.ONESHELL`.
-pub const WHOLE_VARIABLE: &str = "ATOMDIR_RECIPE_IS_WHOLE";
+/// The project's makefiles.
+pub const MAKEFILES_VARIABLE: &str = "ATOMDIR_RECIPE_MAKEFILES";
 /// What the recipe is for. Not set for make's function `$(shell)`.
 pub const TARGET_VARIABLE: &str = "ATOMDIR_RECIPE_TARGET";
 
 /// Variables that recipes do not see. They see the shell, for `$(SHELL)`.
-const VARIABLES: [&str; 3] = [FLAGS_VARIABLE, WHOLE_VARIABLE, TARGET_VARIABLE];
+const VARIABLES: [&str; 3] = [FLAGS_VARIABLE, MAKEFILES_VARIABLE, TARGET_VARIABLE];
 
 /// Runs a recipe's lines. Arguments: where to note that the recipe was cut short, the target, the
-/// shell and its flags; then for each line whether its error is ignored, and the line.
+/// shell with its flags; then for each line whether its error is ignored, and the line.
 const LINES: &str = "\
 set -f
-cut_short=$1 target=$2 shell=$3 flags=$4
-shift 4
-is_first=yes
+cut_short=$1 target=$2 shell=$3
+shift 3
 while [ $# -gt 0 ]; do
     code=0
-    \"$shell\" $flags \"$2\" || code=$?
+    $shell \"$2\" || code=$?
     if [ $code != 0 ]; then
         if [ \"$1\" = must-succeed ]; then
-            if [ $is_first = yes ] && [ $# -gt 2 ]; then
+            if [ -n \"$cut_short\" ]; then
                 printf '%s\\n' \"$target\" >> \"$cut_short\"
             fi
             exit $code
         fi
         printf '%s\\n' \"atomdir make: [$target] Error $code (ignored)\" >&2
     fi
-    is_first=no
     shift 2
 done";
 
@@ -65,87 +69,117 @@ const POSIX_SHELLS: [&str; 7] = ["sh", "bash", "ksh", "rksh", "zsh", "ash", "das
 #[derive(Debug, PartialEq, Eq)]
 struct Line {
     must_succeed: bool,
+    /// It has the sign `+`: run, whatever make was called for.
+    always: bool,
     text: Vec<u8>,
+}
+
+/// Where a make's recipes that were cut short are noted.
+pub fn note_of(directory: &Path, make: Pid) -> PathBuf {
+    directory.join(format!("cut-short.{}", make.as_raw_nonzero()))
 }
 
 /// Runs what make asks its shell for. Returns only if that fails.
 pub fn run(directory: &Path, words: &[OsString]) -> io::Error {
     let shell = var_os(SHELL_VARIABLE).unwrap_or_else(|| "/bin/sh".into());
-    let split = words.iter().position(|word| word == "--");
-    let (Some(split), true) = (split, words.first().is_some_and(|word| word == MARKER)) else {
-        return Command::new(shell).args(words).exec();
+    let marker = words.first().is_some_and(|word| word == MARKER);
+    let Some(split) = words
+        .iter()
+        .position(|word| word == "--")
+        .filter(|_| marker)
+    else {
+        return plain(&shell, words);
     };
-    let options = &words[1..split];
-    let script = words[split + 1..].join(OsStr::new(" "));
-    let flags = var_os(FLAGS_VARIABLE).unwrap_or_else(|| "-c".into());
+    let (options, script) = (&words[1..split], words[split + 1..].join(OsStr::new(" ")));
+    let mut command = shell;
+    command.push(" ");
+    command.push(var_os(FLAGS_VARIABLE).unwrap_or_else(|| "-c".into()));
     let Some(target) = var_os(TARGET_VARIABLE).filter(|target| !target.is_empty()) else {
-        let flags = flags.as_bytes().split(u8::is_ascii_whitespace);
-        let flags = flags.filter(|flag| !flag.is_empty()).map(OsStr::from_bytes);
-        return Command::new(shell).args(flags).arg(script).exec();
+        return plain(&command, &[script]);
     };
-    let cut_short = directory.join(CUT_SHORT);
-    if rustix::fs::stat(&cut_short).is_ok() && !make_has_flag(b'k') {
+    let mut note = getppid().map_or_else(PathBuf::new, |make| note_of(directory, make));
+    if rustix::fs::stat(&note).is_ok() && !make_has_flag(b'k') {
         return io::Error::other("no recipe is run after one that was cut short");
     }
-    let mut lines: Vec<OsString> = vec![
-        "/bin/sh".into(),
-        "-c".into(),
-        LINES.into(),
-        "recipe".into(),
-        cut_short.into(),
-        target.clone(),
-        shell.clone(),
-        flags,
-    ];
-    for line in lines_of(script.as_bytes(), &shell) {
-        let must_succeed = line.must_succeed && !make_has_flag(b'i');
-        lines.push(
-            if must_succeed {
-                "must-succeed"
-            } else {
-                "may-fail"
-            }
-            .into(),
-        );
-        lines.push(OsString::from_vec(line.text));
+    let program = directory.join(MAKE).into_os_string().into_vec();
+    let calls_make = |text: &[u8]| contains(text, &program);
+    let is_asked_only = b"nqt".iter().any(|flag| make_has_flag(*flag));
+    let lines = lines_of(script.as_bytes(), &command).into_iter();
+    let lines = lines.filter(|line| !is_asked_only || line.always || calls_make(&line.text));
+    let lines: Vec<Line> = lines.collect();
+    if lines.len() == 1 {
+        // What a single line has left undone is what make knows to be undone.
+        note = PathBuf::new();
     }
-    let calls_make = contains(
-        script.as_bytes(),
-        directory.join(MAKE).as_os_str().as_bytes(),
-    );
-    let mut command = if calls_make {
-        Command::new(&lines[0])
-    } else {
-        let mut label = OsString::from("make ");
-        label.push(&target);
-        let mut run = Command::new("/proc/self/exe");
-        run.args(["run", "--quiet"]).args(options).arg("-m");
-        run.arg(label).arg("--").arg(&lines[0]);
-        run
+    let mut started = match is_asked_only || calls_make(script.as_bytes()) {
+        true => Command::new("/bin/sh"),
+        false => {
+            let mut run = Command::new("/proc/self/exe");
+            let mut label = OsString::from("make ");
+            label.push(&target);
+            run.args(["run", "--quiet", "--on-conflict=abort"]);
+            run.args(options).arg("-m").arg(label);
+            run.args(["--", "/bin/sh"]);
+            run
+        }
     };
-    command.args(&lines[1..]);
-    for variable in VARIABLES {
-        command.env_remove(variable);
+    started.args(["-c", LINES, "recipe"]);
+    started.arg(note).arg(target).arg(command);
+    for line in lines {
+        let must_succeed = line.must_succeed && !make_has_flag(b'i');
+        started.arg(if must_succeed {
+            "must-succeed"
+        } else {
+            "may-fail"
+        });
+        started.arg(OsString::from_vec(line.text));
     }
-    command.exec()
+    for variable in VARIABLES {
+        started.env_remove(variable);
+    }
+    started.exec()
+}
+
+/// Runs the shell, which is a program and its first arguments, as make has them.
+fn plain(shell: &OsStr, words: &[OsString]) -> io::Error {
+    let parts = shell.as_bytes().split(u8::is_ascii_whitespace);
+    let mut parts = parts.filter(|part| !part.is_empty()).map(OsStr::from_bytes);
+    let program = parts.next().unwrap_or(OsStr::new("/bin/sh"));
+    Command::new(program).args(parts).args(words).exec()
 }
 
 fn lines_of(script: &[u8], shell: &OsStr) -> Vec<Line> {
-    if var_os(WHOLE_VARIABLE).is_none_or(|file| file.is_empty()) {
+    let makefiles = var_os(MAKEFILES_VARIABLE).unwrap_or_default();
+    let makefiles = makefiles.as_bytes().split(|byte| *byte == b' ');
+    let mut makefiles = makefiles.filter(|name| !name.is_empty());
+    if !makefiles.any(|name| files::read_at(CWD, name).is_ok_and(|text| sets_one_shell(&text))) {
         return split(script);
     }
-    let name = Path::new(shell).file_name().and_then(OsStr::to_str);
+    let program = shell.as_bytes().split(|byte| *byte == b' ').next();
+    let name = program.map(|program| Path::new(OsStr::from_bytes(program)).file_name());
+    let name = name.flatten().and_then(OsStr::to_str);
     let text = match name {
         Some(name) if POSIX_SHELLS.contains(&name) => {
-            let plain: Vec<Vec<u8>> = split(script).into_iter().map(|line| line.text).collect();
-            plain.join(&b'\n')
+            let lines = script.split(|byte| *byte == b'\n');
+            let lines: Vec<&[u8]> = lines.map(|line| &line[signs_before(line)..]).collect();
+            lines.join(&b'\n')
         }
         _ => script.to_vec(),
     };
     vec![Line {
         must_succeed: true,
+        always: false,
         text,
     }]
+}
+
+/// Whether a makefile has a rule for `.ONESHELL`.
+fn sets_one_shell(makefile: &[u8]) -> bool {
+    makefile.split(|byte| *byte == b'\n').any(|line| {
+        let targets = line.split(|byte| *byte == b':').next().unwrap_or_default();
+        let mut targets = targets.split(u8::is_ascii_whitespace);
+        !line.starts_with(b"\t") && targets.any(|target| target == b".ONESHELL")
+    })
 }
 
 /// Splits a recipe as make does: a backslash before the end of a line continues it, and the signs
@@ -161,16 +195,22 @@ fn split(script: &[u8]) -> Vec<Line> {
             continue;
         }
         let whole = std::mem::take(&mut line);
-        let is_sign = |byte: &u8| b"@+- \t".contains(byte);
-        let signs = whole.iter().take_while(|byte| is_sign(byte)).count();
-        if signs < whole.len() {
+        let (signs, text) = whole.split_at(signs_before(&whole));
+        if !text.is_empty() {
             lines.push(Line {
-                must_succeed: !whole[..signs].contains(&b'-'),
-                text: whole[signs..].to_vec(),
+                must_succeed: !signs.contains(&b'-'),
+                always: signs.contains(&b'+'),
+                text: text.to_vec(),
             });
         }
     }
     lines
+}
+
+/// The length of the signs and blanks before a line.
+fn signs_before(line: &[u8]) -> usize {
+    let signs = line.iter().take_while(|byte| b"@+- \t".contains(byte));
+    signs.count()
 }
 
 /// Whether make was called with this option of one letter.
@@ -191,6 +231,7 @@ mod tests {
     fn line(must_succeed: bool, text: &str) -> Line {
         Line {
             must_succeed,
+            always: text == "five",
             text: text.into(),
         }
     }

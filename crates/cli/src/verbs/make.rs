@@ -1,10 +1,10 @@
 use super::ExitCode;
 use crate::arguments::number;
-use crate::attempt::Durability;
 use crate::context::Context;
 use crate::error::Error;
 use crate::making;
-use clap::{Args, ValueEnum, ValueHint};
+use atomdir::Trust;
+use clap::{Args, ValueHint};
 use std::ffi::OsString;
 
 /// Run GNU make so that each recipe is a transaction
@@ -20,9 +20,6 @@ pub struct Arguments {
     /// Run a recipe again after a conflict, up to N times
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = number::<u32>)]
     retry: u32,
-    /// When the commit of a recipe returns
-    #[arg(long, value_enum, default_value_t, value_name = "LEVEL")]
-    durability: Durability,
     /// Arguments for make
     #[arg(value_name = "ARGUMENT", last = true, value_hint = ValueHint::Other)]
     words: Vec<OsString>,
@@ -30,8 +27,8 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let mut options = vec![format!("--retry={}", arguments.retry)];
-    if let Some(level) = arguments.durability.to_possible_value() {
-        options.push(format!("--durability={}", level.get_name()));
+    if context.trust() == Trust::Everyone {
+        options.push("--trust".to_owned());
     }
     making::run(context, &options, &arguments.words)
 }

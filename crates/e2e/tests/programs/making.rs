@@ -18,7 +18,7 @@ fn make(fixture: &Fixture, words: &[&str]) -> Outcome {
 /// shell of its own; `inner` is made by `$(MAKE)`.
 const MAKEFILE: &str = r#"
 cat > Makefile <<'END'
-SHELL := /bin/bash
+SHELL := /usr/bin/env bash
 .SHELLFLAGS := -o pipefail -c
 objects := $(addprefix out/,one two three four five six)
 all: check-lines $(objects) inner
@@ -45,6 +45,14 @@ half:
 lost:
 	-false
 	echo never > lost
+later:
+	-true
+	false
+dry:
+	rm -f Makefile
+	$(MAKE) --version > version
+ignored:
+	-$(MAKE) lost
 END
 mkdir deeper
 printf 'made:\n\techo $$(MAKELEVEL) > $@\n' > deeper/other.mk
@@ -75,10 +83,20 @@ fn recipes_are_transactions_that_run_like_those_of_make() {
         );
         make(one, &["half"]).expect(2);
         assert_equal("after a failure", &expected, &one.look(), &options);
-        make(one, &["lost"])
-            .expect(2)
-            .says(&["'lost'", "not run to its end"]);
-        assert_equal("after another", &expected, &one.look(), &options);
+        for target in ["lost", "later"] {
+            make(one, &[target])
+                .expect(2)
+                .says(&[target, "not run to its end"]);
+            make(one, &[target, "half"])
+                .expect(2)
+                .says(&["no recipe is run"]);
+            assert_equal(target, &expected, &one.look(), &options);
+        }
+        make(one, &["ignored"]).expect(0);
+        // Asked what there is to do, make runs the lines that call it, and only those.
+        make(one, &["-n", "dry"]).expect(0);
+        shell(&one.base, "rm version");
+        assert_equal("after -n", &expected, &one.look(), &options);
     });
 }
 
@@ -93,6 +111,36 @@ $(targets):
 	printf rest >> $@
 END
 ";
+
+/// The project itself makes each recipe one script.
+const WHOLE: &str = r"
+cat > Makefile <<'END'
+SHELL := /bin/bash
+.SHELLFLAGS := -ec
+.ONESHELL:
+made:
+	here=there
+	@cat > made <<-EOF
+	$$here
+	
+	EOF
+END
+";
+
+#[test]
+fn recipe_of_a_makefile_with_one_shell_is_one_script() {
+    const TEST: &str = "making-whole";
+    if !tools_present(TEST, &["make", "bash"]) {
+        return;
+    }
+    let fixture = Fixture::new(TEST, WHOLE);
+    make(&fixture, &[]).expect(0);
+    let made = shell(
+        &fixture.base,
+        "cat made; rm made; make > /dev/null; cat made",
+    );
+    assert_eq!(made.text(), "there\n\n".repeat(2));
+}
 
 #[test]
 fn killed_make_leaves_whole_targets_only() {
