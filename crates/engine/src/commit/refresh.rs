@@ -12,8 +12,8 @@
 //! 1. The commit lock is held, with no commit pending, from the look at the clock until the
 //!    transaction has its new snapshot. So the snapshot is a point in the commit order again, also
 //!    of a transaction that has landed parts.
-//! 2. The clock is read before anything is validated: what an outside writer changes in between
-//!    counts as changed since the new snapshot.
+//! 2. The clock and the attributes that nodes take over are read before anything is validated:
+//!    what an outside writer changes in between counts as changed since the new snapshot.
 //! 3. What a serializable transaction has read is unchanged, even if it has written nothing. So
 //!    its read set holds for the new snapshot.
 //! 4. No part of a file comes from one snapshot and another part from the other. A file that
@@ -96,10 +96,11 @@ impl<D: Disk> Store<D> {
             began: self.stamp()?,
         };
         crate::commit::merge::correct_places(view, &set);
+        let failed = |errno| CommitError::io("look at the changes of", b"", errno);
+        let renewals = view.renewals(snapshot).map_err(failed)?;
         self.refuse_to_refresh(transaction, view, &state, &mut set)?;
         let (from, known) = (transaction.at(), view.known_nodes());
-        let refreshed = view.refresh(snapshot);
-        refreshed.map_err(|errno| CommitError::io("look at the changes of", b"", errno))?;
+        view.refresh(snapshot, renewals).map_err(failed)?;
         transaction.set_snapshot(snapshot);
         lock(&transaction.listed).clear();
         transaction.share.update(|| view.kept_objects());

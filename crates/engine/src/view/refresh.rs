@@ -6,6 +6,10 @@
 //! from its snapshot: attributes that the view has not changed, numbers of links, and places of
 //! objects that others have moved.
 //!
+//! A node's attributes in the new snapshot are read before the caller validates. An outside
+//! writer may change them right afterwards. Validation or the commit then finds them different,
+//! and nothing overwrites what that writer has done.
+//!
 //! Invariants
 //! 1. Afterwards each node is as if its changes had been made over the new snapshot.
 //! 2. Nodes with changes keep their ids. All others are dropped, and no id of before is used
@@ -18,11 +22,40 @@ use atomdir_disk::{Disk, Errno, Kind, Result, Stat};
 use super::View;
 use super::node::{Node, OwnBody, attributes_of};
 use super::sparse::HolesRead;
-use crate::base::snapshot::SnapshotPoint;
+use crate::base::snapshot::{Snapshot, SnapshotPoint};
 use crate::base::{Base, Place, Stamp};
 use crate::ids::{NodeId, Sequence};
 
+/// What a node with changes takes over: the attributes of its object in the snapshot of before,
+/// and in the new one.
+pub(crate) struct Renewal {
+    node: NodeId,
+    before: Stat,
+    now: Stat,
+}
+
 impl<D: Disk> View<D> {
+    /// To be called before the changes are validated.
+    pub fn renewals(&self, new: SnapshotPoint) -> Result<Vec<Renewal>> {
+        let landed = Arc::default();
+        let (old, new) = (
+            self.snapshot(),
+            Snapshot::with_landed(&self.core, new.at, &landed),
+        );
+        let mut renewals = Vec::new();
+        for node in self.changed_nodes() {
+            let Some(base) = &self.node(node)?.base else {
+                continue;
+            };
+            if let (Some(before), Some(now)) =
+                (if_there(old.stat(base))?, if_there(new.stat(base))?)
+            {
+                renewals.push(Renewal { node, before, now });
+            }
+        }
+        Ok(renewals)
+    }
+
     /// The files that the view changes, or removes, and of which others have committed
     /// something since the snapshot, each with the newest such commit.
     pub fn changed_by_others(&mut self) -> Result<Vec<(Vec<u8>, Sequence)>> {
@@ -48,15 +81,8 @@ impl<D: Disk> View<D> {
 
     /// From now on the view shows the new snapshot and its own changes. If it is kept on disk,
     /// the caller has it recorded.
-    pub fn refresh(&mut self, new: SnapshotPoint) -> Result<()> {
+    pub fn refresh(&mut self, new: SnapshotPoint, renewals: Vec<Renewal>) -> Result<()> {
         let put_back = self.put_back()?;
-        let changed: Vec<NodeId> = self.changed_nodes().collect();
-        let mut before = Vec::new();
-        for &id in &changed {
-            if let Some(base) = &self.node(id)?.base {
-                before.push((id, base.clone(), self.stat_if_there(base)?));
-            }
-        }
         // From here on nothing fails: an object that cannot be looked at stays as it was.
         for id in put_back {
             self.forget_put_back(id);
@@ -67,10 +93,8 @@ impl<D: Disk> View<D> {
             begin.at = new.at.0;
             begin.began_change_time = new.began;
         });
-        for (id, base, before) in before {
-            if let (Some(before), Ok(Some(now))) = (before, self.stat_if_there(&base)) {
-                self.renew_own(id, &before, &now);
-            }
+        for Renewal { node, before, now } in renewals {
+            self.renew_own(node, &before, &now);
         }
         self.lookups.clear();
         self.holes_read = HolesRead::default();
@@ -79,18 +103,11 @@ impl<D: Disk> View<D> {
         self.drop_unneeded();
         let left: Vec<NodeId> = self.nodes.ids().collect();
         for id in left {
+            self.forget_reported(id);
             self.renew_base_place(id);
         }
         self.drop_unneeded();
         Ok(())
-    }
-
-    /// `None`: an outside writer has removed it.
-    fn stat_if_there(&self, base: &Arc<Base>) -> Result<Option<Stat>> {
-        match self.snapshot_stat(base) {
-            Err(Errno::STALE | Errno::NOENT) => Ok(None),
-            stat => stat.map(Some),
-        }
     }
 
     /// Others may have changed it since, so that it would not be put back any more.
@@ -154,6 +171,17 @@ impl<D: Disk> View<D> {
         own.attributes = renewed;
     }
 
+    /// The kernel asks again for the attributes of a node without changes, and gets those of the
+    /// new snapshot.
+    fn forget_reported(&mut self, id: NodeId) {
+        let is_stale = |node: &Node| node.own.is_none() && node.reported.is_some();
+        if self.node(id).is_ok_and(is_stale)
+            && let Ok(node) = self.node_mut(id)
+        {
+            node.reported = None;
+        }
+    }
+
     /// Moves a node to the place that its object has in the new snapshot, unless the view itself
     /// has placed it.
     fn renew_base_place(&mut self, id: NodeId) {
@@ -197,5 +225,13 @@ impl<D: Disk> View<D> {
         let id = self.insert(base.kind, Some(base.clone()), place);
         self.nodes.by_base.insert(base.serial, id);
         id
+    }
+}
+
+/// `None`: an outside writer has removed the object.
+fn if_there(stat: Result<Stat>) -> Result<Option<Stat>> {
+    match stat {
+        Err(Errno::STALE | Errno::NOENT) => Ok(None),
+        stat => stat.map(Some),
     }
 }

@@ -3,6 +3,7 @@
 //! `ATOMDIR_SEED=n` replays one of the random runs.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use atomdir_disk::Errno;
 use atomdir_engine::{
@@ -22,6 +23,7 @@ type Open = Arc<Transaction<FailingDisk>>;
 
 struct Run {
     scratch: Scratch,
+    disk: FailingDisk,
     store: Store<FailingDisk>,
 }
 
@@ -33,8 +35,12 @@ impl Run {
         for line in GIVEN {
             outside(&scratch.0, &words(line));
         }
-        let store = open_with(disk, &scratch.0).expect("the store opens");
-        Run { scratch, store }
+        let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
+        Run {
+            scratch,
+            disk,
+            store,
+        }
     }
 
     fn others(&self, deeds: &str) {
@@ -284,4 +290,72 @@ fn node_ids_from_before_a_refresh_never_lead_to_another_object() {
     }
     let read = one.read(old, 0, &mut [0; 8], CALLER);
     assert_eq!(read.err(), Some(Errno::STALE));
+}
+
+#[test]
+fn attributes_that_were_shown_before_a_refresh_do_not_count_afterwards() {
+    // An ordinary user's rights are checked against what was shown, even for a new name.
+    for (owner, directory, later) in [
+        (0, "d", "chmod d 711"),
+        (0, ".", "chmod . 711"),
+        (1000, "d", "put d/new x"),
+    ] {
+        for is_outside in [false, true] {
+            let run = Run::new();
+            run.others("mkdir d/sub; put d/sub/f old");
+            let options = BeginOptions { owner, ..options() };
+            let one = run.store.begin(options).expect("it begins");
+            act(&one, &format!("stat .; stat {directory}; put d/sub/f mine"));
+            let chmod = format!("chmod {directory} 777");
+            match is_outside {
+                true => outside(&run.scratch.0, &words(&chmod)),
+                false => run.others(&chmod),
+            }
+            assert_eq!(refresh(&run.store, &one), []);
+            act(&one, &format!("stat {directory}; {later}"));
+            let shown = tree_of_view(&one);
+            let refused = conflicts(run.store.commit(&one).map(drop));
+            assert_eq!(refused, [], "{later}, outside: {is_outside}");
+            assert_eq!(run.base(), shown, "{later}");
+        }
+    }
+}
+
+/// An outside writer acts after each of the looks that a refresh takes at the directory.
+#[test]
+fn refresh_does_not_make_a_commit_overwrite_what_an_outside_writer_does_meanwhile() {
+    let (mut refused, mut accepted) = (0, 0);
+    for looks in 1.. {
+        let run = Run::new();
+        let one = begin(&run.store);
+        act(&one, "stat d; chmod d 711");
+        let root = run.scratch.0.clone();
+        let left = Arc::new(AtomicUsize::new(looks));
+        let chmod = move || outside(&root, &["chmod", "d", "700"]);
+        act_after_looks(run.disk.clone(), left.clone(), Box::new(chmod));
+        let found = refresh(&run.store, &one);
+        if left.load(Ordering::SeqCst) > 0 {
+            break;
+        }
+        match found.is_empty() {
+            true => accepted += 1,
+            false => refused += 1,
+        }
+        let found = conflicts(run.store.commit(&one).map(drop));
+        assert_eq!(found.len(), 1, "after look {looks}: {found:?}");
+        assert_eq!(found[0].path, b"d");
+    }
+    println!("{refused} refreshes were refused, {accepted} not");
+    assert!(refused > 0 && accepted > 0);
+}
+
+fn act_after_looks(disk: FailingDisk, left: Arc<AtomicUsize>, act: Box<dyn FnOnce() + Send>) {
+    let again = disk.clone();
+    disk.intrude_after_lookup(b"d", move || {
+        if left.fetch_sub(1, Ordering::SeqCst) == 1 {
+            act();
+        } else {
+            act_after_looks(again, left, act);
+        }
+    });
 }
