@@ -20,6 +20,16 @@ struct Case {
     says: &'static [&'static str],
 }
 
+/// A directory that is renamed, and on which something is mounted meanwhile.
+const MOUNTED: Case = Case {
+    prepare: "test -d dir || mv moved dir",
+    change: "mv dir moved",
+    obstruct: "mount -t tmpfs none dir || :",
+    clear: "umount dir || :",
+    is_there: "test -d moved",
+    says: &["set aside", "'dir'", "mounted", "tried again"],
+};
+
 fn listed(store: &Store) -> Vec<serde_json::Value> {
     let text = store.call(["--json", "list"]).expect(0).text();
     let listed: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
@@ -27,10 +37,10 @@ fn listed(store: &Store) -> Vec<serde_json::Value> {
 }
 
 /// Commits until the obstacle comes before the commit is applied. Returns what `sync` says then.
-fn set_aside(fixture: &Fixture, case: &Case) -> Outcome {
+fn set_aside(fixture: &Fixture, case: &Case, options: &[&str]) -> Outcome {
     for _ in 0..TRIES {
         shell(&fixture.base, case.prepare);
-        let lazy = ["--view", "exact", "--durability", "lazy"];
+        let lazy = [&["--view", "exact", "--durability", "lazy"], options].concat();
         fixture.store.run_with(&lazy, case.change).expect(0);
         shell(&fixture.base, case.obstruct);
         let synced = fixture.store.call(["sync"]);
@@ -59,7 +69,9 @@ fn check(fixture: &Fixture, case: &Case) {
     let store = &fixture.store;
     let test = format!("if {}; then echo yes; else echo no; fi", case.is_there);
     let is_there = || shell(&fixture.base, &test).text() == "yes\n";
-    set_aside(fixture, case).expect(CONFLICT).says(case.says);
+    set_aside(fixture, case, &[])
+        .expect(CONFLICT)
+        .says(case.says);
     let id = listed_id(store);
     assert!(!is_there());
     let status = store.call(["status", &id]).expect(0).text();
@@ -78,7 +90,7 @@ fn check(fixture: &Fixture, case: &Case) {
     assert!(is_there());
 
     // What the user takes in hand is the user's.
-    set_aside(fixture, case).expect(CONFLICT);
+    set_aside(fixture, case, &[]).expect(CONFLICT);
     let id = listed_id(store);
     store
         .call(["exec", &id, "--", "sh", "-c", "echo mine > mine"])
@@ -101,15 +113,46 @@ fn lazy_commit_that_meets_a_mount_is_set_aside_and_committed_later() {
         return;
     }
     let fixture = Fixture::owned_by("set-aside-root", User::root, "mkdir dir");
-    let case = Case {
-        prepare: "test -d dir || mv moved dir",
-        change: "mv dir moved",
-        obstruct: "mount -t tmpfs none dir || :",
-        clear: "umount dir || :",
-        is_there: "test -d moved",
-        says: &["set aside", "'dir'", "mounted", "tried again"],
-    };
-    check(&fixture, &case);
+    check(&fixture, &MOUNTED);
+}
+
+/// Waits until the transaction has ended by force, and returns how.
+fn ended_how(store: &Store, id: &str) -> serde_json::Value {
+    let id = id.parse().ok();
+    loop {
+        let text = store.call(["--json", "list", "--ended"]).expect(0).text();
+        let listed: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+        let mut ended = listed["ended"].as_array().expect("a list").iter();
+        if let Some(one) = ended.find(|one| one["transaction"].as_u64() == id) {
+            return one["how"].clone();
+        }
+    }
+}
+
+#[test]
+fn user_learns_when_a_commit_that_was_set_aside_dies_with_the_service_or_reaches_its_age() {
+    if !users_can_mount("user_learns_when_a_commit_that_was_set_aside_dies") {
+        return;
+    }
+    let fixture = Fixture::owned_by("set-aside-ends", User::root, "mkdir dir");
+    let store = &fixture.store;
+    let clear = || shell(&fixture.base, MOUNTED.clear);
+    // This one cannot survive its service.
+    set_aside(&fixture, &MOUNTED, &["--isolation", "serializable"]).expect(CONFLICT);
+    let id = listed_id(store);
+    assert!(store.kill_service());
+    clear();
+    assert_eq!(ended_how(store, &id), "died");
+    assert!(listed(store).is_empty());
+
+    set_aside(&fixture, &MOUNTED, &["--max-age", "5s"]).expect(CONFLICT);
+    let id = listed_id(store);
+    assert_eq!(ended_how(store, &id), "max_age");
+    assert!(listed(store).is_empty());
+    clear();
+    store.call(["sync"]).expect(0);
+    assert!(fixture.base.join("dir").exists());
+    store.assert_at_rest();
 }
 
 #[test]

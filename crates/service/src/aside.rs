@@ -91,6 +91,9 @@ fn adopt(service: &Service, transaction: &Arc<Transaction>) -> Result<(), Failur
         begun_within: None,
         secret,
     };
+    // The commit has removed the note. A service that dies from here on leaves one.
+    service.notices.opened(transaction);
+    service.expiry.resume(transaction);
     // A sealed one was frozen for its commit.
     transaction.thaw();
     survival::survive(service, &one);
@@ -99,10 +102,16 @@ fn adopt(service: &Service, transaction: &Arc<Transaction>) -> Result<(), Failur
     {
         tracing::warn!(%errno, "transaction {} may not survive a power cut", one.id());
     }
-    if service.transactions.add(&one) {
-        service.views.show(transaction)?;
+    let shown = match service.transactions.add(&one) {
+        true => service.views.show(transaction),
+        false => Ok(()),
+    };
+    if !transaction.is_open() {
+        // An abort that was under way may have cleaned up before it was listed.
+        service.forget(&one);
+        return Ok(());
     }
-    Ok(())
+    shown
 }
 
 /// At the end of the service: the last lazy commits are applied or set aside, and what is set aside
@@ -123,9 +132,9 @@ pub(crate) fn settle(service: &Service) {
 
 /// Why the transaction is open again, if its commit was set aside.
 pub(crate) fn reason(service: &Service, id: TransactionId) -> Option<String> {
-    let aside = service.store.set_aside().into_iter();
-    let mut found = aside.filter(|one| one.transaction.0 == id.0);
-    found.next().map(|one| one.to_string())
+    let id = atomdir_engine::TransactionId(id.0);
+    let found = service.store.find_set_aside(id);
+    found.map(|one| one.to_string())
 }
 
 /// Makes lazy commits durable. Fails if one of the peer's is set aside.

@@ -8,9 +8,10 @@ use crate::permissions::Peer;
 use crate::replies::Unanswered;
 use crate::service::Service;
 use crate::survival;
+use crate::transactions::Transaction;
 use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// The limit for one transaction.
@@ -27,7 +28,17 @@ struct State {
     /// The number distinguishes entries that are due at the same time.
     due: BTreeMap<(Instant, u64), Due>,
     count: u64,
+    /// When transactions would have ended that have ended before. A lazy commit among them may be
+    /// set aside, which opens its transaction again.
+    former: BTreeMap<TransactionId, Former>,
     is_over: bool,
+}
+
+struct Former {
+    /// Dropped for good when the transaction is.
+    transaction: Weak<Transaction>,
+    at: Instant,
+    age: Duration,
 }
 
 pub(crate) struct Due {
@@ -96,7 +107,10 @@ impl Expiry {
         let Some(at) = Instant::now().checked_add(left) else {
             return;
         };
-        let mut state = self.lock();
+        self.add_at(&mut self.lock(), due, at);
+    }
+
+    fn add_at(&self, state: &mut State, due: Due, at: Instant) {
         state.count += 1;
         let number = state.count;
         state.due.insert((at, number), due);
@@ -113,11 +127,35 @@ impl Expiry {
         Some((due.age, at.saturating_duration_since(Instant::now())))
     }
 
-    /// Forgets a transaction that has ended.
-    pub(crate) fn forget(&self, transaction: TransactionId) {
+    /// Forgets a transaction that has ended, until [`resume`](Self::resume).
+    pub(crate) fn forget(&self, transaction: &Arc<Transaction>) {
+        let id = TransactionId(transaction.id().0);
         let mut state = self.lock();
-        if !state.due.is_empty() {
-            state.due.retain(|_, due| due.transaction != transaction);
+        if state.due.is_empty() {
+            return;
+        }
+        let of_it = |(_, due): &(_, &Due)| due.transaction == id;
+        let mut ends = state.due.iter().filter(of_it);
+        let end = ends.find(|(_, due)| matches!(due.ending, Ending::Transaction));
+        let former = end.map(|((at, _), due)| Former {
+            transaction: Arc::downgrade(transaction),
+            at: *at,
+            age: due.age,
+        });
+        state.due.retain(|_, due| due.transaction != id);
+        if let Some(former) = former {
+            let former_ones = &mut state.former;
+            former_ones.retain(|_, one| one.transaction.strong_count() > 0);
+            former_ones.insert(id, former);
+        }
+    }
+
+    /// The transaction is open again, and ends when it would have ended before.
+    pub(crate) fn resume(&self, transaction: &Transaction) {
+        let id = TransactionId(transaction.id().0);
+        let mut state = self.lock();
+        if let Some(Former { at, age, .. }) = state.former.remove(&id) {
+            self.add_at(&mut state, Due::transaction(id, age), at);
         }
     }
 

@@ -185,11 +185,13 @@ impl Service {
 
     /// Forgets a transaction that its commit has ended.
     pub(crate) fn forget(&self, one: &OpenTransaction) {
-        self.transactions.remove(one.id());
         self.notices.done(one.id().0);
-        self.transactions.wake_waiters(one);
-        self.expiry.forget(one.id());
+        self.expiry.forget(&one.transaction);
         self.views.hide(&one.transaction);
+        // At last: a lazy commit may already be set aside, and `aside` then lists and shows the
+        // transaction again as soon as it is not listed here.
+        self.transactions.remove(one.id());
+        self.transactions.wake_waiters(one);
         self.latch.set();
     }
 
@@ -220,7 +222,11 @@ impl Service {
         }
         for one in &ended {
             self.views.hide(&one.transaction);
-            self.expiry.forget(one.id());
+            self.expiry.forget(&one.transaction);
+            // One that was set aside may have been listed again before its abort.
+            for again in self.transactions.remove(one.id()) {
+                self.views.hide(&again.transaction);
+            }
         }
         if !ended.is_empty() {
             self.latch.set();

@@ -26,8 +26,10 @@
 //!    opens it if it survives, and discards it otherwise.
 //! 3. What is tried again is exactly what was committed. So the first change in the view ends the
 //!    retries, and a retry checks for changes when it has the view.
-//! 4. Everything that was committed is in the base, or is an open transaction that `set_aside`
-//!    lists until it has ended.
+//! 4. While the process lives, everything that was committed is in the base, or is an open
+//!    transaction that `set_aside` lists until it has ended. The next process does not know that
+//!    it was set aside: what survives is open like any other transaction, without the reason, and
+//!    is not tried again. What cannot survive is discarded.
 //!
 //! A later commit of the same client can be in the base while an earlier one is set aside. The
 //! later one has seen nothing of the earlier one, but its client may know of both. This is the one
@@ -36,6 +38,7 @@
 //! The commit of a part is never lazy, a nested transaction commits to the outer one, and a sealed
 //! transaction that is set aside is sealed no more, since its command has ended.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -107,26 +110,35 @@ impl<D: Disk> Store<D> {
         transaction.is_as_set_aside.store(true, Ordering::Release);
         let mut open = lock(&self.0.open);
         open.waiting.remove(&id);
-        open.by_id.insert(id, transaction.clone());
-        drop(open);
+        // Under this lock: a thread that finds the transaction also finds its view, and an abort
+        // that takes the view removes the transaction afterwards. A thread that has the slot waits
+        // for this lock only after it has found a view there, so there is no deadlock.
         transaction.view.give_back(Some(view));
+        open.by_id.insert(id, transaction);
     }
 
     /// The transactions whose commits were set aside and that have not ended since.
     pub fn set_aside(&self) -> Vec<SetAside> {
-        let transactions = self.transactions();
-        let aside = lock(&self.0.aside);
-        let listed = transactions.iter().filter_map(|transaction| {
-            let one = aside.get(&transaction.id())?;
-            Some(SetAside {
-                transaction: transaction.id(),
-                owner: transaction.owner(),
-                sequence: one.sequence,
-                reason: one.reason.clone(),
-                is_retried: !one.is_left && transaction.is_as_set_aside(),
-            })
-        });
+        let ids: BTreeSet<TransactionId> = lock(&self.0.aside).keys().copied().collect();
+        let listed = ids.into_iter().filter_map(|id| self.find_set_aside(id));
         listed.collect()
+    }
+
+    /// The transaction, if its commit was set aside and it has not ended since.
+    pub fn find_set_aside(&self, id: TransactionId) -> Option<SetAside> {
+        if !lock(&self.0.aside).contains_key(&id) {
+            return None;
+        }
+        let transaction = self.transaction(id)?;
+        let aside = lock(&self.0.aside);
+        let one = aside.get(&id)?;
+        Some(SetAside {
+            transaction: id,
+            owner: transaction.owner(),
+            sequence: one.sequence,
+            reason: one.reason.clone(),
+            is_retried: !one.is_left && transaction.is_as_set_aside(),
+        })
     }
 
     /// Whether [`Store::set_aside_due`] may return something later.

@@ -20,11 +20,12 @@ impl<D: Disk> Store<D> {
     /// runs. Lazy commits are applied or set aside first, so none is listed that is set aside
     /// later.
     pub fn for_each_commit(&self, mut each: impl FnMut(CommitSummary)) -> Result<(), StoreError> {
-        if let Err(error) = self.apply_pending() {
-            // What is stalled is listed: it has happened.
+        // The lock is held from here on, so no lazy commit is appended before they are listed.
+        let state = self.lock_without_pending().unwrap_or_else(|error| {
+            // What is stalled is listed: it has happened, and nothing is appended behind it.
             tracing::debug!(%error, "commits are listed that wait to be applied");
-        }
-        let state = lock(&self.0.commit);
+            lock(&self.0.commit)
+        });
         state
             .journal
             .for_each_summary(&self.0.core, Sequence(0), |summary| {

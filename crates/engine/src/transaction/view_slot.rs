@@ -90,12 +90,15 @@ impl<D: Disk> ViewSlot<D> {
         }
     }
 
+    /// Without a view there is nothing to put back: a lazy commit that is set aside meanwhile gives
+    /// its view back here.
     pub fn take_for_commit(&self) -> Committing<'_, D> {
         let mut slot = self.lock();
-        slot.is_committing = true;
+        let view = slot.view.take();
+        slot.is_committing = view.is_some();
         Committing {
-            view: slot.view.take(),
-            is_taken_over: false,
+            is_taken_over: view.is_none(),
+            view,
             slot: self,
         }
     }
@@ -122,6 +125,7 @@ impl<D: Disk> ViewSlot<D> {
 /// The view during a commit. Dropping this puts back what is left of it.
 pub(crate) struct Committing<'a, D: Disk> {
     pub view: Option<View<D>>,
+    /// Somebody else gives the view back.
     is_taken_over: bool,
     slot: &'a ViewSlot<D>,
 }
