@@ -49,7 +49,7 @@ pub use log::history::CommitSummary;
 pub use log::past_limits::HistoryStatus;
 pub use options::{
     BeginOptions, CARRIED_BYTES_MAX, Clock, Conflicts, Durability, HistoryLimits, Isolation,
-    Options, Privileges,
+    LOG_STEP, Options, Privileges,
 };
 pub use progress::Progress;
 pub use recovery::check::CheckReport;

@@ -19,6 +19,8 @@ pub struct Options {
     pub privileges: Privileges,
     /// A commit that stages at most this many bytes carries them in the log.
     pub carried_bytes_max: u64,
+    /// The log's file grows by this many bytes at a time.
+    pub log_step: u64,
     /// How much is kept of what commits replace; `None`: nothing, except for open snapshots.
     pub history: Option<HistoryLimits>,
 }
@@ -37,6 +39,9 @@ pub struct HistoryLimits {
 
 /// Carried bytes are written twice, to save flushes. So there is a bound.
 pub const CARRIED_BYTES_MAX: u64 = 256 << 10;
+
+/// Larger steps are rarer, but the commit that makes one writes more.
+pub const LOG_STEP: u64 = 128 << 10;
 
 /// What the process may do. This decides whether a file can be replaced by a
 /// new one with the same owner and attributes, or must be changed in place.

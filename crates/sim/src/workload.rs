@@ -97,6 +97,9 @@ pub struct Expected {
     pub surviving: Option<Surviving>,
 }
 
+/// A step can be torn in many ways, and each of them is tried.
+const LOG_STEP: u64 = 8 << 10;
+
 /// Nothing is forgotten before [`Step::Prune`].
 const HISTORY: HistoryLimits = HistoryLimits {
     age_seconds_max: 1 << 40,
@@ -154,6 +157,7 @@ pub(crate) fn open_with(
         clock: Arc::new(disk.clone()),
         handles_max: 64,
         carried_bytes_max,
+        log_step: LOG_STEP,
         history: keeps_history.then_some(HISTORY),
         privileges: Privileges {
             user: 0,

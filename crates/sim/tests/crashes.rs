@@ -80,16 +80,16 @@ fn after_any_crash_kept_commits_can_be_undone() {
     // Each state is compared twice more, after undoing commits.
     let fewer = Plan {
         levels: vec![
-            bounds(pick(5, 7), pick(6, 20)),
+            bounds(pick(4, 7), pick(3, 20)),
             bounds(pick(2, 3), 2),
             bounds(1, 1),
         ],
-        deeper_one_in: pick(vec![80, 400], vec![40, 300]),
+        deeper_one_in: pick(vec![160, 800], vec![40, 300]),
         ..plan()
     };
     check_all(&all, explore, &fewer, pick(5_000, 100_000));
     let fewer = Plan {
-        deeper_one_in: vec![pick(20, 8)],
+        deeper_one_in: vec![pick(60, 8)],
         ..kill_plan(None)
     };
     check_all(&all, explore_kills, &fewer, pick(1_000, 10_000));

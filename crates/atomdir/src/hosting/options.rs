@@ -3,7 +3,7 @@
 
 use super::clock::SystemClock;
 use crate::Settings;
-use atomdir_engine::{CARRIED_BYTES_MAX, HistoryLimits, Options, Privileges};
+use atomdir_engine::{CARRIED_BYTES_MAX, HistoryLimits, LOG_STEP, Options, Privileges};
 use rustix::fs::{CWD, Mode, OFlags, fstatvfs, openat};
 use rustix::io::Errno;
 use rustix::process::{Resource, getegid, geteuid, getgroups, getrlimit};
@@ -22,6 +22,7 @@ pub fn engine_options(descriptors_reserved: u64) -> Options {
         clock: Arc::new(SystemClock),
         handles_max: handles_max(descriptors_reserved),
         carried_bytes_max: CARRIED_BYTES_MAX,
+        log_step: LOG_STEP,
         privileges: privileges(),
         history: None,
     }

@@ -32,17 +32,21 @@ pub(crate) struct Log<D: Disk> {
     id: StoreId,
     tail: u64,
     allocated: u64,
+    growth: Growth,
     /// The last sequence that a completed flush covers.
     durable: u64,
 }
 
-/// The file grows in steps of this size, filled with zeros. So neither appending nor flushing
-/// runs out of space half-way, and a flush has no new length to write.
-///
-/// The zeros are written. Blocks that are only allocated make ext4 note at each flush which of them
-/// have been written since, in its journal, for which it flushes the disk once more.
+/// The file grows in steps, so that neither appending nor flushing runs out of space half-way.
+enum Growth {
+    Allocated,
+    /// Each step has this many bytes of zeros, which are written. Blocks that are only allocated
+    /// make ext4 note in its journal at each flush which of them have been written since, and so
+    /// flush the disk once more.
+    Zeros(u64),
+}
+
 const ALLOCATION_STEP: u64 = 128 << 10;
-static ZEROS: [u8; ALLOCATION_STEP as usize] = [0; ALLOCATION_STEP as usize];
 
 const REWRITE_CHUNK: usize = 1 << 20;
 
@@ -54,8 +58,15 @@ impl<D: Disk> Log<D> {
             id,
             tail,
             allocated: tail,
+            growth: Growth::Allocated,
             durable,
         }
+    }
+
+    /// For a log that is flushed often.
+    pub fn growing_by_zeros(self, step: u64) -> Log<D> {
+        let growth = Growth::Zeros(step);
+        Log { growth, ..self }
     }
 
     pub fn length(&self) -> u64 {
@@ -83,14 +94,20 @@ impl<D: Disk> Log<D> {
         if end <= self.allocated {
             return Ok(());
         }
-        let target = end.next_multiple_of(ALLOCATION_STEP);
+        let step = match self.growth {
+            Growth::Allocated => ALLOCATION_STEP,
+            Growth::Zeros(step) => step,
+        };
+        let target = end.next_multiple_of(step);
         match disk.allocate(&self.file, self.allocated, target - self.allocated) {
             Ok(()) | Err(Errno::OPNOTSUPP) => {}
             Err(errno) => return Err(errno),
         }
         disk.set_length(&self.file, target)?;
-        // The record is written up to `end`.
-        disk.write_at(&self.file, &ZEROS[..(target - end) as usize], end)?;
+        if let Growth::Zeros(_) = self.growth {
+            // The record is written up to `end`.
+            disk.write_at(&self.file, &vec![0; (target - end) as usize], end)?;
+        }
         self.allocated = target;
         Ok(())
     }

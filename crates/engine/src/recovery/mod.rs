@@ -106,7 +106,7 @@ pub(crate) fn recover<D: Disk>(
     let survivors = Survivors::find(&disk, &handles, unfinished, snapshots)?;
     let journal = Journal {
         newest_summary: summaries.records.last().map_or(0, |(last, _)| last.0),
-        log: Log::new(log, id, read.tail, newest),
+        log: Log::new(log, id, read.tail, newest).growing_by_zeros(options.log_step),
         history: Log::new(history, id, summaries.tail, header.last_sequence),
         header,
         newest: Sequence(newest),

@@ -7,8 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use atomdir_disk::{LinuxDisk, Name, Timestamp};
 use atomdir_engine::{
-    BeginOptions, CARRIED_BYTES_MAX, Clock, Conflicts, Durability, Isolation, Options, Privileges,
-    Store, Transaction,
+    BeginOptions, CARRIED_BYTES_MAX, Clock, Conflicts, Durability, Isolation, LOG_STEP, Options,
+    Privileges, Store, Transaction,
 };
 use atomdir_fuse::{Session, Views};
 
@@ -50,6 +50,7 @@ pub fn mount() -> Option<Mounted> {
         clock: Arc::new(RealClock),
         handles_max: 100,
         carried_bytes_max: CARRIED_BYTES_MAX,
+        log_step: LOG_STEP,
         history: None,
         privileges: Privileges {
             user,

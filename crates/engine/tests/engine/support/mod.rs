@@ -19,7 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use atomdir_disk::{Disk, LinuxDisk, Name, Timestamp};
 use atomdir_engine::{
     BeginOptions, CARRIED_BYTES_MAX, Clock, Conflicts, Durability, HistoryLimits, Isolation,
-    Options, Privileges, Store, Transaction,
+    LOG_STEP, Options, Privileges, Store, Transaction,
 };
 
 pub struct SystemClock;
@@ -102,6 +102,7 @@ pub fn open_as<D: Disk<Handle = OwnedFd>>(
         clock: Arc::new(SystemClock),
         handles_max: 64,
         carried_bytes_max: CARRIED_BYTES_MAX,
+        log_step: LOG_STEP,
         history,
         privileges,
     };
