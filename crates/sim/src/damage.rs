@@ -8,7 +8,8 @@ use atomdir_engine::{Inspection, RecoveryReport, Store, StoreError};
 use crate::disk::{Handle, SimDisk};
 use crate::effect::Ordering;
 use crate::image::Image;
-use crate::workload::{SimStore, Workload, open};
+use crate::opening::{SimStore, open};
+use crate::workload::Workload;
 
 /// Of all the zeros behind the last record, only this many are tried, from its
 /// last byte on.

@@ -11,9 +11,10 @@ use crate::disk::SimDisk;
 use crate::effect::Ordering;
 use crate::explore::{Plan, restart};
 use crate::fault::{AfterFailedSync, Fault};
+use crate::opening::{SimStore, open};
 use crate::operation::{Operation, Target};
 use crate::tree::Tree;
-use crate::workload::{Driver, Expected, SimStore, Step, Workload, begin, open};
+use crate::workload::{Driver, Expected, Step, Workload, begin};
 
 pub(crate) type Outcome<T> = Result<T, String>;
 

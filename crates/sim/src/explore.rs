@@ -11,11 +11,12 @@ use crate::disk::SimDisk;
 use crate::effect::{Keep, Ordering, Volatile};
 use crate::fault::AfterFailedSync;
 use crate::image::Image;
+use crate::opening::{SimStore, open, open_with, options};
 use crate::operation::{Node, Operation};
 use crate::survivors;
 use crate::trace::{Event, Trace};
 use crate::tree::Tree;
-use crate::workload::{Expected, SimStore, act, make_store, open, open_with, options};
+use crate::workload::{Expected, act, make_store};
 use crate::world::Site;
 
 #[derive(Debug, Clone)]
@@ -380,10 +381,8 @@ fn recover(
         .iter()
         .find(|tree| expected[**tree].sequence == sequence);
     let Some(found) = found else {
-        let allowed: Vec<u64> = allowed
-            .iter()
-            .map(|tree| expected[*tree].sequence)
-            .collect();
+        let allowed = allowed.iter().map(|tree| expected[*tree].sequence);
+        let allowed: Vec<u64> = allowed.collect();
         return Err(format!(
             "commit {sequence} is the last, which should be one of {allowed:?}"
         ));

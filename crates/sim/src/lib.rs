@@ -19,6 +19,7 @@ mod group;
 mod hash;
 mod image;
 mod obstruct;
+mod opening;
 mod operation;
 mod overlay;
 mod random;

@@ -12,8 +12,9 @@ use atomdir_engine::{CommitError, Durability, Poison, StoreError, Transaction};
 use crate::disk::SimDisk;
 use crate::disturb::{Outcome, crash_and_expect, expect, sides, try_all, up_to_last_commit};
 use crate::fault::{AfterFailedSync, Fault};
+use crate::opening::SimStore;
 use crate::tree::Tree;
-use crate::workload::{Expected, SimStore, Workload, begin};
+use crate::workload::{Expected, Workload, begin};
 
 /// What the obstacle caused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use atomdir_engine::{Durability, Transaction};
 
 use crate::disk::SimDisk;
+use crate::opening::SimStore;
 use crate::operation::Operation;
 use crate::tree::Tree;
-use crate::workload::{Driver, Expected, SimStore, act, begin};
+use crate::workload::{Driver, Expected, act, begin};
 
 /// What is done in a transaction that survives. Each operation is one call of a program.
 #[derive(Debug, Clone)]

@@ -10,10 +10,11 @@ use atomdir_engine::{
 
 use crate::disk::SimDisk;
 use crate::group::{Company, Moment};
+use crate::opening::{SimStore, options};
 use crate::operation::Operation;
 use crate::overlay::Overlay;
 use crate::tree::{CALLER, Tree};
-use crate::workload::{Driver, Expected, SimStore, Step, act, begin, options};
+use crate::workload::{Driver, Expected, Step, act, begin};
 
 /// One part of a transaction.
 #[derive(Debug, Clone)]

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use atomdir_disk::{Disk, Name, NewNode};
 use atomdir_engine::{
-    BeginOptions, CARRIED_BYTES_MAX, CommitError, Committed, Conflicts, Durability, HistoryLimits,
-    Isolation, Options, Privileges, RecoveryReport, Sequence, Store, StoreError, Transaction,
+    CommitError, Committed, Durability, HistoryLimits, Isolation, Sequence, Store, StoreError,
+    Transaction,
 };
 
 use crate::cancelled::Cancelled;
@@ -13,6 +13,7 @@ use crate::disk::SimDisk;
 use crate::effect::Ordering;
 use crate::group::Moment;
 use crate::image::Image;
+use crate::opening::{HISTORY, SimStore, open_with, options};
 use crate::operation::{Operation, Target};
 use crate::survivors::{Surviving, Survivor};
 use crate::trace::Trace;
@@ -97,16 +98,6 @@ pub struct Expected {
     pub surviving: Option<Surviving>,
 }
 
-/// A step can be torn in many ways, and each of them is tried.
-const LOG_STEP: u64 = 8 << 10;
-
-/// Nothing is forgotten before [`Step::Prune`].
-const HISTORY: HistoryLimits = HistoryLimits {
-    age_seconds_max: 1 << 40,
-    bytes_max: 1 << 40,
-    free_bytes_min: 0,
-};
-
 impl Expected {
     /// Where the disk's contents differ, as text.
     pub fn difference(&self, image: &Image) -> Option<String> {
@@ -135,54 +126,6 @@ pub struct Run {
     pub trace: Trace,
     pub expected: Vec<Expected>,
     pub sites: Vec<Site>,
-}
-
-pub(crate) type SimStore = Store<SimDisk>;
-
-pub(crate) fn open(disk: &SimDisk) -> Result<(SimStore, RecoveryReport), StoreError> {
-    open_with(disk, CARRIED_BYTES_MAX, false)
-}
-
-pub(crate) fn open_with(
-    disk: &SimDisk,
-    carried_bytes_max: u64,
-    keeps_history: bool,
-) -> Result<(SimStore, RecoveryReport), StoreError> {
-    let control = disk.directory_at(".atomdir");
-    let control = control.map_err(|errno| StoreError::Control {
-        step: "find",
-        errno,
-    })?;
-    let options = Options {
-        clock: Arc::new(disk.clone()),
-        handles_max: 64,
-        carried_bytes_max,
-        log_step: LOG_STEP,
-        history: keeps_history.then_some(HISTORY),
-        privileges: Privileges {
-            user: 0,
-            groups: vec![0],
-            all: true,
-        },
-    };
-    Store::open(
-        disk.clone(),
-        disk.root(),
-        control,
-        Name::new(CONTROL).ok(),
-        options,
-    )
-}
-
-pub(crate) fn options(isolation: Isolation, durability: Durability) -> BeginOptions {
-    BeginOptions {
-        conflicts: Conflicts::AtCommit,
-        first_try: None,
-        owner: 0,
-        isolation,
-        durability,
-        label: b"simulated".to_vec(),
-    }
 }
 
 pub(crate) fn begin(

@@ -1,0 +1,70 @@
+//! How the simulated stores are opened, and with which options transactions begin in them.
+
+use std::sync::Arc;
+
+use atomdir_disk::Name;
+use atomdir_engine::{
+    BeginOptions, CARRIED_BYTES_MAX, Conflicts, Durability, HistoryLimits, Isolation, Options,
+    Privileges, RecoveryReport, Store, StoreError,
+};
+
+use crate::disk::SimDisk;
+use crate::tree::CONTROL;
+
+/// A step can be torn in many ways, and each of them is tried.
+const LOG_STEP: u64 = 8 << 10;
+
+/// Nothing is forgotten before [`Step::Prune`].
+pub(crate) const HISTORY: HistoryLimits = HistoryLimits {
+    age_seconds_max: 1 << 40,
+    bytes_max: 1 << 40,
+    free_bytes_min: 0,
+};
+
+pub(crate) type SimStore = Store<SimDisk>;
+
+pub(crate) fn open(disk: &SimDisk) -> Result<(SimStore, RecoveryReport), StoreError> {
+    open_with(disk, CARRIED_BYTES_MAX, false)
+}
+
+pub(crate) fn open_with(
+    disk: &SimDisk,
+    carried_bytes_max: u64,
+    keeps_history: bool,
+) -> Result<(SimStore, RecoveryReport), StoreError> {
+    let control = disk.directory_at(".atomdir");
+    let control = control.map_err(|errno| StoreError::Control {
+        step: "find",
+        errno,
+    })?;
+    let options = Options {
+        clock: Arc::new(disk.clone()),
+        handles_max: 64,
+        carried_bytes_max,
+        log_step: LOG_STEP,
+        history: keeps_history.then_some(HISTORY),
+        privileges: Privileges {
+            user: 0,
+            groups: vec![0],
+            all: true,
+        },
+    };
+    Store::open(
+        disk.clone(),
+        disk.root(),
+        control,
+        Name::new(CONTROL).ok(),
+        options,
+    )
+}
+
+pub(crate) fn options(isolation: Isolation, durability: Durability) -> BeginOptions {
+    BeginOptions {
+        conflicts: Conflicts::AtCommit,
+        first_try: None,
+        owner: 0,
+        isolation,
+        durability,
+        label: b"simulated".to_vec(),
+    }
+}
