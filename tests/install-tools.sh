@@ -14,6 +14,7 @@ packages="
     sqlite3
     git
     perl
+    exim4-daemon-light  # delivers mail by atomdir-deliver
     gcc make libc6-dev dpkg-dev xz-utils    # the C project from its source package
     g++             # atomdir.h from C++
     python3 python3-venv python3-pip

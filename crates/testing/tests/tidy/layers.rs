@@ -36,6 +36,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("atomdir-python", &["atomdir"]),
     ("atomdir-capi", &["atomdir"]),
+    ("atomdir-mail", &["atomdir"]),
     (
         "atomdir-fuzzing",
         &[

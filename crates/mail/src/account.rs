@@ -1,0 +1,109 @@
+//! For whom a message is, and with whose rights it is delivered.
+//!
+//! Invariants:
+//! 1. Run by root, the program has the recipient's rights, groups and nothing else before it reads
+//!    the message or opens anything of theirs. It never delivers to root.
+//! 2. Run by anyone else, it has the caller's rights, and the kernel decides what they may write.
+//!    Only for the default mailbox must the recipient be the caller.
+
+use crate::failure::Failure;
+use atomdir::Account;
+use rustix::process::geteuid;
+use std::path::PathBuf;
+
+/// A user to whom a message is delivered.
+#[derive(Debug)]
+pub struct Recipient {
+    /// The name, which may become a part of a path.
+    pub name: String,
+    /// `None` for users whom only the mail server knows.
+    account: Option<Account>,
+}
+
+impl Recipient {
+    /// Looks the user up. With a mailbox of their own, users need no account, unless root runs
+    /// this: then the account says whose rights to take.
+    pub fn find(name: Option<&str>, has_mailbox: bool) -> Result<Recipient, Failure> {
+        let caller = geteuid().as_raw();
+        let account = match name {
+            Some(name) => Account::named(check_name(name)?),
+            None => Account::of(caller),
+        };
+        let Some(account) = account else {
+            let name = name.unwrap_or("this user");
+            return match has_mailbox && caller != 0 {
+                true => Ok(Recipient {
+                    name: name.to_owned(),
+                    account: None,
+                }),
+                false => Err(Failure::NoUser(format!("there is no user '{name}'"))),
+            };
+        };
+        let name = account.name.to_string_lossy();
+        let name = check_name(&name)?.to_owned();
+        if caller == 0 && account.user == 0 {
+            return Err(Failure::NotPermitted(
+                "mail is not delivered to root; give root an alias".to_owned(),
+            ));
+        }
+        if caller != 0 && caller != account.user && !has_mailbox {
+            let message = format!("only '{name}' and root can deliver to '{name}'");
+            return Err(Failure::NotPermitted(message));
+        }
+        Ok(Recipient {
+            name,
+            account: Some(account),
+        })
+    }
+
+    /// The home directory, if the user has an account.
+    pub fn home(&self) -> Option<PathBuf> {
+        self.account.as_ref().map(|account| account.home.clone())
+    }
+
+    /// Run by root, becomes the user for good.
+    pub fn drop_privileges(&self) -> Result<(), Failure> {
+        if !geteuid().is_root() {
+            return Ok(());
+        }
+        let account = self.account.as_ref();
+        let account = account.ok_or_else(|| Failure::NoUser(format!("no user '{}'", self.name)))?;
+        let (user, group) = (account.user, account.group);
+        // SAFETY: the name is a C string, the rest are numbers; no other thread runs yet.
+        let is_done = unsafe {
+            libc::initgroups(account.name.as_ptr(), group) == 0
+                && libc::setresgid(group, group, group) == 0
+                && libc::setresuid(user, user, user) == 0
+        };
+        if !is_done {
+            let error = std::io::Error::last_os_error();
+            return Err(Failure::again("cannot become the recipient", error));
+        }
+        Ok(())
+    }
+}
+
+/// The name may become a part of a path.
+fn check_name(name: &str) -> Result<&str, Failure> {
+    let is_odd = |c: char| c == '/' || c.is_control();
+    if name.is_empty() || name.len() > 200 || name.starts_with(['.', '-']) || name.contains(is_odd)
+    {
+        return Err(Failure::NoUser("that is no name of a user".to_owned()));
+    }
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_lead_elsewhere() {
+        for name in ["", ".", "..", "../ann", "a/b", "-d", ".ann", "a\nb", "a\0b"] {
+            assert!(check_name(name).is_err(), "{name:?}");
+        }
+        for name in ["ann", "ann+list@example.org", "ann.b"] {
+            assert_eq!(check_name(name), Ok(name));
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! `atomdir-deliver`: a local delivery agent with the interface that Postfix and Exim expect.
+//!
+//! It delivers one message to one mailbox, in one transaction:
+//!
+//! 1. the mailbox has the whole message, or nothing of it, whatever is killed;
+//! 2. the mailbox and its index change together, so the index names each message that was
+//!    delivered, and a message that the mail server sends again is recognized;
+//! 3. exit code 0 comes only after the commit is durable;
+//! 4. every failure that an administrator can mend ends with 75, after which the mail server
+//!    keeps the message and tries again. Nothing is lost by a wrong configuration.
+
+mod account;
+mod delivery;
+mod failure;
+mod index;
+mod lock;
+mod mailbox;
+mod message;
+
+use account::Recipient;
+use clap::Parser;
+use failure::Failure;
+use mailbox::Mailbox;
+use message::Message;
+use std::io::Read;
+use std::process::ExitCode;
+
+/// Deliver a message from standard input to a mailbox, in one transaction
+#[derive(Debug, Parser)]
+#[command(name = "atomdir-deliver", version)]
+#[command(
+    after_help = "Exit codes: 0 delivered, 64 usage, 67 no such user, 75 try again, 77 not permitted
+
+Examples:
+  mailbox_command = /usr/bin/atomdir-deliver -m %h/Maildir/
+  atomdir-deliver -d ann -f bob@example.org -q 4F1B2C < message"
+)]
+struct Arguments {
+    /// The recipient; by default the user who runs this
+    #[arg(short = 'd', value_name = "USER")]
+    user: Option<String>,
+    /// The envelope's sender; by default the one in the message's first line, if that is a
+    /// `From ` line
+    #[arg(
+        short = 'f',
+        value_name = "SENDER",
+        env = "SENDER",
+        hide_env_values = true
+    )]
+    sender: Option<String>,
+    /// The mailbox: a Maildir if it ends with a slash, else an mbox. %u is the user, %h their
+    /// home directory
+    #[arg(short = 'm', value_name = "PATH")]
+    mailbox: Option<String>,
+    /// The mail server's name for the message, to recognize it if it is sent again
+    #[arg(
+        short = 'q',
+        value_name = "ID",
+        env = "MESSAGE_ID",
+        hide_env_values = true
+    )]
+    queue_id: Option<String>,
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let exit_code = if error.use_stderr() {
+                failure::USAGE
+            } else {
+                0
+            };
+            // If this cannot be printed, the exit code still says it.
+            let _ = error.print();
+            return ExitCode::from(exit_code);
+        }
+    };
+    match deliver(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // One line, because mail servers copy it to their logs and to bounces.
+            let text = format!("atomdir-deliver: {failure}");
+            eprintln!("{}", text.replace(|c: char| c.is_control(), " "));
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn deliver(arguments: &Arguments) -> Result<(), Failure> {
+    let parent = rustix::process::getppid();
+    let recipient = Recipient::find(arguments.user.as_deref(), arguments.mailbox.is_some())?;
+    let mailbox = Mailbox::new(arguments.mailbox.as_deref(), &recipient)?;
+    delivery::start_service_as_root(&mailbox);
+    recipient.drop_privileges()?;
+    let mut bytes = Vec::new();
+    let read = std::io::stdin().lock().read_to_end(&mut bytes);
+    read.map_err(|error| Failure::again("cannot read the message", error))?;
+    let message = Message::new(
+        bytes,
+        arguments.sender.as_deref(),
+        arguments.queue_id.as_deref(),
+    )?;
+    delivery::deliver(&mailbox, &recipient, &message, || {
+        // The end of the input is the end of the message only while the mail server lives.
+        // When one is killed, its pipe ends as well, and this process gets another parent.
+        match rustix::process::getppid() == parent {
+            true => Ok(()),
+            false => Err(Failure::TryAgain(
+                "the mail server died while it sent the message".to_owned(),
+            )),
+        }
+    })
+}

@@ -1,0 +1,54 @@
+//! Deliveries and services are killed at any moment, and the mail server tries again.
+
+use crate::support::{
+    deliver, fixture, ids, indexed, is_delivered, message, read_maildir, read_mbox, run, start,
+};
+use atomdir_testing::{Random, pick};
+use std::time::{Duration, Instant};
+
+/// A message of more than one page. Later deliveries change the mbox in place, since it is then
+/// longer than a megabyte.
+const SIZE: usize = 60_000;
+
+#[test]
+fn every_message_arrives_whole_and_once_whatever_is_killed() {
+    const TEST: &str = "every_message_arrives_whole_and_once_whatever_is_killed";
+    let Some(fixture) = fixture("mail-kill", "") else {
+        return;
+    };
+    let mut random = Random::for_test(TEST);
+    for mailbox in ["ann", "bob/"] {
+        let count = pick(40, 400);
+        let started = Instant::now();
+        run(&mut deliver(&fixture, mailbox), &message(0, SIZE)).expect(0);
+        let mut whole = started.elapsed();
+        for id in 1..count {
+            loop {
+                let started = Instant::now();
+                let mut child = start(&mut deliver(&fixture, mailbox), &message(id, SIZE));
+                // Anywhere in the time that a delivery takes; a third of them are left alone.
+                let moment = whole.mul_f64(random.below(1000) as f64 / 1000.0);
+                let victim = random.below(3);
+                std::thread::sleep(moment.min(Duration::from_secs(1)));
+                match victim {
+                    0 => drop(fixture.store.kill_service()),
+                    1 => drop(child.kill()),
+                    _ => {}
+                }
+                if is_delivered(child) {
+                    whole = started.elapsed();
+                    break;
+                }
+            }
+        }
+        let path = fixture.base.join(mailbox);
+        let (messages, index) = match mailbox.ends_with('/') {
+            true => (read_maildir(&path), path.join("deliveries")),
+            false => (read_mbox(&path), fixture.base.join(".ann.deliveries")),
+        };
+        let all: Vec<usize> = (0..count).collect();
+        assert_eq!(ids(&messages, SIZE), all, "{mailbox}");
+        assert_eq!(indexed(&index), all, "{mailbox}");
+    }
+    fixture.store.assert_at_rest();
+}

@@ -1,0 +1,7 @@
+//! `atomdir-deliver`, driven as a mail server drives it.
+
+mod exim;
+mod kill;
+mod others;
+mod rights;
+mod support;

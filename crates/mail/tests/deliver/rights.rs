@@ -1,0 +1,136 @@
+//! Who can deliver what to whom, and what the mail server learns otherwise.
+
+use crate::support::{
+    PROGRAM, deliver, deliver_as, fixture, is_delivered, message, read_mbox, run,
+};
+use atomdir_testing::{Outcome, User, shell};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Command, Stdio};
+
+fn plain(user: &User, arguments: &[&str]) -> Outcome {
+    let mut command = Command::new(PROGRAM);
+    user.dress(&mut command);
+    run(command.args(arguments), "Subject: x\n\nx\n")
+}
+
+#[test]
+fn nothing_leads_past_the_recipients_rights() {
+    const PREPARE: &str = "mkdir open; chmod 1777 open; touch mine; ln mine linked; mkfifo pipe
+        ln -s mine symlink; mkdir shut";
+    let Some(fixture) = fixture("mail-rights", PREPARE) else {
+        return;
+    };
+    let scratch = fixture.scratch.path();
+    let (root, stranger) = (User::root(scratch), User::stranger(scratch));
+    shell(
+        &fixture.base,
+        "chown root shut; chmod 700 shut; touch open/foreign open/.ann.deliveries",
+    );
+    let before = fixture.look();
+    for user in [&root, fixture.store.user()] {
+        for mailbox in [
+            "mine",
+            "linked",
+            "pipe",
+            "symlink",
+            "shut/ann",
+            "shut/x/",
+            "open/foreign",
+            "open/ann",
+            "mine/x/",
+        ] {
+            let outcome = run(&mut deliver_as(&fixture, user, mailbox), &message(1, 10));
+            outcome.expect(75).says(&[mailbox.trim_end_matches('/')]);
+        }
+    }
+    atomdir_testing::tree::assert_equal(
+        "before (left), after (right)",
+        &before,
+        &fixture.look(),
+        &atomdir_testing::tree::CompareOptions::untouched(),
+    );
+    // Root takes the recipient's rights.
+    run(&mut deliver_as(&fixture, &root, "%u"), &message(2, 10)).expect(0);
+    let made = std::fs::metadata(fixture.base.join("nobody")).expect("made");
+    assert_eq!(
+        (made.uid(), made.gid(), made.mode() & 0o777),
+        (65534, 65534, 0o600)
+    );
+    run(&mut deliver_as(&fixture, &stranger, "%u"), &message(3, 10)).expect(75);
+
+    plain(&root, &["-d", "root"]).expect(77).says(&["alias"]);
+    plain(&stranger, &["-d", "nobody"]).expect(77);
+    plain(&root, &["-d", "no-such-user"]).expect(67);
+    plain(&root, &["-d", "no-such-user", "-m", "/tmp/%u"]).expect(67);
+    plain(&stranger, &["-d", "../x", "-m", "/tmp/%u"]).expect(67);
+    plain(&stranger, &["-m", "relative"]).expect(64);
+    plain(&stranger, &["-m", "/%x"]).expect(64);
+    plain(&stranger, &["--what"]).expect(64);
+    // What is no store may become one.
+    plain(&stranger, &["-m", "/proc/ann"]).expect(75);
+}
+
+#[test]
+fn programs_without_a_mail_server_can_repeat_themselves() {
+    let Some(fixture) = fixture("mail-repeat", "") else {
+        return;
+    };
+    let report = "Subject: nightly\n\nall well\n";
+    for id in ["1", "2", "2"] {
+        run(&mut deliver(&fixture, "ann"), report).expect(0);
+        run(deliver(&fixture, "bob").args(["-q", id]), report).expect(0);
+    }
+    assert_eq!(read_mbox(&fixture.base.join("ann")).len(), 3);
+    assert_eq!(read_mbox(&fixture.base.join("bob")).len(), 2);
+}
+
+/// A killed mail server has sent a part of the message, and its pipe ends like any other.
+#[test]
+fn the_end_of_a_killed_mail_server_is_not_the_end_of_a_message() {
+    let Some(fixture) = fixture("mail-parent", "") else {
+        return;
+    };
+    run(&mut deliver(&fixture, "ann"), &message(1, 10)).expect(0);
+    let line = format!("{:?} & exec sleep 1000", deliver(&fixture, "ann"));
+    // The shell of this line is the mail server. Its other child inherits what it writes.
+    let mut server = Command::new("/bin/sh");
+    fixture.store.user().dress(&mut server);
+    let script = format!("exec 3<&0; {}", line.replacen(" &", " <&3 &", 1));
+    let mut server = server
+        .args(["-c", &script])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let mut input = server.stdin.take().expect("piped");
+    input
+        .write_all(&message(2, 10).as_bytes()[..50])
+        .expect("written");
+    let errors = server.stderr.take().expect("piped");
+    // The delivery runs once it has the pipe's only writer's data.
+    while bytes_waiting(&input) > 0 {
+        std::thread::yield_now();
+    }
+    server.kill().expect("killed");
+    server.wait().expect("ended");
+    drop(input);
+    let said = std::io::read_to_string(errors).expect("read");
+    assert!(said.contains("the mail server died"), "{said}");
+    assert_eq!(read_mbox(&fixture.base.join("ann")).len(), 1);
+    assert!(is_delivered(crate::support::start(
+        &mut deliver(&fixture, "ann"),
+        &message(2, 10)
+    )));
+}
+
+fn bytes_waiting(pipe: &std::process::ChildStdin) -> i32 {
+    use std::os::fd::AsRawFd;
+    let mut count = 0;
+    // SAFETY: the kernel writes one number.
+    assert_eq!(
+        unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &mut count) },
+        0
+    );
+    count
+}

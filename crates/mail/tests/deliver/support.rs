@@ -1,0 +1,122 @@
+//! A store with mailboxes, and how to deliver to them and read them.
+
+use atomdir_testing::{Fixture, Outcome, User, users_can_mount};
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_atomdir-deliver");
+
+/// A store of the user `nobody`.
+pub fn fixture(test: &str, prepare: &str) -> Option<Fixture> {
+    users_can_mount(test).then(|| Fixture::owned_by(test, User::ordinary, prepare))
+}
+
+/// A message that a mail server calls `id`: `size` bytes of a body in which half a message shows.
+pub fn message(id: usize, size: usize) -> String {
+    let body = format!("From line {id}\n").repeat(size / 12 + 1);
+    format!("Received: by mail id {id}\nMessage-ID: <{id}@test>\nSubject: {id}\n\n{body}end {id}\n")
+}
+
+/// The program for a mailbox of this store's, as the store's owner.
+pub fn deliver(fixture: &Fixture, mailbox: &str) -> Command {
+    deliver_as(fixture, fixture.store.user(), mailbox)
+}
+
+pub fn deliver_as(fixture: &Fixture, user: &User, mailbox: &str) -> Command {
+    let mut command = Command::new(PROGRAM);
+    user.dress(&mut command);
+    let mailbox = format!("{}/{mailbox}", fixture.base.display());
+    command.args(["-d", "nobody", "-f", "a@test", "-m", &mailbox]);
+    command
+}
+
+/// Starts the command and gives it the whole message.
+pub fn start(command: &mut Command, message: &str) -> Child {
+    command.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("started");
+    // It may end without reading.
+    let _ = child
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(message.as_bytes());
+    child
+}
+
+pub fn run(command: &mut Command, message: &str) -> Outcome {
+    let text = format!("{command:?}");
+    let output = start(command, message).wait_with_output().expect("ended");
+    Outcome::from_output(text, output)
+}
+
+/// Whether the mail server would take the message as delivered. A killed program and 75 make it
+/// try again; nothing else may happen.
+pub fn is_delivered(child: Child) -> bool {
+    let output = child.wait_with_output().expect("ended");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let status = output.status;
+    assert!(
+        matches!(status.code(), Some(0 | 75)) || status.signal() == Some(9),
+        "{status}: {said}"
+    );
+    status.success()
+}
+
+/// The messages in an mbox, without the lines that start them.
+pub fn read_mbox(path: &Path) -> Vec<String> {
+    parse_mbox(&std::fs::read_to_string(path).unwrap_or_default())
+}
+
+pub fn parse_mbox(text: &str) -> Vec<String> {
+    if text.is_empty() {
+        return Vec::new();
+    }
+    let text = format!("\n{text}");
+    let mut parts = text.split("\nFrom ");
+    assert_eq!(parts.next(), Some(""), "{text:?}");
+    parts
+        .map(|part| {
+            let message = part.split_once('\n').expect("a first line").1;
+            message.replace("\n>From ", "\nFrom ").trim_end().to_owned() + "\n"
+        })
+        .collect()
+}
+
+pub fn read_maildir(path: &Path) -> Vec<String> {
+    let in_directory = |name: &str| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(path.join(name)).into_iter().flatten();
+        entries.map(|entry| entry.expect("listed").path()).collect()
+    };
+    assert_eq!(in_directory("tmp"), Vec::<PathBuf>::new());
+    let read = |path: &PathBuf| std::fs::read_to_string(path).expect("read");
+    in_directory("new").iter().map(read).collect()
+}
+
+/// The ids of the messages, which must be whole.
+pub fn ids(messages: &[String], size: usize) -> Vec<usize> {
+    let mut ids: Vec<usize> = messages
+        .iter()
+        .map(|text| {
+            let id = text.lines().next().and_then(|line| line.rsplit(' ').next());
+            let id = id.and_then(|id| id.parse().ok()).expect("an id");
+            assert_eq!(*text, message(id, size), "message {id} is not whole");
+            id
+        })
+        .collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// The ids of the messages in the index.
+pub fn indexed(path: &Path) -> Vec<usize> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let id = |line: &str| {
+        let id = line.rsplit(' ').next()?.strip_prefix('<')?;
+        id.strip_suffix("@test>")?.parse().ok()
+    };
+    let mut ids: Vec<usize> = text.lines().map(|line| id(line).expect("an id")).collect();
+    ids.sort_unstable();
+    ids
+}
