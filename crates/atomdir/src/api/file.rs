@@ -169,6 +169,13 @@ impl<'transaction> File<'transaction> {
         }
     }
 
+    /// The file's length. In a serializable transaction this is less than to read the
+    /// [attributes](File::metadata), which include the time of the last change: others may still
+    /// overwrite pages that were not read.
+    pub fn length(&self) -> io::Result<u64> {
+        Ok(self.inner.length()?)
+    }
+
     /// The file's attributes.
     pub fn metadata(&self) -> io::Result<Metadata> {
         Ok(self.inner.metadata()?)

@@ -113,6 +113,7 @@ pub(crate) trait OpenFile: Send + Sync {
     fn write_at(&self, data: &[u8], offset: u64) -> Result<()>;
     /// Writes at the end of the file, and returns where that ends then.
     fn append(&self, data: &[u8]) -> Result<u64>;
+    fn length(&self) -> Result<u64>;
     fn metadata(&self) -> Result<Metadata>;
     fn set_attributes(&self, change: &AttributeChange) -> Result<()>;
 }

@@ -72,6 +72,10 @@ where
         Ok(end + data.len() as u64)
     }
 
+    fn length(&self) -> Result<u64> {
+        self.session.engine()?.length(self.node)
+    }
+
     fn metadata(&self) -> Result<Metadata> {
         let attributes = self.session.engine()?.attributes(self.node)?;
         Ok(convert::metadata(attributes))

@@ -61,6 +61,10 @@ impl OpenFile for KernelFile {
         rustix::fs::seek(file, SeekFrom::Current(0))
     }
 
+    fn length(&self) -> Result<u64> {
+        Ok(self.metadata()?.length)
+    }
+
     fn metadata(&self) -> Result<Metadata> {
         Ok(metadata(&rustix::fs::fstat(self.here()?)?))
     }

@@ -41,7 +41,7 @@ impl<D: Disk> Transaction<D> {
         permission: Permission,
     ) -> Result<()> {
         self.with(|view| {
-            view.note_attributes(node)?;
+            view.note_access(node)?;
             view.require(node, credentials, permission)
         })
     }
@@ -173,6 +173,16 @@ impl<D: Disk> Transaction<D> {
             })?;
         }
         Ok(count)
+    }
+
+    /// The length of a file. Unlike [`Transaction::attributes`], it does not count as reading the
+    /// time of the last change.
+    pub fn length(&self, node: NodeId) -> Result<u64> {
+        self.with(|view| {
+            let length = view.file_length(node)?;
+            view.note_contents(node, length, 0)?;
+            Ok(length)
+        })
     }
 
     /// Returns true if the write cleared set-id bits or capabilities.

@@ -177,7 +177,7 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    pub(super) fn file_length(&self, id: NodeId) -> Result<u64> {
+    pub fn file_length(&self, id: NodeId) -> Result<u64> {
         let node = self.node(id)?;
         match (node.kind, node.own(), &node.base) {
             (Kind::File, Some(own), _) => Ok(own.attributes.length),

@@ -31,6 +31,8 @@ pub(crate) struct ReadSet {
 pub(crate) struct ObjectReads {
     pub base: Arc<Base>,
     pub attributes: bool,
+    /// Whether the mode, the owner and the access control list were used to check a permission.
+    pub access: bool,
     /// Only for a directory whose attributes were read.
     pub permissions: Option<Permissions>,
     /// Whether the end of the contents was seen.
@@ -158,6 +160,11 @@ impl ReadSet {
         });
     }
 
+    /// A file's permissions were checked, which says nothing of its times and its contents.
+    pub fn access(&mut self, base: &Arc<Base>) {
+        self.change(base, |object| object.access = true);
+    }
+
     pub fn has_attributes(&self, base: &Base) -> bool {
         let object = self.objects.get(&base.serial);
         object.is_some_and(|object| object.attributes)
@@ -187,6 +194,7 @@ impl ReadSet {
                 object.entries = known.merge(reads.entries);
                 object.permissions = object.permissions.or(reads.permissions);
                 object.attributes |= reads.attributes;
+                object.access |= reads.access;
                 if object.attributes {
                     object.pages = PagesRead::None;
                 }
@@ -202,6 +210,7 @@ impl ReadSet {
             .or_insert_with(|| ObjectReads {
                 base: base.clone(),
                 attributes: false,
+                access: false,
                 permissions: None,
                 length: false,
                 pages: PagesRead::None,

@@ -26,6 +26,18 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
+    /// Notes that a program's permission was checked.
+    pub fn note_access(&mut self, id: NodeId) -> Result<()> {
+        let base = self.node(id)?.base.clone();
+        match (&mut self.reads, base) {
+            (Some(reads), Some(base)) if base.kind != Kind::Directory => {
+                reads.access(&base);
+                Ok(())
+            }
+            _ => self.note_attributes(id),
+        }
+    }
+
     /// Whether the kernel may cache the attributes, so that it does not ask
     /// again.
     pub fn attributes_noted(&self, id: NodeId) -> bool {

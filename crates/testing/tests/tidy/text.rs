@@ -84,7 +84,7 @@ fn no_todo_marks_are_left() {
 }
 
 /// Each thing has one word, so these words are not used here. A rollback goes back to a
-/// savepoint; an abort ends a transaction.
+/// savepoint; an abort ends a transaction. Where SQLite is meant, its own word stays.
 #[test]
 fn banned_words_do_not_occur() {
     let others = [
@@ -96,7 +96,8 @@ fn banned_words_do_not_occur() {
     let of_users = |source: &&Source| source.is_product() || source.path.ends_with(".md");
     let mut findings = Vec::new();
     for source in sources::all().iter().filter(of_users) {
-        let has_savepoints = source.text.to_lowercase().contains("savepoint");
+        let is_of_sqlite = source.path.contains("sqlite");
+        let has_savepoints = is_of_sqlite || source.text.to_lowercase().contains("savepoint");
         for (index, line) in source.text.lines().enumerate() {
             // Every mbox has this name for the sender of bounces.
             let lower = line.to_lowercase().replace("mailer-daemon", "");

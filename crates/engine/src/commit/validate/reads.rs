@@ -89,7 +89,8 @@ impl<D: Disk> ReadCheck<'_, '_, D> {
 
     fn check_file(&mut self, reads: &ObjectReads) -> Result<()> {
         let base = &reads.base;
-        if !reads.attributes && !reads.length && reads.pages.iter().next().is_none() {
+        let is_nothing_but_pages = !reads.attributes && !reads.access && !reads.length;
+        if is_nothing_but_pages && reads.pages.iter().next().is_none() {
             return Ok(());
         }
         if self.check_commits_to_file(reads) && !self.only_reads {
@@ -119,8 +120,9 @@ impl<D: Disk> ReadCheck<'_, '_, D> {
         let attributes = self
             .validation
             .since(Rule::ReadAttributesChanged, base, |changed| {
-                let newest = changed.attributes.max(changed.links);
-                newest.filter(|_| reads.attributes)
+                let permissions = changed.attributes;
+                let permissions = permissions.filter(|_| reads.attributes || reads.access);
+                permissions.max(changed.links.filter(|_| reads.attributes))
             });
         // A file's attributes include its length and the time when its contents
         // changed.

@@ -1,0 +1,387 @@
+//! What one SQLite connection does in one store: one transaction for all databases that it has
+//! attached there.
+//!
+//! Below, a *database* is one open file of the connection, and its *lock* is SQLite's (none, shared,
+//! reserved, pending, exclusive). No lock excludes another connection.
+//!
+//! States, and what moves between them
+//!
+//! 1. Idle: no database is locked, and there is no transaction.
+//! 2. Reading: the first shared lock begins a serializable transaction. SQLite drops its page
+//!    cache then (`header`), so that all pages that it uses are read in the transaction and
+//!    enter the read set. A second database that is locked joins the transaction.
+//! 3. Writing: a reserved lock is always granted. Pages that SQLite writes go to the transaction,
+//!    also long before the commit, when its cache is full.
+//! 4. Commit: see below. A conflict leaves the transaction open, SQLite rolls back and gives up
+//!    its locks.
+//! 5. Committed: the transaction has ended, and a lock may be left, because another statement of
+//!    the connection still reads. What it has in its cache belongs to a snapshot that is gone, so
+//!    every further read and write fails, until all locks are given up.
+//! 6. The last unlock aborts what was not committed, and the connection is idle.
+//!
+//! Invariants
+//!
+//! 1. SQLite has not yet answered when the commit fails, and rolls back. So the commit happens
+//!    before SQLite ends its journal: at `SQLITE_FCNTL_SYNC`, the last call for a database
+//!    before that. With several databases it is the last such call, or the removal of the super-journal,
+//!    if SQLite made one.
+//! 2. SQLite also syncs after a rollback that has restored pages in the file. A sync is for a
+//!    commit if and only if the change counter that SQLite wrote last is not the one that it was
+//!    shown. Every commit raises it, because locks are given up in between (`PRAGMA
+//!    locking_mode=EXCLUSIVE` is refused), and every rollback restores it.
+//! 3. A database that holds a reserved lock may turn out not to have changed; then SQLite does not
+//!    sync it, and the commit that waited for it happens in `SQLITE_FCNTL_COMMIT_PHASETWO`. By then
+//!    SQLite has marked its cache as clean. So a failure there must be an I/O error, after which
+//!    SQLite drops the cache.
+//! 4. After a failed commit whose outcome is not known, or without a transaction, the pages that a
+//!    rollback restores are ignored: they were never in the base.
+//! 5. Journals are thrown away when they are closed: they serve rollbacks only.
+
+use crate::abi::{self, LOCK_NONE, LOCK_RESERVED};
+use crate::database::Database;
+use crate::failure::{Failure, Result};
+use crate::stores::Held;
+use atomdir::{Isolation, SharedTransaction};
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_int};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// The connections of this process, by the address of SQLite's own.
+static CONNECTIONS: Mutex<Vec<(usize, Weak<Connection>)>> = Mutex::new(Vec::new());
+/// The super-journals that SQLite has open in this file system.
+static SUPER_JOURNALS: Mutex<Vec<CString>> = Mutex::new(Vec::new());
+
+pub(crate) struct Connection {
+    held: Held,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    databases: BTreeMap<u64, Database>,
+    opened: u64,
+    transaction: Option<SharedTransaction>,
+    /// The transaction has ended, and locks are left.
+    end: Option<End>,
+    /// Its removal commits.
+    super_journal: Option<CString>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Committed,
+    Failed,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One open database file.
+pub(crate) struct OpenDatabase {
+    connection: Arc<Connection>,
+    id: u64,
+}
+
+impl Drop for OpenDatabase {
+    fn drop(&mut self) {
+        let mut state = locked(&self.connection.state);
+        state.databases.remove(&self.id);
+        state.end_if_idle();
+    }
+}
+
+impl OpenDatabase {
+    /// A database of a connection that is not known yet.
+    pub(crate) fn new(held: Held, path: PathBuf, is_writable: bool) -> OpenDatabase {
+        let connection = Arc::new(Connection {
+            held,
+            state: Mutex::default(),
+        });
+        let id = locked(&connection.state).add(Database::new(path, is_writable));
+        OpenDatabase { connection, id }
+    }
+
+    /// The database belongs to this connection of SQLite's. Call it before the first lock.
+    pub(crate) fn belongs_to(&mut self, address: usize) {
+        let mut connections = locked(&CONNECTIONS);
+        connections.retain(|(_, connection)| connection.strong_count() > 0);
+        let known = connections.iter().find_map(|(at, connection)| {
+            let connection = connection.upgrade()?;
+            let root = connection.held.store().root();
+            let is_this = *at == address && root == self.connection.held.store().root();
+            is_this.then_some(connection)
+        });
+        let Some(known) = known else {
+            connections.push((address, Arc::downgrade(&self.connection)));
+            return;
+        };
+        if Arc::ptr_eq(&known, &self.connection) {
+            return;
+        }
+        let database = locked(&self.connection.state).databases.remove(&self.id);
+        if let Some(database) = database {
+            self.id = locked(&known.state).add(database);
+            self.connection = known;
+        }
+    }
+
+    /// Reads without a lock, as SQLite does when it opens a database, see a snapshot of their own.
+    fn with_transaction<T>(
+        &self,
+        act: impl FnOnce(&mut Database, &SharedTransaction) -> Result<T>,
+    ) -> Result<T> {
+        let mut state = locked(&self.connection.state);
+        let state = &mut *state;
+        let database = state.databases.get_mut(&self.id).ok_or_else(closed)?;
+        match &state.transaction {
+            Some(transaction) => act(database, transaction),
+            None if database.lock == LOCK_NONE => {
+                let transaction = self.connection.held.store().begin();
+                let transaction = transaction.map_err(|error| Failure::of_begin(&error))?;
+                let done = act(database, &transaction.into());
+                database.close_file();
+                done
+            }
+            None => Err(ended()),
+        }
+    }
+
+    pub(crate) fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.with_transaction(|database, transaction| database.read(transaction, buffer, offset))
+    }
+
+    pub(crate) fn exists(&self) -> Result<bool> {
+        self.with_transaction(|database, transaction| database.exists(transaction))
+    }
+
+    pub(crate) fn length(&self) -> Result<u64> {
+        let state = locked(&self.connection.state);
+        if state.end == Some(End::Committed)
+            && let Some(database) = state.databases.get(&self.id)
+        {
+            // SQLite asks whether the end of the file is still to be cut off.
+            return Ok(database.committed_length);
+        }
+        drop(state);
+        self.with_transaction(|database, transaction| database.length(transaction))
+    }
+
+    pub(crate) fn write(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.change(|database, transaction| database.write(transaction, data, offset))
+    }
+
+    pub(crate) fn truncate(&self, length: u64) -> Result<()> {
+        self.change(|database, transaction| database.truncate(transaction, length))
+    }
+
+    fn change(
+        &self,
+        change: impl FnOnce(&mut Database, &SharedTransaction) -> Result<()>,
+    ) -> Result<()> {
+        let mut state = locked(&self.connection.state);
+        let state = &mut *state;
+        let database = state.databases.get_mut(&self.id).ok_or_else(closed)?;
+        match &state.transaction {
+            Some(transaction) => change(database, transaction),
+            // After a commit SQLite cuts off what the commit has cut off already, and after a
+            // failure it restores what never was in the base.
+            None if state.end.is_some() => Ok(()),
+            None => Err(closed()),
+        }
+    }
+
+    pub(crate) fn lock(&self, level: c_int) -> Result<()> {
+        let mut state = locked(&self.connection.state);
+        state.refuse_own(self.id, level)?;
+        let state = &mut *state;
+        if state.end.is_some() {
+            return Err(ended());
+        }
+        let database = state.databases.get_mut(&self.id).ok_or_else(closed)?;
+        if database.lock == LOCK_NONE {
+            let transaction = match &state.transaction {
+                Some(transaction) => transaction,
+                None => {
+                    let options = self.connection.held.store().transaction();
+                    let begun = options.isolation(Isolation::Serializable).label("sqlite");
+                    let begun = begun.begin().map_err(|error| Failure::of_begin(&error))?;
+                    state.transaction.insert(begun.into())
+                }
+            };
+            if let Err(failure) = database.begin(transaction) {
+                state.end_if_idle();
+                return Err(failure);
+            }
+        }
+        database.lock = database.lock.max(level);
+        Ok(())
+    }
+
+    pub(crate) fn unlock(&self, level: c_int) {
+        let mut state = locked(&self.connection.state);
+        if let Some(database) = state.databases.get_mut(&self.id) {
+            database.unlock(level);
+        }
+        let is_writing = |database: &Database| database.lock >= LOCK_RESERVED;
+        if !state.databases.values().any(is_writing) {
+            state.super_journal = None;
+        }
+        state.end_if_idle();
+    }
+
+    /// SQLite has written all changes of this database that it is about to commit, or has
+    /// restored them.
+    pub(crate) fn sync(&self, super_journal: Option<&CStr>) -> Result<()> {
+        let ours = super_journal.filter(|name| is_open_super_journal(name));
+        if let Some(name) = ours {
+            self.refuse_other_stores(name)?;
+        }
+        let mut state = locked(&self.connection.state);
+        let state = &mut *state;
+        let database = state.databases.get_mut(&self.id).ok_or_else(closed)?;
+        if !database.is_committing() {
+            return Ok(());
+        }
+        let transaction = state.transaction.as_ref().ok_or_else(ended)?;
+        database.prepare(transaction)?;
+        if let Some(name) = ours {
+            state.super_journal = Some(name.to_owned());
+            return Ok(());
+        }
+        let waits = |database: &Database| database.lock >= LOCK_RESERVED && !database.is_prepared;
+        match state.databases.values().any(waits) {
+            true => Ok(()),
+            false => state.commit(),
+        }
+    }
+
+    /// SQLite has ended its own commit of this database.
+    pub(crate) fn end_commit(&self) -> Result<()> {
+        let mut state = locked(&self.connection.state);
+        let is_prepared = |database: &Database| database.is_prepared;
+        if !state.databases.values().any(is_prepared) {
+            return Ok(());
+        }
+        state.commit().map_err(|failure| Failure {
+            code: abi::IOERR_COMMIT_ATOMIC,
+            ..failure
+        })
+    }
+
+    /// One commit cannot span two stores.
+    fn refuse_other_stores(&self, super_journal: &CStr) -> Result<()> {
+        let connections = with_super_journal(super_journal);
+        let is_this = |other: &Arc<Connection>| Arc::ptr_eq(other, &self.connection);
+        match connections.iter().all(is_this) {
+            true => Ok(()),
+            false => Err(Failure::new(
+                abi::ERROR,
+                "the transaction has changed databases in two stores; commit them one by one",
+            )),
+        }
+    }
+}
+
+impl State {
+    fn add(&mut self, database: Database) -> u64 {
+        self.opened += 1;
+        self.databases.insert(self.opened, database);
+        self.opened
+    }
+
+    /// Two databases of a connection may be the same file. They share a transaction, so nothing
+    /// else keeps them apart.
+    fn refuse_own(&self, id: u64, level: c_int) -> Result<()> {
+        let Some(this) = self.databases.get(&id) else {
+            return Err(closed());
+        };
+        let in_the_way = self.databases.iter().any(|(other, database)| {
+            *other != id
+                && database.path == this.path
+                && (database.lock >= LOCK_RESERVED
+                    || level >= LOCK_RESERVED && database.lock != LOCK_NONE)
+        });
+        match in_the_way {
+            true => Err(Failure::new(abi::BUSY, "the database is attached twice")),
+            false => Ok(()),
+        }
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        let transaction = self.transaction.as_ref().ok_or_else(ended)?;
+        for database in self.databases.values_mut() {
+            database.close_file();
+            database.is_prepared = false;
+        }
+        self.super_journal = None;
+        let failure = match transaction.commit() {
+            Ok(_) => {
+                self.transaction = None;
+                self.end = Some(End::Committed);
+                return Ok(());
+            }
+            Err(error) => Failure::of_commit(&error),
+        };
+        if failure.code != abi::BUSY_SNAPSHOT && failure.code != abi::FULL {
+            self.transaction = None;
+            self.end = Some(End::Failed);
+        }
+        Err(failure)
+    }
+
+    fn end_if_idle(&mut self) {
+        let is_idle = |database: &Database| database.lock == LOCK_NONE;
+        if self.databases.values().all(is_idle) {
+            for database in self.databases.values_mut() {
+                database.close_file();
+            }
+            self.transaction = None;
+            self.end = None;
+            self.super_journal = None;
+        }
+    }
+}
+
+pub(crate) fn open_super_journal(name: &CStr) {
+    locked(&SUPER_JOURNALS).push(name.to_owned());
+}
+
+fn is_open_super_journal(name: &CStr) -> bool {
+    let open = locked(&SUPER_JOURNALS);
+    open.iter().any(|open| open.as_c_str() == name)
+}
+
+fn with_super_journal(name: &CStr) -> Vec<Arc<Connection>> {
+    let connections = locked(&CONNECTIONS).clone();
+    let connections = connections
+        .into_iter()
+        .filter_map(|(_, known)| known.upgrade());
+    connections
+        .filter(|known| locked(&known.state).super_journal.as_deref() == Some(name))
+        .collect()
+}
+
+/// SQLite removes a file. If it is a super-journal, that commits its databases.
+pub(crate) fn remove_file(name: &CStr) -> Result<()> {
+    if !is_open_super_journal(name) {
+        return Ok(());
+    }
+    locked(&SUPER_JOURNALS).retain(|open| open.as_c_str() != name);
+    for connection in with_super_journal(name) {
+        locked(&connection.state).commit()?;
+    }
+    Ok(())
+}
+
+fn closed() -> Failure {
+    Failure::new(abi::IOERR, "the database is not open")
+}
+
+fn ended() -> Failure {
+    Failure::new(
+        abi::BUSY_SNAPSHOT,
+        "the snapshot of this statement ended with the connection's last commit",
+    )
+}

@@ -1,0 +1,36 @@
+"""What the test programs share: loading the extension, and connections."""
+
+import os
+import sqlite3
+import sys
+
+EXTENSION, STORE = sys.argv[1:3]
+
+_first = sqlite3.connect(":memory:")
+_first.enable_load_extension(True)
+_first.load_extension(EXTENSION)
+
+BUSY_SNAPSHOT = sqlite3.SQLITE_BUSY | 2 << 8
+
+
+def connect(name="db", options="", **more):
+    """A connection in autocommit mode: BEGIN and COMMIT are the program's own."""
+    uri = f"file:{os.path.join(STORE, name)}?vfs=atomdir{options}"
+    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=0, **more)
+
+
+def plain(name="db"):
+    return sqlite3.connect(os.path.join(STORE, name))
+
+
+def code_of(act):
+    """The extended result code of an error, or 0."""
+    try:
+        act()
+    except sqlite3.Error as error:
+        return error.sqlite_errorcode
+    return 0
+
+
+def expect(found, wanted):
+    assert found == wanted, f"{found!r} instead of {wanted!r}"

@@ -1,0 +1,92 @@
+"""Two writers at once: on different pages both commit, on one page the second does not."""
+
+import os
+
+from common import BUSY_SNAPSHOT, STORE, code_of, connect, expect, plain
+
+one, other = connect(), connect()
+one.execute("create table a(id integer primary key, v)")
+one.execute("create table b(id integer primary key, v)")
+one.execute("insert into a values(1, 0)")
+one.execute("insert into b values(1, 0)")
+
+# Different tables, so different pages. Only the change counter would be in common.
+for turn in range(1, 4):
+    one.execute("begin")
+    other.execute("begin")
+    one.execute("update a set v = ?", (turn,))
+    other.execute("update b set v = ?", (turn,))
+    one.execute("commit")
+    other.execute("commit")
+    for connection in (one, other):
+        expect(connection.execute("select v from a").fetchone(), (turn,))
+        expect(connection.execute("select v from b").fetchone(), (turn,))
+
+# The same page: the first committer wins, and SQLite has rolled the other one back.
+one.execute("begin")
+other.execute("begin")
+one.execute("update a set v = v + 10")
+other.execute("update a set v = v + 100")
+one.execute("commit")
+expect(code_of(lambda: other.execute("commit")), BUSY_SNAPSHOT)
+expect(other.in_transaction, False)
+expect(other.execute("select v from a").fetchone(), (13,))
+other.execute("update a set v = v + 100")
+expect(one.execute("select v from a").fetchone(), (113,))
+
+# Write skew: each reads what the other writes.
+one.execute("begin")
+other.execute("begin")
+one.execute("update a set v = v + (select v from b)")
+other.execute("update b set v = v + (select v from a)")
+one.execute("commit")
+expect(code_of(lambda: other.execute("commit")), BUSY_SNAPSHOT)
+
+# The same, when everything was in the page cache before.
+for connection in (one, other):
+    connection.execute("select * from a, b").fetchall()
+one.execute("begin")
+other.execute("begin")
+one.execute("update a set v = v + (select v from b)")
+other.execute("update b set v = v + (select v from a)")
+one.execute("commit")
+expect(code_of(lambda: other.execute("commit")), BUSY_SNAPSHOT)
+
+# A reader keeps its snapshot, and a transaction that only read commits.
+other.execute("begin")
+before = other.execute("select v from a").fetchone()
+one.execute("update a set v = v + 1")
+expect(other.execute("select v from a").fetchone(), before)
+other.execute("commit")
+expect(other.execute("select v from a").fetchone(), (before[0] + 1,))
+
+# A rollback leaves nothing, also after SQLite's cache was full.
+one.execute("create table big(v)")
+one.execute("pragma cache_size = 10")
+one.execute("begin")
+for _ in range(300):
+    one.execute("insert into big values(zeroblob(3000))")
+one.execute("savepoint s")
+one.execute("update big set v = 1")
+one.execute("rollback to s")
+expect(one.execute("select count(*), sum(length(v)) from big").fetchone(), (300, 900000))
+one.execute("rollback")
+expect(one.execute("select count(*) from big").fetchone(), (0,))
+expect(other.execute("pragma integrity_check").fetchone(), ("ok",))
+
+# VACUUM and auto-vacuum cut the file off.
+for _ in range(300):
+    one.execute("insert into big values(zeroblob(3000))")
+long = os.stat(os.path.join(STORE, "db")).st_size
+one.execute("delete from big")
+one.execute("vacuum")
+short = os.stat(os.path.join(STORE, "db")).st_size
+assert short < long / 10, (short, long)
+expect(other.execute("select v from a").fetchone(), (before[0] + 1,))
+
+one.close()
+other.close()
+with plain() as connection:
+    expect(connection.execute("pragma integrity_check").fetchone(), ("ok",))
+    expect(connection.execute("select v from a").fetchone(), (before[0] + 1,))
+print("done")
