@@ -1,4 +1,4 @@
-//! What the user is told of transactions that have ended otherwise than they wanted.
+//! Reports transactions that ended otherwise than their user wanted.
 
 use crate::output::{Output, Painter, Show, Style, counted, escaped, json, time, user_name};
 use atomdir::{Connection, EndedHow, EndedTransaction, TransactionId, describe_end};
@@ -6,13 +6,12 @@ use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 use std::io;
 
-/// How many are told one by one.
+/// At most this many are reported one by one.
 const NEWS_MAX: usize = 8;
 
-/// Tells the user of the transactions that have ended since they were last told. They must not
-/// miss that, so `-q` does not silence it.
+/// Reports the transactions that have ended since the last report. The user must not miss that, so `-q` does not silence it.
 pub fn tell_news(connection: &mut Connection, output: Output) {
-    // What the user has asked for matters more than a failure of this.
+    // If this fails, the user's command must still run.
     let news = connection.news_of_ended().unwrap_or_default();
     for one in news.iter().take(NEWS_MAX) {
         tell_one(one, output);

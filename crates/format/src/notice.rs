@@ -21,7 +21,10 @@ pub enum Notice {
     /// The transaction has ended otherwise.
     Ended(EndedNotice),
     /// These readers know of the end of the transaction.
-    Told { transaction: u64, told: Told },
+    Reported {
+        transaction: u64,
+        reported: Reported,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +43,7 @@ pub struct EndedNotice {
     pub how: EndedHow,
     /// About how many objects it had changed, if that is known.
     pub changes: Option<u64>,
-    pub told: Told,
+    pub reported: Reported,
 }
 
 /// How a transaction ended.
@@ -58,7 +61,7 @@ pub enum EndedHow {
 
 /// Who knows of the end of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Told {
+pub struct Reported {
     /// The user of the transaction.
     pub user: bool,
     /// The store's owner or root.

@@ -2,7 +2,7 @@
 
 use atomdir_disk::Timestamp;
 use atomdir_format::frame::Record;
-use atomdir_format::notice::{EndedHow, EndedNotice, Notice, NoticeRecord, OpenNotice, Told};
+use atomdir_format::notice::{EndedHow, EndedNotice, Notice, NoticeRecord, OpenNotice, Reported};
 use proptest::prelude::*;
 
 fn notices() -> Vec<Notice> {
@@ -16,7 +16,7 @@ fn notices() -> Vec<Notice> {
         began: time,
         label: b"make \xff".to_vec(),
     };
-    let told = |user, administrator| Told {
+    let reported = |user, administrator| Reported {
         user,
         administrator,
     };
@@ -30,8 +30,11 @@ fn notices() -> Vec<Notice> {
         Notice::Done { transaction },
     ];
     for (user, administrator) in [(false, false), (true, false), (false, true)] {
-        let told = told(user, administrator);
-        notices.push(Notice::Told { transaction, told });
+        let reported = reported(user, administrator);
+        notices.push(Notice::Reported {
+            transaction,
+            reported,
+        });
     }
     for how in [
         EndedHow::Aborted { by: 0 },
@@ -46,7 +49,7 @@ fn notices() -> Vec<Notice> {
                 ended: time,
                 how,
                 changes,
-                told: told(changes.is_some(), true),
+                reported: reported(changes.is_some(), true),
             }));
         }
     }

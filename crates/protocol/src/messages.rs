@@ -79,7 +79,7 @@ pub enum Request {
     /// Lists transactions that have ended otherwise than their users wanted: the peer's own, or
     /// all for the store's owner and root.
     ListEnded {
-        /// Only those of which the peer has not been told. From then on, the connection also gets
+        /// Only those that were not yet reported to the peer. From then on, the connection also gets
         /// a `Reply::Ended` unasked, at any time, when a transaction that it holds ends by force.
         news: bool,
     },

@@ -4,7 +4,6 @@
 //! Each has a thread of its own for that, since showing a view and gathering what was written in
 //! it wait for programs of its user.
 
-use crate::inner_socket::Secret;
 use crate::permissions::Peer;
 use crate::replies::Unanswered;
 use crate::service::Service;
@@ -13,7 +12,7 @@ use crate::transactions::{OpenTransaction, Transaction};
 use crate::views::Arrived;
 use atomdir_engine::SetAside;
 use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The transactions that a thread looks after at the moment.
@@ -80,17 +79,8 @@ fn tend_one(service: &Service, transaction: &Arc<Transaction>) {
 
 /// Lists it among the open transactions. It is detached, and its user is as restricted as before.
 fn adopt(service: &Service, transaction: &Arc<Transaction>) -> Result<(), Failure> {
-    let secret =
-        Secret::new().map_err(|errno| Failure::new(FailureKind::Internal, errno.to_string()))?;
-    let one = OpenTransaction {
-        transaction: transaction.clone(),
-        detached: true,
-        holders: BTreeMap::new(),
-        controller: None,
-        kept_after: None,
-        begun_within: None,
-        secret,
-    };
+    let one = OpenTransaction::detached(transaction)
+        .map_err(|errno| Failure::new(FailureKind::Internal, errno.to_string()))?;
     // The commit has removed the note. A service that dies from here on leaves one.
     service.notices.opened(transaction);
     service.expiry.resume(transaction);

@@ -4,7 +4,6 @@
 //! the engine keeps with it: the groups of its user, and when it ends by its age.
 
 use crate::expiry::Due;
-use crate::inner_socket::Secret;
 use crate::notices::How;
 use crate::permissions::{Peer, no_such_transaction};
 use crate::replies::Unanswered;
@@ -16,7 +15,6 @@ use atomdir_disk::reason;
 use atomdir_engine::{Credentials, Stranded};
 use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId, TransactionStatus, WhileOpen};
 use rustix::process::geteuid;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,16 +114,8 @@ fn open(service: &Service, transaction: Arc<Transaction>) -> Result<(), Failure>
     if let Some(budget) = service.budgets.of(owner) {
         transaction.set_budget(budget);
     }
-    let secret = Secret::new().map_err(|errno| unusable(&reason(errno).to_string()))?;
-    let one = OpenTransaction {
-        transaction: transaction.clone(),
-        detached: true,
-        holders: BTreeMap::new(),
-        controller: None,
-        kept_after: None,
-        begun_within: None,
-        secret,
-    };
+    let one = OpenTransaction::detached(&transaction)
+        .map_err(|errno| unusable(&reason(errno).to_string()))?;
     if !service.transactions.add(&one) {
         return Err(no_such_transaction(id));
     }

@@ -13,6 +13,7 @@ use crate::limits;
 use crate::permissions::{Peer, Reach, no_such_transaction};
 use crate::waiters::Waiters;
 use atomdir::describe_user;
+use atomdir_disk::Errno;
 use atomdir_disk::LinuxDisk;
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
 use std::collections::BTreeMap;
@@ -45,6 +46,19 @@ pub(crate) struct OpenTransaction {
 }
 
 impl OpenTransaction {
+    /// One that no connection holds.
+    pub(crate) fn detached(transaction: &Arc<Transaction>) -> Result<OpenTransaction, Errno> {
+        Ok(OpenTransaction {
+            transaction: transaction.clone(),
+            detached: true,
+            holders: BTreeMap::new(),
+            controller: None,
+            kept_after: None,
+            begun_within: None,
+            secret: Secret::new()?,
+        })
+    }
+
     pub(crate) fn id(&self) -> TransactionId {
         TransactionId(self.transaction.id().0)
     }

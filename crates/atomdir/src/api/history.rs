@@ -29,7 +29,7 @@ pub(crate) fn label_of(past: &Past) -> &'static [u8] {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UndoError {
-    /// What the commits changed was changed again since, and that would be lost. For the past:
+    /// Something that the commits changed was changed again since, and that change would be lost. For the past:
     /// programs in no transaction have changed it since, so that its old state is gone.
     #[error("{}", super::error::conflicts_message(conflicts))]
     Conflict {

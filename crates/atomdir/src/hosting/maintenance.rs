@@ -23,8 +23,8 @@ pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     }
 }
 
-/// What is kept with a transaction that survives and of which its host knows nothing besides: its
-/// user has the host's rights, and its age has no limit.
+/// The note that is stored with a surviving transaction whose user has the host's rights and whose
+/// age has no limit.
 pub const PLAIN_NOTE: &[u8] = &[0];
 
 /// Looks after the commits that were set aside, in a process that has no other users.

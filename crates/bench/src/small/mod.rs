@@ -21,7 +21,7 @@ use crate::measure::Side;
 /// The first argument of a load that asks for this.
 pub const WORD: &str = "small";
 
-/// What one process does.
+/// The work of one process.
 #[derive(Debug, Clone)]
 pub struct Work {
     pub side: Side,
@@ -106,7 +106,7 @@ impl Work {
 
 /// One way to make transactions, open.
 trait Peer: Sync {
-    /// What one thread uses.
+    /// A connection for one thread.
     fn session(&self, thread: u64) -> Result<Box<dyn Session + '_>>;
 }
 

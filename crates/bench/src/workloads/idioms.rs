@@ -1,5 +1,5 @@
-//! What programs do to put small writes in order (TxFS), beside the same by the library: with its
-//! guarantees most of the flushes are not needed.
+//! The idioms by which programs put small writes in order (TxFS), beside the same work by the
+//! library, whose guarantees make most of the flushes unnecessary.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;

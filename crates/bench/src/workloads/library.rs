@@ -27,7 +27,7 @@ const SIDES: [Side; 8] = [
     Side::BerkeleyDb,
     Side::Fstx,
 ];
-/// What can be measured over a disk that is delayed here.
+/// Only these can be measured with a delay at each flush.
 const DELAYED_SIDES: [Side; 3] = [Side::Append, Side::Plain, Side::Embedded];
 const DELAY_US: u64 = 1000;
 const SCALE_OF_ALL_MIN: f64 = 0.1;
@@ -177,7 +177,7 @@ pub fn library(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What is to be reached, from the rows above.
+/// The targets, computed from the rows above.
 fn targets(bench: &Bench, rows: &[Row]) -> Vec<Row> {
     let median = |cell: Cell, side| {
         let name = cell.name();

@@ -1,5 +1,4 @@
-//! What programs do to put writes in order, against what a transaction saves
-//! of it (TxFS).
+//! The idioms by which programs put writes in order, and what a transaction saves of that (TxFS).
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;

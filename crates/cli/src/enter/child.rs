@@ -3,7 +3,7 @@
 use super::descendants;
 use super::launch::{Apart, Launch};
 use super::seal::{self, Foreground};
-use super::signals::{HeldSignals, Received};
+use super::signals::{self, HeldSignals, Received};
 use super::{EnterError, Overlay, SetUpFailure, Tree, ViewBinding};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
@@ -60,7 +60,7 @@ struct SealedRun {
     without_processes: Option<SetUpFailure>,
 }
 
-/// What the service has to say while a command runs.
+/// The connection on which the service may send messages while a command runs.
 pub struct ServiceWatch<'a> {
     /// Readable when the service has sent something or hung up.
     pub descriptor: BorrowedFd<'a>,
@@ -277,11 +277,8 @@ impl Running<'_> {
     }
 
     fn pass_on(&self, signal: i32) -> io::Result<()> {
-        match Signal::from_named_raw(signal) {
-            // The child is not reaped yet, so the process id is still its own.
-            Some(signal) => Ok(rustix::process::kill_process(self.process, signal)?),
-            None => Ok(()),
-        }
+        // The child is not reaped yet, so the process id is still its own.
+        signals::send(self.process, signal)
     }
 
     /// Returns whether there was a process to signal.

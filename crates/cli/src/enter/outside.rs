@@ -2,8 +2,8 @@
 
 use super::Ended;
 use super::child::ended;
-use super::signals::{HeldSignals, Received};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use super::signals::{self, HeldSignals, Received};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -21,13 +21,9 @@ pub fn run_outside(mut command: Command) -> io::Result<(Pid, Ended)> {
     loop {
         match signals.next(&descriptor, None, None)? {
             Received::Ended => return Ok((process, ended(child.wait()?))),
-            Received::ToPassOn(signal) => {
-                if let Some(signal) = Signal::from_named_raw(signal) {
-                    kill_process(process, signal)?;
-                }
-            }
+            Received::ToPassOn(signal) => signals::send(process, signal)?,
             // If we lead the session, the kernel sends the hang-up to us alone.
-            Received::HangUp => kill_process(process, Signal::HUP)?,
+            Received::HangUp => signals::send(process, libc::SIGHUP)?,
             Received::Child
             | Received::FromTerminal
             | Received::TimedOut

@@ -9,6 +9,7 @@
 //! SIGHUP was ignored when we were started, for example by nohup(1).
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -39,6 +40,15 @@ pub(super) enum Received {
     TimedOut,
     /// The service has sent something, or hung up.
     FromService,
+}
+
+/// Sends a signal that was [received](Received::ToPassOn) to a process.
+pub(super) fn send(process: Pid, signal: libc::c_int) -> io::Result<()> {
+    match Signal::from_named_raw(signal) {
+        Some(signal) => Ok(kill_process(process, signal)?),
+        // Only named ones are received.
+        None => Ok(()),
+    }
 }
 
 /// Blocks the signals until it is dropped.

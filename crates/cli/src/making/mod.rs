@@ -20,7 +20,7 @@ use crate::files;
 use crate::output::quoted;
 use crate::verbs::ExitCode;
 use rustix::fs::{CWD, Mode, OFlags, open, symlink};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -117,16 +117,17 @@ fn prepare(options: &[String]) -> io::Result<tempfile::TempDir> {
 
 /// What make reads after the makefiles of the project.
 fn makefile(directory: &Path, options: &[String]) -> Vec<u8> {
-    let text = format!(
-        "export {shell} := $(SHELL)
+    let rest = format!(
+        "
+export {shell} := $(SHELL)
 export {flags} := $(.SHELLFLAGS)
-export {makefiles} := $(filter-out @/%,$(MAKEFILE_LIST))
+export {makefiles} := $(filter-out $(.atomdir)/%,$(MAKEFILE_LIST))
 export {target} = $@
-override SHELL := @/{SHELL}
+override SHELL := $(.atomdir)/{SHELL}
 override .SHELLFLAGS := {marker} {options} --
-override MAKE := @/{MAKE}
+override MAKE := $(.atomdir)/{MAKE}
 .ONESHELL:
-@/{MAKEFILE}: ;
+$(.atomdir)/{MAKEFILE}: ;
 ",
         shell = recipe::SHELL_VARIABLE,
         flags = recipe::FLAGS_VARIABLE,
@@ -135,17 +136,7 @@ override MAKE := @/{MAKE}
         marker = recipe::MARKER,
         options = options.join(" "),
     );
-    let directory = directory.as_os_str();
-    let pieces: Vec<&[u8]> = text.split('@').map(str::as_bytes).collect();
-    // The target's `$@` stays as it is.
-    let mut whole = pieces[0].to_vec();
-    for piece in &pieces[1..] {
-        whole.extend(if piece.starts_with(b"/") {
-            directory.as_bytes()
-        } else {
-            OsStr::new("@").as_bytes()
-        });
-        whole.extend(*piece);
-    }
-    whole
+    // A path need not be text.
+    let directory = directory.as_os_str().as_bytes();
+    [b"override .atomdir := ", directory, rest.as_bytes()].concat()
 }

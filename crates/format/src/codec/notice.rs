@@ -2,7 +2,7 @@
 
 use crate::Problem;
 use crate::frame::{FrameKind, Record};
-use crate::notice::{EndedHow, EndedNotice, Notice, NoticeRecord, OpenNotice, Told};
+use crate::notice::{EndedHow, EndedNotice, Notice, NoticeRecord, OpenNotice, Reported};
 use crate::primitives::{Reader, Result, Writer};
 
 const OPEN: u8 = 0;
@@ -17,8 +17,8 @@ const STOPPED_BY_USER: u8 = 2;
 const STOPPED_BY_SIGNAL: u8 = 3;
 const DIED: u8 = 4;
 
-const TOLD_USER: u8 = 1;
-const TOLD_ADMINISTRATOR: u8 = 2;
+const REPORTED_USER: u8 = 1;
+const REPORTED_ADMINISTRATOR: u8 = 2;
 const HAS_CHANGES: u8 = 4;
 
 impl Record for NoticeRecord {
@@ -48,10 +48,13 @@ impl Record for NoticeRecord {
                 writer.byte(ENDED);
                 put_ended(&mut writer, ended);
             }
-            Notice::Told { transaction, told } => {
+            Notice::Reported {
+                transaction,
+                reported,
+            } => {
                 writer.byte(TOLD);
                 writer.number(*transaction);
-                writer.byte(flags(*told));
+                writer.byte(flags(*reported));
             }
         }
         writer.bytes
@@ -69,9 +72,9 @@ impl Record for NoticeRecord {
                 transaction: reader.number()?,
             },
             ENDED => Notice::Ended(take_ended(&mut reader)?),
-            TOLD => Notice::Told {
+            TOLD => Notice::Reported {
                 transaction: reader.number()?,
-                told: told(reader.flags(TOLD_USER | TOLD_ADMINISTRATOR)?),
+                reported: reported(reader.flags(REPORTED_USER | REPORTED_ADMINISTRATOR)?),
             },
             other => return reader.fail(Problem::Tag(other)),
         };
@@ -120,7 +123,7 @@ fn put_ended(writer: &mut Writer, ended: &EndedNotice) {
     } else {
         0
     };
-    writer.byte(flags(ended.told) | has_changes);
+    writer.byte(flags(ended.reported) | has_changes);
     if let Some(changes) = ended.changes {
         writer.number(changes);
     }
@@ -143,7 +146,7 @@ fn take_ended(reader: &mut Reader<'_>) -> Result<EndedNotice> {
         DIED => EndedHow::Died,
         other => return reader.fail(Problem::Tag(other)),
     };
-    let flags = reader.flags(TOLD_USER | TOLD_ADMINISTRATOR | HAS_CHANGES)?;
+    let flags = reader.flags(REPORTED_USER | REPORTED_ADMINISTRATOR | HAS_CHANGES)?;
     let changes = match flags & HAS_CHANGES {
         0 => None,
         _ => Some(reader.number()?),
@@ -153,23 +156,23 @@ fn take_ended(reader: &mut Reader<'_>) -> Result<EndedNotice> {
         ended,
         how,
         changes,
-        told: told(flags),
+        reported: reported(flags),
     })
 }
 
-fn flags(told: Told) -> u8 {
-    let user = if told.user { TOLD_USER } else { 0 };
-    let administrator = if told.administrator {
-        TOLD_ADMINISTRATOR
+fn flags(reported: Reported) -> u8 {
+    let user = if reported.user { REPORTED_USER } else { 0 };
+    let administrator = if reported.administrator {
+        REPORTED_ADMINISTRATOR
     } else {
         0
     };
     user | administrator
 }
 
-fn told(flags: u8) -> Told {
-    Told {
-        user: flags & TOLD_USER != 0,
-        administrator: flags & TOLD_ADMINISTRATOR != 0,
+fn reported(flags: u8) -> Reported {
+    Reported {
+        user: flags & REPORTED_USER != 0,
+        administrator: flags & REPORTED_ADMINISTRATOR != 0,
     }
 }

@@ -38,7 +38,9 @@ fn explanation(service: &Service, peer: &Peer, id: TransactionId) -> Option<Fail
     }
     let is_ending = service.transactions.get(id).is_none();
     if let Some(ended) = service.notices.find(id.0, peer, is_ending) {
-        service.notices.told(std::slice::from_ref(&ended), peer);
+        service
+            .notices
+            .note_reported(std::slice::from_ref(&ended), peer);
         let why = describe_end(convert::ended_how(ended.how));
         let message = format!("transaction {id} is no longer open: {why}");
         return Some(failure(message).with_hint(hint(ended.how)));

@@ -45,10 +45,13 @@ impl List {
                 self.open.remove(&notice.open.transaction);
                 self.add(notice);
             }
-            Notice::Told { transaction, told } => {
+            Notice::Reported {
+                transaction,
+                reported,
+            } => {
                 let mut ended = self.ended.iter_mut();
                 if let Some(one) = ended.find(|one| one.open.transaction == transaction) {
-                    one.told = told;
+                    one.reported = reported;
                 }
             }
         }
@@ -122,7 +125,7 @@ impl List {
 mod tests {
     use super::*;
     use atomdir_disk::Timestamp;
-    use atomdir_format::notice::{EndedHow, Told};
+    use atomdir_format::notice::{EndedHow, Reported};
 
     fn ended(transaction: u64, user: u32, seconds: i64) -> Notice {
         let time = Timestamp {
@@ -139,7 +142,7 @@ mod tests {
             ended: time,
             how: EndedHow::Died,
             changes: None,
-            told: Told::default(),
+            reported: Reported::default(),
         })
     }
 
@@ -177,7 +180,7 @@ mod tests {
         let Notice::Ended(EndedNotice { open, .. }) = ended(5, 7, 0) else {
             unreachable!("it is one");
         };
-        let told = Told {
+        let reported = Reported {
             user: true,
             administrator: false,
         };
@@ -186,9 +189,9 @@ mod tests {
             transaction: 5,
             up_to: 9,
         });
-        list.apply(Notice::Told {
+        list.apply(Notice::Reported {
             transaction: 4,
-            told,
+            reported,
         });
         let mut again = List::default();
         for notice in list.notices() {
@@ -200,7 +203,10 @@ mod tests {
             [9]
         );
         assert_eq!(
-            again.ended().map(|one| one.told.user).collect::<Vec<_>>(),
+            again
+                .ended()
+                .map(|one| one.reported.user)
+                .collect::<Vec<_>>(),
             [false, true]
         );
         again.apply(Notice::Done { transaction: 5 });

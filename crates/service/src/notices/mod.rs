@@ -29,7 +29,7 @@ use crate::transactions::{OpenTransaction, Transaction};
 use atomdir::hosting::now;
 use atomdir_disk::LinuxDisk;
 use atomdir_engine::{RecoveryReport, Store, Stranded};
-use atomdir_format::notice::{EndedNotice, Notice, OpenNotice, Told};
+use atomdir_format::notice::{EndedNotice, Notice, OpenNotice, Reported};
 use atomdir_protocol::{Answer, EndedTransaction, Reply};
 use file::NoticeFile;
 use list::List;
@@ -102,17 +102,17 @@ impl Notices {
     }
 
     /// Notes that the transaction has ended like this, unless its own user has ended it. Programs
-    /// that are attached to it are told at once.
+    /// that are attached to it get a message at once.
     pub(crate) fn ended(&self, one: &OpenTransaction, how: How, connections: &Connections) {
         let open = open_notice(&one.transaction);
         let notice = new_notice(open.clone(), how);
         let reply = Reply::Ended(vec![convert::ended(notice)]);
-        let mut is_told = false;
+        let mut is_reported = false;
         for (user, stream) in one.holders.keys().filter_map(|id| connections.peer(*id)) {
-            is_told |= stream.try_notify(&reply) && user == open.user;
+            is_reported |= stream.try_notify(&reply) && user == open.user;
         }
         if one.transaction.past().is_none() {
-            self.add(open, how, is_told);
+            self.add(open, how, is_reported);
         }
     }
 
@@ -130,12 +130,12 @@ impl Notices {
         );
     }
 
-    fn add(&self, open: OpenNotice, how: How, user_is_told: bool) {
+    fn add(&self, open: OpenNotice, how: How, user_got_it: bool) {
         if by(how) == Some(open.user) {
             return self.done(open.transaction);
         }
         let mut notice = new_notice(open, how);
-        notice.told.user = user_is_told;
+        notice.reported.user = user_got_it;
         self.lock().note(Notice::Ended(notice));
         self.noted.notify_all();
     }
@@ -165,24 +165,27 @@ impl Notices {
         visible.cloned().collect()
     }
 
-    /// Those of which the peer has not been told yet.
+    /// Those that were not yet reported to the peer.
     pub(crate) fn news(&self, peer: &Peer) -> Vec<EndedNotice> {
         let state = self.lock();
         let news = state.list.ended().filter(|one| {
-            let after = told(one, peer);
-            may_see(one, peer) && after != one.told
+            let after = reported(one, peer);
+            may_see(one, peer) && after != one.reported
         });
         news.cloned().collect()
     }
 
-    /// The peer has been told of these.
-    pub(crate) fn told(&self, ended: &[EndedNotice], peer: &Peer) {
+    /// Notes that these were reported to the peer.
+    pub(crate) fn note_reported(&self, ended: &[EndedNotice], peer: &Peer) {
         let mut state = self.lock();
         for one in ended {
             let transaction = one.open.transaction;
-            let told = told(one, peer);
-            if told != one.told {
-                state.note(Notice::Told { transaction, told });
+            let reported = reported(one, peer);
+            if reported != one.reported {
+                state.note(Notice::Reported {
+                    transaction,
+                    reported,
+                });
             }
         }
     }
@@ -223,7 +226,7 @@ pub(crate) fn list(
     let length = |one: &EndedTransaction| 64 + one.label.len();
     let sent = ended.iter().cloned().map(convert::ended);
     send_parts(&connection.stream, sent, length, Reply::Ended)?;
-    service.notices.told(&ended, peer);
+    service.notices.note_reported(&ended, peer);
     if news {
         connection.stream.take_notices();
     }
@@ -265,7 +268,7 @@ fn settle(state: &mut State, store: &Store<LinuxDisk>, recovery: &RecoveryReport
                 ended: now(),
                 how: How::Died,
                 changes: discarded.next().map(|one| one.changes),
-                told: Told::default(),
+                reported: Reported::default(),
             }),
         });
     }
@@ -278,7 +281,7 @@ fn new_notice(open: OpenNotice, how: How) -> EndedNotice {
         how,
         changes: None,
         // They have ended it themselves, or find it in the list.
-        told: Told {
+        reported: Reported {
             user: false,
             administrator: true,
         },
@@ -316,9 +319,9 @@ fn may_see(one: &EndedNotice, peer: &Peer) -> bool {
 }
 
 /// Who knows of the end once the peer does.
-fn told(one: &EndedNotice, peer: &Peer) -> Told {
-    Told {
-        user: one.told.user || peer.user == one.open.user,
-        administrator: one.told.administrator || peer.may_administer(),
+fn reported(one: &EndedNotice, peer: &Peer) -> Reported {
+    Reported {
+        user: one.reported.user || peer.user == one.open.user,
+        administrator: one.reported.administrator || peer.may_administer(),
     }
 }
