@@ -1,10 +1,14 @@
 //! The extension as programs use it: in the sqlite3 shell, and in Python, which runs the programs in
 //! `programs/`. A test is skipped where the shell, or a Python that loads extensions, is missing.
 
-use atomdir_testing::{Fixture, User, binary, capture_output, skip, tools_present};
+use atomdir_testing::{
+    Fixture, Random, User, binary, capture_output, full_tier, skip, tools_present, users_can_mount,
+};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
+use std::process::{Child, Command, Stdio};
+use std::sync::{OnceLock, mpsc};
+use std::time::Duration;
 
 /// Debian's own: others are often built without extensions.
 const PYTHON: &str = "/usr/bin/python3";
@@ -92,4 +96,162 @@ fn writers_of_different_pages_commit_and_others_conflict() {
         let user = fixture.store.user();
         python(user, "conflicts.py", &fixture.base, &[]);
     });
+}
+
+#[test]
+fn threads_transfer_between_two_databases() {
+    let test = "threads_transfer_between_two_databases";
+    if !python_loads_extensions(test) {
+        return;
+    }
+    Fixture::for_each_owner("sqlite-threads", "true", |fixture| {
+        let bank =
+            |arguments: &[&str]| python(fixture.store.user(), "bank.py", &fixture.base, arguments);
+        bank(&["create", ""]);
+        bank(&["run", "", "0,1,2,3", "40", "1"]);
+        let counts = counts(&bank(&["verify", ""]));
+        assert_eq!(counts, [40, 40, 40, 40, 0, 0, 0, 0]);
+    });
+}
+
+#[test]
+fn processes_transfer_between_two_databases_through_the_service() {
+    let test = "processes_transfer_between_two_databases_through_the_service";
+    if !python_loads_extensions(test) || !users_can_mount(test) {
+        return;
+    }
+    let fixture = Fixture::new("sqlite-processes", "true");
+    let bank =
+        |arguments: &[&str]| python(fixture.store.user(), "bank.py", &fixture.base, arguments);
+    fixture.store.call(["service", "start"]).expect(0);
+    bank(&["create", SERVICE]);
+    std::thread::scope(|scope| {
+        for thread in ["0", "1", "2"] {
+            scope.spawn(move || bank(&["run", SERVICE, thread, "15", "1"]));
+        }
+    });
+    let counts = counts(&bank(&["verify", SERVICE]));
+    assert_eq!(counts, [15, 15, 15, 0, 0, 0, 0, 0]);
+    fixture.store.call(["service", "stop"]).expect(0);
+}
+
+const SERVICE: &str = "&door=service";
+
+/// How many transfers each thread has committed, from lines `THREAD COUNT` of which later ones
+/// count more.
+fn counts(lines: &str) -> [u64; 8] {
+    let mut counts = [0; 8];
+    for line in lines.lines() {
+        let (thread, count) = line.split_once(' ').expect("two numbers");
+        let thread: usize = thread.parse().expect("a number");
+        counts[thread] = count.parse().expect("a number");
+    }
+    counts
+}
+
+/// Runs transfers for ever, one process for each of `threads`, until so many were reported, and then
+/// calls `kill`. Returns what the processes have reported.
+fn run_until_killed(
+    fixture: &Fixture,
+    (options, threads, seed): (&str, &[&str], u64),
+    reports: usize,
+    kill: impl FnOnce(&mut Vec<Child>),
+) -> String {
+    let mut children: Vec<Child> = Vec::new();
+    let (sender, receiver) = mpsc::channel();
+    for thread in threads {
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/bank.py");
+        let mut command = Command::new(PYTHON);
+        fixture.store.user().dress(&mut command);
+        command.env("PYTHONDONTWRITEBYTECODE", "1");
+        command.current_dir("/").arg(program).arg(extension());
+        command.arg(&fixture.base);
+        command.args(["run", options, thread, "0", &seed.to_string()]);
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("python runs");
+        let output = BufReader::new(child.stdout.take().expect("it is a pipe"));
+        let sender = sender.clone();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        children.push(child);
+    }
+    drop(sender);
+    let mut lines: Vec<String> = receiver.iter().take(reports).collect();
+    assert_eq!(lines.len(), reports, "a process ended by itself");
+    kill(&mut children);
+    lines.extend(receiver);
+    for mut child in children {
+        child.wait().expect("it ends");
+    }
+    lines.join("\n")
+}
+
+/// What was reported as committed is there, and at most the transfer that each thread was at.
+fn assert_kept(before: &mut [u64; 8], reported: &str, found: &str) {
+    let (reported, found) = (counts(reported), counts(found));
+    for ((before, reported), found) in before.iter().zip(reported).zip(found) {
+        let least = reported.max(*before);
+        assert!((least..=least + 1).contains(&found), "{least} and {found}");
+    }
+    *before = found;
+}
+
+#[test]
+fn killed_program_leaves_whole_transactions() {
+    let test = "killed_program_leaves_whole_transactions";
+    if !python_loads_extensions(test) {
+        return;
+    }
+    let mut random = Random::for_test(test);
+    let rounds = if full_tier() { 60 } else { 8 };
+    let fixture = Fixture::new("sqlite-kills", "true");
+    let bank =
+        |arguments: &[&str]| python(fixture.store.user(), "bank.py", &fixture.base, arguments);
+    bank(&["create", ""]);
+    let mut counted = [0; 8];
+    for _ in 0..rounds {
+        let what = ("", &["0,1,2,3"][..], random.number());
+        let reports = random.below(60);
+        let pause = Duration::from_micros(random.number() % 5000);
+        let reported = run_until_killed(&fixture, what, reports, |children| {
+            std::thread::sleep(pause);
+            for child in children {
+                child.kill().expect("it runs");
+            }
+        });
+        assert_kept(&mut counted, &reported, &bank(&["verify", ""]));
+    }
+}
+
+#[test]
+fn killed_service_leaves_whole_transactions() {
+    let test = "killed_service_leaves_whole_transactions";
+    if !python_loads_extensions(test) || !users_can_mount(test) {
+        return;
+    }
+    let mut random = Random::for_test(test);
+    let rounds = if full_tier() { 40 } else { 6 };
+    let fixture = Fixture::new("sqlite-service", "true");
+    let bank =
+        |arguments: &[&str]| python(fixture.store.user(), "bank.py", &fixture.base, arguments);
+    bank(&["create", ""]);
+    let mut counted = [0; 8];
+    for round in 0..rounds {
+        fixture.store.call(["service", "start"]).expect(0);
+        let what = (SERVICE, &["0", "1", "2"][..], random.number());
+        let reports = random.below(30);
+        let reported = run_until_killed(&fixture, what, reports, |children| {
+            if round % 2 == 0 {
+                assert!(fixture.store.kill_service());
+            }
+            for child in children {
+                child.kill().expect("it runs or has not been waited for");
+            }
+        });
+        assert_kept(&mut counted, &reported, &bank(&["verify", ""]));
+    }
+    fixture.store.call(["service", "stop"]);
 }
