@@ -11,7 +11,7 @@ packages="
     libcap2-bin     # setcap, getcap
     procps strace   # ps, pkill; counting the system calls of a service
     rsync
-    sqlite3
+    sqlite3 libsqlite3-dev  # the header that the extension is compared with
     git
     perl
     exim4-daemon-light  # delivers mail by atomdir-deliver

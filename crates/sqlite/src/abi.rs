@@ -15,6 +15,7 @@ pub(crate) const IOERR: c_int = 10;
 pub(crate) const NOTFOUND: c_int = 12;
 pub(crate) const FULL: c_int = 13;
 pub(crate) const CANTOPEN: c_int = 14;
+pub(crate) const SCHEMA: c_int = 17;
 pub(crate) const BUSY_SNAPSHOT: c_int = BUSY | 2 << 8;
 pub(crate) const IOERR_READ: c_int = IOERR | 1 << 8;
 pub(crate) const IOERR_SHORT_READ: c_int = IOERR | 2 << 8;
@@ -95,6 +96,19 @@ pub(crate) struct Vfs {
 
 /// A connection.
 pub enum Database {}
+pub(crate) enum Context {}
+pub(crate) enum Value {}
+pub(crate) enum Statement {}
+
+pub(crate) type Function = unsafe extern "C" fn(*mut Context, c_int, *mut *mut Value);
+pub(crate) type Entry =
+    unsafe extern "C" fn(*mut Database, *mut *mut c_char, *const c_void) -> c_int;
+
+pub(crate) const UTF8: c_int = 1;
+/// The function cannot be used in triggers and views.
+pub(crate) const DIRECTONLY: c_int = 0x80000;
+/// SQLite copies the result.
+pub(crate) const TRANSIENT: isize = -1;
 
 /// `sqlite3_api_routines`: the addresses of SQLite's functions, in an order that never changes.
 #[derive(Clone, Copy)]
@@ -124,6 +138,7 @@ macro_rules! routines {
             $(
                 /// # Safety
                 /// As sqlite3.h says.
+                #[allow(clippy::too_many_arguments, reason = "SQLite's")]
                 pub(crate) unsafe fn $name(self, $($argument: $type),*) $(-> $result)? {
                     type Routine = unsafe extern "C" fn($($type),*) $(-> $result)?;
                     // SAFETY: SQLite 3.40 and newer have a routine of this type there.
@@ -138,9 +153,39 @@ macro_rules! routines {
 }
 
 routines! {
+    22 column_count(statement: *mut Statement) -> c_int;
+    78 result_blob(
+        context: *mut Context,
+        value: *const c_void,
+        length: c_int,
+        destroy: isize
+    );
+    80 result_error(context: *mut Context, message: *const c_char, length: c_int);
+    83 result_int64(context: *mut Context, value: i64);
+    84 result_null(context: *mut Context);
+    102 value_blob(value: *mut Value) -> *const c_void;
+    103 value_bytes(value: *mut Value) -> c_int;
+    107 value_int64(value: *mut Value) -> i64;
     141 vfs_find(name: *const c_char) -> *mut Vfs;
     142 vfs_register(vfs: *mut Vfs, default: c_int) -> c_int;
+    146 result_error_code(context: *mut Context, code: c_int);
+    149 context_db_handle(context: *mut Context) -> *mut Database;
+    152 next_stmt(database: *mut Database, after: *mut Statement) -> *mut Statement;
+    162 create_function_v2(
+        database: *mut Database,
+        name: *const c_char,
+        arguments: c_int,
+        flags: c_int,
+        data: *mut c_void,
+        function: Option<Function>,
+        step: Opaque,
+        last: Opaque,
+        destroy: Opaque
+    ) -> c_int;
+    184 stmt_busy(statement: *mut Statement) -> c_int;
+    185 stmt_readonly(statement: *mut Statement) -> c_int;
     189 uri_parameter(name: *const c_char, parameter: *const c_char) -> *const c_char;
+    192 auto_extension(entry: Option<Entry>) -> c_int;
 }
 
 /// SQLite's functions with any number of arguments, of which this crate passes one string.

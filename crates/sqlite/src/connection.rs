@@ -40,17 +40,19 @@
 use crate::abi::{self, LOCK_NONE, LOCK_RESERVED};
 use crate::database::Database;
 use crate::failure::{Failure, Result};
+use crate::outer::Outer;
+use crate::retry;
 use crate::stores::Held;
-use atomdir::{Isolation, SharedTransaction};
+use crate::super_journals;
+use atomdir::{BeginError, Isolation, SharedTransaction, Transaction};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_int};
 use std::path::PathBuf;
+use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The connections of this process, by the address of SQLite's own.
 static CONNECTIONS: Mutex<Vec<(usize, Weak<Connection>)>> = Mutex::new(Vec::new());
-/// The super-journals that SQLite has open in this file system.
-static SUPER_JOURNALS: Mutex<Vec<CString>> = Mutex::new(Vec::new());
 
 pub(crate) struct Connection {
     held: Held,
@@ -66,12 +68,68 @@ struct State {
     end: Option<End>,
     /// Its removal commits.
     super_journal: Option<CString>,
+    /// The transaction into which SQLite's are committed, if there is one.
+    outer: Option<Arc<Outer>>,
+    /// SQLite's connection.
+    address: usize,
+    /// Conflicts since the last commit.
+    tries: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Committed,
     Failed,
+}
+
+impl Connection {
+    fn transaction(&self) -> std::result::Result<Transaction, BeginError> {
+        let options = self.held.store().transaction();
+        let options = options.isolation(Isolation::Serializable);
+        options.label("sqlite").begin()
+    }
+
+    /// The connection at this address, which must have databases in one store only.
+    pub(crate) fn only_one_of(address: usize) -> Result<Arc<Connection>> {
+        let connections = locked(&CONNECTIONS).clone();
+        let connections = connections.into_iter().filter(|(at, _)| *at == address);
+        let mut connections = connections.filter_map(|(_, connection)| connection.upgrade());
+        match (connections.next(), connections.next()) {
+            (Some(connection), None) => Ok(connection),
+            (None, _) => Err(misuse("the connection has no database in a store")),
+            _ => Err(misuse("the connection has databases in several stores")),
+        }
+    }
+
+    /// Begins an outer transaction.
+    pub(crate) fn begin(&self) -> Result<Arc<Outer>> {
+        let transaction = self.transaction();
+        let transaction = transaction.map_err(|error| Failure::of_begin(&error))?;
+        let outer = Outer::new(self.held.store().root(), transaction.into());
+        self.join(outer.clone())?;
+        Ok(outer)
+    }
+
+    pub(crate) fn join(&self, outer: Arc<Outer>) -> Result<()> {
+        let mut state = locked(&self.state);
+        state.leave_ended();
+        state.refuse_locked()?;
+        if state.outer.is_some() {
+            return Err(misuse("the connection is in a transaction already"));
+        }
+        if outer.root != self.held.store().root() {
+            return Err(misuse("the transaction is one of another store"));
+        }
+        state.outer = Some(outer);
+        Ok(())
+    }
+
+    pub(crate) fn outer(&self) -> Result<Arc<Outer>> {
+        let mut state = locked(&self.state);
+        state.leave_ended();
+        let outer = state.outer.clone();
+        outer.ok_or_else(|| misuse("call atomdir_begin() first"))
+    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -104,7 +162,8 @@ impl OpenDatabase {
     }
 
     /// The database belongs to this connection of SQLite's. Call it before the first lock.
-    pub(crate) fn belongs_to(&mut self, address: usize) {
+    pub(crate) fn belongs_to(&mut self, database: *mut abi::Database) {
+        let address = database.expose_provenance();
         let mut connections = locked(&CONNECTIONS);
         connections.retain(|(_, connection)| connection.strong_count() > 0);
         let known = connections.iter().find_map(|(at, connection)| {
@@ -114,6 +173,7 @@ impl OpenDatabase {
             is_this.then_some(connection)
         });
         let Some(known) = known else {
+            locked(&self.connection.state).address = address;
             connections.push((address, Arc::downgrade(&self.connection)));
             return;
         };
@@ -199,18 +259,25 @@ impl OpenDatabase {
         if state.end.is_some() {
             return Err(ended());
         }
+        state.leave_ended();
         let database = state.databases.get_mut(&self.id).ok_or_else(closed)?;
+        if let Some(outer) = &state.outer {
+            outer.lock(database.key, &database.path, level)?;
+        }
         if database.lock == LOCK_NONE {
-            let transaction = match &state.transaction {
-                Some(transaction) => transaction,
-                None => {
-                    let options = self.connection.held.store().transaction();
-                    let begun = options.isolation(Isolation::Serializable).label("sqlite");
-                    let begun = begun.begin().map_err(|error| Failure::of_begin(&error))?;
+            let transaction = match (&state.transaction, &state.outer) {
+                (Some(transaction), _) => transaction,
+                (None, Some(outer)) => state.transaction.insert(outer.transaction.clone()),
+                (None, None) => {
+                    let begun = self.connection.transaction();
+                    let begun = begun.map_err(|error| Failure::of_begin(&error))?;
                     state.transaction.insert(begun.into())
                 }
             };
             if let Err(failure) = database.begin(transaction) {
+                if let Some(outer) = &state.outer {
+                    outer.unlock(database.key, LOCK_NONE);
+                }
                 state.end_if_idle();
                 return Err(failure);
             }
@@ -221,8 +288,15 @@ impl OpenDatabase {
 
     pub(crate) fn unlock(&self, level: c_int) {
         let mut state = locked(&self.connection.state);
+        let state = &mut *state;
         if let Some(database) = state.databases.get_mut(&self.id) {
             database.unlock(level);
+            if let Some(outer) = &state.outer {
+                if std::mem::take(&mut database.is_dirty) {
+                    outer.damage();
+                }
+                outer.unlock(database.key, level);
+            }
         }
         let is_writing = |database: &Database| database.lock >= LOCK_RESERVED;
         if !state.databases.values().any(is_writing) {
@@ -234,13 +308,14 @@ impl OpenDatabase {
     /// SQLite has written all changes of this database that it is about to commit, or has
     /// restored them.
     pub(crate) fn sync(&self, super_journal: Option<&CStr>) -> Result<()> {
-        let ours = super_journal.filter(|name| is_open_super_journal(name));
+        let ours = super_journal.filter(|name| super_journals::is_open(name));
         if let Some(name) = ours {
             self.refuse_other_stores(name)?;
         }
         let mut state = locked(&self.connection.state);
         let state = &mut *state;
         let database = state.databases.get_mut(&self.id).ok_or_else(closed)?;
+        database.is_dirty = false;
         if !database.is_committing() {
             return Ok(());
         }
@@ -253,7 +328,7 @@ impl OpenDatabase {
         let waits = |database: &Database| database.lock >= LOCK_RESERVED && !database.is_prepared;
         match state.databases.values().any(waits) {
             true => Ok(()),
-            false => state.commit(),
+            false => state.commit().map_err(|failure| state.run_again(failure)),
         }
     }
 
@@ -276,8 +351,7 @@ impl OpenDatabase {
         let is_this = |other: &Arc<Connection>| Arc::ptr_eq(other, &self.connection);
         match connections.iter().all(is_this) {
             true => Ok(()),
-            false => Err(Failure::new(
-                abi::ERROR,
+            false => Err(misuse(
                 "the transaction has changed databases in two stores; commit them one by one",
             )),
         }
@@ -316,8 +390,12 @@ impl State {
             database.is_prepared = false;
         }
         self.super_journal = None;
+        if self.outer.is_some() {
+            return Ok(());
+        }
         let failure = match transaction.commit() {
             Ok(_) => {
+                self.tries = 0;
                 self.transaction = None;
                 self.end = Some(End::Committed);
                 return Ok(());
@@ -329,6 +407,36 @@ impl State {
             self.end = Some(End::Failed);
         }
         Err(failure)
+    }
+
+    /// Makes SQLite run a statement again that has met a conflict, if that is sound.
+    fn run_again(&mut self, failure: Failure) -> Failure {
+        let address = ptr::with_exposed_provenance_mut(self.address);
+        let is_conflict = failure.code == abi::BUSY_SNAPSHOT && self.outer.is_none();
+        if !is_conflict || !retry::may_run_again(address, self.tries) {
+            self.tries = 0;
+            return failure;
+        }
+        retry::pause(self.tries);
+        self.tries += 1;
+        Failure {
+            code: abi::SCHEMA,
+            ..failure
+        }
+    }
+
+    /// Leaves the outer transaction if another connection has ended it.
+    fn leave_ended(&mut self) {
+        if self.outer.as_ref().is_some_and(|outer| outer.has_ended()) {
+            self.outer = None;
+        }
+    }
+
+    fn refuse_locked(&self) -> Result<()> {
+        match self.transaction.is_none() && self.end.is_none() {
+            true => Ok(()),
+            false => Err(misuse("a transaction of SQLite is already open")),
+        }
     }
 
     fn end_if_idle(&mut self) {
@@ -344,15 +452,6 @@ impl State {
     }
 }
 
-pub(crate) fn open_super_journal(name: &CStr) {
-    locked(&SUPER_JOURNALS).push(name.to_owned());
-}
-
-fn is_open_super_journal(name: &CStr) -> bool {
-    let open = locked(&SUPER_JOURNALS);
-    open.iter().any(|open| open.as_c_str() == name)
-}
-
 fn with_super_journal(name: &CStr) -> Vec<Arc<Connection>> {
     let connections = locked(&CONNECTIONS).clone();
     let connections = connections
@@ -365,14 +464,18 @@ fn with_super_journal(name: &CStr) -> Vec<Arc<Connection>> {
 
 /// SQLite removes a file. If it is a super-journal, that commits its databases.
 pub(crate) fn remove_file(name: &CStr) -> Result<()> {
-    if !is_open_super_journal(name) {
+    if !super_journals::is_open(name) {
         return Ok(());
     }
-    locked(&SUPER_JOURNALS).retain(|open| open.as_c_str() != name);
+    super_journals::close(name);
     for connection in with_super_journal(name) {
         locked(&connection.state).commit()?;
     }
     Ok(())
+}
+
+fn misuse(message: &str) -> Failure {
+    Failure::new(abi::ERROR, message)
 }
 
 fn closed() -> Failure {

@@ -3,6 +3,7 @@
 use crate::abi::{self, LOCK_NONE, LOCK_RESERVED};
 use crate::failure::{Failure, Result};
 use crate::header::{self, Counters};
+use crate::outer;
 use atomdir::{FileError, OpenOptions, SharedFile, SharedTransaction};
 use std::ffi::{OsStr, c_int};
 use std::io;
@@ -11,6 +12,10 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Database {
     /// In the store.
     pub(crate) path: PathBuf,
+    /// Names its locks in an outer transaction.
+    pub(crate) key: u64,
+    /// SQLite has written something that it has neither committed nor restored yet.
+    pub(crate) is_dirty: bool,
     is_writable: bool,
     pub(crate) lock: c_int,
     /// Ready to be committed together with other databases.
@@ -33,6 +38,8 @@ impl Database {
     pub(crate) fn new(path: PathBuf, is_writable: bool) -> Database {
         Database {
             path,
+            key: outer::key(),
+            is_dirty: false,
             is_writable,
             lock: LOCK_NONE,
             is_prepared: false,
@@ -50,6 +57,7 @@ impl Database {
         self.refuse_leftovers(transaction)?;
         self.counters = None;
         self.raised = None;
+        self.is_dirty = false;
         self.highest = self.highest.wrapping_add(1).max(1);
         self.shown = self.highest;
         Ok(())
@@ -196,6 +204,7 @@ impl Database {
         offset: u64,
     ) -> Result<()> {
         self.counters(transaction)?;
+        self.is_dirty = true;
         if offset >= header::LENGTH as u64 {
             let file = self.create(transaction)?;
             return file.write_all_at(data, offset).map_err(writing);

@@ -3,7 +3,10 @@
 //!     .load ./libatomdir_sqlite
 //!     .open file:shop.db?vfs=atomdir
 //!
-//! `connection` has the states of a connection and the argument why they are sound.
+//! `connection` has the states of a connection and the argument why they are sound. `vfs` is what
+//! SQLite calls, `header` keeps the change counter out of conflicts, `retry` makes statements run
+//! again after a conflict, and `outer` and `functions` put several connections and files into one
+//! transaction.
 //!
 //! Invariants
 //! 1. No panic leaves a function that SQLite calls: it becomes an I/O error.
@@ -13,10 +16,14 @@ mod abi;
 mod connection;
 mod database;
 mod failure;
+mod functions;
 mod header;
 mod journal;
+mod outer;
 mod pragma;
+mod retry;
 mod stores;
+mod super_journals;
 mod vfs;
 
 use std::ffi::{c_char, c_int, c_void};
@@ -27,14 +34,17 @@ use std::ffi::{c_char, c_int, c_void};
 /// As SQLite says of entry points of extensions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sqlite3_extension_init(
-    _: *mut abi::Database,
-    _: *mut *mut c_char,
+    database: *mut abi::Database,
+    message: *mut *mut c_char,
     api: *const c_void,
 ) -> c_int {
-    // SAFETY: SQLite passes its table of functions.
-    unsafe { abi::set_api(api) };
-    match vfs::register() {
-        abi::OK => abi::OK_LOAD_PERMANENTLY,
-        code => code,
+    // SAFETY: SQLite passes its table of functions, and a connection.
+    let installed = unsafe {
+        abi::set_api(api);
+        functions::install(database, message, api)
+    };
+    match (installed, vfs::register()) {
+        (abi::OK, abi::OK) => abi::OK_LOAD_PERMANENTLY,
+        (abi::OK, code) | (code, _) => code,
     }
 }

@@ -7,7 +7,7 @@ use crate::abi::{self, File, IoMethods, Vfs};
 use crate::connection::{self, OpenDatabase};
 use crate::failure::{Failure, Result};
 use crate::journal::{Journal, default_vfs};
-use crate::{pragma, stores};
+use crate::{pragma, stores, super_journals};
 use atomdir::Door;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -70,7 +70,10 @@ pub(crate) fn register() -> c_int {
             access: Some(access),
             ..*beneath
         });
-        api.vfs_register(Box::into_raw(vfs), 0)
+        match api.auto_extension(Some(crate::functions::install)) {
+            abi::OK => api.vfs_register(Box::into_raw(vfs), 0),
+            code => code,
+        }
     }
 }
 
@@ -114,7 +117,7 @@ unsafe extern "C" fn open(
                 What::Database(open_database(name, path, flags)?)
             } else if flags & journals != 0 {
                 if flags & abi::OPEN_SUPER_JOURNAL != 0 {
-                    connection::open_super_journal(path);
+                    super_journals::open(path);
                 }
                 What::Journal(Journal::new())
             } else {
@@ -292,7 +295,7 @@ unsafe extern "C" fn file_control(file: *mut File, what_for: c_int, data: *mut c
         // SAFETY: SQLite passes what each request has in sqlite3.h.
         unsafe {
             match what_for {
-                abi::FCNTL_PDB => database.belongs_to((*data.cast::<*mut c_void>()).addr()),
+                abi::FCNTL_PDB => database.belongs_to(*data.cast()),
                 abi::FCNTL_SYNC => database.sync(text(data.cast()))?,
                 abi::FCNTL_COMMIT_PHASETWO => database.end_commit()?,
                 abi::FCNTL_PRAGMA => {

@@ -2,7 +2,8 @@
 //! `programs/`. A test is skipped where the shell, or a Python that loads extensions, is missing.
 
 use atomdir_testing::{
-    Fixture, Random, User, binary, capture_output, full_tier, skip, tools_present, users_can_mount,
+    Fixture, Random, Scratch, User, binary, capture_output, full_tier, skip, tools_present,
+    users_can_mount,
 };
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -79,6 +80,11 @@ fn the_shell_uses_a_database_that_stays_a_plain_file() {
             let refused = extended(refused).expect(1);
             assert!(refused.error_text().contains("atomdir: "), "{refused:?}");
         }
+        // What a plain program leaves when it is killed is not ignored.
+        let journal = fixture.base.join("db-journal");
+        std::fs::write(&journal, "a journal").expect("written");
+        assert_ne!(extended("select * from t").code, 0);
+        std::fs::remove_file(&journal).expect("removed");
         let plain = fixture.base.join("db");
         let plain = plain.to_str().expect("UTF-8");
         let found = shell(&[plain, "select v from t; pragma integrity_check;"]);
@@ -96,6 +102,55 @@ fn writers_of_different_pages_commit_and_others_conflict() {
         let user = fixture.store.user();
         python(user, "conflicts.py", &fixture.base, &[]);
     });
+}
+
+#[test]
+fn statements_run_again_after_a_conflict() {
+    let test = "statements_run_again_after_a_conflict";
+    if python_loads_extensions(test) {
+        let fixture = Fixture::new("sqlite-retry", "true");
+        python(fixture.store.user(), "retry.py", &fixture.base, &[]);
+    }
+}
+
+#[test]
+fn one_transaction_spans_connections_databases_and_files() {
+    let test = "one_transaction_spans_connections_databases_and_files";
+    if python_loads_extensions(test) {
+        Fixture::for_each_owner("sqlite-outer", "true", |fixture| {
+            python(fixture.store.user(), "outer.py", &fixture.base, &[]);
+        });
+    }
+}
+
+/// `abi.rs` gives each function's position in SQLite's table.
+#[test]
+fn positions_are_those_of_the_installed_header() {
+    let test = "positions_are_those_of_the_installed_header";
+    if !Path::new("/usr/include/sqlite3ext.h").exists() || !tools_present(test, &["cc"]) {
+        skip(test, "no sqlite3ext.h");
+        return;
+    }
+    let source = include_str!("../src/abi.rs");
+    let mut wanted: Vec<(usize, &str)> = vec![(69, "mprintf"), (167, "log")];
+    for line in source.lines() {
+        let words = line.trim().split_once(' ');
+        let position = words.and_then(|(first, rest)| Some((first.parse().ok()?, rest)));
+        if let Some((position, rest)) = position {
+            wanted.push((position, rest.split('(').next().expect("a name")));
+        }
+    }
+    assert!(wanted.len() > 15, "{wanted:?}");
+    let checks = wanted.iter().map(|(position, name)| {
+        format!("_Static_assert(offsetof(sqlite3_api_routines, {name}) == {position} * sizeof(void *), \"{name}\");\n")
+    });
+    let checks: String = checks.collect();
+    let program =
+        format!("#define SQLITE_CORE 1\n#include <stddef.h>\n#include <sqlite3ext.h>\n{checks}");
+    let scratch = Scratch::new("sqlite-positions");
+    let file = scratch.join("positions.c");
+    std::fs::write(&file, program).expect("written");
+    capture_output(Command::new("cc").arg("-fsyntax-only").arg(file)).expect(0);
 }
 
 #[test]

@@ -1,0 +1,23 @@
+//! The names of the super-journals that SQLite has open in this file system. SQLite makes one for a
+//! commit of several databases, and removes it to commit them. Another file system's are not here.
+
+use std::ffi::{CStr, CString};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+static OPEN: Mutex<Vec<CString>> = Mutex::new(Vec::new());
+
+fn names() -> MutexGuard<'static, Vec<CString>> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn open(name: &CStr) {
+    names().push(name.to_owned());
+}
+
+pub(crate) fn is_open(name: &CStr) -> bool {
+    names().iter().any(|open| open.as_c_str() == name)
+}
+
+pub(crate) fn close(name: &CStr) {
+    names().retain(|open| open.as_c_str() != name);
+}

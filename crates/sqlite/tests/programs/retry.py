@@ -1,0 +1,67 @@
+"""Statements outside explicit transactions run again by themselves; what has returned rows does not."""
+
+import threading
+
+from common import BUSY_SNAPSHOT, code_of, connect, expect
+
+THREADS, STATEMENTS = 4, 30
+
+connection = connect()
+connection.execute("create table a(id integer primary key, v)")
+connection.execute("create table log(id integer primary key, v)")
+connection.execute("create trigger t after update on a begin insert into log(v) values(new.v); end")
+connection.execute("insert into a values(1, 0)")
+failed = []
+
+
+def add():
+    own = connect()
+    try:
+        for _ in range(STATEMENTS):
+            expect(own.execute("update a set v = v + 1").rowcount, 1)
+    except BaseException as error:
+        failed.append(error)
+        raise
+    own.close()
+
+
+threads = [threading.Thread(target=add) for _ in range(THREADS)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert not failed, failed
+total = THREADS * STATEMENTS
+expect(connection.execute("select v from a").fetchone(), (total,))
+# Each run's trigger counts once.
+found = connection.execute("select count(*), count(distinct v), max(v) from log").fetchone()
+expect(found, (total, total, total))
+
+# A conflict of one statement can be made for certain: the other commit happens while it runs.
+other = connect()
+runs = []
+
+
+def meanwhile(value):
+    if not runs:
+        other.execute("update a set v = v + 1000")
+    runs.append(value)
+    return value + 1
+
+
+connection.create_function("meanwhile", 1, meanwhile)
+connection.execute("update a set v = meanwhile(v)")
+expect(runs, [total, total + 1000])
+expect(other.execute("select v from a").fetchone(), (total + 1001,))
+
+# With RETURNING the program has seen rows of the first run.
+runs.clear()
+statement = "update a set v = meanwhile(v) returning v"
+expect(code_of(lambda: connection.execute(statement).fetchall()), BUSY_SNAPSHOT)
+expect(len(runs), 1)
+# COMMIT is the program's to repeat, with all that was before.
+runs.clear()
+connection.execute("begin")
+connection.execute("update a set v = meanwhile(v)")
+expect(code_of(lambda: connection.execute("commit")), BUSY_SNAPSHOT)
+expect(connection.in_transaction, False)
