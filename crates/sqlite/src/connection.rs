@@ -162,8 +162,17 @@ impl OpenDatabase {
     }
 
     /// The database belongs to this connection of SQLite's. Call it before the first lock.
-    pub(crate) fn belongs_to(&mut self, database: *mut abi::Database) {
-        let address = database.expose_provenance();
+    ///
+    /// # Safety
+    /// SQLite keeps its connection at `place` as long as the file is open.
+    pub(crate) unsafe fn belongs_to(&mut self, place: *const *mut abi::Database) {
+        // SAFETY: the caller's promise.
+        let address = unsafe { place.read() }.expose_provenance();
+        match locked(&self.connection.state).databases.get_mut(&self.id) {
+            // With a shared cache SQLite names another connection later.
+            Some(database) if database.place == 0 => database.place = place.expose_provenance(),
+            _ => return,
+        }
         let mut connections = locked(&CONNECTIONS);
         connections.retain(|(_, connection)| connection.strong_count() > 0);
         let known = connections.iter().find_map(|(at, connection)| {
@@ -217,14 +226,10 @@ impl OpenDatabase {
     }
 
     pub(crate) fn length(&self) -> Result<u64> {
-        let state = locked(&self.connection.state);
-        if state.end == Some(End::Committed)
-            && let Some(database) = state.databases.get(&self.id)
-        {
-            // SQLite asks whether the end of the file is still to be cut off.
-            return Ok(database.committed_length);
+        // After a commit SQLite asks whether the end of the file is still to be cut off.
+        if let Some(length) = locked(&self.connection.state).committed_length(self.id) {
+            return Ok(length);
         }
-        drop(state);
         self.with_transaction(|database, transaction| database.length(transaction))
     }
 
@@ -261,6 +266,9 @@ impl OpenDatabase {
         }
         state.leave_ended();
         let database = state.databases.get_mut(&self.id).ok_or_else(closed)?;
+        if database.place != 0 && database.owner() != state.address {
+            return Err(misuse("a store has no databases with a shared cache"));
+        }
         if let Some(outer) = &state.outer {
             outer.lock(database.key, &database.path, level)?;
         }
@@ -359,6 +367,11 @@ impl OpenDatabase {
 }
 
 impl State {
+    fn committed_length(&self, id: u64) -> Option<u64> {
+        let database = self.databases.get(&id)?;
+        (self.end == Some(End::Committed)).then_some(database.committed_length)
+    }
+
     fn add(&mut self, database: Database) -> u64 {
         self.opened += 1;
         self.databases.insert(self.opened, database);
@@ -453,12 +466,9 @@ impl State {
 }
 
 fn with_super_journal(name: &CStr) -> Vec<Arc<Connection>> {
-    let connections = locked(&CONNECTIONS).clone();
-    let connections = connections
-        .into_iter()
-        .filter_map(|(_, known)| known.upgrade());
-    connections
-        .filter(|known| locked(&known.state).super_journal.as_deref() == Some(name))
+    let connections = locked(&CONNECTIONS).clone().into_iter();
+    let open = connections.filter_map(|(_, known)| known.upgrade());
+    open.filter(|known| locked(&known.state).super_journal.as_deref() == Some(name))
         .collect()
 }
 

@@ -8,12 +8,15 @@ use atomdir::{FileError, OpenOptions, SharedFile, SharedTransaction};
 use std::ffi::{OsStr, c_int};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::ptr;
 
 pub(crate) struct Database {
     /// In the store.
     pub(crate) path: PathBuf,
     /// Names its locks in an outer transaction.
     pub(crate) key: u64,
+    /// Where SQLite keeps the address of its connection; 0 if it has not said.
+    pub(crate) place: usize,
     /// SQLite has written something that it has neither committed nor restored yet.
     pub(crate) is_dirty: bool,
     is_writable: bool,
@@ -39,6 +42,7 @@ impl Database {
         Database {
             path,
             key: outer::key(),
+            place: 0,
             is_dirty: false,
             is_writable,
             lock: LOCK_NONE,
@@ -50,6 +54,13 @@ impl Database {
             committed_length: 0,
             raised: None,
         }
+    }
+
+    /// The address of the connection that uses the file now.
+    pub(crate) fn owner(&self) -> usize {
+        let place: *const *mut abi::Database = ptr::with_exposed_provenance(self.place);
+        // SAFETY: SQLite keeps it there as long as the file is open.
+        unsafe { place.read() }.addr()
     }
 
     /// The first lock in a transaction.

@@ -295,7 +295,7 @@ unsafe extern "C" fn file_control(file: *mut File, what_for: c_int, data: *mut c
         // SAFETY: SQLite passes what each request has in sqlite3.h.
         unsafe {
             match what_for {
-                abi::FCNTL_PDB => database.belongs_to(*data.cast()),
+                abi::FCNTL_PDB => database.belongs_to(data.cast()),
                 abi::FCNTL_SYNC => database.sync(text(data.cast()))?,
                 abi::FCNTL_COMMIT_PHASETWO => database.end_commit()?,
                 abi::FCNTL_PRAGMA => {

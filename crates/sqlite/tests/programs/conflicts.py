@@ -1,6 +1,7 @@
 """Two writers at once: on different pages both commit, on one page the second does not."""
 
 import os
+import sqlite3
 
 from common import BUSY_SNAPSHOT, STORE, code_of, connect, expect, plain
 
@@ -84,9 +85,35 @@ short = os.stat(os.path.join(STORE, "db")).st_size
 assert short < long / 10, (short, long)
 expect(other.execute("select v from a").fetchone(), (before[0] + 1,))
 
+# Connections with a shared cache would share a transaction. They are refused.
+shared = connect(options="&cache=shared"), connect(options="&cache=shared")
+shared[0].execute("select * from a").fetchall()
+assert code_of(lambda: shared[1].execute("select * from a").fetchall())
+for connection in shared:
+    connection.close()
+
+# The backup interface, out and in, and a database that gives free pages back at each commit.
+with sqlite3.connect(":memory:") as memory:
+    one.backup(memory)
+    memory.execute("update a set v = 4711")
+    memory.commit()
+    memory.backup(one)
+expect(other.execute("select v from a").fetchone(), (4711,))
+vacuums = connect("vacuums")
+vacuums.execute("pragma auto_vacuum = full")
+vacuums.execute("create table t(v)")
+vacuums.execute("begin")
+for _ in range(300):
+    vacuums.execute("insert into t values(zeroblob(3000))")
+vacuums.execute("commit")
+long = os.stat(os.path.join(STORE, "vacuums")).st_size
+vacuums.execute("delete from t")
+assert os.stat(os.path.join(STORE, "vacuums")).st_size < long / 10
+expect(vacuums.execute("pragma integrity_check").fetchone(), ("ok",))
+vacuums.close()
+
 one.close()
 other.close()
 with plain() as connection:
     expect(connection.execute("pragma integrity_check").fetchone(), ("ok",))
-    expect(connection.execute("select v from a").fetchone(), (before[0] + 1,))
-print("done")
+    expect(connection.execute("select v from a").fetchone(), (4711,))
