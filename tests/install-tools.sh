@@ -12,6 +12,7 @@ packages="
     procps strace   # ps, pkill; counting the system calls of a service
     rsync
     sqlite3 libsqlite3-dev  # the header that the extension is compared with
+    zip unzip zstd  # archives, beside tar and xz
     git
     perl
     exim4-daemon-light  # delivers mail by atomdir-deliver

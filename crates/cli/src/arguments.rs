@@ -44,6 +44,7 @@ Change it as a whole or not at all:
   run          Run a command as a transaction: it commits if the command exits 0
   shell        Run a shell in a transaction
   make         Run GNU make so that each recipe is a transaction
+  unpack       Unpack an archive in one transaction
 
 Step by step:
   begin        Begin a transaction; print its id and where its view is
@@ -126,6 +127,7 @@ pub enum Verb {
     Config(verbs::config::Arguments),
     Run(verbs::run::Arguments),
     Make(verbs::make::Arguments),
+    Unpack(verbs::unpack::Arguments),
     Begin(verbs::begin::Arguments),
     Exec(verbs::exec::Arguments),
     Shell(verbs::shell::Arguments),

@@ -39,6 +39,8 @@ pub enum Error {
         transaction: TransactionId,
         process: u32,
     },
+    #[error("{message}")]
+    Unpack { message: String },
     #[error("cannot run make: {}", io_reason(_0))]
     Make(std::io::Error),
     #[error(
@@ -155,6 +157,7 @@ impl Error {
                 )),
             ),
             Error::Make(error) => explain_make(error),
+            Error::Unpack { .. } => (ExitCode::CannotCreate.code(), None),
             // Make's own exit code for a recipe that failed.
             Error::CutShort { .. } => (2, Some(cut_short_hint())),
             Error::Find(error) => explained(error),

@@ -17,6 +17,7 @@ mod merging;
 mod output;
 mod picking;
 mod synonyms;
+mod unpacking;
 mod verbs;
 mod when;
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const VERBS: [&str; 30] = [
+const VERBS: [&str; 31] = [
     "init",
     "config",
     "run",
@@ -36,6 +36,7 @@ const VERBS: [&str; 30] = [
     "service",
     "completions",
     "make",
+    "unpack",
     "man",
 ];
 

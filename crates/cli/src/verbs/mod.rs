@@ -30,6 +30,7 @@ pub mod status;
 pub mod sync;
 pub mod undo;
 pub mod unlock;
+pub mod unpack;
 
 use crate::arguments::Verb;
 use crate::context::Context;
@@ -46,6 +47,7 @@ pub fn run(verb: Verb, context: &Context) -> Result<ExitCode, Error> {
         Verb::Config(arguments) => config::run(&arguments, context),
         Verb::Run(arguments) => run::run(&arguments, context),
         Verb::Make(arguments) => make::run(&arguments, context),
+        Verb::Unpack(arguments) => unpack::run(&arguments, context),
         Verb::Begin(arguments) => begin::run(&arguments, context),
         Verb::Exec(arguments) => exec::run(&arguments, context),
         Verb::Shell(arguments) => shell::run(&arguments, context),

@@ -11,6 +11,7 @@ mod sqlite;
 mod survivors;
 mod tools;
 mod unappliable;
+mod unpacking;
 
 use std::env;
 

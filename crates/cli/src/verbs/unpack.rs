@@ -1,0 +1,198 @@
+use super::{ExitCode, SUCCESS, run as verb_run};
+use crate::attempt;
+use crate::context::{Context, own_program};
+use crate::error::Error;
+use crate::output::quoted;
+use crate::unpacking::{Archive, Entry, Place};
+use atomdir::{BeginOptions, Durability, Others, ViewChoice};
+use clap::{Args, Parser, ValueHint};
+use rustix::fs::{CWD, Mode, OFlags, SeekFrom, openat};
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+/// Unpack an archive in one transaction, or each file in one of its own
+///
+/// The archive is a tar file, which may be compressed by gzip, xz or zstd, or a zip file. Its
+/// contents appear in the current directory, or in DIR, all at once; if anything fails or is killed,
+/// nothing has happened. With --each there are no half files, and what can be unpacked is.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  atomdir unpack ~/site.tar.gz
+  atomdir unpack -C /srv/site --each /tmp/images.zip
+  curl https://example.org/site.tar.zst | atomdir unpack -C /srv/site -")]
+pub struct Arguments {
+    /// Commit each file by itself
+    #[arg(long)]
+    each: bool,
+    /// Unpack standard input here, without a transaction: what runs in one
+    #[arg(long, hide = true)]
+    here: bool,
+    /// The archive; - is standard input
+    #[arg(value_name = "ARCHIVE", value_hint = ValueHint::FilePath)]
+    archive: PathBuf,
+}
+
+/// `run`, as if it had been called.
+#[derive(Debug, Parser)]
+struct Run {
+    #[command(flatten)]
+    run: verb_run::Arguments,
+}
+
+pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
+    if arguments.here {
+        return here();
+    }
+    let archive = open(arguments)?;
+    if arguments.each {
+        return each(context, archive);
+    }
+    // The command in the transaction reads the archive from its standard input.
+    rustix::stdio::dup2_stdin(&archive).map_err(|errno| failed(&errno.into()))?;
+    let mut label = OsString::from("--message=unpack ");
+    label.push(&arguments.archive);
+    let words = [
+        "run".into(),
+        label,
+        "--".into(),
+        own_program().into(),
+        "unpack".into(),
+        "--here".into(),
+        "-".into(),
+    ];
+    let run = Run::try_parse_from::<_, OsString>(words);
+    let run = run.map_err(|error| Error::usage(error.to_string()))?;
+    verb_run::run(&run.run, context)
+}
+
+fn open(arguments: &Arguments) -> Result<OwnedFd, Error> {
+    let path = &arguments.archive;
+    if path.as_os_str() == "-" {
+        let own = rustix::stdio::stdin();
+        return rustix::io::fcntl_dupfd_cloexec(own, 3).map_err(|errno| failed(&errno.into()));
+    }
+    openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(|errno| {
+        Error::Unpack {
+            message: format!(
+                "cannot open '{}': {}",
+                path.display(),
+                atomdir::reason(errno)
+            ),
+        }
+    })
+}
+
+fn failed(error: &io::Error) -> Error {
+    Error::Unpack {
+        message: format!(
+            "cannot unpack the archive: {}",
+            crate::error::io_reason(error)
+        ),
+    }
+}
+
+fn named(entry: &Entry<'_>, error: &io::Error) -> io::Error {
+    let text = format!(
+        "'{}': {}",
+        quoted(&entry.path),
+        crate::error::io_reason(error)
+    );
+    io::Error::new(error.kind(), text)
+}
+
+/// Runs in a view.
+fn here() -> Result<ExitCode, Error> {
+    let stdin = rustix::stdio::stdin();
+    // An earlier try may have read it.
+    let _ = rustix::fs::seek(stdin, SeekFrom::Start(0));
+    let archive =
+        rustix::io::fcntl_dupfd_cloexec(stdin, 3).map_err(|errno| failed(&errno.into()))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = openat(CWD, ".", flags, Mode::empty()).map_err(|errno| failed(&errno.into()))?;
+    let mut place = Place::new();
+    let mut create = |entry: &mut Entry<'_>| {
+        let created = place.create(root.as_fd(), entry);
+        created.map_err(|error| named(entry, &error))
+    };
+    let read = Archive::new(archive).read(&mut create);
+    read.and_then(|()| place.finish(root.as_fd()))
+        .map_err(|error| failed(&error))?;
+    Ok(SUCCESS)
+}
+
+/// Commits each entry by itself, lazily, and makes all of them durable at the end.
+fn each(context: &Context, archive: OwnedFd) -> Result<ExitCode, Error> {
+    let mut connected = context.connect()?;
+    let current = context.current(&connected);
+    let mut place = Place::new();
+    let mut broken = None;
+    let mut refused: u64 = 0;
+    let mut in_transaction =
+        |label: &[u8], change: &mut Change<'_>| -> Result<io::Result<()>, Error> {
+            let options = BeginOptions {
+                durability: Durability::Lazy,
+                label: [b"unpack ", label].concat(),
+                view: ViewChoice::Exact,
+                outer: current,
+                ..BeginOptions::default()
+            };
+            let (transaction, _) = attempt::begin(context, &mut connected, &options)?;
+            let start = connected.start.clone();
+            let changed = transaction.root().and_then(|root| {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let path = if start.as_os_str().is_empty() {
+                    ".".into()
+                } else {
+                    start
+                };
+                openat(root, &path, flags, Mode::empty())
+            });
+            let changed = changed
+                .map_err(io::Error::from)
+                .and_then(|root| change(root.as_fd()));
+            let connection = &mut connected.connection;
+            if changed.is_err() {
+                connection.abort(transaction.id)?;
+                return Ok(changed);
+            }
+            match attempt::commit(context, connection, transaction.id, Others::Refuse) {
+                Ok(_) => Ok(Ok(())),
+                Err(error) if attempt::is_conflict(&error) => {
+                    connection.abort(transaction.id)?;
+                    Ok(Err(io::Error::other(error.to_string())))
+                }
+                Err(error) => Err(error),
+            }
+        };
+    let read = Archive::new(archive).read(&mut |entry: &mut Entry<'_>| {
+        let label = entry.path.clone();
+        match in_transaction(&label, &mut |root| place.create(root, entry)) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                refused += 1;
+                eprintln!("atomdir unpack: {}", named(entry, &error));
+                Ok(())
+            }
+            Err(error) => {
+                broken = Some(error);
+                Err(io::ErrorKind::Interrupted.into())
+            }
+        }
+    });
+    if let Some(error) = broken {
+        return Err(error);
+    }
+    let finished = in_transaction(b"directories", &mut |root| place.finish(root))?;
+    connected.connection.sync()?;
+    read.and(finished).map_err(|error| failed(&error))?;
+    match refused {
+        0 => Ok(SUCCESS),
+        count => Err(Error::Unpack {
+            message: format!("{count} entries were not unpacked"),
+        }),
+    }
+}
+
+type Change<'a> = dyn FnMut(BorrowedFd<'_>) -> io::Result<()> + 'a;

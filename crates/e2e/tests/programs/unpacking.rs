@@ -1,0 +1,276 @@
+//! `atomdir unpack`: an archive appears as `tar` and `unzip` would unpack it, whole or not at all, and
+//! hostile ones change nothing outside the directory.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use atomdir_testing::tree::{CompareOptions, assert_equal};
+use atomdir_testing::{
+    Fixture, Random, capture_output, look, pick, shell, tools_present, users_can_mount,
+};
+
+/// A tree with all that archives hold.
+const TREE: &str = r"
+mkdir tree tree/deep tree/deep/er tree/closed
+echo text > tree/file
+head -c 300000 /dev/urandom > tree/deep/large
+printf x > tree/sparse
+truncate -s 3M tree/sparse
+printf y >> tree/sparse
+: > tree/empty
+ln tree/deep/large tree/linked
+ln -s ../file tree/deep/link
+ln -s /etc/passwd tree/absolute
+ln -s deep tree/directory-link
+printf odd > $(printf 'tree/odd\377name')
+echo long > tree/deep/$(printf '%0120d' 1)$(printf '%0120d' 2)
+chmod 640 tree/file
+chmod 4755 tree/empty
+chmod 500 tree/closed
+chown -h 12:34 tree/file tree/empty tree/deep/link
+touch -h -d '2001-02-03 04:05:06.789' tree/file tree/deep tree/deep/link tree/deep/er
+touch -d '1969-12-31 23:00:00' tree/empty
+";
+
+/// Each makes an archive of `tree`.
+const ARCHIVES: [(&str, &str); 7] = [
+    ("plain.tar", "tar -cf plain.tar tree"),
+    ("sparse.tar", "tar --format=gnu -S -cf sparse.tar tree"),
+    (
+        "old.tar.gz",
+        "rm -f tree/deep/000* && tar --format=ustar -czf old.tar.gz --exclude empty tree",
+    ),
+    (
+        "pax.tar.xz",
+        "mkfifo tree/pipe && tar --format=pax -cJf pax.tar.xz tree",
+    ),
+    (
+        "gnu.tar.zst",
+        "tar --format=gnu -cf - tree | zstd -q -o gnu.tar.zst",
+    ),
+    (
+        "frames.tar.zst",
+        "tar -cf - tree > all && head -c 1000 all | zstd -q > frames.tar.zst && tail -c +1001 all | zstd -q >> frames.tar.zst && rm all",
+    ),
+    (
+        "zip.zip",
+        "rm -f tree/pipe && (cd tree; find . -name 'odd*' -delete) && zip -qry zip.zip tree",
+    ),
+];
+
+#[test]
+fn archives_are_unpacked_as_tar_and_unzip_do() {
+    if !tools_present("unpacking", &["tar", "xz", "zstd", "zip", "unzip"]) {
+        return;
+    }
+    // The archives, and what is there already, are the same for both users.
+    Fixture::for_each_owner("unpack", "", |one| {
+        let scratch = one.scratch.path();
+        shell(scratch, TREE);
+        for (name, make) in ARCHIVES {
+            shell(scratch, make);
+            for options in [&[][..], &["--each"]] {
+                let archive = scratch.join(name);
+                let plain = Fixture::owned_by("plain", |_| one.store.user().clone(), "");
+                for base in [&one.base, &plain.base] {
+                    shell(
+                        base,
+                        "rm -rf tree; mkdir -p tree/file/x tree/deep; rmdir tree/file/x; echo old > tree/deep/large; ln -s /etc tree/empty",
+                    );
+                    shell(base, &format!("chown -R {} .", one.store.user().uid));
+                }
+                let mut command = if name.ends_with(".zip") {
+                    let mut command = Command::new("unzip");
+                    command.arg("-qo");
+                    // It would not replace a directory by a file.
+                    for base in [&one.base, &plain.base] {
+                        shell(base, "rm -r tree");
+                    }
+                    command
+                } else {
+                    let mut command = Command::new("tar");
+                    command.arg("-xf");
+                    command
+                };
+                one.store.user().dress(&mut command);
+                capture_output(command.arg(&archive).current_dir(&plain.base)).expect(0);
+                let mut words = vec!["unpack".as_ref(), archive.as_os_str()];
+                words.extend(options.iter().map(OsStr::new));
+                one.store.call(words).expect(0);
+                assert_equal(
+                    &format!("{name} {options:?}: {name} unpacked (left), a store (right)"),
+                    &look(&plain.base),
+                    &one.look(),
+                    &CompareOptions::alike(),
+                );
+            }
+        }
+        shell(&one.base, "rm -rf tree");
+    });
+}
+
+/// Archives that try to get out. Python writes them, as tar would not.
+const HOSTILE: &str = r#"
+import io, stat, sys, tarfile, zipfile
+outside = sys.argv[1]
+def archive(name, *entries):
+    with tarfile.open(name + '.tar', 'w', format=tarfile.PAX_FORMAT) as tar:
+        for path, kind, target in entries:
+            info = tarfile.TarInfo(path)
+            info.type = kind
+            if kind == tarfile.REGTYPE:
+                info.size = 4
+                tar.addfile(info, io.BytesIO(b'evil'))
+            else:
+                info.linkname = target
+                tar.addfile(info)
+R, L, S, D = tarfile.REGTYPE, tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.DIRTYPE
+archive('dots', ('good', R, ''), ('a/../../evil', R, ''))
+archive('through-link', ('good', R, ''), ('a', S, outside), ('a/evil', R, ''))
+archive('through-two', ('good', R, ''), ('a', S, '.'), ('a/b', S, '..'), ('b/evil', R, ''))
+archive('present-link', ('good', R, ''), ('out/evil', R, ''))
+archive('hard-link', ('good', R, ''), ('a', L, '../outside/victim'))
+archive('hard-link-through', ('good', R, ''), ('a', S, outside), ('b', L, 'a/victim'))
+archive('device', ('good', R, ''), ('a', tarfile.CHRTYPE, ''))
+archive('unknown', ('good', R, ''), ('a', b'M', ''))
+archive('in-control', ('good', R, ''), ('.atomdir/header', R, ''))
+with zipfile.ZipFile('zipped.zip', 'w') as zip:
+    zip.writestr('good', 'good')
+    zip.writestr('../evil', 'evil')
+with zipfile.ZipFile('zip-link.zip', 'w') as zip:
+    zip.writestr('good', 'good')
+    link = zipfile.ZipInfo('a')
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    zip.writestr(link, outside)
+    zip.writestr('a/evil', 'evil')
+with open('cut.tar', 'wb') as cut:
+    cut.write(open('dots.tar', 'rb').read()[:2000])
+# These are odd and harm nobody.
+archive('absolute', ('/good', R, ''), (outside + '/new', R, ''))
+archive('twice', ('a', R, ''), ('b', L, 'a'), ('good', R, ''), ('a', D, ''), ('a/x', R, ''))
+archive('over-link', ('out', R, ''), ('inner', R, ''), ('good', R, ''))
+"#;
+
+const REFUSED: [&str; 12] = [
+    "dots.tar",
+    "through-link.tar",
+    "through-two.tar",
+    "present-link.tar",
+    "hard-link.tar",
+    "hard-link-through.tar",
+    "device.tar",
+    "unknown.tar",
+    "in-control.tar",
+    "zipped.zip",
+    "zip-link.zip",
+    "cut.tar",
+];
+
+#[test]
+fn hostile_archives_change_nothing_outside() {
+    if !tools_present("unpacking-hostile", &["python3"]) {
+        return;
+    }
+    let prepare = "ln -s ../outside out; echo mine > kept; ln -s kept inner";
+    Fixture::for_each_owner("unpack-hostile", prepare, |one| {
+        let scratch = one.scratch.path();
+        let outside = scratch.join("outside");
+        shell(
+            scratch,
+            "mkdir outside; echo victim > outside/victim; chmod -R a+rwX outside",
+        );
+        fs::write(scratch.join("make.py"), HOSTILE).expect("written");
+        let made = format!("python3 make.py {}", outside.display());
+        shell(scratch, &made);
+        let around = look(&outside);
+        for name in REFUSED {
+            let archive = scratch.join(name);
+            let archive = archive.to_str().expect("UTF-8");
+            let before = one.look();
+            let refused = one.store.call(["unpack", archive]);
+            assert!(refused.code != 0, "{name}\n{refused}");
+            assert_equal(name, &before, &one.look(), &CompareOptions::untouched());
+            assert_equal(name, &around, &look(&outside), &CompareOptions::untouched());
+            // By itself, each entry that harms nobody lands.
+            let each = one.store.call(["unpack", "--each", archive]);
+            assert!(each.code != 0, "{name}\n{each}");
+            assert!(one.base.join("good").exists(), "{name}\n{each}");
+            assert_equal(name, &around, &look(&outside), &CompareOptions::untouched());
+            assert_eq!(fs::read(one.base.join("kept")).expect("read"), b"mine\n");
+            shell(&one.base, "rm -rf good a b; [ -L out ] && [ -L inner ]");
+        }
+        for name in ["absolute", "twice", "over-link"] {
+            let archive = scratch.join(format!("{name}.tar"));
+            one.store
+                .call(["unpack", archive.to_str().expect("UTF-8")])
+                .expect(0);
+            assert!(one.base.join("good").exists(), "{name}");
+            assert_equal(name, &around, &look(&outside), &CompareOptions::untouched());
+            assert_eq!(fs::read(one.base.join("kept")).expect("read"), b"mine\n");
+        }
+    });
+}
+
+#[test]
+fn a_killed_unpacking_leaves_nothing_or_whole_files() {
+    const TEST: &str = "a_killed_unpacking_leaves_nothing_or_whole_files";
+    if !tools_present(TEST, &["tar"]) || !users_can_mount(TEST) {
+        return;
+    }
+    Fixture::for_each_owner("unpack-kill", "", |one| {
+        let mut random = Random::for_test(TEST);
+        let make = "mkdir tree; for i in $(seq 60); do mkdir tree/$i; seq $i 4000 > tree/$i/file; done; tar -cf a.tar tree";
+        shell(one.scratch.path(), make);
+        let archive = one.scratch.join("a.tar");
+        let words = |each: bool| {
+            let mut words = vec!["unpack".as_ref(), archive.as_os_str()];
+            words.extend(each.then_some(OsStr::new("--each")));
+            words
+        };
+        for each in [false, true] {
+            let started = Instant::now();
+            one.store.call(words(each)).expect(0);
+            let whole = started.elapsed();
+            for _ in 0..pick(6, 60) {
+                shell(&one.base, "rm -rf tree");
+                let mut command = one.store.command(words(each));
+                let mut child = command.stderr(Stdio::null()).spawn().expect("started");
+                std::thread::sleep(
+                    whole
+                        .mul_f64(random.below(1000) as f64 / 1000.0)
+                        .min(Duration::from_secs(5)),
+                );
+                if random.chance(2) {
+                    one.store.kill_service();
+                } else {
+                    child.kill().expect("killed");
+                }
+                child.wait().expect("ended");
+                // Recovers it, and waits for the end of what is being committed.
+                one.store.call(["sync"]).expect(0);
+                check(one.scratch.path(), &one.base, each);
+            }
+        }
+    });
+}
+
+fn check(scratch: &Path, base: &Path, each: bool) {
+    let tree = base.join("tree");
+    let found: Vec<u32> = (1..=60)
+        .filter(|number| tree.join(number.to_string()).join("file").exists())
+        .collect();
+    if !each {
+        assert!(
+            found.is_empty() && !tree.exists() || found.len() == 60,
+            "{found:?}"
+        );
+    }
+    for number in found {
+        let name = format!("tree/{number}/file");
+        let [one, other] = [scratch, base].map(|root| fs::read(root.join(&name)).expect("read"));
+        assert!(one == other, "{name} is not whole");
+    }
+}
