@@ -8,8 +8,8 @@ use crate::trust::{OVERFLOW_USER, is_root_mapped};
 use crate::{ConnectError, Current, RequestError, StartService, StoreLocation};
 use atomdir_protocol::handshake::{self, HandshakeError, Verdict};
 use atomdir_protocol::{
-    Answer, ChangeLine, CommitSummary, Conflict, EndedTransaction, Progress, Reply, Request,
-    TransactionStatus, frame,
+    Answer, ChangeLine, CommitSummary, Conflict, EndedTransaction, MergeStep, Progress, Reply,
+    Request, TransactionStatus, frame,
 };
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
@@ -46,6 +46,7 @@ pub(crate) struct Parts {
     pub(crate) transactions: Vec<TransactionStatus>,
     pub(crate) commits: Vec<CommitSummary>,
     pub(crate) ended: Vec<EndedTransaction>,
+    pub(crate) merge_steps: Vec<MergeStep>,
 }
 
 enum Attempt {
@@ -169,7 +170,7 @@ impl Connection {
     /// Sends the request and gathers its replies. `parts` keeps the received parts, even
     /// if the request fails.
     pub(crate) fn ask_with(
-        &mut self,
+        &self,
         request: &Request,
         parts: &mut Parts,
         progress: &mut dyn FnMut(Progress),
@@ -197,6 +198,9 @@ impl Connection {
                 Reply::Transactions(mut part) => parts.transactions.append(&mut part),
                 Reply::Commits(mut part) => parts.commits.append(&mut part),
                 Reply::Ended(mut part) => parts.ended.append(&mut part),
+                Reply::MergeSteps(mut part) => parts.merge_steps.append(&mut part),
+                // The command in the native view has ended, so nobody waits for it any more.
+                Reply::Merge(_) => {}
                 Reply::Done(answer) => return Ok((answer, descriptor)),
                 Reply::Failed(failure) => return Err(RequestError::Failed(failure)),
             }
@@ -382,7 +386,7 @@ mod tests {
             let _ = theirs.write_all(&part);
             let _ = theirs.write_all(&last.expect("encoded"));
         });
-        let mut connection = Connection {
+        let connection = Connection {
             socket: ours.into(),
             store: PathBuf::from("/store"),
             control: None,

@@ -2,8 +2,20 @@
 
 use crate::accounts::describe_user;
 use crate::{Connection, RequestError};
-use atomdir_protocol::{Answer, EndedHow, EndedTransaction, Reply, Request};
+use atomdir_protocol::{Answer, EndedHow, EndedTransaction, Reply, Request, TransactionId};
 use std::time::Duration;
+
+/// What a service sends unasked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// Others have ended transactions that this connection holds; sent only after
+    /// [`Connection::news_of_ended`].
+    Ended(Vec<EndedTransaction>),
+    /// A transaction nested in the native view that this connection has mounted commits, and waits
+    /// for [`Connection::merged`].
+    Merge(TransactionId),
+}
 
 impl Connection {
     /// Lists transactions that have ended otherwise than their users wanted, the oldest first: this
@@ -17,12 +29,12 @@ impl Connection {
         self.list_ended(true)
     }
 
-    /// Receives what the service sends unasked after [`news_of_ended`](Self::news_of_ended): that
-    /// transactions which this connection holds were ended by others. Waits for it; call it
-    /// when [`descriptor`](Self::descriptor) is readable. `None`: the service has gone.
-    pub fn receive_ended(&self) -> Option<Vec<EndedTransaction>> {
+    /// Receives what the service sends unasked. Waits for it; call it when
+    /// [`descriptor`](Self::descriptor) is readable. `None`: the service has gone.
+    pub fn receive_notice(&self) -> Option<Notice> {
         match self.receive(&mut None) {
-            Ok(Reply::Ended(ended)) => Some(ended),
+            Ok(Reply::Ended(ended)) => Some(Notice::Ended(ended)),
+            Ok(Reply::Merge(nested)) => Some(Notice::Merge(nested)),
             _ => None,
         }
     }

@@ -45,6 +45,7 @@ mod init;
 mod layers;
 mod location;
 mod locks;
+mod merging;
 pub mod mounts;
 mod process;
 mod requests;
@@ -67,14 +68,14 @@ pub use atomdir_disk::reason;
 pub use atomdir_protocol::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Committed, Conflicts,
     Durability, EndedHow, EndedTransaction, ExitCode, Failure, FailureKind, HistoryStatus,
-    Isolation, Kind, LockMode, LockScope, LockStatus, Numbers, Others, PastView, Progress,
-    RecoveryReport, Restore, Sequence, ServiceStatus, SnapshotObject, StopReport, Survival,
-    Timestamp, TransactionId, TransactionStatus, Undo, View, ViewChoice,
+    Isolation, Kind, LockMode, LockScope, LockStatus, MergeStep, Numbers, Others, PastView,
+    Progress, RecoveryReport, Restore, Sequence, ServiceStatus, SnapshotObject, StopReport,
+    Survival, Timestamp, TransactionId, TransactionStatus, Undo, View, ViewChoice,
 };
 pub use choosing::{CommittedPart, Sides};
 pub use connection::Connection;
 pub use current::Current;
-pub use ended::describe_end;
+pub use ended::{Notice, describe_end};
 pub use entered::Entered;
 pub use error::{ConnectError, Explain, FindError, InitError, RequestError};
 pub use hosting::Holder;

@@ -25,15 +25,11 @@ pub fn tell_news(connection: &mut Connection, output: Output) {
 }
 
 /// Tells the user at once that others have ended the transaction in which a command of theirs
-/// still runs. False if the service has gone.
-pub fn tell_at_once(connection: &Connection, transaction: TransactionId, output: Output) -> bool {
-    let Some(ended) = connection.receive_ended() else {
-        return false;
-    };
+/// still runs.
+pub fn tell_at_once(ended: &[EndedTransaction], transaction: TransactionId, output: Output) {
     for one in ended.iter().filter(|one| one.transaction == transaction) {
         tell_one(one, output);
     }
-    true
 }
 
 fn tell_one(one: &EndedTransaction, output: Output) {

@@ -7,7 +7,8 @@ use std::fs;
 
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
-    Fixture, Outcome, Scenario, Scratch, Store, for_each_owner, look, shell, skip, tools_present,
+    Fixture, Outcome, Scenario, Scratch, Store, binary, for_each_owner, look, shell, skip,
+    tools_present,
 };
 
 const TREE: &str = "
@@ -161,6 +162,63 @@ fn kept_native_transaction_continues_in_an_exact_view() {
         );
         kept.store.assert_at_rest();
     }
+}
+
+/// Each kind of change by a nested transaction, over each other kind by the outer one. What
+/// the nested one aborts leaves no trace.
+#[test]
+fn nested_changes_come_out_as_in_a_plain_directory() {
+    let test = "nested_changes_come_out_as_in_a_plain_directory";
+    if !is_possible(test) {
+        return;
+    }
+    let atomdir = binary();
+    let atomdir = atomdir.display();
+    for (number, (name, change)) in CHANGES.iter().enumerate() {
+        let (_, other) = CHANGES[(number + 1) % CHANGES.len()];
+        let before = "mkdir -p own/x; echo 1 > own/x/y; echo 2 >> big; mv d/e own/";
+        for (outer, nested) in [
+            ("true", *change),
+            (before, "mv own now; echo 3 >> now/e/c; ln now/x/y z"),
+        ] {
+            let plain = Scratch::new("nested-plain");
+            for part in [TREE, outer, nested] {
+                shell(plain.path(), part).expect(0);
+            }
+            let store = Fixture::new("nested-native", TREE);
+            native(
+                &store.store,
+                &format!(
+                    "{outer}
+                    ! {atomdir} run -q -- sh -c \"$LOST\"
+                    {atomdir} run -q -- sh -ec \"$NESTED\""
+                )
+                .replace(
+                    "$LOST",
+                    &quoted(&format!("({other}) > /dev/null 2>&1; exit 1")),
+                )
+                .replace("$NESTED", &quoted(nested)),
+            );
+            assert_equal(
+                &format!("{name}: run plainly (left) and nested (right)"),
+                &look(plain.path()),
+                &store.look(),
+                &CompareOptions {
+                    root: false,
+                    ..CompareOptions::alike()
+                },
+            );
+            store.store.assert_at_rest();
+        }
+    }
+}
+
+/// For a shell, between double quotes.
+fn quoted(script: &str) -> String {
+    script
+        .replace('\\', "\\\\")
+        .replace('$', "\\$")
+        .replace('"', "\\\"")
 }
 
 #[test]

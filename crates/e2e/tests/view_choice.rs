@@ -116,15 +116,17 @@ fn verbs_that_need_an_exact_view_say_so() {
         let atomdir = binary();
         let atomdir = atomdir.display();
         for (inner, code) in [
-            (format!("{atomdir} run -- true"), CONFIGURATION),
-            (format!("{atomdir} begin"), CONFIGURATION),
+            (
+                format!("{atomdir} run --view native -- true"),
+                CONFIGURATION,
+            ),
             (format!("{atomdir} savepoint here"), CONFIGURATION),
             (format!("{atomdir} exec $ATOMDIR_TX -- true"), CONFLICT),
         ] {
             let outcome = one.store.run_with(&["--view", "native"], &inner);
             outcome.expect(code).says(&["--view exact"]);
             let outcome = one.store.run_exact(&inner);
-            assert!(outcome.code == 0 || inner.contains("begin"), "{outcome}");
+            assert!(outcome.code == 0 || inner.contains("native"), "{outcome}");
         }
         // A transaction that is not nested may begin inside a native view.
         let outcome = one.store.run(&format!("{atomdir} run --in none -- {KIND}"));

@@ -121,8 +121,8 @@ pub enum BeginError {
         "transaction {nested} is already nested in the outer transaction, which can have only one at a time; commit or abort it first"
     )]
     Nested { nested: TransactionId },
-    #[error("the outer transaction has a native view, and no transaction can be nested in one")]
-    Native,
+    #[error("cannot read what was changed in the outer transaction's native view: {}", reason(.0))]
+    Upper(Errno),
     #[error(
         "the outer transaction's view is read-only, because its changes were listed for the commit; commit or abort it first"
     )]

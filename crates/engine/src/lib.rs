@@ -66,7 +66,7 @@ pub use transaction::snapshot_object::{Side, SnapshotObject};
 pub use undo::Past;
 pub use view::{
     Caller, Entry, ListEntry, NewNode, NodeAttributes, Outdated, OverlayPrefix, SetAttributes,
-    SetTime,
+    SetTime, Step,
 };
 
 /// Locks a mutex even if a thread panicked while it held it: what a lock guards

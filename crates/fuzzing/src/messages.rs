@@ -3,8 +3,8 @@
 use atomdir_protocol::{
     Answer, BeginRequest, Change, ChangeLine, ChangedBy, CommitSummary, Committed, Conflict,
     ConflictPart, EndedHow, EndedTransaction, Failure, FailureKind, LockMode, LockRequest,
-    LockScope, Numbers, Others, Past, Progress, Reply, Request, Sequence, Side, Timestamp,
-    TransactionId, Undo, WhileOpen, frame,
+    LockScope, MergeStep, Numbers, Others, Past, Progress, Reply, Request, Sequence, Side,
+    Timestamp, TransactionId, Undo, WhileOpen, frame,
 };
 use serde::Serialize;
 
@@ -137,6 +137,11 @@ fn parts_and_conflicts(transaction: TransactionId) -> Vec<Request> {
             transaction,
             wait: true,
         },
+        Request::MergeSteps { transaction },
+        Request::Merged {
+            transaction,
+            refused: Some("EXDEV".to_owned()),
+        },
     ]
 }
 
@@ -179,6 +184,11 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
             ended: Timestamp::default(),
             how: EndedHow::Stopped { by: Some(0) },
             changes: Some(4),
+        }]),
+        Reply::Merge(transaction),
+        Reply::MergeSteps(vec![MergeStep::Link {
+            path: path(),
+            to: path(),
         }]),
         Reply::Done(Answer::Committed(Committed {
             sequence: Some(Sequence(4)),

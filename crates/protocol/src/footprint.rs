@@ -3,7 +3,7 @@
 //! limit the memory of the decoded value.
 
 use crate::{
-    ChangeLine, ChangedBy, CommitSummary, Conflict, EndedTransaction, LockStatus, Reply,
+    ChangeLine, ChangedBy, CommitSummary, Conflict, EndedTransaction, LockStatus, MergeStep, Reply,
     TransactionStatus,
 };
 
@@ -27,7 +27,8 @@ impl Reply {
             Reply::Transactions(part) => part.heap(),
             Reply::Commits(part) => part.heap(),
             Reply::Ended(part) => part.heap(),
-            Reply::Progress(_) | Reply::Done(_) | Reply::Failed(_) => 0,
+            Reply::MergeSteps(part) => part.heap(),
+            Reply::Merge(_) | Reply::Progress(_) | Reply::Done(_) | Reply::Failed(_) => 0,
         }
     }
 }
@@ -96,6 +97,19 @@ impl Footprint for TransactionStatus {
 impl Footprint for LockStatus {
     fn heap(&self) -> usize {
         self.path.heap()
+    }
+}
+
+impl Footprint for MergeStep {
+    fn heap(&self) -> usize {
+        match self {
+            MergeStep::Link { path, to } => path.heap() + to.heap(),
+            MergeStep::Remove { path, .. }
+            | MergeStep::Park { path, .. }
+            | MergeStep::Place { path, .. }
+            | MergeStep::Create { path }
+            | MergeStep::Dress { path, .. } => path.heap(),
+        }
     }
 }
 

@@ -21,8 +21,8 @@ mod records;
 
 pub use failure::{ExitCode, Failure, FailureKind};
 pub use messages::{
-    Answer, BeginRequest, LockRequest, Numbers, Past, PastView, Readiness, Reply, Request, Restore,
-    Undo,
+    Answer, BeginRequest, LockRequest, MergeStep, Numbers, Past, PastView, Readiness, Reply,
+    Request, Restore, Undo,
 };
 pub use records::{
     Begun, Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Committed,
@@ -33,7 +33,7 @@ pub use records::{
 };
 
 /// The version of the messages, not of the program.
-pub const VERSION: u32 = 19;
+pub const VERSION: u32 = 20;
 
 /// The longest label of a `Begin`.
 pub const LABEL_LENGTH_MAX: usize = 4096;

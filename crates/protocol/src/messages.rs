@@ -166,6 +166,16 @@ pub enum Request {
         /// Wait until others have left the transaction.
         wait: bool,
     },
+    /// Returns what is to be done for the commit that `Reply::Merge` has announced, and the root
+    /// of the nested transaction's view.
+    MergeSteps {
+        transaction: TransactionId,
+    },
+    /// The steps were carried out; or the first could not be, and why.
+    Merged {
+        transaction: TransactionId,
+        refused: Option<String>,
+    },
 }
 
 /// Some of a list, which is numbered from 1.
@@ -270,6 +280,10 @@ pub enum Reply {
     Transactions(Vec<TransactionStatus>),
     Commits(Vec<CommitSummary>),
     Ended(Vec<EndedTransaction>),
+    MergeSteps(Vec<MergeStep>),
+    /// Sent unasked to the connection that mounted a native view: a transaction nested in it
+    /// commits, and waits for `Request::Merged`.
+    Merge(TransactionId),
     // Nothing follows these.
     Done(Answer),
     Failed(Failure),
@@ -299,6 +313,30 @@ pub enum Answer {
     History(Option<HistoryStatus>),
     Service(Box<ServiceStatus>),
     Stopped(StopReport),
+}
+
+/// A step on the way from the tree of a transaction with a native view to that of one nested in
+/// it. Paths are relative to the root.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MergeStep {
+    /// Removes a name; a directory is empty by then.
+    Remove { path: Vec<u8>, is_directory: bool },
+    /// Moves an object out of the way, to a place with this number.
+    Park { path: Vec<u8>, place: u64 },
+    /// Moves a parked object to its new path.
+    Place { path: Vec<u8>, place: u64 },
+    /// Gives the file at `to` another name.
+    Link { path: Vec<u8>, to: Vec<u8> },
+    /// Copies an object from the nested view; a directory without what it contains.
+    Create { path: Vec<u8> },
+    /// Gives an object the times that it has in the nested view.
+    Dress {
+        path: Vec<u8>,
+        /// Its contents, too.
+        contents: bool,
+        /// Its mode, owner and extended attributes, too.
+        attributes: bool,
+    },
 }
 
 /// The single frame that a starting service writes to its starter.

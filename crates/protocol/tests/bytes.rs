@@ -55,6 +55,18 @@ fn begins_from_the_past() -> Vec<Request> {
     ]
 }
 
+fn merges() -> [Request; 2] {
+    let transaction = TRANSACTION;
+    let refused = Some("EXDEV".to_owned());
+    [
+        Request::MergeSteps { transaction },
+        Request::Merged {
+            transaction,
+            refused,
+        },
+    ]
+}
+
 fn stop() -> Request {
     let open = WhileOpen::Keep;
     Request::Stop { open }
@@ -258,6 +270,15 @@ fn replies() -> Vec<Reply> {
         Reply::Contents(vec![0xff; 1000]),
         Reply::Problems(vec!["a block is missing".to_owned()]),
         Reply::Ended(ended()),
+        Reply::Merge(TRANSACTION),
+        Reply::MergeSteps(vec![
+            MergeStep::Dress {
+                path: vec![0xff],
+                contents: true,
+                attributes: false,
+            };
+            2
+        ]),
         Reply::Done(Answer::Nothing),
         Reply::Done(Answer::Begun(Begun {
             transaction: TRANSACTION,
@@ -317,7 +338,8 @@ where
 
 #[test]
 fn messages_round_trip_and_truncated_ones_are_refused() {
-    for request in requests().into_iter().chain(begins_from_the_past()) {
+    let others = begins_from_the_past().into_iter().chain(merges());
+    for request in requests().into_iter().chain(others) {
         assert_survives(&request, REQUEST_LENGTH_MAX);
     }
     for reply in replies() {

@@ -7,7 +7,7 @@ use crate::replies::{Unanswered, change_length, conflict_length, send_one, send_
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
 use crate::views::Arrived;
-use crate::{convert, discretion, parts, sharing, undo};
+use crate::{convert, discretion, merges, parts, sharing, undo};
 use atomdir_engine::{CommitError, Conflict, Sides, StoreError};
 use atomdir_protocol::{
     Answer, Committed, Failure, FailureKind, Others, Progress, Reply, Sequence, TransactionId,
@@ -30,6 +30,13 @@ pub(crate) fn commit(
 ) -> Result<Answer, Unanswered> {
     sharing::when_free(service, connection, id, others, || {
         let one = sharing::claim(service, connection, id, others)?;
+        let outer = one
+            .outer()
+            .and_then(|outer| service.transactions.get(outer));
+        if let Some(outer) = outer.filter(|outer| outer.transaction.is_lower()) {
+            let committed = merges::merge(service, connection, &one, &outer)?;
+            return Ok(answer(connection, committed));
+        }
         let committed = try_commit(service, connection, &one, Extent::All)?;
         if let Some(outer) = one.outer() {
             let owner = one.transaction.owner();

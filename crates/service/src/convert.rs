@@ -8,7 +8,7 @@ use atomdir_format::record;
 use atomdir_protocol::{
     Change, ChangeLine, ChangedBy, CommitAuthor, CommitSummary, Conflict, ConflictPart, Conflicts,
     Durability, EndedHow, EndedTransaction, Failure, FailureKind, HistoryStatus, Isolation, Kind,
-    RecoveryReport, Sequence, Side, Timestamp, TransactionId,
+    MergeStep, RecoveryReport, Sequence, Side, Timestamp, TransactionId,
 };
 
 pub(crate) fn history(status: engine::HistoryStatus) -> HistoryStatus {
@@ -140,6 +140,25 @@ pub(crate) fn conflict(conflict: engine::Conflict, labels_visible: bool) -> Conf
     }
 }
 
+pub(crate) fn merge_step(step: engine::Step) -> MergeStep {
+    match step {
+        engine::Step::Remove { path, is_directory } => MergeStep::Remove { path, is_directory },
+        engine::Step::Park { path, place } => MergeStep::Park { path, place },
+        engine::Step::Place { path, place } => MergeStep::Place { path, place },
+        engine::Step::Link { path, to } => MergeStep::Link { path, to },
+        engine::Step::Create { path } => MergeStep::Create { path },
+        engine::Step::Dress {
+            path,
+            contents,
+            attributes,
+        } => MergeStep::Dress {
+            path,
+            contents,
+            attributes,
+        },
+    }
+}
+
 pub(crate) fn commit_summary(commit: &engine::CommitSummary, peer: &Peer) -> CommitSummary {
     let mut summary = whole_summary(commit);
     if !peer.may_use(commit.user) && !peer.may_administer() {
@@ -201,7 +220,10 @@ pub(crate) fn store_failure(error: &engine::StoreError, peer: &Peer) -> Failure 
 pub(crate) fn begin_failure(error: &engine::BeginError, peer: &Peer) -> Failure {
     match error {
         engine::BeginError::Store(error) => store_failure(error, peer),
-        engine::BeginError::Native => native_failure(error),
+        engine::BeginError::Upper(_) => Failure::new(FailureKind::Io, error.to_string()).with_hint(
+            "a file or directory that its owner cannot read is in the way; run the outermost command \
+             with `--view exact`",
+        ),
         _ => Failure::new(FailureKind::Internal, error.to_string()),
     }
 }

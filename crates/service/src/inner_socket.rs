@@ -15,7 +15,7 @@ use crate::permissions::{Reach, no_such_transaction};
 use crate::service::Service;
 use crate::socket::{self, Listener};
 use atomdir_disk::reason;
-use atomdir_protocol::{Failure, FailureKind, TransactionId, Within};
+use atomdir_protocol::{Answer, Failure, FailureKind, TransactionId, Within};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -75,7 +75,7 @@ pub(crate) fn enter(
     connection: &mut Connection,
     id: TransactionId,
     guess: &[u8],
-) -> Result<(), Failure> {
+) -> Result<Answer, Failure> {
     if connection.peer.reach != Reach::Nothing {
         let message = "only the first request on the inner socket can name the transaction that the program runs in";
         return Err(Failure::new(FailureKind::BadRequest, message));
@@ -90,7 +90,7 @@ pub(crate) fn enter(
     service
         .transactions
         .find(id, &connection.peer)
-        .map(|_| ())
+        .map(|_| Answer::Nothing)
         .inspect_err(|_| connection.peer.reach = Reach::Nothing)
 }
 

@@ -33,6 +33,7 @@ mod lifecycle;
 mod limits;
 mod locks;
 mod memory;
+mod merges;
 mod mountpoint;
 mod native;
 mod nesting;

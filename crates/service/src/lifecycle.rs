@@ -12,6 +12,7 @@ use crate::expiry::{self, Expiry};
 use crate::inner_socket::InnerSocket;
 use crate::latch::Latch;
 use crate::limits::Budgets;
+use crate::merges::Merges;
 use crate::notices::Notices;
 use crate::permissions::{Peer, Reach};
 use crate::service::{Asker, IdleTime, Service, Stop};
@@ -156,6 +157,7 @@ impl Running {
             views,
             inner_socket: inner.as_ref().map(InnerSocket::path),
             transactions: Transactions::default(),
+            merges: Merges::default(),
             notices,
             budgets: Budgets::default(),
             expiry: Expiry::default(),

@@ -10,8 +10,8 @@ use crate::service::Service;
 use crate::side_access::SideReader;
 use crate::transactions::{OpenTransaction, Transaction};
 use crate::{
-    aside, commit, conflicts, convert, expiry, leases, locks, native, nesting, parts, refresh,
-    sealing, sharing, status, survival, undo,
+    aside, commit, conflicts, convert, expiry, leases, locks, merges, native, nesting, parts,
+    refresh, sealing, sharing, status, survival, undo,
 };
 use atomdir_disk::reason;
 use atomdir_engine::BeginOptions;
@@ -54,6 +54,9 @@ pub(crate) fn handle(
         }
         Request::Detach { transaction } => sharing::detach(service, connection, transaction)?,
         Request::TakeOver { transaction } => return take_over(service, connection, transaction),
+        merge @ (Request::MergeSteps { .. } | Request::Merged { .. }) => {
+            return merges::handle(service, connection, merge);
+        }
         Request::Stop { open } => return stop(service, connection, open),
         Request::Keep { transaction } => sharing::keep(service, connection, transaction)?,
         Request::KeepOnClose { transaction } => {
@@ -124,10 +127,7 @@ pub(crate) fn handle(
         Request::Enter {
             transaction,
             secret,
-        } => {
-            inner_socket::enter(service, connection, transaction, &secret)?;
-            Answer::Nothing
-        }
+        } => inner_socket::enter(service, connection, transaction, &secret)?,
         Request::Freeze {
             transaction,
             others,
@@ -241,6 +241,7 @@ fn begin_transaction(
         controller: begin.sealed.then_some(connection.id),
         kept_after: None,
         begun_within,
+        mounter: transaction.is_lower().then_some(connection.id),
         secret,
     };
     let (choice, root) = match shown {
@@ -293,6 +294,7 @@ fn take_over(service: &Service, connection: &Connection, id: TransactionId) -> R
         return Err(native::in_use(id).into());
     }
     if one.transaction.is_lower() {
+        merges::refuse_while_nested(&one)?;
         service.views.hide(&one.transaction);
         // After the take-over other connections may commit it.
         service.views.expect(&one.transaction)?;

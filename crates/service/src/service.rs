@@ -36,6 +36,7 @@ use crate::connections::{ConnectionId, Connections};
 use crate::expiry::Expiry;
 use crate::latch::Latch;
 use crate::limits::Budgets;
+use crate::merges::Merges;
 use crate::notices::{How, Notices};
 use crate::socket::Stream;
 use crate::survival;
@@ -59,6 +60,8 @@ pub(crate) struct Service {
     /// The socket on which it listens for programs in views.
     pub(crate) inner_socket: Option<Vec<u8>>,
     pub(crate) transactions: Transactions,
+    /// Commits into native views that are under way.
+    pub(crate) merges: Merges,
     pub(crate) notices: Notices,
     /// The transactions that were set aside and that a thread looks after.
     pub(crate) tended: Tended,
@@ -165,6 +168,7 @@ impl Service {
             self.keep(&one, holder);
         }
         let mut ended = self.transactions.release_all(holder);
+        self.merges.mounter_has_gone(holder);
         let Some(how) = self.stop.how() else {
             self.abort(ended);
             return;
@@ -219,6 +223,7 @@ impl Service {
         }
         for one in &ended {
             self.transactions.wake_waiters(one);
+            self.merges.outer_has_ended(&one.transaction);
         }
         for one in &ended {
             self.views.hide(&one.transaction);

@@ -41,6 +41,8 @@ pub(crate) struct OpenTransaction {
     /// If a program in another transaction's view began this one: that
     /// transaction.
     pub(crate) begun_within: Option<TransactionId>,
+    /// For one with a native view, the connection of the process that mounted it.
+    pub(crate) mounter: Option<ConnectionId>,
     /// Programs in the view present this at the inner socket.
     pub(crate) secret: Secret,
 }
@@ -55,6 +57,7 @@ impl OpenTransaction {
             controller: None,
             kept_after: None,
             begun_within: None,
+            mounter: None,
             secret: Secret::new()?,
         })
     }
@@ -375,6 +378,7 @@ mod tests {
             controller: None,
             kept_after: None,
             begun_within: None,
+            mounter: None,
             secret: Secret::new().unwrap(),
         };
         let begin = BeginOptions {

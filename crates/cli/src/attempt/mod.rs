@@ -30,8 +30,8 @@ use crate::enter::{self, Ended, ServiceWatch, Tree, ViewBinding};
 use crate::error::Error;
 use atomdir::client::{CommitError, Transaction};
 use atomdir::{
-    ChangeLine, Committed, CommittedPart, Connection, Current, FailureKind, Others, Progress,
-    RequestError, Sides, TransactionId,
+    ChangeLine, Committed, CommittedPart, Connection, Current, FailureKind, Notice, Others,
+    Progress, RequestError, Sides, TransactionId,
 };
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -67,7 +67,7 @@ pub fn run_command(
     };
     let mut environment = environment.to_vec();
     environment.extend(Current::environment(transaction, &connected.root));
-    let read = || ended::tell_at_once(&connected.connection, transaction.id, context.output);
+    let read = || hear(context, &connected.connection, (transaction, &binding.view));
     let service = ServiceWatch {
         descriptor: connected.connection.descriptor(),
         read: &read,
@@ -110,6 +110,22 @@ pub fn run_command(
         );
     }
     Ok(ended)
+}
+
+/// Acts on what the service has sent while the command runs. False if the service has gone, or the
+/// transaction cannot be committed any more.
+fn hear(context: &Context, connection: &Connection, inside: (&Transaction, &Tree)) -> bool {
+    let (transaction, view) = inside;
+    match (connection.receive_notice(), view) {
+        (Some(Notice::Ended(ended)), _) => {
+            ended::tell_at_once(&ended, transaction.id, context.output);
+            true
+        }
+        (Some(Notice::Merge(nested)), Tree::Native(overlay)) => {
+            native::merge(context, connection, (transaction.id, overlay), nested)
+        }
+        _ => false,
+    }
 }
 
 /// Carries out the wish, after asking on the terminal if one is given. After a

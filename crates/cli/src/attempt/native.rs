@@ -2,10 +2,10 @@
 //! us mount it.
 
 use crate::context::{Connected, Context};
-use crate::enter::{Overlay, Tree};
+use crate::enter::{self, MergeFailure, Overlay, Tree};
 use crate::error::Error;
 use atomdir::client::Transaction;
-use atomdir::{BeginOptions, ViewChoice};
+use atomdir::{BeginOptions, Connection, TransactionId, ViewChoice};
 use clap::{Args, ValueEnum};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -68,4 +68,32 @@ pub fn begin(
     }
     let root = connected.connection.enterable_root(&transaction)?;
     Ok((transaction, Tree::Exact(root)))
+}
+
+/// Brings the changes of a nested transaction that commits into our native view. False if only a
+/// part of them came there: then the outer transaction is aborted.
+pub(super) fn merge(
+    context: &Context,
+    connection: &Connection,
+    (outer, overlay): (TransactionId, &Overlay),
+    nested: TransactionId,
+) -> bool {
+    // If the service does not know it any more, nobody waits.
+    let Ok((steps, root)) = connection.merge_steps(nested) else {
+        return true;
+    };
+    let result = match enter::merge(overlay, &root, &steps) {
+        Ok(()) => connection.merged(nested, None),
+        Err(MergeFailure::Refused(why)) => connection.merged(nested, Some(why)),
+        Err(MergeFailure::Half(why)) => {
+            context.output.warn(format_args!(
+                "transaction {outer} is aborted: only a part of the changes of transaction {nested}, \
+                 nested in it, came into its native view ({why}); `--view exact` avoids this"
+            ));
+            let _ = connection.abort_half_merged(outer);
+            return false;
+        }
+    };
+    // After an error the service has gone.
+    result.is_ok()
 }

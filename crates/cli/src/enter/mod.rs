@@ -12,6 +12,7 @@
 mod child;
 mod descendants;
 mod launch;
+mod merge;
 mod namespace;
 mod outside;
 mod overlay;
@@ -23,6 +24,7 @@ mod signals;
 mod tests;
 
 pub use child::{Ended, ServiceWatch, start};
+pub use merge::{MergeFailure, merge};
 pub use outside::run_outside;
 pub use overlay::Overlay;
 pub use seal::{Sealing, WRITABLE_MAX};

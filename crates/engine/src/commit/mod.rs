@@ -41,6 +41,7 @@ pub(crate) mod checkpoint;
 mod contended;
 pub(crate) mod feasible;
 pub(crate) mod group;
+mod into_overlay;
 pub(crate) mod keep;
 pub(crate) mod landing;
 pub(crate) mod look;

@@ -21,6 +21,10 @@ impl<D: Disk> Store<D> {
         if let Some(nested) = view.nested() {
             return Err(CommitError::Nested { nested });
         }
+        if outer_view.begun_over().is_some() {
+            let reason = "its changes go into a native view";
+            return Err(CommitError::OnlyWhole { reason });
+        }
         let conflicts = outer_view.conflicts_with_nested(view);
         if !conflicts.is_empty() {
             let by = ChangedBy::Outer {

@@ -37,17 +37,20 @@ impl<D: Disk> Store<D> {
         if let Some(nested) = view.nested() {
             return Err(BeginError::Nested { nested });
         }
-        if view.lower {
-            return Err(BeginError::Native);
-        }
         if view.frozen {
             return Err(BeginError::Frozen);
         }
         outer.leave_to_user();
-        view.unplace_staged().map_err(BeginError::Staging)?;
         let id = self.take_id()?;
+        let view = if view.lower {
+            let began = outer.began_change_time();
+            let begun = view.begin_over_upper(id, began);
+            begun.map_err(BeginError::Upper)?
+        } else {
+            view.unplace_staged().map_err(BeginError::Staging)?;
+            view.begin_nested(id)
+        };
         let mut open = lock(&self.0.open);
-        let view = view.begin_nested(id);
         let transaction = Arc::new(Transaction::nested(outer, view, options));
         open.by_id.insert(id, transaction.clone());
         Ok(transaction)

@@ -66,7 +66,12 @@ impl<D: Disk> Store<D> {
         };
         view.end_log();
         if let Some(outer) = transaction.outer() {
+            let id = transaction.id();
+            let owns_stage = view.owns_stage();
             self.drop_nested(outer, view);
+            if owns_stage {
+                self.0.core.drop_stage(id);
+            }
             return true;
         }
         drop(view);

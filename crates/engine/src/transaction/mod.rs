@@ -370,6 +370,7 @@ impl<D: Disk> Transaction<D> {
     pub fn take_over_upper(&self) -> Result<()> {
         let began = self.began_change_time();
         self.wait_with(|view| {
+            view.refuse_while_nested()?;
             *view = view.take_over_upper(began)?;
             self.lower.store(false, Ordering::Release);
             Ok(())

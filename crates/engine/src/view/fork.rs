@@ -87,12 +87,14 @@ impl<D: Disk> View<D> {
     }
 
     pub fn nested(&self) -> Option<TransactionId> {
-        self.forks.nested.as_ref().map(|(id, _)| *id)
+        let over_upper = self.begun_over.as_ref().map(|begun| begun.nested);
+        let nested = self.forks.nested.as_ref().map(|(id, _)| *id);
+        nested.or(over_upper)
     }
 
     /// Fails while a nested transaction is open: names must not change then.
     pub fn refuse_while_nested(&self) -> Result<()> {
-        match self.forks.nested {
+        match self.nested() {
             Some(_) => Err(Errno::BUSY),
             None => Ok(()),
         }
@@ -131,8 +133,13 @@ impl<D: Disk> View<D> {
         }
     }
 
+    /// Makes what the view has now that of its outer transaction.
+    pub(super) fn fork_from_here(&mut self) {
+        self.forks.outer = Some(self.numbers.fork_point());
+    }
+
     /// The nodes, for a state that has no view log.
-    fn unlogged_nodes(&self) -> Nodes {
+    pub(super) fn unlogged_nodes(&self) -> Nodes {
         let mut nodes = self.nodes.clone();
         nodes.unlogged = None;
         nodes
@@ -151,6 +158,7 @@ impl<D: Disk> View<D> {
             holes_read: Default::default(),
             generations: Vec::new(),
             lower: false,
+            begun_over: None,
             frozen: false,
             restricted_to: self.restricted_to.clone(),
             restored: self.restored.clone(),
@@ -215,6 +223,10 @@ impl<D: Disk> View<D> {
 
     /// Drops the nested view.
     pub fn drop_nested(&mut self, nested: View<D>) {
+        if self.begun_over.take().is_some() {
+            self.take_reads(nested.reads);
+            return;
+        }
         let begun = self.forks.nested.take();
         // A program may act on how the nested transaction ended, and so on what it
         // read.

@@ -15,6 +15,7 @@ mod contents;
 pub(crate) mod dress;
 mod fork;
 pub(crate) mod log;
+pub(crate) mod merge;
 mod namespace;
 pub(crate) mod node;
 mod nodes;
@@ -39,6 +40,9 @@ use atomdir_disk::{Disk, Timestamp};
 
 use fork::Forks;
 pub use fork::Outdated;
+use merge::Begun;
+pub use merge::Step;
+pub(crate) use merge::conflicts;
 pub(crate) use namespace::LINKS_MAX;
 use nodes::Nodes;
 use numbers::Numbers;
@@ -85,6 +89,8 @@ pub(crate) struct View<D: Disk> {
     /// This view is the lower layer of an overlay. The kernel then finds files with several
     /// names by their nodes, so these must stay.
     pub lower: bool,
+    /// What the overlay showed when the transaction began that is nested in it.
+    begun_over: Option<Box<Begun>>,
     /// The view is read-only: every call that would change it fails with `EROFS`.
     pub frozen: bool,
     /// The user whose present rights in the base limit every read of it and the commit, if
@@ -121,6 +127,7 @@ impl<D: Disk> View<D> {
             has_stage: false,
             is_written_ahead: false,
             lower: false,
+            begun_over: None,
             frozen: false,
             restricted_to: None,
             restored: HashSet::new(),

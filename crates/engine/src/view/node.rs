@@ -94,7 +94,7 @@ pub(crate) enum OwnBody {
 }
 
 /// A regular file's contents: pages of the staged file over the base's.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Contents {
     /// How many bytes of the base's contents still show through.
     pub base_limit: u64,

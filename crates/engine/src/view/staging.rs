@@ -12,7 +12,7 @@ use crate::base::rights::{open_closed, with_rights};
 use crate::ids::NodeId;
 use crate::names;
 
-const PRIVATE_FILE: u32 = 0o600;
+pub(super) const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_DIRECTORY: u32 = 0o700;
 
 /// With fewer files, the flush ends before another thread has found them. And files of
@@ -293,7 +293,12 @@ impl<D: Disk> View<D> {
 }
 
 /// Copies the first `keep` bytes. Holes stay holes.
-fn copy_contents<D: Disk>(disk: &D, from: &D::Handle, to: &D::Handle, keep: u64) -> Result<()> {
+pub(super) fn copy_contents<D: Disk>(
+    disk: &D,
+    from: &D::Handle,
+    to: &D::Handle,
+    keep: u64,
+) -> Result<()> {
     let length = disk.stat(from)?.length.min(keep);
     disk.set_length(to, length)?;
     let mut at = 0;

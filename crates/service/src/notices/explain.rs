@@ -79,6 +79,8 @@ pub(crate) fn named(request: &Request) -> Option<TransactionId> {
         Request::Attach { transaction, .. }
         | Request::Detach { transaction }
         | Request::TakeOver { transaction }
+        | Request::MergeSteps { transaction }
+        | Request::Merged { transaction, .. }
         | Request::Keep { transaction }
         | Request::KeepOnClose { transaction }
         | Request::Commit { transaction, .. }

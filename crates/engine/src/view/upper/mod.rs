@@ -24,7 +24,9 @@ mod holes;
 mod index;
 mod lost;
 mod moves;
+mod nested;
 mod overlay_attributes;
+mod seen;
 mod walk;
 
 use std::collections::HashMap;
@@ -41,6 +43,7 @@ use crate::names;
 use moves::Moves;
 use overlay_attributes::OverlayAttributes;
 pub use overlay_attributes::OverlayPrefix;
+pub(crate) use seen::Seen;
 
 const PRIVATE_DIRECTORY: u32 = 0o700;
 
@@ -62,7 +65,7 @@ impl<D: Disk> View<D> {
 
     /// Returns the view with the upper layer's present changes. Changes nothing.
     pub(crate) fn look_at_upper(&mut self, began: Timestamp) -> Result<View<D>> {
-        let (view, moves) = self.read_upper(began, false)?;
+        let (view, moves, _) = self.read_upper(began, false, None)?;
         moves.close_layer(&view);
         Ok(view)
     }
@@ -72,7 +75,7 @@ impl<D: Disk> View<D> {
     pub(crate) fn take_over_upper(&mut self, began: Timestamp) -> Result<View<D>> {
         self.write_ahead_what_is_found();
         let opens_up = !self.core.options.privileges.all;
-        let (mut view, moves) = self.read_upper(began, opens_up)?;
+        let (mut view, moves, _) = self.read_upper(began, opens_up, None)?;
         view.is_written_ahead = self.is_written_ahead;
         moves.carry_out(&mut view)?;
         moves.close_layer(&view);
@@ -80,7 +83,13 @@ impl<D: Disk> View<D> {
         Ok(view)
     }
 
-    fn read_upper(&mut self, began: Timestamp, opens_up: bool) -> Result<(View<D>, Moves)> {
+    /// With `seen`, also notes what the layer holds.
+    fn read_upper(
+        &mut self,
+        began: Timestamp,
+        opens_up: bool,
+        seen: Option<Seen>,
+    ) -> Result<(View<D>, Moves, Option<Seen>)> {
         let stage = self.stage()?;
         let upper = names::fixed(names::UPPER);
         let stat = self.core.disk.stat_at(&stage, &upper)?;
@@ -93,6 +102,7 @@ impl<D: Disk> View<D> {
             began,
             opens_up,
             moves: Moves::default(),
+            seen,
             with_names: HashMap::new(),
             to_visit: Vec::new(),
         };
@@ -107,7 +117,7 @@ impl<D: Disk> View<D> {
         reading.walk(stat)?;
         reading.drop_lost_names()?;
         reading.take_index()?;
-        Ok((reading.new, reading.moves))
+        Ok((reading.new, reading.moves, reading.seen))
     }
 }
 
@@ -122,6 +132,7 @@ struct Reading<'a, D: Disk> {
     /// may be opened.
     opens_up: bool,
     moves: Moves,
+    seen: Option<Seen>,
     /// New files with several names, by inode.
     with_names: HashMap<u64, NodeId>,
     /// Directories still to be read, with their overlay attributes.

@@ -37,6 +37,13 @@ impl Moves {
         self.to_slots.push((directory, name, slot));
     }
 
+    /// Where in the layer the objects are that are to be moved to slots, by slot.
+    pub fn places(&self) -> HashMap<Name, (NodeId, Name)> {
+        let places = self.to_slots.iter();
+        let places = places.map(|(at, name, slot)| (slot.clone(), (*at, name.clone())));
+        places.collect()
+    }
+
     /// Gives up a move to a slot, as the object stays elsewhere.
     pub fn drop_slot(&mut self, slot: &Name) {
         self.dropped_slots.insert(slot.clone());

@@ -90,13 +90,17 @@ impl<D: Disk> Reading<'_, D> {
             return Err(Errno::PERM);
         }
         if is_whiteout(&item.stat) {
+            self.see(&item, None, false);
             return self.new.set_entry(item.parent, &item.name, None);
         }
         if item.stat.kind == Kind::Directory {
             let handle = self.new.core.disk.open(above, &item.name, Access::Path)?;
             self.open_up(&handle, &item.stat)?;
             let overlay = self.overlay_attributes(&handle)?;
-            return match self.lower_directory(&item, &overlay)? {
+            let lower = self.lower_directory(&item, &overlay)?;
+            let is_merged = lower.is_some() && overlay.redirect.is_none();
+            self.see(&item, None, is_merged);
+            return match lower {
                 Some(found) => self.take_lower_directory(item, found, overlay),
                 None => self.take_new(above, item, overlay),
             };
@@ -107,7 +111,10 @@ impl<D: Disk> Reading<'_, D> {
         } else {
             OverlayAttributes::default()
         };
-        match self.copied_from(&item, &overlay)? {
+        let copied_from = self.copied_from(&item, &overlay)?;
+        let serial = copied_from.as_ref().map(|found| found.base.serial);
+        self.see(&item, serial, false);
+        match copied_from {
             Some(found) => self.take_copy(item, found, overlay),
             None if overlay.metacopy => Err(Errno::STALE),
             None => self.take_new(above, item, overlay),

@@ -1,0 +1,62 @@
+//! The commit of a transaction that is nested in one with a native view, in two phases.
+//!
+//! First its changes become steps (`view::merge`), and its view becomes read-only. Then the
+//! process that mounted the overlay carries the steps out, and the nested transaction ends.
+//! If that process dies in between, so does the outer transaction, with all that either has
+//! changed. If it can carry out no step, the nested transaction is as it was before.
+
+use atomdir_disk::Disk;
+
+use crate::commit::Committed;
+use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
+use crate::store::Store;
+use crate::transaction::Transaction;
+use crate::view::{Step, conflicts};
+
+impl<D: Disk> Store<D> {
+    /// Begins the commit of a transaction nested in one with a native view. Until
+    /// [`Transaction::thaw`] its view is read-only.
+    pub fn plan_merge(&self, transaction: &Transaction<D>) -> Result<Vec<Step>, CommitError> {
+        self.refuse_if_poisoned()?;
+        let outer = transaction.outer().ok_or(CommitError::Ended)?;
+        let failed = |errno| CommitError::io("compare the changes in", b".", errno);
+        let mut outer_guard = outer.view.lock();
+        let outer_view = outer_guard.as_mut().ok_or(CommitError::Ended)?;
+        let mut guard = transaction.view.lock();
+        let view = guard.as_mut().ok_or(CommitError::Ended)?;
+        if let Some(nested) = view.nested() {
+            return Err(CommitError::Nested { nested });
+        }
+        let began = outer.began_change_time();
+        let seen = outer_view.see_upper(began).map_err(failed)?;
+        let begun = outer_view.begun_over().ok_or(CommitError::Ended)?;
+        let plan = view.plan_since(&begun.nodes).map_err(failed)?;
+        let conflicts = conflicts(&plan.touched, &seen.since(&begun.seen));
+        if !conflicts.is_empty() {
+            let conflict = |path| Conflict {
+                path,
+                what: ConflictKind::Outer,
+                by: ChangedBy::Outer {
+                    transaction: outer.id(),
+                },
+            };
+            return Err(CommitError::Conflict(
+                conflicts.into_iter().map(conflict).collect(),
+            ));
+        }
+        view.frozen = true;
+        Ok(plan.steps)
+    }
+
+    /// Ends the commit after all steps were carried out.
+    pub fn finish_merge(&self, transaction: &Transaction<D>) -> Result<Committed, CommitError> {
+        let changes = transaction.changes().map_or(0, |lines| lines.len() as u64);
+        match self.abort(transaction) {
+            true => Ok(Committed {
+                changes,
+                ..Committed::default()
+            }),
+            false => Err(CommitError::Ended),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! A view for a transaction that is nested in one with a native view.
+//!
+//! It shows what the overlay shows when it begins: the upper layer is read, and what
+//! it holds is copied into the staging directory of the nested transaction, since
+//! programs go on changing the layer. So nothing that happens in the overlay later
+//! shows in the nested view, and an abort of the nested transaction has nothing to take
+//! back. `view::merge` says how its commit reaches the overlay.
+
+use std::sync::Arc;
+
+use atomdir_disk::{Access, Disk, Errno, Kind, Name, Result, Timestamp};
+
+use super::moves::Moves;
+use super::open_in_layer;
+use super::overlay_attributes::{OverlayAttributes, OverlayPrefix};
+use super::seen::Seen;
+use crate::base::Xattrs;
+use crate::ids::{NodeId, TransactionId};
+use crate::view::View;
+use crate::view::merge::Begun;
+use crate::view::node::{Dress, Staged, StagedParent};
+use crate::view::staging::{PRIVATE_FILE, copy_contents};
+use crate::view::xattrs::set_all;
+
+/// A copy of what the upper layer has of a node.
+struct Copied {
+    node: NodeId,
+    /// Set for a file, with its length.
+    contents: Option<(Name, u64)>,
+    xattrs: Xattrs,
+}
+
+impl<D: Disk> View<D> {
+    /// Returns a view over the overlay's present tree, for a nested transaction.
+    pub(crate) fn begin_over_upper(
+        &mut self,
+        id: TransactionId,
+        began: Timestamp,
+    ) -> Result<View<D>> {
+        let (read, moves, seen) = self.read_upper(began, false, Some(Seen::default()))?;
+        let nested = self.copy_layer(id, read, &moves);
+        moves.close_layer(self);
+        let nested = nested.inspect_err(|_| self.core.drop_stage(id))?;
+        self.begun_over = Some(Box::new(Begun {
+            nested: id,
+            nodes: nested.unlogged_nodes(),
+            seen: seen.unwrap_or_default(),
+        }));
+        Ok(nested)
+    }
+
+    pub(crate) fn begun_over(&self) -> Option<&Begun> {
+        self.begun_over.as_deref()
+    }
+
+    /// Whether the view has a staging directory of its own.
+    pub(crate) fn owns_stage(&self) -> bool {
+        self.has_stage && self.stage_of == self.id
+    }
+
+    /// What the overlay's upper layer holds now.
+    pub(crate) fn see_upper(&mut self, began: Timestamp) -> Result<Seen> {
+        let (view, moves, seen) = self.read_upper(began, false, Some(Seen::default()))?;
+        moves.close_layer(&view);
+        Ok(seen.unwrap_or_default())
+    }
+
+    fn copy_layer(&self, id: TransactionId, read: View<D>, moves: &Moves) -> Result<View<D>> {
+        let mut nested = View::new(self.core.clone(), id, self.at);
+        let mut copies = Vec::new();
+        let mut places = moves.places();
+        for node in read.changed_nodes() {
+            if let Some(staged) = read.staged(node)? {
+                let above = match staged.parent {
+                    StagedParent::Node(directory) => (directory, staged.name),
+                    StagedParent::Slots => places.remove(&staged.name).ok_or(Errno::STALE)?,
+                };
+                copies.push(nested.copy_from_layer(&read, moves, node, above)?);
+            }
+        }
+        nested.nodes = read.nodes;
+        nested.generations = read.generations;
+        nested.numbers = read.numbers;
+        nested.restricted_to = self.restricted_to.clone();
+        nested.reads = self.reads.as_ref().map(|_| Default::default());
+        for copied in copies {
+            nested.take_copied(copied)?;
+        }
+        nested.fork_from_here();
+        Ok(nested)
+    }
+
+    /// Copies the object at a place of the layer.
+    fn copy_from_layer(
+        &mut self,
+        read: &View<D>,
+        moves: &Moves,
+        node: NodeId,
+        (directory, name): (NodeId, Name),
+    ) -> Result<Copied> {
+        let above = open_in_layer(read, &moves.layer, directory)?;
+        let core = self.core.clone();
+        let disk = &core.disk;
+        let object = disk.open(&above, &name, Access::Path)?;
+        let prefix = OverlayPrefix::of(&core.options.privileges);
+        let contents = match read.node(node)?.kind {
+            Kind::File => {
+                let slot = crate::names::slot(read.numbers.new_slot());
+                let from = disk.open(&above, &name, Access::Read)?;
+                let to = disk.create(&*self.stage()?, &slot, PRIVATE_FILE)?;
+                copy_contents(disk, &from, &to, u64::MAX)?;
+                Some((slot, disk.stat(&to)?.length))
+            }
+            _ => None,
+        };
+        Ok(Copied {
+            node,
+            contents,
+            xattrs: OverlayAttributes::read(disk, &object, prefix)?.xattrs,
+        })
+    }
+
+    fn take_copied(&mut self, copied: Copied) -> Result<()> {
+        let is_new = self.node(copied.node)?.base.is_none();
+        let own = self.node_mut(copied.node)?.own.as_mut();
+        let own = own.map(Arc::make_mut).ok_or(Errno::STALE)?;
+        own.dress = Dress::Bare;
+        own.staged = copied.contents.map(|(name, length)| {
+            own.attributes.length = length;
+            Staged {
+                parent: StagedParent::Slots,
+                name,
+                identity: None,
+            }
+        });
+        if is_new {
+            own.xattrs = set_all(copied.xattrs);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,101 @@
+//! What an upper layer held at one time, so that a later look can tell what programs have
+//! changed in it since.
+//!
+//! A directory of the snapshot that overlayfs has copied, because something in it has
+//! changed, counts only by its own attributes.
+
+use std::collections::BTreeMap;
+
+use atomdir_disk::{Disk, Identity, Kind, Owner, Stat, Timestamp};
+
+use super::Reading;
+use super::walk::Item;
+use crate::view::merge::{Extent, Touch};
+
+/// The objects of an upper layer, by their paths in the view.
+#[derive(Default)]
+pub(crate) struct Seen(BTreeMap<Vec<u8>, Mark>);
+
+#[derive(PartialEq, Eq)]
+struct Mark {
+    identity: Identity,
+    kind: Kind,
+    mode: u32,
+    owner: Owner,
+    /// `None` for a directory: what happens in it is marked there.
+    written: Option<(u64, Timestamp, Timestamp)>,
+    /// The base object that this is a copy of.
+    serial: Option<u64>,
+    /// A directory through which that of the same path in the snapshot shows.
+    is_merged: bool,
+}
+
+impl Seen {
+    /// What has changed since `before`.
+    pub fn since(&self, before: &Seen) -> Vec<Touch> {
+        let mut changed = Vec::new();
+        for (path, now) in &self.0 {
+            let old = before.0.get(path);
+            let extent = match old {
+                Some(old) if old == now => continue,
+                Some(old) if old.is_merged && now.is_merged => Extent::Attributes,
+                None if now.is_merged => Extent::Attributes,
+                _ => Extent::Tree,
+            };
+            changed.push(Touch {
+                path: path.clone(),
+                extent,
+                serial: now.serial.or(old.and_then(|old| old.serial)),
+            });
+        }
+        let gone = before
+            .0
+            .iter()
+            .filter(|(path, _)| !self.0.contains_key(*path));
+        changed.extend(gone.map(|(path, old)| Touch {
+            path: path.clone(),
+            extent: Extent::Tree,
+            serial: old.serial,
+        }));
+        changed
+    }
+}
+
+impl<D: Disk> Reading<'_, D> {
+    pub(super) fn see(&mut self, item: &Item, serial: Option<u64>, is_merged: bool) {
+        if self.seen.is_none() {
+            return;
+        }
+        let Stat {
+            identity,
+            kind,
+            attributes,
+            length,
+            changed,
+            ..
+        } = item.stat;
+        let times = (length, attributes.times.modified, changed);
+        let mark = Mark {
+            identity,
+            kind,
+            mode: attributes.mode,
+            owner: attributes.owner,
+            written: (kind != Kind::Directory).then_some(times),
+            serial,
+            is_merged,
+        };
+        let mut names = vec![item.name.as_bytes()];
+        let mut at = self.moves.layer.get(&item.parent);
+        while let Some(place) = at
+            && let Some(above) = place.parent
+        {
+            names.push(place.name.as_bytes());
+            at = self.moves.layer.get(&above);
+        }
+        names.reverse();
+        let path = names.join(&b'/');
+        if let Some(seen) = &mut self.seen {
+            seen.0.insert(path, mark);
+        }
+    }
+}
