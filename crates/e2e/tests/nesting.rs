@@ -374,3 +374,49 @@ memory[3:4] = b"e"
         assert_eq!(read(one.base.join("file")), "bcae");
     });
 }
+
+/// The commit of a transaction nested in a native view is carried out by the process that mounted
+/// the view, so the death of any process leaves the outer transaction with all of it or nothing.
+#[test]
+fn kills_during_a_commit_into_a_native_view_leave_all_or_nothing() {
+    for (who, outer_code) in [("nested", 0), ("outer", 137), ("service", 74)] {
+        let prepare = "for i in $(seq 200); do echo old > f$i; done";
+        Fixture::for_each_owner("nest-native-kill", prepare, |one| {
+            let store = &one.store;
+            let outcome = store.run_with(
+                &["--view", "native"],
+                &script(&format!(
+                    r#"
+                    service=$($A --json service status | sed 's/.*"process":\([0-9]*\).*/\1/')
+                    $A run -q -- sh -ec 'for i in $(seq 200); do echo new > f$i; : > n$i; done' &
+                    nested=$!
+                    # It has this directory while it carries the commit out.
+                    until ls -d .atomdir-* > /dev/null 2>&1; do kill -0 $nested || break; done
+                    case {who} in
+                        nested) kill -9 $nested ;;
+                        outer) kill -9 $PPID ;;
+                        service) kill -9 $service ;;
+                    esac
+                    wait $nested || true
+                    # This waits until the other commit has ended.
+                    $A run -q -- true
+                    "#
+                )),
+            );
+            outcome.expect(outer_code);
+            let names = fs::read_dir(&one.base).expect("it can be listed");
+            let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+            let is_new = |name: &&std::ffi::OsString| name.to_string_lossy().starts_with('n');
+            let added = names.iter().filter(is_new).count();
+            let is_file = |name: &&std::ffi::OsString| name.to_string_lossy().starts_with('f');
+            let files = names.iter().filter(is_file);
+            let changed = files.filter(|name| read(one.base.join(name)) == "new\n");
+            assert_eq!(changed.count(), added, "{who}");
+            assert!(
+                added == 0 || (added == 200 && who == "nested"),
+                "{who}: {added}"
+            );
+            store.call(["list"]);
+        });
+    }
+}
