@@ -123,6 +123,26 @@ fn one_transaction_spans_connections_databases_and_files() {
     }
 }
 
+#[test]
+fn random_statements_do_what_they_do_in_memory() {
+    let test = "random_statements_do_what_they_do_in_memory";
+    if !python_loads_extensions(test) {
+        return;
+    }
+    let mut random = Random::for_test(test);
+    for _ in 0..if full_tier() { 100 } else { 3 } {
+        let fixture = Fixture::new("sqlite-differential", "true");
+        let seed = random.number().to_string();
+        let arguments = [seed.as_str(), "400"];
+        python(
+            fixture.store.user(),
+            "differential.py",
+            &fixture.base,
+            &arguments,
+        );
+    }
+}
+
 /// `abi.rs` gives each function's position in SQLite's table.
 #[test]
 fn positions_are_those_of_the_installed_header() {
