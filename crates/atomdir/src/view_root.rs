@@ -64,9 +64,19 @@ fn io(operation: &'static str) -> impl Fn(Errno) -> ViewRootError {
     move |errno| ViewRootError::Io { operation, errno }
 }
 
+/// A new mount's root has no permission bits until the kernel has read its attributes, which other
+/// transactions that begin or end can invalidate at the same time.
+const TRIES_MAX: u32 = 5;
+
 /// Opens a directory that the service calls a view's root, but which may not be one.
 pub(crate) fn open(path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    for _ in 1..TRIES_MAX {
+        match openat(CWD, path, flags, Mode::empty()) {
+            Err(Errno::ACCESS) => {}
+            opened => return opened,
+        }
+    }
     openat(CWD, path, flags, Mode::empty())
 }
 

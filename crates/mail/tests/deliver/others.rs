@@ -95,3 +95,20 @@ fn a_message_follows_whatever_another_program_left() {
     assert_eq!(messages[0], "\nhalf a mess\n");
     assert_eq!(ids(&messages[1..], 10), [1]);
 }
+
+/// The first mount of views appears while others already look for theirs.
+#[test]
+fn deliveries_succeed_while_the_service_starts() {
+    let Some(fixture) = fixture("mail-start", "") else {
+        return;
+    };
+    for round in 0..15 {
+        let mailboxes: Vec<String> = (0..8).map(|one| format!("{one}/")).collect();
+        let start = |mailbox: &String| start(&mut deliver(&fixture, mailbox), &message(round, 10));
+        let children: Vec<_> = mailboxes.iter().map(start).collect();
+        for child in children {
+            assert!(is_delivered(child), "round {round}");
+        }
+        fixture.store.call(["service", "stop"]).expect(0);
+    }
+}
