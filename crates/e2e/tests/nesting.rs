@@ -420,3 +420,43 @@ fn kills_during_a_commit_into_a_native_view_leave_all_or_nothing() {
         });
     }
 }
+
+#[test]
+fn a_c_project_is_built_and_committed_to_git_in_nested_runs() {
+    let test = "a_c_project_is_built_and_committed_to_git_in_nested_runs";
+    if !tools_present(test, &["cc", "make", "git"]) {
+        return;
+    }
+    let prepare = r#"
+        mkdir src
+        for i in 1 2 3; do echo "int f$i(void) { return $i; }" > src/f$i.c; done
+        echo 'int f1(void), f3(void); int main(void) { return f1() + f3() - 4; }' > src/main.c
+        printf 'prog: $(patsubst src/%%.c,obj/%%.o,$(wildcard src/*.c))\n\tcc -o $@ $^\n' > Makefile
+        printf 'obj/%%.o: src/%%.c\n\tmkdir -p obj; cc -c -o $@ $<\n' >> Makefile
+    "#;
+    Fixture::for_each_view("nest-build", prepare, |one, view| {
+        let outcome = one.store.run_with(
+            &["--view", view],
+            &script(
+                r#"
+                git() { command git -c user.name=me -c user.email=me@here "$@"; }
+                git init -q; echo /obj > .gitignore; git add -A; git commit -qm one
+                $A run -q -- make -s -j2
+                ./prog
+                $A run -q -- sh -ec 'sed -i "s/3;/3 + 0;/" src/f3.c; make -s'
+                ./prog; make -q prog
+                $A run -q -- sh -c 'rm -rf src obj .git; exit 1' && exit 1
+                $A run -q -- git -c user.name=me -c user.email=me@here commit -qam two
+                $A run -q -- sh -ec 'make -s; rm -r obj prog'
+                "#,
+            ),
+        );
+        outcome.expect(0);
+        let check = "git fsck --strict && git log --oneline | wc -l && ls";
+        let mut command = Command::new("sh");
+        one.store.user().dress(&mut command);
+        command.args(["-ec", check]).current_dir(&one.base);
+        let text = capture_output(&mut command).expect(0).text();
+        assert_eq!(text, "2\nMakefile\nsrc\n", "{view}");
+    });
+}

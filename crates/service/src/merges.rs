@@ -76,6 +76,7 @@ pub(crate) fn merge(
     if leases::gather(service, &connection.stream, &one.transaction)? == Arrived::PerhapsNotAll {
         return Err(commit::incomplete_failure(id).into());
     }
+    let was_frozen = one.transaction.is_frozen();
     let planned = service.store.plan_merge(&one.transaction);
     let steps = match planned {
         Ok(steps) => steps,
@@ -86,7 +87,9 @@ pub(crate) fn merge(
         false => carry_out(service, one, outer, mounter, steps),
     };
     if let Err(failure) = result {
-        one.transaction.thaw();
+        if !was_frozen {
+            one.transaction.thaw();
+        }
         if !service.transactions.add(one) {
             service.abort(vec![one.clone()]);
         }
