@@ -460,3 +460,38 @@ fn a_c_project_is_built_and_committed_to_git_in_nested_runs() {
         assert_eq!(text, "2\nMakefile\nsrc\n", "{view}");
     });
 }
+
+/// In a native view programs of the outer transaction can change names while another is nested in it.
+#[test]
+fn changes_of_both_sides_in_a_native_view_conflict_where_they_meet() {
+    let prepare = "mkdir d; echo a > d/a; echo b > d/b; ln d/b hard";
+    let fixture = Fixture::new("nest-native-meet", prepare);
+    let outcome = fixture.store.run_with(
+        &["--view", "native"],
+        &script(
+            r#"
+            both() {
+                nested=$($A begin | head -n 1)
+                $A exec $nested -- sh -ec "$1"
+                sh -ec "$2"
+                $A commit -q $nested && return
+                test $? = 75
+                $A abort -q $nested
+                return 1
+            }
+            ! both 'echo nested > d/new' 'echo outer > d/new'
+            ! both 'rm -r d' 'echo outer > d/newer'
+            ! both 'echo nested >> hard' 'echo outer >> d/b'
+            ! both 'mv d e' 'rm d/a'
+            ! both 'chmod 700 d' 'chmod 711 d'
+            both 'echo nested > d/one; echo nested >> hard' 'echo outer > d/two'
+            both 'mv d e' 'echo outer > beside'
+            "#,
+        ),
+    );
+    outcome.expect(0);
+    assert_eq!(read(fixture.base.join("e/one")), "nested\n");
+    assert_eq!(read(fixture.base.join("e/two")), "outer\n");
+    assert_eq!(read(fixture.base.join("hard")), "b\nouter\nnested\n");
+    fixture.store.assert_at_rest();
+}
