@@ -47,6 +47,7 @@ pub use ids::{NodeId, Sequence, TransactionId};
 pub use locks::{LockError, LockMode, LockRequest, LockScope, LockStatus, Patience, Waits};
 pub use log::history::CommitSummary;
 pub use log::past_limits::HistoryStatus;
+pub use log::recent::RecentCommit;
 pub use options::{
     BeginOptions, CARRIED_BYTES_MAX, Clock, Conflicts, Durability, HistoryLimits, Isolation,
     LOG_STEP, Options, Privileges,

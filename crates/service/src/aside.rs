@@ -137,6 +137,7 @@ pub(crate) fn sync(service: &Service, peer: &Peer) -> Result<Answer, Unanswered>
     let Some(first) = aside.first() else {
         return Ok(Answer::Nothing);
     };
+    service.store.hasten_set_aside(peer.user);
     service.maintenance.wake();
     let more = match aside.len() - 1 {
         0 => String::new(),

@@ -45,7 +45,6 @@ use std::sync::atomic::Ordering;
 use atomdir_disk::Disk;
 
 use crate::commit::Extent;
-use crate::commit::checkpoint::milliseconds_between;
 use crate::error::{ChangedBy, CommitError};
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
@@ -56,9 +55,6 @@ use crate::store::commit_state::CommitState;
 use crate::store::queue::{Pending, Returned};
 use crate::transaction::Transaction;
 use crate::transaction::view_slot::Committing;
-
-/// A commit that was set aside is tried again after this time.
-const RETRY_MS: i128 = 1_000;
 
 impl<D: Disk> Store<D> {
     /// Queues a lazy commit. From here on it has happened, unless it is set aside.
@@ -100,12 +96,11 @@ impl<D: Disk> Store<D> {
         if writers.is_needed() {
             writers.note(&transaction.author(), &view.written());
         }
-        let aside = Aside {
+        let aside = Aside::new(
             sequence,
-            reason: refused.to_string(),
-            tried: self.0.core.options.clock.now(),
-            is_left: false,
-        };
+            refused.to_string(),
+            self.0.core.options.clock.now(),
+        );
         lock(&self.0.aside).insert(id, aside);
         transaction.is_as_set_aside.store(true, Ordering::Release);
         let mut open = lock(&self.0.open);
@@ -151,14 +146,29 @@ impl<D: Disk> Store<D> {
         let now = self.0.core.options.clock.now();
         let mut due = Vec::new();
         for (id, one) in lock(&self.0.aside).iter_mut() {
-            let age_ms = milliseconds_between(one.tried, now);
-            if !one.is_left && !(0..RETRY_MS).contains(&age_ms) {
-                one.tried = now;
+            if one.take_turn(now) {
                 due.push(*id);
             }
         }
         let due = due.into_iter().filter_map(|id| self.transaction(id));
         due.filter(|one| one.is_as_set_aside()).collect()
+    }
+
+    /// The commits of this user that were set aside are due now, and then again after the shortest
+    /// pause. Their cause may have gone if the user asks.
+    pub fn hasten_set_aside(&self, owner: u32) {
+        let owned = |id: &TransactionId| {
+            let transaction = self.transaction(*id);
+            transaction.is_some_and(|transaction| transaction.owner() == owner)
+        };
+        let ids: Vec<TransactionId> = lock(&self.0.aside).keys().copied().collect();
+        let ids: Vec<TransactionId> = ids.into_iter().filter(owned).collect();
+        let mut aside = lock(&self.0.aside);
+        for id in ids {
+            if let Some(one) = aside.get_mut(&id) {
+                one.hasten();
+            }
+        }
     }
 
     /// Commits a transaction again whose commit was set aside, if nothing has changed in its view.
@@ -177,6 +187,13 @@ impl<D: Disk> Store<D> {
             Err(refused) => self.note_refused_again(id, &refused),
         }
         !transaction.is_open()
+    }
+
+    /// Its user has just tried to commit it.
+    pub(super) fn retry_sooner(&self, id: TransactionId) {
+        if let Some(one) = lock(&self.0.aside).get_mut(&id) {
+            one.was_tried(self.0.core.options.clock.now());
+        }
     }
 
     fn note_refused_again(&self, id: TransactionId, refused: &CommitError) {

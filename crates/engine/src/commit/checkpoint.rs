@@ -130,7 +130,7 @@ fn failed(step: &'static str) -> impl Fn(Errno) -> StoreError {
     move |errno| StoreError::Control { step, errno }
 }
 
-pub(super) fn milliseconds_between(from: Timestamp, to: Timestamp) -> i128 {
+pub(crate) fn milliseconds_between(from: Timestamp, to: Timestamp) -> i128 {
     let nanoseconds =
         |time: Timestamp| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
     (nanoseconds(to) - nanoseconds(from)) / 1_000_000

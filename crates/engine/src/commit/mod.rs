@@ -183,6 +183,9 @@ impl<D: Disk> Store<D> {
         let committed = self.commit_outermost(transaction, extent, report);
         if committed.is_err() {
             self.0.contention.writers.leave_commit(transaction.id());
+            if !matches!(extent, Extent::AsSetAside) {
+                self.retry_sooner(transaction.id());
+            }
         }
         committed
     }

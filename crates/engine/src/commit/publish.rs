@@ -84,6 +84,7 @@ impl<D: Disk> Store<D> {
             core.drop_stage(transaction);
             state.stages.remove(&transaction);
         }
+        state.journal.note_published(&pending.record);
         lock(&self.0.open).published = sequence;
         Ok(())
     }

@@ -16,6 +16,7 @@ use crate::log::Log;
 use crate::log::forgotten::Forgotten;
 use crate::log::past::{Past, limbo_bytes};
 use crate::log::past_limits::{Excess, HistoryStatus};
+use crate::log::recent::RecentCommits;
 use crate::names;
 use crate::options::HistoryLimits;
 
@@ -42,6 +43,8 @@ pub(crate) struct Journal<D: Disk> {
     /// Limbo may hold something that no commit keeps.
     pub has_garbage: bool,
     pub forgotten: Forgotten,
+    /// Commits that are in the base.
+    pub recent: RecentCommits,
 }
 
 impl<D: Disk> Journal<D> {
@@ -99,6 +102,11 @@ impl<D: Disk> Journal<D> {
         each: impl FnMut(CommitRecord) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         for_each_logged((&self.log, &self.cancelled), core, each)
+    }
+
+    /// Notes that a commit is in the base.
+    pub fn note_published(&mut self, record: &CommitRecord) {
+        self.recent.note(record.into());
     }
 
     /// Notes that a commit has just been applied.

@@ -3,7 +3,7 @@
 //! This module reads and writes a file of records. A `journal` is a store's log together with
 //! its history and the header that says where one ends and the other begins; `history`
 //! lists commits from both. `past` is what commits have replaced, and `past_limits` says how much
-//! of that is kept. `record_builder` writes a write set down as a record.
+//! of that is kept. `recent` finds the newest commits. `record_builder` writes a write set down as a record.
 //!
 //! Invariants
 //! 1. `tail` is the end of the last whole record. Nothing behind it was ever acknowledged.
@@ -15,6 +15,7 @@ pub(crate) mod history;
 pub(crate) mod journal;
 pub(crate) mod past;
 pub(crate) mod past_limits;
+pub(crate) mod recent;
 pub(crate) mod record_builder;
 
 use std::sync::Arc;

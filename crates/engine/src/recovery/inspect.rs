@@ -93,7 +93,7 @@ impl Inspection {
         };
         let log = self.heed(read_log(disk, &control.log, &handles.applied, header, keep))?;
         let mut kept = self.heed(kept_in_past(disk, control))?.unwrap_or_default();
-        let history = self.heed(read_history(disk, &control.history, header.store_id))?;
+        let history = self.heed(read_history(disk, &control.history, header.store_id, drop))?;
         let history = history.map_or_else(Vec::new, |history| history.records);
         if let Some(log) = log {
             self.log_bytes = log.tail;

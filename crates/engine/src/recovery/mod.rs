@@ -38,6 +38,7 @@ use crate::log::forgotten::Forgotten;
 use crate::log::journal::Journal;
 use crate::log::past::Past;
 use crate::log::past_limits::HistoryStatus;
+use crate::log::recent::{RecentCommit, RecentCommits};
 use crate::log::{Log, ReadRecords, read_records};
 use crate::names;
 use crate::options::Options;
@@ -94,7 +95,8 @@ pub(crate) fn recover<D: Disk>(
         }
         header.control_identity = stat.identity;
     }
-    let summaries = read_history(&disk, &history, id)?;
+    let mut recent = RecentCommits::default();
+    let summaries = read_history(&disk, &history, id, |commit| recent.note(commit))?;
     let newest = tail
         .last()
         .map_or(header.last_sequence, |record| record.sequence);
@@ -104,7 +106,7 @@ pub(crate) fn recover<D: Disk>(
     let newest_commit = newest_commit(&tail, &summaries, header.last_sequence);
     let snapshots = newest_commit.unwrap_or(Sequence(newest))..=Sequence(newest);
     let survivors = Survivors::find(&disk, &handles, unfinished, snapshots)?;
-    let journal = Journal {
+    let mut journal = Journal {
         newest_summary: summaries.records.last().map_or(0, |(last, _)| last.0),
         log: Log::new(log, id, read.tail, newest).growing_by_zeros(options.log_step),
         history: Log::new(history, id, summaries.tail, header.last_sequence),
@@ -115,9 +117,13 @@ pub(crate) fn recover<D: Disk>(
         settled: BTreeMap::new(),
         has_garbage: false,
         forgotten: Forgotten::default(),
+        recent,
         remade: HashMap::new(),
         cancelled,
     };
+    let in_history = journal.newest_summary;
+    let logged = tail.iter().filter(|record| record.sequence > in_history);
+    logged.for_each(|record| journal.note_published(record));
     let mut state = CommitState {
         journal,
         reserve,
@@ -238,12 +244,18 @@ pub(crate) fn read_history<D: Disk>(
     disk: &D,
     history: &D::Handle,
     id: StoreId,
+    mut each: impl FnMut(RecentCommit),
 ) -> Result<ReadRecords<(Sequence, TransactionId)>, StoreError> {
     read_records(disk, history, id, u64::MAX, |summary: SummaryRecord| {
-        Some((
-            Sequence(summary.sequence),
-            TransactionId(summary.transaction),
-        ))
+        let commit = RecentCommit {
+            sequence: Sequence(summary.sequence),
+            transaction: TransactionId(summary.transaction),
+            user: summary.user,
+        };
+        if !summary.is_cancelled() {
+            each(commit);
+        }
+        Some((commit.sequence, commit.transaction))
     })
 }
 

@@ -3,9 +3,10 @@
 use atomdir_disk::Disk;
 
 use crate::error::StoreError;
-use crate::ids::Sequence;
+use crate::ids::{Sequence, TransactionId};
 use crate::lock;
 use crate::log::history::CommitSummary;
+use crate::log::recent::RecentCommit;
 use crate::store::Store;
 
 impl<D: Disk> Store<D> {
@@ -33,6 +34,18 @@ impl<D: Disk> Store<D> {
                     each(summary.into());
                 }
             })
+    }
+
+    /// The newest commit of a transaction, if it is among the newest few thousand of the store.
+    /// Reads no history.
+    pub fn recent_commit(&self, transaction: TransactionId) -> Option<RecentCommit> {
+        let state = self.lock_without_pending();
+        let state = state.unwrap_or_else(|_| lock(&self.0.commit));
+        // What is stalled has happened.
+        let mut waiting = state.queue.commits.iter().rev();
+        let waiting = waiting.find(|pending| pending.record.transaction == transaction.0);
+        let waiting = waiting.map(|pending| RecentCommit::from(&pending.record));
+        waiting.or_else(|| state.journal.recent.of(transaction))
     }
 
     /// If the history is longer than this, drops its oldest commits until half

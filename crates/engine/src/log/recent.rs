@@ -1,0 +1,48 @@
+//! The newest commits by their transactions. So a question for one commit reads no history, which
+//! may be long.
+
+use std::collections::VecDeque;
+
+use atomdir_format::record::CommitRecord;
+
+use crate::ids::{Sequence, TransactionId};
+
+const COMMITS_MAX: usize = 4096;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecentCommit {
+    pub sequence: Sequence,
+    pub transaction: TransactionId,
+    pub user: u32,
+}
+
+impl From<&CommitRecord> for RecentCommit {
+    fn from(record: &CommitRecord) -> RecentCommit {
+        RecentCommit {
+            sequence: Sequence(record.sequence),
+            transaction: TransactionId(record.transaction),
+            user: record.user,
+        }
+    }
+}
+
+/// In the order of the commits.
+#[derive(Default)]
+pub(crate) struct RecentCommits(VecDeque<RecentCommit>);
+
+impl RecentCommits {
+    pub fn note(&mut self, commit: RecentCommit) {
+        if self.0.len() == COMMITS_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(commit);
+    }
+
+    /// The newest commit of a transaction.
+    pub fn of(&self, transaction: TransactionId) -> Option<RecentCommit> {
+        let mut newest_first = self.0.iter().rev();
+        newest_first
+            .find(|one| one.transaction == transaction)
+            .copied()
+    }
+}
