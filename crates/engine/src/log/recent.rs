@@ -46,3 +46,26 @@ impl RecentCommits {
             .copied()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newest_commits_are_found_and_older_ones_are_forgotten() {
+        let mut recent = RecentCommits::default();
+        let commit = |sequence: u64, transaction: u64| RecentCommit {
+            sequence: Sequence(sequence),
+            transaction: TransactionId(transaction),
+            user: 0,
+        };
+        let count = COMMITS_MAX as u64 + 10;
+        for sequence in 1..=count {
+            // Each transaction commits a part before all.
+            recent.note(commit(sequence, sequence / 2));
+        }
+        assert_eq!(recent.of(TransactionId(4)), None);
+        assert_eq!(recent.of(TransactionId(100)), Some(commit(201, 100)));
+        assert_eq!(recent.of(TransactionId(count)), None);
+    }
+}
