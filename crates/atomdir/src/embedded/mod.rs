@@ -189,7 +189,9 @@ impl Embedded {
 impl Syncable for Embedded {
     fn sync(&self) -> Result<(), StoreError> {
         self.here()?;
-        self.synced()
+        let synced = self.synced();
+        self.store.hasten_set_aside(self.user.user);
+        synced
     }
 }
 
