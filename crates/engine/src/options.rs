@@ -12,6 +12,12 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Timestamp;
 }
 
+pub(crate) fn milliseconds_between(from: Timestamp, to: Timestamp) -> i128 {
+    let nanoseconds =
+        |time: Timestamp| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
+    (nanoseconds(to) - nanoseconds(from)) / 1_000_000
+}
+
 pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// How many file descriptors may be kept open for speed.

@@ -2,7 +2,7 @@
 
 use std::sync::PoisonError;
 
-use atomdir_disk::{Disk, Errno, Timestamp};
+use atomdir_disk::{Disk, Errno};
 
 use crate::control;
 use crate::error::StoreError;
@@ -10,7 +10,7 @@ use crate::lock;
 use crate::log::history::HISTORY_BYTES_MAX;
 use crate::log::past_limits::HistoryStatus;
 use crate::names::{self, InLimbo};
-use crate::options::HistoryLimits;
+use crate::options::{HistoryLimits, milliseconds_between};
 use crate::store::Store;
 use crate::store::commit_state::CommitState;
 
@@ -128,10 +128,4 @@ impl<D: Disk> Store<D> {
 
 fn failed(step: &'static str) -> impl Fn(Errno) -> StoreError {
     move |errno| StoreError::Control { step, errno }
-}
-
-pub(crate) fn milliseconds_between(from: Timestamp, to: Timestamp) -> i128 {
-    let nanoseconds =
-        |time: Timestamp| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
-    (nanoseconds(to) - nanoseconds(from)) / 1_000_000
 }

@@ -2,8 +2,8 @@
 
 use atomdir_disk::Timestamp;
 
-use crate::commit::checkpoint::milliseconds_between;
 use crate::ids::{Sequence, TransactionId};
+use crate::options::milliseconds_between;
 
 pub(crate) struct Aside {
     /// The place that the commit had in the commit order.
