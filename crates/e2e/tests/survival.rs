@@ -115,15 +115,57 @@ fn change_from_outside_while_no_service_runs_is_a_conflict() {
     });
 }
 
-/// Its snapshot cannot be restored yet, and the list says so until it is aborted.
+/// Others commit all kinds of changes, and the service is killed after each of them.
 #[test]
-fn transaction_is_stranded_if_others_have_committed_since_its_begin() {
+fn transaction_survives_commits_of_others_and_kills() {
+    Fixture::for_each_owner("survive-older", PREPARE, |one| {
+        let store = &one.store;
+        let view = store.begin();
+        store.exec(&view, "echo inside > mine").expect(0);
+        let seen = shown(store, &view.id);
+        let others = [
+            "echo other > theirs",
+            "echo new >> file",
+            "rm -r dir again",
+            "printf XX | dd of=pages conv=notrunc bs=1 seek=50000 status=none",
+            "mv theirs dir; chmod 600 pages",
+            "echo newer > new; mv new file",
+        ];
+        for other in others {
+            store.run(other).expect(0);
+            store.kill_service();
+            assert_eq!(shown(store, &view.id), seen, "after {other}");
+        }
+        store.commit(&view).expect(0);
+        let file = fs::read_to_string(one.base.join("file")).expect("it is there");
+        assert_eq!(file, "newer\n");
+        assert!(one.base.join("mine").exists() && one.base.join("dir").is_file());
+    });
+}
+
+#[test]
+fn transaction_conflicts_after_a_kill_with_what_others_have_committed() {
+    Fixture::for_each_owner("survive-conflict", PREPARE, |one| {
+        let store = &one.store;
+        let view = store.begin();
+        store.exec(&view, "echo inside >> file").expect(0);
+        store.run("echo other >> file").expect(0);
+        store.kill_service();
+        store.commit(&view).expect(CONFLICT).says(&["file"]);
+        store.abort(&view).expect(0);
+    });
+}
+
+/// What commits have replaced is gone, and the list says so until the transaction is aborted.
+#[test]
+fn transaction_is_stranded_if_its_snapshot_cannot_be_restored() {
     Fixture::for_each_owner("survive-stranded", PREPARE, |one| {
         let store = &one.store;
         let view = store.begin();
         store.exec(&view, "echo inside > mine").expect(0);
         store.run("echo other > theirs").expect(0);
-        store.kill_service();
+        store.call(["service", "stop", "--keep"]).expect(0);
+        fs::remove_file(one.base.join(".atomdir/past")).expect("it is there");
         let open = listed(store);
         assert_eq!(open[0]["transaction"].to_string(), view.id);
         let stranded = open[0]["stranded"].as_str().expect("it says why");

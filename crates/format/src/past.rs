@@ -11,6 +11,9 @@ pub struct PastRecord {
     /// A moment on the file system's clock: whatever the commit changed has no later change
     /// time, unless it was changed again.
     pub settled: Timestamp,
+    /// `settled` was taken later, by a recovery. Outside writers may have changed meanwhile what the
+    /// commit changed.
+    pub is_settled_late: bool,
     pub commit: CommitRecord,
 }
 
@@ -37,6 +40,10 @@ impl PastRecord {
         {
             content.source = Source::Carried { runs: Vec::new() };
         }
-        Some(PastRecord { settled, commit })
+        Some(PastRecord {
+            settled,
+            is_settled_late: false,
+            commit,
+        })
     }
 }

@@ -284,7 +284,8 @@ proptest! {
         prop_assert_eq!(&summary.lines, &record.summary);
         let payload = summary.encode_payload();
         prop_assert_eq!(SummaryRecord::decode_payload(record.sequence, &payload), Ok(summary));
-        if let Some(past) = PastRecord::of(record.clone(), record.time) {
+        if let Some(mut past) = PastRecord::of(record.clone(), record.time) {
+            past.is_settled_late = record.transaction % 2 == 0;
             let payload = past.encode_payload();
             prop_assert_eq!(PastRecord::decode_payload(record.sequence, &payload), Ok(past));
         }

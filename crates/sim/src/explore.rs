@@ -417,7 +417,7 @@ fn recover(
     never.for_each(|never| never.sequence = u64::MAX);
     let reopened = survivors::expect_again(disk, &mut expected, *found, &survivor);
     disk.allow(&[reopened]);
-    let transaction = survivors::or_begin(&store, survivor)?;
+    let (transaction, surviving) = survivors::or_begin(&store, survivor, &expected[reopened])?;
     let directory = format!("probe-{sequence}");
     let file = format!("{directory}/inside");
     let operations = [
@@ -433,7 +433,7 @@ fn recover(
         commits_min: expected[*found].commits_min + 1,
         undoable_from: expected[*found].undoable_from,
         is_cancelled: false,
-        surviving: None,
+        surviving,
     });
     disk.allow(&[reopened, expected.len() - 1]);
     store

@@ -7,7 +7,7 @@ use atomdir_engine::{Durability, Transaction};
 
 use crate::disk::SimDisk;
 use crate::opening::SimStore;
-use crate::operation::Operation;
+use crate::operation::{Operation, Target};
 use crate::tree::Tree;
 use crate::workload::{Driver, Expected, act, begin};
 
@@ -16,6 +16,8 @@ use crate::workload::{Driver, Expected, act, begin};
 pub enum SurvivorAct {
     Do(Vec<Operation>),
     Flush,
+    /// Another transaction commits these. They touch nothing that this one changes.
+    Others(Vec<Operation>),
     /// Done after a savepoint and then rolled back.
     RolledBack(Vec<Operation>),
 }
@@ -33,6 +35,8 @@ pub struct Survivor {
 #[derive(Debug, Clone)]
 pub struct Surviving {
     boots: u64,
+    /// Others have committed since its begin.
+    is_older: bool,
     /// After the death of the program, under the same boot.
     after_kill: Vec<Option<Tree>>,
     /// After the death of the machine.
@@ -98,6 +102,7 @@ fn found_again(disk: &SimDisk, expected: &mut [Expected], found: &Found) -> Surv
     }
     Surviving {
         boots,
+        is_older: false,
         after_kill: vec![found.clone()],
         after_crash: vec![found],
     }
@@ -110,7 +115,9 @@ pub(crate) fn expect_again(
     found: usize,
     survivor: &Found,
 ) -> usize {
-    let surviving = found_again(disk, expected, survivor);
+    let mut surviving = found_again(disk, expected, survivor);
+    let before = expected[found].surviving.as_ref();
+    surviving.is_older = before.is_some_and(|before| before.is_older);
     expected.push(Expected {
         surviving: Some(surviving),
         ..expected[found].clone()
@@ -118,14 +125,17 @@ pub(crate) fn expect_again(
     expected.len() - 1
 }
 
-/// The transaction that has survived, or a new one.
+/// The transaction that has survived, or a new one beside it if its view does not show what a
+/// commit would leave. Also returns what survives the commit.
 pub(crate) fn or_begin(
     store: &SimStore,
     survivor: Found,
-) -> Result<Arc<Transaction<SimDisk>>, String> {
+    expected: &Expected,
+) -> Result<(Arc<Transaction<SimDisk>>, Option<Surviving>), String> {
+    let older = expected.surviving.as_ref().filter(|one| one.is_older);
     match survivor {
-        Some((survivor, _)) => Ok(survivor),
-        None => begin(store, Durability::Durable),
+        Some((survivor, _)) if older.is_none() => Ok((survivor, None)),
+        _ => Ok((begin(store, Durability::Durable)?, older.cloned())),
     }
 }
 
@@ -133,6 +143,9 @@ pub(crate) fn or_begin(
 struct Running {
     open: Arc<Transaction<SimDisk>>,
     plain: SimDisk,
+    /// What was done, each with its salt.
+    done: Vec<(Operation, u64)>,
+    is_older: bool,
     /// What was flushed last.
     flushed: Option<Tree>,
     boots: u64,
@@ -150,6 +163,7 @@ impl Driver {
         self.expected.push(Expected {
             surviving: Some(Surviving {
                 boots: running.boots,
+                is_older: running.is_older,
                 after_kill: kill.to_vec(),
                 after_crash: crash.to_vec(),
             }),
@@ -162,6 +176,7 @@ impl Driver {
         let before = running.tree();
         // Before a staged file is cut that may be part of what was flushed, all is flushed.
         let cuts = matches!(operation, Operation::Truncate(_, 1..)) && running.flushed.is_some();
+        running.done.push((operation.clone(), salt << 8));
         let operation = std::slice::from_ref(operation);
         act(&running.plain, operation, salt);
         let after = running.tree();
@@ -183,11 +198,17 @@ impl Driver {
         let mut running = Running {
             open: open.clone(),
             plain: SimDisk::boot(self.plain.image(), Default::default()),
+            done: Vec::new(),
+            is_older: false,
             flushed: None,
             boots: self.disk.image().boots,
         };
         act(&*open, &survivor.before, salt << 8);
         act(&running.plain, &survivor.before, salt << 8);
+        for (number, operation) in (0..).zip(&survivor.before) {
+            // As `act` gives out salts.
+            running.done.push((operation.clone(), salt << 16 | number));
+        }
         let now = Some(running.tree());
         self.may_leave(&running, &[None, now.clone()], &[None]);
         let kept = store.survive(&open, Vec::new());
@@ -207,7 +228,10 @@ impl Driver {
             self.all_is_durable();
             return;
         }
-        self.plain = running.plain;
+        for (operation, salt) in running.done {
+            let done = self.plain.act(&operation, salt);
+            done.unwrap_or_else(|errno| panic!("{operation:?}: {errno}"));
+        }
         self.commit_unseen(&open);
     }
 
@@ -229,7 +253,20 @@ impl Driver {
                     std::slice::from_ref(&now),
                 );
             }
+            SurvivorAct::Others(operations) => {
+                let (now, flushed) = (Some(running.tree()), running.flushed.clone());
+                running.is_older = true;
+                self.survives_commit = Some(Surviving {
+                    boots: running.boots,
+                    is_older: true,
+                    after_kill: vec![now],
+                    after_crash: vec![flushed],
+                });
+                self.commit(operations, Durability::Durable, salt);
+                self.survives_commit = None;
+            }
             SurvivorAct::RolledBack(operations) => {
+                let done = running.done.len();
                 let saved = running.plain.image();
                 let before = Some(running.tree());
                 running.open.set_savepoint(b"here").expect("it is set");
@@ -244,6 +281,7 @@ impl Driver {
                 ];
                 self.may_leave(running, &[now, before.clone()], &may_be);
                 running.open.roll_back(b"here").expect("it is there");
+                running.done.truncate(done);
                 if running.flushed.is_some() {
                     // The log is written anew, and flushed if the old one was.
                     running.flushed.clone_from(&before);

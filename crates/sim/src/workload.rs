@@ -178,6 +178,7 @@ impl Workload {
         Driver {
             store: None,
             snapshots: Vec::new(),
+            survives_commit: None,
             expected: vec![first],
             durable: 0,
             has_directory_times: self.has_directory_times,
@@ -223,6 +224,8 @@ pub(crate) struct Driver {
     has_directory_times: bool,
     carried_bytes_max: u64,
     keeps_history: bool,
+    /// The transaction that stays open while others commit.
+    pub survives_commit: Option<Surviving>,
     /// The same operations, on a disk without transactions.
     pub plain: SimDisk,
     /// That disk after each commit.
@@ -395,7 +398,7 @@ impl Driver {
             commits_min: newest.commits_min + 1,
             undoable_from: newest.undoable_from,
             is_cancelled: false,
-            surviving: None,
+            surviving: self.survives_commit.clone(),
         });
         self.note_plain();
         self.allow();

@@ -9,7 +9,8 @@
 //! commit order. `landed` is what an open transaction has committed of its changes.
 //! `handles` keeps files open, `present` and `acl` say what a user may do to
 //! an object, `privileges` says what a file loses when a user writes it, `mount_point` keeps
-//! the engine off what is mounted inside the store, and `rights` opens staged objects that are
+//! the engine off what is mounted inside the store, `older` finds objects for transactions that
+//! have survived, and `rights` opens staged objects that are
 //! closed to their owner.
 //!
 //! Invariants
@@ -25,6 +26,7 @@ pub(crate) mod credentials;
 pub(crate) mod handles;
 pub(crate) mod landed;
 pub(crate) mod mount_point;
+pub(crate) mod older;
 pub(crate) mod present;
 pub(crate) mod privileges;
 pub(crate) mod rights;
@@ -104,7 +106,7 @@ pub(crate) enum OldBody {
 }
 
 /// The newest commit that changed each part, for validation.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Changed {
     pub names: HashMap<Name, Sequence>,
     pub attributes: Option<Sequence>,
@@ -194,6 +196,25 @@ impl Base {
 
     pub fn identity(&self) -> Identity {
         self.state().identity
+    }
+
+    /// The identity that the object has in a snapshot.
+    pub fn identity_at(&self, at: Sequence) -> Identity {
+        let state = self.state();
+        let bodies = state.history.iter().flat_map(|history| &history.bodies);
+        let mut newer = bodies.filter(|(until, _)| *until > at);
+        let replaced = newer.find_map(|(_, body)| match &**body {
+            OldBody::Moved { identity, .. } => Some(Ok(*identity)),
+            OldBody::Restored(restored) => Some(Err(restored.clone())),
+            OldBody::Pages { .. } => None,
+        });
+        let identity = state.identity;
+        drop(state);
+        match replaced {
+            None => identity,
+            Some(Ok(identity)) => identity,
+            Some(Err(restored)) => restored.identity_at(at),
+        }
     }
 
     /// The object's present path in the base, relative to the root; `None` if the object or a

@@ -67,6 +67,8 @@ pub(crate) fn look_before<D: Disk>(
         // If an outside writer has removed it, nothing is kept.
         if let Ok(stat) = look.stat(base) {
             look.limbo_bytes += space_of(&stat);
+            look.add_unchanged(base)
+                .map_err(|errno| failed(b"", errno))?;
         }
     }
     for entry in &set.entries {
@@ -74,7 +76,7 @@ pub(crate) fn look_before<D: Disk>(
             && moved.kind != Kind::Directory
             && !set.restored.contains(&moved.serial)
         {
-            look.add_moved(moved)
+            look.add_unchanged(moved)
                 .map_err(|errno| failed(&entry.path, errno))?;
         }
     }
@@ -142,8 +144,9 @@ impl<D: Disk> Look<'_, D> {
     }
 
     /// A file that gets another name has another change time afterwards, which would hide the
-    /// change of an outside writer.
-    fn add_moved(&mut self, base: &Arc<Base>) -> Result<(), Errno> {
+    /// change of an outside writer. That a file is replaced by a new inode, and not by another
+    /// file, shows in its former state.
+    fn add_unchanged(&mut self, base: &Arc<Base>) -> Result<(), Errno> {
         if self.seen.insert(base.serial) {
             let former = self.former(base)?;
             self.former.push((base.clone(), former));

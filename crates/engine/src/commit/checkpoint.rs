@@ -63,7 +63,8 @@ impl<D: Disk> Store<D> {
     pub fn prune(&self, limits: &HistoryLimits) -> Result<HistoryStatus, StoreError> {
         let mut state = self.lock_without_pending()?;
         self.checkpoint_locked(&mut state)?;
-        state.journal.limit_past(&self.0.core, limits, true)?;
+        let held = self.held_past();
+        state.journal.limit_past(&self.0.core, limits, held, true)?;
         self.checkpoint_locked(&mut state)?;
         Ok(state.journal.history_status().unwrap_or_default())
     }
@@ -91,8 +92,16 @@ impl<D: Disk> Store<D> {
             state.applied.clear();
             state.journal.shorten_history(core, HISTORY_BYTES_MAX)?;
         }
-        if let Some(limits) = &core.options.history {
-            state.journal.limit_past(core, limits, false)?;
+        let held = self.held_past();
+        match (&core.options.history, &mut state.journal.past) {
+            (Some(limits), _) => state.journal.limit_past(core, limits, held, false)?,
+            // Only transactions that survive have needed it.
+            (None, Some(past)) if held.is_none() => {
+                if past.clear(core, state.journal.newest)? {
+                    state.journal.has_garbage = true;
+                }
+            }
+            (None, _) => {}
         }
         state.last_commit = None;
         for id in std::mem::take(&mut state.stages) {

@@ -89,6 +89,7 @@ impl<D: Disk> Store<D> {
         // A transaction that is being committed is among the open ones.
         let transaction = self.transaction(id).ok_or(CommitError::Ended)?;
         transaction.note_landed(sequence);
+        transaction.hold_past(false);
         // Its snapshot now differs from every point in the commit order, so it no longer survives.
         if let Some(view) = &mut committing.view {
             view.end_log();

@@ -418,9 +418,9 @@ impl<D: Disk> Store<D> {
         }
         let sequence = state.journal.newest.next();
         let had_garbage = state.journal.has_garbage;
-        let before = match core.options.history {
-            None => None,
-            Some(_) => {
+        let before = match core.options.history.is_some() || self.held_past().is_some() {
+            false => None,
+            true => {
                 // If the record is not appended, a file with pages may be left over.
                 state.journal.has_garbage = true;
                 let before = look_before(core, &set, sequence);

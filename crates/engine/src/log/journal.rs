@@ -126,11 +126,12 @@ impl<D: Disk> Journal<D> {
         })
     }
 
-    /// Forgets the oldest commits that are beyond the limits.
+    /// Forgets the oldest commits that are beyond the limits, except those after `held`.
     pub fn limit_past(
         &mut self,
         core: &Core<D>,
         limits: &HistoryLimits,
+        held: Option<Sequence>,
         is_exact: bool,
     ) -> Result<(), StoreError> {
         let Some(past) = &mut self.past else {
@@ -148,7 +149,7 @@ impl<D: Disk> Journal<D> {
             }
             excess = excess.with_room();
         }
-        if let Some(forgotten) = past.forget(core, &excess)? {
+        if let Some(forgotten) = past.forget(core, &excess, held)? {
             self.has_garbage = true;
             let in_limbo = |bytes: u64, file_bytes: u64| bytes.saturating_sub(file_bytes);
             let before = in_limbo(figures.bytes, file_bytes);
@@ -187,7 +188,7 @@ impl<D: Disk> Journal<D> {
             let is_new = record.sequence > self.header.last_sequence;
             if let Some(past) = self.past.as_mut().filter(|_| is_new) {
                 let settled = self.settled.get(&record.sequence).copied();
-                let settled = settled.unwrap_or(now);
+                let settled = settled.map_or((now, true), |settled| (settled, false));
                 self.has_garbage |= past.append(core, &record, &self.remade, settled)?;
             }
             // An interrupted checkpoint or recovery may have added this summary

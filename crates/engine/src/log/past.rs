@@ -81,6 +81,13 @@ impl Counts {
 }
 
 impl<D: Disk> Past<D> {
+    /// Makes the file, if it is missing. Its name is durable once the directory is flushed.
+    pub fn create(core: &Core<D>, last_sequence: u64) -> Result<Past<D>, StoreError> {
+        let name = names::fixed(names::PAST);
+        let made = core.disk.create(&core.control.directory, &name, 0o600);
+        Past::open(core, made.map_err(failed("create files"))?, last_sequence)
+    }
+
     /// Reads the file. Commits after the header's last sequence are still in the log, and an
     /// interrupted checkpoint has added them: they are cut off.
     pub fn open(
@@ -116,6 +123,17 @@ impl<D: Disk> Past<D> {
         Ok(past)
     }
 
+    /// Forgets everything, durably, if there is anything.
+    pub fn clear(&mut self, core: &Core<D>, newest: Sequence) -> Result<bool, StoreError> {
+        let has_any = self.records.length() > 0;
+        if has_any {
+            self.reset(core)?;
+            let flushed = self.flush(core, newest.0);
+            flushed.map_err(failed("flush the past"))?;
+        }
+        Ok(has_any)
+    }
+
     /// Forgets everything. It is in `past` again or gone for good once the next flush succeeds.
     fn reset(&mut self, core: &Core<D>) -> Result<(), StoreError> {
         self.counts = Counts::default();
@@ -131,7 +149,7 @@ impl<D: Disk> Past<D> {
         core: &Core<D>,
         commit: &CommitRecord,
         remade: &HashMap<Identity, Identity>,
-        settled: Timestamp,
+        (settled, is_settled_late): (Timestamp, bool),
     ) -> Result<bool, StoreError> {
         if commit.sequence <= self.counts.newest {
             return Ok(false);
@@ -143,6 +161,7 @@ impl<D: Disk> Past<D> {
             self.reset(core)?;
         }
         if let Some(mut record) = record {
+            record.is_settled_late = is_settled_late;
             rename(&mut record.commit, remade);
             let before = self.records.length();
             let appended = self.records.append(&core.disk, &record);
@@ -188,12 +207,13 @@ impl<D: Disk> Past<D> {
         self.counts.kept.contains_key(object)
     }
 
-    /// Forgets the oldest commits as far as they are too many. Returns what no commit keeps in
-    /// limbo any more; `None` if nothing was forgotten.
+    /// Forgets the oldest commits as far as they are too many and not after `held`. Returns what no
+    /// commit keeps in limbo any more; `None` if nothing was forgotten.
     pub fn forget(
         &mut self,
         core: &Core<D>,
         excess: &Excess,
+        held: Option<Sequence>,
     ) -> Result<Option<Vec<InLimbo>>, StoreError> {
         let length = self.records.length();
         let mut figures = self.counts.figures;
@@ -202,6 +222,9 @@ impl<D: Disk> Past<D> {
         let goes = |record: PastRecord, bytes: u64| {
             figures.oldest = Some((Sequence(record.commit.sequence), record.commit.time));
             let is_commit = record.commit.cancels.is_none();
+            if held.is_some_and(|held| record.commit.sequence > held.0) {
+                return false;
+            }
             let goes = !is_commit || excess.includes(&figures, file_bytes);
             if goes {
                 figures.commits -= u64::from(is_commit);

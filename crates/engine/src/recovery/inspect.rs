@@ -8,7 +8,6 @@ use atomdir_format::record::CommitRecord;
 use atomdir_format::summary::SummaryRecord;
 
 use crate::error::StoreError;
-use crate::ids::Sequence;
 use crate::log::history::CommitSummary;
 use crate::log::past::kept_by;
 use crate::log::read_records;
@@ -123,9 +122,7 @@ impl Inspection {
         }
         let in_log = self.commits.iter().map(|commit| commit.transaction);
         let unfinished = unfinished(disk, &handles.stage, in_log, &history)?;
-        let newest = self.commits.last().map(|commit| commit.sequence);
-        let newest = newest.unwrap_or(Sequence(header.last_sequence));
-        let survivors = Survivors::find(disk, handles, unfinished, newest..=newest)?;
+        let survivors = Survivors::find(disk, handles, unfinished)?;
         self.transactions_unfinished = survivors.discarded.len() as u64;
         let list = |directory| disk.list(directory).map_err(failed("list leftovers"));
         let is_kept = |name| names::parse_limbo(name).is_some_and(|object| kept.contains(&object));

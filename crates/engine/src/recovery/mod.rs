@@ -1,7 +1,8 @@
 //! Opening a store recovers it. The log's tail is composed into one state and applied.
 //!
 //! `control_files` opens the control directory, and `open` makes the [`Store`]. `remake` makes
-//! objects again that the log carries and a crash has lost. `inspect` says what recovery would
+//! objects again that the log carries and a crash has lost. `survivors` opens transactions again
+//! that survive their service, and `older` restores their snapshots. `inspect` says what recovery would
 //! do, and `check` verifies an open store; neither changes anything.
 //!
 //! Invariants
@@ -16,6 +17,7 @@
 pub(crate) mod check;
 mod control_files;
 pub(crate) mod inspect;
+pub(crate) mod older;
 mod open;
 mod privileges;
 pub(crate) mod remake;
@@ -105,7 +107,7 @@ pub(crate) fn recover<D: Disk>(
     let unfinished = unfinished(&disk, &handles.stage, in_log, &summaries.records)?;
     let newest_commit = newest_commit(&tail, &summaries, header.last_sequence);
     let snapshots = newest_commit.unwrap_or(Sequence(newest))..=Sequence(newest);
-    let survivors = Survivors::find(&disk, &handles, unfinished, snapshots)?;
+    let mut survivors = Survivors::find(&disk, &handles, unfinished)?;
     let mut journal = Journal {
         newest_summary: summaries.records.last().map_or(0, |(last, _)| last.0),
         log: Log::new(log, id, read.tail, newest).growing_by_zeros(options.log_step),
@@ -163,6 +165,7 @@ pub(crate) fn recover<D: Disk>(
         read.torn_bytes > 0,
     )?;
     clean_up(&core, &mut state, &survivors)?;
+    survivors.restore_older(&core, &mut state.journal, &snapshots)?;
     Ok((core, state, report, survivors))
 }
 
@@ -400,16 +403,11 @@ fn open_past<D: Disk>(
     file: Option<D::Handle>,
     last_sequence: u64,
 ) -> Result<Option<Past<D>>, StoreError> {
-    let file = match file {
-        Some(file) => file,
-        None if core.options.history.is_none() => return Ok(None),
-        None => {
-            let name = names::fixed(names::PAST);
-            let made = core.disk.create(&core.control.directory, &name, 0o600);
-            made.map_err(failed("create files"))?
-        }
-    };
-    Past::open(core, file, last_sequence).map(Some)
+    match file {
+        Some(file) => Past::open(core, file, last_sequence).map(Some),
+        None if core.options.history.is_none() => Ok(None),
+        None => Past::create(core, last_sequence).map(Some),
+    }
 }
 
 fn clean_up<D: Disk>(

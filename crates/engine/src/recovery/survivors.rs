@@ -2,8 +2,9 @@
 //!
 //! Invariants
 //! 1. A transaction is opened again only if it reads what it read before: no commit has landed
-//!    since its begin or refresh. Commits that were cancelled do not count. Otherwise it is stranded: nothing of it is removed until somebody aborts
-//!    it, and it can be opened by a version that restores older snapshots.
+//!    since its begin or refresh, or the past has restored its snapshot (`older`). Commits that were
+//!    cancelled do not count. Otherwise it is stranded: nothing of it is removed until somebody
+//!    aborts it.
 //! 2. A transaction whose commit is in the log or the history is not opened again.
 
 use std::collections::HashSet;
@@ -11,12 +12,16 @@ use std::ops::RangeInclusive;
 
 use atomdir_disk::{Access, Disk, Errno, Kind, Name, Timestamp};
 
+use crate::base::core::Core;
+use crate::base::older::Older;
 use crate::control::ControlHandles;
 use crate::error::StoreError;
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
+use crate::log::journal::Journal;
 use crate::names;
 use crate::options::Conflicts;
+use crate::recovery::older;
 use crate::recovery::{Discarded, failed};
 use crate::store::Store;
 use crate::store::stranded::Stranded;
@@ -30,23 +35,22 @@ const COUNTED_DEPTH_MAX: u32 = 64;
 pub(crate) struct Survivors {
     logged: Vec<Logged>,
     pub stranded: Vec<Stranded>,
+    older: Older,
     /// Transactions that end with their service.
     pub discarded: Vec<Discarded>,
 }
 
 impl Survivors {
-    /// Looks at the transactions that were open. Changes nothing. The base is as of all of these
-    /// snapshots.
+    /// Looks at the transactions that were open. Changes nothing.
     pub fn find<D: Disk>(
         disk: &D,
         handles: &ControlHandles<D>,
         open: Vec<TransactionId>,
-        snapshots: RangeInclusive<Sequence>,
     ) -> Result<Survivors, StoreError> {
         let mut found = Survivors::default();
         for id in open {
             found
-                .add(disk, handles, id, &snapshots)
+                .add(disk, handles, id)
                 .map_err(failed("look for transactions that survive"))?;
         }
         Ok(found)
@@ -57,7 +61,6 @@ impl Survivors {
         disk: &D,
         handles: &ControlHandles<D>,
         id: TransactionId,
-        snapshots: &RangeInclusive<Sequence>,
     ) -> Result<(), Errno> {
         let name = names::transaction(id);
         let stage = disk.open(&handles.stage, &name, Access::Directory)?;
@@ -71,15 +74,6 @@ impl Survivors {
         let (store, mounting) = (handles.applied.store(), handles.applied.mounting());
         match read(disk, &stage, store, mounting) {
             Ok(logged) if logged.begin.transaction != id.0 => self.discard(disk, &stage, id),
-            Ok(logged) if !snapshots.contains(&Sequence(logged.begin.at)) => {
-                let reason = format!(
-                    "its snapshot is as of commit {}, commit {} has landed since, and older \
-                     snapshots cannot be restored yet",
-                    logged.begin.at,
-                    snapshots.start()
-                );
-                self.stranded.push(stranded(&logged, reason));
-            }
             Ok(logged) => self.logged.push(logged),
             Err(Unread::NothingFlushed) => self.discard(disk, &stage, id),
             Err(Unread::Ended) => {}
@@ -89,7 +83,49 @@ impl Survivors {
                 label: Vec::new(),
                 began: Timestamp::default(),
                 reason: format!("its view log cannot be read: {reason}"),
+                needs: None,
             }),
+        }
+        Ok(())
+    }
+
+    /// Restores the snapshots after which commits have landed. The log must be empty. The base is
+    /// as of all of `present`.
+    pub fn restore_older<D: Disk>(
+        &mut self,
+        core: &Core<D>,
+        journal: &mut Journal<D>,
+        present: &RangeInclusive<Sequence>,
+    ) -> Result<(), StoreError> {
+        let snapshots = self.logged.iter().map(|one| Sequence(one.begin.at));
+        let mut snapshots: Vec<Sequence> = snapshots.filter(|at| at < present.start()).collect();
+        snapshots.sort();
+        snapshots.dedup();
+        if !snapshots.is_empty() {
+            // Pages that records have carried are written to limbo.
+            journal.has_garbage = true;
+        }
+        let newest = *present.end();
+        let restored = older::restore(core, journal.past.as_ref(), &snapshots, newest)?;
+        let why_not = match restored {
+            Ok(older) => {
+                self.older = older;
+                None
+            }
+            Err(reason) => Some(reason),
+        };
+        let is_lost = |one: &mut Logged| {
+            let at = Sequence(one.begin.at);
+            at > newest || (at < *present.start() && why_not.is_some())
+        };
+        for lost in self.logged.extract_if(.., is_lost) {
+            let reason = why_not.clone();
+            let reason = reason.unwrap_or_else(|| "the log has lost it".to_owned());
+            let reason = format!(
+                "its snapshot, as of commit {}, cannot be restored: {reason}",
+                lost.begin.at
+            );
+            self.stranded.push(stranded(&lost, reason));
         }
         Ok(())
     }
@@ -135,6 +171,7 @@ fn stranded(logged: &Logged, reason: String) -> Stranded {
         label: logged.begin.label.clone(),
         began: logged.begin.began,
         reason,
+        needs: None,
     }
 }
 
@@ -142,10 +179,14 @@ impl<D: Disk> Store<D> {
     /// Opens the transactions that have survived.
     pub(crate) fn open_survivors(&self, survivors: Survivors) {
         lock(&self.0.stranded).extend(survivors.stranded);
+        let older = survivors.older;
+        let retained = older.retained.iter();
+        lock(&self.0.retained).extend(retained.map(|base| (base.serial, base.clone())));
         for logged in survivors.logged {
             let failed = stranded(&logged, String::new());
             let (core, contention) = (self.0.core.clone(), self.0.contention.clone());
-            match Transaction::revive(core, contention, logged) {
+            let at = Sequence(logged.begin.at);
+            match Transaction::revive(core, contention, logged, &older) {
                 Ok(transaction) => {
                     let mut open = lock(&self.0.open);
                     open.by_id.insert(transaction.id(), transaction.into());
@@ -154,7 +195,12 @@ impl<D: Disk> Store<D> {
                     self.0.core.handles.remove_transaction(failed.id);
                     let errno = atomdir_disk::reason(errno);
                     let reason = format!("its view cannot be made again: {errno}");
-                    lock(&self.0.stranded).push(Stranded { reason, ..failed });
+                    let needs = Some(at);
+                    lock(&self.0.stranded).push(Stranded {
+                        reason,
+                        needs,
+                        ..failed
+                    });
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use atomdir_disk::{Disk, Timestamp};
 
-use crate::ids::TransactionId;
+use crate::ids::{Sequence, TransactionId};
 use crate::lock;
 use crate::store::Store;
 
@@ -16,6 +16,8 @@ pub struct Stranded {
     pub label: Vec<u8>,
     pub began: Timestamp,
     pub reason: String,
+    /// The commit after which the past is kept for it, if it can perhaps be opened later.
+    pub(crate) needs: Option<Sequence>,
 }
 
 impl<D: Disk> Store<D> {

@@ -61,6 +61,8 @@ pub struct Transaction<D: Disk> {
     past: OnceLock<Sequence>,
     /// The view may show what the past has in limbo.
     uses_past: AtomicBool,
+    /// It survives, so the past keeps what its snapshot needs after a restart.
+    holds_past: AtomicBool,
     /// The view is the lower layer of an overlay.
     lower: AtomicBool,
     /// Its commit was set aside, and its view is as it was then: see `commit::aside`.
@@ -101,6 +103,7 @@ impl<D: Disk> Transaction<D> {
             listed: Mutex::default(),
             past: OnceLock::new(),
             uses_past: AtomicBool::new(false),
+            holds_past: AtomicBool::new(false),
             lower: AtomicBool::new(false),
             is_as_set_aside: AtomicBool::new(false),
             share: Share::default(),
@@ -126,6 +129,7 @@ impl<D: Disk> Transaction<D> {
             listed: Mutex::default(),
             past: OnceLock::new(),
             uses_past: AtomicBool::new(false),
+            holds_past: AtomicBool::new(false),
             lower: AtomicBool::new(false),
             is_as_set_aside: AtomicBool::new(false),
             share: Share::default(),
@@ -136,6 +140,20 @@ impl<D: Disk> Transaction<D> {
     /// Call it before the past is read: from then on nothing is removed from limbo.
     pub(crate) fn use_past(&self) {
         self.uses_past.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on the past keeps, or need not keep, the commits since the snapshot.
+    pub(crate) fn hold_past(&self, holds: bool) {
+        self.holds_past.store(holds, Ordering::SeqCst);
+    }
+
+    /// The commit after which the past must keep all others. An undo also needs older ones.
+    pub(crate) fn held_past(&self) -> Option<Sequence> {
+        let holds = self.holds_past.load(Ordering::SeqCst);
+        holds.then(|| match self.uses_past() {
+            true => Sequence(0),
+            false => self.at(),
+        })
     }
 
     pub(crate) fn uses_past(&self) -> bool {

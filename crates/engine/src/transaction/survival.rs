@@ -7,6 +7,7 @@ use atomdir_disk::{Disk, Errno, Result};
 use atomdir_format::view::ViewBegin;
 
 use crate::base::core::Core;
+use crate::base::older::Older;
 use crate::error::SurvivalError;
 use crate::ids::{Sequence, TransactionId};
 use crate::options::{BeginOptions, Conflicts, Durability, Isolation};
@@ -92,9 +93,11 @@ impl<D: Disk> Transaction<D> {
         core: Arc<Core<D>>,
         contention: Arc<Contention>,
         logged: Logged,
+        older: &Older,
     ) -> Result<Transaction<D>> {
         let begin = logged.begin.clone();
-        let view = View::revive(&core, logged)?;
+        let shows_past = logged.shows_limbo();
+        let view = View::revive(&core, logged, older)?;
         let options = BeginOptions {
             owner: begin.user,
             isolation: Isolation::Snapshot,
@@ -112,8 +115,10 @@ impl<D: Disk> Transaction<D> {
         let id = TransactionId(begin.transaction);
         let at = Sequence(begin.at);
         let made = Transaction::new(core, contention, id, options, at, begin.began_change_time);
-        // It may be an undo, whose view shows what was in limbo.
-        made.use_past();
+        if shows_past {
+            made.use_past();
+        }
+        made.hold_past(true);
         Ok(Transaction {
             began: begin.began,
             view: ViewSlot::new(view),

@@ -1,6 +1,8 @@
 //! Transactions that survive the death of their service. A death is simulated by dropping the
 //! store without any call that ends it in order. `ATOMDIR_SEED=n` replays one run.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use atomdir_disk::LinuxDisk;
@@ -9,9 +11,9 @@ use atomdir_engine::{
 };
 use atomdir_testing::pick;
 
-use crate::support::model::{CALLER, Model};
+use crate::support::model::{CALLER, Model, Tree};
 use crate::support::trees::{tree_of_base, tree_of_view};
-use crate::support::{Random, Scratch, begin, create, open, options, seeds};
+use crate::support::{Random, Scratch, begin, create, open, open_history, options, seeds};
 
 type Open = Arc<Transaction<LinuxDisk>>;
 
@@ -156,32 +158,206 @@ fn change_from_outside_while_no_service_runs_is_a_conflict() {
     assert_eq!(contents, b"outside");
 }
 
-#[test]
-fn transaction_with_an_older_snapshot_is_stranded_and_kept_until_it_is_aborted() {
+/// What became of a survivor.
+#[derive(Debug, PartialEq, Eq)]
+struct Outcome {
+    has_committed: bool,
+    base: Tree,
+}
+
+/// A store with a transaction that survives while others commit.
+struct Scene {
+    scratch: Scratch,
+    store: Option<Store<LinuxDisk>>,
+    keeps_history: bool,
+    kills: Option<Random>,
+    base: Model,
+    survivors: Vec<(Open, Model)>,
+    context: String,
+}
+
+impl Scene {
+    fn store(&self) -> &Store<LinuxDisk> {
+        self.store.as_ref().expect("it is open")
+    }
+
+    /// Opens the store anew. The one before must not be in use.
+    fn open(&mut self) {
+        self.store = None;
+        self.store = Some(match self.keeps_history {
+            true => open_history(&self.scratch.0),
+            false => open(&self.scratch.0),
+        });
+    }
+
+    fn begin(&mut self, random: &mut Random) {
+        let transaction = begin(self.store());
+        let mut model = self.base.clone();
+        (0..random.below(6)).for_each(|_| model.step(random, &transaction));
+        survive(self.store(), &transaction);
+        self.survivors.push((transaction, model));
+    }
+
+    /// Returns whether anything has changed.
+    fn others_commit(&mut self, random: &mut Random) -> bool {
+        let transaction = begin(self.store());
+        (0..1 + random.below(8)).for_each(|_| self.base.step(random, &transaction));
+        let committed = self.store().commit(&transaction);
+        let committed = committed.unwrap_or_else(|error| panic!("{}: {error}", self.context));
+        committed.sequence.is_some()
+    }
+
+    /// Undoes the newest commit, and that again.
+    fn others_undo(&mut self, before: &Model) {
+        let after = self.base.clone();
+        for base in [before, &after] {
+            let newest = self.store().status().sequence;
+            let undone = self.store().undo(&[newest], &[], options());
+            let undone = undone.unwrap_or_else(|error| panic!("{}: {error}", self.context));
+            if self.store().commit(&undone).is_err() {
+                // A file with several names may be refused.
+                self.store().abort(&undone);
+                return;
+            }
+            self.base = base.clone();
+        }
+    }
+
+    /// Somebody overwrites a file without Atomdir.
+    fn outside_write(&mut self, random: &mut Random) {
+        let tree = self.base.tree();
+        let files = tree.iter().filter(|(_, what)| what.starts_with("file"));
+        let files: Vec<&Vec<u8>> = files.map(|(path, _)| path).collect();
+        if files.is_empty() || random.below(2) == 0 {
+            return;
+        }
+        let path = files[random.below(files.len())];
+        let path = self.scratch.0.join(OsStr::from_bytes(path));
+        std::fs::write(path, b"outside").expect("it can be written");
+    }
+
+    fn maybe_die(&mut self) {
+        let Some(kills) = &mut self.kills else { return };
+        match kills.below(4) {
+            0 => return,
+            1 => {}
+            _ => self
+                .store
+                .as_ref()
+                .expect("it is open")
+                .checkpoint()
+                .expect("a checkpoint works"),
+        }
+        let ids: Vec<TransactionId> = self.survivors.iter().map(|(open, _)| open.id()).collect();
+        let models: Vec<Model> = self.survivors.drain(..).map(|(_, model)| model).collect();
+        self.open();
+        for (id, model) in ids.into_iter().zip(models) {
+            let stranded = self.store().stranded();
+            let found = self.store().transaction(id);
+            let found = found.unwrap_or_else(|| panic!("{}: {id}: {stranded:?}", self.context));
+            self.survivors.push((found, model));
+        }
+    }
+
+    fn check(&self) {
+        let context = &self.context;
+        for (survivor, model) in &self.survivors {
+            assert_eq!(tree_of_view(survivor), model.tree(), "{context}");
+        }
+        assert_eq!(tree_of_base(&self.scratch.0), self.base.tree(), "{context}");
+        let problems = self.store().check().problems;
+        assert_eq!(problems, Vec::<String>::new(), "{context}");
+    }
+}
+
+/// A survivor older than commits of others. With `kills`, the service dies now and then.
+fn play(seed: u64, kills: Option<Random>) -> Vec<Outcome> {
     let scratch = Scratch::new();
     create(&scratch.0);
-    let store = open(&scratch.0);
-    let transaction = begin(&store);
-    let id = transaction.id();
-    file(&transaction, b"mine", b"1");
-    survive(&store, &transaction);
-    let other = begin(&store);
-    file(&other, b"other", b"2");
-    store.commit(&other).expect("nobody is in the way");
-    drop((store, transaction, other));
-    for _ in 0..2 {
-        let store = open(&scratch.0);
-        assert!(store.transaction(id).is_none());
-        let stranded = store.stranded();
-        assert_eq!(stranded.len(), 1);
-        assert_eq!((stranded[0].id, stranded[0].owner), (id, Some(0)));
-        assert_eq!(store.check().problems, Vec::<String>::new());
+    let mut random = Random::new(seed);
+    let keeps_history = random.below(2) == 0;
+    let mut scene = Scene {
+        store: None,
+        scratch,
+        keeps_history,
+        context: format!("ATOMDIR_SEED={seed}, kills: {}", kills.is_some()),
+        kills,
+        base: Model::new(),
+        survivors: Vec::new(),
+    };
+    scene.open();
+    for _ in 0..4 {
+        scene.others_commit(&mut random);
     }
-    let store = open(&scratch.0);
-    assert!(store.abort_stranded(id));
-    assert!(!store.abort_stranded(id));
-    drop(store);
-    assert!(open(&scratch.0).stranded().is_empty());
+    for _ in 0..2 + random.below(5) {
+        if scene.survivors.len() < 3 && random.below(2) == 0 {
+            scene.begin(&mut random);
+        }
+        let before = scene.base.clone();
+        let is_any = scene.others_commit(&mut random);
+        if is_any && scene.keeps_history && random.below(3) == 0 {
+            scene.others_undo(&before);
+        }
+        scene.maybe_die();
+        scene.check();
+        for (survivor, model) in &mut scene.survivors {
+            (0..random.below(3)).for_each(|_| model.step(&mut random, survivor));
+        }
+        scene.check();
+    }
+    scene.outside_write(&mut random);
+    scene.maybe_die();
+    let mut outcomes = Vec::new();
+    for (survivor, _) in std::mem::take(&mut scene.survivors) {
+        let committed = scene.store().commit(&survivor);
+        let is_conflict = matches!(committed, Err(CommitError::Conflict(_)));
+        assert!(
+            is_conflict || committed.is_ok(),
+            "{}: {committed:?}",
+            scene.context
+        );
+        scene.store().abort(&survivor);
+        outcomes.push(Outcome {
+            has_committed: committed.is_ok(),
+            base: tree_of_base(&scene.scratch.0),
+        });
+    }
+    scene.open();
+    let store = scene.store();
+    assert_eq!(
+        store.check().problems,
+        Vec::<String>::new(),
+        "{}",
+        scene.context
+    );
+    outcomes
+}
+
+#[test]
+fn older_snapshot_and_its_commit_are_the_same_after_any_number_of_kills() {
+    let (mut same, mut refused) = (0, 0);
+    for seed in seeds(pick(80, 2000)) {
+        println!("ATOMDIR_SEED={seed}");
+        let undisturbed = play(seed, None);
+        let killed = play(seed, Some(Random::new(seed ^ 0x5eed)));
+        assert_eq!(undisturbed.len(), killed.len());
+        for (undisturbed, killed) in undisturbed.into_iter().zip(killed) {
+            if undisturbed == killed {
+                same += 1;
+            } else {
+                // What a restart cannot know counts as a conflict, never the other way round.
+                let is_refused = undisturbed.has_committed && !killed.has_committed;
+                assert!(
+                    is_refused,
+                    "ATOMDIR_SEED={seed}: {undisturbed:?}, {killed:?}"
+                );
+                refused += 1;
+                break;
+            }
+        }
+    }
+    println!("{same} the same, {refused} refused");
+    assert!(refused * 10 <= same, "{same} the same, {refused} refused");
 }
 
 #[test]

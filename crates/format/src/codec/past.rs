@@ -12,6 +12,9 @@ use crate::record::{Before, Former, FormerPages};
 const PAGES_LIMBO: u8 = 0;
 const PAGES_CARRIED: u8 = 1;
 
+/// The last byte of a past commit that recovery has settled.
+const SETTLED_LATE: u8 = 1;
+
 impl Record for PastRecord {
     const KIND: FrameKind = FrameKind::Past;
 
@@ -23,14 +26,27 @@ impl Record for PastRecord {
         let mut writer = Writer::default();
         writer.time(self.settled);
         put_commit(&mut writer, &self.commit);
+        if self.is_settled_late {
+            writer.byte(SETTLED_LATE);
+        }
         writer.bytes
     }
 
     fn decode_payload(sequence: u64, payload: &[u8]) -> Result<PastRecord> {
         let mut reader = Reader::new(payload);
+        let settled = reader.time()?;
+        let commit = take_commit(&mut reader, sequence)?;
+        let is_settled_late = !reader.is_at_end();
+        if is_settled_late {
+            match reader.byte()? {
+                SETTLED_LATE => {}
+                other => return reader.fail(Problem::Tag(other)),
+            }
+        }
         let record = PastRecord {
-            settled: reader.time()?,
-            commit: take_commit(&mut reader, sequence)?,
+            settled,
+            is_settled_late,
+            commit,
         };
         reader.finish()?;
         Ok(record)

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::operation::Node::{Directory, Symlink};
 use crate::survivors::Survivor;
-use crate::survivors::SurvivorAct::{Do, Flush, RolledBack};
+use crate::survivors::SurvivorAct::{Do, Flush, Others, RolledBack};
 use crate::workload::{Step, Workload};
 
 pub fn survivors() -> Vec<Workload> {
@@ -69,8 +69,38 @@ pub fn survivors() -> Vec<Workload> {
     };
     let one = |name, survivor| workload(name, vec![Step::Survivor(survivor)]);
     vec![
+        one("a survivor older than commits", older()),
         one("a survivor's contents", contents),
         one("a survivor's names", names),
         one("a survivor that is aborted", aborted),
     ]
+}
+
+/// While it is open, others change and remove all that it shows and does not change.
+fn older() -> Survivor {
+    Survivor {
+        before: vec![file("mine", 0)],
+        acts: vec![
+            Do(vec![write("mine", 0, 700), rename("f", "mine-f")]),
+            Flush,
+            Others(vec![
+                write("a", 0, 300),
+                unlink("d/x"),
+                mode("b", 0o600),
+                file("theirs", 0),
+                write("theirs", 0, 600),
+            ]),
+            Do(vec![write("mine", 4096, 200)]),
+            Others(vec![
+                write("a", 0, 700),
+                rename("d", "moved"),
+                unlink("theirs"),
+                exchange("a", "b"),
+            ]),
+            Flush,
+            Others(vec![unlink("a"), make("d", Directory)]),
+            Do(vec![write("mine", 8192, 100)]),
+        ],
+        is_committed: true,
+    }
 }

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use atomdir_disk::{Disk, Errno, Kind, Name, Result, Stat};
 
 use super::Validation;
-use crate::base::{Base, Place, Stamp, space_of};
+use crate::base::{Base, Place, Stamp, above, space_of};
 use crate::error::ConflictKind;
+use crate::ids::Sequence;
 use crate::names;
 use crate::rules::Rule;
 use crate::write_set::{EntryWrite, Object, RemovedDirectory, WriteSet};
@@ -52,7 +53,8 @@ impl<D: Disk> Validation<'_, D> {
         }
         if !self.is_reachable(directory)? {
             let (rule, what) = (Rule::DirectoryMovedOutside, ConflictKind::Removed);
-            self.conflict(rule, &entry.path, what, None);
+            let by = self.removed_above(directory).flatten();
+            self.conflict(rule, &entry.path, what, by);
             self.loses_name(before, &entry.path, None);
             return Ok(());
         }
@@ -128,6 +130,19 @@ impl<D: Disk> Validation<'_, D> {
         Ok(true)
     }
 
+    /// Whether a directory above the object has been removed with everything in it, and by which
+    /// commit.
+    pub(super) fn removed_above(&self, base: &Arc<Base>) -> Option<Option<Sequence>> {
+        let mut above = above(base).map(|directory| {
+            let state = directory.state();
+            let removed = state.changed().and_then(|changed| changed.removed);
+            let is_in_limbo = matches!(state.place, Place::Limbo(_));
+            let is_restored = self.restored.contains(&directory.serial);
+            (is_in_limbo && !is_restored).then_some(removed)
+        });
+        above.find_map(|removed| removed)
+    }
+
     /// Every name that the transaction took out of the directory must still be
     /// what it was, and there must be no other.
     pub(super) fn check_removed_directory(&mut self, removed: &RemovedDirectory) -> Result<()> {
@@ -182,6 +197,10 @@ impl<D: Disk> Validation<'_, D> {
         let (rule, what) = (Rule::LinkedFileRemoved, ConflictKind::Removed);
         if let Some(by) = self.since(rule, base, |changed| changed.removed) {
             self.conflict(rule, &entry.path, what, Some(by));
+            return Ok(());
+        }
+        if let Some(by) = self.removed_above(base).filter(|_| rule.holds()) {
+            self.conflict(rule, &entry.path, what, by);
             return Ok(());
         }
         let has_name = matches!(base.state().place, Place::Entry { .. });

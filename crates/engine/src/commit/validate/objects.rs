@@ -35,6 +35,10 @@ impl<D: Disk> Validation<'_, D> {
             self.conflict(rule, path, what, Some(by));
             return Ok(());
         }
+        if let Some(by) = self.removed_above(base).filter(|_| rule.holds()) {
+            self.conflict(rule, path, what, by);
+            return Ok(());
+        }
         let rule = Rule::ObjectUnnamed;
         let is_held = matches!(base.state().place, Place::Held | Place::Limbo(_));
         let is_held = is_held && !set.restored.contains(&base.serial);

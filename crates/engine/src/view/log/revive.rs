@@ -15,6 +15,7 @@ use super::state::{
     DRESS_COMPLETE, DRESS_OUTDATED, TOUCHED_ACCESSED, TOUCHED_MODE, TOUCHED_MODIFIED, TOUCHED_OWNER,
 };
 use crate::base::core::Core;
+use crate::base::older::Older;
 use crate::base::snapshot::PAGE;
 use crate::base::{Base, Place, Stamp};
 use crate::ids::{NodeId, Sequence, TransactionId};
@@ -138,6 +139,13 @@ impl Logged {
         }
     }
 
+    /// Whether it may be an undo, whose view shows what was in limbo.
+    pub fn shows_limbo(&self) -> bool {
+        let mut objects = self.objects.iter();
+        let in_limbo = objects.any(|object| matches!(object.place, ObjectPlace::Limbo));
+        in_limbo || !self.restored.is_empty()
+    }
+
     fn take_node(&mut self, mut node: ViewNode) {
         let before = self.nodes.remove(&node.node).and_then(|node| node.own);
         if let Some(own) = &mut node.own
@@ -157,7 +165,7 @@ impl<D: Disk> View<D> {
     /// Makes the view again. Staged objects that a commit had moved are put into slots, and what
     /// the view does not need is removed from the staging directory. The present state gets a
     /// new log, which is durable.
-    pub fn revive(core: &Arc<Core<D>>, logged: Logged) -> Result<View<D>> {
+    pub fn revive(core: &Arc<Core<D>>, logged: Logged, older: &Older) -> Result<View<D>> {
         let begin = ViewBegin {
             mounting: core.control.applied.mounting(),
             ..logged.begin.clone()
@@ -165,7 +173,7 @@ impl<D: Disk> View<D> {
         let id = TransactionId(begin.transaction);
         let mut view = View::new(core.clone(), id, Sequence(begin.at));
         view.has_stage = true;
-        let objects = make_objects(core, &logged.objects)?;
+        let objects = make_objects(core, &logged.objects, (older, view.at))?;
         let note = logged.note.clone();
         let mut stage = StageTree::read(&view)?;
         let node_last = view.take_logged(logged, &objects)?;
@@ -292,9 +300,17 @@ impl<D: Disk> View<D> {
 
 /// Makes the base objects known that the log mentions. Whether they are still there is found out
 /// when they are looked at.
-fn make_objects<D: Disk>(core: &Core<D>, logged: &[ViewObject]) -> Result<HashMap<u64, Arc<Base>>> {
+fn make_objects<D: Disk>(
+    core: &Core<D>,
+    logged: &[ViewObject],
+    (older, at): (&Older, Sequence),
+) -> Result<HashMap<u64, Arc<Base>>> {
     let mut objects: HashMap<u64, Arc<Base>> = HashMap::new();
     for object in logged {
+        if let Some(known) = older.find(object.identity, at) {
+            objects.insert(object.number, known.clone());
+            continue;
+        }
         let place = match &object.place {
             ObjectPlace::Root => {
                 objects.insert(object.number, core.root_base.clone());

@@ -166,10 +166,9 @@ impl<'a, D: Disk> Writing<'a, D> {
         let mut missing = Vec::new();
         let mut at = base.clone();
         while self.log.objects.insert(at.serial) {
-            let (identity, place) = {
-                let state = at.state();
-                (state.identity, state.place.clone())
-            };
+            // Later commits may have given it another inode.
+            let identity = at.identity_at(self.view.at);
+            let place = at.state().place.clone();
             let (place, above) = match place {
                 Place::Root => (ObjectPlace::Root, None),
                 Place::Entry { parent, name } => {
