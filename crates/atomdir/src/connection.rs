@@ -5,18 +5,20 @@ use crate::process::ServiceProcess;
 use crate::start::start;
 use crate::transport::{receive_exact, send_all};
 use crate::trust::{OVERFLOW_USER, is_root_mapped};
-use crate::{ConnectError, Current, RequestError, StartService, StoreLocation};
+use crate::{ConnectError, Current, Notice, RequestError, StartService, StoreLocation};
 use atomdir_protocol::handshake::{self, HandshakeError, Verdict};
 use atomdir_protocol::{
     Answer, ChangeLine, CommitSummary, Conflict, EndedTransaction, MergeStep, Progress, Reply,
-    Request, TransactionStatus, frame,
+    Request, TransactionId, TransactionStatus, frame,
 };
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 /// The limit for the memory of a reply's parts together. The list of a million changes
 /// takes a fourth of that, and the largest contents that can be asked for take half.
@@ -34,6 +36,8 @@ pub struct Connection {
     /// The user as whom the service runs.
     service_user: u32,
     started: bool,
+    /// Notices that came between a request and its reply.
+    pub(crate) missed: Mutex<VecDeque<Notice>>,
 }
 
 /// The parts that came before the last reply.
@@ -47,6 +51,8 @@ pub(crate) struct Parts {
     pub(crate) commits: Vec<CommitSummary>,
     pub(crate) ended: Vec<EndedTransaction>,
     pub(crate) merge_steps: Vec<MergeStep>,
+    /// Announced commits, which are no part of the reply.
+    pub(crate) merges: Vec<TransactionId>,
 }
 
 enum Attempt {
@@ -71,6 +77,7 @@ impl Connection {
                     control: Some(store.control.clone()),
                     service_user,
                     started: starts > 0,
+                    missed: Mutex::default(),
                 });
             }
             let StartService::IfNeeded { program, arguments } = start_service else {
@@ -117,6 +124,7 @@ impl Connection {
                     control: None,
                     service_user,
                     started: false,
+                    missed: Mutex::default(),
                 };
                 connection.enter(current)?;
                 Ok(connection)
@@ -199,8 +207,7 @@ impl Connection {
                 Reply::Commits(mut part) => parts.commits.append(&mut part),
                 Reply::Ended(mut part) => parts.ended.append(&mut part),
                 Reply::MergeSteps(mut part) => parts.merge_steps.append(&mut part),
-                // The command in the native view has ended, so nobody waits for it any more.
-                Reply::Merge(_) => {}
+                Reply::Merge(nested) => parts.merges.push(nested),
                 Reply::Done(answer) => return Ok((answer, descriptor)),
                 Reply::Failed(failure) => return Err(RequestError::Failed(failure)),
             }
@@ -392,6 +399,7 @@ mod tests {
             control: None,
             service_user: 0,
             started: false,
+            missed: Mutex::default(),
         };
         let mut parts = Parts::default();
         let answer = connection.ask_with(&Request::Check, &mut parts, &mut |_| ());

@@ -3,6 +3,7 @@
 use crate::accounts::describe_user;
 use crate::{Connection, RequestError};
 use atomdir_protocol::{Answer, EndedHow, EndedTransaction, Reply, Request, TransactionId};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 /// What a service sends unasked.
@@ -37,6 +38,13 @@ impl Connection {
             Ok(Reply::Merge(nested)) => Some(Notice::Merge(nested)),
             _ => None,
         }
+    }
+
+    /// A notice that came before the reply to one of the requests about nested commits. Nothing is
+    /// readable for it.
+    pub fn missed_notice(&self) -> Option<Notice> {
+        let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        missed.pop_front()
     }
 
     fn list_ended(&mut self, news: bool) -> Result<Vec<EndedTransaction>, RequestError> {

@@ -1,9 +1,10 @@
 //! The commit of a transaction that is nested in our native view.
 
 use crate::connection::{Connection, Parts};
-use crate::{RequestError, view_root};
+use crate::{Notice, RequestError, view_root};
 use atomdir_protocol::{Answer, MergeStep, Request, TransactionId};
 use std::os::fd::OwnedFd;
+use std::sync::PoisonError;
 
 impl Connection {
     /// Returns what the commit announced by [`Notice::Merge`](crate::Notice::Merge) changes, and the
@@ -12,10 +13,9 @@ impl Connection {
         &self,
         transaction: TransactionId,
     ) -> Result<(Vec<MergeStep>, OwnedFd), RequestError> {
-        let mut parts = Parts::default();
         let request = Request::MergeSteps { transaction };
-        match self.ask_with(&request, &mut parts, &mut |_| {})? {
-            (Answer::Nothing, Some(root)) if view_root::check_file_system(&root).is_ok() => {
+        match self.ask_and_listen(&request)? {
+            (Answer::Nothing, Some(root), parts) if view_root::check_file_system(&root).is_ok() => {
                 Ok((parts.merge_steps, root))
             }
             _ => Err(self.unexpected()),
@@ -33,14 +33,28 @@ impl Connection {
             transaction,
             refused,
         };
-        self.ask_with(&request, &mut Parts::default(), &mut |_| {})
-            .map(|_| ())
+        self.ask_and_listen(&request).map(|_| ())
     }
 
     /// Aborts a transaction into whose native view only a part of the changes came.
     pub fn abort_half_merged(&self, transaction: TransactionId) -> Result<(), RequestError> {
         let request = Request::Abort { transaction };
-        self.ask_with(&request, &mut Parts::default(), &mut |_| {})
-            .map(|_| ())
+        self.ask_and_listen(&request).map(|_| ())
+    }
+
+    /// Keeps the notices that come before the reply.
+    fn ask_and_listen(
+        &self,
+        request: &Request,
+    ) -> Result<(Answer, Option<OwnedFd>, Parts), RequestError> {
+        let mut parts = Parts::default();
+        let asked = self.ask_with(request, &mut parts, &mut |_| {});
+        let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        if !parts.ended.is_empty() {
+            missed.push_back(Notice::Ended(std::mem::take(&mut parts.ended)));
+        }
+        missed.extend(parts.merges.drain(..).map(Notice::Merge));
+        drop(missed);
+        asked.map(|(answer, descriptor)| (answer, descriptor, parts))
     }
 }

@@ -125,7 +125,11 @@ fn carry_out(
         latch: latch.clone(),
     };
     service.merges.lock().insert(id, merge);
-    service.transactions.remove(id);
+    if service.transactions.remove(id).is_empty() {
+        // Somebody has aborted it since the steps were planned.
+        service.merges.lock().remove(&id);
+        return Err(permissions::no_such_transaction(id));
+    }
     let announced = stream.send_reply(&Reply::Merge(id));
     let result = loop {
         let result = service

@@ -116,15 +116,22 @@ pub fn run_command(
 /// transaction cannot be committed any more.
 fn hear(context: &Context, connection: &Connection, inside: (&Transaction, &Tree)) -> bool {
     let (transaction, view) = inside;
-    match (connection.receive_notice(), view) {
-        (Some(Notice::Ended(ended)), _) => {
-            ended::tell_at_once(&ended, transaction.id, context.output);
-            true
+    let mut notice = connection.receive_notice();
+    loop {
+        let can_go_on = match (notice, view) {
+            (Some(Notice::Ended(ended)), _) => {
+                ended::tell_at_once(&ended, transaction.id, context.output);
+                true
+            }
+            (Some(Notice::Merge(nested)), Tree::Native(overlay)) => {
+                native::merge(context, connection, (transaction.id, overlay), nested)
+            }
+            _ => false,
+        };
+        notice = connection.missed_notice();
+        if !can_go_on || notice.is_none() {
+            return can_go_on;
         }
-        (Some(Notice::Merge(nested)), Tree::Native(overlay)) => {
-            native::merge(context, connection, (transaction.id, overlay), nested)
-        }
-        _ => false,
     }
 }
 

@@ -5,7 +5,7 @@ use crate::context::{Connected, Context};
 use crate::enter::{self, MergeFailure, Overlay, Tree};
 use crate::error::Error;
 use atomdir::client::Transaction;
-use atomdir::{BeginOptions, Connection, TransactionId, ViewChoice};
+use atomdir::{BeginOptions, Connection, FailureKind, RequestError, TransactionId, ViewChoice};
 use clap::{Args, ValueEnum};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -78,9 +78,13 @@ pub(super) fn merge(
     (outer, overlay): (TransactionId, &Overlay),
     nested: TransactionId,
 ) -> bool {
-    // If the service does not know it any more, nobody waits.
-    let Ok((steps, root)) = connection.merge_steps(nested) else {
-        return true;
+    let (steps, root) = match connection.merge_steps(nested) {
+        Ok(known) => known,
+        Err(RequestError::Failed(failure)) if failure.kind == FailureKind::NoSuchTransaction => {
+            // Nobody waits any more.
+            return true;
+        }
+        Err(error) => return connection.merged(nested, Some(error.to_string())).is_ok(),
     };
     let result = match enter::merge(overlay, &root, &steps) {
         Ok(()) => connection.merged(nested, None),

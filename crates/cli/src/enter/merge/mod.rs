@@ -18,7 +18,10 @@ mod tree;
 use super::Overlay;
 use atomdir::{MergeStep, reason};
 use copy::{copy_contents, dress, set_times};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, linkat, mkdirat, renameat, unlinkat};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, fstat, linkat, mkdirat, renameat_with,
+    unlinkat,
+};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::ffi::OsStr;
@@ -71,22 +74,17 @@ pub fn merge(
         room: String::new(),
         opened: Vec::new(),
     };
-    let root = merging.target.stat(b"");
-    let prepared = root.and_then(|root| merging.prepare(steps).map(|()| root));
-    let root = match prepared {
-        Ok(root) => root,
-        Err(failure) => {
-            merging.clear();
-            return Err(MergeFailure::Refused(failure.message()));
-        }
-    };
+    let refused = |failure: Failed| MergeFailure::Refused(failure.message());
     let half = |failure: Failed| MergeFailure::Half(failure.message());
+    let root = merging.target.stat(b"").map_err(refused)?;
+    if let Err(failure) = merging.prepare(steps) {
+        merging.clear();
+        merging.set_root_times(&root).map_err(half)?;
+        return Err(refused(failure));
+    }
     merging.carry_out(steps).map_err(half)?;
     if !steps.iter().any(is_root_dressed) {
-        // Our own directory in it must not show in its times.
-        let object = merging.target.object(b"").map_err(half)?;
-        set_times(object.as_fd(), &root)
-            .map_err(|errno| half(failed("set the times of", b".")(errno)))?;
+        merging.set_root_times(&root).map_err(half)?;
     }
     Ok(())
 }
@@ -134,6 +132,12 @@ impl Merging<'_> {
         made.map_err(failed("make a directory in", b"."))?;
         self.room = room;
         Ok(())
+    }
+
+    /// Our own directory in the root must not show in its times.
+    fn set_root_times(&self, before: &Stat) -> Result<()> {
+        let object = self.target.object(b"")?;
+        set_times(object.as_fd(), before).map_err(failed("set the times of", b"."))
     }
 
     fn room(&self) -> Result<OwnedFd> {
@@ -220,7 +224,7 @@ impl Merging<'_> {
             }
             MergeStep::Place { path, place } => {
                 let (above, name) = self.parent(path)?;
-                renameat(self.room()?, parked_name(*place), above, name)
+                rename_to_free(self.room()?, parked_name(*place), above, name)
                     .map_err(failed("move", path))
             }
             MergeStep::Link { path, to } => {
@@ -240,7 +244,7 @@ impl Merging<'_> {
         let stat = fstat(&object).map_err(&fail)?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         match kind {
-            FileType::RegularFile => renameat(self.room()?, new_name(number), above, name),
+            FileType::RegularFile => rename_to_free(self.room()?, new_name(number), above, name),
             // It gets its attributes when everything is in it.
             FileType::Directory => return mkdirat(above, name, Mode::RWXU).map_err(fail),
             FileType::Symlink => rustix::fs::readlinkat(&object, c"", Vec::new())
@@ -298,6 +302,16 @@ impl Merging<'_> {
             self.room.clear();
         }
     }
+}
+
+/// Programs in the outer view go on meanwhile, and one may have made something of this name.
+fn rename_to_free(
+    room: OwnedFd,
+    old: String,
+    above: OwnedFd,
+    name: &OsStr,
+) -> rustix::io::Result<()> {
+    renameat_with(room, old, above, name, RenameFlags::NOREPLACE)
 }
 
 fn new_name(number: usize) -> String {
