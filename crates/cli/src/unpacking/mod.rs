@@ -10,6 +10,7 @@
 
 mod archive;
 mod place;
+mod source;
 mod tar;
 mod zip;
 
@@ -28,8 +29,9 @@ pub struct Entry<'a> {
     /// `None`: the archive does not say.
     pub owner: Option<Owner>,
     pub modified: Option<Timespec>,
-    /// The contents of a file.
+    /// The contents of a file, and how long they must be.
     pub contents: &'a mut dyn Read,
+    pub length: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub enum Item {
     /// Another name of what is at this path in the archive.
     Link(Vec<u8>),
     Fifo,
+    /// What we cannot or will not create, with the reason.
+    Refused(String),
 }
 
 /// A user and a group. Names that this machine knows come before numbers.

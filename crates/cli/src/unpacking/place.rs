@@ -2,6 +2,7 @@
 
 use super::{Entry, Item, Owner, invalid};
 use crate::files;
+use crate::output::quoted;
 use atomdir::{Account, Group};
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_OMIT, Uid,
@@ -64,7 +65,7 @@ impl Place {
         let name = OsStr::from_bytes(name);
         match &entry.item {
             Item::Directory => {
-                make_directory(&directory, name)?;
+                make_directory(&directory, name, attributes.mode)?;
                 self.directories.push((path.join(&b'/'), attributes));
                 return Ok(());
             }
@@ -89,41 +90,37 @@ impl Place {
                 make_room(&directory, name)?;
                 rustix::fs::mknodat(&directory, name, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
             }
+            Item::Refused(why) => return Err(invalid(why.as_str())),
             Item::File => {
                 make_room(&directory, name)?;
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
                 // Nobody else may open it until it has its owner.
                 let mode = Mode::RUSR | Mode::WUSR;
                 let file = rustix::fs::openat(&directory, name, flags, mode)?;
-                write(&file, entry.contents)?;
+                if write(&file, entry.contents)? != entry.length {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
             }
         }
         let is_link = matches!(entry.item, Item::Symlink(_));
         Ok(attributes.set(&directory, name, is_link)?)
     }
 
-    /// Gives the directories their attributes, the deepest first.
+    /// Gives the directories their attributes, the deepest first. Returns the first error, after all
+    /// were tried.
     pub fn finish(&mut self, root: BorrowedFd<'_>) -> io::Result<()> {
         let mut directories = std::mem::take(&mut self.directories);
         // Of several entries for one, the last holds: it is set after the others.
         directories.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
+        let mut finished = Ok(());
         for (path, attributes) in directories {
-            let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
-            let Some((name, above)) = parts.split_last().filter(|(name, _)| !name.is_empty())
-            else {
-                attributes.set(root, OsStr::new("."), false)?;
-                continue;
-            };
-            let Ok(directory) = open_beneath(root, above) else {
-                // A later entry has taken its place.
-                continue;
-            };
-            let name = OsStr::from_bytes(name);
-            if kind_of(&directory, name)? == Some(FileType::Directory) {
-                attributes.set(&directory, name, false)?;
+            if let Err(errno) = set_directory(root, &path, &attributes) {
+                let why = atomdir::reason(errno);
+                let message = format!("the attributes of '{}': {why}", quoted(&path));
+                finished = finished.and(Err(io::Error::other(message)));
             }
         }
-        Ok(())
+        finished
     }
 
     /// Opens a directory beneath the root, and makes it if need be.
@@ -152,8 +149,8 @@ impl Place {
             // As `tar` does for root.
             (Some(_), true) => entry.mode,
             (Some(_), false) => entry.mode & 0o777 & !self.umask,
-            // As `unzip` does.
-            (None, _) => entry.mode & 0o777,
+            // A zip archive's mode may be one that nobody chose, so the umask applies to all.
+            (None, _) => entry.mode & 0o777 & !self.umask,
         };
         let owner = owner.cloned();
         Attributes {
@@ -203,6 +200,26 @@ impl Attributes {
     }
 }
 
+fn set_directory(root: BorrowedFd<'_>, path: &[u8], attributes: &Attributes) -> Result<(), Errno> {
+    let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+    let Some((name, above)) = parts.split_last().filter(|(name, _)| !name.is_empty()) else {
+        return match attributes.set(root, OsStr::new("."), false) {
+            // The directory was there, and may belong to somebody else.
+            Err(Errno::PERM) => Ok(()),
+            set => set,
+        };
+    };
+    let Ok(directory) = open_beneath(root, above) else {
+        // A later entry has taken its place.
+        return Ok(());
+    };
+    let name = OsStr::from_bytes(name);
+    match kind_of(&directory, name)? {
+        Some(FileType::Directory) => attributes.set(&directory, name, false),
+        _ => Ok(()),
+    }
+}
+
 /// The names on the way to an entry, from the root on: a slash at the front counts for nothing.
 fn checked(path: &[u8]) -> io::Result<Vec<&[u8]>> {
     let parts = path.split(|byte| *byte == b'/');
@@ -249,13 +266,16 @@ fn is_same(one: &OwnedFd, name: &OsStr, two: &OwnedFd, other: &OsStr) -> Result<
 }
 
 /// A directory that exists stays; whatever else has the name goes.
-fn make_directory(directory: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
+///
+/// Until the directory gets its own mode, at the end, only its maker can change it.
+fn make_directory(directory: &OwnedFd, name: &OsStr, mode: u32) -> Result<(), Errno> {
     match kind_of(directory, name)? {
         Some(FileType::Directory) => return Ok(()),
         Some(_) => rustix::fs::unlinkat(directory, name, AtFlags::empty())?,
         None => {}
     }
-    rustix::fs::mkdirat(directory, name, Mode::RWXU)
+    let others = Mode::from_bits_retain(mode & 0o055);
+    rustix::fs::mkdirat(directory, name, Mode::RWXU | others)
 }
 
 /// Removes what has the name: anything but a directory that is not empty.
@@ -268,8 +288,8 @@ fn make_room(directory: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
     rustix::fs::unlinkat(directory, name, flags)
 }
 
-/// Leaves holes where there are only zeros, so a sparse file stays one.
-fn write(file: &OwnedFd, contents: &mut dyn Read) -> io::Result<()> {
+/// Leaves holes where there are only zeros, so a sparse file stays one. Returns the length.
+fn write(file: &OwnedFd, contents: &mut dyn Read) -> io::Result<u64> {
     let mut chunk = vec![0; CHUNK];
     let mut length: u64 = 0;
     let mut ends_with_hole = false;
@@ -296,5 +316,5 @@ fn write(file: &OwnedFd, contents: &mut dyn Read) -> io::Result<()> {
     if ends_with_hole {
         rustix::fs::ftruncate(file, length)?;
     }
-    Ok(())
+    Ok(length)
 }

@@ -1,74 +1,117 @@
 //! Reads tar archives: the old format, POSIX's ustar and pax, and GNU's.
 
+use super::source::Source;
 use super::{Entry, Item, Owner, Sink, invalid};
 use rustix::fs::Timespec;
 use std::io::{self, Read};
 use tar::EntryType;
 
 pub fn read(source: impl Read, sink: &mut Sink<'_>) -> io::Result<()> {
-    let mut archive = tar::Archive::new(source);
+    let (mut source, watch) = Source::new(source);
+    let mut archive = tar::Archive::new(&mut source);
     for entry in archive.entries()? {
         let mut entry = entry?;
+        watch.expect_contents();
         let kind = entry.header().entry_type();
-        if matches!(kind, EntryType::XGlobalHeader) || kind.as_byte() == b'V' {
-            continue;
+        if !matches!(kind, EntryType::XGlobalHeader) && kind.as_byte() != b'V' {
+            read_entry(&mut entry, sink)?;
         }
-        let Attributes { owner, modified } = Attributes::read(&mut entry)?;
-        let path = entry.path_bytes().into_owned();
-        let named = |text: &str| invalid(format!("{}: {text}", String::from_utf8_lossy(&path)));
-        let target = || {
-            let target = entry.link_name_bytes().map(|target| target.into_owned());
-            target.ok_or_else(|| named("a link without a target"))
-        };
-        let item = match kind {
-            EntryType::Directory => Item::Directory,
-            // As the oldest tar writes directories.
-            EntryType::Regular if path.ends_with(b"/") => Item::Directory,
-            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => Item::File,
-            EntryType::Symlink => Item::Symlink(target()?),
-            EntryType::Link => Item::Link(target()?),
-            EntryType::Fifo => Item::Fifo,
-            EntryType::Char | EntryType::Block => return Err(named("device nodes are refused")),
-            other => {
-                let kind = char::from(other.as_byte()).escape_default();
-                return Err(named(&format!(
-                    "entries of type '{kind}' are not supported"
-                )));
-            }
-        };
-        let mode = entry.header().mode()? & 0o7777;
-        sink(&mut Entry {
-            path,
-            item,
-            mode,
-            owner: Some(owner),
-            modified: Some(modified),
-            contents: &mut entry,
-        })?;
+        // The next entry is not looked for before these were read.
+        io::copy(&mut entry, &mut io::sink())?;
+        watch.expect_headers();
     }
+    if !watch.has_end() {
+        return Err(invalid("the archive is cut short: its end is missing"));
+    }
+    // Checksums of compressed archives come behind the last entry, and whoever writes to a pipe
+    // must be able to write all.
+    watch.expect_contents();
+    io::copy(&mut source, &mut io::sink())?;
     Ok(())
 }
 
+fn read_entry<R: Read>(entry: &mut tar::Entry<'_, R>, sink: &mut Sink<'_>) -> io::Result<()> {
+    let path = entry.path_bytes().into_owned();
+    let (item, attributes) = match Attributes::read(entry) {
+        Ok(attributes) => (item(entry, &path), attributes),
+        Err(error) => (Item::Refused(error.to_string()), Attributes::default()),
+    };
+    sink(&mut Entry {
+        path,
+        item,
+        mode: attributes.mode,
+        owner: Some(attributes.owner),
+        modified: Some(attributes.modified),
+        length: entry.size(),
+        contents: entry,
+    })
+}
+
+fn item<R: Read>(entry: &tar::Entry<'_, R>, path: &[u8]) -> Item {
+    let target = entry.link_name_bytes().map(|target| target.into_owned());
+    match (entry.header().entry_type(), target) {
+        (EntryType::Directory, _) => Item::Directory,
+        // As the oldest tar writes directories.
+        (EntryType::Regular, _) if path.ends_with(b"/") => Item::Directory,
+        (EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse, _) => Item::File,
+        (EntryType::Symlink, Some(target)) => Item::Symlink(target),
+        (EntryType::Link, Some(target)) => Item::Link(target),
+        (EntryType::Symlink | EntryType::Link, None) => {
+            Item::Refused("a link without a target".to_owned())
+        }
+        (EntryType::Fifo, _) => Item::Fifo,
+        (EntryType::Char | EntryType::Block, _) => {
+            Item::Refused("device nodes are refused".to_owned())
+        }
+        (other, _) => {
+            let kind = char::from(other.as_byte()).escape_default();
+            Item::Refused(format!("entries of type '{kind}' are not supported"))
+        }
+    }
+}
+
 struct Attributes {
+    mode: u32,
     owner: Owner,
     modified: Timespec,
+}
+
+impl Default for Attributes {
+    fn default() -> Attributes {
+        Attributes {
+            mode: 0,
+            owner: Owner::default(),
+            modified: Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+        }
+    }
+}
+
+/// chown(2) takes the largest number to mean that nothing changes.
+fn id(number: u64) -> io::Result<u32> {
+    let number = u32::try_from(number)
+        .ok()
+        .filter(|number| *number != u32::MAX);
+    number.ok_or_else(|| invalid("an odd owner"))
 }
 
 impl Attributes {
     /// What a pax header says comes before what the entry's own header has room for.
     fn read<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<Attributes> {
         let header = entry.header();
-        let small = |number: u64| u32::try_from(number).map_err(|_| invalid("an odd owner"));
         let name = |bytes: Option<&[u8]>| {
             let text = std::str::from_utf8(bytes?).ok()?;
             (!text.is_empty()).then(|| text.to_owned())
         };
         let mut owner = Owner {
-            user: small(header.uid()?)?,
-            group: small(header.gid()?)?,
+            user: id(header.uid()?)?,
+            group: id(header.gid()?)?,
             user_name: name(header.username_bytes()),
             group_name: name(header.groupname_bytes()),
         };
+        let mode = header.mode()? & 0o7777;
         let mut modified = Timespec {
             tv_sec: header.mtime()?.cast_signed(),
             tv_nsec: 0,
@@ -76,7 +119,7 @@ impl Attributes {
         for extension in entry.pax_extensions()?.into_iter().flatten() {
             let extension = extension?;
             let value = String::from_utf8_lossy(extension.value_bytes());
-            let number = || value.parse().map_err(|_| invalid("an odd owner"));
+            let number = || id(value.parse().unwrap_or(u64::MAX));
             match extension.key_bytes() {
                 b"uid" => owner.user = number()?,
                 b"gid" => owner.group = number()?,
@@ -91,7 +134,11 @@ impl Attributes {
                 _ => {}
             }
         }
-        Ok(Attributes { owner, modified })
+        Ok(Attributes {
+            mode,
+            owner,
+            modified,
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reads zip archives.
 
-use super::{Entry, Item, Sink, invalid};
+use super::{Entry, Item, Sink};
 use rustix::fs::Timespec;
 use std::io::{self, Read, Seek};
 use zip::{DateTime, ExtraField, ZipArchive};
@@ -13,43 +13,59 @@ const TARGET_LENGTH_MAX: u64 = 4096;
 pub fn read(source: impl Read + Seek, sink: &mut Sink<'_>) -> io::Result<()> {
     let mut archive = ZipArchive::new(source)?;
     for index in 0..archive.len() {
-        let mut file = archive.by_index(index)?;
-        let path = file.name_raw().to_vec();
-        let mode = file.unix_mode();
-        let modified = modified(&file);
-        let kind = mode.unwrap_or(0) & TYPE_MASK;
-        let item = match kind {
-            _ if path.ends_with(b"/") => Item::Directory,
-            SYMLINK => {
-                let mut target = Vec::new();
-                file.by_ref()
-                    .take(TARGET_LENGTH_MAX)
-                    .read_to_end(&mut target)?;
-                Item::Symlink(target)
-            }
-            0 | 0o100_000 => Item::File,
-            0o040_000 => Item::Directory,
-            _ => {
-                let name = String::from_utf8_lossy(&path);
-                return Err(invalid(format!("{name}: no file, directory or link")));
-            }
-        };
-        let usual = if item == Item::Directory {
-            0o777
-        } else {
-            0o666
-        };
-        sink(&mut Entry {
-            path,
-            item,
-            // Unzip does not restore set-id bits either.
-            mode: mode.map_or(usual, |mode| mode & 0o777),
-            owner: None,
-            modified,
-            contents: &mut file,
-        })?;
+        let path = archive.by_index_raw(index)?.name_raw().to_vec();
+        match archive.by_index(index) {
+            Ok(mut file) => read_entry(&mut file, path, sink)?,
+            // Encrypted, for example.
+            Err(error) => sink(&mut Entry {
+                path,
+                item: Item::Refused(error.to_string()),
+                mode: 0,
+                owner: None,
+                modified: None,
+                length: 0,
+                contents: &mut io::empty(),
+            })?,
+        }
     }
     Ok(())
+}
+
+fn read_entry<R: Read>(
+    file: &mut zip::read::ZipFile<'_, R>,
+    path: Vec<u8>,
+    sink: &mut Sink<'_>,
+) -> io::Result<()> {
+    let mode = file.unix_mode();
+    let modified = modified(file);
+    let item = match mode.unwrap_or(0) & TYPE_MASK {
+        _ if path.ends_with(b"/") => Item::Directory,
+        SYMLINK => {
+            let mut target = Vec::new();
+            file.by_ref()
+                .take(TARGET_LENGTH_MAX)
+                .read_to_end(&mut target)?;
+            Item::Symlink(target)
+        }
+        0 | 0o100_000 => Item::File,
+        0o040_000 => Item::Directory,
+        _ => Item::Refused("no file, directory or link".to_owned()),
+    };
+    let usual = if item == Item::Directory {
+        0o777
+    } else {
+        0o666
+    };
+    sink(&mut Entry {
+        path,
+        item,
+        // Unzip does not restore set-id bits either.
+        mode: mode.map_or(usual, |mode| mode & 0o777),
+        owner: None,
+        modified,
+        length: file.size(),
+        contents: file,
+    })
 }
 
 /// In UTC if the archive says so, else by the clock on the wall.

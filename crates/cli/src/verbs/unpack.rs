@@ -26,9 +26,9 @@ pub struct Arguments {
     /// Commit each file by itself
     #[arg(long)]
     each: bool,
-    /// Unpack standard input here, without a transaction: what runs in one
+    /// Unpack standard input from this byte on here, without a transaction: what runs in one
     #[arg(long, hide = true)]
-    here: bool,
+    here: Option<u64>,
     /// The archive; - is standard input
     #[arg(value_name = "ARCHIVE", value_hint = ValueHint::FilePath)]
     archive: PathBuf,
@@ -42,13 +42,15 @@ struct Run {
 }
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    if arguments.here {
-        return here();
+    if let Some(start) = arguments.here {
+        return here(start);
     }
     let archive = open(arguments)?;
     if arguments.each {
         return each(context, archive);
     }
+    // A pipe has no position.
+    let start = rustix::fs::seek(&archive, SeekFrom::Current(0)).unwrap_or(0);
     // The command in the transaction reads the archive from its standard input.
     rustix::stdio::dup2_stdin(&archive).map_err(|errno| failed(&errno.into()))?;
     let mut label = OsString::from("--message=unpack ");
@@ -59,7 +61,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         "--".into(),
         own_program().into(),
         "unpack".into(),
-        "--here".into(),
+        format!("--here={start}").into(),
         "-".into(),
     ];
     let run = Run::try_parse_from::<_, OsString>(words);
@@ -103,10 +105,10 @@ fn named(entry: &Entry<'_>, error: &io::Error) -> io::Error {
 }
 
 /// Runs in a view.
-fn here() -> Result<ExitCode, Error> {
+fn here(start: u64) -> Result<ExitCode, Error> {
     let stdin = rustix::stdio::stdin();
     // An earlier try may have read it.
-    let _ = rustix::fs::seek(stdin, SeekFrom::Start(0));
+    let _ = rustix::fs::seek(stdin, SeekFrom::Start(start));
     let archive =
         rustix::io::fcntl_dupfd_cloexec(stdin, 3).map_err(|errno| failed(&errno.into()))?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

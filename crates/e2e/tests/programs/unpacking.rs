@@ -3,13 +3,14 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
-    Fixture, Random, capture_output, look, pick, shell, tools_present, users_can_mount,
+    Fixture, Random, binary, capture_output, look, pick, shell, tools_present, users_can_mount,
 };
 
 /// A tree with all that archives hold.
@@ -80,7 +81,8 @@ fn archives_are_unpacked_as_tar_and_unzip_do() {
                         base,
                         "rm -rf tree; mkdir -p tree/file/x tree/deep; rmdir tree/file/x; echo old > tree/deep/large; ln -s /etc tree/empty",
                     );
-                    shell(base, &format!("chown -R {} .", one.store.user().uid));
+                    let user = one.store.user();
+                    shell(base, &format!("chown -R {}:{} .", user.uid, user.gid));
                 }
                 let mut command = if name.ends_with(".zip") {
                     let mut command = Command::new("unzip");
@@ -118,7 +120,7 @@ import io, stat, sys, tarfile, zipfile
 outside = sys.argv[1]
 def archive(name, *entries):
     with tarfile.open(name + '.tar', 'w', format=tarfile.PAX_FORMAT) as tar:
-        for path, kind, target in entries:
+        for path, kind, target in entries + (('last', R, ''),):
             info = tarfile.TarInfo(path)
             info.type = kind
             if kind == tarfile.REGTYPE:
@@ -140,12 +142,14 @@ archive('in-control', ('good', R, ''), ('.atomdir/header', R, ''))
 with zipfile.ZipFile('zipped.zip', 'w') as zip:
     zip.writestr('good', 'good')
     zip.writestr('../evil', 'evil')
+    zip.writestr('last', 'good')
 with zipfile.ZipFile('zip-link.zip', 'w') as zip:
     zip.writestr('good', 'good')
     link = zipfile.ZipInfo('a')
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
     zip.writestr(link, outside)
     zip.writestr('a/evil', 'evil')
+    zip.writestr('last', 'good')
 with open('cut.tar', 'wb') as cut:
     cut.write(open('dots.tar', 'rb').read()[:2000])
 # These are odd and harm nobody.
@@ -200,7 +204,12 @@ fn hostile_archives_change_nothing_outside() {
             assert!(one.base.join("good").exists(), "{name}\n{each}");
             assert_equal(name, &around, &look(&outside), &CompareOptions::untouched());
             assert_eq!(fs::read(one.base.join("kept")).expect("read"), b"mine\n");
-            shell(&one.base, "rm -rf good a b; [ -L out ] && [ -L inner ]");
+            let is_cut = name == "cut.tar";
+            assert!(is_cut || one.base.join("last").exists(), "{name}\n{each}");
+            shell(
+                &one.base,
+                "rm -rf good last a b; [ -L out ] && [ -L inner ]",
+            );
         }
         for name in ["absolute", "twice", "over-link"] {
             let archive = scratch.join(format!("{name}.tar"));
@@ -211,6 +220,104 @@ fn hostile_archives_change_nothing_outside() {
             assert_equal(name, &around, &look(&outside), &CompareOptions::untouched());
             assert_eq!(fs::read(one.base.join("kept")).expect("read"), b"mine\n");
         }
+    });
+}
+
+/// Archives with damage, and one that names a user whom chown(2) takes for nobody.
+const DAMAGED: &str = r#"
+import gzip, io, lzma, os, subprocess, tarfile
+def tar(*files):
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode='w') as archive:
+        for name, size in files:
+            info = tarfile.TarInfo(name)
+            info.size = size
+            archive.addfile(info, io.BytesIO(os.urandom(size)))
+    return whole.getvalue()
+def keep(name, data):
+    with open(name, 'wb') as file:
+        file.write(data)
+def flipped(data, at):
+    return data[:at] + bytes([data[at] ^ 1]) + data[at:][1:]
+plain = tar(('one', 100), ('two', 50000), ('three', 100))
+packed = gzip.compress(plain)
+keep('checksum.tar.gz', flipped(packed, -8 + len(packed)))
+keep('short.tar.gz', packed[:-8])
+keep('short.tar.xz', lzma.compress(plain)[:-4])
+keep('between.tar', plain[:1024])
+keep('inside.tar', plain[:20000])
+long = tarfile.TarInfo('x' * (5 << 20))
+keep('long.tar', long.tobuf(tarfile.GNU_FORMAT) + bytes(10240))
+strange = tarfile.TarInfo('strange')
+strange.mode, strange.pax_headers = 0o4755, {'uid': '4294967295'}
+keep('strange.tar', strange.tobuf(tarfile.PAX_FORMAT) + bytes(10240))
+"#;
+
+#[test]
+fn damaged_archives_leave_nothing_and_no_half_files() {
+    if !tools_present("unpacking-damaged", &["python3"]) {
+        return;
+    }
+    Fixture::for_each_owner("unpack-damaged", "", |one| {
+        let scratch = one.scratch.path();
+        fs::write(scratch.join("make.py"), DAMAGED).expect("written");
+        shell(scratch, "python3 make.py");
+        for name in [
+            "checksum.tar.gz",
+            "short.tar.gz",
+            "short.tar.xz",
+            "between.tar",
+            "inside.tar",
+            "long.tar",
+            "strange.tar",
+        ] {
+            let archive = scratch.join(name);
+            let before = one.look();
+            let refused = one.store.call(["unpack".as_ref(), archive.as_os_str()]);
+            assert!(refused.code != 0, "{name}\n{refused}");
+            assert_equal(name, &before, &one.look(), &CompareOptions::untouched());
+            let words = ["unpack".as_ref(), "--each".as_ref(), archive.as_os_str()];
+            let each = one.store.call(words);
+            assert!(each.code != 0, "{name}\n{each}");
+            let two = fs::metadata(one.base.join("two"));
+            assert!(
+                two.is_err() || two.is_ok_and(|two| two.len() == 50000),
+                "{name}"
+            );
+            assert!(!one.base.join("strange").exists(), "{each}");
+            shell(&one.base, "rm -f one two three");
+        }
+    });
+}
+
+/// Zip archives of some programs say nothing of modes.
+#[test]
+fn the_umask_applies_to_zip_archives() {
+    if !tools_present("unpacking-umask", &["python3"]) {
+        return;
+    }
+    const MAKE: &str = "import zipfile
+with zipfile.ZipFile('bare.zip', 'w') as zip:
+    for name, attributes in [('file', 0x20), ('directory/', 0x10)]:
+        info = zipfile.ZipInfo(name)
+        info.create_system = 0
+        info.external_attr = attributes
+        zip.writestr(info, '')";
+    Fixture::for_each_owner("unpack-umask", "", |one| {
+        let scratch = one.scratch.path();
+        fs::write(scratch.join("make.py"), MAKE).expect("written");
+        shell(scratch, "python3 make.py");
+        let mut command = Command::new("sh");
+        one.store.user().dress(&mut command);
+        let unpack = "umask 027; exec \"$0\" unpack \"$1\"";
+        let archive = scratch.join("bare.zip");
+        command.args(["-c".as_ref(), unpack.as_ref(), binary().as_os_str()]);
+        capture_output(command.arg(archive).current_dir(&one.base)).expect(0);
+        let mode = |name: &str| {
+            let found = fs::metadata(one.base.join(name)).expect("it is there");
+            found.permissions().mode() & 0o777
+        };
+        assert_eq!((mode("file"), mode("directory")), (0o640, 0o750));
     });
 }
 
