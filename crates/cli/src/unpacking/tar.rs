@@ -146,6 +146,9 @@ impl Attributes {
 fn time(text: &str) -> Option<Timespec> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let seconds: i64 = whole.parse().ok()?;
+    if !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
     let digits: String = fraction
         .chars()
         .chain("000000000".chars())
