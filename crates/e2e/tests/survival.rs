@@ -79,6 +79,7 @@ fn begun_transaction_survives_kill_and_stop_with_its_id_and_view() {
 /// The kernel's overlay, as ordinary users have it, does not write to files with several names.
 const PREPARE_OF_RUN: &str =
     "seq 20000 > pages; echo old > file; mkdir dir; echo in > dir/in; echo again > again";
+const EXACT: [&str; 2] = ["--view", "exact"];
 
 /// What `run` keeps survives as well, whichever view it ran in.
 #[test]
@@ -132,7 +133,7 @@ fn transaction_survives_commits_of_others_and_kills() {
             "echo newer > new; mv new file",
         ];
         for other in others {
-            store.run(other).expect(0);
+            store.run_with(&EXACT, other).expect(0);
             store.kill_service();
             assert_eq!(shown(store, &view.id), seen, "after {other}");
         }
@@ -149,7 +150,7 @@ fn transaction_conflicts_after_a_kill_with_what_others_have_committed() {
         let store = &one.store;
         let view = store.begin();
         store.exec(&view, "echo inside >> file").expect(0);
-        store.run("echo other >> file").expect(0);
+        store.run_with(&EXACT, "echo other >> file").expect(0);
         store.kill_service();
         store.commit(&view).expect(CONFLICT).says(&["file"]);
         store.abort(&view).expect(0);
