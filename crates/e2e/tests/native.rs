@@ -358,3 +358,35 @@ fn user_set_overlay_attributes_are_ignored() {
     assert_eq!(looked.expect(0).text(), expected);
     fixture.store.assert_at_rest();
 }
+
+/// The layer of a native view is read while programs of the outer transaction remove files in it.
+#[test]
+fn nested_transactions_begin_and_commit_while_outer_programs_remove_files() {
+    let fixture = Fixture::new(
+        "nest-native-churn",
+        "echo a > old; mkdir kept; echo b > kept/b",
+    );
+    let outcome = fixture.store.run_with(
+        &["--view", "native"],
+        &format!(
+            r#"
+            A={}
+            : > going
+            while [ -e going ]; do
+                mkdir -p churn/d/e kept/d
+                for i in 1 2 3 4 5; do : > churn/d/e/$i; ln churn/d/e/$i kept/d/$i; done
+                rm -r churn kept/d
+            done &
+            for i in $(seq 20); do
+                $A run -q -- sh -ec "echo $i > new-$i"
+                $A diff --name-only > names
+            done
+            rm going names; wait
+            "#,
+            binary().display()
+        ),
+    );
+    outcome.expect(0);
+    assert!((1..=20).all(|i| fixture.base.join(format!("new-{i}")).exists()));
+    fixture.store.assert_at_rest();
+}

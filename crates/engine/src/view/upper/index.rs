@@ -23,11 +23,9 @@ impl<D: Disk> Reading<'_, D> {
         }
         let handle = self.open(INDEX)?;
         for entry in self.new.core.disk.list(&handle)? {
-            let object = match self.new.core.disk.open(&handle, &entry.name, Access::Path) {
-                Ok(object) => object,
-                // Happens only while programs still work in the overlay.
-                Err(Errno::NOENT) => continue,
-                Err(error) => return Err(error),
+            let opened = self.new.core.disk.open(&handle, &entry.name, Access::Path);
+            let Some(object) = self.unless_gone(opened)? else {
+                continue;
             };
             let stat = self.new.core.disk.stat(&object)?;
             // What the index has of directories is not needed. A device of number 0

@@ -9,8 +9,9 @@
 //!
 //! Invariants
 //! 1. Merely looking at the layer changes nothing on disk, so it can be done while
-//!    programs still work in the overlay, and it can fail without harm. Only a
-//!    takeover opens directories that are closed to their owner.
+//!    programs still work in the overlay, and it can fail without harm. What they remove
+//!    meanwhile is left out, and a directory that is gone before it was read is empty. Only
+//!    a takeover opens directories that are closed to their owner.
 //! 2. An object of the upper layer with an origin is the object of the base that it
 //!    was copied from. Its contents count as written in full, unless they are still
 //!    those of the lower file (metacopy).
@@ -23,6 +24,7 @@ mod barred;
 mod holes;
 mod index;
 mod lost;
+mod lower;
 mod moves;
 mod nested;
 mod overlay_attributes;
@@ -65,7 +67,7 @@ impl<D: Disk> View<D> {
 
     /// Returns the view with the upper layer's present changes. Changes nothing.
     pub(crate) fn look_at_upper(&mut self, began: Timestamp) -> Result<View<D>> {
-        let (view, moves, _) = self.read_upper(began, false, None)?;
+        let (view, moves, _) = self.read_upper(began, Purpose::Look, None)?;
         moves.close_layer(&view);
         Ok(view)
     }
@@ -74,8 +76,7 @@ impl<D: Disk> View<D> {
     /// begin.
     pub(crate) fn take_over_upper(&mut self, began: Timestamp) -> Result<View<D>> {
         self.write_ahead_what_is_found();
-        let opens_up = !self.core.options.privileges.all;
-        let (mut view, moves, _) = self.read_upper(began, opens_up, None)?;
+        let (mut view, moves, _) = self.read_upper(began, Purpose::TakeOver, None)?;
         view.is_written_ahead = self.is_written_ahead;
         moves.carry_out(&mut view)?;
         moves.close_layer(&view);
@@ -87,7 +88,7 @@ impl<D: Disk> View<D> {
     fn read_upper(
         &mut self,
         began: Timestamp,
-        opens_up: bool,
+        purpose: Purpose,
         seen: Option<Seen>,
     ) -> Result<(View<D>, Moves, Option<Seen>)> {
         let stage = self.stage()?;
@@ -100,7 +101,8 @@ impl<D: Disk> View<D> {
             overlay_prefix: OverlayPrefix::of(&view.core.options.privileges),
             new: view,
             began,
-            opens_up,
+            is_live: purpose == Purpose::Look,
+            opens_up: purpose == Purpose::TakeOver && !self.core.options.privileges.all,
             moves: Moves::default(),
             seen,
             with_names: HashMap::new(),
@@ -121,6 +123,15 @@ impl<D: Disk> View<D> {
     }
 }
 
+/// Why the layer is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// Programs may still work in it.
+    Look,
+    /// They have ended, and its objects become those of a view.
+    TakeOver,
+}
+
 /// An upper layer while it is being made into a view.
 struct Reading<'a, D: Disk> {
     /// The view that served as the lower layer.
@@ -128,6 +139,8 @@ struct Reading<'a, D: Disk> {
     new: View<D>,
     overlay_prefix: OverlayPrefix,
     began: Timestamp,
+    /// Programs may still work in the layer.
+    is_live: bool,
     /// No program works in the layer any more, so directories closed to their owner
     /// may be opened.
     opens_up: bool,
@@ -151,6 +164,15 @@ impl<D: Disk> Reading<'_, D> {
         open_in_layer(&self.new, &self.moves.layer, directory)
     }
 
+    /// What was found, or `None` if programs have removed or replaced the object since its name
+    /// was read.
+    fn unless_gone<T>(&self, found: Result<T>) -> Result<Option<T>> {
+        match found {
+            Err(errno) if self.is_live && is_gone(errno) => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
     fn is_new(&self, id: NodeId) -> Result<bool> {
         Ok(self.new.node(id)?.base.is_none())
     }
@@ -160,6 +182,14 @@ impl<D: Disk> Reading<'_, D> {
         let id = self.old.nodes.by_base.get(&serial)?;
         self.old.node(*id).ok()
     }
+}
+
+/// Whether an open by name fails so because the name is gone, or names an object of another kind.
+fn is_gone(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::NOENT | Errno::NOTDIR | Errno::ISDIR | Errno::LOOP | Errno::INVAL | Errno::NXIO
+    )
 }
 
 fn open_in_layer<D: Disk>(

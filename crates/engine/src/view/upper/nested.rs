@@ -6,14 +6,15 @@
 //! shows in the nested view, and an abort of the nested transaction has nothing to take
 //! back. `view::merge` says how its commit reaches the overlay.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use atomdir_disk::{Access, Disk, Errno, Kind, Name, Result, Timestamp};
 
 use super::moves::Moves;
-use super::open_in_layer;
 use super::overlay_attributes::{OverlayAttributes, OverlayPrefix};
 use super::seen::Seen;
+use super::{Purpose, is_gone, open_in_layer};
 use crate::base::Xattrs;
 use crate::ids::{NodeId, TransactionId};
 use crate::view::View;
@@ -37,7 +38,7 @@ impl<D: Disk> View<D> {
         id: TransactionId,
         began: Timestamp,
     ) -> Result<View<D>> {
-        let (read, moves, seen) = self.read_upper(began, false, Some(Seen::default()))?;
+        let (read, moves, seen) = self.read_upper(began, Purpose::Look, Some(Seen::default()))?;
         let nested = self.copy_layer(id, read, &moves);
         moves.close_layer(self);
         let nested = nested.inspect_err(|_| self.core.drop_stage(id))?;
@@ -60,14 +61,14 @@ impl<D: Disk> View<D> {
 
     /// What the overlay's upper layer holds now.
     pub(crate) fn see_upper(&mut self, began: Timestamp) -> Result<Seen> {
-        let (view, moves, seen) = self.read_upper(began, false, Some(Seen::default()))?;
+        let (view, moves, seen) = self.read_upper(began, Purpose::Look, Some(Seen::default()))?;
         moves.close_layer(&view);
         Ok(seen.unwrap_or_default())
     }
 
     fn copy_layer(&self, id: TransactionId, read: View<D>, moves: &Moves) -> Result<View<D>> {
         let mut nested = View::new(self.core.clone(), id, self.at);
-        let mut copies = Vec::new();
+        let (mut copies, mut gone) = (Vec::new(), Vec::new());
         let mut places = moves.places();
         for node in read.changed_nodes() {
             if let Some(staged) = read.staged(node)? {
@@ -75,7 +76,13 @@ impl<D: Disk> View<D> {
                     StagedParent::Node(directory) => (directory, staged.name),
                     StagedParent::Slots => places.remove(&staged.name).ok_or(Errno::STALE)?,
                 };
-                copies.push(nested.copy_from_layer(&read, moves, node, above)?);
+                match nested.copy_from_layer(&read, moves, node, above) {
+                    Ok(copied) => copies.push(copied),
+                    Err(errno) if is_gone(errno) && !read.has_other_names(node)? => {
+                        gone.push(node);
+                    }
+                    Err(errno) => return Err(errno),
+                }
             }
         }
         nested.nodes = read.nodes;
@@ -85,6 +92,9 @@ impl<D: Disk> View<D> {
         nested.reads = self.reads.as_ref().map(|_| Default::default());
         for copied in copies {
             nested.take_copied(copied)?;
+        }
+        for node in gone {
+            nested.leave_out(node)?;
         }
         nested.fork_from_here();
         Ok(nested)
@@ -118,6 +128,46 @@ impl<D: Disk> View<D> {
             contents,
             xattrs: OverlayAttributes::read(disk, &object, prefix)?.xattrs,
         })
+    }
+
+    /// Removes an object that was gone before it could be copied. A directory stays, empty: when
+    /// it went, so had all that was in it.
+    fn leave_out(&mut self, node: NodeId) -> Result<()> {
+        let own = self.node_mut(node)?.own.as_mut();
+        own.map(Arc::make_mut).ok_or(Errno::STALE)?.staged = None;
+        if self.node(node)?.kind == Kind::Directory {
+            return Ok(());
+        }
+        for (directory, name) in self.names_of(node)? {
+            self.drop_link(node)?;
+            self.set_entry(directory, &name, None)?;
+        }
+        self.drop_if_unneeded(node);
+        Ok(())
+    }
+
+    /// Whether the snapshot has the object by several names. Then the index has it as well.
+    fn has_other_names(&self, node: NodeId) -> Result<bool> {
+        Ok(match &self.node(node)?.base {
+            Some(base) => self.snapshot_stat(base)?.links > 1,
+            None => false,
+        })
+    }
+
+    /// The names that the transaction gave to an object, and its own one.
+    fn names_of(&self, node: NodeId) -> Result<BTreeSet<(NodeId, Name)>> {
+        let mut names = BTreeSet::new();
+        let object = self.node(node)?;
+        if object.base.is_some() {
+            names.extend(object.name.clone().map(|name| (object.parent, name)));
+        }
+        for directory in self.changed_nodes() {
+            let delta = self.node(directory)?.directory_delta();
+            let entries = delta.into_iter().flat_map(|delta| &delta.entries);
+            let given = entries.filter(|(_, entry)| entry.now == Some(node));
+            names.extend(given.map(|(name, _)| (directory, name.clone())));
+        }
+        Ok(names)
     }
 
     fn take_copied(&mut self, copied: Copied) -> Result<()> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use atomdir_disk::{Access, Disk, Errno, Kind, Name, Result, Stat, Timestamp};
 
-use super::overlay_attributes::{Origin, OverlayAttributes, OverlayPrefix};
+use super::overlay_attributes::{OverlayAttributes, OverlayPrefix};
 use super::{InLayer, Reading};
 use crate::base::rights::{open_closed, opened_mode, with_rights};
 use crate::base::snapshot::Found;
@@ -60,21 +60,24 @@ impl<D: Disk> Reading<'_, D> {
     }
 
     fn visit(&mut self, id: NodeId, stat: Stat, overlay: OverlayAttributes) -> Result<()> {
-        let handle = self.open(id)?;
         let may_hold_copies = overlay.impure || !self.is_new(id)?;
-        for entry in self.new.core.disk.list(&handle)? {
-            let stat = match self.new.core.disk.stat_at(&handle, &entry.name) {
-                Ok(stat) => stat,
-                // Happens only while programs still work in the overlay.
-                Err(Errno::NOENT) => continue,
-                Err(error) => return Err(error),
-            };
-            let item = Item {
-                parent: id,
-                name: entry.name,
-                stat,
-            };
-            self.take_entry(&handle, item, may_hold_copies)?;
+        let listed = self.open(id).and_then(|handle| {
+            let entries = self.new.core.disk.list(&handle)?;
+            Ok((handle, entries))
+        });
+        if let Some((handle, entries)) = self.unless_gone(listed)? {
+            for entry in entries {
+                let stat = self.new.core.disk.stat_at(&handle, &entry.name);
+                let Some(stat) = self.unless_gone(stat)? else {
+                    continue;
+                };
+                let item = Item {
+                    parent: id,
+                    name: entry.name,
+                    stat,
+                };
+                self.take_entry(&handle, item, may_hold_copies)?;
+            }
         }
         if self.is_new(id)? {
             self.moves.strip(id, overlay.names);
@@ -94,7 +97,10 @@ impl<D: Disk> Reading<'_, D> {
             return self.new.set_entry(item.parent, &item.name, None);
         }
         if item.stat.kind == Kind::Directory {
-            let handle = self.new.core.disk.open(above, &item.name, Access::Path)?;
+            let opened = self.new.core.disk.open(above, &item.name, Access::Path);
+            let Some(handle) = self.unless_gone(opened)? else {
+                return Ok(());
+            };
             self.open_up(&handle, &item.stat)?;
             let overlay = self.overlay_attributes(&handle)?;
             let lower = self.lower_directory(&item, &overlay)?;
@@ -106,7 +112,10 @@ impl<D: Disk> Reading<'_, D> {
             };
         }
         let overlay = if may_be_copy {
-            let handle = self.new.core.disk.open(above, &item.name, Access::Path)?;
+            let opened = self.new.core.disk.open(above, &item.name, Access::Path);
+            let Some(handle) = self.unless_gone(opened)? else {
+                return Ok(());
+            };
             self.overlay_attributes(&handle)?
         } else {
             OverlayAttributes::default()
@@ -121,70 +130,20 @@ impl<D: Disk> Reading<'_, D> {
         }
     }
 
-    /// The directory of the snapshot that shows through this one.
-    fn lower_directory(&self, item: &Item, overlay: &OverlayAttributes) -> Result<Option<Found>> {
-        let found = match &overlay.redirect {
-            Some(path) => self.at_lower_path(item, path)?,
-            None if overlay.opaque => None,
-            None => self.at_same_place(item)?,
-        };
-        Ok(found.filter(|found| found.base.kind == Kind::Directory))
-    }
-
-    /// The object of the snapshot that this is a copy of.
-    fn copied_from(&self, item: &Item, overlay: &OverlayAttributes) -> Result<Option<Found>> {
-        let Some(origin) = overlay.origin else {
-            return Ok(None);
-        };
-        if self.overlay_prefix == OverlayPrefix::User && item.stat.links > 1 {
-            // overlayfs does not record for which of its names it was copied.
-            return Ok(None);
-        }
-        let of_node = origin.and_then(|origin| self.of_origin(origin));
-        let found = match (of_node, &overlay.redirect) {
-            (Some(base), _) => {
-                let stat = self.new.snapshot_stat(&base)?;
-                Some(Found { base, stat })
-            }
-            (None, Some(path)) => self.at_lower_path(item, path)?,
-            // The kernel has forgotten the node, so the file has one name only; or
-            // the overlay is an ordinary user's and records no names. The object
-            // with this name will do: it is the original, or the original is gone. A
-            // file's contents are compared with it. Other objects count as new.
-            (None, None) => self
-                .at_same_place(item)?
-                .filter(|found| found.base.kind == Kind::File && found.stat.links == 1),
-        };
-        Ok(found.filter(|found| found.base.kind == item.stat.kind))
-    }
-
-    fn at_same_place(&self, item: &Item) -> Result<Option<Found>> {
-        match &self.new.node(item.parent)?.base {
-            Some(base) => self.new.snapshot().lookup(base, &item.name),
-            None => Ok(None),
-        }
-    }
-
-    /// Finds a path from the layer's root, or a name in the lower directory.
-    fn at_lower_path(&self, item: &Item, path: &[u8]) -> Result<Option<Found>> {
-        let snapshot = self.new.snapshot();
-        if path.starts_with(b"/") {
-            let found = snapshot.resolve(path)?;
-            return Ok(found.map(|(base, stat)| Found { base, stat }));
-        }
-        let name = Name::new(path).map_err(|_| Errno::INVAL)?;
-        match &self.new.node(item.parent)?.base {
-            Some(base) => snapshot.lookup(base, &name),
-            None => Ok(None),
-        }
-    }
-
     fn take_lower_directory(
         &mut self,
         item: Item,
         found: Found,
         overlay: OverlayAttributes,
     ) -> Result<()> {
+        if self.is_live
+            && let Some(id) = self.new.nodes.by_base.get(&found.base.serial)
+            && self.moves.layer.contains_key(id)
+        {
+            // A program has moved it since it was read. It stays at its old place here, since a
+            // directory cannot be in two.
+            return Ok(());
+        }
         let id = self.place(&item, found)?;
         self.add_to_layer(&item, id, overlay);
         Ok(())
@@ -290,9 +249,12 @@ impl<D: Disk> Reading<'_, D> {
         }
         let above = self.open(item.parent)?;
         let disk = &self.new.core.disk;
-        let file = match self.opens_up {
-            true => open_closed(disk, &above, &item.name, Access::Read)?,
-            false => disk.open(&above, &item.name, Access::Read)?,
+        let opened = match self.opens_up {
+            true => open_closed(disk, &above, &item.name, Access::Read),
+            false => disk.open(&above, &item.name, Access::Read),
+        };
+        let Some(file) = self.unless_gone(opened)? else {
+            return Ok(false);
         };
         let (mut old, mut new) = (vec![0; COMPARE_CHUNK], vec![0; COMPARE_CHUNK]);
         let mut at = 0;
@@ -306,12 +268,6 @@ impl<D: Disk> Reading<'_, D> {
             at += count as u64;
         }
         Ok(true)
-    }
-
-    pub(super) fn of_origin(&self, origin: Origin) -> Option<Arc<Base>> {
-        let node = self.old.node(origin.node).ok()?;
-        let is_it = self.old.generation(origin.node) == origin.generation;
-        node.base.clone().filter(|_| is_it)
     }
 
     /// Compares the attributes of a base object with those that it has now.
@@ -364,7 +320,13 @@ impl<D: Disk> Reading<'_, D> {
         let body = match item.stat.kind {
             Kind::File => OwnBody::File(Contents::default()),
             Kind::Directory => OwnBody::Directory(DirectoryDelta::default()),
-            Kind::Symlink => OwnBody::Symlink(self.new.core.disk.read_link(above, &item.name)?),
+            Kind::Symlink => {
+                let target = self.new.core.disk.read_link(above, &item.name);
+                match self.unless_gone(target)? {
+                    Some(target) => OwnBody::Symlink(target),
+                    None => return Ok(()),
+                }
+            }
             _ => OwnBody::Special,
         };
         let staged = if self.is_new(item.parent)? {
