@@ -7,7 +7,7 @@ use std::fs;
 
 use atomdir_testing::exit_code::CONFIGURATION;
 use atomdir_testing::tree::{CompareOptions, assert_equal};
-use atomdir_testing::{Fixture, Scenario, User, tools_present, users_can_mount};
+use atomdir_testing::{Fixture, Scenario, User, binary, tools_present, users_can_mount};
 
 const TREE: &str = "
 mkdir -p d/e f g gone/deep/er
@@ -143,4 +143,47 @@ fn a_stranger_has_no_native_view_of_roots_store() {
         assert_eq!(fixture.base.join("open/file").exists(), code == 0);
     }
     fixture.store.assert_at_rest();
+}
+
+/// A nested commit that overlayfs would refuse half-way changes nothing, and the outer transaction
+/// goes on.
+#[test]
+fn nested_commits_that_overlayfs_would_refuse_change_nothing() {
+    let test = "nested_commits_that_overlayfs_would_refuse_change_nothing";
+    if !users_can_mount(test) {
+        return;
+    }
+    let fixture = Fixture::owned_by(
+        "native-user-nested",
+        User::ordinary,
+        "mkdir -p moved/deep foreign; echo a > moved/deep/foreign; echo b > foreign/file; mkdir d
+        ln -s d link",
+    );
+    for name in ["moved/deep/foreign", "foreign", "link"] {
+        let path = fixture.base.join(name);
+        std::os::unix::fs::lchown(path, None, Some(60)).expect("given away");
+    }
+    let refused = [
+        "echo 1 > new; mv moved elsewhere",
+        "echo 1 > new; echo x > foreign/new",
+        "echo 1 > new; rm foreign/file",
+        "echo 1 > new; mv link d/link",
+        "echo 1 > new; touch -d 2001-01-01 foreign",
+    ];
+    for nested in refused {
+        let outcome = fixture.store.run_with(
+            &["--view", "native"],
+            &format!(
+                "A={}; echo outer > outer
+                $A run -q -- sh -ec '{nested}' && exit 1
+                test $? = 78
+                test ! -e new && test -d moved && test -e foreign/file && test -L link",
+                binary().display()
+            ),
+        );
+        outcome.expect(0);
+        assert!(fixture.base.join("outer").exists(), "{nested}");
+        assert!(!fixture.base.join("new").exists(), "{nested}");
+        fs::remove_file(fixture.base.join("outer")).expect("removed");
+    }
 }

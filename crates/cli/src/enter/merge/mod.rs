@@ -6,8 +6,8 @@
 //!
 //! Invariants
 //! 1. Whatever may fail for a known reason is tried before anything that programs can see
-//!    changes: contents are copied into a directory of our own, and old files are opened
-//!    for writing, which makes overlayfs copy them.
+//!    changes: contents are copied into a directory of our own, and overlayfs is made to
+//!    copy the old objects that will change.
 //! 2. If a later step fails all the same, the outer transaction is aborted. So is it if we
 //!    die.
 //! 3. No symbolic link and no mount is followed.
@@ -19,15 +19,15 @@ use super::Overlay;
 use atomdir::{MergeStep, reason};
 use copy::{copy_contents, dress, set_times};
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, fstat, linkat, mkdirat, renameat_with,
-    unlinkat,
+    AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, chownat, fstat, linkat, mkdirat,
+    renameat_with, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use tree::{Tree, parent_and_name, shown};
+use tree::{Tree, join, parent_and_name, shown};
 
 /// Why the changes are not in the native view.
 pub enum MergeFailure {
@@ -158,33 +158,61 @@ impl Merging<'_> {
         copy_contents(&from, &to).map_err(failed("copy", path))
     }
 
-    /// Tries what overlayfs refuses for some old files.
-    fn check_old(&mut self, step: &MergeStep) -> Result<()> {
-        let (path, is_written) = match step {
-            MergeStep::Dress { path, contents, .. } => (path, *contents),
-            MergeStep::Park { path, .. } | MergeStep::Link { to: path, .. } => (path, false),
-            _ => return Ok(()),
-        };
-        if !is_written && !self.is_limited {
-            return Ok(());
+    /// Tries what overlayfs refuses for some old objects, all in an ordinary user's overlay.
+    fn check_old(&self, step: &MergeStep) -> Result<()> {
+        if !self.is_limited {
+            return match step {
+                MergeStep::Dress { path, contents, .. } if *contents => self.check_changeable(path),
+                _ => Ok(()),
+            };
         }
+        let path = match step {
+            MergeStep::Dress { path, .. } => return self.check_changeable(path),
+            MergeStep::Park { path, .. } => {
+                self.check_movable(path)?;
+                path
+            }
+            MergeStep::Link { path, to } => {
+                self.check_changeable(to)?;
+                path
+            }
+            MergeStep::Remove { path, .. }
+            | MergeStep::Place { path, .. }
+            | MergeStep::Create { path } => path,
+        };
+        self.check_changeable(parent_and_name(path).0)
+    }
+
+    /// Has overlayfs copy an object to its upper layer. It has to, before any change.
+    fn check_changeable(&self, path: &[u8]) -> Result<()> {
         let stat = match self.target.stat(path) {
             Ok(stat) => stat,
             // An earlier step will put it there.
             Err(Failed {
-                errno: Errno::NOENT,
+                errno: Errno::NOENT | Errno::NOTDIR,
                 ..
             }) => return Ok(()),
             Err(failure) => return Err(failure),
         };
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Ok(());
+            let object = self.target.object(path)?;
+            return chownat(&object, c"", None, None, AtFlags::EMPTY_PATH)
+                .map_err(failed("change", path));
         }
         match self.target.open(path, OFlags::WRONLY) {
             // Its owner may change it all the same.
             Err(failure) if failure.errno != Errno::ACCESS => Err(failure),
             _ => Ok(()),
         }
+    }
+
+    /// An old directory is moved with all that is in it, object by object (`tree::rename`).
+    fn check_movable(&self, path: &[u8]) -> Result<()> {
+        self.check_changeable(path)?;
+        for name in self.target.names(path)? {
+            self.check_movable(&join(path, &name))?;
+        }
+        Ok(())
     }
 
     fn carry_out(&mut self, steps: &[MergeStep]) -> Result<()> {

@@ -6,7 +6,7 @@ use rustix::fs::{
     renameat, statat, unlinkat,
 };
 use rustix::io::{Errno, retry_on_intr};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
@@ -40,6 +40,16 @@ impl<'a> Tree<'a> {
         fstat(self.object(path)?).map_err(failed("look at", path))
     }
 
+    /// The names in a directory. Other objects have none, and nor has one that is not there yet.
+    pub fn names(&self, path: &[u8]) -> Result<Vec<OsString>, Failed> {
+        match self.resolve(path, OFlags::RDONLY | OFlags::DIRECTORY) {
+            Ok(directory) => names(&directory).map_err(failed("list", path)),
+            // Of a closed directory, the names are found when it is moved.
+            Err(Errno::NOTDIR | Errno::NOENT | Errno::LOOP | Errno::ACCESS) => Ok(Vec::new()),
+            Err(errno) => Err(failed("open", path)(errno)),
+        }
+    }
+
     fn resolve(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
         let path = match path {
             b"" => OsStr::new("."),
@@ -55,6 +65,13 @@ pub(super) fn parent_and_name(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),
         None => (b"", path),
+    }
+}
+
+pub(super) fn join(above: &[u8], name: &OsStr) -> Vec<u8> {
+    match above {
+        b"" => name.as_bytes().to_vec(),
+        above => [above, b"/", name.as_bytes()].concat(),
     }
 }
 
@@ -102,7 +119,7 @@ fn open_directory(above: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno>
     openat(above, name, flags, Mode::empty())
 }
 
-fn names(directory: &OwnedFd) -> Result<Vec<std::ffi::OsString>, Errno> {
+fn names(directory: &OwnedFd) -> Result<Vec<OsString>, Errno> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
