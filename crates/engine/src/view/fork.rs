@@ -164,6 +164,7 @@ impl<D: Disk> View<D> {
             restored: self.restored.clone(),
             free: Vec::new(),
             reusable_from: self.reusable_from,
+            has_placed: self.has_placed,
             numbers: self.numbers.clone(),
             forks: Forks {
                 outer: Some(state.point),

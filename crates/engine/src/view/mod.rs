@@ -78,6 +78,9 @@ pub(crate) struct View<D: Disk> {
     free: Vec<NodeId>,
     /// Lower ids are not used again: somebody may know them from before a refresh.
     reusable_from: NodeId,
+    /// Staged objects may lie in others' directories: an attempt to commit has put them there, or
+    /// an overlay.
+    has_placed: bool,
     numbers: Arc<Numbers>,
     forks: Forks,
     /// The outermost transaction, which owns the staging directory.
@@ -120,6 +123,7 @@ impl<D: Disk> View<D> {
             generations: Vec::new(),
             free: Vec::new(),
             reusable_from: NodeId::ROOT,
+            has_placed: false,
             numbers: Arc::new(Numbers::new()),
             forks: Forks::default(),
             stage_of: id,

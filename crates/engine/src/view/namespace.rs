@@ -190,6 +190,7 @@ impl<D: Disk> View<D> {
     }
 
     pub fn unlink(&mut self, parent: NodeId, name: &[u8]) -> Result<()> {
+        self.unplace_before_removal()?;
         let name = parse_name(name)?;
         let id = self.child(parent, &name)?.ok_or(Errno::NOENT)?;
         if self.node(id)?.kind == Kind::Directory {
@@ -203,6 +204,7 @@ impl<D: Disk> View<D> {
     }
 
     pub fn remove_directory(&mut self, parent: NodeId, name: &[u8]) -> Result<()> {
+        self.unplace_before_removal()?;
         let name = parse_name(name)?;
         let id = self.child(parent, &name)?.ok_or(Errno::NOENT)?;
         if self.node(id)?.kind != Kind::Directory {
@@ -257,6 +259,7 @@ impl<D: Disk> View<D> {
         new_name: &[u8],
         mode: RenameMode,
     ) -> Result<()> {
+        self.unplace_before_removal()?;
         let from = (parent, parse_name(name)?);
         let to = (new_parent, parse_name(new_name)?);
         let source = self.child(from.0, &from.1)?.ok_or(Errno::NOENT)?;

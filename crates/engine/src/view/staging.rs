@@ -134,7 +134,18 @@ impl<D: Disk> View<D> {
             self.move_staged(id, StagedParent::Slots, slot)?;
             self.outdate(directory)?;
         }
+        self.has_placed = false;
         Ok(())
+    }
+
+    /// To be called before an object loses a name or gets another one: a directory that goes must
+    /// not take others' staged objects with it, and what is gone must not lie in a directory that
+    /// is committed as it is.
+    pub(super) fn unplace_before_removal(&mut self) -> Result<()> {
+        match self.has_placed {
+            true => self.unplace_staged(),
+            false => Ok(()),
+        }
     }
 
     /// Opens the staged file of a regular file, or makes it.
@@ -280,6 +291,10 @@ impl<D: Disk> View<D> {
         with_rights(disk, &[&from, &to, &object], || {
             disk.rename((&from, &staged.name), (&to, &name), mode)
         })?;
+        match parent {
+            StagedParent::Slots => self.note_moved_to_slot(),
+            StagedParent::Node(_) => self.has_placed = true,
+        }
         let identity = staged.identity;
         self.set_staged(
             id,

@@ -5,9 +5,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use atomdir_disk::LinuxDisk;
+use atomdir_disk::{LinuxDisk, RenameMode};
 use atomdir_engine::{
-    BeginOptions, CommitError, Isolation, Store, SurvivalError, Transaction, TransactionId,
+    BeginOptions, CommitError, Isolation, NewNode, Store, SurvivalError, Transaction, TransactionId,
 };
 use atomdir_testing::pick;
 
@@ -156,6 +156,43 @@ fn change_from_outside_while_no_service_runs_is_a_conflict() {
     );
     let contents = std::fs::read(scratch.0.join("a")).expect("it is there");
     assert_eq!(contents, b"outside");
+}
+
+/// A refused commit has put the new file into its new directory on disk.
+#[test]
+fn changes_after_a_refused_commit_are_all_that_lands() {
+    for survives in [false, true] {
+        for is_moved in [false, true] {
+            let scratch = Scratch::new();
+            create(&scratch.0);
+            let store = open(&scratch.0);
+            let view = begin(&store);
+            let root = atomdir_engine::NodeId::ROOT;
+            let made = view.create(root, b"d", NewNode::Directory, 0o755, 0, CALLER);
+            let directory = made.expect("the name is free").node;
+            let link = NewNode::Symlink(b"target".to_vec());
+            let made = view.create(directory, b"gone", link, 0o777, 0, CALLER);
+            let gone = made.expect("the name is free").node;
+            if survives {
+                survive(&store, &view);
+            }
+            refused_commit(&scratch, &store, &view);
+            view.flush().expect("it is flushed");
+            if is_moved {
+                let moved = view.rename(directory, b"gone", root, b"kept", RenameMode::Replace);
+                moved.expect("the new name is free");
+                view.remove_directory(root, b"d").expect("it is empty");
+                view.forget(directory, 1);
+            } else {
+                view.unlink(directory, b"gone").expect("it is there");
+                view.forget(gone, 1);
+            }
+            store.commit(&view).expect("nobody is in the way");
+            let names: Vec<Vec<u8>> = tree_of_base(&scratch.0).into_keys().collect();
+            let expected: &[u8] = if is_moved { b"kept" } else { b"d" };
+            assert_eq!(names, [expected], "survives: {survives}");
+        }
+    }
 }
 
 /// What became of a survivor.

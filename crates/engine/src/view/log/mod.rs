@@ -367,6 +367,14 @@ impl<D: Disk> View<D> {
         }
     }
 
+    /// Notes that a staged object has got a new slot, though the state that was flushed may have it.
+    pub(super) fn note_moved_to_slot(&mut self) {
+        let last = self.last_slot();
+        if let Some(flushed) = self.log.as_mut().and_then(|log| log.flushed_slot.as_mut()) {
+            *flushed = last;
+        }
+    }
+
     /// To be called before a staged file is cut: see the third invariant.
     pub(super) fn record_before_cut(&mut self, id: NodeId) -> Result<()> {
         let Some(log) = &self.log else {

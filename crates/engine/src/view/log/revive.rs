@@ -179,6 +179,7 @@ impl<D: Disk> View<D> {
         let node_last = view.take_logged(logged, &objects)?;
         view.numbers = Arc::new(Numbers::after(node_last, stage.last_slot));
         stage.put_right(&mut view)?;
+        view.has_placed = true;
         // Until the new log is durable, a crash may bring back the state that was flushed last.
         // So nothing is removed or cut before.
         view.begin_flushed_log(begin, note)?;

@@ -79,6 +79,7 @@ impl<D: Disk> View<D> {
         let (mut view, moves, _) = self.read_upper(began, Purpose::TakeOver, None)?;
         view.is_written_ahead = self.is_written_ahead;
         moves.carry_out(&mut view)?;
+        view.has_placed = true;
         moves.close_layer(&view);
         view.reads = self.reads.take();
         Ok(view)
