@@ -64,15 +64,14 @@ pub(crate) fn limbo(identity: Identity) -> Name {
 }
 
 /// The temporary place of another link to an object. An exchange leaves the
-/// other object there, until that gets its next name.
+/// other object there, until that gets its next name. So this is never the name that the object
+/// itself has in limbo: a crash may leave the other one there, and a later commit of the log's tail
+/// may have removed the object.
 pub(crate) fn second_link(identity: Identity, number: u32) -> Name {
-    match number {
-        0 => limbo(identity),
-        _ => fixed(&format!(
-            "{:x}-{:x}+{number}",
-            identity.inode, identity.birth
-        )),
-    }
+    fixed(&format!(
+        "{:x}-{:x}+{number}",
+        identity.inode, identity.birth
+    ))
 }
 
 /// The file for the pages that a commit overwrites in place, for older snapshots and for

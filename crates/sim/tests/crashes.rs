@@ -122,8 +122,22 @@ fn a_crash_around_a_cancelled_commit_leaves_all_or_nothing() {
 #[test]
 fn any_death_leaves_a_surviving_transaction_at_its_last_call_or_flush() {
     let all = workloads::survivors();
-    check_all(&all, explore, &plan(), pick(3_000, 30_000));
-    check_all(&all, explore_kills, &kill_plan(None), pick(1_000, 5_000));
+    let bounds = |exhaustive, random| Bounds { exhaustive, random };
+    let fewer = Plan {
+        levels: vec![
+            bounds(pick(5, 9), pick(5, 60)),
+            bounds(pick(2, 4), pick(2, 6)),
+            bounds(1, 1),
+        ],
+        deeper_one_in: pick(vec![80, 600], vec![16, 300]),
+        ..plan()
+    };
+    check_all(&all, explore, &fewer, pick(3_000, 30_000));
+    let fewer = Plan {
+        deeper_one_in: vec![pick(40, 2)],
+        ..kill_plan(None)
+    };
+    check_all(&all, explore_kills, &fewer, pick(1_000, 5_000));
 }
 
 #[test]

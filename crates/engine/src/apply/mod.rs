@@ -361,7 +361,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             }
             match self.rename(from, &limbo, RenameMode::NoReplace) {
                 // Another of the file's names is there already.
-                Err(Errno::EXIST) if kind != Kind::Directory => {}
+                Err(Errno::EXIST) if self.is_in_limbo(object, &limbo.name)? => {}
                 result => {
                     result?;
                     if kind != Kind::Directory && !self.desired.is_buried(object) {

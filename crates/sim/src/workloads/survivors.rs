@@ -68,7 +68,12 @@ pub fn survivors() -> Vec<Workload> {
         is_committed: false,
     };
     let one = |name, survivor| workload(name, vec![Step::Survivor(survivor)]);
+    let older_than_kept = Workload {
+        keeps_history: true,
+        ..one("a survivor older than kept commits", older())
+    };
     vec![
+        older_than_kept,
         one("a survivor older than commits", older()),
         one("a survivor's contents", contents),
         one("a survivor's names", names),
@@ -90,16 +95,15 @@ fn older() -> Survivor {
                 file("theirs", 0),
                 write("theirs", 0, 600),
             ]),
-            Do(vec![write("mine", 4096, 200)]),
             Others(vec![
                 write("a", 0, 700),
                 rename("d", "moved"),
                 unlink("theirs"),
                 exchange("a", "b"),
             ]),
+            Do(vec![write("mine", 4096, 200)]),
             Flush,
             Others(vec![unlink("a"), make("d", Directory)]),
-            Do(vec![write("mine", 8192, 100)]),
         ],
         is_committed: true,
     }
