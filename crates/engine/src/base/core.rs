@@ -165,7 +165,9 @@ impl<D: Disk> Core<D> {
         match known {
             Some(base) if base.kind == stat.kind => {
                 let place = base.state().place.clone();
-                if self.stat_place(&place, stat.identity).is_err() {
+                // A handle only says that the file is open. It may have lost its last name since.
+                let is_held = matches!(place, Place::Held);
+                if is_held || self.stat_place(&place, stat.identity).is_err() {
                     base.state().place = limbo;
                 }
                 base
