@@ -55,6 +55,9 @@ pub(super) struct Touch {
     pub step: usize,
     /// The change time before, if the record has it.
     pub before: Option<Timestamp>,
+    /// The modification time before, and after it, if the record has them.
+    pub modified_before: Option<Timestamp>,
+    pub modified: Option<Timestamp>,
     /// It changed the object itself, not only its names or the names in it, and is not undone.
     pub is_others: bool,
     /// It changed names in this directory, is not undone, and was not taken back.
@@ -193,7 +196,10 @@ impl Changes {
             }
             let touches = self.touched.entry(identity).or_default();
             let touch = touch(touches, number);
+            let set = update.and_then(|update| step.commit.updates[update].attributes.modified);
             touch.before = Some(former.changed);
+            touch.modified_before = Some(former.attributes.times.modified);
+            touch.modified = set.or(touch.modified_before);
             touch.is_others = update.is_some() && !is_undone;
             touch.change = change;
         }

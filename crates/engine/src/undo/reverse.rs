@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Disk, Errno, Extent, Identity, Kind, Result, Timestamp};
+use atomdir_disk::{Access, Disk, Errno, Extent, Identity, Kind, Result};
 use atomdir_format::record::{Former, FormerPages, Run};
 
 use crate::base::{Base, Place};
@@ -15,6 +15,7 @@ use crate::undo::database;
 use crate::undo::find::{Fate, Finder};
 use crate::undo::io;
 use crate::undo::since::Since;
+use crate::undo::untouched::Left;
 use crate::view::{NameChange, View};
 
 type Outcome<T> = std::result::Result<T, UndoError>;
@@ -212,17 +213,15 @@ impl<'a, D: Disk> Reverse<'a, D> {
         Ok(())
     }
 
-    /// When the first undone commit that mentions an object was in the base.
-    fn made(&self, identity: Identity) -> Timestamp {
+    /// How the first undone commit that mentions an object has left it.
+    fn made(&self, identity: Identity) -> Left {
         let touches = self.changes.touched.get(&identity);
         let first = touches.and_then(|touches| touches.first());
-        first.map_or_else(Timestamp::default, |touch| {
-            self.since.steps[touch.step].settled
-        })
+        first.map_or_else(Left::default, |touch| self.left(touch))
     }
 
     /// Checks everything in a directory that will go, except names that change by themselves.
-    fn check_tree(&mut self, top: NodeId, path: &[u8], made: Timestamp) -> Outcome<()> {
+    fn check_tree(&mut self, top: NodeId, path: &[u8], made: Left) -> Outcome<()> {
         let mut open = vec![(top, path.to_vec())];
         while let Some((directory, path)) = open.pop() {
             let failed = |errno| io(&path, errno);

@@ -21,6 +21,7 @@ pub(super) struct Step {
     pub is_undone: bool,
     /// See [`PastRecord::settled`].
     pub settled: Timestamp,
+    pub is_settled_late: bool,
     pub commit: CommitRecord,
 }
 
@@ -51,6 +52,7 @@ impl<D: Disk> Store<D> {
                     sequence: Sequence(sequence),
                     is_undone: undone.contains(&sequence),
                     settled: record.settled,
+                    is_settled_late: record.is_settled_late,
                     commit: record.commit,
                 });
             }

@@ -6,10 +6,17 @@
 //! changes an object also says which change time it found, so it does not hide an outside writer.
 //! A directory's own attributes are compared instead, because its change time changes with its
 //! entries.
+//!
+//! If a recovery has replayed the commit, `settled` is later than what outside writers did between
+//! the commit and that recovery, and change times are those of the recovery. But recovery leaves
+//! modification times as commits set them. So if nobody else has changed an object, it has been
+//! modified before the commit was made, or at the time that the record sets, and it has the mode and
+//! owner that the record sets. After a crash of the machine, recovery writes again what the record
+//! says, so only what the record does not say can be an outside writer's.
 
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Identity, Kind, Timestamp};
+use atomdir_disk::{Disk, Errno, Identity, Kind, Owner, Stat, Timestamp};
 use atomdir_format::record::{ContentChange, Former, Update};
 
 use super::reverse::Reverse;
@@ -41,18 +48,9 @@ impl<D: Disk> Reverse<'_, D> {
             .map_or(&[], Vec::as_slice)
     }
 
-    fn settled(&self, step: usize) -> Timestamp {
-        self.since.steps[step].settled
-    }
-
     /// Checks an object that will go: nobody but the undone commits may have changed it.
-    /// `made`: when the commit that made it was in the base.
-    pub(super) fn check_going(
-        &mut self,
-        base: &Arc<Base>,
-        path: &[u8],
-        made: Timestamp,
-    ) -> Outcome<()> {
+    /// `made`: how the commit that made it has left it.
+    pub(super) fn check_going(&mut self, base: &Arc<Base>, path: &[u8], made: Left) -> Outcome<()> {
         let stat = self.stat(base).map_err(|errno| io(path, errno))?;
         let touches = self.touches(stat.identity).to_vec();
         let is_directory = base.kind == Kind::Directory;
@@ -68,7 +66,7 @@ impl<D: Disk> Reverse<'_, D> {
         if let Some(touch) = others.next() {
             let by = self.since.steps[touch.step].sequence;
             self.conflict(path, what, Some(by));
-        } else if self.is_changed_outside(&touches, made, stat.changed) {
+        } else if self.is_changed_outside(made, &touches, &stat) {
             self.conflict(path, what, None);
         }
         Ok(())
@@ -91,16 +89,41 @@ impl<D: Disk> Reverse<'_, D> {
         }
     }
 
-    /// Whether an outside writer has changed an object between or after these commits.
-    fn is_changed_outside(&self, touches: &[Touch], first: Timestamp, present: Timestamp) -> bool {
-        let mut settled = first;
+    /// How a commit has left an object.
+    pub(super) fn left(&self, touch: &Touch) -> Left {
+        let step = &self.since.steps[touch.step];
+        let update = touch.change.map(|change| self.since.change(change).1);
+        let attributes = update.map(|update| update.attributes).unwrap_or_default();
+        let kind = update.map(|update| step.commit.objects[update.object as usize].kind);
+        Left {
+            settled: step.settled,
+            is_settled_late: step.is_settled_late,
+            modified_max: touch.modified.unwrap_or_default().max(step.commit.time),
+            is_written: update.is_some_and(|update| update.content.is_some()),
+            mode: attributes.mode.filter(|_| kind != Some(Kind::Symlink)),
+            user: attributes.user,
+            group: attributes.group,
+        }
+    }
+
+    /// Whether an outside writer has changed an object after the first commit, and between or after
+    /// these.
+    fn is_changed_outside(&self, first: Left, touches: &[Touch], stat: &Stat) -> bool {
+        let mut left = first;
         for touch in touches {
-            if touch.before.is_some_and(|before| before > settled) {
+            if touch.before.is_some_and(|before| before > left.settled)
+                || touch
+                    .modified_before
+                    .is_some_and(|before| left.is_modified(before))
+            {
                 return true;
             }
-            settled = settled.max(self.settled(touch.step));
+            left.add(self.left(touch));
         }
-        present > settled
+        let present = stat.attributes;
+        stat.changed > left.settled
+            || left.is_modified(present.times.modified)
+            || left.is_dressed(present.mode, present.owner)
     }
 
     /// Checks an object that goes on and gets back what these commits changed.
@@ -149,8 +172,10 @@ impl<D: Disk> Reverse<'_, D> {
         if base.kind == Kind::Directory {
             return self.check_directory(base, path, changes);
         }
-        let settled = self.settled(first.step);
-        if self.is_changed_outside(&later[1..], settled, stat.changed) {
+        let Some((first, later)) = later.split_first() else {
+            return Ok(());
+        };
+        if self.is_changed_outside(self.left(first), later, &stat) {
             self.conflict(path, ConflictKind::Contents, None);
         }
         Ok(())
@@ -183,12 +208,60 @@ impl<D: Disk> Reverse<'_, D> {
 
     /// Checks a file that the undone commits did not change and that belongs to one they did.
     pub(super) fn is_newer(&self, base: &Arc<Base>, first: usize) -> Result<bool, Errno> {
-        Ok(self.stat(base)?.changed > self.settled(first))
+        let stat = self.stat(base)?;
+        let left = self.left(&Touch {
+            step: first,
+            ..Touch::default()
+        });
+        Ok(stat.changed > left.settled || left.is_modified(stat.attributes.times.modified))
     }
 
     pub(super) fn stat(&self, base: &Arc<Base>) -> Result<atomdir_disk::Stat, Errno> {
         let snapshot = self.view.snapshot();
         snapshot.stat(base)
+    }
+}
+
+/// How a commit has left an object, and earlier ones.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Left {
+    /// The change time is not later.
+    settled: Timestamp,
+    /// Outside writers may have changed it before `settled`, so the rest counts as well.
+    is_settled_late: bool,
+    /// The modification time is not later.
+    modified_max: Timestamp,
+    is_written: bool,
+    mode: Option<u32>,
+    user: Option<u32>,
+    group: Option<u32>,
+}
+
+impl Left {
+    fn add(&mut self, later: Left) {
+        // Writing to a file may clear bits of its mode.
+        let mode = self.mode.filter(|_| !later.is_written);
+        *self = Left {
+            settled: self.settled.max(later.settled),
+            is_settled_late: self.is_settled_late || later.is_settled_late,
+            modified_max: self.modified_max.max(later.modified_max),
+            is_written: later.is_written,
+            mode: later.mode.or(mode),
+            user: later.user.or(self.user),
+            group: later.group.or(self.group),
+        }
+    }
+
+    fn is_modified(&self, modified: Timestamp) -> bool {
+        self.is_settled_late && modified > self.modified_max
+    }
+
+    fn is_dressed(&self, mode: u32, owner: Owner) -> bool {
+        let differs = |wanted: Option<u32>, found| wanted.is_some_and(|wanted| wanted != found);
+        let differs = differs(self.mode, mode)
+            || differs(self.user, owner.user)
+            || differs(self.group, owner.group);
+        self.is_settled_late && differs
     }
 }
 

@@ -57,6 +57,15 @@ fn unlink(view: &View, path: &str) {
     view.unlink(node(view, parent), name).expect("it is there");
 }
 
+fn set_mode(view: &View, path: &str, mode: u32) {
+    let change = SetAttributes {
+        mode: Some(mode),
+        ..Default::default()
+    };
+    let set = view.set_attributes(node(view, path), change, CALLER);
+    set.expect("set");
+}
+
 fn undo(store: &Store<LinuxDisk>, commits: &[u64], paths: &[&str]) -> Result<Arc<View>, UndoError> {
     let commits: Vec<Sequence> = commits.iter().copied().map(Sequence).collect();
     let paths: Vec<Vec<u8>> = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
@@ -181,9 +190,11 @@ fn what_outside_writers_changed_is_a_conflict() {
         file.and_then(|file| file.set_modified(before?))
             .expect("set");
     };
-    let changes: [Change; 5] = [
+    let changes: [Change; 8] = [
+        ("", &|_| {}),
         ("new", &|root| change_times(&root.join("new"))),
         ("kept", &|root| change_times(&root.join("kept"))),
+        ("linked", &|root| change_times(&root.join("linked"))),
         ("d", &|root| {
             std::fs::write(root.join("d/more"), b"").expect("made")
         }),
@@ -191,31 +202,52 @@ fn what_outside_writers_changed_is_a_conflict() {
         ("gone", &|root| {
             std::fs::write(root.join("gone"), b"").expect("made")
         }),
+        ("dressed", &|root| {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o640);
+            std::fs::set_permissions(root.join("dressed"), mode).expect("set")
+        }),
     ];
     for (path, change) in changes {
-        for checkpoint in [false, true] {
-            let (scratch, store) = store();
+        for then in ["checkpoint before", "nothing", "killed"] {
+            let (scratch, mut store) = store();
             let root = &scratch.0;
             commit(&store, |view| {
-                put(view, "kept", 0, b"one");
-                put(view, "gone", 0, b"one");
+                for path in ["kept", "gone", "linked", "dressed"] {
+                    put(view, path, 0, b"one");
+                }
+                let linked = view.link(node(view, "linked"), NodeId::ROOT, b"other");
+                linked.expect("the name is free");
             });
             let undone = commit(&store, |view| {
-                put(view, "new", 0, b"two");
-                put(view, "kept", 0, b"two");
+                for path in ["new", "kept", "linked"] {
+                    put(view, path, 0, b"two");
+                }
                 make(view, "d", NewNode::Directory);
                 put(view, "d/inside", 0, b"two");
                 unlink(view, "gone");
+                set_mode(view, "dressed", 0o700);
             });
-            if checkpoint {
+            if then == "checkpoint before" {
                 store.checkpoint().expect("nothing is in the way");
             }
             change(root);
+            if then == "killed" {
+                // Recovery changes change times itself, so the modification time tells.
+                if ["new", "kept", "linked", "d/inside"].contains(&path) {
+                    std::fs::write(root.join(path), b"OLD").expect("written");
+                }
+                drop(store);
+                store = open_history(root);
+            }
+            if path.is_empty() {
+                undo(&store, &[undone], &[]).expect("nothing came later");
+                continue;
+            }
             let found = conflicts(&store, &[undone], &[]);
             let is_at = |conflict: &Conflict| {
                 conflict.path.starts_with(path.as_bytes()) && conflict.by == ChangedBy::Outside
             };
-            assert!(found.iter().any(is_at), "{path}: {found:?}");
+            assert!(found.iter().any(is_at), "{path}, {then}: {found:?}");
             assert_eq!(read(root, "kept").len(), 3);
         }
     }
@@ -322,13 +354,8 @@ fn attributes_come_back() {
     let before = (mode("file"), mode("d"));
     let changed = commit(&store, |view| {
         for path in ["file", "d"] {
-            let change = SetAttributes {
-                mode: Some(0o700),
-                ..Default::default()
-            };
-            let file = node(view, path);
-            view.set_attributes(file, change, CALLER).expect("set");
-            view.set_xattr(file, b"user.note", b"new", 0, false)
+            set_mode(view, path, 0o700);
+            view.set_xattr(node(view, path), b"user.note", b"new", 0, false)
                 .expect("set");
         }
     });
@@ -338,14 +365,7 @@ fn attributes_come_back() {
     store.commit(&undone).expect("nobody is in the way");
     assert_eq!((mode("file"), mode("d")), before);
     // Another commit has set the mode since.
-    let first = commit(&store, |view| {
-        let change = SetAttributes {
-            mode: Some(0o711),
-            ..Default::default()
-        };
-        view.set_attributes(node(view, "d"), change, CALLER)
-            .expect("set");
-    });
+    let first = commit(&store, |view| set_mode(view, "d", 0o711));
     std::fs::set_permissions(root.join("d"), PermissionsExt::from_mode(0o750)).expect("set");
     let found = conflict(&store, &[first]);
     assert_eq!(found, ("d".into(), ConflictKind::Attributes, None));
