@@ -95,15 +95,16 @@ fn older() -> Survivor {
                 file("theirs", 0),
                 write("theirs", 0, 600),
             ]),
+            Do(vec![write("mine", 4096, 200)]),
             Others(vec![
                 write("a", 0, 700),
                 rename("d", "moved"),
                 unlink("theirs"),
                 exchange("a", "b"),
             ]),
-            Do(vec![write("mine", 4096, 200)]),
             Flush,
             Others(vec![unlink("a"), make("d", Directory)]),
+            Do(vec![write("mine", 8192, 100)]),
         ],
         is_committed: true,
     }
