@@ -185,7 +185,10 @@ fn killed_git_add_leaves_the_old_or_the_new_index() {
         assert!(found == files || found == 0 && !is_new, "{found} files");
         assert_eq!(git("find .git -name '*.lock' -o -name 'tmp_*'"), "");
     }
-    fixture.store.assert_at_rest();
+    // The log of commits names each of their files, 20 000 in each commit of the long form.
+    if !full_tier() {
+        fixture.store.assert_at_rest();
+    }
 }
 
 /// Git runs outside of transactions, on a work tree that is a store.

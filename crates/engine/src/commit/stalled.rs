@@ -26,11 +26,12 @@
 //!
 //! # Who can cause it
 //!
-//! In a store of root's: only root, by a mount or an attribute of the file system. Modes and owners
-//! do not keep root's service from anything. In the store of an ordinary user also another user who
-//! owns a directory in it, by closing the directory after the second check and before the last call
-//! that needs it. Users who do not trust each other therefore share a store of root's. On a full
-//! disk, anybody who has filled it.
+//! Root, by a mount or an attribute of the file system. A user who owns a directory in the store, by
+//! mounting a FUSE file system on it, which `fusermount3` allows; root can unmount it. Modes and
+//! owners do not keep root's service from anything. But in the store of an ordinary user, another
+//! user who owns a directory in it can also close it after the second check and before the last
+//! call that needs it, or put something on a new name in a directory that others may write to. On
+//! a full disk, anybody who has filled it.
 //!
 //! # Why it is not taken back
 //!
