@@ -428,3 +428,40 @@ fn what_cannot_survive_is_refused() {
     let refused = store.survive(&lower, Vec::new());
     assert!(matches!(refused, Err(SurvivalError::Native)));
 }
+
+/// A commit overwrites pages of a file with two names in place, and a later one replaces the file,
+/// which has one name left. The snapshot shows pages that the first has kept, and pages of the
+/// inode that the second has replaced.
+#[test]
+fn older_snapshot_shows_a_file_that_was_overwritten_and_then_replaced() {
+    let before = vec![b'a'; 7290];
+    for (first, second) in [(0, 4500), (4500, 0), (0, 0)] {
+        let scratch = Scratch::new();
+        create(&scratch.0);
+        std::fs::write(scratch.0.join("g"), &before).expect("the base takes a file");
+        std::fs::hard_link(scratch.0.join("g"), scratch.0.join("f")).expect("the name is free");
+        let store = open(&scratch.0);
+        let survivor = begin(&store);
+        survive(&store, &survivor);
+        let id = survivor.id();
+        for (is_first, at) in [(true, first), (false, second)] {
+            let other = begin(&store);
+            if is_first {
+                let unlinked = other.unlink(atomdir_engine::NodeId::ROOT, b"f");
+                unlinked.expect("it is there");
+            }
+            let node = other.resolve(b"g").expect("it resolves");
+            let node = node.expect("it is there");
+            let written = other.write(node, at, &[b'b'; 1500], false);
+            written.expect("it is written");
+            store.commit(&other).expect("nobody is in the way");
+        }
+        drop((store, survivor));
+        let (_store, survivor) = reopened(&scratch, id);
+        let node = survivor.resolve(b"g").expect("it resolves");
+        let mut contents = vec![0; before.len() + 1];
+        let read = survivor.read(node.expect("it is there"), 0, &mut contents, CALLER);
+        contents.truncate(read.expect("it is read"));
+        assert!(contents == before, "pages at {first}, then at {second}");
+    }
+}

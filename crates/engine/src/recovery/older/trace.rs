@@ -267,7 +267,11 @@ impl<'a, D: Disk> Trace<'a, D> {
         self.by_identity.remove(&old);
         self.by_identity.insert(new, object);
         self.replaced.push((old, sequence, object));
-        let is_shown = self.is_seen(object, sequence) && self.is_body_shown(object, sequence);
+        // Saved pages are a version only together with the pages that were not overwritten.
+        let last = self.objects[object].bodies.last();
+        let completes_pages = matches!(last, Some((_, Body::Pages { .. })));
+        let is_shown = completes_pages || self.is_body_shown(object, sequence);
+        let is_shown = is_shown && self.is_seen(object, sequence);
         let known = &mut self.objects[object];
         known.identity = new;
         if is_shown {
