@@ -13,25 +13,27 @@ impl<D: Disk> Trace<'_, D> {
         let commit = step.commit();
         let afters = commit.entries.iter().filter_map(|entry| entry.after);
         let afters: HashSet<Identity> = afters.map(|index| step.object(index)).collect();
+        // Such a file may also have lost its old name before it got that again.
+        let named_anew = commit.entries.iter().filter(|entry| !step.replaces(entry));
+        let named_anew: HashSet<u32> = named_anew.filter_map(|entry| entry.after).collect();
         let mut touched: Vec<(Number, bool)> = Vec::new();
         let mut links: HashMap<Number, i64> = HashMap::new();
         for entry in &commit.entries {
             let directory = commit.directories[entry.directory as usize].identity;
             let directory = self.number(directory);
-            let replaces = entry
-                .after
-                .is_some_and(|after| step.replacements.contains_key(&after));
+            let replaces = step.replaces(entry);
             let before = match (replaces, entry.after, entry.before) {
                 (true, Some(after), _) => Some(self.number(step.object(after))),
                 (_, _, before) => before.map(|before| self.number(before)),
             };
             self.keep_name(directory, &entry.name, before, sequence);
-            if replaces {
-                continue;
-            }
-            if self.is_seen(directory, sequence) {
+            let is_kept = |after| replaces && !named_anew.contains(&after);
+            if !entry.after.is_some_and(is_kept) && self.is_seen(directory, sequence) {
                 let changed = &mut self.objects[directory].changed.names;
                 changed.insert(entry.name.clone(), sequence);
+            }
+            if replaces {
+                continue;
             }
             let Some(before) = before else { continue };
             *links.entry(before).or_default() += 1;
@@ -59,7 +61,7 @@ impl<D: Disk> Trace<'_, D> {
             if let Some(named) = named {
                 named.now = Some(object);
             }
-            if step.replacements.contains_key(&after) {
+            if step.replaces(entry) {
                 touched.push((object, true));
                 continue;
             }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use atomdir_disk::{Access, Attributes, Disk, Errno, Extent, Identity, Kind, Name, Timestamp};
 use atomdir_format::past::PastRecord;
-use atomdir_format::record::{CommitRecord, Former, FormerPages, Locator, Update};
+use atomdir_format::record::{CommitRecord, EntryChange, Former, FormerPages, Locator, Update};
 
 use crate::base::Changed;
 use crate::base::core::Core;
@@ -123,6 +123,15 @@ impl<'a> Step<'a> {
 
     pub fn commit(&self) -> &'a CommitRecord {
         &self.record.commit
+    }
+
+    /// Whether the name leads to the same file as before, with another inode. The same commit may
+    /// also give that file a new name.
+    pub fn replaces(&self, entry: &EntryChange) -> bool {
+        entry.before.is_some_and(|before| {
+            let old = entry.after.and_then(|after| self.replacements.get(&after));
+            old == Some(&before)
+        })
     }
 
     pub fn object(&self, index: u32) -> Identity {
