@@ -374,7 +374,7 @@ fn play(seed: u64, kills: Option<Random>) -> Vec<Outcome> {
 fn older_snapshot_and_its_commit_are_the_same_after_any_number_of_kills() {
     let (mut same, mut refused) = (0, 0);
     // In the last one a commit writes a file anew and gives it one more name.
-    for seed in seeds(pick(80, 2000)).chain([1803]) {
+    for seed in seeds(pick(80, 2000)).into_iter().chain([1803]) {
         println!("ATOMDIR_SEED={seed}");
         let undisturbed = play(seed, None);
         let killed = play(seed, Some(Random::new(seed ^ 0x5eed)));
