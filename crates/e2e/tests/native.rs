@@ -138,7 +138,7 @@ fn kept_native_transaction_continues_in_an_exact_view() {
     }
     let more = "echo on > added; mkdir -p n/k; chmod 750 n; setfattr -n user.x -v y n
         echo 1 >> n/big; for name in n/m/one n/two; do [ ! -e $name ] || echo 2 >> $name; done
-        mv n nn";
+        rm -f o/six; mv n nn";
     for (name, script) in CHANGES {
         let plain = Scratch::new("native-plain");
         for part in [TREE, script, more] {

@@ -373,23 +373,19 @@ impl<D: Disk> Reading<'_, D> {
     fn take_another_name(&mut self, id: NodeId, item: Item) -> Result<()> {
         self.new.set_entry(item.parent, &item.name, Some(id))?;
         self.new.own_in_place(id)?.attributes.links += 1;
-        if !self.is_new(item.parent)? {
+        let staged = self.new.staged(id)?.ok_or(Errno::STALE)?;
+        if staged.parent != StagedParent::Slots || !self.is_new(item.parent)? {
+            // A staged object has one name on disk. The commit makes the others.
             self.moves.unlink(item.parent, item.name);
             return Ok(());
         }
-        // The object lands with its directory. Another link in a slot would be one
-        // too many.
-        let staged = self.new.staged(id)?.ok_or(Errno::STALE)?;
-        if staged.parent == StagedParent::Slots {
-            self.moves.drop_slot(&staged.name);
-            let placed = Staged {
-                parent: StagedParent::Node(item.parent),
-                name: item.name,
-                ..staged
-            };
-            self.new.set_staged(id, placed)?;
-        }
-        Ok(())
+        self.moves.drop_slot(&staged.name);
+        let placed = Staged {
+            parent: StagedParent::Node(item.parent),
+            name: item.name,
+            ..staged
+        };
+        self.new.set_staged(id, placed)
     }
 
     /// Whether entries were added to or removed from a directory of the base.
