@@ -221,23 +221,23 @@ impl Tree {
 impl Contents {
     fn hash(&self) -> u64 {
         let written = self.sectors.iter();
-        let sectors = written.map(|(number, sector)| (*number, &sector[..]));
+        let sectors = written.map(|(number, sector)| (*number, &**sector));
         hash_of_sectors(sectors)
     }
 }
 
 fn hash_of(bytes: &[u8]) -> u64 {
-    let mut padded = bytes.to_vec();
-    padded.resize(bytes.len().next_multiple_of(SECTOR as usize), 0);
-    let sectors = padded.chunks(SECTOR as usize);
-    hash_of_sectors((0..).zip(sectors))
+    let (sectors, rest) = bytes.as_chunks();
+    let mut last = [0; SECTOR as usize];
+    last[..rest.len()].copy_from_slice(rest);
+    hash_of_sectors((0..).zip(sectors.iter().chain([&last])))
 }
 
 /// Holes and zeros read the same.
-fn hash_of_sectors<'a>(sectors: impl Iterator<Item = (u64, &'a [u8])>) -> u64 {
+fn hash_of_sectors<'a>(sectors: impl Iterator<Item = (u64, &'a [u8; SECTOR as usize])>) -> u64 {
     let mut hasher = Hasher::default();
     for (number, bytes) in sectors {
-        if bytes.iter().any(|byte| *byte != 0) {
+        if *bytes != [0; SECTOR as usize] {
             hasher.number(number);
             hasher.bytes(bytes);
         }

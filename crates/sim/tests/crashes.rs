@@ -80,16 +80,16 @@ fn after_any_crash_kept_commits_can_be_undone() {
     // Each state is compared twice more, after undoing commits.
     let fewer = Plan {
         levels: vec![
-            bounds(pick(4, 7), pick(3, 20)),
-            bounds(pick(2, 3), 2),
+            bounds(pick(3, 7), pick(3, 20)),
+            bounds(pick(1, 3), 2),
             bounds(1, 1),
         ],
-        deeper_one_in: pick(vec![160, 800], vec![40, 300]),
+        deeper_one_in: pick(vec![500, 800], vec![40, 300]),
         ..plan()
     };
     check_all(&all, explore, &fewer, pick(5_000, 100_000));
     let fewer = Plan {
-        deeper_one_in: vec![pick(60, 8)],
+        deeper_one_in: vec![pick(120, 8)],
         ..kill_plan(None)
     };
     check_all(&all, explore_kills, &fewer, pick(1_000, 10_000));
@@ -108,12 +108,12 @@ fn a_crash_around_a_cancelled_commit_leaves_all_or_nothing() {
             bounds(pick(1, 3), 2),
             bounds(1, 1),
         ],
-        deeper_one_in: pick(vec![300, 800], vec![16, 200]),
+        deeper_one_in: pick(vec![1_200, 800], vec![16, 200]),
         ..plan()
     };
     check_all(&all, explore, &fewer, pick(2_000, 50_000));
     let fewer = Plan {
-        deeper_one_in: vec![pick(60, 8)],
+        deeper_one_in: vec![pick(120, 8)],
         ..kill_plan(None)
     };
     check_all(&all, explore_kills, &fewer, pick(500, 10_000));
@@ -129,7 +129,7 @@ fn any_death_leaves_a_surviving_transaction_at_its_last_call_or_flush() {
             bounds(pick(2, 4), pick(2, 6)),
             bounds(1, 1),
         ],
-        deeper_one_in: pick(vec![80, 600], vec![16, 300]),
+        deeper_one_in: pick(vec![120, 600], vec![16, 300]),
         ..plan()
     };
     check_all(&all, explore, &fewer, pick(3_000, 30_000));
@@ -146,7 +146,7 @@ fn power_cut_after_a_killed_program_leaves_a_prefix() {
     check_all(&all, explore_kills, &kill_plan(None), pick(15_000, 300_000));
     let all = workloads::transactions();
     let fewer = Plan {
-        deeper_one_in: vec![pick(40, 16)],
+        deeper_one_in: vec![pick(80, 16)],
         ..kill_plan(None)
     };
     check_all(&all, explore_kills, &fewer, pick(15_000, 100_000));

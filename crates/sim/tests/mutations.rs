@@ -113,10 +113,9 @@ fn noticed(site: Site, all: &[(Workload, Explored)]) -> Option<String> {
     let (asking, others): (Vec<_>, Vec<_>) = all
         .into_iter()
         .partition(|(_, explored)| explored.sites.contains(&site));
-    let explorers = [explore_one, explore_kills_of];
-    let tries = [&asking, &others].into_iter().flat_map(|workloads| {
-        let explorers = explorers.iter();
-        explorers.flat_map(move |explore| workloads.iter().map(move |one| (explore, &one.0)))
+    let tries = asking.into_iter().chain(others).flat_map(|(workload, _)| {
+        let explorers = [explore_one, explore_kills_of];
+        explorers.map(|explore| (explore, workload))
     });
     let mut failures = tries.filter_map(|(explore, workload)| {
         let failure = explore(workload, Some(site)).failure?;

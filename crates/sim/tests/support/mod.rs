@@ -13,12 +13,12 @@ pub fn plan() -> Plan {
     let bounds = |exhaustive, random| Bounds { exhaustive, random };
     Plan {
         levels: vec![
-            bounds(pick(7, 9), pick(20, 60)),
-            bounds(pick(3, 4), pick(2, 6)),
+            bounds(pick(6, 9), pick(12, 60)),
+            bounds(pick(2, 4), pick(2, 6)),
             bounds(1, 1),
         ],
-        deeper_one_in: pick(vec![40, 400], vec![16, 300]),
-        deeper_max: pick(2_000, 10_000),
+        deeper_one_in: pick(vec![120, 400], vec![16, 300]),
+        deeper_max: pick(1_000, 10_000),
         seed: 1,
         skipped: None,
         only: None,
@@ -33,7 +33,7 @@ pub fn kill_plan(skipped: Option<Site>) -> Plan {
     };
     Plan {
         levels: vec![bounds; 2],
-        deeper_one_in: vec![pick(5, 2)],
+        deeper_one_in: vec![pick(10, 2)],
         deeper_max: u64::MAX,
         seed: 1,
         skipped,
@@ -100,7 +100,8 @@ pub fn seeds(count: u64) -> Box<dyn Iterator<Item = u64>> {
     }
 }
 
-/// Runs all jobs, as many at once as there are processors.
+/// Runs all jobs, as many at once as there are processors. The results have the order of the
+/// jobs.
 pub fn in_parallel<J: Sync, R: Send>(jobs: &[J], work: impl Fn(&J) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::new());
@@ -108,15 +109,19 @@ pub fn in_parallel<J: Sync, R: Send>(jobs: &[J], work: impl Fn(&J) -> R + Sync) 
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while let Some(job) = jobs.get(next.fetch_add(1, Memory::Relaxed)) {
+                loop {
+                    let index = next.fetch_add(1, Memory::Relaxed);
+                    let Some(job) = jobs.get(index) else {
+                        break;
+                    };
                     let result = work(job);
-                    results
-                        .lock()
-                        .expect("no other job has failed")
-                        .push(result);
+                    let mut results = results.lock().expect("no other job has failed");
+                    results.push((index, result));
                 }
             });
         }
     });
-    results.into_inner().expect("no job has failed")
+    let mut results = results.into_inner().expect("no job has failed");
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
 }
