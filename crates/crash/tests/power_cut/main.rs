@@ -54,13 +54,13 @@ fn cut_power_on(test: &str, file_system: FileSystem) {
     let mut tally = Tally::default();
     let bench = Bench::new(file_system, &scratch);
     let mut round = 0;
-    while tally.images < pick(200, 1000) {
+    while tally.images < pick(80, 1000) {
         round += 1;
         let (recording, expected) = bench.record(&mut random);
         bench.check_images(
             &recording,
             &expected,
-            pick(60, 200),
+            pick(40, 200),
             &mut tally,
             &mut random,
         );

@@ -64,7 +64,7 @@ git status --porcelain
 "#
     );
     Scenario::shell("git", &script)
-        .prepare(&fill(pick(4_000, 20_000)))
+        .prepare(&fill(pick(2_000, 20_000)))
         .same_output()
         .without(".git/index")
         .check();

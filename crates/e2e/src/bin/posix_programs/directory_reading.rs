@@ -17,8 +17,8 @@ pub const PROGRAM: crate::Program = crate::Program {
     child: process::none,
 };
 
-const OLD: usize = 6000;
-const NEW: usize = 6000;
+const OLD: usize = 2500;
+const NEW: usize = 2500;
 
 fn prepare() -> Outcome {
     fs::create_dir("mixed")?;
