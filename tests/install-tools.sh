@@ -16,6 +16,7 @@ packages="
     git
     perl
     exim4-daemon-light  # delivers mail by atomdir-deliver
+    slapd ldap-utils    # OpenLDAP, in front of atomdir-ldap
     gcc make libc6-dev dpkg-dev xz-utils    # the C project from its source package
     g++             # atomdir.h from C++
     python3 python3-venv python3-pip
@@ -36,6 +37,8 @@ done
 
 echo "installing$missing"
 export DEBIAN_FRONTEND=noninteractive
+# Without a database of its own, slapd is not started.
+echo "slapd slapd/no_configuration boolean true" | debconf-set-selections
 apt-get -q update >&2
 # shellcheck disable=SC2086 # a list of names
 apt-get -q install --yes --no-install-recommends $missing >&2

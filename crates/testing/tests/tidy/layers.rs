@@ -37,6 +37,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("atomdir-python", &["atomdir"]),
     ("atomdir-capi", &["atomdir"]),
     ("atomdir-mail", &["atomdir"]),
+    ("atomdir-ldap", &["atomdir"]),
     ("atomdir-sqlite", &["atomdir"]),
     (
         "atomdir-fuzzing",

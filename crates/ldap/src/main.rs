@@ -1,0 +1,106 @@
+//! `atomdir-ldap`: a database for OpenLDAP's slapd, which reaches it by back-sock.
+//!
+//! Entries are files in the layout of slapd's own back-ldif. Each LDAP operation is one
+//! serializable transaction:
+//!
+//! 1. an operation that has returned success is durable, and one that failed has changed nothing,
+//!    whatever is killed;
+//! 2. the result of a search is sent only after its transaction has been validated, so it shows
+//!    one state of the database;
+//! 3. operations run beside each other; one that others got in the way of is tried again.
+
+mod filter;
+mod ldif;
+mod name;
+mod operations;
+mod password;
+mod request;
+mod schema;
+mod server;
+mod stamp;
+mod tree;
+
+use clap::Parser;
+use rustix::fs::{Mode, OFlags, open};
+use schema::Schema;
+use server::{Database, Root};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// Serve a directory of LDIF files to slapd, each operation in one transaction
+#[derive(Debug, Parser)]
+#[command(name = "atomdir-ldap", version)]
+#[command(after_help = "slapd.conf:
+  moduleload back_sock
+  database   sock
+  suffix     \"dc=example,dc=org\"
+  socketpath /run/slapd/atomdir.sock
+  extensions binddn")]
+struct Arguments {
+    /// The database's directory, in a store
+    #[arg(long, value_name = "DIR")]
+    directory: PathBuf,
+    /// The name that all entries are below, as in slapd.conf
+    #[arg(long, value_name = "DN")]
+    suffix: String,
+    /// The socket to make; only this user and root can connect to it
+    #[arg(long, value_name = "PATH")]
+    socket: PathBuf,
+    /// A schema file that slapd.conf includes; give all of them, in their order
+    #[arg(long, value_name = "FILE")]
+    schema: Vec<PathBuf>,
+    /// The name by which slapd's rootdn binds. slapd leaves the check to this program
+    #[arg(long, value_name = "DN", requires = "root_password_file")]
+    root_dn: Option<String>,
+    /// A file whose first line is its password, as it is or as slappasswd prints it
+    #[arg(long, value_name = "FILE", requires = "root_dn")]
+    root_password_file: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("atomdir-ldap: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Error> {
+    let mut schema = Schema::new();
+    for file in &arguments.schema {
+        schema.add(&read(file)?);
+    }
+    let root = match (&arguments.root_dn, &arguments.root_password_file) {
+        (Some(name), Some(file)) => {
+            let password = read(file)?;
+            let password = password.lines().next().unwrap_or_default();
+            if password.is_empty() {
+                return Err(
+                    format!("'{}' has no password in its first line", file.display()).into(),
+                );
+            }
+            Some(Root::new(name, password, &schema)?)
+        }
+        _ => None,
+    };
+    let database = Database::open(&arguments.directory, &arguments.suffix, schema, root)?;
+    server::serve(&arguments.socket, &database)
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    let failed = |error: std::io::Error| format!("cannot read '{}': {error}", path.display());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = open(path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
+    let mut text = Vec::new();
+    let mut buffer = [0; 8192];
+    loop {
+        match rustix::io::read(&file, &mut buffer).map_err(|errno| failed(errno.into()))? {
+            0 => return Ok(String::from_utf8(text)?),
+            count => text.extend_from_slice(&buffer[..count]),
+        }
+    }
+}

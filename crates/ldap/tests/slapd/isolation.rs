@@ -1,0 +1,87 @@
+//! Searches beside changes.
+
+use crate::support::{Backend, SUFFIX, Slapd, is_possible};
+use atomdir_testing::capture_output;
+
+const DIRECTORIES: usize = 4;
+const ENTRIES: usize = 60;
+
+fn name(number: usize) -> String {
+    format!("cn={number},ou={},{SUFFIX}", number % DIRECTORIES)
+}
+
+/// One client adds entries to several directories, one after the other. A search that runs
+/// meanwhile finds all up to one of them.
+#[test]
+fn a_search_shows_one_state_of_the_database() {
+    if !is_possible("a_search_shows_one_state_of_the_database") {
+        return;
+    }
+    let slapd = Slapd::start("isolation", Backend::Atomdir);
+    let mut first = format!("dn: {SUFFIX}\nchangetype: add\nobjectClass: domain\ndc: example\n\n");
+    for number in 0..DIRECTORIES {
+        first.push_str(&format!(
+            "dn: ou={number},{SUFFIX}\nchangetype: add\nobjectClass: organizationalUnit\nou: {number}\n\n"
+        ));
+    }
+    slapd.change(&first).expect(0);
+    let mut additions = String::new();
+    for number in 0..ENTRIES {
+        additions.push_str(&format!(
+            "dn: {}\nchangetype: add\nobjectClass: person\nsn: s\ncn: {number}\n\n",
+            name(number)
+        ));
+    }
+    std::thread::scope(|scope| {
+        let adding = scope.spawn(|| slapd.change(&additions).expect(0));
+        let mut partial = 0;
+        loop {
+            let is_last = adding.is_finished();
+            let (code, found) = slapd.search(&["(cn=*)", "cn"]);
+            assert_eq!(code, 0);
+            let mut numbers: Vec<usize> = found
+                .iter()
+                .filter_map(|entry| entry.lines().next()?.strip_prefix("cn: ")?.parse().ok())
+                .collect();
+            numbers.sort_unstable();
+            assert_eq!(numbers, (0..found.len()).collect::<Vec<_>>());
+            if is_last {
+                assert_eq!(numbers.len(), ENTRIES);
+                break;
+            }
+            partial += usize::from(!numbers.is_empty());
+        }
+        println!("{partial} searches while entries were added");
+    });
+}
+
+/// Several clients change one entry. Each change is made once.
+#[test]
+fn concurrent_changes_of_one_entry_are_all_made() {
+    if !is_possible("concurrent_changes_of_one_entry_are_all_made") {
+        return;
+    }
+    let slapd = Slapd::start("concurrent", Backend::Atomdir);
+    let entry = format!(
+        "dn: {SUFFIX}\nchangetype: add\nobjectClass: domain\nobjectClass: extensibleObject\n\
+         dc: example\n\n"
+    );
+    slapd.change(&entry).expect(0);
+    let (clients, each) = (4, 10);
+    std::thread::scope(|scope| {
+        for client in 0..clients {
+            let slapd = &slapd;
+            scope.spawn(move || {
+                let file = slapd.scratch.join(format!("changes-{client}"));
+                let change = |number| {
+                    format!("dn: {SUFFIX}\nchangetype: modify\nadd: cn\ncn: {client}-{number}\n\n")
+                };
+                let changes: String = (0..each).map(change).collect();
+                std::fs::write(&file, changes).unwrap();
+                capture_output(slapd.client("ldapmodify").arg("-f").arg(&file)).expect(0);
+            });
+        }
+    });
+    let (_, found) = slapd.search(&["-s", "base", "cn"]);
+    assert_eq!(found[0].matches("cn: ").count(), clients * each);
+}
