@@ -20,6 +20,13 @@ impl<D: Disk> Store<D> {
         self.refuse_if_poisoned()?;
         let outer = transaction.outer().ok_or(CommitError::Ended)?;
         let failed = |errno| CommitError::io("compare the changes in", b".", errno);
+        let reader = {
+            let mut outer_guard = outer.view.lock();
+            let outer_view = outer_guard.as_mut().ok_or(CommitError::Ended)?;
+            outer_view.reader_of_upper().map_err(failed)?
+        };
+        let began = outer.began_change_time();
+        let seen = reader.see_upper(&outer.view, began).map_err(failed)?;
         let mut outer_guard = outer.view.lock();
         let outer_view = outer_guard.as_mut().ok_or(CommitError::Ended)?;
         let mut guard = transaction.view.lock();
@@ -27,8 +34,6 @@ impl<D: Disk> Store<D> {
         if let Some(nested) = view.nested() {
             return Err(CommitError::Nested { nested });
         }
-        let began = outer.began_change_time();
-        let seen = outer_view.see_upper(began).map_err(failed)?;
         let begun = outer_view.begun_over().ok_or(CommitError::Ended)?;
         let plan = view.plan_since(&begun.nodes).map_err(failed)?;
         let conflicts = conflicts(&plan.touched, &seen.since(&begun.seen));

@@ -33,27 +33,64 @@ impl<D: Disk> Store<D> {
             ..options
         };
         let mut guard = outer.view.lock();
-        let view = guard.as_mut().ok_or(BeginError::Ended)?;
-        if let Some(nested) = view.nested() {
-            return Err(BeginError::Nested { nested });
-        }
-        if view.frozen {
-            return Err(BeginError::Frozen);
-        }
+        let view = may_begin_in(&mut guard)?;
         outer.leave_to_user();
         let id = self.take_id()?;
-        let view = if view.lower {
-            let began = outer.began_change_time();
-            let begun = view.begin_over_upper(id, began);
-            begun.map_err(BeginError::Upper)?
-        } else {
-            view.unplace_staged().map_err(BeginError::Staging)?;
-            view.begin_nested(id)
-        };
+        if view.lower {
+            let reader = view.reader_of_upper().map_err(BeginError::Upper)?;
+            drop(guard);
+            return self.begin_over_upper(outer, &reader, id, options);
+        }
+        view.unplace_staged().map_err(BeginError::Staging)?;
+        let nested = view.begin_nested(id);
+        Ok(self.add_nested(outer, nested, options))
+    }
+
+    /// Copies what the overlay shows without the outer view's lock (`view::upper`). Of several
+    /// that begin at the same time, one does.
+    fn begin_over_upper(
+        &self,
+        outer: &Arc<Transaction<D>>,
+        reader: &View<D>,
+        id: TransactionId,
+        options: BeginOptions,
+    ) -> Result<Arc<Transaction<D>>, BeginError> {
+        let copied = reader.copy_upper(&outer.view, id, outer.began_change_time());
+        let (nested, begun) = copied.map_err(BeginError::Upper)?;
+        let mut guard = outer.view.lock();
+        let view = may_begin_in(&mut guard).and_then(|view| match view.lower {
+            true => Ok(view),
+            // Its programs have ended meanwhile.
+            false => Err(BeginError::Ended),
+        });
+        let view = view.inspect_err(|_| self.0.core.drop_stage(id))?;
+        view.note_begun_over(begun);
+        Ok(self.add_nested(outer, nested, options))
+    }
+
+    /// To be called under the outer view's lock.
+    fn add_nested(
+        &self,
+        outer: &Arc<Transaction<D>>,
+        nested: View<D>,
+        options: BeginOptions,
+    ) -> Arc<Transaction<D>> {
+        let id = nested.id;
         let mut open = lock(&self.0.open);
-        let transaction = Arc::new(Transaction::nested(outer, view, options));
+        let transaction = Arc::new(Transaction::nested(outer, nested, options));
         open.by_id.insert(id, transaction.clone());
-        Ok(transaction)
+        transaction
+    }
+}
+
+fn may_begin_in<D: Disk>(outer: &mut Option<View<D>>) -> Result<&mut View<D>, BeginError> {
+    let view = outer.as_mut().ok_or(BeginError::Ended)?;
+    if let Some(nested) = view.nested() {
+        return Err(BeginError::Nested { nested });
+    }
+    match view.frozen {
+        true => Err(BeginError::Frozen),
+        false => Ok(view),
     }
 }
 

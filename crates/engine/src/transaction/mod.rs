@@ -345,12 +345,13 @@ impl<D: Disk> Transaction<D> {
 
     /// What a commit would land, sorted by path.
     pub fn changes(&self) -> Result<Vec<SummaryLine>> {
-        let began = self.began_change_time();
-        self.wait_with(|view| {
-            if view.lower {
-                return view.look_at_upper(began)?.changes();
-            }
-            view.changes()
+        let looked = self.wait_with(|view| match view.lower {
+            true => view.reader_of_upper().map(Err),
+            false => view.changes().map(Ok),
+        })?;
+        looked.or_else(|reader| {
+            let began = self.began_change_time();
+            reader.look_at_upper(&self.view, began)?.changes()
         })
     }
 

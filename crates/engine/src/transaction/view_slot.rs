@@ -10,7 +10,7 @@ use atomdir_disk::{Disk, Errno};
 
 use crate::ids::NodeId;
 use crate::lock;
-use crate::view::View;
+use crate::view::{LowerView, View};
 
 pub(crate) struct ViewSlot<D: Disk> {
     slot: Mutex<Slot<D>>,
@@ -119,6 +119,15 @@ impl<D: Disk> ViewSlot<D> {
         self.returned.notify_all();
         let listeners = lock(&self.listeners).clone();
         listeners.iter().for_each(|listener| listener());
+    }
+}
+
+/// For a view that goes on serving others: it is locked for each look.
+impl<D: Disk> LowerView<D> for ViewSlot<D> {
+    fn look(&self, look: &mut dyn FnMut(&View<D>)) {
+        if let Some(view) = self.lock().as_ref() {
+            look(view);
+        }
     }
 }
 

@@ -49,6 +49,7 @@ use numbers::Numbers;
 use sparse::HolesRead;
 pub(crate) use take_back::NameChange;
 pub use types::{Caller, Entry, ListEntry, NewNode, NodeAttributes, SetAttributes, SetTime};
+pub(crate) use upper::LowerView;
 pub use upper::OverlayPrefix;
 
 use crate::base::Base;

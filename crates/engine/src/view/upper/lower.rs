@@ -78,8 +78,12 @@ impl<D: Disk> Reading<'_, D> {
     }
 
     pub(super) fn of_origin(&self, origin: Origin) -> Option<Arc<Base>> {
-        let node = self.old.node(origin.node).ok()?;
-        let is_it = self.old.generation(origin.node) == origin.generation;
-        node.base.clone().filter(|_| is_it)
+        let mut found = None;
+        self.lower.look(&mut |lower| {
+            let is_it = lower.generation(origin.node) == origin.generation;
+            let node = lower.node(origin.node).ok().filter(|_| is_it);
+            found = node.and_then(|node| node.base.clone());
+        });
+        found
     }
 }

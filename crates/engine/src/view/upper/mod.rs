@@ -19,6 +19,9 @@
 //!    in place below it, so the commit moves it by one rename.
 //! 4. An object that is new or copied in a directory of the base gets a slot of the
 //!    staging directory.
+//! 5. While programs work in the overlay, nobody looks at the layer with the view locked. The
+//!    kernel holds the layer's directories locked while it copies a file up, and then waits for
+//!    the lower layer's answers, which need the view.
 
 mod barred;
 mod holes;
@@ -38,7 +41,6 @@ use atomdir_disk::{Access, Disk, Errno, Identity, Name, NewNode, Result, Stat, T
 
 use super::View;
 use super::dress::dress;
-use super::node::Node;
 use crate::base::handles::HandleKey;
 use crate::ids::NodeId;
 use crate::names;
@@ -65,9 +67,24 @@ impl<D: Disk> View<D> {
         dress(&self.core, &upper, root.kind, root.attributes, &xattrs)
     }
 
-    /// Returns the view with the upper layer's present changes. Changes nothing.
-    pub(crate) fn look_at_upper(&mut self, began: Timestamp) -> Result<View<D>> {
-        let (view, moves, _) = self.read_upper(began, Purpose::Look, None)?;
+    /// A view that reads the upper layer, while this one goes on serving the lower layer.
+    pub(crate) fn reader_of_upper(&mut self) -> Result<View<D>> {
+        self.stage()?;
+        let mut reader = View::new(self.core.clone(), self.id, self.at);
+        reader.has_stage = true;
+        reader.restricted_to = self.restricted_to.clone();
+        reader.reads = self.reads.as_ref().map(|_| Default::default());
+        Ok(reader)
+    }
+
+    /// For a [reader](View::reader_of_upper): returns the view with the upper layer's present
+    /// changes. Changes nothing.
+    pub(crate) fn look_at_upper(
+        &self,
+        lower: &dyn LowerView<D>,
+        began: Timestamp,
+    ) -> Result<View<D>> {
+        let (view, moves, _) = self.read_upper(lower, began, Purpose::Look, None)?;
         moves.close_layer(&view);
         Ok(view)
     }
@@ -76,7 +93,8 @@ impl<D: Disk> View<D> {
     /// begin.
     pub(crate) fn take_over_upper(&mut self, began: Timestamp) -> Result<View<D>> {
         self.write_ahead_what_is_found();
-        let (mut view, moves, _) = self.read_upper(began, Purpose::TakeOver, None)?;
+        self.stage()?;
+        let (mut view, moves, _) = self.read_upper(self, began, Purpose::TakeOver, None)?;
         view.is_written_ahead = self.is_written_ahead;
         moves.carry_out(&mut view)?;
         view.has_placed = true;
@@ -87,18 +105,19 @@ impl<D: Disk> View<D> {
 
     /// With `seen`, also notes what the layer holds.
     fn read_upper(
-        &mut self,
+        &self,
+        lower: &dyn LowerView<D>,
         began: Timestamp,
         purpose: Purpose,
         seen: Option<Seen>,
     ) -> Result<(View<D>, Moves, Option<Seen>)> {
-        let stage = self.stage()?;
+        let stage = self.open_stage()?;
         let upper = names::fixed(names::UPPER);
         let stat = self.core.disk.stat_at(&stage, &upper)?;
         let mut view = View::new(self.core.clone(), self.id, self.at);
         view.has_stage = true;
         let mut reading = Reading {
-            old: self,
+            lower,
             overlay_prefix: OverlayPrefix::of(&view.core.options.privileges),
             new: view,
             began,
@@ -124,6 +143,18 @@ impl<D: Disk> View<D> {
     }
 }
 
+/// The view that serves as the lower layer.
+pub(crate) trait LowerView<D: Disk> {
+    fn look(&self, look: &mut dyn FnMut(&View<D>));
+}
+
+/// For a view that serves nobody any more.
+impl<D: Disk> LowerView<D> for View<D> {
+    fn look(&self, look: &mut dyn FnMut(&View<D>)) {
+        look(self);
+    }
+}
+
 /// Why the layer is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
@@ -135,8 +166,7 @@ enum Purpose {
 
 /// An upper layer while it is being made into a view.
 struct Reading<'a, D: Disk> {
-    /// The view that served as the lower layer.
-    old: &'a View<D>,
+    lower: &'a dyn LowerView<D>,
     new: View<D>,
     overlay_prefix: OverlayPrefix,
     began: Timestamp,
@@ -176,12 +206,6 @@ impl<D: Disk> Reading<'_, D> {
 
     fn is_new(&self, id: NodeId) -> Result<bool> {
         Ok(self.new.node(id)?.base.is_none())
-    }
-
-    /// The old view's node of the same object.
-    fn old_node(&self, serial: u64) -> Option<&Node> {
-        let id = self.old.nodes.by_base.get(&serial)?;
-        self.old.node(*id).ok()
     }
 }
 

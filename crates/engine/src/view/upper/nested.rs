@@ -14,7 +14,7 @@ use atomdir_disk::{Access, Disk, Errno, Kind, Name, Result, Timestamp};
 use super::moves::Moves;
 use super::overlay_attributes::{OverlayAttributes, OverlayPrefix};
 use super::seen::Seen;
-use super::{Purpose, is_gone, open_in_layer};
+use super::{LowerView, Purpose, is_gone, open_in_layer};
 use crate::base::Xattrs;
 use crate::ids::{NodeId, TransactionId};
 use crate::view::View;
@@ -32,22 +32,31 @@ struct Copied {
 }
 
 impl<D: Disk> View<D> {
-    /// Returns a view over the overlay's present tree, for a nested transaction.
-    pub(crate) fn begin_over_upper(
-        &mut self,
+    /// For a [reader](View::reader_of_upper): returns a view over the overlay's present tree, for a
+    /// nested transaction, and what the outer one notes of it.
+    pub(crate) fn copy_upper(
+        &self,
+        lower: &dyn LowerView<D>,
         id: TransactionId,
         began: Timestamp,
-    ) -> Result<View<D>> {
-        let (read, moves, seen) = self.read_upper(began, Purpose::Look, Some(Seen::default()))?;
+    ) -> Result<(View<D>, Begun)> {
+        let seen = Some(Seen::default());
+        let (read, moves, seen) = self.read_upper(lower, began, Purpose::Look, seen)?;
         let nested = self.copy_layer(id, read, &moves);
         moves.close_layer(self);
         let nested = nested.inspect_err(|_| self.core.drop_stage(id))?;
-        self.begun_over = Some(Box::new(Begun {
+        let begun = Begun {
             nested: id,
             nodes: nested.unlogged_nodes(),
             seen: seen.unwrap_or_default(),
-        }));
-        Ok(nested)
+        };
+        Ok((nested, begun))
+    }
+
+    /// Notes that a transaction with a view by [`copy_upper`](View::copy_upper) is nested in this
+    /// one.
+    pub(crate) fn note_begun_over(&mut self, begun: Begun) {
+        self.begun_over = Some(Box::new(begun));
     }
 
     pub(crate) fn begun_over(&self) -> Option<&Begun> {
@@ -59,9 +68,10 @@ impl<D: Disk> View<D> {
         self.has_stage && self.stage_of == self.id
     }
 
-    /// What the overlay's upper layer holds now.
-    pub(crate) fn see_upper(&mut self, began: Timestamp) -> Result<Seen> {
-        let (view, moves, seen) = self.read_upper(began, Purpose::Look, Some(Seen::default()))?;
+    /// For a [reader](View::reader_of_upper): what the overlay's upper layer holds now.
+    pub(crate) fn see_upper(&self, lower: &dyn LowerView<D>, began: Timestamp) -> Result<Seen> {
+        let seen = Some(Seen::default());
+        let (view, moves, seen) = self.read_upper(lower, began, Purpose::Look, seen)?;
         moves.close_layer(&view);
         Ok(seen.unwrap_or_default())
     }

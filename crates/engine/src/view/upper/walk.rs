@@ -151,9 +151,12 @@ impl<D: Disk> Reading<'_, D> {
 
     /// Gives an object of the base its present name, and returns its node.
     fn place(&mut self, item: &Item, found: Found) -> Result<NodeId> {
-        let reported = self
-            .old_node(found.base.serial)
-            .and_then(|old| old.reported);
+        let mut reported = None;
+        self.lower.look(&mut |lower| {
+            let id = lower.nodes.by_base.get(&found.base.serial);
+            let node = id.and_then(|id| lower.node(*id).ok());
+            reported = node.and_then(|node| node.reported);
+        });
         let id = self.new.node_of_base(found, item.parent, &item.name);
         let node = self.new.node_mut(id)?;
         node.reported = node.reported.or(reported);
