@@ -390,3 +390,37 @@ fn nested_transactions_begin_and_commit_while_outer_programs_remove_files() {
     assert!((1..=20).all(|i| fixture.base.join(format!("new-{i}")).exists()));
     fixture.store.assert_at_rest();
 }
+
+/// The kernel holds directories of the upper layer locked while it copies a file up, and waits for
+/// the lower layer's answers.
+#[test]
+fn nested_transactions_begin_and_commit_while_files_are_copied_up() {
+    let test = "nested_transactions_begin_and_commit_while_files_are_copied_up";
+    if !is_possible(test) {
+        return;
+    }
+    let fixture = Fixture::new(
+        "nest-native-copy-up",
+        "mkdir one two; for i in $(seq 400); do mkdir one/$i; : > one/$i/f; ln one/$i/f two/$i; done",
+    );
+    let outcome = fixture.store.run_with(
+        &["--view", "native"],
+        &format!(
+            r#"
+            A={}
+            {{ for i in $(seq 400); do mkdir one/$i/d; echo x >> two/$i; done; : > over; }} &
+            while [ ! -e over ]; do
+                $A run -q -- sh -ec 'echo x >> new'
+                $A diff --name-only > names
+            done
+            rm over names; wait
+            "#,
+            binary().display()
+        ),
+    );
+    outcome.expect(0);
+    let committed = fs::read_to_string(fixture.base.join("one/400/f")).expect("it was there");
+    assert_eq!(committed, "x\n");
+    assert!(fixture.base.join("new").exists() && fixture.base.join("one/400/d").exists());
+    fixture.store.assert_at_rest();
+}
