@@ -181,8 +181,8 @@ fn recovery_rewrites_contents_lost_by_failed_writeback() {
         deeper_one_in: vec![1],
         ..kill_plan(None)
     };
-    check_all(&all, lost_writes, &each, 10_000);
-    check_all(&all, lost_writes_read_from_the_disk, &each, 10_000);
+    check_all(&all, lost_writes, &each, 9_000);
+    check_all(&all, lost_writes_read_from_the_disk, &each, 9_000);
 }
 
 #[test]

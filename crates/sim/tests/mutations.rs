@@ -14,15 +14,17 @@ use atomdir_sim::{
 };
 use support::{in_parallel, plan};
 
-/// How the engine's source asks for a sync. `Log::flush` and `Core::flush_base`
-/// stand for their callers.
-const CALLS: [&str; 6] = [
+/// How the engine's source asks for a sync. `Log::flush`, `Core::flush_base` and what is in
+/// `flusher` stand for their callers.
+const CALLS: [&str; 8] = [
     ".sync(",
     ".sync_data(",
     ".sync_directory(",
     ".sync_file_system(",
     ".flush(&",
     ".flush_base()",
+    ".flush_log(",
+    ".flush_appended(",
 ];
 
 /// Every place in the engine's source that asks for a sync.
@@ -42,6 +44,9 @@ fn sites_in_source() -> BTreeSet<(String, u32)> {
             }
             let text = std::fs::read_to_string(&path).unwrap();
             let name = path.strip_prefix(root).unwrap().to_str().unwrap();
+            if name.ends_with("store/flusher.rs") {
+                continue;
+            }
             for (line, number) in text.lines().zip(1..) {
                 let is_stores = line.contains("self.sync()");
                 let is_flush_itself = line.contains("disk.sync_data(&self.file)")

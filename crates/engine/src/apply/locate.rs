@@ -35,9 +35,12 @@ impl<D: Disk> Apply<'_, D> {
 
     /// Homes are filled from the front, so the missing ones are at the back.
     fn misses_several_homes(&mut self, object: Identity) -> Outcome<bool> {
-        let desired = self.desired;
+        let homes = self.desired.homes(object);
+        if homes.len() < 2 {
+            return Ok(false);
+        }
         let mut missing = 0;
-        for (directory, name) in desired.homes(object).iter().rev() {
+        for (directory, name) in homes.iter().rev() {
             let home = EntryPlace {
                 parent: Parent::Directory(*directory),
                 name: name.clone(),
@@ -207,12 +210,15 @@ impl<D: Disk> Apply<'_, D> {
                 if let Some(known) = self.stages.get(&transaction) {
                     return Ok(known.clone());
                 }
-                let name = names::transaction(transaction);
-                let opened =
-                    self.core
-                        .disk
-                        .open(&self.core.control.stage, &name, Access::Directory);
-                let handle = absent_is_none(opened)?.map(Arc::new);
+                let handle = match self.core.handles.get(HandleKey::Stage(transaction)) {
+                    Some(handle) => Some(handle),
+                    None => {
+                        let name = names::transaction(transaction);
+                        let (disk, stage) = (&self.core.disk, &self.core.control.stage);
+                        let opened = disk.open(stage, &name, Access::Directory);
+                        absent_is_none(opened)?.map(Arc::new)
+                    }
+                };
                 self.stages.insert(transaction, handle.clone());
                 Ok(handle)
             }

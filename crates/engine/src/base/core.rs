@@ -101,6 +101,10 @@ impl<D: Disk> Core<D> {
     /// Removes what a transaction has staged, which nobody needs any more.
     pub fn drop_stage(&self, transaction: TransactionId) {
         let name = names::transaction(transaction);
+        // Mostly a commit has moved everything out of it.
+        if self.disk.remove_directory(&self.control.stage, &name) == Ok(()) {
+            return;
+        }
         if let Err(error) = control::remove_tree(&self.disk, &self.control.stage, &name) {
             tracing::warn!(%error, %transaction, "staged files are left until the next start");
         }

@@ -83,8 +83,8 @@ impl<D: Disk> Store<D> {
             .min_by_key(|record| record.sequence);
         let next = next.map(|record| (Sequence(record.sequence), record.time));
         state.journal.note_cancelled(&pending.record, by, next);
-        let flushed = state.journal.log.flush(&core.disk, by.0);
-        flushed.map_err(|errno| self.poison_unflushed("the log", errno))?;
+        self.0.flusher.note_appended(by);
+        self.flush_appended(state)?;
         let transaction = TransactionId(pending.record.transaction);
         match &pending.landing {
             Some(landing) => landing.transaction.forget_landed(sequence),

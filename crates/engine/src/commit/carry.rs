@@ -31,7 +31,7 @@ pub(crate) fn is_small<D: Disk>(view: &mut View<D>, set: &WriteSet) -> Result<bo
     for created in &set.created {
         let bytes = match created.kind {
             Kind::Directory => return Ok(false),
-            Kind::File => view.attributes(created.node)?.length,
+            Kind::File => view.length(created.node)?,
             _ => 0,
         };
         let Some(left) = room.checked_sub(bytes) else {
@@ -81,7 +81,10 @@ fn carry_file<D: Disk>(view: &mut View<D>, id: NodeId) -> Result<CarriedObject, 
     let runs = read_runs(disk, &file, whole)?;
     // Reading the file may have changed its access time, which the transaction
     // shows.
-    disk.set_times(&file, stat.attributes.times)?;
+    let times = stat.attributes.times;
+    if disk.stat(&file)?.attributes.times != times {
+        disk.set_times(&file, times)?;
+    }
     Ok(CarriedObject {
         node: None,
         stat,

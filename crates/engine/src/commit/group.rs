@@ -2,18 +2,16 @@
 //!
 //! A commit is appended under the commit lock and joins the queue. Then one of
 //! the waiting threads flushes the log for all of them, without the lock, so that
-//! others can append meanwhile. The next flush covers those.
+//! others can append meanwhile (`store/flusher`). The next flush covers those. It runs
+//! while the first thread that gets the lock applies what is durable.
 //!
 //! Invariants
 //! 1. Commits are applied in the order of the log, and only once a flush that
 //!    began after they were appended has succeeded.
-//! 2. Only one flush runs at a time: the kernel reports an error of the disk to
-//!    one flush only, and no other may miss it.
-//! 3. A queued commit is in no history yet. So another commit is validated
+//! 2. A queued commit is in no history yet. So another commit is validated
 //!    meanwhile only if neither touches what the other touches, and it has read
 //!    nothing that the queued one changes.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use atomdir_disk::Disk;
@@ -29,12 +27,18 @@ use crate::store::queue::{Pending, Returned};
 impl<D: Disk> Store<D> {
     /// Takes the commit lock, with everything in the log durable and in the base.
     pub(crate) fn lock_without_pending(&self) -> Result<Guard<'_, D>, StoreError> {
-        let mut state = self.wait_for_flush(lock(&self.0.commit));
-        if !state.queue.commits.is_empty() {
+        let mut state = lock(&self.0.commit);
+        // The second time the lock is held during the flush, so that nothing more comes.
+        for holds_lock in [false, true] {
+            if state.queue.commits.is_empty() {
+                break;
+            }
             self.refuse_if_poisoned()?;
-            let newest = state.journal.newest;
-            let flushed = state.journal.log.flush(&self.0.core.disk, newest.0);
-            flushed.map_err(|errno| self.poison_unflushed("the log", errno))?;
+            let (log, newest) = (state.journal.log.file(), state.journal.newest);
+            let held = holds_lock.then_some(state);
+            self.flush_log(&log, newest)?;
+            state = held.unwrap_or_else(|| lock(&self.0.commit));
+            state.journal.log.note_durable(newest.0);
             self.publish_queue(&mut state, newest, &mut Meter::new(&mut |_| {}))?;
         }
         Ok(state)
@@ -49,7 +53,6 @@ impl<D: Disk> Store<D> {
         sequence: Sequence,
         meter: &mut Meter<'_>,
     ) -> Result<Option<Stalled>, CommitError> {
-        let core = &*self.0.core;
         loop {
             if let Some(refused) = state.queue.cancelled.remove(&sequence) {
                 return Err(refused);
@@ -59,7 +62,7 @@ impl<D: Disk> Store<D> {
             }
             self.refuse_if_poisoned().map_err(CommitError::Logged)?;
             let stalled = lock(&self.0.stalled).clone();
-            if stalled.is_some() && state.journal.log.durable() >= sequence.0 {
+            if stalled.is_some() && self.0.flusher.durable() >= sequence.0 {
                 state.queue.note_returned(sequence);
                 return Ok(stalled);
             }
@@ -71,34 +74,20 @@ impl<D: Disk> Store<D> {
                     obstacle: None,
                 })));
             }
-            if state.queue.is_flushing {
-                state = self.wait_for_flush(state);
+            let durable = Sequence(self.0.flusher.durable());
+            if durable < sequence {
+                let log = state.journal.log.file();
+                drop(state);
+                let flushed = self.flush_log(&log, sequence);
+                state = lock(&self.0.commit);
+                flushed.map_err(CommitError::Logged)?;
                 continue;
             }
-            state.queue.is_flushing = true;
-            let (file, newest) = (state.journal.log.file(), state.journal.newest);
-            drop(state);
-            let flushed = core.disk.sync_data(&file);
-            state = lock(&self.0.commit);
-            state.queue.is_flushing = false;
-            self.0.flushed.notify_all();
-            if let Err(errno) = flushed {
-                let poisoned = self.poison_unflushed("the log", errno);
-                return Err(CommitError::Logged(poisoned));
-            }
-            state.journal.log.note_durable(newest.0);
+            state.journal.log.note_durable(durable.0);
             // If this failed for a later commit, this one may be in the base
             // already.
-            let _ = self.publish_queue(&mut state, newest, meter);
+            let _ = self.publish_queue(&mut state, durable, meter);
         }
-    }
-
-    fn wait_for_flush<'a>(&self, mut state: Guard<'a, D>) -> Guard<'a, D> {
-        while state.queue.is_flushing {
-            let woken = self.0.flushed.wait(state);
-            state = woken.unwrap_or_else(PoisonError::into_inner);
-        }
-        state
     }
 
     fn publish_queue(

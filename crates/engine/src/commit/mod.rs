@@ -450,6 +450,7 @@ impl<D: Disk> Store<D> {
         let appended = state.journal.log.append(&core.disk, &record);
         appended.map_err(|errno| CommitError::io("write", b".atomdir/log", errno))?;
         state.journal.note_appended(&record);
+        self.0.flusher.note_appended(sequence);
         state.journal.has_garbage = had_garbage;
         state.last_commit = Some(now);
         Ok(Pending {

@@ -13,13 +13,14 @@
 
 pub(crate) mod aside;
 pub(crate) mod commit_state;
+pub(crate) mod flusher;
 pub(crate) mod open_transactions;
 pub(crate) mod queue;
 pub(crate) mod stranded;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{Disk, Errno, Name};
 use atomdir_format::header::StoreId;
@@ -35,6 +36,7 @@ use crate::log::past_limits::HistoryStatus;
 use crate::names;
 use crate::store::aside::Aside;
 use crate::store::commit_state::CommitState;
+use crate::store::flusher::Flusher;
 use crate::store::open_transactions::OpenTransactions;
 use crate::store::stranded::Stranded;
 use crate::transaction::contention::Contention;
@@ -52,8 +54,7 @@ pub(crate) struct Inner<D: Disk> {
     pub contention: Arc<Contention>,
     /// Serializes commits and checkpoints.
     pub commit: Mutex<CommitState<D>>,
-    /// Signalled, with `commit`, when a flush of the log has ended.
-    pub flushed: Condvar,
+    pub flusher: Flusher,
     pub open: Mutex<OpenTransactions<D>>,
     /// Base objects with a history that an open snapshot may need, by serial.
     pub retained: Mutex<HashMap<u64, Arc<Base>>>,
@@ -100,11 +101,12 @@ impl<D: Disk> Store<D> {
 
     pub(crate) fn new(core: Core<D>, state: CommitState<D>, ids: IdSupply) -> Store<D> {
         let open = OpenTransactions::new(state.journal.newest, ids);
+        let flusher = Flusher::new(state.journal.newest);
         Store(Arc::new(Inner {
             core: Arc::new(core),
             contention: Arc::default(),
             commit: Mutex::new(state),
-            flushed: Condvar::new(),
+            flusher,
             open: Mutex::new(open),
             retained: Mutex::new(HashMap::new()),
             poisoned: Mutex::new(None),

@@ -41,7 +41,6 @@ pub(crate) struct Pending<D: Disk> {
 pub(crate) struct Queue<D: Disk> {
     /// In the order of the log.
     pub commits: VecDeque<Pending<D>>,
-    pub is_flushing: bool,
     /// Commits that were cancelled, and why, until the threads that wait for them have learned
     /// it.
     pub cancelled: BTreeMap<Sequence, CommitError>,
@@ -51,7 +50,6 @@ impl<D: Disk> Default for Queue<D> {
     fn default() -> Self {
         Queue {
             commits: VecDeque::new(),
-            is_flushing: false,
             cancelled: BTreeMap::new(),
         }
     }

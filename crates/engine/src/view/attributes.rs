@@ -33,6 +33,12 @@ impl<D: Disk> View<D> {
         Ok(self.with_stored(id, attributes))
     }
 
+    /// The length of a file that the transaction has made or changed. Looks at no file.
+    pub(crate) fn length(&self, id: NodeId) -> Result<u64> {
+        let own = self.node(id)?.own().ok_or(Errno::STALE)?;
+        Ok(own.attributes.length)
+    }
+
     /// Programs take a file without blocks for one hole, though a program may
     /// have stored to it through a mapping (see [`super::sparse`]). Such a file
     /// gets blocks here.

@@ -100,7 +100,7 @@ impl<D: Disk> Preparation<'_, '_, D> {
     /// Completes a regular file that shows nothing of the base.
     fn complete_file(&mut self, id: NodeId) -> Result<Identity, Errno> {
         let file = self.view.staged_file(id)?;
-        let length = self.view.attributes(id)?.length;
+        let length = self.view.length(id)?;
         let disk = &self.view.core.disk;
         let stat = disk.stat(&file)?;
         if stat.length != length {
