@@ -12,17 +12,9 @@ use crate::ViewRootError;
 use crate::connection::Parts;
 use atomdir_disk::reason;
 use atomdir_protocol::frame::FrameError;
-use atomdir_protocol::{Conflict, ExitCode, Failure, FailureKind};
+use atomdir_protocol::{Conflict, Failure, FailureKind};
 use rustix::io::Errno;
 use std::path::PathBuf;
-
-/// The exit code and the hint that a program needs besides the message of an error.
-pub trait Explain: std::error::Error {
-    /// The exit code of a program that ends with this error.
-    fn exit_code(&self) -> ExitCode;
-    /// Advice to the user, if the message holds none.
-    fn hint(&self) -> Option<String>;
-}
 
 /// Why the service did not fulfil a request.
 #[derive(Debug, thiserror::Error)]
@@ -93,27 +85,6 @@ impl RequestError {
     }
 }
 
-impl Explain for RequestError {
-    fn exit_code(&self) -> ExitCode {
-        match self {
-            RequestError::Failed(failure) => failure.code,
-            RequestError::Disconnected { .. } | RequestError::Io { .. } => ExitCode::Io,
-            RequestError::Malformed { .. }
-            | RequestError::Unexpected { .. }
-            | RequestError::TooMuch { .. } => ExitCode::Internal,
-            RequestError::View { source, .. } => source.exit_code(),
-            RequestError::TooLong(_) => ExitCode::Usage,
-        }
-    }
-
-    fn hint(&self) -> Option<String> {
-        match self {
-            RequestError::Failed(failure) => failure.hint.clone(),
-            _ => None,
-        }
-    }
-}
-
 /// Why a commit failed, or a request for a lock or an undo.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -147,45 +118,25 @@ impl CommitError {
 
     /// Whether others work in the transaction, or one is nested in it.
     pub fn is_in_use(&self) -> bool {
-        self.is_of_kind(FailureKind::InUse)
+        self.kind() == Some(FailureKind::InUse)
     }
 
     /// Whether a program holds a lease on one of the transaction's files.
     pub fn is_leased(&self) -> bool {
-        self.is_of_kind(FailureKind::Leased)
+        self.kind() == Some(FailureKind::Leased)
     }
 
     /// Whether the commit is in the log, and the transaction has ended. Recovery will
     /// show whether the commit landed.
     pub fn is_logged(&self) -> bool {
-        self.is_of_kind(FailureKind::Logged)
+        self.kind() == Some(FailureKind::Logged)
     }
 
-    fn is_of_kind(&self, kind: FailureKind) -> bool {
-        matches!(self, CommitError::Request(error) if error.kind() == Some(kind))
-    }
-}
-
-impl Explain for CommitError {
-    fn exit_code(&self) -> ExitCode {
+    /// The kind of failure that the service reported.
+    pub fn kind(&self) -> Option<FailureKind> {
         match self {
-            CommitError::Conflict { .. } => ExitCode::Conflict,
-            CommitError::Request(error) => error.exit_code(),
+            CommitError::Conflict { failure, .. } => Some(failure.kind),
+            CommitError::Request(error) => error.kind(),
         }
-    }
-
-    fn hint(&self) -> Option<String> {
-        match self {
-            CommitError::Conflict { failure, .. } => failure.hint.clone(),
-            CommitError::Request(error) => error.hint(),
-        }
-    }
-}
-
-fn errno_exit_code(errno: Errno) -> ExitCode {
-    match errno {
-        Errno::ACCESS | Errno::PERM => ExitCode::NotPermitted,
-        Errno::NOENT | Errno::NOTDIR => ExitCode::NotFound,
-        _ => ExitCode::Io,
     }
 }

@@ -67,7 +67,7 @@ pub use api::{
 pub use atomdir_disk::reason;
 pub use atomdir_protocol::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Committed, Conflicts,
-    Durability, EndedHow, EndedTransaction, ExitCode, Failure, FailureKind, HistoryStatus,
+    Durability, EndedHow, EndedTransaction, Failure, FailureKind, HistoryStatus,
     Isolation, Kind, LockMode, LockScope, LockStatus, MergeStep, Numbers, Others, PastView,
     Progress, RecoveryReport, Restore, Sequence, ServiceStatus, SnapshotObject, StopReport,
     Survival, Timestamp, TransactionId, TransactionStatus, Undo, View, ViewChoice,
@@ -77,7 +77,7 @@ pub use connection::Connection;
 pub use current::Current;
 pub use ended::{Notice, describe_end};
 pub use entered::Entered;
-pub use error::{ConnectError, Explain, FindError, InitError, RequestError};
+pub use error::{ConnectError, FindError, InitError, RequestError};
 pub use hosting::Holder;
 pub use init::{InitOutcome, init, init_with};
 pub use layers::{Layers, OpenLayers};

@@ -9,7 +9,6 @@
 use crate::mounts;
 use crate::trust::OVERFLOW_USER;
 use atomdir_disk::reason;
-use atomdir_protocol::ExitCode;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, fstat, fstatfs, openat, statx};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -44,20 +43,6 @@ pub enum ViewRootError {
         /// The error of the system.
         errno: Errno,
     },
-}
-
-impl ViewRootError {
-    pub(crate) fn exit_code(&self) -> ExitCode {
-        match self {
-            ViewRootError::NotMounted => ExitCode::Configuration,
-            ViewRootError::Io { errno, .. } => match *errno {
-                Errno::ACCESS | Errno::PERM => ExitCode::NotPermitted,
-                Errno::NOENT => ExitCode::NotFound,
-                _ => ExitCode::Io,
-            },
-            _ => ExitCode::NotPermitted,
-        }
-    }
 }
 
 fn io(operation: &'static str) -> impl Fn(Errno) -> ViewRootError {

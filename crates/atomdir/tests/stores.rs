@@ -1,7 +1,7 @@
 //! Making stores and finding them, on the real file system.
 
 use atomdir::{
-    ExitCode, Explain, FindError, InitError, StoreLocation, Trust, find, find_with, init,
+    FindError, InitError, StoreLocation, Trust, find, find_with, init,
 };
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -74,14 +74,7 @@ fn a_directory_becomes_a_store_once_and_is_found_from_below() {
     ));
 
     let error = find(&scratch.0).unwrap_err();
-    assert_eq!(error.exit_code(), ExitCode::NotFound, "{error}");
-    assert_eq!(
-        error.hint(),
-        Some(format!(
-            "`atomdir init {}` makes it a store",
-            scratch.0.display()
-        ))
-    );
+    assert!(matches!(error, FindError::NoStore { .. }), "{error}");
 }
 
 /// As after a crash between the two steps.
@@ -142,7 +135,6 @@ fn the_control_directory_may_be_elsewhere_on_the_file_system() {
     fs::rename(&control, &other).unwrap();
     let error = find(&site).unwrap_err();
     assert!(matches!(error, FindError::BadControl { .. }), "{error}");
-    assert!(error.hint().is_some());
 }
 
 /// Whoever could write in the directory before may have left it there.
@@ -188,7 +180,6 @@ fn an_unfit_control_directory_is_refused() {
             matches!(elsewhere, InitError::ControlElsewhere { .. }),
             "{elsewhere}"
         );
-        assert_eq!(elsewhere.exit_code(), ExitCode::CannotCreate);
     }
     assert_eq!(fs::read_dir(&site).unwrap().count(), 0);
 }
@@ -212,7 +203,6 @@ fn init_of_a_non_directory_is_refused() {
     ] {
         let error = init(&path, None).unwrap_err();
         assert!(is_expected(&error), "{error}");
-        assert_eq!(error.exit_code(), ExitCode::CannotCreate);
     }
 }
 

@@ -2,11 +2,12 @@
 //! an exit code.
 
 use crate::enter::{EnterError, Step};
+use crate::explain::{ExitCode, Explain};
 use crate::merging::NotMerged;
 use crate::output::{escaped, json, quoted, time};
 use atomdir::client::{CommitError, Conflict};
 use atomdir::{
-    ChangedBy, CommitAuthor, ConnectError, ExitCode, Explain, Failure, FailureKind, FindError,
+    ChangedBy, CommitAuthor, ConnectError, Failure, FailureKind, FindError,
     InitError, RequestError, SettingsError, TransactionId, TransactionStatus, reason,
 };
 use rustix::io::Errno;

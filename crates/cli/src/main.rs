@@ -10,6 +10,7 @@ mod duration;
 mod ended;
 mod enter;
 mod error;
+mod explain;
 mod files;
 mod inspection;
 mod making;
@@ -79,7 +80,7 @@ fn not_understood(error: &clap::Error) -> u8 {
     }
     let printed = error.print();
     match (error.use_stderr(), printed) {
-        (true, _) => atomdir::ExitCode::Usage.code(),
+        (true, _) => explain::ExitCode::Usage.code(),
         (false, Ok(())) => verbs::SUCCESS,
         (false, Err(error)) => match Error::Output(error) {
             error if error.is_broken_pipe() => BROKEN_PIPE,

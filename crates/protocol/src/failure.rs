@@ -1,27 +1,5 @@
 use serde::{Deserialize, Serialize};
 
-/// A command's exit status for one class of failure, as sysexits.h numbers them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[repr(u8)]
-pub enum ExitCode {
-    Usage = 64,
-    /// No such store or transaction.
-    NotFound = 66,
-    Internal = 70,
-    CannotCreate = 73,
-    Io = 74,
-    /// Trying again may succeed.
-    Conflict = 75,
-    NotPermitted = 77,
-    Configuration = 78,
-}
-
-impl ExitCode {
-    pub fn code(self) -> u8 {
-        self as u8
-    }
-}
-
 /// Why a request failed, for programs that treat failures differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -62,6 +40,10 @@ pub enum FailureKind {
     /// The service is ending and accepts no more requests.
     Ending,
     AlreadyRunning,
+    /// There is no store, or it is damaged, or not one of this machine's.
+    NoStore,
+    /// The store or the machine has to be set up in another way first.
+    Misconfigured,
     Internal,
 }
 
@@ -70,7 +52,6 @@ pub enum FailureKind {
 #[error("{message}")]
 pub struct Failure {
     pub kind: FailureKind,
-    pub code: ExitCode,
     /// What happened, and to which object.
     pub message: String,
     /// What to do about it.
@@ -81,7 +62,6 @@ impl Failure {
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Failure {
         Failure {
             kind,
-            code: kind.exit_code(),
             message: message.into(),
             hint: None,
         }
@@ -91,32 +71,5 @@ impl Failure {
     pub fn with_hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint = Some(hint.into());
         self
-    }
-}
-
-impl FailureKind {
-    fn exit_code(self) -> ExitCode {
-        match self {
-            FailureKind::BadRequest | FailureKind::Unsupported => ExitCode::Usage,
-            FailureKind::NoSuchTransaction
-            | FailureKind::NoSuchCommit
-            | FailureKind::NoSuchSavepoint => ExitCode::NotFound,
-            FailureKind::Conflict
-            | FailureKind::InUse
-            | FailureKind::Nested
-            | FailureKind::Frozen
-            | FailureKind::Leased
-            | FailureKind::Stalled => ExitCode::Conflict,
-            FailureKind::NotPermitted => ExitCode::NotPermitted,
-            FailureKind::NoViews => ExitCode::Configuration,
-            FailureKind::TooMany | FailureKind::Ending | FailureKind::AlreadyRunning => {
-                ExitCode::CannotCreate
-            }
-            FailureKind::NoSpace
-            | FailureKind::Logged
-            | FailureKind::Poisoned
-            | FailureKind::Io => ExitCode::Io,
-            FailureKind::Internal => ExitCode::Internal,
-        }
     }
 }

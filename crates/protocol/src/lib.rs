@@ -19,7 +19,7 @@ pub mod handshake;
 mod messages;
 mod records;
 
-pub use failure::{ExitCode, Failure, FailureKind};
+pub use failure::{Failure, FailureKind};
 pub use messages::{
     Answer, BeginRequest, LockRequest, MergeStep, Numbers, Past, PastView, Readiness, Reply,
     Request, Restore, Undo,

@@ -1,7 +1,7 @@
 use atomdir::hosting::Holder;
-use atomdir::{Explain, FindError, describe_user};
+use atomdir::{FindError, describe_user};
 use atomdir_disk::reason;
-use atomdir_protocol::{ExitCode, Failure, FailureKind};
+use atomdir_protocol::{Failure, FailureKind};
 use rustix::io::Errno;
 use std::path::PathBuf;
 
@@ -32,7 +32,7 @@ pub enum ServiceError {
     Open {
         store: PathBuf,
         message: String,
-        code: ExitCode,
+        kind: FailureKind,
     },
     #[error("cannot serve the store '{store}': {operation}: {errno}", errno = reason(errno))]
     Serve {
@@ -56,46 +56,34 @@ pub enum ServiceError {
 impl ServiceError {
     /// The failure to report to the starter.
     pub fn to_failure(&self) -> Failure {
-        let kind = match self {
-            ServiceError::NotOwner { .. } => FailureKind::NotPermitted,
-            ServiceError::AlreadyRunning { .. } | ServiceError::Held { .. } => {
-                FailureKind::AlreadyRunning
-            }
-            ServiceError::Process { .. } => FailureKind::Internal,
-            _ => FailureKind::Io,
-        };
         Failure {
-            kind,
-            code: self.exit_code(),
+            kind: self.kind(),
             message: self.to_string(),
             hint: self.hint(),
         }
     }
-}
 
-impl Explain for ServiceError {
-    fn exit_code(&self) -> ExitCode {
+    fn kind(&self) -> FailureKind {
         match self {
-            ServiceError::NotAStore(error) => error.exit_code(),
-            ServiceError::NotOwner { .. } => ExitCode::NotPermitted,
-            ServiceError::WritableByOthers { .. } => ExitCode::Configuration,
+            ServiceError::NotAStore(_) => FailureKind::NoStore,
+            ServiceError::NotOwner { .. } => FailureKind::NotPermitted,
+            ServiceError::WritableByOthers { .. } => FailureKind::Misconfigured,
             ServiceError::AlreadyRunning { .. } | ServiceError::Held { .. } => {
-                ExitCode::CannotCreate
+                FailureKind::AlreadyRunning
             }
-            ServiceError::ReadOnly { .. } => ExitCode::Io,
-            ServiceError::Open { code, .. } => *code,
+            ServiceError::ReadOnly { .. } => FailureKind::Io,
+            ServiceError::Open { kind, .. } => *kind,
             ServiceError::Serve { errno, .. } => match *errno {
-                Errno::ACCESS | Errno::PERM => ExitCode::NotPermitted,
-                Errno::NOENT | Errno::NOTDIR => ExitCode::NotFound,
-                _ => ExitCode::Io,
+                Errno::ACCESS | Errno::PERM => FailureKind::NotPermitted,
+                Errno::NOENT | Errno::NOTDIR => FailureKind::NoStore,
+                _ => FailureKind::Io,
             },
-            ServiceError::Owner { .. } | ServiceError::Process { .. } => ExitCode::Internal,
+            ServiceError::Owner { .. } | ServiceError::Process { .. } => FailureKind::Internal,
         }
     }
 
     fn hint(&self) -> Option<String> {
         match self {
-            ServiceError::NotAStore(error) => error.hint(),
             ServiceError::NotOwner { store, .. } => Some(format!(
                 "ask its owner to run `atomdir -C {} service start`",
                 store.display()

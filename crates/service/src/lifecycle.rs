@@ -26,7 +26,7 @@ use atomdir::hosting::{StartLock, Ticks, now, run_maintenance};
 use atomdir::{ConnectError, StartService};
 use atomdir_disk::reason;
 use atomdir_protocol::handshake::Verdict;
-use atomdir_protocol::{Answer, ExitCode, Readiness, Reply, StopReport};
+use atomdir_protocol::{Answer, Readiness, Reply, StopReport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::path::Path;
@@ -378,7 +378,7 @@ impl Watchdog {
                 answer_stopped(service.stop.take_waiting(), 0);
             }
             // SAFETY: it ends the process without running anything of its own.
-            unsafe { libc::_exit(i32::from(ExitCode::Internal.code())) }
+            unsafe { libc::_exit(libc::EXIT_FAILURE) }
         };
         thread.spawn(watch).ok().map(|_| Watchdog(alive))
     }

@@ -5,7 +5,7 @@ use atomdir::hosting::{Holder, LockPatience, store_options};
 use atomdir::{CONTROL_NAME, StoreLocation, Trust};
 use atomdir_disk::{LinuxDisk, Name};
 use atomdir_engine::{Inspection, RecoveryReport, Store, StoreError};
-use atomdir_protocol::ExitCode;
+use atomdir_protocol::FailureKind;
 use rustix::fs::{CWD, Mode, OFlags, Stat, fstat, openat};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -132,19 +132,19 @@ impl Directories {
 
     fn open_error(&self, error: &StoreError) -> ServiceError {
         let store = self.location.root.clone();
-        let code = match error {
+        let kind = match error {
             StoreError::ReadOnly => return ServiceError::ReadOnly { store },
             StoreError::Control {
                 errno: Errno::NOENT,
                 ..
-            } => ExitCode::Configuration,
-            _ => ExitCode::Io,
+            } => FailureKind::Misconfigured,
+            _ => FailureKind::Io,
         };
         let message = error.to_string();
         ServiceError::Open {
             store,
             message,
-            code,
+            kind,
         }
     }
 }

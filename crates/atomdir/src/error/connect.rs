@@ -4,7 +4,7 @@ use super::{Explain, errno_exit_code};
 use crate::accounts::describe_user;
 use atomdir_disk::reason;
 use atomdir_protocol::handshake::HandshakeError;
-use atomdir_protocol::{ExitCode, Failure};
+use atomdir_protocol::Failure;
 use rustix::io::Errno;
 use std::path::PathBuf;
 
@@ -104,50 +104,3 @@ pub enum ConnectError {
     },
 }
 
-impl Explain for ConnectError {
-    fn exit_code(&self) -> ExitCode {
-        match self {
-            ConnectError::NotRunning { .. } | ConnectError::NotReachedWithin { .. } => {
-                ExitCode::NotFound
-            }
-            ConnectError::NotPermittedToStart { .. }
-            | ConnectError::NotPermitted { .. }
-            | ConnectError::Replaced { .. }
-            | ConnectError::Impostor { .. } => ExitCode::NotPermitted,
-            ConnectError::TooManyConnections { .. } => ExitCode::CannotCreate,
-            ConnectError::OtherVersion { .. } | ConnectError::Start { .. } => {
-                ExitCode::Configuration
-            }
-            ConnectError::StartedBadly { .. } | ConnectError::KeepsEnding { .. } => {
-                ExitCode::Internal
-            }
-            ConnectError::Failed(failure) => failure.code,
-            ConnectError::Io { errno, .. } => errno_exit_code(*errno),
-        }
-    }
-
-    fn hint(&self) -> Option<String> {
-        match self {
-            ConnectError::NotPermitted { store } => Some(format!(
-                "a store of root's is open to those whom `atomdir -C {} config allow` lists",
-                store.display()
-            )),
-            ConnectError::NotPermittedToStart { store, .. } => Some(format!(
-                "ask its owner to run `atomdir -C {} service start`",
-                store.display()
-            )),
-            ConnectError::OtherVersion { .. } => Some(
-                "stop it with `atomdir service stop` of its own version, then try again".to_owned(),
-            ),
-            ConnectError::TooManyConnections { .. } => Some("try again later".to_owned()),
-            ConnectError::StartedBadly { store } | ConnectError::KeepsEnding { store } => {
-                Some(format!(
-                    "`atomdir -C {} service run` shows why; service.log in the control directory may too",
-                    store.display()
-                ))
-            }
-            ConnectError::Failed(failure) => failure.hint.clone(),
-            _ => None,
-        }
-    }
-}

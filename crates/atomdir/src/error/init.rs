@@ -1,9 +1,8 @@
 //! Errors of making a directory a store.
 
-use super::{Explain, FindError, errno_exit_code};
+use super::FindError;
 use crate::trust::Distrust;
 use atomdir_disk::reason;
-use atomdir_protocol::ExitCode;
 use rustix::io::Errno;
 use std::path::PathBuf;
 
@@ -132,39 +131,3 @@ pub enum InitError {
     },
 }
 
-impl Explain for InitError {
-    fn exit_code(&self) -> ExitCode {
-        match self {
-            InitError::NotPermitted { .. } | InitError::Untrusted { .. } => ExitCode::NotPermitted,
-            InitError::Existing(error) => error.exit_code(),
-            InitError::Io { errno, .. } => match errno_exit_code(*errno) {
-                ExitCode::NotFound => ExitCode::CannotCreate,
-                code => code,
-            },
-            _ => ExitCode::CannotCreate,
-        }
-    }
-
-    fn hint(&self) -> Option<String> {
-        match self {
-            InitError::NotPermitted { path } => Some(format!(
-                "run it as the owner of {} or as root",
-                path.display()
-            )),
-            InitError::Unsuitable { .. } => Some(
-                "make the store on ext4, xfs, btrfs or tmpfs; in a container, on a volume or a bind mount of such a file system"
-                    .to_owned(),
-            ),
-            InitError::ReadOnly { .. } => Some("mount it read-write first".to_owned()),
-            InitError::Untrusted { .. } => {
-                Some("make it a store as the owner of that directory, or with --trust".to_owned())
-            }
-            InitError::Existing(error) => error.hint(),
-            InitError::ControlElsewhere { path, .. } => Some(format!(
-                "choose a control directory on the file system of {}",
-                path.display()
-            )),
-            _ => None,
-        }
-    }
-}

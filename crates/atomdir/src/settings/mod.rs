@@ -9,7 +9,7 @@ pub use allow::Allow;
 pub use history::History;
 
 use crate::StoreLocation;
-use crate::{ExitCode, Explain, ViewChoice};
+use crate::ViewChoice;
 use atomdir_disk::reason;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fchown, fstat, fsync, openat, renameat};
 use rustix::fs::{Gid, Uid, unlinkat};
@@ -94,36 +94,6 @@ pub enum SettingsError {
         /// The error of the system.
         errno: Errno,
     },
-}
-
-impl Explain for SettingsError {
-    fn exit_code(&self) -> ExitCode {
-        match self {
-            SettingsError::UnknownKey { .. } | SettingsError::BadValue { .. } => ExitCode::Usage,
-            SettingsError::Damaged { .. } => ExitCode::Configuration,
-            SettingsError::NotOwner { .. } => ExitCode::NotPermitted,
-            SettingsError::NotShareable { .. } => ExitCode::Configuration,
-            SettingsError::Io { errno, .. } => match *errno {
-                Errno::ACCESS | Errno::PERM => ExitCode::NotPermitted,
-                _ => ExitCode::Io,
-            },
-        }
-    }
-
-    fn hint(&self) -> Option<String> {
-        match self {
-            SettingsError::UnknownKey { .. } => {
-                Some(format!("the settings are: {}", KEYS.join(", ")))
-            }
-            SettingsError::Damaged { .. } => {
-                Some("repair the file `settings` in the control directory, or remove it".to_owned())
-            }
-            SettingsError::NotShareable { .. } => {
-                Some("make it a store of root's, or let the others act as its owner".to_owned())
-            }
-            _ => None,
-        }
-    }
 }
 
 /// A store's settings.

@@ -1,7 +1,6 @@
 //! Runs the service for this crate's tests, which cannot reach the `atomdir`
 //! command: `atomdir-serve ROOT IDLE_MILLISECONDS [--detach]`.
 
-use atomdir::Explain;
 use atomdir_service::{ServiceOptions, run};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -13,7 +12,7 @@ fn main() -> ExitCode {
         .get(1)
         .and_then(|text| text.to_str()?.parse().ok());
     let (Some(root), Some(idle)) = (arguments.first(), idle) else {
-        return ExitCode::from(atomdir::ExitCode::Usage.code());
+        return ExitCode::FAILURE;
     };
     let options = ServiceOptions {
         detach: arguments
@@ -25,7 +24,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
-            ExitCode::from(error.exit_code().code())
+            ExitCode::FAILURE
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::support::{NEVER_IDLE, TestStore, as_user, detached, is_root};
 use atomdir::client::Transaction;
-use atomdir::{Connection, ExitCode, Explain, StartService};
+use atomdir::{Connection, FailureKind, StartService};
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -126,9 +126,9 @@ fn commit_below_a_directory_closed_since_is_refused() {
             } else {
                 let error = committed.unwrap_err();
                 // If the directory's own permissions have changed, that is a conflict.
-                let expected = [ExitCode::NotPermitted, ExitCode::Conflict];
+                let expected = [FailureKind::NotPermitted, FailureKind::Conflict];
                 assert!(
-                    expected.contains(&error.exit_code()),
+                    error.kind().is_some_and(|kind| expected.contains(&kind)),
                     "{name} {closed}: {error}"
                 );
                 scene.user.abort(transaction.id).unwrap();

@@ -4,7 +4,7 @@ use crate::support::{
     NEVER_IDLE, PROGRAM, TestStore, detached, has_ended, is_mounted, process_of, wait_for_end,
 };
 use atomdir::client::BeginOptions;
-use atomdir::{ConnectError, Connection, Explain, FailureKind, Isolation, Others, StartService};
+use atomdir::{ConnectError, Connection, FailureKind, Isolation, Others, StartService};
 use atomdir_testing::pick;
 use rustix::fs::{Advice, fadvise};
 use rustix::process::{Signal, kill_process};
@@ -86,7 +86,7 @@ fn attached_transactions_end_with_their_connection() {
         .collect();
     assert_eq!(open, [long_lived, kept]);
     let error = watcher.commit(attached, &mut |_| {}).unwrap_err();
-    assert_eq!(error.exit_code(), atomdir::ExitCode::NotFound, "{error}");
+    assert_eq!(error.kind(), Some(FailureKind::NoSuchTransaction), "{error}");
     assert_eq!(watcher.abort_all().unwrap(), 2);
 }
 
@@ -221,14 +221,13 @@ fn failed_start_reports_the_cause() {
     let writable = std::os::unix::fs::PermissionsExt::from_mode(0o722);
     std::fs::set_permissions(&store.location.control, writable).unwrap();
     let error = Connection::open(&store.location, &store.start_service()).unwrap_err();
-    assert_eq!(
-        error.exit_code(),
-        atomdir::ExitCode::Configuration,
-        "{error}"
-    );
+    let ConnectError::Failed(failure) = error else {
+        panic!("{error}");
+    };
+    assert_eq!(failure.kind, FailureKind::Misconfigured, "{failure}");
     assert!(
-        error
-            .hint()
+        failure
+            .hint
             .is_some_and(|hint| hint.starts_with("`chmod go-w "))
     );
 
@@ -258,7 +257,6 @@ fn requests_for_unknown_objects_are_refused() {
     assert_eq!(error.kind(), Some(FailureKind::NoSuchTransaction));
     let error = connection.show(atomdir::Sequence(999)).unwrap_err();
     assert_eq!(error.kind(), Some(FailureKind::NoSuchCommit));
-    assert_eq!(error.exit_code(), atomdir::ExitCode::NotFound);
     assert!(connection.check().unwrap().problems.is_empty());
     connection.sync().unwrap();
     connection.checkpoint().unwrap();
