@@ -67,10 +67,10 @@ pub use api::{
 pub use atomdir_disk::reason;
 pub use atomdir_protocol::{
     Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Committed, Conflicts,
-    Durability, EndedHow, EndedTransaction, Failure, FailureKind, HistoryStatus,
-    Isolation, Kind, LockMode, LockScope, LockStatus, MergeStep, Numbers, Others, PastView,
-    Progress, RecoveryReport, Restore, Sequence, ServiceStatus, SnapshotObject, StopReport,
-    Survival, Timestamp, TransactionId, TransactionStatus, Undo, View, ViewChoice,
+    Durability, EndedHow, EndedTransaction, Failure, FailureKind, HistoryStatus, Isolation, Kind,
+    LockMode, LockScope, LockStatus, MergeStep, Numbers, Others, PastView, Progress,
+    RecoveryReport, Restore, Sequence, ServiceStatus, SnapshotObject, StopReport, Survival,
+    Timestamp, TransactionId, TransactionStatus, Undo, View, ViewChoice,
 };
 pub use choosing::{CommittedPart, Sides};
 pub use connection::Connection;

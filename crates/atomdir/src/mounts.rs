@@ -86,7 +86,7 @@ pub(crate) fn is_private(directory: &Path) -> bool {
 }
 
 /// Whether something is mounted below `directory`.
-pub(crate) fn any_below(directory: &Path) -> bool {
+pub fn any_below(directory: &Path) -> bool {
     list().is_ok_and(|mounts| {
         let mut points = mounts.iter().map(|mount| &*mount.point);
         points.any(|point| point != directory && point.starts_with(directory))

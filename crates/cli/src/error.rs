@@ -7,8 +7,8 @@ use crate::merging::NotMerged;
 use crate::output::{escaped, json, quoted, time};
 use atomdir::client::{CommitError, Conflict};
 use atomdir::{
-    ChangedBy, CommitAuthor, ConnectError, Failure, FailureKind, FindError,
-    InitError, RequestError, SettingsError, TransactionId, TransactionStatus, reason,
+    ChangedBy, CommitAuthor, ConnectError, Failure, FailureKind, FindError, InitError,
+    RequestError, SettingsError, TransactionId, TransactionStatus, reason,
 };
 use rustix::io::Errno;
 use serde::Serialize;

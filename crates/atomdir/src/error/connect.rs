@@ -1,10 +1,9 @@
 //! Errors of starting a store's service and connecting to it.
 
-use super::{Explain, errno_exit_code};
 use crate::accounts::describe_user;
 use atomdir_disk::reason;
-use atomdir_protocol::handshake::HandshakeError;
 use atomdir_protocol::Failure;
+use atomdir_protocol::handshake::HandshakeError;
 use rustix::io::Errno;
 use std::path::PathBuf;
 
@@ -103,4 +102,3 @@ pub enum ConnectError {
         errno: Errno,
     },
 }
-

@@ -130,4 +130,3 @@ pub enum InitError {
         message: String,
     },
 }
-

@@ -14,6 +14,7 @@ impl Explain for SettingsError {
                 Errno::ACCESS | Errno::PERM => ExitCode::NotPermitted,
                 _ => ExitCode::Io,
             },
+            _ => ExitCode::Internal,
         }
     }
 

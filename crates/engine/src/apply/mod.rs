@@ -12,7 +12,7 @@
 //! 4. A name changes from its old object to its new one in one step.
 //! 5. An object that is found nowhere was removed by an outside writer after the
 //!    commit, and stays away. Only an object that was just staged cannot be
-//!    missing.
+//!    missing. What belongs into a directory that is gone stays where it was.
 //! 6. A file may have names that no record mentions. Before it loses a name
 //!    without getting another, everything that the log's tail says of it is
 //!    applied and durable. So if recovery then finds the file under no name it
@@ -182,6 +182,7 @@ impl<'a, D: Disk> Apply<'a, D> {
     /// Makes `name` in the directory name the object.
     fn attach(&mut self, directory: Identity, name: &Name, object: Identity) -> Outcome<Step> {
         let Some(handle) = self.directory(directory)? else {
+            self.progress.left.insert(object);
             let missing = self.missing(directory, name, "the directory it belongs in");
             return missing.map(|()| Step::Done);
         };
@@ -204,6 +205,12 @@ impl<'a, D: Disk> Apply<'a, D> {
         match result {
             Ok(()) => Ok(Step::Done),
             Err(Errno::INVAL) => Ok(Step::Blocked),
+            // The directory was open already when an outside writer removed it.
+            Err(Errno::NOENT) if self.core.disk.stat(&handle).is_ok_and(|now| now.links == 0) => {
+                self.objects_missing += 1;
+                self.progress.left.insert(object);
+                Ok(Step::Done)
+            }
             Err(errno) => Err(self.failure(
                 &self.path_of(&here),
                 "it cannot be put in place",
@@ -334,7 +341,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         let Some((old, kind)) = self.occupant_of(directory, &handle, name)? else {
             return Ok(());
         };
-        if !self.desired.knows(old) {
+        if !self.desired.knows(old) || self.is_left(old)? {
             return Ok(());
         }
         let here = EntryPlace {
@@ -345,6 +352,24 @@ impl<'a, D: Disk> Apply<'a, D> {
         buried.map_err(|errno| {
             self.failure(&self.path_of(&here), "it cannot be removed", Some(errno))
         })
+    }
+
+    /// Whether the object got none of its names, so that its old one is all it has.
+    fn is_left(&mut self, object: Identity) -> Outcome<bool> {
+        if !self.progress.left.contains(&object) {
+            return Ok(false);
+        }
+        let desired = self.desired;
+        for (directory, name) in desired.homes(object) {
+            let home = EntryPlace {
+                parent: Parent::Directory(*directory),
+                name: name.clone(),
+            };
+            if self.is_at(object, &home)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Takes a name away from an object that no longer needs it.
@@ -454,29 +479,6 @@ impl<'a, D: Disk> Apply<'a, D> {
                 "it cannot be set aside",
                 Some(errno),
             )
-        })
-    }
-
-    fn rename(
-        &mut self,
-        from: &EntryPlace,
-        to: &EntryPlace,
-        mode: RenameMode,
-    ) -> Result<(), Errno> {
-        self.permitted(&[from, to], |this| {
-            let source = this.parent(from.parent)?.ok_or(Errno::NOENT)?;
-            let target = this.parent(to.parent)?.ok_or(Errno::NOENT)?;
-            let (from, to) = ((&*source, &from.name), (&*target, &to.name));
-            this.core.disk.rename(from, to, mode)
-        })
-    }
-
-    fn link(&mut self, from: &EntryPlace, to: &EntryPlace) -> Result<(), Errno> {
-        self.permitted(&[from, to], |this| {
-            let source = this.parent(from.parent)?.ok_or(Errno::NOENT)?;
-            let target = this.parent(to.parent)?.ok_or(Errno::NOENT)?;
-            let (from, to) = ((&*source, &from.name), (&*target, &to.name));
-            this.core.disk.link(from, to)
         })
     }
 

@@ -21,6 +21,8 @@ pub(crate) struct Progress {
     pub(super) displaced: Option<(Identity, Kind, EntryPlace)>,
     /// Files that an exchange has put in limbo, and where there.
     pub(super) exchanged: Vec<(Identity, EntryPlace)>,
+    /// Objects that belong in a directory that an outside writer has removed.
+    pub(super) left: HashSet<Identity>,
     /// Names in limbo of files that may have other names in the base.
     pub linked_in_limbo: Vec<Name>,
 }

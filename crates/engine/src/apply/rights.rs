@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use atomdir_disk::{Access, Disk, Errno, Identity, Kind};
+use atomdir_disk::{Access, Disk, Errno, Identity, Kind, RenameMode};
 
 use super::{Apply, EntryPlace, Parent};
 
@@ -79,5 +79,28 @@ impl<D: Disk> Apply<'_, D> {
             self.core.disk.set_mode(&handle, mode)?;
         }
         Ok(())
+    }
+
+    pub(super) fn rename(
+        &mut self,
+        from: &EntryPlace,
+        to: &EntryPlace,
+        mode: RenameMode,
+    ) -> Result<(), Errno> {
+        self.permitted(&[from, to], |this| {
+            let source = this.parent(from.parent)?.ok_or(Errno::NOENT)?;
+            let target = this.parent(to.parent)?.ok_or(Errno::NOENT)?;
+            let (from, to) = ((&*source, &from.name), (&*target, &to.name));
+            this.core.disk.rename(from, to, mode)
+        })
+    }
+
+    pub(super) fn link(&mut self, from: &EntryPlace, to: &EntryPlace) -> Result<(), Errno> {
+        self.permitted(&[from, to], |this| {
+            let source = this.parent(from.parent)?.ok_or(Errno::NOENT)?;
+            let target = this.parent(to.parent)?.ok_or(Errno::NOENT)?;
+            let (from, to) = ((&*source, &from.name), (&*target, &to.name));
+            this.core.disk.link(from, to)
+        })
     }
 }

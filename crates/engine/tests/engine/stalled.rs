@@ -234,6 +234,72 @@ fn permissions_revoked_after_the_check_do_not_stop_the_apply() {
     assert_eq!(fs::read(&file).expect("it is read"), b"new");
 }
 
+/// The commit would put something into a directory that an outside writer removes just before. The
+/// store goes on, and no file is lost but those that the outside writer removed.
+#[test]
+fn a_directory_removed_while_a_commit_is_applied_stalls_nothing() {
+    type Change = fn(&Transaction<FailingDisk>, NodeId);
+    let changes: [Change; 4] = [
+        |view, d| {
+            let made = view.create(d, b"new", NewNode::File, 0o644, 0, CALLER);
+            made.expect("the name is free");
+        },
+        |view, d| {
+            let made = view.create(d, b"new", NewNode::Directory, 0o755, 0, CALLER);
+            let below = view.create(
+                made.expect("free").node,
+                b"x",
+                NewNode::File,
+                0o644,
+                0,
+                CALLER,
+            );
+            below.expect("the name is free");
+        },
+        |view, d| {
+            let moved = view.rename(ROOT, b"moved", d, b"moved", RenameMode::NoReplace);
+            moved.expect("the name is free");
+        },
+        |view, d| {
+            let linked = view.link(node(view, "moved"), d, b"moved");
+            linked.expect("the name is free");
+        },
+    ];
+    for change in changes {
+        let scratch = Scratch::new();
+        let directory = scratch.0.join("d");
+        fs::create_dir(&directory).expect("the name is free");
+        for name in ["moved", "beside"] {
+            fs::write(scratch.0.join(name), "old").expect("it is written");
+        }
+        create(&scratch.0);
+        let disk = FailingDisk::without_flushes();
+        let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
+        lazily(&store, |transaction| {
+            change(transaction, node(transaction, "d"));
+            let written = transaction.write(node(transaction, "beside"), 0, b"new", false);
+            written.expect("it is written");
+        });
+        let removed = directory.clone();
+        disk.intrude_at_apply(move || fs::remove_dir_all(removed).expect("it is there"));
+        store.sync().expect("nothing is in the way");
+        assert!(!directory.exists());
+        let bytes = |name: &str| fs::read(scratch.0.join(name)).expect("it is there");
+        assert_eq!(
+            (bytes("beside"), bytes("moved")),
+            (b"new".into(), b"old".into())
+        );
+        let next = begin(&store);
+        let written = next.write(node(&next, "moved"), 0, b"new", false);
+        written.expect("it is written");
+        store.commit(&next).expect("nobody is in the way");
+        assert!(store.check().problems.is_empty());
+        drop((next, store));
+        drop(open(&scratch.0));
+        assert_eq!(bytes("moved"), b"new");
+    }
+}
+
 /// An outside writer may put anything there at that moment.
 #[test]
 fn checks_of_a_commit_never_change_the_base() {

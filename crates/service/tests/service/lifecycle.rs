@@ -86,7 +86,11 @@ fn attached_transactions_end_with_their_connection() {
         .collect();
     assert_eq!(open, [long_lived, kept]);
     let error = watcher.commit(attached, &mut |_| {}).unwrap_err();
-    assert_eq!(error.kind(), Some(FailureKind::NoSuchTransaction), "{error}");
+    assert_eq!(
+        error.kind(),
+        Some(FailureKind::NoSuchTransaction),
+        "{error}"
+    );
     assert_eq!(watcher.abort_all().unwrap(), 2);
 }
 

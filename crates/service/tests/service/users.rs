@@ -1,9 +1,7 @@
 //! Who may do what: requests by root, by a store's owner and by strangers.
 
 use crate::support::{NEVER_IDLE, TestStore, as_user, detached, is_root, users_can_mount};
-use atomdir::{
-    ALLOW, BeginOptions, ConnectError, Connection, FailureKind, Settings, StartService,
-};
+use atomdir::{ALLOW, BeginOptions, ConnectError, Connection, FailureKind, Settings, StartService};
 use std::process::Command;
 
 /// nobody: fusermount3 serves only users that have a name.
@@ -78,11 +76,7 @@ fn transactions_are_usable_only_by_owner_and_root() {
         stranger.checkpoint().unwrap_err(),
         stranger.stop().map(|_| ()).unwrap_err(),
     ] {
-        assert_eq!(
-            error.kind(),
-            Some(FailureKind::NotPermitted),
-            "{error}"
-        );
+        assert_eq!(error.kind(), Some(FailureKind::NotPermitted), "{error}");
     }
     assert_eq!(root.transactions().unwrap().len(), 2);
     root.commit(users, &mut |_| {}).unwrap();
@@ -213,11 +207,7 @@ fn transactions_require_access_to_the_stores_path() {
         assert!(is_refused(user.attach(open.id)));
         assert!(is_refused(user.snapshot_object(open.id, b"index.html", 10)));
         let commit = user.commit(open.id, &mut |_| {}).unwrap_err();
-        assert_eq!(
-            commit.kind(),
-            Some(FailureKind::NotPermitted),
-            "{commit}"
-        );
+        assert_eq!(commit.kind(), Some(FailureKind::NotPermitted), "{commit}");
         assert_eq!(user.transactions().unwrap().len(), 1);
         root.begin(&detached()).unwrap();
         mode(closed, 0o777);
