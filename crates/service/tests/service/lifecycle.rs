@@ -170,7 +170,7 @@ fn second_service_reports_the_running_one() {
         .arg("0")
         .output()
         .unwrap();
-    assert_eq!(second.status.code(), Some(73));
+    assert_eq!(second.status.code(), Some(1));
     let message = String::from_utf8_lossy(&second.stderr);
     assert!(message.contains("already open"), "{message}");
 }
