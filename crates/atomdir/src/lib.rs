@@ -59,10 +59,10 @@ mod view_root;
 
 pub use accounts::{Account, Group, describe_user};
 pub use api::{
-    BeginError, CommitError, Conflict, DirectoryEntry, Door, Error, File, FileError, LockError,
-    Metadata, Nested, OpenError, OpenOptions, PartReceipt, Receipt, Refreshed, SavepointError,
-    SharedFile, SharedTransaction, Store, StoreError, StoreOptions, Take, Transaction,
-    TransactionOptions, Uncommitted, UndoError,
+    BeginError, ChangedPath, CommitError, Conflict, DirectoryEntry, Door, Error, File, FileError,
+    LockError, Metadata, Nested, OpenError, OpenOptions, PartReceipt, Receipt, Refreshed,
+    SavepointError, SharedFile, SharedTransaction, Store, StoreError, StoreOptions, Take,
+    Transaction, TransactionOptions, Uncommitted, UndoError,
 };
 pub use atomdir_disk::reason;
 pub use atomdir_protocol::{

@@ -148,7 +148,10 @@ impl From<FileError> for Failure {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
-        Failure::new(system(&error), error)
+        match error.downcast::<FileError>() {
+            Ok(error) => error.into(),
+            Err(error) => Failure::new(system(&error), error),
+        }
     }
 }
 
@@ -164,10 +167,10 @@ impl From<CommitError> for Failure {
             CommitError::Conflict { conflicts } => {
                 return Failure::with(CONFLICT, &error, conflicts);
             }
-            CommitError::NoSpace { .. } => -libc::ENOSPC,
-            CommitError::Leased { .. } => -libc::EAGAIN,
-            CommitError::Io { cause, .. } => system(cause),
-            CommitError::Nested { .. } => IN_USE,
+            CommitError::NoSpace(_) => -libc::ENOSPC,
+            CommitError::Leased(_) => -libc::EAGAIN,
+            CommitError::Io(_) => -libc::EIO,
+            CommitError::InUse(_) => IN_USE,
             CommitError::Ended => ENDED,
             CommitError::Logged(_) => POISONED,
             CommitError::Store(StoreError::Forked { .. }) => FORKED,

@@ -230,7 +230,7 @@ pub unsafe extern "C" fn atomdir_commit_part(
         let (transaction, paths) = unsafe { (borrow(tx)?, paths(below)?) };
         let landed = transaction.tx.commit_part(&paths)?;
         if !sequence.is_null() {
-            let landed = landed.sequence.map_or(0, |sequence| sequence.0);
+            let landed = landed.receipt.sequence().map_or(0, |sequence| sequence.0);
             // SAFETY: the caller's promise.
             unsafe { sequence.write(landed) };
         }

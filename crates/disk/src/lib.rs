@@ -159,6 +159,8 @@ pub trait Disk: Send + Sync + 'static {
     /// Takes the advisory lock of an open file for as long as the handle lives. Fails
     /// with `EWOULDBLOCK` if another process holds it.
     fn try_lock(&self, file: &Self::Handle) -> Result<()>;
+    /// Gives the lock back, also where a forked process has inherited the handle.
+    fn unlock(&self, file: &Self::Handle) -> Result<()>;
     /// Whether this process may read, write and search (for a directory:
     /// change entries in) the object: bits 4, 2 and 1.
     fn may_access(&self, object: &Self::Handle, bits: u32) -> Result<bool>;

@@ -230,6 +230,10 @@ impl Disk for LinuxDisk {
         retry_on_intr(|| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive))
     }
 
+    fn unlock(&self, file: &OwnedFd) -> Result<()> {
+        rustix::fs::flock(file, FlockOperation::Unlock)
+    }
+
     fn may_access(&self, object: &OwnedFd, bits: u32) -> Result<bool> {
         match attributes::check_access(object, bits) {
             Ok(()) => Ok(true),

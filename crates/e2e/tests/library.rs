@@ -5,8 +5,9 @@ use std::io::Write;
 use std::path::Path;
 
 use atomdir::{
-    CommitError, Conflict, Connection, Door, Error, FindError, LockMode, OpenError, OpenOptions,
-    Sequence, StartService, Store, StoreLocation, StoreOptions, Take, UndoError,
+    CommitError, Conflict, Conflicts, Connection, Door, Error, FileError, FindError, LockMode,
+    OpenError, OpenOptions, Sequence, StartService, Store, StoreLocation, StoreOptions, Take,
+    Transaction, UndoError,
 };
 use atomdir_testing::exit_code::CANNOT_CREATE;
 use atomdir_testing::tree::{CompareOptions, assert_equal};
@@ -78,7 +79,8 @@ fn transactions(store: &Store, seen: &mut Seen) -> Result<(), Error> {
     ));
     let inner = tx.nest()?;
     inner.write("inner", "3")?;
-    inner.commit()?;
+    let receipt = inner.commit()?;
+    assert!(!receipt.is_durable() && receipt.wait_until_durable().is_err());
     let inner = tx.nest()?;
     inner.remove_file("kept")?;
     drop(inner);
@@ -279,6 +281,48 @@ fn prepare(base: &Path) {
     atomdir::init(base, None).expect("a store");
 }
 
+type Call = fn(&Transaction) -> Result<(), Error>;
+
+/// A transaction that asks for early conflicts fails at its first write, whichever call makes it,
+/// and is tried again.
+fn early(store: &Store, seen: &mut Seen) -> Result<(), Error> {
+    let first = store.transaction().conflicts(Conflicts::Early).begin()?;
+    first.write("copied", "first")?;
+    let calls: [Call; 3] = [
+        |tx| Ok(tx.write("copied", "second")?),
+        |tx| {
+            let mut file = tx.open_with("copied", OpenOptions::new().write(true))?;
+            Ok(file.write_all(b"second")?)
+        },
+        |tx| Ok(tx.copy("log", "copied").map(drop)?),
+    ];
+    for call in calls {
+        let second = store.transaction().conflicts(Conflicts::Early).begin()?;
+        let error = call(&second).expect_err("the first has written it");
+        let Error::File(FileError::Conflict { conflicts, .. }) = &error else {
+            panic!("{error:?}");
+        };
+        let paths: Vec<_> = conflicts.iter().map(|conflict| &conflict.path).collect();
+        seen.push(format!(
+            "{} {paths:?} {}",
+            error.is_conflict(),
+            conflicts[0].part
+        ));
+    }
+    let mut first = Some(first);
+    let mut tries = 0;
+    let options = store.transaction().conflicts(Conflicts::Early);
+    options.run(|tx| {
+        tries += 1;
+        let done = calls[1](tx);
+        // Dropped after it was in the way once.
+        first.take();
+        done
+    })?;
+    seen.push(format!("{tries}"));
+    Ok(())
+}
+
 #[test]
 fn the_same_program_does_the_same_with_a_service_and_without() {
     let name = "the_same_program_does_the_same_with_a_service_and_without";
@@ -307,6 +351,7 @@ fn the_same_program_does_the_same_with_a_service_and_without() {
             transactions(&store, &mut seen).expect("it works");
             history(&store, &mut seen).expect("it works");
             sides(&store, &mut seen).expect("it works");
+            early(&store, &mut seen).expect("it works");
             the_past(&store, &mut seen).expect("it works");
             view_directory(&store).expect("it works");
             store.close().expect("closed");

@@ -1,7 +1,7 @@
 //! Arguments and results in Python's terms.
 
 use atomdir::{
-    ChangeLine, CommitSummary, Conflicts, Durability, Isolation, Kind, Metadata, Receipt, Sequence,
+    ChangedPath, CommitSummary, Conflicts, Durability, Isolation, Kind, Metadata, Receipt, Sequence,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -77,10 +77,9 @@ fn nanoseconds(time: SystemTime) -> i64 {
 /// The letter of a change, its path, and the old path of what was renamed.
 pub(crate) type Change = (char, OsString, Option<OsString>);
 
-pub(crate) fn change(line: ChangeLine) -> Change {
-    let path = OsString::from_vec(line.path);
-    let from = line.from.map(OsString::from_vec);
-    (line.change.letter(), path, from)
+pub(crate) fn change(changed: ChangedPath) -> Change {
+    let from = changed.from.map(PathBuf::into_os_string);
+    (changed.change.letter(), changed.path.into_os_string(), from)
 }
 
 /// The commit's place in the order, how many paths have changed, and what keeps it from the base.

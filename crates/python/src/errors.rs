@@ -66,9 +66,10 @@ impl Raised {
             Raised::Begin(error) | Raised::Undo(UndoError::Begin(error)) => begin(py, &error),
             Raised::Undo(error) => undo(py, &error),
             Raised::File(error) => file(py, &error),
-            Raised::OpenFile(error, path) => {
-                os_error(py, "FileError", error.raw_os_error(), &error, &path)
-            }
+            Raised::OpenFile(error, path) => match error.downcast::<FileError>() {
+                Ok(error) => file(py, &error),
+                Err(error) => os_error(py, "FileError", error.raw_os_error(), &error, &path),
+            },
             Raised::Commit(error) => commit(py, &error),
             Raised::Savepoint(SavepointError::Store(error)) => store(py, &error),
             Raised::Savepoint(error) => simple(py, "SavepointError", &error),
@@ -193,25 +194,24 @@ fn file(python: Python<'_>, error: &FileError) -> PyErr {
 }
 
 fn commit(python: Python<'_>, error: &CommitError) -> PyErr {
-    let os = |errno, path: &Path| os_error(python, "CommitError", Some(errno), error, path);
+    let os = |errno| os_error(python, "CommitError", Some(errno), error, Path::new(""));
     match error {
         CommitError::Conflict { conflicts } => {
             conflict(python, "CommitConflict", error.to_string(), conflicts)
         }
-        CommitError::NoSpace { path, .. } => os(NO_SPACE, path),
-        CommitError::Leased { path, .. } => os(WOULD_BLOCK, path),
-        CommitError::Io { path, cause, .. } => {
-            os_error(python, "CommitError", cause.raw_os_error(), error, path)
-        }
+        CommitError::NoSpace(_) => os(NO_SPACE),
+        CommitError::Leased(_) => os(WOULD_BLOCK),
+        CommitError::Io(_) => os(INPUT_OUTPUT),
         CommitError::Ended => simple(python, "TransactionEnded", error),
         CommitError::Store(error) => store(python, error),
         error => simple(python, "CommitError", error),
     }
 }
 
-/// ENOSPC and EAGAIN, which have these numbers on every architecture of Linux.
+/// ENOSPC, EAGAIN and EIO, which have these numbers on every architecture of Linux.
 const NO_SPACE: i32 = 28;
 const WOULD_BLOCK: i32 = 11;
+const INPUT_OUTPUT: i32 = 5;
 
 fn lock(python: Python<'_>, error: &LockError) -> PyErr {
     match error {

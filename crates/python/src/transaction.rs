@@ -256,7 +256,7 @@ impl Transaction {
         paths: Vec<PathBuf>,
     ) -> PyResult<(Option<u64>, Vec<Change>)> {
         let part = self.run(python, |tx| Ok(tx.commit_part(&convert::paths(&paths))?))?;
-        let sequence = part.sequence.map(|sequence| sequence.0);
+        let sequence = part.receipt.sequence().map(|sequence| sequence.0);
         Ok((
             sequence,
             part.landed.into_iter().map(convert::change).collect(),

@@ -375,6 +375,14 @@ impl Disk for SimDisk {
         }
     }
 
+    fn unlock(&self, file: &Handle) -> Result<()> {
+        let mut world = self.enter(Call::Look)?;
+        if world.locks.get(&file.number) == Some(&file.id) {
+            world.locks.remove(&file.number);
+        }
+        Ok(())
+    }
+
     fn may_access(&self, object: &Handle, bits: u32) -> Result<bool> {
         attributes::may_access(&*self.enter(Call::Look)?, object.number, bits)
     }

@@ -46,10 +46,10 @@ impl Failure {
     pub(crate) fn of_commit(error: &CommitError) -> Failure {
         let code = match error {
             CommitError::Conflict { .. } => abi::BUSY_SNAPSHOT,
-            CommitError::Leased { .. } | CommitError::Store(StoreError::Stalled(_)) => {
+            CommitError::Leased(_) | CommitError::Store(StoreError::Stalled(_)) => {
                 abi::BUSY_SNAPSHOT
             }
-            CommitError::NoSpace { .. } => abi::FULL,
+            CommitError::NoSpace(_) => abi::FULL,
             _ => abi::IOERR_FSYNC,
         };
         Failure::new(code, error)

@@ -1,13 +1,14 @@
 //! The errors of stores and transactions, one type for each operation.
 
 use super::history::UndoError;
+use super::session::Session;
 use crate::hosting::Holder;
 use crate::{ConnectError, FindError, describe_user};
 use atomdir_disk::{Errno, reason};
-use atomdir_protocol::{ChangedBy, TransactionId};
+use atomdir_protocol::ChangedBy;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -209,6 +210,42 @@ pub enum FileError {
 }
 
 impl FileError {
+    /// The error for what the transaction's own file system has reported.
+    pub(super) fn of(
+        session: &dyn Session,
+        operation: &'static str,
+        path: &Path,
+        errno: Errno,
+    ) -> FileError {
+        let path = path.to_owned();
+        let conflicts = match errno {
+            Errno::BUSY => session.met(),
+            _ => Vec::new(),
+        };
+        match errno {
+            Errno::XDEV => FileError::Outside { operation, path },
+            _ if !conflicts.is_empty() => FileError::Conflict {
+                operation,
+                path,
+                conflicts,
+            },
+            errno => FileError::Io {
+                operation,
+                path,
+                cause: errno.into(),
+            },
+        }
+    }
+
+    /// The error of an operation that uses open files.
+    pub(super) fn of_file(operation: &'static str, path: &Path, cause: io::Error) -> FileError {
+        cause.downcast().unwrap_or_else(|cause| FileError::Io {
+            operation,
+            path: path.to_owned(),
+            cause,
+        })
+    }
+
     /// The kind of error, as `std::fs` would report it.
     pub fn kind(&self) -> io::ErrorKind {
         match self {
@@ -298,9 +335,10 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// Why a commit failed. After [`Logged`](CommitError::Logged) and
-/// [`Ended`](CommitError::Ended) the transaction has ended. After every other error it is open,
-/// and the base is untouched.
+/// Why a commit failed. Unless it is [`Logged`](CommitError::Logged), the base is untouched, and
+/// [`Transaction::try_commit`](crate::Transaction::try_commit) gives the transaction back, still
+/// open unless it had [`Ended`](CommitError::Ended). [`Transaction::commit`](crate::Transaction::commit)
+/// aborts it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
@@ -311,37 +349,17 @@ pub enum CommitError {
         conflicts: Vec<Conflict>,
     },
     /// There was not enough space, or a quota is used up.
-    #[error("no space left or quota exceeded while trying to {operation} '{}'; nothing was changed", path.display())]
-    NoSpace {
-        /// The operation that failed.
-        operation: String,
-        /// The path, relative to the store's root.
-        path: PathBuf,
-    },
+    #[error("{0}")]
+    NoSpace(String),
     /// Another program holds a lease on a file and has not given it back.
-    #[error("cannot {operation} '{}': another program holds a lease on the file; nothing was changed", path.display())]
-    Leased {
-        /// The operation that failed.
-        operation: String,
-        /// The path, relative to the store's root.
-        path: PathBuf,
-    },
+    #[error("{0}")]
+    Leased(String),
     /// The base or the staging directory refused something.
-    #[error("cannot {operation} '{}': {}; nothing was changed", path.display(), io_reason(cause))]
-    Io {
-        /// The operation that failed.
-        operation: String,
-        /// The path, relative to the store's root.
-        path: PathBuf,
-        /// How it failed.
-        cause: io::Error,
-    },
-    /// Another transaction is nested in it and still open.
-    #[error("transaction {nested} is nested in it and still open")]
-    Nested {
-        /// The nested transaction.
-        nested: TransactionId,
-    },
+    #[error("{0}")]
+    Io(String),
+    /// Others use the transaction, or another one is nested in it and still open.
+    #[error("{0}")]
+    InUse(String),
     /// The store refused it, for a reason that it gives in words. Nothing was changed.
     #[error("{0}")]
     Refused(String),
@@ -393,12 +411,22 @@ pub enum Error {
     /// The store refused something else.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Reading or writing an open file failed.
+    /// Reading or writing an open file failed, and no conflict was the reason.
     #[error(transparent)]
-    Io(#[from] io::Error),
+    Io(io::Error),
     /// An error of the program's own, for which the transaction is to be aborted.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// An error of an open file may contain a [`FileError`].
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Error {
+        match error.downcast::<FileError>() {
+            Ok(error) => Error::File(error),
+            Err(error) => Error::Io(error),
+        }
+    }
 }
 
 impl Error {

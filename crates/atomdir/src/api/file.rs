@@ -1,10 +1,13 @@
 //! Files that are open in a transaction.
 
+use super::error::FileError;
 use super::metadata::{Metadata, timestamp};
-use super::session::{AttributeChange, OpenFile};
+use super::session::{AttributeChange, OpenFile, Session};
 use atomdir_disk::Errno;
 use atomdir_engine::SetTime;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 /// How a file is opened, as with [`std::fs::OpenOptions`].
@@ -125,8 +128,14 @@ impl OpenOptions {
 /// Several threads may use one file with [`read_at`](File::read_at) and
 /// [`write_all_at`](File::write_all_at). The position that [`Read`], [`Write`] and [`Seek`] use belongs
 /// to this value alone. What was written is in the transaction at once: nothing is buffered.
+///
+/// Its errors are those of [`std::fs::File`]. If another transaction is in the way, the error is of
+/// the kind `ResourceBusy` and contains the [`FileError::Conflict`], as which
+/// [`Error::from`](crate::Error) takes it.
 pub struct File<'transaction> {
     inner: Box<dyn OpenFile + 'transaction>,
+    session: Arc<dyn Session>,
+    path: PathBuf,
     position: u64,
     is_append: bool,
 }
@@ -140,9 +149,16 @@ impl std::fmt::Debug for File<'_> {
 }
 
 impl<'transaction> File<'transaction> {
-    pub(crate) fn new(inner: Box<dyn OpenFile + 'transaction>, is_append: bool) -> Self {
+    pub(super) fn new(
+        inner: Box<dyn OpenFile + 'transaction>,
+        session: &Arc<dyn Session>,
+        path: &Path,
+        is_append: bool,
+    ) -> Self {
         File {
             inner,
+            session: session.clone(),
+            path: path.to_owned(),
             position: 0,
             is_append,
         }
@@ -151,20 +167,22 @@ impl<'transaction> File<'transaction> {
     /// Reads from the offset on, without the position. Reads less than the buffer holds only at
     /// the end of the file.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        Ok(self.inner.read_at(buffer, offset)?)
+        let read = self.inner.read_at(buffer, offset);
+        read.map_err(self.failed("read"))
     }
 
     /// Writes all of the data from the offset on, without the position. A file that is too
     /// short is filled with zeros up to there.
     pub fn write_all_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        Ok(self.inner.write_at(data, offset)?)
+        let written = self.inner.write_at(data, offset);
+        written.map_err(self.failed("write"))
     }
 
     /// Writes at the end of the file, without the position, and returns where the file ends
     /// then. The file must be open for [appending](OpenOptions::append).
     pub fn append(&self, data: &[u8]) -> io::Result<u64> {
         match self.is_append {
-            true => Ok(self.inner.append(data)?),
+            true => self.inner.append(data).map_err(self.failed("write")),
             false => Err(Errno::BADF.into()),
         }
     }
@@ -173,12 +191,12 @@ impl<'transaction> File<'transaction> {
     /// [attributes](File::metadata), which include the time of the last change: others may still
     /// overwrite pages that were not read.
     pub fn length(&self) -> io::Result<u64> {
-        Ok(self.inner.length()?)
+        self.inner.length().map_err(self.failed("examine"))
     }
 
     /// The file's attributes.
     pub fn metadata(&self) -> io::Result<Metadata> {
-        Ok(self.inner.metadata()?)
+        self.inner.metadata().map_err(self.failed("examine"))
     }
 
     /// Cuts the file off, or extends it with zeros.
@@ -206,13 +224,21 @@ impl<'transaction> File<'transaction> {
     }
 
     fn change(&self, change: AttributeChange) -> io::Result<()> {
-        Ok(self.inner.set_attributes(&change)?)
+        let changed = self.inner.set_attributes(&change);
+        changed.map_err(self.failed("change"))
+    }
+
+    fn failed(&self, operation: &'static str) -> impl Fn(Errno) -> io::Error {
+        move |errno| match FileError::of(&*self.session, operation, &self.path, errno) {
+            conflict @ FileError::Conflict { .. } => conflict.into(),
+            _ => errno.into(),
+        }
     }
 }
 
 impl Read for File<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.inner.read_at(buffer, self.position)?;
+        let count = self.read_at(buffer, self.position)?;
         self.position += count as u64;
         Ok(count)
     }
@@ -221,9 +247,9 @@ impl Read for File<'_> {
 impl Write for File<'_> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         if self.is_append {
-            self.position = self.inner.append(data)?;
+            self.position = self.append(data)?;
         } else {
-            self.inner.write_at(data, self.position)?;
+            self.write_all_at(data, self.position)?;
             self.position += data.len() as u64;
         }
         Ok(data.len())
@@ -239,7 +265,7 @@ impl Seek for File<'_> {
         let moved = match to {
             SeekFrom::Start(position) => Some(position),
             SeekFrom::Current(by) => self.position.checked_add_signed(by),
-            SeekFrom::End(by) => self.inner.metadata()?.length.checked_add_signed(by),
+            SeekFrom::End(by) => self.length()?.checked_add_signed(by),
         };
         let moved = moved.filter(|position| *position <= i64::MAX as u64);
         self.position = moved.ok_or(io::ErrorKind::InvalidInput)?;

@@ -1,13 +1,14 @@
 //! Past commits, undoing them, looking at the past; commits of a part, and sides in conflicts.
 
 use super::error::{BeginError, CommitError, Conflict, StoreError};
-use super::store::{Receipt, Store};
+use super::store::{Receipt, Store, WhenDurable};
 use super::transaction::{Transaction, Uncommitted};
 use atomdir_protocol::{
-    ChangeLine, CommitSummary, Numbers, Past, PastView, Restore, Sequence, Undo,
+    Change, ChangeLine, CommitSummary, Numbers, Past, PastView, Restore, Sequence, Undo,
 };
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 /// Paths as requests have them.
 pub(crate) fn bytes_of(paths: &[&Path]) -> Vec<Vec<u8>> {
@@ -75,14 +76,37 @@ impl From<&[Take]> for crate::Sides {
     }
 }
 
+/// A path that a transaction has changed: see [`Transaction::changes`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChangedPath {
+    /// What has happened there.
+    pub change: Change,
+    /// The path, relative to the store's root.
+    pub path: PathBuf,
+    /// The old path of something that was renamed.
+    pub from: Option<PathBuf>,
+}
+
+impl From<ChangeLine> for ChangedPath {
+    fn from(line: ChangeLine) -> ChangedPath {
+        let path = |bytes| PathBuf::from(OsString::from_vec(bytes));
+        ChangedPath {
+            change: line.change,
+            path: path(line.path),
+            from: line.from.map(path),
+        }
+    }
+}
+
 /// The result of committing a part of a transaction: see [`Transaction::commit_part`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct PartReceipt {
-    /// The commit's place in the commit order.
-    pub sequence: Option<Sequence>,
+    /// The commit.
+    pub receipt: Receipt,
     /// The changes that are committed, sorted by path.
-    pub landed: Vec<ChangeLine>,
+    pub landed: Vec<ChangedPath>,
 }
 
 /// The result of a refresh: see [`Transaction::refresh`].
@@ -209,7 +233,7 @@ impl Store {
     fn begin_from(&self, past: Past) -> Result<(Transaction, Vec<Conflict>), UndoError> {
         let (session, not_as_then) = self.session_from(past)?;
         // Undoing is durable, as every transaction that does not ask for less.
-        Ok((Transaction::new(session, true), not_as_then))
+        Ok((Transaction::new(session, WhenDurable::AtOnce), not_as_then))
     }
 }
 
@@ -229,7 +253,11 @@ impl Transaction {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn commit_part(&self, paths: &[&Path]) -> Result<PartReceipt, CommitError> {
-        self.session.commit_part(paths)
+        let (done, landed) = self.session.commit_part(paths)?;
+        Ok(PartReceipt {
+            receipt: self.receipt(done),
+            landed: landed.into_iter().map(ChangedPath::from).collect(),
+        })
     }
 
     /// Lists the conflicts that keep the transaction from being committed now, for

@@ -2,7 +2,7 @@
 
 use super::error::{BeginError, CommitError, LockError, SavepointError};
 use super::session::LockWanted;
-use super::store::Receipt;
+use super::store::{Receipt, WhenDurable};
 use super::transaction::Transaction;
 use atomdir_protocol::{LockMode, LockScope};
 use std::marker::PhantomData;
@@ -77,7 +77,7 @@ impl Transaction {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn nest(&mut self) -> Result<Nested<'_>, BeginError> {
-        let transaction = Transaction::new(self.session.nest()?, self.is_durable);
+        let transaction = Transaction::new(self.session.nest()?, WhenDurable::WithTheOuter);
         Ok(Nested {
             transaction,
             outer: PhantomData,
@@ -93,7 +93,7 @@ pub struct Nested<'outer> {
 }
 
 impl Nested<'_> {
-    /// Makes the changes part of the outer transaction.
+    /// Makes the changes part of the outer transaction, whose commit makes them durable.
     pub fn commit(self) -> Result<Receipt, CommitError> {
         self.transaction.commit()
     }

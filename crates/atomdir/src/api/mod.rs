@@ -21,7 +21,7 @@ pub use error::{
     StoreError,
 };
 pub use file::{File, OpenOptions};
-pub use history::{PartReceipt, Refreshed, Take, UndoError};
+pub use history::{ChangedPath, PartReceipt, Refreshed, Take, UndoError};
 pub(crate) use history::{bytes_of, label_of};
 pub use lock::Nested;
 pub use metadata::{DirectoryEntry, Metadata};

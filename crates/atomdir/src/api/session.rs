@@ -5,7 +5,7 @@
 
 use super::error::{BeginError, CommitError, Conflict, LockError, SavepointError, StoreError};
 use super::file::OpenOptions;
-use super::history::{PartReceipt, Refreshed, Take};
+use super::history::{Refreshed, Take};
 use super::metadata::{DirectoryEntry, Metadata};
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::SetTime;
@@ -90,7 +90,10 @@ pub(crate) trait Session: Send + Sync {
     fn nest(&self) -> std::result::Result<Arc<dyn Session>, BeginError>;
     fn lock(&self, wanted: &LockWanted<'_>) -> std::result::Result<(), LockError>;
     fn commit(&self) -> std::result::Result<Done, CommitError>;
-    fn commit_part(&self, paths: &[&Path]) -> std::result::Result<PartReceipt, CommitError>;
+    fn commit_part(
+        &self,
+        paths: &[&Path],
+    ) -> std::result::Result<(Done, Vec<ChangeLine>), CommitError>;
     fn conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError>;
     /// Commits, and takes a side in each of the conflicts that were listed last.
     fn commit_with_sides(&self, sides: &[Take]) -> std::result::Result<Done, CommitError>;

@@ -3,7 +3,7 @@
 use super::error::{BeginError, CommitError, FileError, SavepointError};
 use super::file::{File, OpenOptions};
 use super::history::Take;
-use super::store::Receipt;
+use super::store::{Receipt, WhenDurable};
 use super::transaction::Transaction;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -73,7 +73,7 @@ impl SharedTransaction {
         let file = file.map_err(self.failed("open", path))?;
         self.shared.open_files.fetch_add(1, Ordering::AcqRel);
         Ok(SharedFile {
-            file: File::new(file, options.append),
+            file: File::new(file, &self.session, path, options.append),
             transaction: self.clone(),
         })
     }
@@ -110,7 +110,7 @@ impl SharedTransaction {
     /// Like [`Transaction::nest`]: what is done with this transaction before the nested one
     /// has ended fails.
     pub fn nest(&self) -> Result<SharedTransaction, BeginError> {
-        Ok(Transaction::new(self.session.nest()?, self.is_durable).into())
+        Ok(Transaction::new(self.session.nest()?, WhenDurable::WithTheOuter).into())
     }
 }
 

@@ -327,9 +327,20 @@ impl<'store> TransactionOptions<'store> {
     /// Begins the transaction.
     pub fn begin(&self) -> Result<Transaction, BeginError> {
         let session = self.store.session(&self.begin)?;
-        let is_durable = self.begin.durability == Durability::Durable;
-        Ok(Transaction::new(session, is_durable))
+        let when_durable = match self.begin.durability {
+            Durability::Durable => WhenDurable::AtOnce,
+            Durability::Lazy => WhenDurable::Later,
+        };
+        Ok(Transaction::new(session, when_durable))
     }
+}
+
+/// When what a transaction commits survives a power cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WhenDurable {
+    AtOnce,
+    Later,
+    WithTheOuter,
 }
 
 /// The result of a successful commit.
@@ -338,7 +349,7 @@ pub struct Receipt {
     sequence: Option<Sequence>,
     changes: u64,
     stalled: Option<String>,
-    is_durable: bool,
+    when_durable: WhenDurable,
     store: Weak<dyn Syncable>,
 }
 
@@ -354,12 +365,12 @@ impl std::fmt::Debug for Receipt {
 }
 
 impl Receipt {
-    pub(super) fn new(done: Done, is_durable: bool, store: Weak<dyn Syncable>) -> Receipt {
+    pub(super) fn new(done: Done, when_durable: WhenDurable, store: Weak<dyn Syncable>) -> Receipt {
         Receipt {
             sequence: done.sequence,
             changes: done.changes,
             stalled: done.stalled,
-            is_durable,
+            when_durable,
             store,
         }
     }
@@ -381,19 +392,24 @@ impl Receipt {
         self.stalled.as_deref()
     }
 
-    /// Whether the commit was durable when it returned. Only a
-    /// [lazy](Durability::Lazy) one was not.
+    /// Whether the commit was durable when it returned. A [lazy](Durability::Lazy) one was not, and
+    /// a nested transaction is durable with the outermost one.
     pub fn is_durable(&self) -> bool {
-        self.is_durable
+        self.when_durable == WhenDurable::AtOnce
     }
 
     /// Returns when the commit and all before it are durable. Fails for a lazy commit whose
-    /// store was closed: closing has made it durable, or has reported why it could not.
+    /// store was closed: closing has made it durable, or has reported why it could not. Fails for a
+    /// nested transaction, whose changes are not committed yet.
     pub fn wait_until_durable(&self) -> Result<(), StoreError> {
-        match self.store.upgrade() {
-            _ if self.is_durable => Ok(()),
-            Some(store) => store.sync(),
-            None => Err(StoreError::Closed),
+        match (self.when_durable, self.store.upgrade()) {
+            (WhenDurable::AtOnce, _) => Ok(()),
+            (WhenDurable::WithTheOuter, _) => {
+                let reason = "it becomes durable when the outermost transaction is committed";
+                Err(StoreError::Other(reason.to_owned()))
+            }
+            (WhenDurable::Later, Some(store)) => store.sync(),
+            (WhenDurable::Later, None) => Err(StoreError::Closed),
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use super::error::{CommitError, FileError};
 use super::file::{File, OpenOptions};
-use super::history::Take;
+use super::history::{ChangedPath, Take};
 use super::metadata::{DirectoryEntry, Metadata, timestamp};
-use super::session::{AttributeChange, Files, Links, Session};
-use super::store::Receipt;
+use super::session::{AttributeChange, Done, Files, Links, Session};
+use super::store::{Receipt, WhenDurable};
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::SetTime;
-use atomdir_protocol::{ChangeLine, TransactionId};
+use atomdir_protocol::TransactionId;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
@@ -31,7 +31,7 @@ use std::time::SystemTime;
 /// in a transaction.
 pub struct Transaction {
     pub(super) session: Arc<dyn Session>,
-    pub(super) is_durable: bool,
+    when_durable: WhenDurable,
     is_open: AtomicBool,
 }
 
@@ -54,10 +54,10 @@ pub struct Uncommitted {
 }
 
 impl Transaction {
-    pub(crate) fn new(session: Arc<dyn Session>, is_durable: bool) -> Transaction {
+    pub(super) fn new(session: Arc<dyn Session>, when_durable: WhenDurable) -> Transaction {
         Transaction {
             session,
-            is_durable,
+            when_durable,
             is_open: AtomicBool::new(true),
         }
     }
@@ -107,13 +107,17 @@ impl Transaction {
     pub(super) fn commit_shared(&self) -> Result<Receipt, CommitError> {
         let done = self.session.commit()?;
         self.is_open.store(false, Ordering::Release);
-        Ok(Receipt::new(done, self.is_durable, self.session.store()))
+        Ok(self.receipt(done))
     }
 
     pub(super) fn commit_shared_with_sides(&self, sides: &[Take]) -> Result<Receipt, CommitError> {
         let done = self.session.commit_with_sides(sides)?;
         self.is_open.store(false, Ordering::Release);
-        Ok(Receipt::new(done, self.is_durable, self.session.store()))
+        Ok(self.receipt(done))
+    }
+
+    pub(super) fn receipt(&self, done: Done) -> Receipt {
+        Receipt::new(done, self.when_durable, self.session.store())
     }
 
     /// Aborts it, if it is open.
@@ -129,9 +133,10 @@ impl Transaction {
     }
 
     /// Lists the changes that a commit would make, sorted by path.
-    pub fn changes(&self) -> Result<Vec<ChangeLine>, FileError> {
+    pub fn changes(&self) -> Result<Vec<ChangedPath>, FileError> {
         let changes = self.session.changes();
-        changes.map_err(self.failed("list changes of", Path::new("")))
+        let changes = changes.map_err(self.failed("list changes of", Path::new("")))?;
+        Ok(changes.into_iter().map(ChangedPath::from).collect())
     }
 
     /// Opens a file for reading.
@@ -155,7 +160,7 @@ impl Transaction {
         let path = path.as_ref();
         let file = self.files().open(path, options);
         let file = file.map_err(self.failed("open", path))?;
-        Ok(File::new(file, options.append))
+        Ok(File::new(file, &self.session, path, options.append))
     }
 
     /// Reads a whole file.
@@ -164,8 +169,13 @@ impl Transaction {
         let mut options = OpenOptions::new();
         let file = self.files().open(path, options.read(true));
         let contents = file.and_then(|file| {
-            let length = file.metadata()?.length;
-            let mut contents = vec![0; usize::try_from(length).map_err(|_| Errno::FBIG)?];
+            let length = usize::try_from(file.length()?).map_err(|_| Errno::FBIG)?;
+            let mut contents = Vec::new();
+            // A file with a large hole may be longer than the memory.
+            contents
+                .try_reserve_exact(length)
+                .map_err(|_| Errno::NOMEM)?;
+            contents.resize(length, 0);
             let count = file.read_at(&mut contents, 0)?;
             contents.truncate(count);
             Ok(contents)
@@ -427,26 +437,7 @@ impl Transaction {
         operation: &'static str,
         path: &Path,
     ) -> impl FnOnce(Errno) -> FileError {
-        move |errno| {
-            let path = path.to_owned();
-            let conflicts = match errno {
-                Errno::BUSY => self.session.met(),
-                _ => Vec::new(),
-            };
-            match errno {
-                Errno::XDEV => FileError::Outside { operation, path },
-                _ if !conflicts.is_empty() => FileError::Conflict {
-                    operation,
-                    path,
-                    conflicts,
-                },
-                errno => FileError::Io {
-                    operation,
-                    path,
-                    cause: errno.into(),
-                },
-            }
-        }
+        move |errno| FileError::of(&*self.session, operation, path, errno)
     }
 }
 

@@ -14,15 +14,19 @@ impl Transaction {
             Err(error) if error.is_not_found() => {
                 let above = path.parent().filter(|above| !above.as_os_str().is_empty());
                 self.create_directory_all(above.ok_or(error)?)?;
-                self.create_directory(path)
+                let made = self.create_directory(path);
+                made.or_else(|error| self.allow_directory(path, error))
             }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                match self.metadata(path)?.is_directory() {
-                    true => Ok(()),
-                    false => Err(error),
-                }
-            }
-            Err(error) => Err(error),
+            Err(error) => self.allow_directory(path, error),
+        }
+    }
+
+    /// It is no failure if the directory exists, which another thread may have made just now.
+    fn allow_directory(&self, path: &Path, error: FileError) -> Result<(), FileError> {
+        let exists = error.kind() == io::ErrorKind::AlreadyExists;
+        match exists && self.metadata(path)?.is_directory() {
+            true => Ok(()),
+            false => Err(error),
         }
     }
 
@@ -55,11 +59,7 @@ impl Transaction {
     /// Copies the contents and the mode of a file. Returns how many bytes it has.
     pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64, FileError> {
         let (from, to) = (from.as_ref(), to.as_ref());
-        let failed = |cause| FileError::Io {
-            operation: "copy",
-            path: from.to_owned(),
-            cause,
-        };
+        let failed = |cause| FileError::of_file("copy", from, cause);
         let mut source = self.open(from)?;
         let mode = source.metadata().map_err(failed)?.mode;
         let mut target = self.create(to)?;

@@ -86,22 +86,10 @@ pub(super) fn commit_error(error: engine::CommitError) -> CommitError {
             conflicts: conflicts.into_iter().map(conflict).collect(),
         },
         engine::CommitError::Ended => CommitError::Ended,
-        engine::CommitError::Nested { nested } => CommitError::Nested {
-            nested: TransactionId(nested.0),
-        },
-        engine::CommitError::NoSpace { step, path } => CommitError::NoSpace {
-            operation: step.to_owned(),
-            path: path.into(),
-        },
-        engine::CommitError::Leased { step, path } => CommitError::Leased {
-            operation: step.to_owned(),
-            path: path.into(),
-        },
-        engine::CommitError::Io { step, path, errno } => CommitError::Io {
-            operation: step.to_owned(),
-            path: path.into(),
-            cause: errno.into(),
-        },
+        engine::CommitError::Nested { .. } => CommitError::InUse(error.to_string()),
+        engine::CommitError::NoSpace { .. } => CommitError::NoSpace(error.to_string()),
+        engine::CommitError::Leased { .. } => CommitError::Leased(error.to_string()),
+        engine::CommitError::Io { .. } => CommitError::Io(error.to_string()),
         engine::CommitError::Logged(error) => CommitError::Logged(store_error(error)),
         engine::CommitError::Store(error) => CommitError::Store(store_error(error)),
         error => CommitError::Refused(error.to_string()),

@@ -8,13 +8,13 @@ use crate::api::session::{
     AttributeChange, Done, Files, Links, LockWanted, OpenFile, Result, Session, Syncable,
 };
 use crate::api::{
-    BeginError, CommitError, Conflict, DirectoryEntry, LockError, Metadata, OpenOptions,
-    PartReceipt, Refreshed, SavepointError, Take, bytes_of, kind,
+    BeginError, CommitError, Conflict, DirectoryEntry, LockError, Metadata, OpenOptions, Refreshed,
+    SavepointError, Take, bytes_of, kind,
 };
 use atomdir_disk::{Errno, Kind, LinuxDisk, RenameMode};
 use atomdir_engine as engine;
 use atomdir_engine::{Caller, NewNode, NodeId, Permission};
-use atomdir_protocol::{Sequence, TransactionId};
+use atomdir_protocol::{ChangeLine, Sequence, TransactionId};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -363,7 +363,7 @@ impl Session for EmbeddedTransaction {
         Ok(None)
     }
 
-    fn changes(&self) -> Result<Vec<atomdir_protocol::ChangeLine>> {
+    fn changes(&self) -> Result<Vec<ChangeLine>> {
         let changes = self.engine()?.changes()?;
         Ok(changes.into_iter().map(convert::change_line).collect())
     }
@@ -410,15 +410,16 @@ impl Session for EmbeddedTransaction {
             .map(convert::done)
     }
 
-    fn commit_part(&self, paths: &[&Path]) -> std::result::Result<PartReceipt, CommitError> {
+    fn commit_part(
+        &self,
+        paths: &[&Path],
+    ) -> std::result::Result<(Done, Vec<ChangeLine>), CommitError> {
         let paths = bytes_of(paths);
-        let committed =
+        let mut committed =
             self.commit_by(|store| store.commit_part(&self.transaction, &paths, &mut |_| {}))?;
-        let landed = committed.landed.into_iter();
-        Ok(PartReceipt {
-            sequence: committed.sequence.map(|sequence| Sequence(sequence.0)),
-            landed: landed.map(convert::change_line).collect(),
-        })
+        let landed = std::mem::take(&mut committed.landed).into_iter();
+        let landed = landed.map(convert::change_line).collect();
+        Ok((convert::done(committed), landed))
     }
 
     fn conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError> {

@@ -100,6 +100,10 @@ fn commit_failure(failure: Failure) -> CommitError {
     match failure.kind {
         FailureKind::NoSuchTransaction => CommitError::Ended,
         FailureKind::Logged => CommitError::Logged(StoreError::Other(failure.message)),
+        FailureKind::NoSpace => CommitError::NoSpace(failure.message),
+        FailureKind::Leased => CommitError::Leased(failure.message),
+        FailureKind::Io => CommitError::Io(failure.message),
+        FailureKind::InUse | FailureKind::Nested => CommitError::InUse(failure.message),
         FailureKind::Poisoned | FailureKind::Stalled => {
             CommitError::Store(store(RequestError::Failed(failure)))
         }

@@ -9,15 +9,15 @@ use super::directory::Directory;
 use super::failure;
 use crate::api::session::{Done, Files, LockWanted, OpenFile, Result, Session, Syncable};
 use crate::api::{
-    BeginError, CommitError, Conflict, LockError, OpenOptions, PartReceipt, Refreshed,
-    SavepointError, StoreError, Take, UndoError, bytes_of, label_of,
+    BeginError, CommitError, Conflict, LockError, OpenOptions, Refreshed, SavepointError,
+    StoreError, Take, UndoError, bytes_of, label_of,
 };
 use crate::connection::Connection;
 use crate::requests::BeginOptions;
 use crate::{LockOptions, RequestError, Sides, client};
 use atomdir_disk::Errno;
 use atomdir_protocol::{
-    ChangeLine, Committed, FailureKind, Others, Past, TransactionId, ViewChoice,
+    ChangeLine, Committed, Conflicts, FailureKind, Others, Past, TransactionId, ViewChoice,
 };
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -29,6 +29,8 @@ pub(super) struct ServedTransaction {
     connection: Mutex<Option<Connection>>,
     transaction: client::Transaction,
     files: Directory,
+    /// Writes fail as soon as an open transaction has written the same part.
+    meets_early: bool,
 }
 
 impl ServedTransaction {
@@ -38,7 +40,8 @@ impl ServedTransaction {
     ) -> std::result::Result<Arc<dyn Session>, BeginError> {
         let mut connection = store.connection().map_err(failure::begin_connect)?;
         let transaction = connection.begin(options).map_err(failure::begin)?;
-        ServedTransaction::of(store, connection, transaction)
+        let meets_early = options.conflicts == Conflicts::Early;
+        ServedTransaction::of(store, connection, transaction, meets_early)
     }
 
     pub(super) fn begin_from(
@@ -61,7 +64,7 @@ impl ServedTransaction {
             Past::View(view) => connection.past(view, &options),
         };
         let (transaction, not_as_then) = begun.map_err(failure::undo)?;
-        let session = ServedTransaction::of(store, connection, transaction)?;
+        let session = ServedTransaction::of(store, connection, transaction, false)?;
         Ok((session, failure::conflicts(not_as_then)))
     }
 
@@ -69,6 +72,7 @@ impl ServedTransaction {
         store: &Arc<Served>,
         mut connection: Connection,
         transaction: client::Transaction,
+        meets_early: bool,
     ) -> std::result::Result<Arc<dyn Session>, BeginError> {
         let root = transaction.root().and_then(|root| {
             // The descriptor that the client keeps closes with the client's transaction.
@@ -86,6 +90,7 @@ impl ServedTransaction {
             connection: Mutex::new(Some(connection)),
             transaction,
             files: Directory::new(root),
+            meets_early,
         }))
     }
 
@@ -118,11 +123,7 @@ impl ServedTransaction {
             |connection| commit(connection, self.transaction.id).map_err(failure::commit),
         )?;
         self.ended();
-        Ok(Done {
-            sequence: committed.sequence,
-            changes: committed.changes,
-            stalled: committed.stalled,
-        })
+        Ok(done_of(committed))
     }
 
     /// Gives the connection back for the next transaction.
@@ -130,6 +131,14 @@ impl ServedTransaction {
         if let Some(connection) = self.slot().take() {
             self.store.give_back(connection);
         }
+    }
+}
+
+fn done_of(committed: Committed) -> Done {
+    Done {
+        sequence: committed.sequence,
+        changes: committed.changes,
+        stalled: committed.stalled,
     }
 }
 
@@ -169,9 +178,12 @@ impl Session for ServedTransaction {
         })
     }
 
-    /// The service reports them when the transaction commits.
     fn met(&self) -> Vec<Conflict> {
-        Vec::new()
+        // If something else made the file system busy, this lists what a commit would meet.
+        match self.meets_early {
+            true => self.conflicts().unwrap_or_default(),
+            false => Vec::new(),
+        }
     }
 
     fn set_savepoint(&self, name: &[u8]) -> std::result::Result<(), SavepointError> {
@@ -198,7 +210,9 @@ impl Session for ServedTransaction {
             outer: Some(self.transaction.id),
             ..BeginOptions::default()
         };
-        ServedTransaction::begin(&self.store, &options)
+        let mut connection = self.store.connection().map_err(failure::begin_connect)?;
+        let transaction = connection.begin(&options).map_err(failure::begin)?;
+        ServedTransaction::of(&self.store, connection, transaction, self.meets_early)
     }
 
     fn lock(&self, wanted: &LockWanted<'_>) -> std::result::Result<(), LockError> {
@@ -233,17 +247,17 @@ impl Session for ServedTransaction {
         })
     }
 
-    fn commit_part(&self, paths: &[&Path]) -> std::result::Result<PartReceipt, CommitError> {
+    fn commit_part(
+        &self,
+        paths: &[&Path],
+    ) -> std::result::Result<(Done, Vec<ChangeLine>), CommitError> {
         let (id, paths) = (self.transaction.id, bytes_of(paths));
         self.ask(
             || CommitError::Ended,
             |connection| {
                 let done = connection.commit_part(id, &paths, Others::Refuse, &mut |_| {});
-                let done = done.map_err(failure::commit)?;
-                Ok(PartReceipt {
-                    sequence: done.committed.sequence,
-                    landed: done.landed,
-                })
+                let part = done.map_err(failure::commit)?;
+                Ok((done_of(part.committed), part.landed))
             },
         )
     }
@@ -278,12 +292,18 @@ impl Session for ServedTransaction {
             // The descriptor that the client keeps closes with the client's transaction.
             rustix::io::fcntl_dupfd_cloexec(root, 3)
         });
-        let root = root.map_err(|errno| CommitError::Refused(failure::view(errno).to_string()))?;
+        let root = root.map_err(|errno| {
+            let error = failure::view(errno);
+            CommitError::Refused(format!(
+                "the transaction has a newer snapshot now, but {error}"
+            ))
+        })?;
         let session = ServedTransaction {
             store: self.store.clone(),
             connection: Mutex::new(self.slot().take()),
             transaction: view,
             files: Directory::new(root),
+            meets_early: self.meets_early,
         };
         Ok((Arc::new(session), Refreshed { from, to }))
     }

@@ -92,6 +92,29 @@ fn a_killed_holder_gives_the_store_back_with_its_commits() {
 }
 
 /// A child shares the parent's lock and open files, so both would write to one log.
+/// The child inherits the descriptor that holds the store's lock.
+#[test]
+fn a_store_that_was_closed_opens_again_beside_a_forked_child() {
+    let place = Place::new("library-fork-open");
+    let store = place.open();
+    let (mut reader, writer) = std::io::pipe().expect("a pipe");
+    // SAFETY: the child calls only what is safe after a fork, and ends without running anything else.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "forked");
+    if child == 0 {
+        drop(writer);
+        // Until the parent closes the pipe.
+        let _ = std::io::Read::read(&mut reader, &mut [0]);
+        // SAFETY: it ends the child without running the parent's destructors.
+        unsafe { libc::_exit(0) }
+    }
+    store.close().expect("closed");
+    drop(place.open());
+    drop(writer);
+    // SAFETY: the child is this process's own.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+}
+
 #[test]
 fn a_forked_child_cannot_use_the_store() {
     let place = Place::new("library-fork");

@@ -77,6 +77,7 @@ impl Disk for DelayedDisk {
         fn status(&self, object: &OwnedFd) -> Done<FileSystemStatus>;
         fn mounting(&self, object: &OwnedFd) -> Done<Option<Mounting>>;
         fn try_lock(&self, file: &OwnedFd) -> Done<()>;
+        fn unlock(&self, file: &OwnedFd) -> Done<()>;
         fn may_access(&self, object: &OwnedFd, bits: u32) -> Done<bool>;
     }
 

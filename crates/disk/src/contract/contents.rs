@@ -125,8 +125,11 @@ pub(super) fn syncs_and_locks<D: Disk>(bench: &Bench<'_, D>, directory: &D::Hand
     ok(disk.try_lock(&file));
     let other = bench.open(directory, "file", Access::ReadWrite);
     refused(disk.try_lock(&other), Errno::WOULDBLOCK);
-    drop(file);
+    ok(disk.unlock(&file));
     ok(disk.try_lock(&other));
+    refused(disk.try_lock(&file), Errno::WOULDBLOCK);
+    drop(other);
+    ok(disk.try_lock(&file));
 
     let status = ok(disk.status(directory));
     assert!(!status.read_only);

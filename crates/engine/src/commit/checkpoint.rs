@@ -69,17 +69,20 @@ impl<D: Disk> Store<D> {
         Ok(state.journal.history_status().unwrap_or_default())
     }
 
-    /// Closes the store in order. Open transactions must have been aborted.
+    /// Closes the store in order and gives back its lock, which processes that were forked from this
+    /// one may have inherited. Open transactions must have been aborted.
     pub fn close(&self) -> Result<(), StoreError> {
         let mut state = self.lock_without_pending()?;
         self.checkpoint_locked(&mut state)?;
         // These ids were not used, and none will be until it is reserved again.
         state.journal.header.transaction_high_water = lock(&self.0.open).ids.give_back();
-        control::write_header(
-            &self.0.core.disk,
-            &self.0.core.control.directory,
-            &state.journal.header,
-        )
+        let core = &*self.0.core;
+        control::write_header(&core.disk, &core.control.directory, &state.journal.header)?;
+        let unlocked = core.disk.unlock(&state.lock);
+        unlocked.map_err(|errno| StoreError::Control {
+            step: "unlock the store",
+            errno,
+        })
     }
 
     pub(crate) fn checkpoint_locked(&self, state: &mut CommitState<D>) -> Result<(), StoreError> {

@@ -241,11 +241,16 @@ fn replace_present<D: Disk>(
 
 impl<D: Disk> Store<D> {
     /// Lists what would keep the transaction from being committed now. Remembers the list for
-    /// [`Store::commit_with_sides`]. As every try to commit, this drops all savepoints.
+    /// [`Store::commit_with_sides`]. As every try to commit, this drops all savepoints. If writes
+    /// have met conflicts, these are listed, and the transaction can only be aborted.
     pub fn list_conflicts(
         &self,
         transaction: &Transaction<D>,
     ) -> Result<Vec<Conflict>, CommitError> {
+        let met = transaction.met();
+        if !met.is_empty() {
+            return Ok(met);
+        }
         if transaction.outer().is_some() {
             let reason = "it is nested, and conflicts appear when the outer one is committed";
             return Err(CommitError::OnlyWhole { reason });

@@ -129,7 +129,7 @@ pub(crate) fn recover<D: Disk>(
     let mut state = CommitState {
         journal,
         reserve,
-        _lock: lock,
+        lock,
         queue: Queue::default(),
         stages: BTreeSet::new(),
         applied: HashSet::new(),

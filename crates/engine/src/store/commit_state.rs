@@ -20,7 +20,7 @@ pub(crate) struct CommitState<D: Disk> {
     pub journal: Journal<D>,
     pub reserve: D::Handle,
     /// Holds the store's lock as long as the store is open.
-    pub _lock: D::Handle,
+    pub lock: D::Handle,
     /// Commits that are not yet in the base.
     pub queue: Queue<D>,
     /// Ended transactions whose staging directories the log may still need.

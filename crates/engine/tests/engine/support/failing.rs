@@ -275,6 +275,7 @@ impl Disk for FailingDisk {
         fn xattr_names(&self, object: &OwnedFd) -> Result<Vec<Vec<u8>>>;
         fn mounting(&self, object: &OwnedFd) -> Result<Option<Mounting>>;
         fn try_lock(&self, file: &OwnedFd) -> Result<()>;
+        fn unlock(&self, file: &OwnedFd) -> Result<()>;
         fn may_access(&self, object: &OwnedFd, bits: u32) -> Result<bool>;
     }
 
