@@ -1,9 +1,9 @@
 //! Requests that end only some of a transaction's changes, that take sides in conflicts, and that
 //! bring a snapshot up to date.
 
-use crate::RequestError;
 use crate::client::CommitError;
 use crate::connection::{Connection, Parts};
+use crate::error::RequestError;
 use atomdir_protocol::{
     Answer, ChangeLine, Committed, Conflict, Numbers, Others, Progress, Request, Sequence,
     TransactionId,

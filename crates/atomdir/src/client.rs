@@ -2,7 +2,8 @@
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use atomdir::{BeginOptions, Connection, StartService, find};
+//! use atomdir::client::{BeginOptions, Connection};
+//! use atomdir::{StartService, find};
 //!
 //! let store = find("/srv/site".as_ref())?;
 //! let start = StartService::with_program("atomdir", &store);
@@ -16,8 +17,32 @@
 //! A transaction that was begun without [`BeginOptions::detached`] is aborted when its
 //! [`Connection`] is dropped or this process dies.
 
+pub use crate::accounts::{Account, Group, describe_user};
+pub use crate::choosing::{CommittedPart, Sides};
 pub use crate::connection::Connection;
-pub use crate::error::CommitError;
-pub use crate::requests::{BeginOptions, SnapshotContents};
+pub use crate::current::Current;
+pub use crate::ended::{Notice, describe_end};
+pub use crate::entered::Entered;
+pub use crate::error::{CommitError, RequestError};
+pub use crate::layers::{Layers, OpenLayers};
+pub use crate::location::find_with;
+pub use crate::locks::LockOptions;
+pub use crate::requests::{BeginOptions, Checked, CommitDetails, SnapshotContents};
+pub use crate::settings::{
+    ALLOW, Allow, KEYS as SETTING_KEYS, ReadError, Settings, SettingsError, VIEW,
+};
+pub use crate::start::SERVICE_ENVIRONMENT;
 pub use crate::transaction::Transaction;
-pub use atomdir_protocol::{Conflict, ConflictPart};
+pub use crate::view_root::ViewRootError;
+pub use atomdir_disk::reason;
+pub use atomdir_protocol::{
+    ChangeLine, CheckReport, Committed, Conflict, ConflictPart, EndedHow, EndedTransaction,
+    Failure, FailureKind, HistoryStatus, LockStatus, MergeStep, Numbers, Others, PastView,
+    Progress, RecoveryReport, Restore, ServiceStatus, SnapshotObject, StopReport, Survival,
+    TransactionStatus, Undo, View, ViewChoice,
+};
+
+pub mod mounts {
+    //! What is mounted, and where.
+    pub use crate::mounts::*;
+}

@@ -1,11 +1,14 @@
 //! A connection to a store's service.
 
 use crate::accounts::describe_user;
+use crate::current::Current;
+use crate::ended::Notice;
+use crate::error::RequestError;
 use crate::process::ServiceProcess;
 use crate::start::start;
 use crate::transport::{receive_exact, send_all};
 use crate::trust::{OVERFLOW_USER, is_root_mapped};
-use crate::{ConnectError, Current, Notice, RequestError, StartService, StoreLocation};
+use crate::{ConnectError, StartService, StoreLocation};
 use atomdir_protocol::handshake::{self, HandshakeError, Verdict};
 use atomdir_protocol::{
     Answer, ChangeLine, CommitSummary, Conflict, EndedTransaction, MergeStep, Progress, Reply,

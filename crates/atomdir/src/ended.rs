@@ -1,7 +1,8 @@
 //! Transactions that have ended otherwise than their users wanted.
 
 use crate::accounts::describe_user;
-use crate::{Connection, RequestError};
+use crate::connection::Connection;
+use crate::error::RequestError;
 use atomdir_protocol::{Answer, EndedHow, EndedTransaction, Reply, Request, TransactionId};
 use std::sync::PoisonError;
 use std::time::Duration;

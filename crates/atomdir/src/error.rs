@@ -8,8 +8,8 @@ pub use connect::ConnectError;
 pub use find::FindError;
 pub use init::InitError;
 
-use crate::ViewRootError;
 use crate::connection::Parts;
+use crate::view_root::ViewRootError;
 use atomdir_disk::reason;
 use atomdir_protocol::frame::FrameError;
 use atomdir_protocol::{Conflict, Failure, FailureKind};

@@ -2,8 +2,9 @@
 
 use crate::connection::{Connection, Parts};
 use crate::error::CommitError;
+use crate::error::RequestError;
+use crate::requests::BeginOptions;
 use crate::transaction::Transaction;
-use crate::{BeginOptions, RequestError};
 use atomdir_protocol::{
     Answer, BeginRequest, Conflict, HistoryStatus, Past, PastView, Request, Restore, Undo,
 };

@@ -22,8 +22,8 @@
 //! a commit that has returned survives. [`Store::open`] says how a store is reached,
 //! [`Transaction`] what can be done in one, and [`Store::run`] tries again after a conflict.
 //!
-//! [`client`] is the other interface: requests to a store's service, for programs that work
-//! with views, as the command `atomdir` does.
+//! [`client`] is the other interface: requests to a store's service and what it reports, for
+//! programs that work with views, as the command `atomdir` does.
 
 #![deny(missing_docs)]
 
@@ -46,7 +46,7 @@ mod layers;
 mod location;
 mod locks;
 mod merging;
-pub mod mounts;
+mod mounts;
 mod process;
 mod requests;
 mod served;
@@ -57,34 +57,19 @@ mod transport;
 mod trust;
 mod view_root;
 
-pub use accounts::{Account, Group, describe_user};
 pub use api::{
     BeginError, ChangedPath, CommitError, Conflict, DirectoryEntry, Door, Error, File, FileError,
     LockError, Metadata, Nested, OpenError, OpenOptions, PartReceipt, Receipt, Refreshed,
     SavepointError, SharedFile, SharedTransaction, Store, StoreError, StoreOptions, Take,
     Transaction, TransactionOptions, Uncommitted, UndoError,
 };
-pub use atomdir_disk::reason;
 pub use atomdir_protocol::{
-    Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Committed, Conflicts,
-    Durability, EndedHow, EndedTransaction, Failure, FailureKind, HistoryStatus, Isolation, Kind,
-    LockMode, LockScope, LockStatus, MergeStep, Numbers, Others, PastView, Progress,
-    RecoveryReport, Restore, Sequence, ServiceStatus, SnapshotObject, StopReport, Survival,
-    Timestamp, TransactionId, TransactionStatus, Undo, View, ViewChoice,
+    Change, ChangedBy, CommitAuthor, CommitSummary, Conflicts, Durability, Isolation, Kind,
+    LockMode, LockScope, Sequence, Timestamp, TransactionId,
 };
-pub use choosing::{CommittedPart, Sides};
-pub use connection::Connection;
-pub use current::Current;
-pub use ended::{Notice, describe_end};
-pub use entered::Entered;
-pub use error::{ConnectError, FindError, InitError, RequestError};
+pub use error::{ConnectError, FindError, InitError};
 pub use hosting::Holder;
 pub use init::{InitOutcome, init, init_with};
-pub use layers::{Layers, OpenLayers};
-pub use location::{CONTROL_NAME, StoreLocation, find, find_with};
-pub use locks::LockOptions;
-pub use requests::{BeginOptions, Checked, CommitDetails, SnapshotContents};
-pub use settings::{ALLOW, Allow, KEYS as SETTING_KEYS, ReadError, Settings, SettingsError, VIEW};
-pub use start::{SERVICE_ENVIRONMENT, StartService};
+pub use location::{CONTROL_NAME, StoreLocation, find};
+pub use start::StartService;
 pub use trust::{Distrust, Trust};
-pub use view_root::ViewRootError;

@@ -1,8 +1,8 @@
 //! Requests for locks.
 
-use crate::RequestError;
 use crate::connection::{Connection, Parts};
 use crate::error::CommitError;
+use crate::error::RequestError;
 use atomdir_protocol::{Answer, LockMode, LockRequest, LockScope, Request, TransactionId};
 use std::time::Duration;
 

@@ -1,7 +1,9 @@
 //! The commit of a transaction that is nested in our native view.
 
 use crate::connection::{Connection, Parts};
-use crate::{Notice, RequestError, view_root};
+use crate::ended::Notice;
+use crate::error::RequestError;
+use crate::view_root;
 use atomdir_protocol::{Answer, MergeStep, Request, TransactionId};
 use std::os::fd::OwnedFd;
 use std::sync::PoisonError;

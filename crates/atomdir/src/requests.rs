@@ -1,9 +1,12 @@
 //! One method for each request. A [`Connection`] carries one request at a time.
 
 use crate::connection::{Connection, Parts};
+use crate::current::Current;
 use crate::error::CommitError;
+use crate::error::RequestError;
 use crate::transaction::Transaction;
-use crate::{ConnectError, Current, RequestError, ViewRootError, view_root};
+use crate::view_root::ViewRootError;
+use crate::{ConnectError, view_root};
 use atomdir_protocol::{
     Answer, BeginRequest, ChangeLine, CheckReport, CommitSummary, Committed, Conflicts, Durability,
     Isolation, LOG_LENGTH_MAX, Others, Progress, Request, Sequence, ServiceStatus, Side,

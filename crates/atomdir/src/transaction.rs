@@ -1,8 +1,9 @@
 //! An open transaction on the client's side.
 
+use crate::TransactionId;
 use crate::connection::Connection;
+use crate::layers::Layers;
 use crate::view_root::{self, ViewRootError};
-use crate::{Layers, TransactionId};
 use atomdir_protocol::Begun;
 use rustix::io::Errno;
 use std::ffi::OsString;

@@ -1,6 +1,7 @@
 //! Making stores and finding them, on the real file system.
 
-use atomdir::{FindError, InitError, StoreLocation, Trust, find, find_with, init};
+use atomdir::client::find_with;
+use atomdir::{FindError, InitError, StoreLocation, Trust, find, init};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};

@@ -46,7 +46,7 @@ pub enum Error {
     #[error(transparent)]
     Connect(#[from] atomdir::ConnectError),
     #[error(transparent)]
-    Request(#[from] atomdir::RequestError),
+    Request(#[from] atomdir::client::RequestError),
     #[error(transparent)]
     Commit(#[from] atomdir::client::CommitError),
     #[error(transparent)]

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use atomdir::{Connection, StartService};
+use atomdir::StartService;
+use atomdir::client::Connection;
 
 use crate::bench::{Bench, sync};
 use crate::error::{Error, Result};

@@ -83,7 +83,7 @@ impl Before {
 }
 
 fn step(what: &str, errno: Errno) -> Failure {
-    let reason = atomdir::reason(errno);
+    let reason = atomdir::client::reason(errno);
     Failure::errno(errno.raw_os_error(), format!("cannot {what}: {reason}"))
 }
 

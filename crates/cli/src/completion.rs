@@ -42,7 +42,7 @@ pub fn transactions() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let transactions =
             connect().and_then(|mut connected| connected.connection.transactions().ok());
-        let candidate = |status: atomdir::TransactionStatus| {
+        let candidate = |status: atomdir::client::TransactionStatus| {
             let label = escaped(&status.label);
             CompletionCandidate::new(status.transaction.to_string()).help(Some(label.into()))
         };

@@ -4,10 +4,8 @@ use crate::arguments::Global;
 use crate::ended;
 use crate::error::Error;
 use crate::output::Output;
-use atomdir::{
-    ConnectError, Connection, Current, FailureKind, FindError, StartService, StoreLocation,
-    TransactionId, Trust,
-};
+use atomdir::client::{Connection, Current, FailureKind};
+use atomdir::{ConnectError, FindError, StartService, StoreLocation, TransactionId, Trust};
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -89,7 +87,7 @@ impl Context {
     /// Finds a store. A view does not show the control directory, so a program in
     /// one finds only a way to the store's service.
     pub fn store_at(&self, start: &Path) -> Result<StoreLocation, Error> {
-        let found = atomdir::find_with(start, self.trust);
+        let found = atomdir::client::find_with(start, self.trust);
         found.map_err(|error| match (&error, &self.current_transaction) {
             (FindError::NoStore { .. } | FindError::InView { .. }, Some(transaction)) => {
                 inside(transaction)

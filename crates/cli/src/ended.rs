@@ -1,7 +1,8 @@
 //! Reports transactions that ended otherwise than their user wanted.
 
 use crate::output::{Output, Painter, Show, Style, counted, escaped, json, time, user_name};
-use atomdir::{Connection, EndedHow, EndedTransaction, TransactionId, describe_end};
+use atomdir::TransactionId;
+use atomdir::client::{Connection, EndedHow, EndedTransaction, describe_end};
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 use std::io;

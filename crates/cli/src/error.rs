@@ -5,11 +5,11 @@ use crate::enter::{EnterError, Step};
 use crate::explain::{ExitCode, Explain};
 use crate::merging::NotMerged;
 use crate::output::{escaped, json, quoted, time};
-use atomdir::client::{CommitError, Conflict};
-use atomdir::{
-    ChangedBy, CommitAuthor, ConnectError, Failure, FailureKind, FindError, InitError,
-    RequestError, SettingsError, TransactionId, TransactionStatus, reason,
+use atomdir::client::{
+    CommitError, Conflict, Failure, FailureKind, RequestError, SettingsError, TransactionStatus,
+    reason,
 };
+use atomdir::{ChangedBy, CommitAuthor, ConnectError, FindError, InitError, TransactionId};
 use rustix::io::Errno;
 use serde::Serialize;
 use std::path::PathBuf;

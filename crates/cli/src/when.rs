@@ -2,7 +2,8 @@
 
 use crate::error::Error;
 use crate::output::time;
-use atomdir::{CommitSummary, Connection, Sequence, Timestamp};
+use atomdir::client::Connection;
+use atomdir::{CommitSummary, Sequence, Timestamp};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How many commits are asked for at once.

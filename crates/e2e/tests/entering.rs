@@ -5,7 +5,8 @@
 
 use std::fs;
 
-use atomdir::{BeginOptions, Connection, Others, StartService};
+use atomdir::StartService;
+use atomdir::client::{BeginOptions, Connection, Others};
 use atomdir_testing::{Fixture, binary};
 
 #[test]

@@ -11,8 +11,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use atomdir::client::CommitError;
-use atomdir::{BeginOptions, Connection, Isolation, StartService, TransactionId};
+use atomdir::client::{BeginOptions, CommitError, Connection};
+use atomdir::{Isolation, StartService, TransactionId};
 use atomdir_testing::exit_code::CONFLICT;
 use atomdir_testing::history::{self, History, Key, Level, Operation, Outcome, check};
 use atomdir_testing::{Fixture, Random, Store, User, binary, pick, users_can_mount};

@@ -4,10 +4,11 @@
 use std::io::Write;
 use std::path::Path;
 
+use atomdir::client::Connection;
 use atomdir::{
-    CommitError, Conflict, Conflicts, Connection, Door, Error, FileError, FindError, LockMode,
-    OpenError, OpenOptions, Sequence, StartService, Store, StoreLocation, StoreOptions, Take,
-    Transaction, UndoError,
+    CommitError, Conflict, Conflicts, Door, Error, FileError, FindError, LockMode, OpenError,
+    OpenOptions, Sequence, StartService, Store, StoreLocation, StoreOptions, Take, Transaction,
+    UndoError,
 };
 use atomdir_testing::exit_code::CANNOT_CREATE;
 use atomdir_testing::tree::{CompareOptions, assert_equal};

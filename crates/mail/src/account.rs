@@ -7,7 +7,7 @@
 //!    Only for the default mailbox must the recipient be the caller.
 
 use crate::failure::Failure;
-use atomdir::Account;
+use atomdir::client::Account;
 use rustix::process::geteuid;
 use std::path::PathBuf;
 

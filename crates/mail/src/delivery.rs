@@ -6,9 +6,8 @@ use crate::index::{self, Line};
 use crate::lock::Lock;
 use crate::mailbox::{Format, Mailbox};
 use crate::message::Message;
-use atomdir::{
-    Connection, Error, Kind, OpenOptions, StartService, Store, StoreOptions, Transaction,
-};
+use atomdir::client::Connection;
+use atomdir::{Error, Kind, OpenOptions, StartService, Store, StoreOptions, Transaction};
 use rustix::process::geteuid;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -73,7 +72,7 @@ struct Place {
 impl Place {
     fn find(mailbox: &Mailbox) -> Result<Place, Error> {
         let (directory, below) = existing_directory(&mailbox.path)?;
-        let found = atomdir::find_with(&directory, atomdir::Trust::Listed);
+        let found = atomdir::client::find_with(&directory, atomdir::Trust::Listed);
         let location = found.map_err(|error| Error::Open(error.into()))?;
         let mut options = StoreOptions::new();
         options.start_service(StartService::with_program(command(), &location));
@@ -117,7 +116,7 @@ pub fn start_service_as_root(mailbox: &Mailbox) {
         return;
     };
     // A user's own store is none that root trusts; its service runs as that user.
-    if let Ok(location) = atomdir::find_with(&directory, atomdir::Trust::Listed) {
+    if let Ok(location) = atomdir::client::find_with(&directory, atomdir::Trust::Listed) {
         let _ = Connection::open(&location, &StartService::with_program(command(), &location));
     }
 }

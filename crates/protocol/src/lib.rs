@@ -18,6 +18,7 @@ pub mod frame;
 pub mod handshake;
 mod messages;
 mod records;
+mod terms;
 
 pub use failure::{Failure, FailureKind};
 pub use messages::{
@@ -25,11 +26,14 @@ pub use messages::{
     Request, Restore, Undo,
 };
 pub use records::{
-    Begun, Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Committed,
-    Conflict, ConflictPart, Conflicts, Durability, EndedHow, EndedTransaction, HistoryStatus,
-    Isolation, Kind, Layers, Limits, LockMode, LockScope, LockStatus, Others, Progress,
-    RecoveryReport, Sequence, ServiceStatus, Side, SnapshotObject, StopReport, Survival, Timestamp,
-    TransactionId, TransactionStatus, View, ViewChoice, WhileOpen, Within,
+    Begun, ChangeLine, CheckReport, Committed, Conflict, ConflictPart, EndedHow, EndedTransaction,
+    HistoryStatus, Layers, Limits, LockStatus, Others, Progress, RecoveryReport, ServiceStatus,
+    Side, SnapshotObject, StopReport, Survival, TransactionStatus, View, ViewChoice, WhileOpen,
+    Within,
+};
+pub use terms::{
+    Change, ChangedBy, CommitAuthor, CommitSummary, Conflicts, Durability, Isolation, Kind,
+    LockMode, LockScope, Sequence, Timestamp, TransactionId,
 };
 
 /// The version of the messages, not of the program.

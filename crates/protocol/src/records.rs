@@ -1,68 +1,10 @@
 //! The values that requests and replies contain.
 
-use crate::Failure;
+use crate::terms::{
+    Change, ChangedBy, Isolation, Kind, LockMode, LockScope, Sequence, Timestamp, TransactionId,
+};
+use crate::{Conflicts, Durability, Failure};
 use serde::{Deserialize, Serialize};
-use std::fmt;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct TransactionId(pub u64);
-
-/// A commit's place in the commit order, counted from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Sequence(pub u64);
-
-impl fmt::Display for TransactionId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
-    }
-}
-
-impl fmt::Display for Sequence {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Isolation {
-    #[default]
-    Snapshot,
-    Serializable,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Durability {
-    #[default]
-    Durable,
-    Lazy,
-}
-
-/// When a transaction learns that another one has written the same object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Conflicts {
-    /// At its own commit, if the other has committed.
-    #[default]
-    AtCommit,
-    /// At the write, if the other is open.
-    Early,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LockMode {
-    Shared,
-    Exclusive,
-}
-
-/// How much of the object at a path is locked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LockScope {
-    /// A file, or a directory's own entries.
-    Object,
-    /// The pages of a file that hold these bytes; `end` is not included.
-    Bytes { start: u64, end: u64 },
-    /// Everything at and below the path.
-    Subtree,
-}
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockStatus {
@@ -96,45 +38,6 @@ pub enum ViewChoice {
     Configured,
 }
 
-/// The time since 1970, by the real-time clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-pub struct Timestamp {
-    pub seconds: i64,
-    pub nanoseconds: u32,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
-    File,
-    Directory,
-    Symlink,
-    Fifo,
-    Socket,
-    CharacterDevice,
-    BlockDevice,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Change {
-    Added,
-    Modified,
-    Deleted,
-    Renamed,
-    TypeChanged,
-}
-
-impl Change {
-    pub fn letter(self) -> char {
-        match self {
-            Change::Added => 'A',
-            Change::Modified => 'M',
-            Change::Deleted => 'D',
-            Change::Renamed => 'R',
-            Change::TypeChanged => 'T',
-        }
-    }
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeLine {
     pub change: Change,
@@ -163,33 +66,6 @@ pub enum ConflictPart {
     Entry,
     /// Anything else. The transaction's side cannot be taken.
     Other,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ChangedBy {
-    Commit {
-        sequence: Sequence,
-        /// `None` if the store's history no longer has the commit.
-        author: Option<CommitAuthor>,
-    },
-    /// A transaction that is still open.
-    Open {
-        transaction: TransactionId,
-        /// Empty if it is another user's and the reader may not see it.
-        label: Vec<u8>,
-    },
-    /// An outside writer.
-    Outside,
-    /// The outer transaction of the one that has the conflict.
-    Outer { transaction: TransactionId },
-}
-
-/// The transaction that made a commit.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CommitAuthor {
-    pub transaction: TransactionId,
-    /// Empty if it is another user's and the reader may not see it.
-    pub label: Vec<u8>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -386,18 +262,6 @@ pub struct SnapshotObject {
     pub changed_outside: bool,
     /// The file is longer than the request allowed, so its contents were not sent.
     pub too_long: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CommitSummary {
-    pub sequence: Sequence,
-    pub transaction: TransactionId,
-    pub time: Timestamp,
-    pub user: u32,
-    /// Empty if it is another user's and the reader may not see it.
-    pub label: Vec<u8>,
-    /// How many lines `Show` lists.
-    pub changes: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

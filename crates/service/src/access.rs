@@ -6,7 +6,7 @@
 //! users anew for each request, so taking access away works at once.
 
 use crate::permissions::Peer;
-use atomdir::Settings;
+use atomdir::client::Settings;
 use atomdir_disk::reason;
 use atomdir_protocol::{Failure, FailureKind, Request, ViewChoice};
 use rustix::fs::{CWD, Mode, OFlags, openat};

@@ -2,7 +2,7 @@
 //! terminal, directory, umask and signal settings.
 
 use crate::ServiceError;
-use atomdir::SERVICE_ENVIRONMENT;
+use atomdir::client::SERVICE_ENVIRONMENT;
 use atomdir_protocol::{Readiness, frame};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;

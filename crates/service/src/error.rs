@@ -1,5 +1,6 @@
+use atomdir::FindError;
+use atomdir::client::describe_user;
 use atomdir::hosting::Holder;
-use atomdir::{FindError, describe_user};
 use atomdir_disk::reason;
 use atomdir_protocol::{Failure, FailureKind};
 use rustix::io::Errno;

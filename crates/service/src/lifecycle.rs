@@ -426,7 +426,7 @@ enum Wake {
 
 /// Checks by connecting, as a client does. The caller holds the start lock.
 fn check_nobody_serves(directories: &Directories) -> Result<(), ServiceError> {
-    match atomdir::Connection::open(&directories.location, &StartService::Never) {
+    match atomdir::client::Connection::open(&directories.location, &StartService::Never) {
         Err(ConnectError::NotRunning { .. }) => Ok(()),
         // Some service answers, even if it refuses.
         _ => Err(ServiceError::AlreadyRunning {

@@ -2,7 +2,7 @@
 //! service's user can change.
 
 use crate::socket;
-use atomdir::describe_user;
+use atomdir::client::describe_user;
 use atomdir_disk::reason;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, Stat, StatxAttributes, StatxFlags,

@@ -3,7 +3,7 @@
 //! objects get which owner and mode.
 
 use crate::ServiceError;
-use atomdir::Account;
+use atomdir::client::Account;
 use rustix::io::Errno;
 use rustix::process::geteuid;
 

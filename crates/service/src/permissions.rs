@@ -1,7 +1,7 @@
 //! Who may do what. A transaction is its owner's and root's; the service and
 //! the store as a whole are its user's and root's.
 
-use atomdir::describe_user;
+use atomdir::client::describe_user;
 use atomdir_engine::Credentials;
 use atomdir_protocol::{Failure, FailureKind, TransactionId};
 use rustix::io::Errno;

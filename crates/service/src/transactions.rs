@@ -12,7 +12,7 @@ use crate::inner_socket::Secret;
 use crate::limits;
 use crate::permissions::{Peer, Reach, no_such_transaction};
 use crate::waiters::Waiters;
-use atomdir::describe_user;
+use atomdir::client::describe_user;
 use atomdir_disk::Errno;
 use atomdir_disk::LinuxDisk;
 use atomdir_protocol::{Failure, FailureKind, TransactionId};

@@ -2,8 +2,9 @@
 
 use super::history::UndoError;
 use super::session::Session;
+use crate::accounts::describe_user;
 use crate::hosting::Holder;
-use crate::{ConnectError, FindError, describe_user};
+use crate::{ConnectError, FindError};
 use atomdir_disk::{Errno, reason};
 use atomdir_protocol::ChangedBy;
 use std::fmt;

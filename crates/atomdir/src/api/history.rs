@@ -67,9 +67,9 @@ impl Take {
 }
 
 /// As requests have them.
-impl From<&[Take]> for crate::Sides {
-    fn from(sides: &[Take]) -> crate::Sides {
-        crate::Sides {
+impl From<&[Take]> for crate::choosing::Sides {
+    fn from(sides: &[Take]) -> crate::choosing::Sides {
+        crate::choosing::Sides {
             mine: Numbers::These(Take::Mine.numbers(sides)),
             theirs: Numbers::These(Take::Theirs.numbers(sides)),
         }

@@ -4,9 +4,11 @@ use super::error::{BeginError, Conflict, OpenError, StoreError};
 use super::history::UndoError;
 use super::session::{Done, Session, Syncable};
 use super::transaction::Transaction;
+use crate::connection::Connection;
 use crate::embedded::Embedded;
+use crate::location::find_with;
 use crate::served::Served;
-use crate::{ConnectError, Connection, FindError, StartService, StoreLocation, Trust, find_with};
+use crate::{ConnectError, FindError, StartService, StoreLocation, Trust};
 use atomdir_protocol::{
     CommitSummary, Conflicts, Durability, Isolation, Past, Sequence, TransactionId,
 };

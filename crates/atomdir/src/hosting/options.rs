@@ -2,7 +2,7 @@
 //! descriptors, history.
 
 use super::clock::SystemClock;
-use crate::Settings;
+use crate::settings::Settings;
 use atomdir_engine::{CARRIED_BYTES_MAX, HistoryLimits, LOG_STEP, Options, Privileges};
 use rustix::fs::{CWD, Mode, OFlags, fstatvfs, openat};
 use rustix::io::Errno;

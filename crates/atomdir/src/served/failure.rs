@@ -3,7 +3,8 @@
 use crate::api::{
     BeginError, CommitError, Conflict, LockError, SavepointError, StoreError, UndoError,
 };
-use crate::{ConnectError, RequestError, client};
+use crate::error::RequestError;
+use crate::{ConnectError, client};
 use atomdir_disk::Errno;
 use atomdir_protocol::{Failure, FailureKind};
 

@@ -12,9 +12,12 @@ use crate::api::{
     BeginError, CommitError, Conflict, LockError, OpenOptions, Refreshed, SavepointError,
     StoreError, Take, UndoError, bytes_of, label_of,
 };
+use crate::choosing::Sides;
+use crate::client;
 use crate::connection::Connection;
+use crate::error::RequestError;
+use crate::locks::LockOptions;
 use crate::requests::BeginOptions;
-use crate::{LockOptions, RequestError, Sides, client};
 use atomdir_disk::Errno;
 use atomdir_protocol::{
     ChangeLine, Committed, Conflicts, FailureKind, Others, Past, TransactionId, ViewChoice,

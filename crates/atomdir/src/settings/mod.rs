@@ -9,8 +9,8 @@ pub use allow::Allow;
 pub use history::History;
 
 use crate::StoreLocation;
-use crate::ViewChoice;
 use atomdir_disk::reason;
+use atomdir_protocol::ViewChoice;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fchown, fstat, fsync, openat, renameat};
 use rustix::fs::{Gid, Uid, unlinkat};
 use rustix::io::Errno;

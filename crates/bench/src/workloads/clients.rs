@@ -5,8 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::thread;
 
-use atomdir::client::Transaction;
-use atomdir::{BeginOptions, Connection};
+use atomdir::client::{BeginOptions, Connection, Transaction};
 
 use crate::bench::Bench;
 use crate::compare::{self, Degree};

@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-use atomdir::{BeginOptions, Connection, TransactionId};
+use atomdir::TransactionId;
+use atomdir::client::{BeginOptions, Connection};
 
 use crate::bench::Bench;
 use crate::error::Result;

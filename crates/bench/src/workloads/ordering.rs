@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use atomdir::{BeginOptions, Connection};
+use atomdir::client::{BeginOptions, Connection};
 
 use crate::bench::Bench;
 use crate::compare::{self, Degree};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use atomdir::BeginOptions;
+use atomdir::client::BeginOptions;
 
 use crate::bench::Bench;
 use crate::error::{Describe, Result};

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use atomdir::{BeginOptions, Connection};
+use atomdir::client::{BeginOptions, Connection};
 
 use crate::bench::Bench;
 use crate::compare::{self, Degree};

@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::Path;
 
-use atomdir::BeginOptions;
+use atomdir::client::BeginOptions;
 
 use crate::bench::Bench;
 use crate::compare::{self, Degree};

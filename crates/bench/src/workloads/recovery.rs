@@ -6,7 +6,8 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-use atomdir::{BeginOptions, Connection, Durability};
+use atomdir::Durability;
+use atomdir::client::{BeginOptions, Connection};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bench::Bench;

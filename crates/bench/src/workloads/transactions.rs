@@ -4,9 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-use atomdir::{
-    BeginOptions, Connection, Durability, LockMode, LockOptions, LockScope, TransactionId,
-};
+use atomdir::client::{BeginOptions, Connection, LockOptions};
+use atomdir::{Durability, LockMode, LockScope, TransactionId};
 
 use crate::bench::Bench;
 use crate::error::{Describe, Error, Result};

@@ -3,8 +3,7 @@
 use super::note_wait;
 use crate::context::{Connected, Context};
 use crate::error::Error;
-use atomdir::BeginOptions;
-use atomdir::client::Transaction;
+use atomdir::client::{BeginOptions, Transaction};
 
 /// Only one transaction at a time can be nested in another. So this waits as
 /// long as somebody else works in the nested one.

@@ -3,7 +3,8 @@
 use super::{Finished, Outcome};
 use crate::changes::{ChangeList, PartJson, show_others};
 use crate::output::{Painter, Show, counted};
-use atomdir::{ChangeLine, CommittedPart, TransactionId};
+use atomdir::TransactionId;
+use atomdir::client::{ChangeLine, CommittedPart};
 use serde::{Serialize, Serializer};
 use std::io::{self, Write};
 

@@ -3,8 +3,8 @@
 use crate::context::Connected;
 use crate::enter::Ended;
 use crate::error::Error;
-use atomdir::client::CommitError;
-use atomdir::{Failure, FailureKind, TransactionId};
+use atomdir::TransactionId;
+use atomdir::client::{CommitError, Failure, FailureKind};
 
 /// If the command's writes conflicted with another transaction's, the failure
 /// of the command counts as a conflict, whatever the command made of it.

@@ -28,10 +28,10 @@ use crate::context::{Connected, Context};
 use crate::ended;
 use crate::enter::{self, Ended, ServiceWatch, Tree, ViewBinding};
 use crate::error::Error;
-use atomdir::client::{CommitError, Transaction};
-use atomdir::{
-    ChangeLine, Committed, CommittedPart, Connection, Current, FailureKind, Notice, Others,
-    Progress, RequestError, Sides, TransactionId,
+use atomdir::TransactionId;
+use atomdir::client::{
+    ChangeLine, CommitError, Committed, CommittedPart, Connection, Current, FailureKind, Notice,
+    Others, Progress, RequestError, Sides, Transaction,
 };
 use clap::ValueEnum;
 use std::ffi::OsString;

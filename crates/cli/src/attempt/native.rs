@@ -4,8 +4,10 @@
 use crate::context::{Connected, Context};
 use crate::enter::{self, MergeFailure, Overlay, Tree};
 use crate::error::Error;
-use atomdir::client::Transaction;
-use atomdir::{BeginOptions, Connection, FailureKind, RequestError, TransactionId, ViewChoice};
+use atomdir::TransactionId;
+use atomdir::client::{
+    BeginOptions, Connection, FailureKind, RequestError, Transaction, ViewChoice,
+};
 use clap::{Args, ValueEnum};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -4,8 +4,8 @@ use super::Wish;
 use crate::context::Connected;
 use crate::enter::{Ended, Sealing, WRITABLE_MAX};
 use crate::error::{Error, io_reason};
-use atomdir::client::Transaction;
-use atomdir::{Others, TransactionId};
+use atomdir::TransactionId;
+use atomdir::client::{Others, Transaction};
 use clap::builder::FalseyValueParser;
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
@@ -87,8 +87,8 @@ impl BeginArguments {
         label: OsString,
         detached: bool,
         current: Option<TransactionId>,
-    ) -> atomdir::BeginOptions {
-        atomdir::BeginOptions {
+    ) -> atomdir::client::BeginOptions {
+        atomdir::client::BeginOptions {
             outer: match self.outer {
                 Some(Outer::Transaction(outer)) => Some(outer),
                 Some(Outer::None) => None,
@@ -110,7 +110,7 @@ impl BeginArguments {
             first_try: None,
             label: self.message.clone().unwrap_or(label).into_vec(),
             detached,
-            view: atomdir::ViewChoice::Exact,
+            view: atomdir::client::ViewChoice::Exact,
             // Commands enter the view by the descriptor of its root.
             opened: true,
             sealed: false,

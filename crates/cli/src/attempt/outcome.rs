@@ -3,7 +3,8 @@
 use super::is_conflict;
 use crate::error::Error;
 use crate::output::json;
-use atomdir::{Committed, TransactionId};
+use atomdir::TransactionId;
+use atomdir::client::Committed;
 use serde::{Serialize, Serializer};
 use std::fmt;
 

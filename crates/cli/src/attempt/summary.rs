@@ -2,7 +2,8 @@
 
 use crate::context::Context;
 use crate::output::counted;
-use atomdir::{Change, ChangeLine, Committed, Connection};
+use atomdir::Change;
+use atomdir::client::{ChangeLine, Committed, Connection};
 
 /// For users at a terminal. Scripts have `--status-fd` and `--json`.
 pub fn show(context: &Context, connection: &mut Connection, committed: &Committed) {

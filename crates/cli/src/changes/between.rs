@@ -8,8 +8,8 @@ use super::version::Version;
 use super::{Filter, Subject};
 use crate::context::{Connected, Context};
 use crate::error::{Error, conflict_line};
-use atomdir::client::Transaction;
-use atomdir::{BeginOptions, Change, ChangeLine, Kind, PastView, Sequence, TransactionId};
+use atomdir::client::{BeginOptions, ChangeLine, PastView, Transaction};
+use atomdir::{Change, Kind, Sequence, TransactionId};
 use std::collections::BTreeSet;
 
 pub struct Between {

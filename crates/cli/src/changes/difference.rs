@@ -2,7 +2,8 @@ use super::rights::set_id_words;
 use super::unified::{Comparison, is_binary};
 use super::version::{Contents, Version};
 use crate::output::{Painter, Style, json, quoted, time};
-use atomdir::{ChangeLine, Kind};
+use atomdir::Kind;
+use atomdir::client::ChangeLine;
 use serde::Serialize;
 use std::io;
 

@@ -1,7 +1,7 @@
 //! `-- PATH...`: selects the changes at or below these paths.
 
 use crate::error::Error;
-use atomdir::ChangeLine;
+use atomdir::client::ChangeLine;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 

@@ -1,6 +1,7 @@
 use super::Rights;
 use crate::output::{Painter, Show, Style, json, quoted};
-use atomdir::{Change, ChangeLine, TransactionId};
+use atomdir::client::ChangeLine;
+use atomdir::{Change, TransactionId};
 use serde::{Serialize, Serializer};
 use std::io::{self, Write};
 

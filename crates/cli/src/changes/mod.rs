@@ -28,8 +28,7 @@ pub use unified::Comparison;
 
 use crate::context::Connected;
 use crate::error::Error;
-use atomdir::ChangeLine;
-use atomdir::client::Transaction;
+use atomdir::client::{ChangeLine, Transaction};
 use version::Version;
 
 /// Returns the old and the new text, if the change is one of a text's lines and of nothing else.

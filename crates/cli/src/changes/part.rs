@@ -4,7 +4,7 @@ use super::{ChangeList, Filter, path_in_store};
 use crate::context::Connected;
 use crate::error::Error;
 use crate::output::{Painter, Show};
-use atomdir::ChangeLine;
+use atomdir::client::ChangeLine;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStringExt;

@@ -2,7 +2,8 @@
 
 use super::{Difference, Lines, name_of};
 use crate::output::{Painter, Show, Style, counted, json};
-use atomdir::{ChangeLine, TransactionId};
+use atomdir::TransactionId;
+use atomdir::client::ChangeLine;
 use serde::Serialize;
 use std::io::{self, Write};
 

@@ -2,8 +2,8 @@
 
 use crate::error::Error;
 use crate::files;
-use atomdir::client::Transaction;
-use atomdir::{Connection, Kind, Timestamp, TransactionId};
+use atomdir::client::{Connection, Transaction};
+use atomdir::{Kind, Timestamp, TransactionId};
 use rustix::fs::{AtFlags, FileType, Stat, statat};
 use rustix::io::Errno;
 use std::ffi::OsStr;

@@ -32,7 +32,7 @@ pub use signal_name::signal_name;
 pub use signals::HeldSignals;
 
 use crate::error::io_reason;
-use atomdir::reason;
+use atomdir::client::reason;
 use rustix::io::Errno;
 use std::ffi::{CString, NulError};
 use std::fmt;

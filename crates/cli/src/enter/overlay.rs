@@ -2,8 +2,8 @@
 //! upper layer in the transaction's staging directory.
 
 use super::namespace;
-use atomdir::mounts::OVERLAY_SOURCE;
-use atomdir::{Layers, OpenLayers, ViewRootError, reason};
+use atomdir::client::mounts::OVERLAY_SOURCE;
+use atomdir::client::{Layers, OpenLayers, ViewRootError, reason};
 use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
 use rustix::mount::{

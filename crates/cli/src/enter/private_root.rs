@@ -25,7 +25,7 @@ pub(super) struct PrivateRoot {
 
 impl PrivateRoot {
     pub(super) fn prepare() -> io::Result<PrivateRoot> {
-        let points = outermost(atomdir::mounts::mount_points()?);
+        let points = outermost(atomdir::client::mounts::mount_points()?);
         let mounted = points.iter().map(|point| {
             let relative = point.strip_prefix("/").unwrap_or(point);
             Ok((super::c_path(point)?, super::c_path(relative)?))

@@ -1,4 +1,4 @@
-use atomdir::FailureKind;
+use atomdir::client::FailureKind;
 
 /// The exit status for one class of failure, as sysexits.h numbers them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

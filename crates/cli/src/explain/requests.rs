@@ -1,7 +1,6 @@
 //! Errors of requests to the service, and of the service itself.
 
-use atomdir::client::CommitError;
-use atomdir::{RequestError, ViewRootError};
+use atomdir::client::{CommitError, RequestError, ViewRootError};
 use atomdir_service::ServiceError;
 
 use super::{ExitCode, Explain, of_errno};

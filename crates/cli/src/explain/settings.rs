@@ -1,4 +1,4 @@
-use atomdir::{SETTING_KEYS, SettingsError};
+use atomdir::client::{SETTING_KEYS, SettingsError};
 use rustix::io::Errno;
 
 use super::{ExitCode, Explain};

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use atomdir::{ConnectError, FindError, InitError, mounts};
+use atomdir::client::mounts;
+use atomdir::{ConnectError, FindError, InitError};
 
 use super::{ExitCode, Explain, of_errno};
 

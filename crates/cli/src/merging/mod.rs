@@ -13,8 +13,8 @@ mod tool;
 use crate::changes::{ThreeWay, overwrite};
 use crate::context::{Connected, Context};
 use crate::error::Error;
-use atomdir::client::{Conflict, Transaction};
-use atomdir::{Numbers, Sides, TransactionId};
+use atomdir::TransactionId;
+use atomdir::client::{Conflict, Numbers, Sides, Transaction};
 use diffy::{ConflictStyle, IncompleteHunkStyle, MergeOptions};
 
 /// What to do with a text that does not merge by itself.

@@ -3,11 +3,11 @@
 
 use super::time;
 use crate::changes::{Right, Rights};
-use atomdir::client::Conflict;
-use atomdir::{
-    ChangeLine, ChangedBy, CommitSummary, EndedHow, EndedTransaction, HistoryStatus, LockScope,
-    LockStatus, Survival, TransactionStatus, View, describe_end,
+use atomdir::client::{
+    ChangeLine, Conflict, EndedHow, EndedTransaction, HistoryStatus, LockStatus, Survival,
+    TransactionStatus, View, describe_end,
 };
+use atomdir::{ChangedBy, CommitSummary, LockScope};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 

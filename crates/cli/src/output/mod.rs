@@ -252,7 +252,7 @@ pub fn lock_mode_word(mode: LockMode) -> &'static str {
 
 /// The user's name, or the number if there is no name.
 pub fn user_name(user: u32) -> String {
-    let account = atomdir::Account::of(user);
+    let account = atomdir::client::Account::of(user);
     account.map_or_else(
         || user.to_string(),
         |account| escaped(account.name.to_bytes()),

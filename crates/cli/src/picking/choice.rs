@@ -5,8 +5,7 @@ use crate::changes::{Affected, ChangeList, Comparison, Filter, TextChange, chang
 use crate::context::{Connected, Context};
 use crate::error::Error;
 use crate::output::{Painter, Show, Style, quoted};
-use atomdir::ChangeLine;
-use atomdir::client::Transaction;
+use atomdir::client::{ChangeLine, Transaction};
 use std::io;
 
 /// The changes that the user has chosen to land.

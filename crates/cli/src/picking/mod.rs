@@ -12,8 +12,7 @@ use crate::changes::overwrite;
 use crate::context::{Connected, Context};
 use crate::enter::HeldSignals;
 use crate::error::Error;
-use atomdir::Others;
-use atomdir::client::Transaction;
+use atomdir::client::{Others, Transaction};
 
 /// Lands what was chosen. The view becomes writable if it was not.
 pub fn land(

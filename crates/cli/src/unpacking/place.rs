@@ -3,7 +3,7 @@
 use super::{Entry, Item, Owner, invalid};
 use crate::files;
 use crate::output::quoted;
-use atomdir::{Account, Group};
+use atomdir::client::{Account, Group};
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_OMIT, Uid,
 };
@@ -115,7 +115,7 @@ impl Place {
         let mut finished = Ok(());
         for (path, attributes) in directories {
             if let Err(errno) = set_directory(root, &path, &attributes) {
-                let why = atomdir::reason(errno);
+                let why = atomdir::client::reason(errno);
                 let message = format!("the attributes of '{}': {why}", quoted(&path));
                 finished = finished.and(Err(io::Error::other(message)));
             }

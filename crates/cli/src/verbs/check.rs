@@ -3,7 +3,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::inspection::{Seen, look};
 use crate::output::{Painter, Show, counted, escaped};
-use atomdir::Checked;
+use atomdir::client::Checked;
 use clap::Args;
 use serde::Serialize;
 use std::io::{self, Write};

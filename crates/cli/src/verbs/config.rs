@@ -2,7 +2,7 @@ use super::{ExitCode, SUCCESS};
 use crate::context::Context;
 use crate::error::Error;
 use crate::output::{Painter, Show};
-use atomdir::{SETTING_KEYS, Settings};
+use atomdir::client::{SETTING_KEYS, Settings};
 use clap::Args;
 use serde::{Serialize, Serializer};
 use std::io::{self, Write};

@@ -2,7 +2,7 @@ use super::{ExitCode, SUCCESS};
 use crate::context::Context;
 use crate::error::Error;
 use crate::output::{Painter, Show, json::Text, quoted};
-use atomdir::{ALLOW, Settings};
+use atomdir::client::{ALLOW, Settings};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 use std::io::{self, Write};

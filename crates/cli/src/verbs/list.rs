@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::ended::EndedTransactions;
 use crate::error::Error;
 use crate::output::{Painter, Show, Style, escaped, json, time, user_name};
-use atomdir::{Survival, TransactionStatus};
+use atomdir::client::{Survival, TransactionStatus};
 use clap::Args;
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};

@@ -2,7 +2,7 @@ use super::{ExitCode, SUCCESS};
 use crate::context::Context;
 use crate::error::Error;
 use crate::output::{Painter, Show, counted, json, time};
-use atomdir::HistoryStatus;
+use atomdir::client::HistoryStatus;
 use clap::Args;
 use serde::{Serialize, Serializer};
 use std::io::{self, Write};

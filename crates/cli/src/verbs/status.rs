@@ -9,10 +9,8 @@ use crate::output::{
     Painter, Show, Style, durability_word, escaped, isolation_word, json, lock_mode_word, quoted,
     time, user_name,
 };
-use atomdir::{
-    ChangeLine, Conflicts, FailureKind, LockScope, LockStatus, Survival, TransactionId,
-    TransactionStatus, View,
-};
+use atomdir::client::{ChangeLine, FailureKind, LockStatus, Survival, TransactionStatus, View};
+use atomdir::{Conflicts, LockScope, TransactionId};
 use clap::Args;
 use serde::{Serialize, Serializer};
 use std::io::{self, Write};

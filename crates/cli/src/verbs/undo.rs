@@ -6,8 +6,10 @@ use crate::changes::{ChangeList, Listing, paths_in_store};
 use crate::completion::commits;
 use crate::context::{Connected, Context};
 use crate::error::Error;
-use atomdir::client::{CommitError, Transaction};
-use atomdir::{BeginOptions, Connection, Others, Sequence, Undo, ViewChoice};
+use atomdir::Sequence;
+use atomdir::client::{
+    BeginOptions, CommitError, Connection, Others, Transaction, Undo, ViewChoice,
+};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::ops::RangeInclusive;

@@ -4,7 +4,8 @@ use crate::context::{Context, own_program};
 use crate::error::Error;
 use crate::output::quoted;
 use crate::unpacking::{Archive, Entry, Place};
-use atomdir::{BeginOptions, Durability, Others, ViewChoice};
+use atomdir::Durability;
+use atomdir::client::{BeginOptions, Others, ViewChoice};
 use clap::{Args, Parser, ValueHint};
 use rustix::fs::{CWD, Mode, OFlags, SeekFrom, openat};
 use std::ffi::OsString;
@@ -80,7 +81,7 @@ fn open(arguments: &Arguments) -> Result<OwnedFd, Error> {
             message: format!(
                 "cannot open '{}': {}",
                 path.display(),
-                atomdir::reason(errno)
+                atomdir::client::reason(errno)
             ),
         }
     })

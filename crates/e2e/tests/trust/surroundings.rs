@@ -43,7 +43,10 @@ fn assert_has_nothing(service: &Path) {
     assert!(!text.contains(SECRET), "{text}");
     for variable in text.split_terminator('\0') {
         let name = variable.split('=').next().expect("a name");
-        assert!(atomdir::SERVICE_ENVIRONMENT.contains(&name), "{variable}");
+        assert!(
+            atomdir::client::SERVICE_ENVIRONMENT.contains(&name),
+            "{variable}"
+        );
     }
     assert_eq!(
         fs::read_link(service.join("cwd")).expect("read"),

@@ -4,7 +4,7 @@ use super::How;
 use crate::permissions::{Peer, Reach};
 use crate::service::Service;
 use crate::{convert, survival};
-use atomdir::describe_end;
+use atomdir::client::describe_end;
 use atomdir_protocol::{Failure, FailureKind, Request, TransactionId};
 
 /// Adds to the failure of a request why there is no such transaction, if the peer may know.

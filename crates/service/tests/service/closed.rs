@@ -3,8 +3,8 @@
 //! their view nor change.
 
 use crate::support::{NEVER_IDLE, TestStore, as_user, detached, is_root};
-use atomdir::client::Transaction;
-use atomdir::{Connection, FailureKind, StartService};
+use atomdir::StartService;
+use atomdir::client::{Connection, FailureKind, Transaction};
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt, chown};

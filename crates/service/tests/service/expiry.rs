@@ -1,7 +1,8 @@
 //! Transactions and locks that end at the age set for them, or that somebody else ends.
 
 use crate::support::{NEVER_IDLE, TestStore, as_user, detached, is_root};
-use atomdir::{Connection, FailureKind, LockMode, LockOptions, LockScope, StartService};
+use atomdir::client::{Connection, FailureKind, LockOptions};
+use atomdir::{LockMode, LockScope, StartService};
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_millis(1);

@@ -4,8 +4,9 @@
 use crate::support::{
     NEVER_IDLE, TestStore, as_user, detached, is_root, process_of, users_can_mount, wait_for_end,
 };
-use atomdir::client::{CommitError, Transaction};
-use atomdir::{BeginOptions, Connection, FailureKind, Others, View, ViewChoice};
+use atomdir::client::{
+    BeginOptions, CommitError, Connection, FailureKind, Others, Transaction, View, ViewChoice,
+};
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, chown};

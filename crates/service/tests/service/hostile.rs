@@ -4,7 +4,8 @@
 use crate::support::{
     NEVER_IDLE, TestStore, as_user, detached, greeted, is_root, process_of, wait_until_alone,
 };
-use atomdir::{ConnectError, Connection, FailureKind, LockMode, LockOptions, LockScope};
+use atomdir::client::{Connection, FailureKind, LockOptions};
+use atomdir::{ConnectError, LockMode, LockScope};
 use atomdir_protocol::{LockRequest, Reply, Request, Side, frame, handshake};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};

@@ -3,8 +3,8 @@
 use crate::support::{
     NEVER_IDLE, PROGRAM, TestStore, detached, has_ended, is_mounted, process_of, wait_for_end,
 };
-use atomdir::client::BeginOptions;
-use atomdir::{ConnectError, Connection, FailureKind, Isolation, Others, StartService};
+use atomdir::client::{BeginOptions, Connection, FailureKind, Others};
+use atomdir::{ConnectError, Isolation, StartService};
 use atomdir_testing::pick;
 use rustix::fs::{Advice, fadvise};
 use rustix::process::{Signal, kill_process};

@@ -1,7 +1,8 @@
 //! Requests that are changed at random and sent to a running service.
 
 use crate::support::{NEVER_IDLE, TestStore, greeted, wait_until_alone};
-use atomdir::{Connection, LockMode, LockOptions, LockScope};
+use atomdir::client::{Connection, LockOptions};
+use atomdir::{LockMode, LockScope};
 use atomdir_fuzzing::{mutate, requests};
 use atomdir_protocol::{Answer, BeginRequest, Begun, Reply, Request, Sequence, TransactionId};
 use atomdir_protocol::{FailureKind, frame};
@@ -96,7 +97,7 @@ fn keep_locked(watcher: &mut Connection, holder: &mut Option<TransactionId>) {
     }
     // A transaction that was kept open may have got the lock then.
     watcher.abort_all().unwrap();
-    let options = atomdir::BeginOptions {
+    let options = atomdir::client::BeginOptions {
         detached: true,
         ..Default::default()
     };

@@ -1,8 +1,7 @@
 //! A view's root as a descriptor: which process opens it, and when.
 
 use crate::support::{NEVER_IDLE, TestStore, is_root};
-use atomdir::client::Transaction;
-use atomdir::{BeginOptions, Connection};
+use atomdir::client::{BeginOptions, Connection, Transaction};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};

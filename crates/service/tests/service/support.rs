@@ -1,8 +1,7 @@
 //! A store for each test, and functions to act as other users.
 
-use atomdir::{
-    ALLOW, BeginOptions, ConnectError, Connection, Settings, StartService, StoreLocation, Trust,
-};
+use atomdir::client::{ALLOW, BeginOptions, Connection, Settings};
+use atomdir::{ConnectError, StartService, StoreLocation, Trust};
 use atomdir_protocol::handshake;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};

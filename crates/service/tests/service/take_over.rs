@@ -1,7 +1,8 @@
 //! Other clients end a transaction while its native view is taken over.
 
 use crate::support::{NEVER_IDLE, TestStore, detached};
-use atomdir::{BeginOptions, Connection, Others, TransactionId, ViewChoice};
+use atomdir::TransactionId;
+use atomdir::client::{BeginOptions, Connection, Others, ViewChoice};
 use std::sync::Barrier;
 
 const ROUNDS: usize = 300;

@@ -1,7 +1,8 @@
 //! Who may do what: requests by root, by a store's owner and by strangers.
 
 use crate::support::{NEVER_IDLE, TestStore, as_user, detached, is_root, users_can_mount};
-use atomdir::{ALLOW, BeginOptions, ConnectError, Connection, FailureKind, Settings, StartService};
+use atomdir::client::{ALLOW, BeginOptions, Connection, FailureKind, Settings};
+use atomdir::{ConnectError, StartService};
 use std::process::Command;
 
 /// nobody: fusermount3 serves only users that have a name.
@@ -179,7 +180,7 @@ fn a_users_store_is_served_as_that_user_even_when_root_starts_it() {
     assert_eq!(committed, b"new");
 }
 
-fn is_refused<T>(result: Result<T, atomdir::RequestError>) -> bool {
+fn is_refused<T>(result: Result<T, atomdir::client::RequestError>) -> bool {
     result.is_err_and(|error| error.kind() == Some(FailureKind::NotPermitted))
 }
 

@@ -2,10 +2,9 @@
 //! the request waits, so a missed event would leave the request waiting for ever.
 
 use crate::support::{NEVER_IDLE, TestStore, detached, greeted, wait_until_alone};
-use atomdir::client::CommitError;
-use atomdir::{
-    BeginOptions, Connection, FailureKind, Others, Progress, RequestError, TransactionId,
-    ViewChoice,
+use atomdir::TransactionId;
+use atomdir::client::{
+    BeginOptions, CommitError, Connection, FailureKind, Others, Progress, RequestError, ViewChoice,
 };
 use atomdir_protocol::{Reply, Request, frame};
 use std::io::{Read, Write};

@@ -15,7 +15,8 @@ pub(super) use paths::{has_below, old_path};
 use super::unified::{Comparison, is_binary};
 use super::version::{Contents, Version};
 use crate::output::{Painter, Style, quoted};
-use atomdir::{ChangeLine, Kind};
+use atomdir::Kind;
+use atomdir::client::ChangeLine;
 use std::io;
 
 /// One path, or both paths of a rename, with the object before and after.

@@ -11,8 +11,8 @@ use crate::changes::version::{Version, kind_of};
 use crate::context::Connected;
 use crate::error::Error;
 use crate::files;
-use atomdir::client::Transaction;
-use atomdir::{Change, ChangeLine, Kind};
+use atomdir::client::{ChangeLine, Transaction};
+use atomdir::{Change, Kind};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 

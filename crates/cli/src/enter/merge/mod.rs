@@ -16,7 +16,7 @@ mod copy;
 mod tree;
 
 use super::Overlay;
-use atomdir::{MergeStep, reason};
+use atomdir::client::{MergeStep, reason};
 use copy::{copy_contents, dress, set_times};
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, chownat, fstat, linkat, mkdirat,

@@ -8,7 +8,7 @@
 use super::places::{Cover, cover_empty};
 use super::{Errno, set_attributes};
 use crate::enter::c_path;
-use atomdir::mounts::Mount;
+use atomdir::client::mounts::Mount;
 use rustix::mount::mount_bind_recursive;
 use std::ffi::{CStr, CString};
 use std::io;
@@ -119,7 +119,7 @@ mod tests {
 34 33 0:9 / /hidden rw - tmpfs tmpfs rw
 35 27 0:7 / /groups rw - cgroup2 none rw
 ";
-        let mounts = atomdir::mounts::parse(table.as_bytes());
+        let mounts = atomdir::client::mounts::parse(table.as_bytes());
         let at = |base| {
             let settings = settings(&mounts, Path::new(base)).expect("no zero in a path");
             (

@@ -79,7 +79,7 @@ impl Seal {
                 .map(|place| Ok(super::c_path(place)?))
                 .collect::<io::Result<_>>()
         });
-        let mounts = atomdir::mounts::list()?;
+        let mounts = atomdir::client::mounts::list()?;
         let mut covers = kernel::covers(&mounts, &binding.base)?;
         covers.append(&mut places::covers(&mounts, &binding.base, sealing)?);
         Ok(Seal {

@@ -7,8 +7,8 @@
 
 use super::Sealing;
 use crate::enter::c_path;
-use atomdir::mounts::Mount;
-use atomdir::reason;
+use atomdir::client::mounts::Mount;
+use atomdir::client::reason;
 use rustix::fs::{AtFlags, CWD, FileType, Stat, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -158,7 +158,7 @@ fn is_directory(stat: &Stat) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use atomdir::mounts;
+    use atomdir::client::mounts;
 
     fn places(table: &str, directory: &str) -> Vec<(String, String)> {
         let mounts = mounts::parse(table.as_bytes());
