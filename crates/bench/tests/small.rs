@@ -20,6 +20,7 @@ const WORKLOADS: &[&str] = &[
     "mail",
     "cancel",
     "log",
+    "order",
     "overwrite",
     "sizes",
     "clients",

@@ -1,5 +1,6 @@
-//! The idioms by which programs put small writes in order (TxFS), beside the same work by the
-//! library, whose guarantees make most of the flushes unnecessary.
+//! The idioms by which programs put small writes in order (TxFS), beside the same calls in views of
+//! transactions, and the same work by the library, whose guarantees make most of the flushes
+//! unnecessary.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -9,14 +10,14 @@ use std::path::Path;
 use atomdir::{Door, Durability, Store, StoreOptions};
 
 use crate::bench::Bench;
-use crate::error::{Describe, Result};
+use crate::error::{Describe, Error, Result};
 use crate::load::pages::{self, PAGE};
 use crate::measure::{Side, in_turns, timed};
 use crate::programs::{self, clear, make_directory};
 use crate::report::Row;
 
 const NAME: &str = "idioms";
-const SIDES: [Side; 3] = [Side::Plain, Side::Embedded, Side::Service];
+const SIDES: [Side; 4] = [Side::Plain, Side::Exact, Side::Embedded, Side::Service];
 const THREADS: u64 = 6;
 const DATA_BYTES: u64 = 4 << 20;
 const CONTENTS: [u8; PAGE as usize] = [b'n'; PAGE as usize];
@@ -31,18 +32,31 @@ pub fn idioms(bench: &Bench) -> Result<Vec<Row>> {
         bench,
         "create, unlink, sync by 6 threads",
         |path| at_once(|thread| (0..cancelled).try_for_each(|_| plain_cancel(path, thread))),
+        |store| {
+            let all =
+                |view: &Path, thread| (0..cancelled).try_for_each(|_| plain_cancel(view, thread));
+            at_once(|thread| in_view(store, |view| all(view, thread)))
+        },
         |store| at_once(|thread| Ok(cancel_in(store, thread, cancelled)?)),
     )?;
     let log = measure(
         bench,
         "log with four fsyncs, then update",
         |path| (0..updates).try_for_each(|step| plain_log(path, at(step))),
+        |store| {
+            let once = |step| in_view(store, |view| plain_log(view, at(step)));
+            (0..updates).try_for_each(once)
+        },
         |store| (0..updates).try_for_each(|step| Ok(update(store, at(step), Durability::Durable)?)),
     )?;
     let order = measure(
         bench,
         "three ordered creates, then update",
         |path| (0..updates).try_for_each(|step| plain_order(path, step, at(step))),
+        |store| {
+            let once = |step| in_view(store, |view| plain_order(view, step, at(step)));
+            (0..updates).try_for_each(once)
+        },
         |store| (0..updates).try_for_each(|step| Ok(order_in(store, step, at(step))?)),
     )?;
     for side in SIDES {
@@ -65,6 +79,7 @@ fn measure(
     bench: &Bench,
     name: &str,
     plain: impl Fn(&Path) -> Result<()>,
+    viewed: impl Fn(&Store) -> Result<()>,
     transactional: impl Fn(&Store) -> Result<()>,
 ) -> Result<Row> {
     let measured = in_turns(bench.rounds, &SIDES, |side| {
@@ -73,7 +88,7 @@ fn measure(
         make_directory(&path)?;
         pages::fill(&path.join("data"), DATA_BYTES)?;
         let service = match side {
-            Side::Service => Some(programs::Store::warm(&bench.program, &path)?),
+            Side::Service | Side::Exact => Some(programs::Store::warm(&bench.program, &path)?),
             _ => None,
         };
         let store = match side {
@@ -84,6 +99,7 @@ fn measure(
         let before = bench.device.written();
         let (mut sample, ()) = timed(|| match &store {
             None => plain(&path),
+            Some(store) if side == Side::Exact => viewed(store),
             Some(store) => transactional(store),
         })?;
         sample.written = bench.device.written();
@@ -99,7 +115,7 @@ fn measure(
 
 fn open(path: &Path, side: Side) -> Result<Store> {
     let door = match side {
-        Side::Service => Door::Service,
+        Side::Service | Side::Exact => Door::Service,
         _ => {
             atomdir::init(path, None)?;
             Door::Embedded
@@ -107,6 +123,14 @@ fn open(path: &Path, side: Side) -> Result<Store> {
     };
     let store = StoreOptions::new().door(door).open(path);
     Ok(store.map_err(atomdir::Error::from)?)
+}
+
+/// Runs what knows nothing of transactions in the view of one.
+fn in_view(store: &Store, work: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let tx = store.begin().map_err(atomdir::Error::from)?;
+    work(tx.view().ok_or(Error::NoSide("a view"))?)?;
+    tx.commit().map_err(atomdir::Error::from)?;
+    Ok(())
 }
 
 fn at_once(action: impl Fn(u64) -> Result<()> + Sync) -> Result<()> {

@@ -38,7 +38,7 @@ const FILES: u64 = 600;
 #[derive(Clone, Copy)]
 struct Cell {
     files: u64,
-    pages: u64,
+    bytes: u64,
     is_new: bool,
     is_lazy: bool,
     threads: u64,
@@ -48,7 +48,7 @@ struct Cell {
 
 const ONE: Cell = Cell {
     files: 1,
-    pages: 1,
+    bytes: PAGE,
     is_new: true,
     is_lazy: false,
     threads: 1,
@@ -74,14 +74,17 @@ fn cells(scale: f64) -> Vec<Cell> {
     }
     let mut cells = Vec::new();
     for is_new in [true, false] {
-        for pages in [1, 4] {
-            cells.extend([1, 4, 10, 64].map(|files| Cell {
-                files,
-                pages,
-                is_new,
-                ..ONE
-            }));
-        }
+        let sizes = [PAGE / 4, PAGE, 4 * PAGE];
+        let several = [1, 4, 10, 64].map(|files| sizes.map(|bytes| (files, bytes)));
+        // Less than a page makes a difference where there are few.
+        let kept = several.into_iter().flatten();
+        let kept = kept.filter(|(files, bytes)| *bytes >= PAGE || [1, 10].contains(files));
+        cells.extend(kept.map(|(files, bytes)| Cell {
+            files,
+            bytes,
+            is_new,
+            ..ONE
+        }));
     }
     for is_new in [true, false] {
         cells.extend([1, 10].map(|files| Cell {
@@ -105,7 +108,18 @@ fn cells(scale: f64) -> Vec<Cell> {
             };
             cells.extend([threads, processes]);
         }
+        cells.push(Cell {
+            files: 10,
+            is_new: false,
+            threads: several,
+            ..ONE
+        });
     }
+    cells.push(Cell {
+        is_lazy: true,
+        threads: 8,
+        ..ONE
+    });
     for threads in [1, 2, 4, 8] {
         cells.extend([1, 10].map(|files| Cell {
             files,
@@ -119,12 +133,13 @@ fn cells(scale: f64) -> Vec<Cell> {
 
 impl Cell {
     fn commits(self, bench: &Bench) -> u64 {
-        let files = self.files * self.pages * (1 + self.delay_us / 250);
+        let pages = self.bytes.div_ceil(PAGE);
+        let files = self.files * pages * (1 + self.delay_us / 250);
         bench.scaled((FILES / files).max(20))
     }
 
     fn name(self) -> String {
-        let mut name = format!("{} x {} KiB", self.files, self.pages * PAGE / 1024);
+        let mut name = format!("{} x {} KiB", self.files, self.bytes / 1024);
         name += if self.is_new { ", new" } else { ", over" };
         if self.is_lazy {
             name += ", lazy";
@@ -263,7 +278,7 @@ fn once(bench: &Bench, cell: Cell, side: Side, program: Option<&PathBuf>) -> Res
             side,
             directory: path.clone(),
             files: cell.files,
-            bytes: (cell.pages * PAGE) as usize,
+            bytes: cell.bytes as usize,
             is_new: cell.is_new,
             is_lazy: cell.is_lazy,
             delay_us: cell.delay_us,
