@@ -2,9 +2,9 @@
 
 use crate::support::{Place, open_embedded};
 use atomdir::{Door, OpenError, StoreError, StoreOptions};
-use atomdir_testing::{for_each_user, this_program};
+use atomdir_testing::{capture_output, for_each_user, this_program};
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 const HOLD: &str = "ATOMDIR_TEST_HOLD";
@@ -92,6 +92,39 @@ fn a_killed_holder_gives_the_store_back_with_its_commits() {
 }
 
 /// A child shares the parent's lock and open files, so both would write to one log.
+const ALONE: &str = "ATOMDIR_TEST_ALONE";
+
+#[test]
+fn a_store_in_the_program_itself_needs_no_socket_mount_or_other_process() {
+    if std::env::var_os(ALONE).is_none() {
+        // Other tests of this process have files and processes, too.
+        let name = "holding::a_store_in_the_program_itself_needs_no_socket_mount_or_other_process";
+        capture_output(this_program(name).env(ALONE, "1")).expect(0);
+        return;
+    }
+    let place = Place::new("library-alone");
+    let mounts = || std::fs::read("/proc/self/mounts").expect("read");
+    let mounted = mounts();
+    let store = place.open();
+    let tx = store.begin().expect("begun");
+    tx.write("a", "1").expect("written");
+    let files = std::fs::read_dir("/proc/self/fd").expect("listed");
+    let targets = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+    let of_services = |target: &PathBuf| {
+        let name = target.to_string_lossy();
+        name.starts_with("socket:") || name == "/dev/fuse"
+    };
+    let found: Vec<PathBuf> = targets.filter(of_services).collect();
+    assert!(found.is_empty(), "{found:?}");
+    assert_eq!(mounts(), mounted);
+    for thread in std::fs::read_dir("/proc/self/task").expect("listed") {
+        let children = thread.expect("a thread").path().join("children");
+        assert_eq!(std::fs::read_to_string(children).expect("read"), "");
+    }
+    tx.commit().expect("committed");
+    assert_eq!(place.read("a").as_deref(), Some("1"));
+}
+
 /// The child inherits the descriptor that holds the store's lock.
 #[test]
 fn a_store_that_was_closed_opens_again_beside_a_forked_child() {
