@@ -26,7 +26,8 @@
  * PATHS are relative to the store's root. A path that leaves it fails with -EXDEV.
  *
  * THREADS. Several threads may use one store, and one transaction at the same time, and read and
- * write one file. A log or a directory is for one thread at a time. A function that frees a handle
+ * write one file. A log, a directory or a list of changes is for one thread at a
+ * time. A function that frees a handle
  * must be the last to use it.
  *
  * FORK. Handles belong to the process that made them. In a forked child every call with one fails,
@@ -56,6 +57,7 @@ typedef struct atomdir_tx atomdir_tx;
 typedef struct atomdir_file atomdir_file;
 typedef struct atomdir_dir atomdir_dir;
 typedef struct atomdir_log atomdir_log;
+typedef struct atomdir_changes atomdir_changes;
 
 /* ---- Errors ---- */
 
@@ -85,6 +87,8 @@ typedef struct atomdir_log atomdir_log;
 #define ATOMDIR_EINTERNAL (-10012)
 /* There is no such commit, what it replaced is no longer kept, or there was nothing at a path. */
 #define ATOMDIR_ENOTKEPT (-10013)
+/* What is to be undone or restored was changed again since, which another try does not change. */
+#define ATOMDIR_ECHANGED (-10014)
 
 /* What the last call that failed in this thread reported, in words. Valid until the next call
  * that fails in this thread. Empty if none has. */
@@ -180,6 +184,18 @@ int atomdir_set_savepoint(atomdir_tx *tx, const char *name);
 /* Restores the state at the savepoint. Files must be closed before: else ATOMDIR_EINUSE. */
 int atomdir_roll_back(atomdir_tx *tx, const char *savepoint);
 
+struct atomdir_change {
+    char letter;          /* 'A' added, 'M' modified, 'D' deleted, 'R' renamed, 'T' another type */
+    const char *path;     /* relative to the store's root; valid until the list is closed */
+    const char *old_path; /* of what was renamed; else NULL */
+};
+
+/* Lists the changes that a commit would make, sorted by path. */
+int atomdir_changes_open(atomdir_tx *tx, atomdir_changes **changes);
+/* 1 and the next change, or 0 at the end. */
+int atomdir_changes_next(atomdir_changes *changes, struct atomdir_change *change);
+void atomdir_changes_close(atomdir_changes *changes);
+
 /* Locks what is at a path until the transaction ends, and waits for others who hold locks on it:
  * for ever if `wait_ms` is negative. */
 #define ATOMDIR_SHARED 1  /* others may hold shared locks too */
@@ -191,6 +207,12 @@ int atomdir_lock(atomdir_tx *tx, const char *path, int flags, int wait_ms);
 /* Commits the changes at and below these paths, and what they need. The transaction stays open
  * with the rest. */
 int atomdir_commit_part(atomdir_tx *tx, const char *const *paths, uint64_t *sequence);
+
+/* Gives the transaction a newer snapshot: from now on it sees what others have committed, under its
+ * own changes. `to`, if not NULL, is the newest commit in it. ATOMDIR_ECONFLICT if others have
+ * changed the same; then nothing has happened. Drops all savepoints. Files must be closed before:
+ * else ATOMDIR_EINUSE. */
+int atomdir_refresh(atomdir_tx *tx, uint64_t *to);
 
 /* Lists the conflicts that keep the transaction from being committed now, for atomdir_conflict_at,
  * and returns their number. Drops all savepoints. */
@@ -221,7 +243,7 @@ int atomdir_log_next(atomdir_log *log, struct atomdir_commit_info *commit);
 void atomdir_log_close(atomdir_log *log);
 
 /* Begins a transaction that takes back what these commits changed, and nothing else: with `paths`
- * not NULL, only at and below these. ATOMDIR_ECONFLICT if that was changed again since. */
+ * not NULL, only at and below these. ATOMDIR_ECHANGED if that was changed again since. */
 int atomdir_undo(atomdir_store *store, const uint64_t *commits, size_t count,
                  const char *const *paths, atomdir_tx **tx);
 
@@ -231,7 +253,7 @@ int atomdir_restore(atomdir_store *store, uint64_t commit, const char *const *pa
                     atomdir_tx **tx);
 
 /* Begins a transaction that shows the store as it was just after a commit. Nothing can be changed
- * in it, and it can only be aborted. ATOMDIR_ECONFLICT if programs in no transaction have changed
+ * in it, and it can only be aborted. ATOMDIR_ECHANGED if programs in no transaction have changed
  * what commits changed; with ATOMDIR_OUTSIDE_AS_NOW that is shown as it is now, and listed for
  * atomdir_conflict_at. */
 #define ATOMDIR_OUTSIDE_AS_NOW 1

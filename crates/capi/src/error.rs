@@ -25,6 +25,7 @@ const IN_USE: c_int = -10010;
 const REFUSED: c_int = -10011;
 const INTERNAL: c_int = -10012;
 const NOT_KEPT: c_int = -10013;
+const CHANGED: c_int = -10014;
 
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
@@ -70,19 +71,22 @@ fn system(error: &io::Error) -> c_int {
     -error.raw_os_error().unwrap_or(libc::EIO)
 }
 
+fn store_code(error: &StoreError) -> c_int {
+    match error {
+        StoreError::Poisoned(_) => POISONED,
+        StoreError::Stalled(_) => STALLED,
+        StoreError::ReadOnly => -libc::EROFS,
+        StoreError::Forked { .. } => FORKED,
+        StoreError::InUse => IN_USE,
+        StoreError::Lost(_) => SERVICE,
+        StoreError::Removed => -libc::ESTALE,
+        _ => REFUSED,
+    }
+}
+
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Failure {
-        let code = match error {
-            StoreError::Poisoned(_) => POISONED,
-            StoreError::Stalled(_) => STALLED,
-            StoreError::ReadOnly => -libc::EROFS,
-            StoreError::Forked { .. } => FORKED,
-            StoreError::InUse => IN_USE,
-            StoreError::Lost(_) => SERVICE,
-            StoreError::Removed => -libc::ESTALE,
-            _ => REFUSED,
-        };
-        Failure::new(code, error)
+        Failure::new(store_code(&error), error)
     }
 }
 
@@ -127,7 +131,7 @@ impl From<UndoError> for Failure {
     fn from(error: UndoError) -> Failure {
         match error {
             UndoError::Begin(error) => error.into(),
-            UndoError::Conflict { ref conflicts } => Failure::with(CONFLICT, &error, conflicts),
+            UndoError::Conflict { ref conflicts } => Failure::with(CHANGED, &error, conflicts),
             UndoError::NotKept(_) => Failure::new(NOT_KEPT, error),
             error => Failure::new(REFUSED, error),
         }
@@ -173,10 +177,7 @@ impl From<CommitError> for Failure {
             CommitError::InUse(_) => IN_USE,
             CommitError::Ended => ENDED,
             CommitError::Logged(_) => POISONED,
-            CommitError::Store(StoreError::Forked { .. }) => FORKED,
-            CommitError::Store(StoreError::Stalled(_)) => STALLED,
-            CommitError::Store(StoreError::Poisoned(_)) => POISONED,
-            CommitError::Store(StoreError::Lost(_)) => SERVICE,
+            CommitError::Store(error) => store_code(error),
             _ => REFUSED,
         };
         Failure::new(code, error)
@@ -190,7 +191,7 @@ impl From<SavepointError> for Failure {
             SavepointError::FilesOpen { .. } => IN_USE,
             SavepointError::Ended => ENDED,
             SavepointError::Io(cause) => system(cause),
-            SavepointError::Store(StoreError::Forked { .. }) => FORKED,
+            SavepointError::Store(error) => store_code(error),
             _ => REFUSED,
         };
         Failure::new(code, error)
@@ -203,7 +204,7 @@ impl From<LockError> for Failure {
             LockError::Conflict { conflicts, .. } => Failure::with(CONFLICT, &error, conflicts),
             LockError::Path { cause, .. } => Failure::new(system(cause), &error),
             LockError::Ended => Failure::new(ENDED, &error),
-            LockError::Store(StoreError::Forked { .. }) => Failure::new(FORKED, &error),
+            LockError::Store(source) => Failure::new(store_code(source), &error),
             error => Failure::new(REFUSED, error),
         }
     }

@@ -6,6 +6,7 @@
 //! 2. A handle is a box that the caller owns. Functions borrow it, but for those that free it.
 //! 3. A function that fails changes none of its results.
 
+mod changes;
 mod error;
 mod files;
 mod handle;

@@ -239,6 +239,21 @@ pub unsafe extern "C" fn atomdir_commit_part(
 }
 
 /// # Safety
+/// `tx` is a handle, and `to` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_refresh(tx: *mut Transaction, to: *mut u64) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let refreshed = unsafe { borrow(tx) }?.tx.refresh()?;
+        if !to.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { to.write(refreshed.to.0) };
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
 /// `tx` is a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn atomdir_list_conflicts(tx: *mut Transaction) -> ssize_t {

@@ -152,6 +152,33 @@ fn programs_in_c_and_cpp_use_the_library_in_their_own_process() {
 }
 
 #[test]
+fn pkg_config_names_what_a_program_links_with() {
+    let name = "pkg_config_names_what_a_program_links_with";
+    if !tools_present(name, &["cc", "pkg-config"]) {
+        return;
+    }
+    let described = installed().join("lib/pkgconfig");
+    let scratch = Scratch::new("capi-pkg-config");
+    for is_static in [&[][..], &["--static"]] {
+        let mut ask = Command::new("pkg-config");
+        ask.args(is_static).args(["--cflags", "--libs", "atomdir"]);
+        ask.env("PKG_CONFIG_PATH", &described);
+        let flags = capture_output(&mut ask).expect(0).text();
+        let program = scratch.join(format!("library{}", is_static.concat()));
+        let mut compile = Command::new("cc");
+        // The compiler's own option for programs without shared libraries.
+        compile.args(is_static.iter().map(|_| "-static"));
+        compile.arg("-D_GNU_SOURCE").arg("-o").arg(&program);
+        compile.arg(here().join("tests/programs/library.c"));
+        compile.args(flags.split_whitespace()).arg("-pthread");
+        capture_output(&mut compile).expect(0);
+        let fixture = Fixture::new("capi-pkg-config", "");
+        let base = fixture.base.to_str().expect("it is text");
+        run(fixture.store.user(), &program, &[base, "embedded"]);
+    }
+}
+
+#[test]
 fn a_c_program_uses_the_library_by_the_service() {
     let name = "a_c_program_uses_the_library_by_the_service";
     if !tools_present(name, &["cc"]) {

@@ -263,6 +263,12 @@ impl Transaction {
         ))
     }
 
+    /// The newest commit in the snapshot before, and now.
+    fn refresh(&self, python: Python<'_>) -> PyResult<(u64, u64)> {
+        let refreshed = self.run(python, |tx| Ok(tx.refresh()?))?;
+        Ok((refreshed.from.0, refreshed.to.0))
+    }
+
     fn conflicts(&self, python: Python<'_>) -> PyResult<Vec<Described>> {
         let found = self.run(python, |tx| Ok(tx.conflicts()?))?;
         Ok(found.iter().map(describe).collect())

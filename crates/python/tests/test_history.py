@@ -77,6 +77,38 @@ def test_log_undo_restore_and_the_past(store: atomdir.Store) -> None:
         store.at(10**6)
 
 
+def test_what_an_undo_meets_is_not_tried_again(store: atomdir.Store) -> None:
+    one = commit(store, a="1")
+    commit(store, a="2")
+    tries = 0
+
+    @atomdir.retry
+    def undo() -> None:
+        nonlocal tries
+        tries += 1
+        store.undo(one)
+
+    with pytest.raises(atomdir.UndoConflict):
+        undo()
+    assert tries == 1
+
+
+def test_a_refresh_brings_what_others_have_committed(store: atomdir.Store) -> None:
+    tx = store.transaction()
+    (tx / "mine").write_text("1")
+    newest = commit(store, theirs="1")
+    with (tx / "mine").open():
+        with pytest.raises(atomdir.CommitError):
+            tx.refresh()
+    assert tx.refresh()[1] == newest
+    assert (tx / "theirs").read_text() == "1"
+    assert (tx / "mine").read_text() == "1"
+    commit(store, mine="2")
+    with pytest.raises(atomdir.Conflict):
+        tx.refresh()
+    tx.abort()
+
+
 def test_the_past_lists_what_is_as_now(store: atomdir.Store) -> None:
     one = commit(store, a="1")
     with store.transaction() as tx:

@@ -286,9 +286,7 @@ impl Transaction {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn refresh(&mut self) -> Result<Refreshed, CommitError> {
-        let (session, refreshed) = self.session.clone().refresh()?;
-        self.session = session;
-        Ok(refreshed)
+        self.session.refresh()
     }
 
     /// Commits, and takes a side in each conflict of the list that

@@ -97,9 +97,8 @@ pub(crate) trait Session: Send + Sync {
     fn conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError>;
     /// Commits, and takes a side in each of the conflicts that were listed last.
     fn commit_with_sides(&self, sides: &[Take]) -> std::result::Result<Done, CommitError>;
-    /// Gives the transaction a newer snapshot. Returns the session to go on with; files that
-    /// were opened in this one fail.
-    fn refresh(self: Arc<Self>) -> std::result::Result<(Arc<dyn Session>, Refreshed), CommitError>;
+    /// Gives the transaction a newer snapshot. No file may be open.
+    fn refresh(&self) -> std::result::Result<Refreshed, CommitError>;
     fn abort(&self);
     /// The store, to wait for lazy commits.
     fn store(&self) -> Weak<dyn Syncable>;

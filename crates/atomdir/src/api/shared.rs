@@ -2,7 +2,7 @@
 
 use super::error::{BeginError, CommitError, FileError, SavepointError};
 use super::file::{File, OpenOptions};
-use super::history::Take;
+use super::history::{Refreshed, Take};
 use super::store::{Receipt, WhenDurable};
 use super::transaction::Transaction;
 use std::ops::{Deref, DerefMut};
@@ -104,6 +104,16 @@ impl SharedTransaction {
         match self.open_files() {
             0 => self.session.roll_back(savepoint.as_ref()),
             count => Err(SavepointError::FilesOpen { count }),
+        }
+    }
+
+    /// Like [`Transaction::refresh`]. Fails while files are open.
+    pub fn refresh(&self) -> Result<Refreshed, CommitError> {
+        match self.open_files() {
+            0 => self.session.refresh(),
+            count => Err(CommitError::InUse(format!(
+                "{count} files are open in the transaction; close them first"
+            ))),
         }
     }
 

@@ -437,11 +437,11 @@ impl Session for EmbeddedTransaction {
             .map(convert::done)
     }
 
-    fn refresh(self: Arc<Self>) -> std::result::Result<(Arc<dyn Session>, Refreshed), CommitError> {
+    fn refresh(&self) -> std::result::Result<Refreshed, CommitError> {
         let refreshed = self.store.here()?.refresh(&self.transaction);
         let refreshed = refreshed.map_err(convert::refresh_error)?;
         let (from, to) = (Sequence(refreshed.from.0), Sequence(refreshed.to.0));
-        Ok((self, Refreshed { from, to }))
+        Ok(Refreshed { from, to })
     }
 
     fn abort(&self) {

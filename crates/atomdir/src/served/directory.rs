@@ -20,21 +20,32 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// The longest value and the longest list of names of extended attributes.
 const XATTR_LENGTH_MAX: usize = 64 << 10;
 
 pub(crate) struct Directory {
-    root: OwnedFd,
+    root: RwLock<Arc<OwnedFd>>,
     opener: Opener,
 }
 
 impl Directory {
     pub(crate) fn new(root: OwnedFd) -> Directory {
         Directory {
-            root,
+            root: RwLock::new(Arc::new(root)),
             opener: Opener::this_process(),
         }
+    }
+
+    /// From now on paths are found below another directory.
+    pub(super) fn replace(&self, root: OwnedFd) {
+        *self.root.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(root);
+    }
+
+    fn root(&self) -> Arc<OwnedFd> {
+        let root = self.root.read();
+        root.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The directory itself, for the caller to use with openat(2).
@@ -54,9 +65,10 @@ impl Directory {
             false => path,
         };
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let root = self.root();
         loop {
             let flags = flags | OFlags::CLOEXEC;
-            match rustix::fs::openat2(&self.root, path, flags, mode, resolve) {
+            match rustix::fs::openat2(&*root, path, flags, mode, resolve) {
                 // A directory on the way was renamed while the kernel looked.
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 opened => return opened,

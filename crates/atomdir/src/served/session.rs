@@ -77,11 +77,7 @@ impl ServedTransaction {
         transaction: client::Transaction,
         meets_early: bool,
     ) -> std::result::Result<Arc<dyn Session>, BeginError> {
-        let root = transaction.root().and_then(|root| {
-            // The descriptor that the client keeps closes with the client's transaction.
-            rustix::io::fcntl_dupfd_cloexec(root, 3)
-        });
-        let root = match root {
+        let root = match root_of(&transaction) {
             Ok(root) => root,
             Err(errno) => {
                 let _ = connection.abort(transaction.id);
@@ -135,6 +131,11 @@ impl ServedTransaction {
             self.store.give_back(connection);
         }
     }
+}
+
+/// The view's root. The descriptor that the client keeps closes with the client's transaction.
+fn root_of(transaction: &client::Transaction) -> Result<OwnedFd> {
+    rustix::io::fcntl_dupfd_cloexec(transaction.root()?, 3)
 }
 
 fn done_of(committed: Committed) -> Done {
@@ -277,7 +278,7 @@ impl Session for ServedTransaction {
         )
     }
 
-    fn refresh(self: Arc<Self>) -> std::result::Result<(Arc<dyn Session>, Refreshed), CommitError> {
+    fn refresh(&self) -> std::result::Result<Refreshed, CommitError> {
         let id = self.transaction.id;
         let (from, to) = self.ask(
             || CommitError::Ended,
@@ -291,24 +292,14 @@ impl Session for ServedTransaction {
                 view.map_err(|error| failure::commit(error.into()))
             },
         )?;
-        let root = view.root().and_then(|root| {
-            // The descriptor that the client keeps closes with the client's transaction.
-            rustix::io::fcntl_dupfd_cloexec(root, 3)
-        });
-        let root = root.map_err(|errno| {
+        let root = root_of(&view).map_err(|errno| {
             let error = failure::view(errno);
             CommitError::Refused(format!(
                 "the transaction has a newer snapshot now, but {error}"
             ))
         })?;
-        let session = ServedTransaction {
-            store: self.store.clone(),
-            connection: Mutex::new(self.slot().take()),
-            transaction: view,
-            files: Directory::new(root),
-            meets_early: self.meets_early,
-        };
-        Ok((Arc::new(session), Refreshed { from, to }))
+        self.files.replace(root);
+        Ok(Refreshed { from, to })
     }
 
     fn abort(&self) {

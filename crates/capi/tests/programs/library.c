@@ -1,5 +1,8 @@
 /* Uses every function of atomdir.h but the three of here.c: library STORE embedded|service */
 #include "check.h"
+#include <pthread.h>
+#include <signal.h>
+#include <sys/time.h>
 
 static atomdir_store *store;
 static atomdir_tx *tx;
@@ -204,7 +207,7 @@ static void past(void)
     CHECK(atomdir_at(store, one, 99, &tx) == -EINVAL);
     CHECK(atomdir_undo(store, &two, 1, NULL, &tx) == 0);
     CHECK(atomdir_commit(tx, NULL) == 0);
-    CHECK(atomdir_undo(store, &two, 1, paths, &tx) == ATOMDIR_ECONFLICT);
+    CHECK(atomdir_undo(store, &two, 1, paths, &tx) == ATOMDIR_ECHANGED);
     CHECK(atomdir_conflict_count() == 1);
     CHECK(atomdir_undo(store, NULL, 1, paths, &tx) == -EINVAL);
     CHECK(atomdir_restore(store, two, paths, &tx) == 0);
@@ -218,7 +221,7 @@ static void past(void)
     snprintf(path, sizeof path, "%s/past", atomdir_root(store));
     file = fopen(path, "w");
     CHECK(file != NULL && fputs("outside", file) >= 0 && fclose(file) == 0);
-    CHECK(atomdir_at(store, two, 0, &tx) == ATOMDIR_ECONFLICT);
+    CHECK(atomdir_at(store, two, 0, &tx) == ATOMDIR_ECHANGED);
     CHECK(atomdir_at(store, two, ATOMDIR_OUTSIDE_AS_NOW, &tx) == 0);
     CHECK(atomdir_conflict_count() >= 1 && atomdir_conflict_at(0, &conflict) == 0);
     CHECK(conflict.by == ATOMDIR_BY_OUTSIDE && strcmp(conflict.path, "past") == 0);
@@ -273,6 +276,108 @@ static void parts_and_sides(void)
     atomdir_abort(tx);
 }
 
+static void refresh(void)
+{
+    uint64_t newest = 0, theirs;
+    struct atomdir_change change;
+    atomdir_changes *changes;
+    atomdir_file *file;
+    atomdir_tx *mine;
+
+    begin();
+    mine = tx;
+    CHECK(atomdir_write_file(mine, "mine", "1", 1) == 0);
+    theirs = commit_file("theirs", "1");
+    CHECK(atomdir_file_open(mine, "mine", O_RDONLY, 0, &file) == 0);
+    CHECK(atomdir_refresh(mine, &newest) == ATOMDIR_EINUSE);
+    CHECK(atomdir_file_close(file) == 0);
+    CHECK(atomdir_refresh(mine, &newest) == 0 && newest == theirs);
+    expect_file(mine, "theirs", "1");
+    expect_file(mine, "mine", "1");
+    CHECK(atomdir_changes_open(mine, &changes) == 0);
+    CHECK(atomdir_changes_next(changes, &change) == 1);
+    CHECK(change.letter == 'A' && strcmp(change.path, "mine") == 0 && change.old_path == NULL);
+    CHECK(atomdir_changes_next(changes, &change) == 0);
+    atomdir_changes_close(changes);
+    commit_file("mine", "2");
+    CHECK(atomdir_refresh(mine, NULL) == ATOMDIR_ECONFLICT);
+    atomdir_abort(mine);
+}
+
+static pthread_barrier_t barrier;
+
+/* Each thread of two writes and fails in one transaction, and finds its own message. */
+static void *in_thread(void *argument)
+{
+    atomdir_file *shared = (atomdir_file *)argument;
+    char name[32], byte = 0;
+    int round;
+
+    snprintf(name, sizeof name, "thread-%lx", (unsigned long)pthread_self());
+    for (round = 0; round < 100; round++) {
+        CHECK(atomdir_unlink(tx, name) == -ENOENT);
+        pthread_barrier_wait(&barrier);
+        CHECK(strstr(atomdir_message(), name) != NULL);
+        CHECK(atomdir_write_file(tx, name, "1", 1) == 0);
+        CHECK(atomdir_unlink(tx, name) == 0);
+        CHECK(atomdir_pwrite(shared, "1", 1, round) == 1);
+        CHECK(atomdir_pread(shared, &byte, 1, round) == 1 && byte == '1');
+    }
+    return NULL;
+}
+
+static void threads(void)
+{
+    atomdir_file *shared;
+    pthread_t other;
+
+    begin();
+    CHECK(atomdir_file_open(tx, "shared", O_RDWR | O_CREAT, 0600, &shared) == 0);
+    CHECK(pthread_barrier_init(&barrier, NULL, 2) == 0);
+    CHECK(pthread_create(&other, NULL, in_thread, shared) == 0);
+    in_thread(shared);
+    CHECK(pthread_join(other, NULL) == 0);
+    CHECK(pthread_barrier_destroy(&barrier) == 0);
+    CHECK(atomdir_file_close(shared) == 0);
+    CHECK(atomdir_commit(tx, NULL) == 0);
+}
+
+static volatile sig_atomic_t alarms;
+
+static void note_alarm(int signal)
+{
+    (void)signal;
+    alarms++;
+}
+
+/* Signals come all the time, and interrupt system calls, which are not restarted. */
+static void signals(void)
+{
+    struct itimerval often = {{0, 200}, {0, 200}}, never = {{0, 0}, {0, 0}};
+    struct sigaction action;
+    char name[32];
+    int round = 0;
+
+    memset(&action, 0, sizeof action);
+    action.sa_handler = note_alarm;
+    CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+    CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+    while (round < 50 || alarms < 50) {
+        snprintf(name, sizeof name, "signals-%d", round++);
+        begin();
+        CHECK(atomdir_mkdir(tx, name, 0700) == 0);
+        CHECK(atomdir_rename(tx, name, "signals.d", 0) == 0);
+        CHECK(atomdir_chmod(tx, "signals.d", 0755) == 0);
+        CHECK(atomdir_rmdir(tx, "signals.d") == 0);
+        CHECK(atomdir_write_file(tx, "signals", name, strlen(name)) == 0);
+        CHECK(atomdir_commit(tx, NULL) == 0);
+    }
+    CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
+    begin();
+    CHECK(atomdir_unlink(tx, "signals") == 0);
+    CHECK(atomdir_commit(tx, NULL) == 0);
+}
+
 /* The child has the parent's handles, and can do nothing with them but free them. */
 static void forks(void)
 {
@@ -323,6 +428,9 @@ int main(int argc, char **argv)
     retries();
     past();
     parts_and_sides();
+    refresh();
+    threads();
+    signals();
     forks();
     /* Transactions keep the store open. */
     begin();

@@ -99,8 +99,8 @@ class ConflictingChange:
 
 
 class Conflict(Error):
-    """Others were in the way, so that the same work may succeed in a new transaction. See
-    `atomdir.retry`."""
+    """Others were in the way. Unless it is an `UndoConflict`, the same work may succeed in a new
+    transaction. See `atomdir.retry`."""
 
     #: What others have changed.
     conflicts: tuple[ConflictingChange, ...] = ()
@@ -116,7 +116,7 @@ class CommitConflict(Conflict, CommitError):
 
 
 class UndoConflict(Conflict, UndoError):
-    """What the commits changed was changed again since."""
+    """What the commits changed was changed again since, which another try does not change."""
 
 
 class LockConflict(Conflict, LockError):

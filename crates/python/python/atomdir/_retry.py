@@ -7,7 +7,7 @@ import random
 import time
 from typing import Any, Callable, Optional, TypeVar, Union, overload
 
-from ._errors import Conflict
+from ._errors import Conflict, UndoConflict
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -35,6 +35,8 @@ def retry(
                 visits = tx / "visits"
                 visits.write_text(str(int(visits.read_text()) + 1))
 
+    An `UndoConflict` is raised at once, since another try would meet it again.
+
     The function begins its transaction itself. What it does outside the transaction happens
     again with each try.
     """
@@ -46,8 +48,9 @@ def retry(
             for left in reversed(range(max(tries, 1))):
                 try:
                     return function(*arguments, **named)
-                except Conflict:
-                    if left == 0:
+                except Conflict as conflict:
+                    # What an undo meets does not go away.
+                    if left == 0 or isinstance(conflict, UndoConflict):
                         raise
                 # The first pause is none: who was in the way has usually committed.
                 time.sleep(random.uniform(0, longest))

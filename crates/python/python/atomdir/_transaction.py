@@ -132,7 +132,8 @@ class Transaction:
 
     def commit(self) -> Receipt:
         """Commits the transaction: files that are still open in it are flushed and closed. If
-        this raises, the transaction stays open."""
+        this raises, the transaction stays open. Only if it was the last to use a store that
+        cannot be closed in order, `StoreError` is raised although it is committed."""
         self._close_files()
         receipt = Receipt(*self.native.commit())
         self._end()
@@ -144,6 +145,13 @@ class Transaction:
         self._flush()
         sequence, landed = self.native.commit_part([relative(path) for path in paths])
         return PartReceipt(sequence, [Change(*line) for line in landed])
+
+    def refresh(self) -> tuple[int, int]:
+        """Gives the transaction a newer snapshot: from now on it sees what others have committed
+        meanwhile, under its own changes. Returns the numbers of the newest commits in the
+        snapshot before and now. Raises `Conflict`, and has changed nothing, if others have
+        changed the same. Drops all savepoints. No file may be open in the transaction."""
+        return self.native.refresh()
 
     def conflicts(self) -> list[ConflictingChange]:
         """The conflicts that keep the transaction from being committed now, for
