@@ -171,6 +171,9 @@ pub struct TransactionStatus {
     /// The space of forgotten commits that stays taken until it and other open transactions
     /// have ended.
     pub held_bytes: u64,
+    /// How many commits the history keeps for it, whatever its limits are, so that it can be opened
+    /// again after its service has died.
+    pub kept_commits: u64,
     pub survival: Survival,
     /// If its lazy commit was set aside: why, and what happens next.
     pub set_aside: Option<String>,

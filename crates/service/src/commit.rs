@@ -144,7 +144,9 @@ fn try_commit(
         Attempt::Done(Ok(committed)) => return Ok(committed),
         Attempt::Done(Err(error)) => error,
     };
-    if let CommitError::Logged(_) | CommitError::Ended = &error {
+    // One that has ended already is forgotten by whoever ended it. It may be listed again by now,
+    // because that was a lazy commit, which is set aside.
+    if let CommitError::Logged(_) = &error {
         service.forget(one);
     }
     Err(failure(connection, id, error)?.into())

@@ -41,6 +41,7 @@ pub(crate) fn transaction(service: &Service, one: &OpenTransaction) -> Transacti
             Some(_) => service.store.status().held_bytes,
             None => 0,
         },
+        kept_commits: kept_commits(service, transaction.held_past()),
         survival: match transaction.survives() {
             true => Survival::Survives,
             false => Survival::Ends,
@@ -49,8 +50,12 @@ pub(crate) fn transaction(service: &Service, one: &OpenTransaction) -> Transacti
     }
 }
 
+fn kept_commits(service: &Service, after: Option<atomdir_engine::Sequence>) -> u64 {
+    after.map_or(0, |after| service.store.commits_after(after))
+}
+
 /// A transaction that has survived its service and cannot be opened.
-pub(crate) fn stranded(one: &Stranded) -> TransactionStatus {
+pub(crate) fn stranded(service: &Service, one: &Stranded) -> TransactionStatus {
     TransactionStatus {
         transaction: TransactionId(one.id.0),
         owner: one.owner.unwrap_or_else(|| geteuid().as_raw()),
@@ -71,6 +76,7 @@ pub(crate) fn stranded(one: &Stranded) -> TransactionStatus {
         sealed: false,
         past: None,
         held_bytes: 0,
+        kept_commits: kept_commits(service, one.needs),
         survival: Survival::Stranded {
             reason: one.reason.clone(),
         },

@@ -163,7 +163,7 @@ fn stranded<'a>(service: &Service, peer: &'a Peer) -> impl Iterator<Item = Stran
 /// The transactions that have survived and cannot be opened, as far as the peer may see them.
 pub(crate) fn list_stranded(service: &Service, peer: &Peer) -> Vec<TransactionStatus> {
     stranded(service, peer)
-        .map(|one| status::stranded(&one))
+        .map(|one| status::stranded(service, &one))
         .collect()
 }
 

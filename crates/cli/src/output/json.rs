@@ -94,6 +94,9 @@ pub struct Transaction<'a> {
     /// For a view of the past: the space that forgotten commits take until it has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_bytes: Option<u64>,
+    /// How many commits the history keeps for it, whatever its limits are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept_commits: Option<u64>,
     /// Whether it outlives its service.
     pub survives: bool,
     /// Why it cannot be opened again, if it has survived its service.
@@ -203,6 +206,7 @@ impl<'a> From<&'a TransactionStatus> for Transaction<'a> {
             savepoints: status.savepoints.iter().map(|name| Text(name)).collect(),
             past: status.past.map(|commit| commit.0),
             held_bytes: status.past.map(|_| status.held_bytes),
+            kept_commits: (status.kept_commits > 0).then_some(status.kept_commits),
             survives: status.survival == Survival::Survives,
             stranded: match &status.survival {
                 Survival::Stranded { reason } => Some(reason),

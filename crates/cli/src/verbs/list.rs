@@ -1,4 +1,4 @@
-use super::status::past_line;
+use super::status::{kept_line, past_line};
 use super::{ExitCode, SUCCESS};
 use crate::context::Context;
 use crate::ended::EndedTransactions;
@@ -54,6 +54,9 @@ impl Show for Transactions {
             )?;
             if let Some(past) = past_line(status) {
                 writeln!(painter, "{:>8}{past}", "")?;
+            }
+            if let Some(kept) = kept_line(status) {
+                writeln!(painter, "{:>8}{kept}", "")?;
             }
             if let Survival::Stranded { reason } = &status.survival {
                 let reason = escaped(reason.as_bytes());

@@ -49,6 +49,9 @@ impl Show for Status {
         if let Some(past) = past_line(status) {
             writeln!(painter, "past        {past}")?;
         }
+        if let Some(kept) = kept_line(status) {
+            writeln!(painter, "history     {kept}")?;
+        }
         writeln!(painter, "isolation   {}", isolation_word(status.isolation))?;
         writeln!(
             painter,
@@ -99,6 +102,16 @@ pub(super) fn past_line(status: &TransactionStatus) -> Option<String> {
         bytes => format!("; holds {bytes} bytes of forgotten history"),
     };
     Some(format!("as after commit {commit}, read-only{held}"))
+}
+
+/// What the history keeps only for a transaction that survives.
+pub(super) fn kept_line(status: &TransactionStatus) -> Option<String> {
+    let commits = match status.kept_commits {
+        0 => return None,
+        1 => "1 commit".to_owned(),
+        more => format!("{more} commits"),
+    };
+    Some(format!("{commits} kept for it, whatever the limits of the history"))
 }
 
 fn lock_line(lock: &LockStatus) -> String {

@@ -52,7 +52,7 @@ impl<D: Disk> Store<D> {
         let (core, contention) = (self.0.core.clone(), self.0.contention.clone());
         let began = other.began_change_time();
         let transaction = Transaction::new(core, contention, id, options, other.at(), began);
-        transaction.use_past();
+        transaction.use_past(other.at());
         let transaction = Arc::new(transaction);
         lock(&self.0.open).by_id.insert(id, transaction.clone());
         if transaction.conflicts() == Conflicts::Early {

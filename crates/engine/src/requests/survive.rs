@@ -51,6 +51,12 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
+    /// How many commits came after this one.
+    pub fn commits_after(&self, sequence: Sequence) -> u64 {
+        let newest = lock(&self.0.open).published;
+        newest.0.saturating_sub(sequence.0)
+    }
+
     /// The commit after which the past must keep all others, for transactions that survive.
     pub(crate) fn held_past(&self) -> Option<Sequence> {
         let open = lock(&self.0.open);

@@ -17,7 +17,7 @@ pub struct Stranded {
     pub began: Timestamp,
     pub reason: String,
     /// The commit after which the past is kept for it, if it can perhaps be opened later.
-    pub(crate) needs: Option<Sequence>,
+    pub needs: Option<Sequence>,
 }
 
 impl<D: Disk> Store<D> {

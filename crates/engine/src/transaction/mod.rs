@@ -59,8 +59,8 @@ pub struct Transaction<D: Disk> {
     pub(crate) listed: Mutex<Vec<Listed>>,
     /// The commit after which its view shows the store, if that is not the snapshot.
     past: OnceLock<Sequence>,
-    /// The view may show what the past has in limbo.
-    uses_past: AtomicBool,
+    /// If the view may show what the past has in limbo: all that is from commits after this one.
+    uses_past: Mutex<Option<Sequence>>,
     /// It survives, so the past keeps what its snapshot needs after a restart.
     holds_past: AtomicBool,
     /// The view is the lower layer of an overlay.
@@ -102,7 +102,7 @@ impl<D: Disk> Transaction<D> {
             has_landed_before: AtomicBool::new(false),
             listed: Mutex::default(),
             past: OnceLock::new(),
-            uses_past: AtomicBool::new(false),
+            uses_past: Mutex::default(),
             holds_past: AtomicBool::new(false),
             lower: AtomicBool::new(false),
             is_as_set_aside: AtomicBool::new(false),
@@ -128,7 +128,7 @@ impl<D: Disk> Transaction<D> {
             has_landed_before: AtomicBool::new(false),
             listed: Mutex::default(),
             past: OnceLock::new(),
-            uses_past: AtomicBool::new(false),
+            uses_past: Mutex::default(),
             holds_past: AtomicBool::new(false),
             lower: AtomicBool::new(false),
             is_as_set_aside: AtomicBool::new(false),
@@ -137,9 +137,10 @@ impl<D: Disk> Transaction<D> {
         }
     }
 
-    /// Call it before the past is read: from then on nothing is removed from limbo.
-    pub(crate) fn use_past(&self) {
-        self.uses_past.store(true, Ordering::SeqCst);
+    /// Call it before the past after a commit is read: from then on nothing is removed from limbo.
+    pub(crate) fn use_past(&self, after: Sequence) {
+        let mut used = lock(&self.uses_past);
+        *used = Some(used.map_or(after, |used| used.min(after)));
     }
 
     /// From now on the past keeps, or need not keep, the commits since the snapshot.
@@ -147,17 +148,16 @@ impl<D: Disk> Transaction<D> {
         self.holds_past.store(holds, Ordering::SeqCst);
     }
 
-    /// The commit after which the past must keep all others. An undo also needs older ones.
-    pub(crate) fn held_past(&self) -> Option<Sequence> {
+    /// The commit after which the past must keep all others, if the transaction survives. An undo
+    /// also needs older ones than its snapshot does.
+    pub fn held_past(&self) -> Option<Sequence> {
         let holds = self.holds_past.load(Ordering::SeqCst);
-        holds.then(|| match self.uses_past() {
-            true => Sequence(0),
-            false => self.at(),
-        })
+        let used = *lock(&self.uses_past);
+        holds.then(|| used.map_or(self.at(), |used| used.min(self.at())))
     }
 
     pub(crate) fn uses_past(&self) -> bool {
-        self.uses_past.load(Ordering::SeqCst)
+        lock(&self.uses_past).is_some()
     }
 
     /// Calls the listener whenever a commit of the transaction has ended, with any outcome.

@@ -116,7 +116,8 @@ impl<D: Disk> Transaction<D> {
         let at = Sequence(begin.at);
         let made = Transaction::new(core, contention, id, options, at, begin.began_change_time);
         if shows_past {
-            made.use_past();
+            // The log of the view does not say of which commits.
+            made.use_past(Sequence(0));
         }
         made.hold_past(true);
         Ok(Transaction {

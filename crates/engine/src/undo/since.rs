@@ -31,12 +31,12 @@ impl<D: Disk> Store<D> {
         transaction: &Transaction<D>,
         commits: &[Sequence],
     ) -> Result<Since, UndoError> {
-        transaction.use_past();
         let at = transaction.at();
         let undone: BTreeSet<u64> = commits.iter().map(|commit| commit.0).collect();
         let Some(first) = undone.first().copied() else {
             return Ok(Since { steps: Vec::new() });
         };
+        transaction.use_past(Sequence(first.saturating_sub(1)));
         if let Some(last) = undone.last().filter(|last| **last > at.0) {
             return Err(UndoError::NotKept(Sequence(*last)));
         }
