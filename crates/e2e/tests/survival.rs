@@ -132,15 +132,37 @@ fn transaction_survives_commits_of_others_and_kills() {
             "mv theirs dir; chmod 600 pages",
             "echo newer > new; mv new file",
         ];
-        for other in others {
+        for (number, other) in (1..).zip(others) {
             store.run_with(&EXACT, other).expect(0);
             store.kill_service();
             assert_eq!(shown(store, &view.id), seen, "after {other}");
+            assert_eq!(listed(store)[0]["kept_commits"], number);
         }
         store.commit(&view).expect(0);
         let file = fs::read_to_string(one.base.join("file")).expect("it is there");
         assert_eq!(file, "newer\n");
         assert!(one.base.join("mine").exists() && one.base.join("dir").is_file());
+    });
+}
+
+/// The history keeps what the undo may still show, and nothing older.
+#[test]
+fn an_undo_that_is_kept_open_holds_the_history_from_the_first_undone_commit_on() {
+    Fixture::for_each_owner("survive-undo", PREPARE, |one| {
+        let store = &one.store;
+        for change in ["echo 1 > file", "echo 2 > file", "echo 3 > file"] {
+            store.run(change).expect(0);
+        }
+        assert_eq!(listed(store).len(), 0);
+        store.call(["undo", "--keep", "3"]).expect(0);
+        let open = listed(store);
+        assert_eq!((open.len(), &open[0]["kept_commits"]), (1, &1.into()));
+        let id = open[0]["transaction"].to_string();
+        let said = store.call(["list"]).expect(0).text();
+        assert!(said.contains("1 commit kept for it"), "{said}");
+        store.call(["commit", &id]).expect(0);
+        let file = fs::read_to_string(one.base.join("file")).expect("it is there");
+        assert_eq!(file, "2\n");
     });
 }
 

@@ -158,3 +158,24 @@ fn only_owner_and_root_undo_and_only_what_is_kept() {
     undo(&fixture, &["2"]).expect(NO_SUCH);
     store.assert_at_rest();
 }
+
+#[test]
+fn settings_of_the_history_hold_from_the_next_commit_on() {
+    Fixture::for_each_owner("undo-settings", "echo 0 > file", |one| {
+        let store = &one.store;
+        store.call(["service", "start"]).expect(0);
+        let service = store.service_processes();
+        store.run("echo 1 > file").expect(0);
+        undo(one, &["--dry-run", "1"]).expect(0);
+        store.call(["config", "history-age", "off"]).expect(0);
+        store.run("echo 2 > file").expect(0);
+        undo(one, &["2"]).expect(NO_SUCH);
+        store.call(["config", "history-age", "7d"]).expect(0);
+        store.run("echo 3 > file").expect(0);
+        undo(one, &["3"]).expect(0);
+        let file = std::fs::read_to_string(one.base.join("file")).expect("it is there");
+        assert_eq!(file, "2\n");
+        assert_eq!(store.service_processes(), service, "it was not restarted");
+        store.call(["check"]).expect(0);
+    });
+}

@@ -107,6 +107,9 @@ fn try_commit(
     extent: Extent<'_>,
 ) -> Result<atomdir_engine::Committed, Unanswered> {
     let id = one.id();
+    service
+        .history
+        .heed(&service.access.control, &service.store);
     // If the client does not read, we find out when we send the answer. Other
     // commits wait for this one, so it must not wait for the client.
     let stream = &connection.stream;

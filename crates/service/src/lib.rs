@@ -25,6 +25,7 @@ mod detach;
 mod discretion;
 mod error;
 mod expiry;
+mod history_settings;
 mod inner_socket;
 mod inspect;
 mod latch;

@@ -9,6 +9,7 @@ use crate::connection::{self, Connection};
 use crate::connections::Connections;
 use crate::detach::{self, Starter};
 use crate::expiry::{self, Expiry};
+use crate::history_settings::HistorySettings;
 use crate::inner_socket::InnerSocket;
 use crate::latch::Latch;
 use crate::limits::Budgets;
@@ -147,11 +148,13 @@ impl Running {
         let views = Views::new(&path, user, &directories.control_stat);
         let inner = InnerSocket::bind(views.mountpoint(), user);
         let latch = Arc::new(Latch::new().map_err(serve("making an event"))?);
+        let control = directories.control()?;
         let service = Arc::new(Service {
             store,
             path: path.clone(),
+            history: HistorySettings::new(&control),
             access: Access {
-                control: directories.control()?,
+                control,
                 root: path.clone(),
             },
             views,

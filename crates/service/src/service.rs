@@ -34,6 +34,7 @@ use crate::access::Access;
 use crate::aside::Tended;
 use crate::connections::{ConnectionId, Connections};
 use crate::expiry::Expiry;
+use crate::history_settings::HistorySettings;
 use crate::latch::Latch;
 use crate::limits::Budgets;
 use crate::merges::Merges;
@@ -56,6 +57,7 @@ pub(crate) struct Service {
     /// The path of the store's root.
     pub(crate) path: PathBuf,
     pub(crate) access: Access,
+    pub(crate) history: HistorySettings,
     pub(crate) views: Views,
     /// The socket on which it listens for programs in views.
     pub(crate) inner_socket: Option<Vec<u8>>,

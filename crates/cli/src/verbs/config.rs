@@ -15,7 +15,7 @@ use std::io::{self, Write};
 /// or native. `history-age` says for how long commits can be undone: 7d, 12h or the like,
 /// or off; by default 7d. `history-space` says how much space that may take: 500M, 2G, 10%
 /// (of the file system) or the like, or auto (the default): the lesser of 1G and 5%. The
-/// oldest commits are forgotten first. Both take effect when the service next starts.
+/// oldest commits are forgotten first.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   atomdir config allow alice,@staff

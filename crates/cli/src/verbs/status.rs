@@ -111,7 +111,9 @@ pub(super) fn kept_line(status: &TransactionStatus) -> Option<String> {
         1 => "1 commit".to_owned(),
         more => format!("{more} commits"),
     };
-    Some(format!("{commits} kept for it, whatever the limits of the history"))
+    Some(format!(
+        "{commits} kept for it, whatever the limits of the history"
+    ))
 }
 
 fn lock_line(lock: &LockStatus) -> String {

@@ -8,6 +8,7 @@ use crate::control;
 use crate::error::StoreError;
 use crate::lock;
 use crate::log::history::HISTORY_BYTES_MAX;
+use crate::log::past::Past;
 use crate::log::past_limits::HistoryStatus;
 use crate::names::{self, InLimbo};
 use crate::options::{HistoryLimits, milliseconds_between};
@@ -58,6 +59,28 @@ impl<D: Disk> Store<D> {
         self.checkpoint_locked(&mut state)
     }
 
+    /// From now on so much of the history is kept. What is beyond that goes with later checkpoints.
+    pub fn set_history(&self, limits: Option<HistoryLimits>) -> Result<(), StoreError> {
+        let mut state = self.lock_without_pending()?;
+        if limits.is_some() && state.history.is_none() {
+            self.keep_past(&mut state)?;
+        }
+        state.history = limits;
+        Ok(())
+    }
+
+    /// Makes a checkpoint, after which commits can say what they replace.
+    pub(crate) fn keep_past(&self, state: &mut CommitState<D>) -> Result<(), StoreError> {
+        self.checkpoint_locked(state)?;
+        if state.journal.past.is_none() {
+            let last = state.journal.header.last_sequence;
+            state.journal.past = Some(Past::create(&self.0.core, last)?);
+            // The file's name gets durable with the header.
+            state.journal.write_header(&self.0.core)?;
+        }
+        Ok(())
+    }
+
     /// Forgets the oldest commits that are beyond these limits, and frees what they alone keep
     /// as soon as no open snapshot may show it. Forgotten commits cannot be undone.
     pub fn prune(&self, limits: &HistoryLimits) -> Result<HistoryStatus, StoreError> {
@@ -96,8 +119,8 @@ impl<D: Disk> Store<D> {
             state.journal.shorten_history(core, HISTORY_BYTES_MAX)?;
         }
         let held = self.held_past();
-        match (&core.options.history, &mut state.journal.past) {
-            (Some(limits), _) => state.journal.limit_past(core, limits, held, false)?,
+        match (state.history, &mut state.journal.past) {
+            (Some(limits), _) => state.journal.limit_past(core, &limits, held, false)?,
             // Only transactions that survive have needed it.
             (None, Some(past)) if held.is_none() => {
                 if past.clear(core, state.journal.newest)? {

@@ -418,7 +418,7 @@ impl<D: Disk> Store<D> {
         }
         let sequence = state.journal.newest.next();
         let had_garbage = state.journal.has_garbage;
-        let before = match core.options.history.is_some() || self.held_past().is_some() {
+        let before = match state.history.is_some() || self.held_past().is_some() {
             false => None,
             true => {
                 // If the record is not appended, a file with pages may be left over.

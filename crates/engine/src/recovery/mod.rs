@@ -133,6 +133,7 @@ pub(crate) fn recover<D: Disk>(
         queue: Queue::default(),
         stages: BTreeSet::new(),
         applied: HashSet::new(),
+        history: options.history,
         last_commit: None,
     };
     let report = RecoveryReport {

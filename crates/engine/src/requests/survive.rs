@@ -5,7 +5,6 @@ use atomdir_disk::Disk;
 use crate::error::{StoreError, SurvivalError};
 use crate::ids::Sequence;
 use crate::lock;
-use crate::log::past::Past;
 use crate::store::Store;
 use crate::transaction::Transaction;
 
@@ -40,13 +39,7 @@ impl<D: Disk> Store<D> {
     /// Makes a checkpoint. All later commits say what they replace.
     fn hold_past(&self, transaction: &Transaction<D>) -> Result<(), StoreError> {
         let mut state = self.lock_without_pending()?;
-        self.checkpoint_locked(&mut state)?;
-        if state.journal.past.is_none() {
-            let last = state.journal.header.last_sequence;
-            state.journal.past = Some(Past::create(&self.0.core, last)?);
-            // The file's name gets durable with the header.
-            state.journal.write_header(&self.0.core)?;
-        }
+        self.keep_past(&mut state)?;
         transaction.hold_past(true);
         Ok(())
     }

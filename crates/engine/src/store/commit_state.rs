@@ -11,6 +11,7 @@ use crate::base::snapshot::PAGE;
 use crate::error::CommitError;
 use crate::ids::TransactionId;
 use crate::log::journal::Journal;
+use crate::options::HistoryLimits;
 use crate::store::queue::Queue;
 use crate::write_set::WriteSet;
 
@@ -27,6 +28,8 @@ pub(crate) struct CommitState<D: Disk> {
     pub stages: BTreeSet<TransactionId>,
     /// Files that the log mentions, and that recovery would have to find.
     pub applied: HashSet<Identity>,
+    /// How much of what commits replace is kept; `None`: only what survivors need.
+    pub history: Option<HistoryLimits>,
     /// When the last commit was appended.
     pub last_commit: Option<Timestamp>,
 }

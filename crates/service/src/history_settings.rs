@@ -1,0 +1,55 @@
+//! Settings of the history, which take effect while the service runs.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+
+use atomdir::hosting::history_limits;
+use atomdir_disk::{LinuxDisk, Timestamp};
+use atomdir_engine::Store;
+use rustix::fs::AtFlags;
+
+/// Tells one version of the settings from another: each is a file of its own.
+type Version = (u64, Timestamp);
+
+/// Looks at the store's settings before each commit.
+pub(crate) struct HistorySettings {
+    /// The version that is in effect; `None`: there was no file.
+    seen: Mutex<Option<Version>>,
+}
+
+impl HistorySettings {
+    /// For a store that was just opened.
+    pub(crate) fn new(control: &OwnedFd) -> HistorySettings {
+        HistorySettings {
+            seen: Mutex::new(version(control)),
+        }
+    }
+
+    /// Lets the store keep as much as its settings say now. If that fails, it goes on as before,
+    /// and the next commit tries again.
+    pub(crate) fn heed(&self, control: &OwnedFd, store: &Store<LinuxDisk>) {
+        let seen = || self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = version(control);
+        if *seen() == now {
+            return;
+        }
+        let limits = history_limits(control).map_err(|errno| errno.to_string());
+        let set = limits.and_then(|limits| {
+            let set = store.set_history(limits);
+            set.map_err(|error| error.to_string())
+        });
+        match set {
+            Ok(()) => *seen() = now,
+            Err(error) => tracing::warn!("the history is kept as before: {error}"),
+        }
+    }
+}
+
+fn version(control: &OwnedFd) -> Option<Version> {
+    let found = rustix::fs::statat(control, "settings", AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    let changed = Timestamp {
+        seconds: found.st_ctime,
+        nanoseconds: u32::try_from(found.st_ctime_nsec).unwrap_or(0),
+    };
+    Some((found.st_ino, changed))
+}
