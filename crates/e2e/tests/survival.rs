@@ -151,7 +151,7 @@ fn an_undo_that_is_kept_open_holds_the_history_from_the_first_undone_commit_on()
     Fixture::for_each_owner("survive-undo", PREPARE, |one| {
         let store = &one.store;
         for change in ["echo 1 > file", "echo 2 > file", "echo 3 > file"] {
-            store.run(change).expect(0);
+            store.run_with(&EXACT, change).expect(0);
         }
         assert_eq!(listed(store).len(), 0);
         store.call(["undo", "--keep", "3"]).expect(0);
