@@ -87,7 +87,7 @@ typedef struct atomdir_changes atomdir_changes;
 #define ATOMDIR_EINTERNAL (-10012)
 /* There is no such commit, what it replaced is no longer kept, or there was nothing at a path. */
 #define ATOMDIR_ENOTKEPT (-10013)
-/* What is to be undone or restored was changed again since, which another try does not change. */
+/* What is to be undone or restored was changed again since. Another try alone does not help. */
 #define ATOMDIR_ECHANGED (-10014)
 
 /* What the last call that failed in this thread reported, in words. Valid until the next call
@@ -201,6 +201,9 @@ void atomdir_changes_close(atomdir_changes *changes);
 #define ATOMDIR_SHARED 1  /* others may hold shared locks too */
 #define ATOMDIR_SUBTREE 2 /* everything below the path as well */
 int atomdir_lock(atomdir_tx *tx, const char *path, int flags, int wait_ms);
+
+/* Locks all of these paths or none. `paths` are strings and then NULL. */
+int atomdir_lock_all(atomdir_tx *tx, const char *const *paths, int flags, int wait_ms);
 
 /* ---- Parts, and sides in conflicts. `paths` are strings and then NULL. ---- */
 

@@ -63,6 +63,24 @@ pub(crate) unsafe fn path<'a>(pointer: *const c_char) -> Result<&'a Path> {
     Ok(Path::new(OsStr::from_bytes(path.to_bytes())))
 }
 
+/// Paths from C: an array that ends with null. Null itself means none.
+///
+/// # Safety
+/// `paths` is null, or points to strings that live as long as the result is used, and to a null.
+pub(crate) unsafe fn paths<'a>(paths: *const *const c_char) -> Result<Vec<&'a Path>> {
+    let mut found = Vec::new();
+    if paths.is_null() {
+        return Ok(found);
+    }
+    // SAFETY: the caller's promise; the null ends the array.
+    unsafe {
+        while !(*paths.add(found.len())).is_null() {
+            found.push(path(*paths.add(found.len()))?);
+        }
+    }
+    Ok(found)
+}
+
 /// Data from C.
 ///
 /// # Safety

@@ -1,36 +1,17 @@
 //! The past, commits of a part, and sides in conflicts.
 
 use crate::error::{Failure, Result, c_string, count, keep_conflicts, status};
-use crate::handle::{borrow, give, path, require, take};
+use crate::handle::{borrow, give, paths, require, take};
 use crate::store::Store;
 use crate::transaction::Transaction;
 use atomdir::{CommitSummary, Sequence, Take};
 use libc::{c_char, c_int, size_t, ssize_t, timespec, uid_t};
 use std::ffi::CString;
 use std::os::fd::IntoRawFd;
-use std::path::Path;
 
 const OUTSIDE_AS_NOW: c_int = 1;
 const MINE: c_int = 1;
 const THEIRS: c_int = 2;
-
-/// Paths from C: an array that ends with null. Null itself means none.
-///
-/// # Safety
-/// `paths` is null, or points to strings that live as long as the result is used, and to a null.
-unsafe fn paths<'a>(paths: *const *const c_char) -> Result<Vec<&'a Path>> {
-    let mut found = Vec::new();
-    if paths.is_null() {
-        return Ok(found);
-    }
-    // SAFETY: the caller's promise; the null ends the array.
-    unsafe {
-        while !(*paths.add(found.len())).is_null() {
-            found.push(path(*paths.add(found.len()))?);
-        }
-    }
-    Ok(found)
-}
 
 /// An array from C.
 ///

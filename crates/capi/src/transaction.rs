@@ -1,7 +1,7 @@
 //! Transactions.
 
 use crate::error::{CONFLICT, Failure, Result, c_string, status};
-use crate::handle::{borrow, give, path, require, string, take, text};
+use crate::handle::{borrow, give, paths, require, string, take, text};
 use crate::store::Store;
 use atomdir::{
     CommitError, Conflicts, Durability, Error, Isolation, LockMode, LockScope, Receipt,
@@ -163,10 +163,18 @@ pub unsafe extern "C" fn atomdir_run(
                 _ => Err(Error::other("the function has failed")),
             }
         });
-        match returned {
-            0 if open_files > 0 => Err(files_open(open_files)),
-            0 => Ok(done?),
-            _ => Ok(()),
+        let of_the_body = |error: &Error| match error {
+            Error::Commit(CommitError::Conflict { conflicts }) => conflicts.is_empty(),
+            error => matches!(error, Error::Other(_)),
+        };
+        match done {
+            Err(error) if returned != 0 && of_the_body(&error) => Ok(()),
+            _ if returned == 0 && open_files > 0 => Err(files_open(open_files)),
+            // Perhaps there could be no other try.
+            done => {
+                returned = 0;
+                Ok(done?)
+            }
         }
     });
     match returned {
@@ -230,9 +238,26 @@ pub unsafe extern "C" fn atomdir_lock(
     flags: c_int,
     wait_ms: c_int,
 ) -> c_int {
+    let names = [name, std::ptr::null()];
+    // SAFETY: the caller's promise, and the array ends with null.
+    unsafe { atomdir_lock_all(tx, names.as_ptr(), flags, wait_ms) }
+}
+
+/// # Safety
+/// `tx` is a handle, `names` an array of strings that ends with null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn atomdir_lock_all(
+    tx: *mut Transaction,
+    names: *const *const c_char,
+    flags: c_int,
+    wait_ms: c_int,
+) -> c_int {
     status(|| {
         // SAFETY: the caller's promise.
-        let (transaction, path) = unsafe { (borrow(tx)?, path(name)?) };
+        let (transaction, paths) = unsafe { (borrow(tx)?, paths(names)?) };
+        if paths.is_empty() {
+            return Err(Failure::invalid("there is no path to lock"));
+        }
         if flags & !(SHARED | SUBTREE) != 0 {
             return Err(Failure::invalid("these flags are unknown"));
         }
@@ -245,6 +270,6 @@ pub unsafe extern "C" fn atomdir_lock(
             _ => LockScope::Subtree,
         };
         let wait = u64::try_from(wait_ms).ok().map(Duration::from_millis);
-        Ok(transaction.tx.lock_all(&[path], mode, scope, wait)?)
+        Ok(transaction.tx.lock_all(&paths, mode, scope, wait)?)
     })
 }

@@ -79,6 +79,9 @@ pub(super) fn undo(error: client::CommitError) -> UndoError {
         },
         client::CommitError::Request(RequestError::Failed(failure)) => match failure.kind {
             FailureKind::NoSuchCommit => UndoError::NotKept(failure.message),
+            FailureKind::Poisoned | FailureKind::Stalled => {
+                UndoError::Begin(store(RequestError::Failed(failure)).into())
+            }
             _ => UndoError::Refused(failure.message),
         },
         client::CommitError::Request(error) => UndoError::Begin(store(error).into()),

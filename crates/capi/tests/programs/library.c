@@ -97,6 +97,7 @@ static void names(void)
 
 static void conflicts(void)
 {
+    const char *const both[] = {"kept", "a", NULL};
     struct atomdir_conflict conflict;
     atomdir_tx *other;
     uint64_t sequence = 0;
@@ -125,6 +126,11 @@ static void conflicts(void)
     CHECK(atomdir_write_file(other, "inner", "1", 1) == 0);
     CHECK(atomdir_commit(other, &sequence) == 0 && sequence == 0);
     CHECK(atomdir_lock(tx, "kept", ATOMDIR_SHARED, 0) == 0);
+    CHECK(atomdir_lock_all(tx, both, 0, 0) == 0);
+    CHECK(atomdir_lock(tx, NULL, 0, 0) == -EINVAL && atomdir_lock_all(tx, NULL, 0, 0) == -EINVAL);
+    CHECK(atomdir_begin(store, 0, NULL, &other) == 0);
+    CHECK(atomdir_lock(other, "a", ATOMDIR_SHARED, 0) == ATOMDIR_ECONFLICT);
+    atomdir_abort(other);
     CHECK(atomdir_commit(tx, NULL) == 0);
 
     CHECK(atomdir_begin(store, 64, NULL, &other) == -EINVAL);
@@ -154,12 +160,33 @@ static int refuse(atomdir_tx *refused, void *argument)
     return 17;
 }
 
+/* An undo that cannot succeed, since another commit has changed the same. */
+static int undo(atomdir_tx *unused, void *argument)
+{
+    atomdir_tx *undoing;
+
+    (void)unused;
+    tries++;
+    return atomdir_undo(store, (const uint64_t *)argument, 1, NULL, &undoing);
+}
+
 static void retries(void)
 {
+    uint64_t changed_since;
+
     CHECK(atomdir_run(store, 0, NULL, count, &tries) == 0);
     CHECK(tries == 3);
     CHECK(atomdir_run(store, 0, NULL, refuse, NULL) == 17);
     CHECK(atomdir_run(store, 0, NULL, NULL, NULL) == -EINVAL);
+    begin();
+    CHECK(atomdir_write_file(tx, "a", "before", 6) == 0);
+    CHECK(atomdir_commit(tx, &changed_since) == 0);
+    begin();
+    CHECK(atomdir_write_file(tx, "a", "since", 5) == 0);
+    CHECK(atomdir_commit(tx, NULL) == 0);
+    tries = 0;
+    CHECK(atomdir_run(store, 0, NULL, undo, &changed_since) == ATOMDIR_ECHANGED);
+    CHECK(tries == 1);
 }
 
 static uint64_t commit_file(const char *name, const char *contents)

@@ -11,8 +11,8 @@ use atomdir_format::summary::SummaryRecord;
 use crate::base::core::Core;
 use crate::error::{ChangedBy, CommitAuthor, Conflict, StoreError};
 use crate::ids::{Sequence, TransactionId};
-use crate::log::Log;
 use crate::log::journal::Journal;
+use crate::log::{Log, Records};
 use crate::names;
 
 /// Listing commits reads the whole history, and so does opening the store.
@@ -42,36 +42,19 @@ impl From<SummaryRecord> for CommitSummary {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Calls `each` for every sequence after this one, in order. Some belong to no commit
-    /// ([`SummaryRecord::is_cancelled`]).
-    pub fn for_each_summary(
-        &self,
-        core: &Core<D>,
-        after: Sequence,
-        mut each: impl FnMut(SummaryRecord),
-    ) -> Result<(), StoreError> {
+    /// What is known of every sequence after this one, to be read without the commit lock.
+    pub fn summaries(&self, core: &Core<D>, after: Sequence) -> Result<Summaries<D>, StoreError> {
         let in_history = self.header.last_sequence;
-        let mut newest = after.0;
-        let mut take = |summary: SummaryRecord| {
-            if summary.sequence > newest {
-                newest = summary.sequence;
-                each(summary);
-            }
-        };
-        if after.0 < in_history {
-            self.history
-                .for_each(&core.disk, |summary: SummaryRecord| {
-                    // A summary that an interrupted checkpoint added is also in the
-                    // log.
-                    if summary.sequence <= in_history {
-                        take(summary);
-                    }
-                    Ok(())
-                })?;
-        }
+        let mut logged = Vec::new();
         self.for_each_logged(core, |record| {
-            take(record.into());
+            logged.push(record.into());
             Ok(())
+        })?;
+        Ok(Summaries {
+            after,
+            history: (after.0 < in_history).then(|| self.history.records()),
+            in_history,
+            logged,
         })
     }
 
@@ -88,17 +71,20 @@ impl<D: Disk> Journal<D> {
             return;
         };
         let before = Sequence(oldest.0.saturating_sub(1));
-        let read = self.for_each_summary(core, before, |summary| {
-            let sequence = Sequence(summary.sequence);
-            for by in unknown.remove(&sequence).into_iter().flatten() {
-                *by = ChangedBy::Commit {
-                    sequence,
-                    author: Some(CommitAuthor {
-                        transaction: TransactionId(summary.transaction),
-                        label: summary.label.clone(),
-                    }),
-                };
-            }
+        let summaries = self.summaries(core, before);
+        let read = summaries.and_then(|summaries| {
+            summaries.for_each(&core.disk, |summary| {
+                let sequence = Sequence(summary.sequence);
+                for by in unknown.remove(&sequence).into_iter().flatten() {
+                    *by = ChangedBy::Commit {
+                        sequence,
+                        author: Some(CommitAuthor {
+                            transaction: TransactionId(summary.transaction),
+                            label: summary.label.clone(),
+                        }),
+                    };
+                }
+            })
         });
         if let Err(error) = read {
             tracing::warn!(%error, "the conflict is reported without the authors of its commits");
@@ -124,6 +110,42 @@ impl<D: Disk> Journal<D> {
         // The shorter file's name becomes durable with the next header, which is in
         // the same directory and is written after everything that is appended.
         self.history = Log::new(shorter, id, length - start, durable);
+        Ok(())
+    }
+}
+
+/// Past commits, as they were known at one moment.
+pub(crate) struct Summaries<D: Disk> {
+    after: Sequence,
+    /// The history is only ever appended to, or replaced by a shorter file.
+    history: Option<Records<D>>,
+    /// The newest sequence in it that is not in the log as well.
+    in_history: u64,
+    /// Of the commits in the log.
+    logged: Vec<SummaryRecord>,
+}
+
+impl<D: Disk> Summaries<D> {
+    /// Calls `each` for every sequence, in order. Some belong to no commit
+    /// ([`SummaryRecord::is_cancelled`]).
+    pub fn for_each(self, disk: &D, mut each: impl FnMut(SummaryRecord)) -> Result<(), StoreError> {
+        let mut newest = self.after.0;
+        let mut take = |summary: SummaryRecord| {
+            if summary.sequence > newest {
+                newest = summary.sequence;
+                each(summary);
+            }
+        };
+        if let Some(history) = self.history {
+            history.for_each(disk, |summary: SummaryRecord| {
+                // A summary that an interrupted checkpoint added is also in the log.
+                if summary.sequence <= self.in_history {
+                    take(summary);
+                }
+                Ok(())
+            })?;
+        }
+        self.logged.into_iter().for_each(take);
         Ok(())
     }
 }

@@ -38,6 +38,27 @@ pub(crate) struct Log<D: Disk> {
     durable: u64,
 }
 
+/// The records of a log at one moment. They can be read later as well, as long as nothing is cut
+/// off the file: the log only grows, or gets another file.
+pub(crate) struct Records<D: Disk> {
+    file: Arc<D::Handle>,
+    id: StoreId,
+    tail: u64,
+}
+
+impl<D: Disk> Records<D> {
+    /// Calls `each` for every record, oldest first, one at a time, as a log may be large.
+    /// Records before a damaged one are included.
+    pub fn for_each<R: Record>(
+        &self,
+        disk: &D,
+        mut each: impl FnMut(R) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let scanner = scanner(disk, &self.file, self.tail, self.id, u64::MAX);
+        scan(scanner, |_, record| each(record)).map(drop)
+    }
+}
+
 /// The file grows in steps, so that neither appending nor flushing runs out of space half-way.
 enum Growth {
     Allocated,
@@ -169,15 +190,22 @@ impl<D: Disk> Log<D> {
         self.cut(disk, 0)
     }
 
-    /// Calls `each` for every record, oldest first, one at a time, as a log may be large.
-    /// Records before a damaged one are included.
+    /// The records that are in the log now.
+    pub fn records(&self) -> Records<D> {
+        Records {
+            file: self.file.clone(),
+            id: self.id,
+            tail: self.tail,
+        }
+    }
+
+    /// See [`Records::for_each`].
     pub fn for_each<R: Record>(
         &self,
         disk: &D,
-        mut each: impl FnMut(R) -> Result<(), StoreError>,
+        each: impl FnMut(R) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let scanner = scanner(disk, &self.file, self.tail, self.id, u64::MAX);
-        scan(scanner, |_, record| each(record)).map(drop)
+        self.records().for_each(disk, each)
     }
 
     /// Where the first record begins for which `is_before` is false. It is called for every

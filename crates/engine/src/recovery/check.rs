@@ -1,6 +1,7 @@
 //! Verifies what can be verified of an open store without changing it.
 
 use atomdir_disk::{Disk, reason};
+use atomdir_format::summary::SummaryRecord;
 
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
@@ -61,15 +62,15 @@ impl<D: Disk> Store<D> {
             Err(error) => report.problems.push(error.to_string()),
         }
         let (mut count, mut gaps, mut next) = (0, 0, None);
-        let read = state
-            .journal
-            .for_each_summary(core, Sequence(0), |summary| {
-                count += u64::from(!summary.is_cancelled());
-                if next.is_some_and(|next| next != summary.sequence) {
-                    gaps += 1;
-                }
-                next = Some(summary.sequence + 1);
-            });
+        let mut note = |summary: SummaryRecord| {
+            count += u64::from(!summary.is_cancelled());
+            if next.is_some_and(|next| next != summary.sequence) {
+                gaps += 1;
+            }
+            next = Some(summary.sequence + 1);
+        };
+        let summaries = state.journal.summaries(core, Sequence(0));
+        let read = summaries.and_then(|summaries| summaries.for_each(&core.disk, &mut note));
         match read {
             Ok(()) => {
                 report.commits_in_history = count;

@@ -17,23 +17,24 @@ impl<D: Disk> Store<D> {
         Ok(commits)
     }
 
-    /// Like [`Store::commits`], one commit at a time. Commits wait while `each`
-    /// runs. Lazy commits are applied or set aside first, so none is listed that is set aside
+    /// Like [`Store::commits`], one commit at a time. Other commits go on meanwhile, and are not
+    /// listed. Lazy commits are applied or set aside first, so none is listed that is set aside
     /// later.
     pub fn for_each_commit(&self, mut each: impl FnMut(CommitSummary)) -> Result<(), StoreError> {
-        // The lock is held from here on, so no lazy commit is appended before they are listed.
+        let core = &*self.0.core;
+        // Under the lock, so that no lazy commit is appended before they are listed.
         let state = self.lock_without_pending().unwrap_or_else(|error| {
             // What is stalled is listed: it has happened, and nothing is appended behind it.
             tracing::debug!(%error, "commits are listed that wait to be applied");
             lock(&self.0.commit)
         });
-        state
-            .journal
-            .for_each_summary(&self.0.core, Sequence(0), |summary| {
-                if !summary.is_cancelled() {
-                    each(summary.into());
-                }
-            })
+        let summaries = state.journal.summaries(core, Sequence(0))?;
+        drop(state);
+        summaries.for_each(&core.disk, |summary| {
+            if !summary.is_cancelled() {
+                each(summary.into());
+            }
+        })
     }
 
     /// The newest commit of a transaction, if it is among the newest few thousand of the store.

@@ -52,6 +52,37 @@ fn shortened_history_keeps_the_newest_commits() {
     }
 }
 
+/// Somebody commits, makes a checkpoint and shortens the history while another reads it.
+#[test]
+fn commits_go_on_while_the_history_is_listed() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let store = open(&scratch.0);
+    let commit = |name: &str| {
+        let transaction = begin(&store);
+        make_directory(&transaction, name);
+        store.commit(&transaction).expect("nobody is in the way");
+    };
+    for number in 1..=COMMITS {
+        commit(&format!("directory{number}"));
+    }
+    store.checkpoint().expect("nothing is in the way");
+    commit("logged");
+    let mut listed = Vec::new();
+    let read = store.for_each_commit(|summary| {
+        if listed.is_empty() {
+            commit("meanwhile");
+            store.checkpoint().expect("nothing is in the way");
+            store.shorten_history(BYTES_MAX).expect("it is shortened");
+        }
+        listed.push(summary.sequence.0);
+    });
+    read.expect("the history is read");
+    assert_eq!(listed, (1..=COMMITS + 1).collect::<Vec<_>>());
+    let left = store.commits().expect("the history is read").len() as u64;
+    assert!(left < COMMITS, "{left} commits are left");
+}
+
 #[test]
 fn conflict_with_a_forgotten_commit_names_no_transaction() {
     let scratch = Scratch::new();
