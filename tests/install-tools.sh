@@ -18,6 +18,7 @@ packages="
     exim4-daemon-light  # delivers mail by atomdir-deliver
     slapd ldap-utils    # OpenLDAP, in front of atomdir-ldap
     gcc make libc6-dev dpkg-dev xz-utils    # the C project from its source package
+    pkgconf         # pkg-config: how a program in C finds the library
     g++             # atomdir.h from C++
     python3 python3-venv python3-pip
     e2fsprogs mount # a small ext4 of its own: the full file system, power cuts

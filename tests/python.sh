@@ -96,8 +96,11 @@ esac
 # For the tests that need a service. Without it they are skipped.
 if [ -x "$command" ]; then export ATOMDIR_BIN=$command; fi
 cp -r crates/python/tests crates/python/examples crates/python/pyproject.toml "$place"
+mkdir "$place/docs"
+cp docs/python.md "$place/docs"
+cp -r crates/python/python "$place/source"
+tree=$PWD
 cd "$place" || exit 1
-cp -r "$OLDPWD/crates/python/python" source
 check "types of the package" venv/bin/mypy --cache-dir "$place/mypy" source
 # Against what is installed, so that the wheel must say that it has types.
 check "types of the tests" venv/bin/mypy --cache-dir "$place/mypy-tests" --exclude full tests examples
@@ -112,7 +115,27 @@ if [ "$(id -u)" = 0 ]; then
     fi
 fi
 
+# with_version VERSION PACKAGE...: runs the tests with another Python, if it is installed.
+with_version() {
+    local version=$1 other found=
+    shift
+    for other in "python$version" "$HOME"/.pyenv/versions/"$version".*/bin/python; do
+        if "$other" -c pass 2> /dev/null; then found=$other; fi
+    done
+    if [ -z "$found" ]; then
+        echo "Python $version is not installed" > "$results/python-skipped"
+    elif "$found" -m venv "$place/venv-$version" &&
+        "$place/venv-$version/bin/pip" install -q pytest fsspec "$@"; then
+        run_pytest "$place/venv-$version/bin/pytest" --ignore tests/test_fsspec_suite.py
+    else
+        failed=$((failed + 1))
+    fi
+}
+
 if [ "$tier" = full ]; then
+    # The oldest version and a newer one. The oldest gets the package as users do, from the source.
+    with_version 3.9 --config-settings=build-args="--locked --profile $profile" "$tree/crates/python"
+    with_version 3.13 "$place"/wheels/*.whl
     if python_here -m pip install -q pandas pyarrow zarr; then
         run_pytest venv/bin/pytest -o addopts= tests/full
     else

@@ -128,8 +128,8 @@ int atomdir_init(const char *directory, const char *control);
 /* Opens the store that contains the path. */
 int atomdir_open(const char *path, int flags, atomdir_store **store);
 
-/* Frees the handle. In this process, closing makes all commits durable and empties the log, once
- * all transactions have ended. */
+/* Frees the handle, also if it fails. In this process, closing makes all commits durable and empties
+ * the log, once all transactions have ended; with a service, it makes lazy commits durable. */
 int atomdir_close(atomdir_store *store);
 
 /* The store's root directory, until the handle is freed. */

@@ -1,13 +1,16 @@
 //! The library as C programs use it: it is installed into a scratch directory, and the programs in
 //! `programs/` are compiled against it, as C and as C++.
 
+use atomdir_testing::documents::{assert_contains_code, code_blocks};
+use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
-    Fixture, Scratch, User, binary, capture_output, for_each_owner, full_tier, mounts, skip,
-    tools_present, users_can_mount,
+    Fixture, Outcome, Scratch, User, binary, capture_output, copy_tree, debian_source,
+    for_each_owner, full_tier, look, mounts, shell, skip, tools_present, users_can_mount,
 };
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 fn here() -> &'static Path {
@@ -56,8 +59,13 @@ fn compile(compiler: &[&str], name: &str, link: &[&str], scratch: &Scratch) -> P
 const SHARED: &[&str] = &["-latomdir"];
 const STATIC: &[&str] = &["-l:libatomdir.a", "-lgcc_s", "-lm", "-ldl"];
 
-/// Runs a program as a user. It finds the library, and the command.
+/// Runs a program as a user.
 fn run(user: &User, program: &Path, arguments: &[&str]) {
+    capture_output(&mut command(user, program, arguments)).expect(0);
+}
+
+/// A program that a user runs. It finds the library, and the command.
+fn command(user: &User, program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     user.dress(&mut command);
     let folder = binary().parent().expect("it is in a directory").to_owned();
@@ -65,7 +73,7 @@ fn run(user: &User, program: &Path, arguments: &[&str]) {
     command.env("PATH", format!("{}:{path}", folder.display()));
     command.env("LD_LIBRARY_PATH", installed().join("lib"));
     command.current_dir("/").args(arguments);
-    capture_output(&mut command).expect(0);
+    command
 }
 
 #[test]
@@ -194,6 +202,123 @@ fn a_c_program_uses_the_library_by_the_service() {
         let committed = std::fs::read(fixture.base.join("parent")).expect("read");
         assert_eq!(committed, b"2");
     });
+}
+
+/// A program whose service dies gets errors, loses its transaction whole, and can go on.
+#[test]
+fn a_c_program_outlives_the_service() {
+    let name = "a_c_program_outlives_the_service";
+    if !tools_present(name, &["cc"]) {
+        return;
+    }
+    let scratch = Scratch::new("capi-orphan");
+    let program = compile(&["cc", "-std=c99"], "orphan", SHARED, &scratch);
+    for_each_owner(name, |owner| {
+        let fixture = Fixture::owned_by("capi-orphan", owner, "");
+        fixture.store.call(["service", "start"]).expect(0);
+        let base = fixture.base.to_str().expect("it is text");
+        let mut command = command(fixture.store.user(), &program, &[base]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.stderr(Stdio::piped());
+        let mut running = command.spawn().expect("it starts");
+        let mut line = String::new();
+        let output = running.stdout.take().expect("it is a pipe");
+        let read = BufReader::new(output).read_line(&mut line);
+        assert_eq!((read.expect("read"), line.as_str()), (6, "ready\n"));
+        assert!(fixture.store.kill_service());
+        let mut input = running.stdin.take().expect("it is a pipe");
+        input.write_all(b"dead\n").expect("it reads");
+        let output = running.wait_with_output().expect("it ends");
+        Outcome::from_output("orphan".to_owned(), output).expect(0);
+        assert!(!fixture.base.join("lost").exists());
+        assert_eq!(
+            std::fs::read(fixture.base.join("kept")).expect("read"),
+            b"1"
+        );
+    });
+}
+
+#[test]
+fn the_code_in_the_documents_compiles_and_runs() {
+    let name = "the_code_in_the_documents_compiles_and_runs";
+    if !tools_present(name, &["cc"]) {
+        return;
+    }
+    let source = include_str!("programs/documents.c");
+    let header = include_str!("../include/atomdir.h");
+    let head = header.split("*/").next().expect("it begins with a comment");
+    let head = head.replace("\n *", "\n");
+    let document = code_blocks(include_str!("../../../docs/c.md"));
+    let code = document.iter().filter(|block| block.contains(';'));
+    let blocks: Vec<String> = code_blocks(&head)
+        .into_iter()
+        .chain(code.cloned())
+        .collect();
+    assert_eq!(blocks.len(), 3);
+    for block in blocks {
+        assert_contains_code(source, &block.replace("\"/srv/data\"", "directory"));
+    }
+    let scratch = Scratch::new("capi-documents");
+    let program = compile(&["cc", "-std=c99"], "documents", SHARED, &scratch);
+    let fixture = Fixture::new("capi-documents", "mkdir conf; echo 1 > state.new");
+    let base = fixture.base.to_str().expect("it is text");
+    run(fixture.store.user(), &program, &[base]);
+    for (path, contents) in [("conf/a", "1\n"), ("state", "1\n"), ("version", "2")] {
+        let found = std::fs::read_to_string(fixture.base.join(path)).expect("read");
+        assert_eq!(found, contents, "{path}");
+    }
+}
+
+/// minigzip, of zlib, replaces files by compressed ones, and stops at the first error. With three
+/// calls around its `main`, and no other change, it replaces all of them or none.
+#[test]
+fn three_calls_around_a_program_of_others() {
+    let name = "three_calls_around_a_program_of_others";
+    if !tools_present(name, &["cc", "apt-get", "tar"]) {
+        return;
+    }
+    let scratch = Scratch::new("capi-around");
+    let archive = match debian_source(&scratch, "zlib") {
+        Ok(archive) => archive,
+        Err(outcome) => return skip(name, &format!("no source of zlib: {outcome}")),
+    };
+    let prefix = installed();
+    let build = format!(
+        "tar xf {archive} --strip-components=1 && mkdir objects && cd objects
+cc -w -DHAVE_UNISTD_H -c ../*.c
+cc -w -DHAVE_UNISTD_H -I.. -o ../plain ../test/minigzip.c *.o
+cc -w -DHAVE_UNISTD_H -I.. -Dmain=unchanged_main -c ../test/minigzip.c
+cc -D_GNU_SOURCE -I{prefix}/include -o ../around {programs}/around.c *.o -L{prefix}/lib -latomdir",
+        archive = archive.display(),
+        prefix = prefix.display(),
+        programs = here().join("tests/programs").display(),
+    );
+    shell(scratch.path(), &build);
+    let fixture = Fixture::new("capi-around", "seq 1 10000 > a; seq 7 70000 > b; : > empty");
+    let copy = scratch.join("copy");
+    copy_tree(&fixture.base, &copy);
+    let same_as_the_copy = |what| {
+        assert_equal(
+            what,
+            &look(&copy),
+            &look(&fixture.base),
+            &CompareOptions::alike(),
+        );
+    };
+    let base = fixture.base.to_str().expect("it is text");
+    let user = fixture.store.user();
+    let all = ["a", "b", "empty"].map(|file| format!("{base}/{file}"));
+    let with = |files: &[String]| {
+        let files = files.iter().map(String::as_str);
+        let arguments: Vec<&str> = [base].into_iter().chain(files).collect();
+        capture_output(&mut command(user, &scratch.join("around"), &arguments))
+    };
+    // The last file is missing: the program has replaced the others when it stops.
+    with(&[&all[..], &[format!("{base}/missing")]].concat()).expect(1);
+    same_as_the_copy("after a failure");
+    with(&all).expect(0);
+    shell(&copy, "../plain a b empty");
+    same_as_the_copy("after a success");
 }
 
 #[test]

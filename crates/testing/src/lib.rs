@@ -9,6 +9,8 @@
 
 mod again;
 mod command;
+mod debian_source;
+pub mod documents;
 pub mod exit_code;
 mod fixture;
 pub mod history;
@@ -26,6 +28,7 @@ mod user;
 
 pub use again::{for_each_user, this_program};
 pub use command::{Outcome, atomdir, atomdir_in, binary, capture_output, helper, shell};
+pub use debian_source::debian_source;
 pub use fixture::{Fixture, Owner, for_each_owner, look};
 pub use mounts::{Mount, mounts, unmount};
 pub use random::Random;

@@ -7,8 +7,8 @@ use super::store::{Receipt, WhenDurable};
 use super::transaction::Transaction;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, RwLock};
 
 /// A transaction that several owners keep, for bindings to other languages and for data
 /// structures that cannot borrow. Programs in Rust otherwise use [`Transaction`], whose rules
@@ -40,6 +40,9 @@ pub struct SharedTransaction {
 struct Shared {
     transaction: Transaction,
     open_files: AtomicUsize,
+    /// Held shared while a file is opened and counted, and exclusively by what must meet no open
+    /// file.
+    opening: RwLock<()>,
 }
 
 impl From<Transaction> for SharedTransaction {
@@ -48,6 +51,7 @@ impl From<Transaction> for SharedTransaction {
             shared: Arc::new(Shared {
                 transaction,
                 open_files: AtomicUsize::new(0),
+                opening: RwLock::new(()),
             }),
         }
     }
@@ -69,12 +73,13 @@ impl SharedTransaction {
         options: &OpenOptions,
     ) -> Result<SharedFile, FileError> {
         let path = path.as_ref();
+        let _opening = self.shared.opening.read();
         let file = self.session.clone().open_shared(path, options);
         let file = file.map_err(self.failed("open", path))?;
         self.shared.open_files.fetch_add(1, Ordering::AcqRel);
         Ok(SharedFile {
             file: File::new(file, &self.session, path, options.append),
-            transaction: self.clone(),
+            _counted: Counted(self.clone()),
         })
     }
 
@@ -101,6 +106,7 @@ impl SharedTransaction {
 
     /// Like [`Transaction::roll_back`]. Fails while files are open.
     pub fn roll_back(&self, savepoint: impl AsRef<[u8]>) -> Result<(), SavepointError> {
+        let _no_opening = self.shared.opening.write();
         match self.open_files() {
             0 => self.session.roll_back(savepoint.as_ref()),
             count => Err(SavepointError::FilesOpen { count }),
@@ -109,6 +115,7 @@ impl SharedTransaction {
 
     /// Like [`Transaction::refresh`]. Fails while files are open.
     pub fn refresh(&self) -> Result<Refreshed, CommitError> {
+        let _no_opening = self.shared.opening.write();
         match self.open_files() {
             0 => self.session.refresh(),
             count => Err(CommitError::InUse(format!(
@@ -127,10 +134,14 @@ impl SharedTransaction {
 /// A file that is open in a [`SharedTransaction`], and keeps it.
 #[derive(Debug)]
 pub struct SharedFile {
-    // Dropped first, since it uses the transaction.
+    // Dropped first, so that it is closed when it is no longer counted.
     file: File<'static>,
-    transaction: SharedTransaction,
+    _counted: Counted,
 }
+
+/// One of the open files that a transaction counts.
+#[derive(Debug)]
+struct Counted(SharedTransaction);
 
 impl Deref for SharedFile {
     type Target = File<'static>;
@@ -146,9 +157,8 @@ impl DerefMut for SharedFile {
     }
 }
 
-impl Drop for SharedFile {
+impl Drop for Counted {
     fn drop(&mut self) {
-        let open_files = &self.transaction.shared.open_files;
-        open_files.fetch_sub(1, Ordering::AcqRel);
+        self.0.shared.open_files.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -1,11 +1,11 @@
 //! The example programs do what they say.
 
 use crate::support::Place;
-use atomdir_testing::this_program;
+use atomdir_testing::{capture_output, skip, this_program};
 use std::fs;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 #[allow(dead_code, reason = "the tests call what `main` calls")]
 #[path = "../../examples/add_user.rs"]
@@ -46,6 +46,41 @@ fn add_user_changes_all_three_files_or_none() {
     let message = refused.to_string();
     assert!(message.contains("staff:x:1002:"), "{message}");
     assert_eq!(counts(), [2, 2, 3]);
+}
+
+/// `cargo test` builds them beside the tests.
+#[test]
+fn the_programs_themselves_run() {
+    let tests = std::env::current_exe().expect("this program's path");
+    let target = tests
+        .ancestors()
+        .nth(2)
+        .expect("it is in a target directory");
+    let programs =
+        ["add_user", "switch_configuration"].map(|name| target.join("examples").join(name));
+    if let Some(missing) = programs.iter().find(|program| !program.exists()) {
+        let why = format!("{} is not built", missing.display());
+        return skip("examples::the_programs_themselves_run", &why);
+    }
+    let place = Place::new("library-programs");
+    let base = place.base.to_str().expect("it is text");
+    for name in ["passwd", "shadow", "group"] {
+        std::fs::write(place.base.join(name), "").expect("written");
+    }
+    let new = place.scratch.join("new");
+    std::fs::create_dir(&new).expect("made");
+    std::fs::write(new.join("port"), "80").expect("written");
+    std::fs::create_dir(place.base.join("conf")).expect("made");
+    let run = |program: &Path, arguments: &[&str]| {
+        capture_output(Command::new(program).args(arguments)).expect(0);
+    };
+    run(&programs[0], &[base, "ann", "1001"]);
+    run(
+        &programs[1],
+        &[base, "conf", new.to_str().expect("it is text")],
+    );
+    assert!(place.read("group").expect("read").contains("ann"));
+    assert_eq!(place.read("conf/port").as_deref(), Some("80"));
 }
 
 const ADD: &str = "ATOMDIR_TEST_ADD";

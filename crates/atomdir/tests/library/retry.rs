@@ -1,7 +1,7 @@
 //! `Store::run` loses no update, and retries nothing but conflicts.
 
 use crate::support::Place;
-use atomdir::{Conflicts, Error};
+use atomdir::{Conflicts, Error, UndoError};
 use atomdir_testing::{for_each_user, pick};
 
 #[test]
@@ -79,4 +79,26 @@ fn the_number_of_tries_has_a_limit() {
     });
     assert!(failed.expect_err("others are always first").is_conflict());
     assert_eq!((tries, place.read("a").as_deref()), (3, Some("theirs")));
+}
+
+/// What an undo would change was changed again since, which another try would meet again.
+#[test]
+fn a_conflict_of_an_undo_is_not_tried_again() {
+    let place = Place::new("library-undo-once");
+    let store = place.open();
+    for contents in ["1", "2"] {
+        let tx = store.begin().expect("begun");
+        tx.write("a", contents).expect("written");
+        tx.commit().expect("committed");
+    }
+    let first = store.log(2).expect("listed")[1].sequence;
+    let mut tries = 0;
+    let failed = store.run(|_| {
+        tries += 1;
+        store.undo(&[first], &[])?;
+        Ok(())
+    });
+    let error = failed.expect_err("the second commit is in the way");
+    assert!(matches!(error, Error::Undo(UndoError::Conflict { .. })));
+    assert_eq!((tries, place.read("a").as_deref()), (1, Some("2")));
 }

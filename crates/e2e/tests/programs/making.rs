@@ -5,10 +5,9 @@ use std::process::Command;
 
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
-    Fixture, Outcome, Scratch, capture_output, full_tier, pick, shell, skip, tools_present,
+    Fixture, Outcome, Scratch, capture_output, debian_source, full_tier, pick, shell, skip,
+    tools_present,
 };
-
-use crate::c_project::fetch;
 
 fn make(fixture: &Fixture, words: &[&str]) -> Outcome {
     fixture.store.call([&["make", "--"], words].concat())
@@ -192,7 +191,7 @@ fn automake_project_is_built_and_installed() {
         return;
     }
     let scratch = Scratch::new(TEST);
-    let archive = match fetch(&scratch, "gzip") {
+    let archive = match debian_source(&scratch, "gzip") {
         Ok(archive) => archive,
         Err(outcome) => return skip(TEST, &format!("no source of gzip: {outcome}")),
     };

@@ -1,0 +1,84 @@
+//! The code in docs/library.md is compiled here, and all that uses the library runs.
+
+use crate::support::Place;
+use atomdir::{Take, Transaction};
+use atomdir_testing::documents::{assert_contains_code, code_blocks};
+use std::fs::File;
+use std::io::{self, Write};
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+#[test]
+fn the_code_in_the_document_is_the_code_of_this_file() {
+    let blocks = code_blocks(include_str!("../../../../docs/library.md"));
+    assert_eq!(blocks.len(), 4);
+    for block in blocks {
+        let block = block.replace("\"/srv/data\"", "&place.base");
+        assert_contains_code(include_str!("documents.rs"), &block);
+    }
+}
+
+#[test]
+fn the_code_in_the_document_does_what_it_says() -> Outcome {
+    let place = Place::new("library-document");
+    std::fs::create_dir(place.base.join("conf"))?;
+    std::fs::write(place.base.join("state.new"), "1")?;
+    three_files(&place)?;
+    assert_eq!(place.read("conf/b.toml").as_deref(), Some("port = 81\n"));
+    assert_eq!(place.read("state").as_deref(), Some("1"));
+    past_and_parts(&place)?;
+    assert_eq!(place.read("done").as_deref(), Some("1"));
+    assert_eq!(place.read("conf/b.toml").as_deref(), Some("port = 82\n"));
+    // It works in the current directory, so it is only compiled.
+    let _: fn() -> io::Result<()> = one_file_plainly;
+    Ok(())
+}
+
+fn three_files(place: &Place) -> Outcome {
+    let store = atomdir::Store::open(&place.base)?;
+    let tx = store.begin()?;
+    tx.write("conf/a.toml", b"port = 80\n")?;
+    tx.write("conf/b.toml", b"port = 81\n")?;
+    tx.rename("state.new", "state")?;
+    tx.commit()?;
+    Ok(())
+}
+
+fn one_file_plainly() -> io::Result<()> {
+    let mut file = File::create("conf/a.toml.tmp")?;
+    file.write_all(b"port = 80\n")?;
+    file.sync_all()?;
+    std::fs::rename("conf/a.toml.tmp", "conf/a.toml")?;
+    File::open("conf")?.sync_all()?;
+    Ok(())
+}
+
+fn past_and_parts(place: &Place) -> Outcome {
+    let store = place.open();
+    let earlier = store.log(1)?[0].sequence;
+    let changed = store.begin()?;
+    changed.write("conf/a.toml", b"port = 8080\n")?;
+    changed.commit()?;
+    let mut tx = store.begin()?;
+    tx.write("done", "1")?;
+    tx.write("conf/b.toml", b"port = 82\n")?;
+
+    let last = &store.log(1)?[0]; // who, when, how many changes
+    store.undo(&[last.sequence], &[])?.commit()?; // takes back what it changed
+    store.restore(earlier, &["conf".as_ref()])?.commit()?;
+    let then = store.at(earlier)?.read("conf/a.toml")?; // the store as it was
+    tx.commit_part(&["done".as_ref()])?; // the rest stays open
+    tx.refresh()?; // a newer snapshot, under its own changes
+
+    assert_eq!(then, b"port = 80\n");
+    let other = store.begin()?;
+    other.write("conf/b.toml", b"port = 83\n")?;
+    other.commit()?;
+    with_sides(tx)
+}
+
+fn with_sides(tx: Transaction) -> Outcome {
+    let conflicts = tx.conflicts()?; // path, part, and who has changed it
+    tx.commit_with_sides(&vec![Take::Mine; conflicts.len()])?;
+    Ok(())
+}

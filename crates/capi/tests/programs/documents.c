@@ -1,0 +1,70 @@
+/* The code of docs/c.md and of the head of atomdir.h: documents STORE */
+#include "check.h"
+
+#include <err.h>
+
+static const char *directory;
+
+static void of_the_header(void)
+{
+    atomdir_store *store;
+    atomdir_tx *tx;
+
+    if (atomdir_open(directory, 0, &store) < 0)
+        errx(1, "%s", atomdir_message());
+    if (atomdir_begin(store, 0, "example", &tx) < 0)
+        errx(1, "%s", atomdir_message());
+    if (atomdir_write_file(tx, "conf/a", "1\n", 2) < 0 ||
+        atomdir_rename(tx, "state.new", "state", 0) < 0 ||
+        atomdir_commit(tx, NULL) < 0) {
+        warnx("%s", atomdir_message());
+        atomdir_abort(tx);
+    }
+    atomdir_close(store);
+}
+
+static void of_the_document(void)
+{
+    atomdir_store *store;
+    atomdir_tx *tx;
+
+    if (atomdir_open(directory, 0, &store) < 0 ||
+        atomdir_begin(store, 0, "example", &tx) < 0)
+        errx(1, "%s", atomdir_message());
+    if (atomdir_write_file(tx, "conf/a", "1\n", 2) < 0 ||
+        atomdir_rename(tx, "state.new", "state", 0) < 0 ||
+        atomdir_commit(tx, NULL) < 0) {
+        warnx("%s", atomdir_message());
+        atomdir_abort(tx);
+    }
+    atomdir_close(store);
+}
+
+static void upgrade(void)
+{
+    char path[4096];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/version", directory);
+    file = fopen(path, "w");
+    CHECK(file != NULL && fputs("2", file) >= 0 && fclose(file) == 0);
+}
+
+static void three_calls(void)
+{
+    atomdir_begin_here(directory);
+    upgrade();                      /* open, write, rename, unlink: unchanged */
+    if (atomdir_commit_here() < 0)
+        warnx("%s", atomdir_message());
+}
+
+int main(int argc, char **argv)
+{
+    CHECK(argc == 2);
+    directory = argv[1];
+    of_the_header();
+    /* It finds no state.new any more, warns, and aborts. */
+    of_the_document();
+    three_calls();
+    return 0;
+}
