@@ -429,7 +429,7 @@ impl fmt::Display for ConflictKind {
 }
 
 impl ChangedBy {
-    /// A change by a commit. `Journal::describe` looks up the authors once all conflicts
+    /// A change by a commit. `Store::describe` looks up the authors once all conflicts
     /// are known.
     pub(crate) fn commit(sequence: Sequence) -> ChangedBy {
         ChangedBy::Commit {

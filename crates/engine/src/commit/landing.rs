@@ -27,7 +27,7 @@ use crate::lock;
 use crate::progress::Meter;
 use crate::rules::Rule;
 use crate::store::Store;
-use crate::store::commit_state::{CommitState, Guard};
+use crate::store::commit_state::Guard;
 use crate::store::queue::{Landing, Pending};
 use crate::transaction::view_slot::Committing;
 use crate::view::part::{LandedPart, Part};
@@ -49,11 +49,7 @@ pub(crate) fn choose<D: Disk>(view: &View<D>, paths: &[Vec<u8>]) -> Result<Part,
 /// Refuses to land an object of which others have committed another part since the snapshot.
 /// The transaction would otherwise see that part from now on, and not the rest of their
 /// commit.
-pub(crate) fn refuse_merged<D: Disk>(
-    view: &View<D>,
-    set: &WriteSet,
-    state: &CommitState<D>,
-) -> Result<(), CommitError> {
+pub(crate) fn refuse_merged<D: Disk>(view: &View<D>, set: &WriteSet) -> Result<(), CommitError> {
     let written = set.objects.iter().filter(|object| !object.is_implied);
     let merged = written.filter_map(|object| {
         let newest = object.base.state().changed().and_then(|changed| {
@@ -65,12 +61,11 @@ pub(crate) fn refuse_merged<D: Disk>(
             by: ChangedBy::commit(newest),
         })
     });
-    let mut conflicts: Vec<Conflict> = merged.collect();
-    if conflicts.is_empty() {
-        return Ok(());
+    let conflicts: Vec<Conflict> = merged.collect();
+    match conflicts.is_empty() {
+        true => Ok(()),
+        false => Err(CommitError::Conflict(conflicts)),
     }
-    state.journal.describe(&view.core, &mut conflicts);
-    Err(CommitError::Conflict(conflicts))
 }
 
 impl<D: Disk> Store<D> {

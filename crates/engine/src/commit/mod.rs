@@ -181,6 +181,7 @@ impl<D: Disk> Store<D> {
             return Err(CommitError::Conflict(met));
         }
         let committed = self.commit_outermost(transaction, extent, report);
+        let committed = committed.map_err(|error| self.with_authors(error));
         if committed.is_err() {
             self.0.contention.writers.leave_commit(transaction.id());
             if !matches!(extent, Extent::AsSetAside) {
@@ -232,9 +233,9 @@ impl<D: Disk> Store<D> {
         let changes = prepared.set.summary.len() as u64;
         if prepared.set.is_empty() {
             if view.reads.is_some() {
-                let state = lock(&self.0.commit);
+                let _state = lock(&self.0.commit);
                 let set = (&mut prepared.set, Accepted::default());
-                self.refuse_conflicts(transaction, view, &state, set)?;
+                self.refuse_conflicts(transaction, view, set)?;
             }
             // A durable commit makes all before it durable, even if it changes nothing.
             if transaction.durability() == Durability::Durable {
@@ -255,8 +256,7 @@ impl<D: Disk> Store<D> {
             feasible::check_again(&self.0.core, &prepared.set)?;
         }
         let is_part = part.is_some();
-        let validated =
-            self.validate(transaction, view, &state, (prepared, is_part, &taken.mine))?;
+        let validated = self.validate(transaction, view, (prepared, is_part, &taken.mine))?;
         let mut logged = self.append(transaction, &mut state, validated)?;
         if let Some(part) = part {
             return self.land(state, (logged, part), committing, &mut meter);
@@ -314,15 +314,14 @@ impl<D: Disk> Store<D> {
         &self,
         transaction: &Transaction<D>,
         view: &mut View<D>,
-        state: &CommitState<D>,
         (prepared, is_part, mine): (Prepared, bool, &[Listed]),
     ) -> Result<Validated, CommitError> {
         let Prepared { mut set, staging } = prepared;
         merge::correct_places(view, &set);
         let accepted = resolve::accept(&self.0.core, transaction.owner(), &mut set, mine)?;
-        self.refuse_conflicts(transaction, view, state, (&mut set, accepted))?;
+        self.refuse_conflicts(transaction, view, (&mut set, accepted))?;
         if is_part {
-            landing::refuse_merged(view, &set, state)?;
+            landing::refuse_merged(view, &set)?;
         }
         merge::change_linked_in_place(view, &mut set);
         self.refuse_locked(transaction, &set)?;
@@ -352,16 +351,14 @@ impl<D: Disk> Store<D> {
         &self,
         transaction: &Transaction<D>,
         view: &View<D>,
-        state: &CommitState<D>,
         (set, accepted): (&mut WriteSet, Accepted),
     ) -> Result<(), CommitError> {
         let only_reads = set.is_empty();
-        let mut conflicts = self.find_conflicts(transaction, view, (set, accepted), only_reads)?;
-        if conflicts.is_empty() {
-            return Ok(());
+        let conflicts = self.find_conflicts(transaction, view, (set, accepted), only_reads)?;
+        match conflicts.is_empty() {
+            true => Ok(()),
+            false => Err(CommitError::Conflict(conflicts)),
         }
-        state.journal.describe(&self.0.core, &mut conflicts);
-        Err(CommitError::Conflict(conflicts))
     }
 
     /// `only_reads`: commits of others are no conflict with what was read.

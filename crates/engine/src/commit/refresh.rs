@@ -33,7 +33,6 @@ use crate::ids::{NodeId, Sequence};
 use crate::lock;
 use crate::progress::Meter;
 use crate::store::Store;
-use crate::store::commit_state::CommitState;
 use crate::transaction::Transaction;
 use crate::transaction::listed::Listed;
 use crate::view::View;
@@ -58,6 +57,13 @@ impl<D: Disk> Store<D> {
     /// Node ids from before lead to objects that the transaction has changed, or fail with
     /// `ESTALE`. Whoever has cached anything of the view must drop all of it.
     pub fn refresh(&self, transaction: &Transaction<D>) -> Result<Refreshed, RefreshError> {
+        self.try_refresh(transaction).map_err(|error| match error {
+            RefreshError::Commit(error) => self.with_authors(error).into(),
+            error => error,
+        })
+    }
+
+    fn try_refresh(&self, transaction: &Transaction<D>) -> Result<Refreshed, RefreshError> {
         if transaction.outer().is_some() {
             return Err(RefreshError::InOuter);
         }
@@ -98,7 +104,7 @@ impl<D: Disk> Store<D> {
         crate::commit::merge::correct_places(view, &set);
         let failed = |errno| CommitError::io("look at the changes of", b"", errno);
         let renewals = view.renewals(snapshot).map_err(failed)?;
-        self.refuse_to_refresh(transaction, view, &state, &mut set)?;
+        self.refuse_to_refresh(transaction, view, &mut set)?;
         let (from, known) = (transaction.at(), view.known_nodes());
         view.refresh(snapshot, renewals).map_err(failed)?;
         transaction.set_snapshot(snapshot);
@@ -118,7 +124,6 @@ impl<D: Disk> Store<D> {
         &self,
         transaction: &Transaction<D>,
         view: &mut View<D>,
-        state: &CommitState<D>,
         set: &mut WriteSet,
     ) -> Result<(), CommitError> {
         let accepted = Accepted::default();
@@ -138,7 +143,6 @@ impl<D: Disk> Store<D> {
             return Ok(());
         }
         conflicts.sort_by(|one, other| one.path.cmp(&other.path));
-        state.journal.describe(&self.0.core, &mut conflicts);
         self.remember(transaction, set, &conflicts);
         Err(CommitError::Conflict(conflicts))
     }

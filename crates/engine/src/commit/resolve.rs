@@ -272,14 +272,16 @@ impl<D: Disk> Store<D> {
         let mut set = prepared.set;
         let state = self.lock_for(view, &set)?;
         crate::commit::merge::correct_places(view, &set);
-        let refused =
-            self.refuse_conflicts(transaction, view, &state, (&mut set, Accepted::default()));
-        let conflicts = match refused {
+        let refused = self.refuse_conflicts(transaction, view, (&mut set, Accepted::default()));
+        let mut conflicts = match refused {
             Ok(()) => Vec::new(),
             Err(CommitError::Conflict(conflicts)) => conflicts,
             Err(error) => return Err(error),
         };
         self.remember(transaction, &set, &conflicts);
+        drop(state);
+        drop(committing);
+        self.describe(&mut conflicts);
         Ok(conflicts)
     }
 }

@@ -2,14 +2,12 @@
 //!
 //! It does not grow for ever: when it gets long, a checkpoint drops its older half.
 
-use std::collections::HashMap;
-
 use atomdir_disk::{Disk, Errno, RenameMode, Timestamp};
 use atomdir_format::record::SummaryLine;
 use atomdir_format::summary::SummaryRecord;
 
 use crate::base::core::Core;
-use crate::error::{ChangedBy, CommitAuthor, Conflict, StoreError};
+use crate::error::StoreError;
 use crate::ids::{Sequence, TransactionId};
 use crate::log::journal::Journal;
 use crate::log::{Log, Records};
@@ -56,39 +54,6 @@ impl<D: Disk> Journal<D> {
             in_history,
             logged,
         })
-    }
-
-    /// Conflicts name commits by their sequence. Adds which transaction made each
-    /// commit, as far as that is still known.
-    pub fn describe(&self, core: &Core<D>, conflicts: &mut [Conflict]) {
-        let mut unknown: HashMap<Sequence, Vec<&mut ChangedBy>> = HashMap::new();
-        for conflict in conflicts {
-            if let ChangedBy::Commit { sequence, .. } = conflict.by {
-                unknown.entry(sequence).or_default().push(&mut conflict.by);
-            }
-        }
-        let Some(oldest) = unknown.keys().min() else {
-            return;
-        };
-        let before = Sequence(oldest.0.saturating_sub(1));
-        let summaries = self.summaries(core, before);
-        let read = summaries.and_then(|summaries| {
-            summaries.for_each(&core.disk, |summary| {
-                let sequence = Sequence(summary.sequence);
-                for by in unknown.remove(&sequence).into_iter().flatten() {
-                    *by = ChangedBy::Commit {
-                        sequence,
-                        author: Some(CommitAuthor {
-                            transaction: TransactionId(summary.transaction),
-                            label: summary.label.clone(),
-                        }),
-                    };
-                }
-            })
-        });
-        if let Err(error) = read {
-            tracing::warn!(%error, "the conflict is reported without the authors of its commits");
-        }
     }
 
     pub fn shorten_history(&mut self, core: &Core<D>, bytes_max: u64) -> Result<(), StoreError> {

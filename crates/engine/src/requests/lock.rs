@@ -10,7 +10,7 @@ use crate::locks::{
     Extent, LockError, LockRequest, LockStatus, Patience, Target, changes, resolve,
 };
 use crate::store::Store;
-use crate::store::commit_state::CommitState;
+use crate::store::commit_state::Guard;
 use crate::transaction::Transaction;
 
 /// Charges a transaction's locks to its owner's budget, since they are kept in
@@ -74,7 +74,7 @@ impl<D: Disk> Store<D> {
                     // Requests that were overtaken may now wait for this one.
                     locks.wake_all();
                     drop(table);
-                    return self.confirm(transaction, &wanted, &state);
+                    return self.confirm(transaction, &wanted, state);
                 }
                 Progress::Ended => return Err(LockError::Ended),
                 Progress::Deadlock(cycle) => {
@@ -105,7 +105,7 @@ impl<D: Disk> Store<D> {
         &self,
         transaction: &Transaction<D>,
         locks: &[Lock],
-        state: &CommitState<D>,
+        state: Guard<'_, D>,
     ) -> Result<(), LockError> {
         let changed = locks
             .iter()
@@ -128,7 +128,9 @@ impl<D: Disk> Store<D> {
             by: ChangedBy::commit(by),
         });
         let mut conflicts: Vec<Conflict> = conflicts.collect();
-        state.journal.describe(&self.0.core, &mut conflicts);
+        drop(state);
+        drop(table);
+        self.describe(&mut conflicts);
         Err(LockError::Changed(conflicts))
     }
 

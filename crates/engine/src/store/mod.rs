@@ -12,6 +12,7 @@
 //! ARCHITECTURE.md lists the order in which locks are taken.
 
 pub(crate) mod aside;
+mod authors;
 pub(crate) mod commit_state;
 pub(crate) mod flusher;
 pub(crate) mod open_transactions;

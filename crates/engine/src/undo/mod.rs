@@ -115,8 +115,7 @@ impl<D: Disk> Store<D> {
     fn described(&self, mut conflicts: Vec<Conflict>) -> Vec<Conflict> {
         conflicts.sort_by(|a, b| a.path.cmp(&b.path));
         conflicts.dedup();
-        let state = crate::lock(&self.0.commit);
-        state.journal.describe(&self.0.core, &mut conflicts);
+        self.describe(&mut conflicts);
         conflicts
     }
 }

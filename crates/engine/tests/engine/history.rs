@@ -6,6 +6,7 @@ use crate::support::model::CALLER;
 use crate::support::{Scratch, begin, create, open, open_with};
 use atomdir_disk::{Disk, Errno};
 use atomdir_engine::{ChangedBy, CommitError, NewNode, NodeId, Sequence, Store, Transaction};
+use std::os::unix::fs::MetadataExt;
 
 const COMMITS: u64 = 40;
 const BYTES_MAX: u64 = 2048;
@@ -81,6 +82,33 @@ fn commits_go_on_while_the_history_is_listed() {
     assert_eq!(listed, (1..=COMMITS + 1).collect::<Vec<_>>());
     let left = store.commits().expect("the history is read").len() as u64;
     assert!(left < COMMITS, "{left} commits are left");
+}
+
+/// Somebody commits while the history is read to find out whose commit is in the way.
+#[test]
+fn commits_go_on_while_the_author_of_a_conflict_is_looked_up() {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let disk = FailingDisk::without_flushes();
+    let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
+    let late = begin(&store);
+    let first = begin(&store);
+    make_directory(&first, "directory");
+    store.commit(&first).expect("nobody is in the way");
+    store.checkpoint().expect("nothing is in the way");
+    make_directory(&late, "directory");
+    let history = std::fs::metadata(scratch.0.join(".atomdir/history")).expect("found");
+    let other = store.clone();
+    disk.intrude_before_read(history.ino(), move || {
+        let meanwhile = begin(&other);
+        make_directory(&meanwhile, "meanwhile");
+        other.commit(&meanwhile).expect("nobody is in the way");
+    });
+    let ChangedBy::Commit { author, .. } = conflict(&store, &late) else {
+        panic!("a commit is in the way");
+    };
+    assert_eq!(author.expect("it is kept").transaction, first.id());
+    assert!(scratch.0.join("meanwhile").exists());
 }
 
 #[test]

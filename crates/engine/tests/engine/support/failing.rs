@@ -26,6 +26,8 @@ pub struct FailingDisk {
     intruder: Arc<Mutex<Option<Intruder>>>,
     /// A name, and an action to run once, right after that name was looked up in a directory.
     after_lookup: Arc<Mutex<Option<AfterLookup>>>,
+    /// An inode, and an action to run once, right before that file is read.
+    before_read: Arc<Mutex<Option<(u64, Action)>>>,
     /// An action to run once, right after the next flush of the log.
     after_flush: Arc<Mutex<Option<Action>>>,
     at_apply: Arc<Mutex<AtApply>>,
@@ -74,6 +76,7 @@ impl FailingDisk {
             flushes_nothing: false,
             intruder: Arc::default(),
             after_lookup: Arc::default(),
+            before_read: Arc::default(),
             after_flush: Arc::default(),
             at_apply: Arc::default(),
             mounted: Arc::default(),
@@ -97,6 +100,12 @@ impl FailingDisk {
     pub fn intrude_after_lookup(&self, name: &[u8], act: impl FnOnce() + Send + 'static) {
         let mut after = self.after_lookup.lock().expect("no test panics with it");
         *after = Some((name.to_vec(), Box::new(act)));
+    }
+
+    /// Makes another writer act right before this file is read.
+    pub fn intrude_before_read(&self, inode: u64, act: impl FnOnce() + Send + 'static) {
+        let mut before = self.before_read.lock().expect("no test panics with it");
+        *before = Some((inode, Box::new(act)));
     }
 
     /// Makes another writer act right after the next flush of the log.
@@ -255,6 +264,20 @@ impl Disk for FailingDisk {
         stat.map(|stat| self.with_mount(self.with_clock(stat)))
     }
 
+    fn read_at(&self, file: &OwnedFd, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.look("read_at")?;
+        let act = {
+            let mut before = self.before_read.lock().expect("no test panics with it");
+            let is_read =
+                |inode| Ok(inode) == self.inner.stat(file).map(|stat| stat.identity.inode);
+            before.take_if(|(inode, _)| is_read(*inode))
+        };
+        if let Some((_, act)) = act {
+            act();
+        }
+        self.inner.read_at(file, buffer, offset)
+    }
+
     /// Hides overlays, so that tests can have stores on them, which are refused otherwise.
     fn status(&self, object: &OwnedFd) -> Result<FileSystemStatus> {
         self.look("status")?;
@@ -269,7 +292,6 @@ impl Disk for FailingDisk {
         fn open(&self, directory: &OwnedFd, name: &Name, access: Access) -> Result<OwnedFd>;
         fn list(&self, directory: &OwnedFd) -> Result<Vec<DirectoryEntry>>;
         fn read_link(&self, directory: &OwnedFd, name: &Name) -> Result<Vec<u8>>;
-        fn read_at(&self, file: &OwnedFd, buffer: &mut [u8], offset: u64) -> Result<usize>;
         fn next_data(&self, file: &OwnedFd, offset: u64) -> Result<Option<Extent>>;
         fn xattr(&self, object: &OwnedFd, name: &[u8]) -> Result<Vec<u8>>;
         fn xattr_names(&self, object: &OwnedFd) -> Result<Vec<Vec<u8>>>;
