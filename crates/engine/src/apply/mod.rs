@@ -23,6 +23,7 @@
 //!    done ([`Progress`]), because outside writers may have changed it since.
 
 mod again;
+mod bury;
 mod desired;
 mod entry_place;
 mod error;
@@ -51,6 +52,9 @@ type Outcome<T> = Result<T, ApplyError>;
 
 pub(crate) const MOUNTED: &str = "a file system is mounted on it";
 const CANNOT_BE_SET: &str = "its attributes cannot be set";
+
+/// How often apply looks at a name again that outside writers change while it looks.
+const TRIES_MAX: u32 = 16;
 
 pub(crate) struct Apply<'a, D: Disk> {
     core: &'a Core<D>,
@@ -186,37 +190,50 @@ impl<'a, D: Disk> Apply<'a, D> {
             let missing = self.missing(directory, name, "the directory it belongs in");
             return missing.map(|()| Step::Done);
         };
-        let occupant = self.occupant_of(directory, &handle, name)?;
-        if occupant.is_some_and(|(identity, _)| identity == object) {
-            return Ok(Step::Done);
-        }
-        let Some((source, may_move)) = self.source(object)? else {
-            let missing = self.missing(object, name, "the object to be put there");
-            return missing.map(|()| Step::Done);
-        };
         let here = EntryPlace {
             parent: Parent::Directory(directory),
             name: name.clone(),
         };
-        let result = match occupant {
-            None => self.attach_free(&source, may_move, &here),
-            Some((old, kind)) => self.attach_over(object, &source, may_move, &here, old, kind),
-        };
-        match result {
-            Ok(()) => Ok(Step::Done),
-            Err(Errno::INVAL) => Ok(Step::Blocked),
-            // The directory was open already when an outside writer removed it.
-            Err(Errno::NOENT) if self.core.disk.stat(&handle).is_ok_and(|now| now.links == 0) => {
-                self.objects_missing += 1;
-                self.progress.left.insert(object);
-                Ok(Step::Done)
+        for tries_left in (0..TRIES_MAX).rev() {
+            let occupant = self.occupant_of(directory, &handle, name)?;
+            if occupant.is_some_and(|(identity, _)| identity == object) {
+                break;
             }
-            Err(errno) => Err(self.failure(
-                &self.path_of(&here),
-                "it cannot be put in place",
-                Some(errno),
-            )),
+            let Some((source, may_move)) = self.source(object)? else {
+                let missing = self.missing(object, name, "the object to be put there");
+                return missing.map(|()| Step::Done);
+            };
+            let result = match occupant {
+                None => self.attach_free(&source, may_move, &here),
+                Some((old, kind)) => self.attach_over(object, &source, may_move, &here, old, kind),
+            };
+            match result {
+                Ok(()) => break,
+                Err(Errno::INVAL) => return Ok(Step::Blocked),
+                // The directory was open already when an outside writer removed it.
+                Err(Errno::NOENT)
+                    if self.core.disk.stat(&handle).is_ok_and(|now| now.links == 0) =>
+                {
+                    self.objects_missing += 1;
+                    self.progress.left.insert(object);
+                    break;
+                }
+                Err(errno) if tries_left > 0 && self.may_have_changed(errno) => {}
+                Err(errno) => {
+                    let path = self.path_of(&here);
+                    return Err(self.failure(&path, "it cannot be put in place", Some(errno)));
+                }
+            }
         }
+        Ok(Step::Done)
+    }
+
+    /// Whether an outside writer may have changed what was looked up before the call that failed,
+    /// so that looking again helps.
+    fn may_have_changed(&self, errno: Errno) -> bool {
+        // After an exchange it is the object from the name that cannot leave its new place.
+        let is_exchanged = self.progress.displaced.is_some();
+        !is_exchanged && matches!(errno, Errno::EXIST | Errno::NOENT | Errno::ISDIR)
     }
 
     fn attach_free(
@@ -261,11 +278,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             source
         };
         self.rename(&source, to, RenameMode::Exchange)?;
-        self.progress
-            .extra_spots
-            .entry(old)
-            .or_default()
-            .push(source.clone());
+        self.note_spot(old, source.clone());
         if !is_wanted || !self.desired.knows(old) {
             self.progress.displaced = Some((old, old_kind, source));
             self.bury_displaced()?;
@@ -275,28 +288,9 @@ impl<'a, D: Disk> Apply<'a, D> {
         Ok(())
     }
 
-    /// Removes an object that an exchange has put where it must not stay.
-    fn bury_displaced(&mut self) -> Result<(), Errno> {
-        if let Some((object, kind, place)) = self.progress.displaced.clone() {
-            self.bury(object, kind, &place)?;
-            self.progress.displaced = None;
-        }
-        Ok(())
-    }
-
-    /// Removes files from limbo that exchanges have put there and that got all
-    /// their names another way.
-    fn drop_exchanged(&mut self) -> Outcome<()> {
-        while let Some((file, place)) = self.progress.exchanged.last().cloned() {
-            if self.is_at(file, &place)? {
-                let dropped = self.bury(file, Kind::File, &place);
-                dropped.map_err(|errno| {
-                    self.failure(&self.path_of(&place), "it cannot be removed", Some(errno))
-                })?;
-            }
-            self.progress.exchanged.pop();
-        }
-        Ok(())
+    fn note_spot(&mut self, object: Identity, place: EntryPlace) {
+        let spots = self.progress.extra_spots.entry(object).or_default();
+        spots.push(place);
     }
 
     /// Moves the object to limbo before an exchange. Otherwise the exchange would
@@ -307,7 +301,11 @@ impl<'a, D: Disk> Apply<'a, D> {
             let limbo = EntryPlace::in_limbo(names::second_link(object, number));
             match self.rename(from, &limbo, RenameMode::NoReplace) {
                 Err(Errno::EXIST) => {}
-                moved => return moved.map(|()| limbo),
+                moved => {
+                    moved?;
+                    self.note_spot(object, limbo.clone());
+                    return Ok(limbo);
+                }
             }
         }
         Err(Errno::EXIST)
@@ -338,20 +336,27 @@ impl<'a, D: Disk> Apply<'a, D> {
         let Some(handle) = self.directory(directory)? else {
             return Ok(());
         };
-        let Some((old, kind)) = self.occupant_of(directory, &handle, name)? else {
-            return Ok(());
-        };
-        if !self.desired.knows(old) || self.is_left(old)? {
-            return Ok(());
-        }
         let here = EntryPlace {
             parent: Parent::Directory(directory),
             name: name.clone(),
         };
-        let buried = self.bury(old, kind, &here);
-        buried.map_err(|errno| {
-            self.failure(&self.path_of(&here), "it cannot be removed", Some(errno))
-        })
+        for tries_left in (0..TRIES_MAX).rev() {
+            let Some((old, kind)) = self.occupant_of(directory, &handle, name)? else {
+                break;
+            };
+            if !self.desired.knows(old) || self.is_left(old)? {
+                break;
+            }
+            match self.bury(old, kind, &here) {
+                Ok(()) => break,
+                Err(errno) if tries_left > 0 && self.may_have_changed(errno) => {}
+                Err(errno) => {
+                    let path = self.path_of(&here);
+                    return Err(self.failure(&path, "it cannot be removed", Some(errno)));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Whether the object got none of its names, so that its old one is all it has.
@@ -370,92 +375,6 @@ impl<'a, D: Disk> Apply<'a, D> {
             }
         }
         Ok(true)
-    }
-
-    /// Takes a name away from an object that no longer needs it.
-    fn bury(&mut self, object: Identity, kind: Kind, from: &EntryPlace) -> Result<(), Errno> {
-        let is_wanted_elsewhere = !self.desired.homes(object).is_empty();
-        if kind != Kind::Directory && !is_wanted_elsewhere {
-            self.make_durable(object, from)?;
-        }
-        let is_needed = self.is_needed(object) && !is_wanted_elsewhere;
-        if kind == Kind::Directory || is_needed {
-            let limbo = EntryPlace::in_limbo(names::limbo(object));
-            if *from == limbo {
-                return Ok(());
-            }
-            match self.rename(from, &limbo, RenameMode::NoReplace) {
-                // Another of the file's names is there already.
-                Err(Errno::EXIST) if self.is_in_limbo(object, &limbo.name)? => {}
-                result => {
-                    result?;
-                    if kind != Kind::Directory && !self.desired.is_buried(object) {
-                        self.note_link_in_limbo(limbo.name);
-                    }
-                    return Ok(());
-                }
-            }
-        }
-        self.permitted(&[from], |this| match this.parent(from.parent)? {
-            Some(parent) => this.core.disk.unlink(&parent, &from.name),
-            None => Ok(()),
-        })
-    }
-
-    /// If a file in limbo has other names, its name there must go when the last
-    /// snapshot ends.
-    fn note_link_in_limbo(&mut self, name: Name) {
-        let stat = self.core.disk.stat_at(&self.core.control.limbo, &name);
-        if stat.is_ok_and(|stat| stat.links > 1) {
-            self.progress.linked_in_limbo.push(name);
-        }
-    }
-
-    /// Moves what the history keeps to limbo, if an apply that was cut short has left it in the
-    /// staging directory or under another name in limbo.
-    fn bury_leftovers(&mut self) -> Outcome<()> {
-        for object in self.desired.buried() {
-            let limbo = EntryPlace::in_limbo(names::limbo(object));
-            let Some(place) = self.find(object)? else {
-                tracing::warn!(name = ?limbo.name, "an object of the history is lost");
-                continue;
-            };
-            if place == limbo || matches!(place.parent, Parent::Directory(_)) {
-                continue;
-            }
-            match self.rename(&place, &limbo, RenameMode::NoReplace) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => {
-                    let path = self.path_of(&place);
-                    return Err(self.failure(&path, "it cannot be moved to limbo", Some(errno)));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether the history or older snapshots must still find an object without a home.
-    fn is_needed(&self, object: Identity) -> bool {
-        let for_snapshots = self.keeps_but.is_some_and(|but| !but.contains(&object))
-            && self.core.handles.held(object).is_none();
-        for_snapshots || self.desired.is_buried(object)
-    }
-
-    /// Keeps the sixth invariant for a file that is about to lose the name
-    /// `from`.
-    fn make_durable(&mut self, file: Identity, from: &EntryPlace) -> Result<(), Errno> {
-        let is_known = self.desired.is_updated(file) || self.earlier.contains(&file);
-        if self.is_durable || !is_known {
-            return Ok(());
-        }
-        let parent = self.parent(from.parent)?.ok_or(Errno::NOENT)?;
-        if self.core.disk.stat_at(&parent, &from.name)?.links > 1 {
-            let flushed = self.core.disk.sync_file_system(&self.core.root);
-            self.flush_failed = self.flush_failed.or(flushed.err());
-            flushed?;
-            self.is_durable = true;
-        }
-        Ok(())
     }
 
     /// Breaks a circle of moves: the object waits in limbo for its turn.

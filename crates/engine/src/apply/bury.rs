@@ -1,0 +1,123 @@
+//! Takes names away: removes objects, or moves them to limbo.
+
+use atomdir_disk::{Disk, Errno, Identity, Kind, Name, RenameMode};
+
+use super::{Apply, EntryPlace, Outcome, Parent};
+use crate::names;
+
+impl<D: Disk> Apply<'_, D> {
+    /// Removes an object that an exchange has put where it must not stay.
+    pub(super) fn bury_displaced(&mut self) -> Result<(), Errno> {
+        if let Some((object, kind, place)) = self.progress.displaced.clone() {
+            self.bury(object, kind, &place)?;
+            self.progress.displaced = None;
+        }
+        Ok(())
+    }
+
+    /// Removes files from limbo that exchanges have put there and that got all
+    /// their names another way.
+    pub(super) fn drop_exchanged(&mut self) -> Outcome<()> {
+        while let Some((file, place)) = self.progress.exchanged.last().cloned() {
+            if self.is_at(file, &place)? {
+                let dropped = self.bury(file, Kind::File, &place);
+                dropped.map_err(|errno| {
+                    self.failure(&self.path_of(&place), "it cannot be removed", Some(errno))
+                })?;
+            }
+            self.progress.exchanged.pop();
+        }
+        Ok(())
+    }
+
+    /// Takes a name away from an object that no longer needs it.
+    pub(super) fn bury(
+        &mut self,
+        object: Identity,
+        kind: Kind,
+        from: &EntryPlace,
+    ) -> Result<(), Errno> {
+        let is_wanted_elsewhere = !self.desired.homes(object).is_empty();
+        if kind != Kind::Directory && !is_wanted_elsewhere {
+            self.make_durable(object, from)?;
+        }
+        let is_needed = self.is_needed(object) && !is_wanted_elsewhere;
+        if kind == Kind::Directory || is_needed {
+            let limbo = EntryPlace::in_limbo(names::limbo(object));
+            if *from == limbo {
+                return Ok(());
+            }
+            match self.rename(from, &limbo, RenameMode::NoReplace) {
+                // Another of the file's names is there already.
+                Err(Errno::EXIST) if self.is_in_limbo(object, &limbo.name)? => {}
+                result => {
+                    result?;
+                    if kind != Kind::Directory && !self.desired.is_buried(object) {
+                        self.note_link_in_limbo(limbo.name);
+                    }
+                    return Ok(());
+                }
+            }
+        }
+        self.permitted(&[from], |this| match this.parent(from.parent)? {
+            Some(parent) => this.core.disk.unlink(&parent, &from.name),
+            None => Ok(()),
+        })
+    }
+
+    /// If a file in limbo has other names, its name there must go when the last
+    /// snapshot ends.
+    fn note_link_in_limbo(&mut self, name: Name) {
+        let stat = self.core.disk.stat_at(&self.core.control.limbo, &name);
+        if stat.is_ok_and(|stat| stat.links > 1) {
+            self.progress.linked_in_limbo.push(name);
+        }
+    }
+
+    /// Moves what the history keeps to limbo, if an apply that was cut short has left it in the
+    /// staging directory or under another name in limbo.
+    pub(super) fn bury_leftovers(&mut self) -> Outcome<()> {
+        for object in self.desired.buried() {
+            let limbo = EntryPlace::in_limbo(names::limbo(object));
+            let Some(place) = self.find(object)? else {
+                tracing::warn!(name = ?limbo.name, "an object of the history is lost");
+                continue;
+            };
+            if place == limbo || matches!(place.parent, Parent::Directory(_)) {
+                continue;
+            }
+            match self.rename(&place, &limbo, RenameMode::NoReplace) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => {
+                    let path = self.path_of(&place);
+                    return Err(self.failure(&path, "it cannot be moved to limbo", Some(errno)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the history or older snapshots must still find an object without a home.
+    pub(super) fn is_needed(&self, object: Identity) -> bool {
+        let for_snapshots = self.keeps_but.is_some_and(|but| !but.contains(&object))
+            && self.core.handles.held(object).is_none();
+        for_snapshots || self.desired.is_buried(object)
+    }
+
+    /// Keeps the sixth invariant for a file that is about to lose the name
+    /// `from`.
+    pub(super) fn make_durable(&mut self, file: Identity, from: &EntryPlace) -> Result<(), Errno> {
+        let is_known = self.desired.is_updated(file) || self.earlier.contains(&file);
+        if self.is_durable || !is_known {
+            return Ok(());
+        }
+        let parent = self.parent(from.parent)?.ok_or(Errno::NOENT)?;
+        if self.core.disk.stat_at(&parent, &from.name)?.links > 1 {
+            let flushed = self.core.disk.sync_file_system(&self.core.root);
+            self.flush_failed = self.flush_failed.or(flushed.err());
+            flushed?;
+            self.is_durable = true;
+        }
+        Ok(())
+    }
+}

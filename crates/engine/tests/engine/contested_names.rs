@@ -1,0 +1,165 @@
+//! Outside writers change a name after apply has looked at it, and before apply changes it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::support::failing::FailingDisk;
+use crate::support::model::CALLER;
+use crate::support::{Scratch, begin, create, open, open_with, options};
+use atomdir_disk::RenameMode;
+use atomdir_engine::{BeginOptions, Durability, NewNode, NodeId, Transaction};
+
+const ROOT: NodeId = NodeId::ROOT;
+
+type View = Transaction<FailingDisk>;
+
+fn make(view: &View, name: &[u8]) {
+    let made = view.create(ROOT, name, NewNode::File, 0o644, 0, CALLER);
+    let made = made.expect("the name is free").node;
+    let written = view.write(made, 0, b"ours", false);
+    written.expect("it is written");
+}
+
+fn make_new(view: &View) {
+    make(view, b"new");
+}
+
+fn make_new_directory(view: &View) {
+    let made = view.create(ROOT, b"new", NewNode::Directory, 0o755, 0, CALLER);
+    made.expect("the name is free");
+}
+
+fn move_to_new(view: &View) {
+    let moved = view.rename(ROOT, b"moved", ROOT, b"new", RenameMode::NoReplace);
+    moved.expect("the name is free");
+}
+
+fn remove_old(view: &View) {
+    view.unlink(ROOT, b"old").expect("it is there");
+}
+
+fn replace_old(view: &View) {
+    remove_old(view);
+    make(view, b"old");
+}
+
+fn put_file(name: &Path) {
+    fs::write(name, "theirs").expect("it is written");
+}
+
+fn put_directory(name: &Path) {
+    fs::create_dir(name).expect("the name is free");
+}
+
+fn take_away(name: &Path) {
+    fs::remove_file(name).expect("it is there");
+}
+
+fn put_directory_instead(name: &Path) {
+    take_away(name);
+    put_directory(name);
+}
+
+/// The other writer acts right after each lookup of the name, as often as there are actions.
+fn intrude(disk: FailingDisk, path: PathBuf, actions: &'static [fn(&Path)]) {
+    let Some((act, later)) = actions.split_first() else {
+        return;
+    };
+    let name = path.file_name().expect("it has one").to_owned();
+    disk.clone()
+        .intrude_after_lookup(name.as_encoded_bytes(), move || {
+            act(&path);
+            intrude(disk, path, later);
+        });
+}
+
+#[derive(Debug, PartialEq)]
+enum Found {
+    Nothing,
+    Directory,
+    File(&'static str),
+}
+
+use Found::{Directory, File, Nothing};
+
+fn assert_found(path: &Path, expected: &Found, when: &str) {
+    let found = match expected {
+        Nothing => !path.exists(),
+        Directory => path.is_dir(),
+        File(contents) => fs::read(path).is_ok_and(|bytes| bytes == contents.as_bytes()),
+    };
+    assert!(found, "{when}: {path:?} is not {expected:?}");
+}
+
+struct Case {
+    change: fn(&View),
+    name: &'static str,
+    actions: &'static [fn(&Path)],
+    expected: Found,
+}
+
+/// Commits, while the other writer acts. If `is_kept`, an older view may still read what goes.
+fn check(case: &Case, is_kept: bool, when: &str) {
+    let scratch = Scratch::new();
+    for name in ["moved", "old"] {
+        fs::write(scratch.0.join(name), name).expect("it is written");
+    }
+    create(&scratch.0);
+    let disk = FailingDisk::without_flushes();
+    let store = open_with(disk.clone(), &scratch.0).expect("the store opens");
+    let older = is_kept.then(|| begin(&store));
+    let lazy = BeginOptions {
+        durability: Durability::Lazy,
+        ..options()
+    };
+    let transaction = store.begin(lazy).expect("it begins");
+    (case.change)(&transaction);
+    make(&transaction, b"applied first");
+    store.commit(&transaction).expect("nobody is in the way");
+    let path = scratch.0.join(case.name);
+    let (writer, at, actions) = (disk.clone(), path.clone(), case.actions);
+    disk.intrude_at_apply(move || intrude(writer, at, actions));
+    let synced = store.sync();
+    synced.unwrap_or_else(|error| panic!("{when}: {error}"));
+    assert_found(&path, &case.expected, when);
+    assert_found(&scratch.0.join("applied first"), &File("ours"), when);
+    drop((older, transaction, store));
+    drop(open(&scratch.0));
+    assert_found(&path, &case.expected, when);
+}
+
+#[test]
+fn outside_changes_of_a_name_while_a_commit_is_applied_stall_nothing() {
+    type Row = (fn(&View), &'static str, &'static [fn(&Path)], Found);
+    let rows: [Row; 11] = [
+        (make_new, "new", &[put_file], File("ours")),
+        (make_new, "new", &[put_directory], File("ours")),
+        (
+            make_new,
+            "new",
+            &[put_file, take_away, put_file],
+            File("ours"),
+        ),
+        (make_new_directory, "new", &[put_file], Directory),
+        (make_new_directory, "new", &[put_directory], Directory),
+        (move_to_new, "new", &[put_file], File("moved")),
+        (move_to_new, "new", &[put_directory], File("moved")),
+        (replace_old, "old", &[take_away], File("ours")),
+        (replace_old, "old", &[put_directory_instead], File("ours")),
+        (remove_old, "old", &[take_away], Nothing),
+        (remove_old, "old", &[put_directory_instead], Directory),
+    ];
+    for (number, (change, name, actions, expected)) in rows.into_iter().enumerate() {
+        let case = Case {
+            change,
+            name,
+            actions,
+            expected,
+        };
+        check(&case, false, &format!("case {number}"));
+        // What an older view may read goes to limbo by a rename, which takes what it meets.
+        if number < 10 {
+            check(&case, true, &format!("case {number}, beside an older view"));
+        }
+    }
+}
