@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat as stat_bits
+import sys
 import time
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from ._transaction import Transaction
 
 AnyPath = Union[str, "os.PathLike[str]"]
+# As in the pathlib of this Python.
+FINAL_STARS_MATCH_FILES = sys.version_info >= (3, 13)
 _BINARY = Literal["rb", "wb", "xb", "ab", "r+b", "w+b", "x+b", "a+b", "rb+", "wb+", "ab+"]
 
 
@@ -259,7 +262,8 @@ class Path:
 
     def glob(self, pattern: str) -> Iterator[Path]:
         """The paths below this directory that match a pattern such as `conf/*.toml`. `**`
-        stands for any number of directories. Links to directories are not followed by `**`."""
+        stands for any number of directories. Links to directories are not followed by `**`. At
+        the end of a pattern it matches files too, from Python 3.13 on, as in pathlib."""
         parts = PurePosixPath(pattern).parts
         if not parts or pattern.startswith("/"):
             raise ValueError(f"not a relative pattern: {pattern!r}")
@@ -279,6 +283,8 @@ class Path:
             for name, kind in self._entries():
                 if stat_bits.S_ISDIR(kind):
                     yield from (self / name)._glob(parts)
+                elif not rest and FINAL_STARS_MATCH_FILES:
+                    yield self / name
         elif any(letter in first for letter in "*?["):
             for name, _ in self._entries():
                 if fnmatchcase(name, first):
