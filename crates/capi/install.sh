@@ -16,7 +16,9 @@ soname=libatomdir.so.${version%%.*}
 lib=${DESTDIR:-}$prefix/lib
 include=${DESTDIR:-}$prefix/include
 
-cargo build --locked --package atomdir-capi --profile "$profile"
+# The tests of the whole workspace have built it already.
+[ -n "${ATOMDIR_BUILT:-}" ] ||
+    cargo build --locked --package atomdir-capi --profile "$profile"
 target=$(cargo metadata --format-version 1 --no-deps --locked |
     sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 case $profile in

@@ -5,7 +5,8 @@
 //! Environment: `ATOMDIR_BIN` is the binary under test; `ATOMDIR_TIER=full`
 //! asks for the long forms; `ATOMDIR_SEED` replays a random test;
 //! `ATOMDIR_TEST_DIR` is where scratch directories go; `ATOMDIR_KEEP=1` keeps
-//! them; `ATOMDIR_SKIP_FILE` collects what was skipped.
+//! them; `ATOMDIR_SKIP_FILE` collects what was skipped; `ATOMDIR_BUILT=1` says that all
+//! libraries have been built, so that tests need not build them.
 
 mod again;
 mod command;
