@@ -364,18 +364,31 @@ fn three_calls_put_one_thread_into_a_transaction() {
 }
 
 #[test]
-fn cargo_c_builds_the_library() {
-    let name = "cargo_c_builds_the_library";
+fn cargo_c_installs_the_library() {
+    let name = "cargo_c_installs_the_library";
     if !full_tier() {
         return;
     }
-    let found = Command::new("cargo").args(["cbuild", "--version"]).output();
+    let found = Command::new("cargo")
+        .args(["cinstall", "--version"])
+        .output();
     if !found.is_ok_and(|found| found.status.success()) {
         return skip(name, "cargo-c is not installed");
     }
     let scratch = Scratch::new("capi-cargo-c");
-    let mut build = Command::new("cargo");
-    build.args(["cbuild", "--locked", "-p", "atomdir-capi", "--target-dir"]);
-    build.arg(scratch.path()).current_dir(here());
-    capture_output(&mut build).expect(0);
+    let mut install = Command::new("cargo");
+    install.args([
+        "cinstall",
+        "--locked",
+        "-p",
+        "atomdir-capi",
+        "--prefix",
+        "/usr",
+    ]);
+    install.arg("--profile").arg("dev");
+    install.arg("--destdir").arg(scratch.join("installed"));
+    install.arg("--target-dir").arg(scratch.join("target"));
+    capture_output(install.current_dir(here())).expect(0);
+    let soname = "readelf -d $(find installed -name libatomdir.so) | grep -F '[libatomdir.so.0]'";
+    shell(scratch.path(), soname);
 }
