@@ -37,7 +37,7 @@ pub use terms::{
 };
 
 /// The version of the messages, not of the program.
-pub const VERSION: u32 = 21;
+pub const VERSION: u32 = 22;
 
 /// The longest label of a `Begin`.
 pub const LABEL_LENGTH_MAX: usize = 4096;

@@ -116,18 +116,6 @@ impl<D: Disk> Store<D> {
                 .map_err(|errno| self.poison_unflushed("the base", errno))?;
             state.journal.retire_log(core)?;
             state.applied.clear();
-            state.journal.shorten_history(core, HISTORY_BYTES_MAX)?;
-        }
-        let held = self.held_past();
-        match (state.history, &mut state.journal.past) {
-            (Some(limits), _) => state.journal.limit_past(core, &limits, held, false)?,
-            // Only transactions that survive have needed it.
-            (None, Some(past)) if held.is_none() => {
-                if past.clear(core, state.journal.newest)? {
-                    state.journal.has_garbage = true;
-                }
-            }
-            (None, _) => {}
         }
         state.last_commit = None;
         for id in std::mem::take(&mut state.stages) {
@@ -139,6 +127,9 @@ impl<D: Disk> Store<D> {
             let removed = control::remove_tree(&core.disk, &core.control.stage, &name);
             removed.map_err(failed("remove staged files"))?;
         }
+        let emptied = state.empty_reserve(core);
+        emptied.map_err(failed("release reserved space"))?;
+        self.shorten_histories(state)?;
         // No transaction may begin meanwhile, because removing links shows in change
         // times.
         let _not_beginning = core
@@ -155,9 +146,35 @@ impl<D: Disk> Store<D> {
             let removed = state.journal.forgotten.remove_unseen(core, is_linked);
             removed.map_err(failed("remove forgotten files"))?;
         }
-        state
-            .empty_reserve(core)
-            .map_err(failed("release reserved space"))
+        Ok(())
+    }
+
+    /// Forgets what is beyond the limits. That needs space for what stays, and so comes after all
+    /// that frees some. If there still is none, the next checkpoint tries again.
+    fn shorten_histories(&self, state: &mut CommitState<D>) -> Result<(), StoreError> {
+        let core = &*self.0.core;
+        let summaries = state.journal.shorten_history(core, HISTORY_BYTES_MAX);
+        let held = self.held_past();
+        let past = match (state.history, &mut state.journal.past) {
+            (Some(limits), _) => state.journal.limit_past(core, &limits, held, false),
+            // Only transactions that survive have needed it.
+            (None, Some(past)) if held.is_none() => past
+                .clear(core, state.journal.newest)
+                .map(|had_any| state.journal.has_garbage |= had_any),
+            (None, _) => Ok(()),
+        };
+        for error in [summaries, past].into_iter().filter_map(Result::err) {
+            match error {
+                StoreError::Control {
+                    errno: Errno::NOSPC | Errno::DQUOT,
+                    ..
+                } => {
+                    tracing::warn!(%error, "the history stays longer than it should");
+                }
+                error => return Err(error),
+            }
+        }
+        Ok(())
     }
 }
 

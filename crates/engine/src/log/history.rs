@@ -115,7 +115,8 @@ impl<D: Disk> Summaries<D> {
     }
 }
 
-/// Replaces the file by a copy that begins at `start`.
+/// Replaces the file by a copy that begins at `start`. If this fails, the file stays, and nothing
+/// else.
 pub(super) fn copy_tail<D: Disk>(
     core: &Core<D>,
     (new, name): (&str, &str),
@@ -125,21 +126,29 @@ pub(super) fn copy_tail<D: Disk>(
 ) -> Result<D::Handle, Errno> {
     let (disk, directory) = (&core.disk, &core.control.directory);
     let (new, name) = (names::fixed(new), names::fixed(name));
-    match disk.unlink(directory, &new) {
-        Ok(()) | Err(Errno::NOENT) => {}
-        Err(error) => return Err(error),
-    }
-    let copy = disk.create(directory, &new, 0o600)?;
-    let mut at = start;
-    while at < end {
-        match disk.copy_range((file, at), (&copy, at - start), end - at)? {
-            0 => return Err(Errno::IO),
-            count => at += count,
+    let remove = || match disk.unlink(directory, &new) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error),
+    };
+    let copy = || {
+        let copy = disk.create(directory, &new, 0o600)?;
+        let mut at = start;
+        while at < end {
+            match disk.copy_range((file, at), (&copy, at - start), end - at)? {
+                0 => return Err(Errno::IO),
+                count => at += count,
+            }
         }
-    }
-    disk.sync(&copy)?;
-    disk.rename((directory, &new), (directory, &name), RenameMode::Replace)?;
-    Ok(copy)
+        disk.sync(&copy)?;
+        disk.rename((directory, &new), (directory, &name), RenameMode::Replace)?;
+        Ok(copy)
+    };
+    remove()?;
+    copy().inspect_err(|_| {
+        if let Err(errno) = remove() {
+            tracing::warn!(%errno, "a part of a shorter history is left");
+        }
+    })
 }
 
 fn failed(errno: Errno) -> StoreError {

@@ -3,9 +3,11 @@
 
 use crate::support::failing::FailingDisk;
 use crate::support::model::CALLER;
-use crate::support::{Scratch, begin, create, open, open_with};
+use crate::support::{Scratch, begin, create, open, open_keeping, open_with};
 use atomdir_disk::{Disk, Errno};
-use atomdir_engine::{ChangedBy, CommitError, NewNode, NodeId, Sequence, Store, Transaction};
+use atomdir_engine::{
+    ChangedBy, CommitError, HistoryLimits, NewNode, NodeId, Sequence, Store, Transaction,
+};
 use std::os::unix::fs::MetadataExt;
 
 const COMMITS: u64 = 40;
@@ -51,6 +53,60 @@ fn shortened_history_keeps_the_newest_commits() {
             break;
         }
     }
+}
+
+/// A checkpoint on a full disk frees what it can, leaves no part of a shorter history, and shortens
+/// it the next time.
+#[test]
+fn a_full_disk_keeps_no_checkpoint_from_freeing_what_it_can() {
+    let limits = HistoryLimits {
+        age_seconds_max: u64::MAX,
+        bytes_max: BYTES_MAX,
+        free_bytes_min: 0,
+    };
+    let (mut shortened_late, mut number) = (0, 0);
+    loop {
+        let scratch = Scratch::new();
+        create(&scratch.0);
+        let disk = FailingDisk::new(Errno::NOSPC, false).flushing_nothing();
+        let store = open_keeping(disk.clone(), &scratch.0, Some(limits)).expect("it opens");
+        for commit in 1..=COMMITS {
+            let transaction = begin(&store);
+            make_directory(&transaction, &format!("directory{commit}"));
+            store.commit(&transaction).expect("nobody is in the way");
+        }
+        let kept = || store.status().history.expect("it is kept").commits;
+        let before = kept();
+        disk.take_changes();
+        disk.fail_after(number);
+        let made = store.checkpoint();
+        let has_failed = disk.has_failed();
+        let control = scratch.0.join(".atomdir");
+        if made.is_ok() {
+            assert_eq!(
+                std::fs::read_dir(control.join("stage"))
+                    .expect("listed")
+                    .count(),
+                0
+            );
+            assert!(!control.join("past.new").exists() && !control.join("history.new").exists());
+            if kept() == before {
+                shortened_late += 1;
+                // Something to do for the next one.
+                let transaction = begin(&store);
+                make_directory(&transaction, "more");
+                store.commit(&transaction).expect("nobody is in the way");
+                store.checkpoint().expect("there is space again");
+            }
+            assert!(kept() < before, "{number}");
+            assert_eq!(store.check().problems, Vec::<String>::new());
+        }
+        if !has_failed {
+            break;
+        }
+        number += 1;
+    }
+    assert!(shortened_late >= 3, "{shortened_late} of {number}");
 }
 
 /// Somebody commits, makes a checkpoint and shortens the history while another reads it.

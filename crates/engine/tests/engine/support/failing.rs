@@ -85,9 +85,13 @@ impl FailingDisk {
 
     /// For tests in which no machine dies: flushes would take most of their time.
     pub fn without_flushes() -> FailingDisk {
+        FailingDisk::new(Errno::IO, true).flushing_nothing()
+    }
+
+    pub fn flushing_nothing(self) -> FailingDisk {
         FailingDisk {
             flushes_nothing: true,
-            ..FailingDisk::new(Errno::IO, true)
+            ..self
         }
     }
 
