@@ -19,7 +19,9 @@ pub struct Bench {
     /// What is kept from one run to the next.
     pub cache: PathBuf,
     pub rounds: usize,
-    /// 1: about a quarter of an hour in all; the papers' sizes are given where they are used.
+    /// The names of the rows of `library` to measure; none: all.
+    pub rows: Vec<String>,
+    /// 1: about an hour in all; the papers' sizes are given where they are used.
     pub scale: f64,
     pub corpus: Corpus,
     pub device: Device,

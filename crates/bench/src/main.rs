@@ -52,6 +52,9 @@ struct Arguments {
     /// Only these workloads [default: all]
     #[arg(value_name = "WORKLOAD")]
     only: Vec<String>,
+    /// Of the workload `library`, only the rows of these names [default: all]
+    #[arg(long = "row", value_name = "NAME")]
+    rows: Vec<String>,
     /// Print JSON instead of the table
     #[arg(long)]
     json: bool,
@@ -72,8 +75,8 @@ struct Arguments {
 fn workload_names() -> String {
     let names: Vec<&str> = workloads::ALL.iter().map(|(name, _)| *name).collect();
     format!(
-        "Workloads: {}\n\nAll of them take about a quarter of an hour on an idle machine of \
-         two processors, and several times that on a busy one.",
+        "Workloads: {}\n\nOn an idle machine of two processors `library` takes three quarters of \
+         an hour, and all others together a quarter of an hour; on a busy one several times that.",
         names.join(", ")
     )
 }
@@ -149,6 +152,7 @@ fn measure_in(
         directory: measured.to_owned(),
         cache: arguments.directory.join("atomdir-bench-cache"),
         rounds: arguments.rounds,
+        rows: arguments.rows.clone(),
         scale: arguments.scale,
         may_mount: rustix::process::geteuid().is_root(),
     };

@@ -182,7 +182,9 @@ pub fn library(bench: &Bench) -> Result<Vec<Row>> {
         eprintln!("SKIPPED fstx: build the bench with `--features fstx` to measure it");
     }
     let mut rows = Vec::new();
-    for cell in cells(bench.scale) {
+    let mut cells = cells(bench.scale);
+    cells.retain(|cell| bench.rows.is_empty() || bench.rows.contains(&cell.name()));
+    for cell in cells {
         rows.push(measure(bench, cell, &programs)?);
     }
     for side in SIDES {
