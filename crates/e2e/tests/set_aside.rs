@@ -116,6 +116,41 @@ fn lazy_commit_that_meets_a_mount_is_set_aside_and_committed_later() {
     check(&fixture, &MOUNTED);
 }
 
+#[test]
+fn reason_why_a_commit_was_set_aside_outlives_the_service() {
+    if !users_can_mount("reason_why_a_commit_was_set_aside_outlives_the_service") {
+        return;
+    }
+    let fixture = Fixture::owned_by("set-aside-reason", User::root, "mkdir dir");
+    let store = &fixture.store;
+    set_aside(&fixture, &MOUNTED, &[]).expect(CONFLICT);
+    let id = listed_id(store);
+    assert!(store.kill_service());
+    let says = ["was set aside", "'dir'", "mounted", "not tried again"];
+    // A second service reads what the first one has left.
+    for _ in 0..2 {
+        let reason = listed(store)[0]["set_aside"].to_string();
+        let status = store.call(["status", &id]).expect(0).text();
+        for part in says {
+            assert!(reason.contains(part), "{reason}");
+            assert!(status.contains(part), "{status}");
+        }
+        assert!(store.kill_service());
+    }
+    // A new attempt returns the error itself.
+    let refused = store.call(["commit", &id]);
+    assert!(
+        refused.code != 0 && refused.error_text().contains("dir"),
+        "{refused}"
+    );
+    assert!(listed(store)[0]["set_aside"].is_null());
+    shell(&fixture.base, MOUNTED.clear);
+    store.call(["commit", &id]).expect(0);
+    store.call(["sync"]).expect(0);
+    assert!(fixture.base.join("moved").exists());
+    store.assert_at_rest();
+}
+
 /// Waits until the transaction has ended by force, and returns how.
 fn ended_how(store: &Store, id: &str) -> serde_json::Value {
     let id = id.parse().ok();

@@ -72,8 +72,12 @@ fn tend_one(service: &Service, transaction: &Arc<Transaction>) {
         Ok(_) => return,
         Err(failure) => return tracing::debug!(%failure, "transaction {id} is tried again later"),
     }
+    let before = service.store.find_set_aside(transaction.id());
     if service.store.retry_set_aside(transaction) {
         service.forget(&one);
+    } else if before != service.store.find_set_aside(transaction.id()) {
+        // The next service shows the newest reason.
+        survival::survive(service, &one);
     }
 }
 
@@ -121,10 +125,15 @@ pub(crate) fn settle(service: &Service) {
 }
 
 /// Why the transaction is open again, if its commit was set aside.
-pub(crate) fn reason(service: &Service, id: TransactionId) -> Option<String> {
-    let id = atomdir_engine::TransactionId(id.0);
-    let found = service.store.find_set_aside(id);
-    found.map(|one| one.to_string())
+pub(crate) fn reason(service: &Service, transaction: &Transaction) -> Option<String> {
+    if let Some(one) = service.store.find_set_aside(transaction.id()) {
+        return Some(one.to_string());
+    }
+    let reason = survival::left_aside(transaction)?;
+    Some(format!(
+        "its commit was set aside before this service started, and is not tried again: {reason}; \
+         commit or abort it"
+    ))
 }
 
 /// Makes lazy commits durable. Fails if one of the peer's is set aside.

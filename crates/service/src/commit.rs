@@ -7,7 +7,7 @@ use crate::replies::{Unanswered, change_length, conflict_length, send_one, send_
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
 use crate::views::Arrived;
-use crate::{convert, discretion, merges, parts, sharing, undo};
+use crate::{convert, discretion, merges, parts, sharing, survival, undo};
 use atomdir_engine::{CommitError, Conflict, Sides, StoreError};
 use atomdir_protocol::{
     Answer, Committed, Failure, FailureKind, Others, Progress, Reply, Sequence, TransactionId,
@@ -149,8 +149,9 @@ fn try_commit(
     };
     // One that has ended already is forgotten by whoever ended it. It may be listed again by now,
     // because that was a lazy commit, which is set aside.
-    if let CommitError::Logged(_) = &error {
-        service.forget(one);
+    match &error {
+        CommitError::Logged(_) => service.forget(one),
+        _ => survival::forget_aside(service, one),
     }
     Err(failure(connection, id, error)?.into())
 }

@@ -46,7 +46,7 @@ pub(crate) fn transaction(service: &Service, one: &OpenTransaction) -> Transacti
             true => Survival::Survives,
             false => Survival::Ends,
         },
-        set_aside: aside::reason(service, one.id()),
+        set_aside: aside::reason(service, transaction),
     }
 }
 

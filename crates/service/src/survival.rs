@@ -1,7 +1,9 @@
 //! Transactions that survive the service: which do, and opening them again.
 //!
 //! The engine keeps the view. What the service knows of a transaction besides is in a note that
-//! the engine keeps with it: the groups of its user, and when it ends by its age.
+//! the engine keeps with it: the groups of its user, when it ends by its age, and why its lazy
+//! commit was set aside. The next service shows that reason until somebody tries the commit again.
+//! A service that dies before its next look at what is set aside (`aside::tend`) loses the reason.
 
 use crate::expiry::Due;
 use crate::notices::How;
@@ -25,20 +27,31 @@ struct Note {
     groups: Option<Vec<u32>>,
     /// The age at which it ends, and when that is, in seconds since 1970.
     ends: Option<(Duration, i64)>,
+    /// Why its commit was set aside.
+    aside: Option<String>,
 }
 
 const HAS_GROUPS: u8 = 1;
 const HAS_END: u8 = 2;
+const HAS_ASIDE: u8 = 4;
+/// Longer reasons are cut in notes.
+const ASIDE_LENGTH_MAX: usize = 8192;
 
 impl Note {
     fn encode(&self) -> Vec<u8> {
         let groups = if self.groups.is_some() { HAS_GROUPS } else { 0 };
         let end = if self.ends.is_some() { HAS_END } else { 0 };
-        let mut bytes = vec![groups | end];
+        let aside = if self.aside.is_some() { HAS_ASIDE } else { 0 };
+        let mut bytes = vec![groups | end | aside];
         if let Some((age, at)) = self.ends {
             let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
             bytes.extend(age_ms.to_le_bytes());
             bytes.extend(at.to_le_bytes());
+        }
+        if let Some(aside) = &self.aside {
+            let aside = &aside.as_bytes()[..aside.len().min(ASIDE_LENGTH_MAX)];
+            bytes.extend((aside.len() as u32).to_le_bytes());
+            bytes.extend(aside);
         }
         for group in self.groups.iter().flatten() {
             bytes.extend(group.to_le_bytes());
@@ -56,6 +69,13 @@ impl Note {
             note.ends = Some((age, i64::from_le_bytes(*at)));
             rest = left;
         }
+        if flags & HAS_ASIDE != 0 {
+            let (length, left) = rest.split_first_chunk::<4>()?;
+            let length = u32::from_le_bytes(*length) as usize;
+            let (aside, left) = left.split_at_checked(length)?;
+            note.aside = Some(String::from_utf8_lossy(aside).into_owned());
+            rest = left;
+        }
         if flags & HAS_GROUPS != 0 {
             let (groups, left) = rest.as_chunks::<4>();
             let groups = groups.iter().map(|group| u32::from_le_bytes(*group));
@@ -64,6 +84,10 @@ impl Note {
         }
         rest.is_empty().then_some(note)
     }
+}
+
+fn note_of(transaction: &Transaction) -> Option<Note> {
+    Note::decode(&transaction.note()?)
 }
 
 /// Has a detached transaction survive the service, if it can. If not, its status says so.
@@ -75,9 +99,44 @@ pub(crate) fn survive(service: &Service, one: &OpenTransaction) {
         (age, now.saturating_add(left))
     });
     let groups = one.transaction.restriction().map(|user| user.groups);
-    let note = Note { groups, ends }.encode();
-    if let Err(error) = service.store.survive(&one.transaction, note) {
-        tracing::info!("transaction {} ends with the service: {error}", one.id());
+    let known = service.store.find_set_aside(one.transaction.id());
+    let aside = match known {
+        Some(known) => Some(known.reason),
+        None => left_aside(&one.transaction),
+    };
+    let note = Note {
+        groups,
+        ends,
+        aside,
+    };
+    keep(service, &one.transaction, &note);
+}
+
+fn keep(service: &Service, transaction: &Arc<Transaction>, note: &Note) {
+    if let Err(error) = service.store.survive(transaction, note.encode()) {
+        let id = transaction.id();
+        tracing::info!("transaction {id} ends with the service: {error}");
+    }
+}
+
+/// Why an earlier service has set the transaction's commit aside, or this one.
+pub(crate) fn left_aside(transaction: &Transaction) -> Option<String> {
+    note_of(transaction)?.aside
+}
+
+/// Somebody has tried to commit the transaction and has got the error. What an earlier service has
+/// met no longer matters.
+pub(crate) fn forget_aside(service: &Service, one: &OpenTransaction) {
+    let is_retried = service.store.find_set_aside(one.transaction.id()).is_some();
+    if !is_retried
+        && let Some(note) = note_of(&one.transaction)
+        && note.aside.is_some()
+    {
+        let note = Note {
+            aside: None,
+            ..note
+        };
+        keep(service, &one.transaction, &note);
     }
 }
 
@@ -263,12 +322,19 @@ mod tests {
     fn notes_are_read_as_they_were_written() {
         for groups in [None, Some(Vec::new()), Some(vec![0, 7, u32::MAX])] {
             for ends in [None, Some((Duration::from_millis(1500), 1_800_000_000))] {
-                let groups = groups.clone();
-                let note = Note { groups, ends };
-                assert_eq!(Note::decode(&note.encode()), Some(note));
+                for aside in [None, Some(String::new()), Some("busy".to_owned())] {
+                    let groups = groups.clone();
+                    let note = Note {
+                        groups,
+                        ends,
+                        aside,
+                    };
+                    assert_eq!(Note::decode(&note.encode()), Some(note));
+                }
             }
         }
         assert_eq!(Note::decode(&[]), None);
         assert_eq!(Note::decode(&[HAS_GROUPS, 1]), None);
+        assert_eq!(Note::decode(&[HAS_ASIDE, 2, 0, 0, 0, b'x']), None);
     }
 }
