@@ -57,6 +57,9 @@ pub struct ViewBegin {
     pub has_early_conflicts: bool,
     pub first_try: Option<u64>,
     pub label: Vec<u8>,
+    /// The commit after which it needs what later ones have replaced: it undoes some of them, or
+    /// brings something back.
+    pub past: Option<u64>,
     /// The mounting of the file system under which the file was written.
     pub mounting: Option<Mounting>,
 }

@@ -38,6 +38,7 @@ fn begin(all: bool) -> ViewChange {
         has_early_conflicts: all,
         first_try: all.then_some(8),
         label: b"label".to_vec(),
+        past: all.then_some(3),
         mounting: all.then_some(Mounting {
             boot: [9; 16],
             mount: 10,

@@ -152,12 +152,16 @@ impl<D: Disk> Transaction<D> {
     /// also needs older ones than its snapshot does.
     pub fn held_past(&self) -> Option<Sequence> {
         let holds = self.holds_past.load(Ordering::SeqCst);
-        let used = *lock(&self.uses_past);
+        let used = self.used_past();
         holds.then(|| used.map_or(self.at(), |used| used.min(self.at())))
     }
 
     pub(crate) fn uses_past(&self) -> bool {
-        lock(&self.uses_past).is_some()
+        self.used_past().is_some()
+    }
+
+    pub(crate) fn used_past(&self) -> Option<Sequence> {
+        *lock(&self.uses_past)
     }
 
     /// Calls the listener whenever a commit of the transaction has ended, with any outcome.

@@ -62,6 +62,7 @@ impl<D: Disk> Transaction<D> {
             has_early_conflicts: options.conflicts == Conflicts::Early,
             first_try: options.first_try.map(|first| first.0),
             label: options.label.clone(),
+            past: self.used_past().map(|after| after.0),
             mounting: self.core.control.applied.mounting(),
         }
     }
@@ -115,9 +116,9 @@ impl<D: Disk> Transaction<D> {
         let id = TransactionId(begin.transaction);
         let at = Sequence(begin.at);
         let made = Transaction::new(core, contention, id, options, at, begin.began_change_time);
-        if shows_past {
-            // The log of the view does not say of which commits.
-            made.use_past(Sequence(0));
+        let past = begin.past.map(Sequence);
+        if let Some(after) = past.or(shows_past.then_some(at)) {
+            made.use_past(after);
         }
         made.hold_past(true);
         Ok(Transaction {

@@ -27,6 +27,7 @@ const BEGIN_LAZY: u8 = 1;
 const BEGIN_EARLY: u8 = 2;
 const BEGIN_FIRST_TRY: u8 = 4;
 const BEGIN_MOUNTING: u8 = 8;
+const BEGIN_PAST: u8 = 16;
 
 const PLACE_ROOT: u8 = 0;
 const PLACE_ENTRY: u8 = 1;
@@ -170,7 +171,8 @@ fn put_begin(writer: &mut Writer, begin: &ViewBegin) {
         is(BEGIN_LAZY, begin.is_lazy)
             | is(BEGIN_EARLY, begin.has_early_conflicts)
             | flag(&begin.first_try, BEGIN_FIRST_TRY)
-            | flag(&begin.mounting, BEGIN_MOUNTING),
+            | flag(&begin.mounting, BEGIN_MOUNTING)
+            | flag(&begin.past, BEGIN_PAST),
     );
     writer.number(begin.transaction);
     writer.number(begin.at);
@@ -181,6 +183,9 @@ fn put_begin(writer: &mut Writer, begin: &ViewBegin) {
         writer.number(first_try);
     }
     writer.string(&begin.label);
+    if let Some(past) = begin.past {
+        writer.number(past);
+    }
     if let Some(mounting) = begin.mounting {
         writer.bytes.extend_from_slice(&mounting.boot);
         writer.number(mounting.mount);
@@ -188,7 +193,8 @@ fn put_begin(writer: &mut Writer, begin: &ViewBegin) {
 }
 
 fn take_begin(reader: &mut Reader<'_>) -> Result<ViewBegin> {
-    let flags = reader.flags(BEGIN_LAZY | BEGIN_EARLY | BEGIN_FIRST_TRY | BEGIN_MOUNTING)?;
+    let known = BEGIN_LAZY | BEGIN_EARLY | BEGIN_FIRST_TRY | BEGIN_MOUNTING | BEGIN_PAST;
+    let flags = reader.flags(known)?;
     let has = |flag| flags & flag != 0;
     Ok(ViewBegin {
         is_lazy: has(BEGIN_LAZY),
@@ -200,6 +206,7 @@ fn take_begin(reader: &mut Reader<'_>) -> Result<ViewBegin> {
         user: reader.number_u32()?,
         first_try: has(BEGIN_FIRST_TRY).then(|| reader.number()).transpose()?,
         label: reader.string()?.to_vec(),
+        past: has(BEGIN_PAST).then(|| reader.number()).transpose()?,
         mounting: has(BEGIN_MOUNTING)
             .then(|| take_mounting(reader))
             .transpose()?,
