@@ -123,7 +123,7 @@ with_version() {
         if "$other" -c pass 2> /dev/null; then found=$other; fi
     done
     if [ -z "$found" ]; then
-        echo "Python $version is not installed" > "$results/python-skipped"
+        echo "Python $version is not installed" >> "$results/python-skipped"
     elif "$found" -m venv "$place/venv-$version" &&
         "$place/venv-$version/bin/pip" install -q pytest fsspec "$@"; then
         run_pytest "$place/venv-$version/bin/pytest" --ignore tests/test_fsspec_suite.py

@@ -29,6 +29,8 @@ pub enum Error {
     Recovered { expected: u64, found: String },
     #[error("no workload is called {0}")]
     NoWorkload(String),
+    #[error("the workload `library` has no row called {0:?}")]
+    NoRow(String),
     #[error("no load is called {0:?}")]
     NoLoad(Vec<String>),
     #[error("nothing in this side can do {0}")]

@@ -52,7 +52,7 @@ struct Arguments {
     /// Only these workloads [default: all]
     #[arg(value_name = "WORKLOAD")]
     only: Vec<String>,
-    /// Of the workload `library`, only the rows of these names [default: all]
+    /// Measure only this row of the workload `library`; may be repeated [default: all]
     #[arg(long = "row", value_name = "NAME")]
     rows: Vec<String>,
     /// Print JSON instead of the table

@@ -39,10 +39,12 @@ const ASIDE_LENGTH_MAX: usize = 8192;
 
 impl Note {
     fn encode(&self) -> Vec<u8> {
-        let groups = if self.groups.is_some() { HAS_GROUPS } else { 0 };
-        let end = if self.ends.is_some() { HAS_END } else { 0 };
-        let aside = if self.aside.is_some() { HAS_ASIDE } else { 0 };
-        let mut bytes = vec![groups | end | aside];
+        let flag = |has, flag| if has { flag } else { 0 };
+        let mut bytes = vec![
+            flag(self.groups.is_some(), HAS_GROUPS)
+                | flag(self.ends.is_some(), HAS_END)
+                | flag(self.aside.is_some(), HAS_ASIDE),
+        ];
         if let Some((age, at)) = self.ends {
             let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
             bytes.extend(age_ms.to_le_bytes());
@@ -100,10 +102,8 @@ pub(crate) fn survive(service: &Service, one: &OpenTransaction) {
     });
     let groups = one.transaction.restriction().map(|user| user.groups);
     let known = service.store.find_set_aside(one.transaction.id());
-    let aside = match known {
-        Some(known) => Some(known.reason),
-        None => left_aside(&one.transaction),
-    };
+    let aside = known.map(|known| known.reason);
+    let aside = aside.or_else(|| left_aside(&one.transaction));
     let note = Note {
         groups,
         ends,
@@ -119,7 +119,7 @@ fn keep(service: &Service, transaction: &Arc<Transaction>, note: &Note) {
     }
 }
 
-/// Why an earlier service has set the transaction's commit aside, or this one.
+/// The reason in the transaction's note: this service or an earlier one has set its commit aside.
 pub(crate) fn left_aside(transaction: &Transaction) -> Option<String> {
     note_of(transaction)?.aside
 }

@@ -78,7 +78,7 @@ fn past_and_parts(place: &Place) -> Outcome {
 }
 
 fn with_sides(tx: Transaction) -> Outcome {
-    let conflicts = tx.conflicts()?; // path, part, and who has changed it
+    let conflicts = tx.conflicts()?; // each with its path, part and author
     tx.commit_with_sides(&vec![Take::Mine; conflicts.len()])?;
     Ok(())
 }

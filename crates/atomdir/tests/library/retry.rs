@@ -81,7 +81,7 @@ fn the_number_of_tries_has_a_limit() {
     assert_eq!((tries, place.read("a").as_deref()), (3, Some("theirs")));
 }
 
-/// What an undo would change was changed again since, which another try would meet again.
+/// A later commit has changed the file again, so every further try would fail as well.
 #[test]
 fn a_conflict_of_an_undo_is_not_tried_again() {
     let place = Place::new("library-undo-once");

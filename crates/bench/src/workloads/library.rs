@@ -172,6 +172,12 @@ impl Cell {
 }
 
 pub fn library(bench: &Bench) -> Result<Vec<Row>> {
+    let mut cells = cells(bench.scale);
+    let is_unknown = |row: &&String| cells.iter().all(|cell| cell.name() != **row);
+    if let Some(row) = bench.rows.iter().find(is_unknown) {
+        return Err(Error::NoRow(row.clone()));
+    }
+    cells.retain(|cell| bench.rows.is_empty() || bench.rows.contains(&cell.name()));
     let mut programs = HashMap::new();
     for side in SIDES {
         if let Some(program) = small::build(side, &bench.cache.join("small"))? {
@@ -182,8 +188,6 @@ pub fn library(bench: &Bench) -> Result<Vec<Row>> {
         eprintln!("SKIPPED fstx: build the bench with `--features fstx` to measure it");
     }
     let mut rows = Vec::new();
-    let mut cells = cells(bench.scale);
-    cells.retain(|cell| bench.rows.is_empty() || bench.rows.contains(&cell.name()));
     for cell in cells {
         rows.push(measure(bench, cell, &programs)?);
     }

@@ -233,7 +233,7 @@ impl<D: Disk> Store<D> {
         let changes = prepared.set.summary.len() as u64;
         if prepared.set.is_empty() {
             if view.reads.is_some() {
-                let _state = lock(&self.0.commit);
+                let _held = lock(&self.0.commit);
                 let set = (&mut prepared.set, Accepted::default());
                 self.refuse_conflicts(transaction, view, set)?;
             }
@@ -347,6 +347,7 @@ impl<D: Disk> Store<D> {
         })
     }
 
+    /// To be called with the commit lock held, so that the answer stays true.
     fn refuse_conflicts(
         &self,
         transaction: &Transaction<D>,

@@ -30,9 +30,9 @@
 //! mounting a FUSE file system on it, which `fusermount3` allows; root can unmount it. Modes and
 //! owners do not keep root's service from anything. But in the store of an ordinary user, another
 //! user who owns a directory in it can also close it after the second check and before the last
-//! call that needs it. On a full disk, anybody who has filled it. Who may write to a directory can
-//! change a name in it right before the call that needs it; apply looks again, and an attempt
-//! gives up only if that happens at every look (`TRIES_MAX` in `apply`).
+//! call that needs it. Any user who fills the disk can cause it, too. A user who may write to a
+//! directory can change a name in it right before the call that needs it. Apply then looks again,
+//! and gives up only if that happens at every look (`TRIES_MAX` in `apply`).
 //!
 //! # Why it is not taken back
 //!
