@@ -105,6 +105,10 @@ impl Session {
                 source: Errno::from_io_error(&source).unwrap_or(Errno::AGAIN),
             });
         }
+        if let Err(errno) = shared.barrier.pass_root(session.mountpoint()) {
+            // Opening a directory will fail in the same way, for those who need it.
+            tracing::warn!(%errno, "the root of a new mount cannot be passed");
+        }
         Ok(Some(session))
     }
 

@@ -4,7 +4,8 @@
 //!
 //! Programs in a mount can keep the kernel's locks for its directories, or for all of
 //! it, and so hold up any thread that waits for the mount. So no thread holds the lock
-//! `mounted` while it waits for the mount, except to end it.
+//! `mounted` while it waits for the mount, except to end it, or to ask a new one for its
+//! root's attributes, which takes no lock.
 
 use crate::mountpoint;
 use crate::permissions::no_such_transaction;

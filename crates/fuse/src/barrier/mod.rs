@@ -54,6 +54,10 @@ pub fn workers_max() -> usize {
     if limit == 0 { usize::MAX } else { limit }
 }
 
+/// How often to try to get through the root of a new mount. Each failure but the last needs an
+/// invalidation of its own, of which there is one for each transaction that begins or ends.
+const ROOT_TRIES_MAX: usize = 1000;
+
 const LIMIT_PATH: &str = "/sys/module/fuse/parameters/max_user_bgreq";
 
 fn read_number(path: &str) -> Option<usize> {
@@ -141,6 +145,21 @@ impl Barrier {
             *turn = None;
         }
         opened
+    }
+
+    /// Makes the kernel ask for the attributes of the mount's root. Before it knows them, it lets
+    /// only root's processes through the root. It discards an answer if the file system has
+    /// invalidated the root meanwhile, so this asks until it gets through. A worker must not call
+    /// this.
+    pub fn pass_root(&self, mountpoint: &Path) -> Result<()> {
+        let inside = Path::new(".");
+        for _ in 1..ROOT_TRIES_MAX {
+            match self.open_directory(mountpoint, inside) {
+                Err(Errno::ACCESS) => {}
+                passed => return passed.map(drop),
+            }
+        }
+        self.open_directory(mountpoint, inside).map(drop)
     }
 
     /// Makes the kernel forget a name in the mount's root that is no longer used, and all

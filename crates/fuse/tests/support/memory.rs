@@ -18,6 +18,8 @@ pub struct Memory {
     /// How long each write takes.
     pub write_milliseconds: AtomicU64,
     pub put_off: PutOff,
+    /// Used, and so gone, when the kernel first asks for the root's attributes.
+    notifier: Mutex<Option<Notifier>>,
 }
 
 struct State {
@@ -138,6 +140,7 @@ impl Memory {
             state: Mutex::new(state),
             write_milliseconds: AtomicU64::new(0),
             put_off: PutOff::default(),
+            notifier: Mutex::default(),
         }
     }
 
@@ -173,7 +176,8 @@ impl Memory {
 
 impl Filesystem for Memory {
     fn mounted(&self, notifier: Notifier) {
-        self.put_off.mounted(notifier);
+        self.put_off.mounted(notifier.clone());
+        *self.notifier.lock().unwrap() = Some(notifier);
     }
 
     fn lookup(&self, _: &Request, parent: u64, name: &[u8]) -> Result<Option<Entry>> {
@@ -201,6 +205,13 @@ impl Filesystem for Memory {
     }
 
     fn attributes(&self, _: &Request, node: u64) -> Result<(NodeAttributes, Validity)> {
+        if node == ROOT_NODE
+            && let Some(notifier) = self.notifier.lock().unwrap().take()
+        {
+            // The kernel then discards the answer. Nothing of the root is cached yet, so it takes
+            // no lock for this.
+            notifier.invalidate_inode(ROOT_NODE, 0, 0)?;
+        }
         Ok((self.state().node(node)?.attributes, Validity::Forever))
     }
 

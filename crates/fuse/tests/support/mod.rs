@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use atomdir_fuse::{MountFlags, MountOptions, Session, UnmountError};
+use atomdir_fuse::{Filesystem, MountFlags, MountOptions, Session, UnmountError};
 use memory::Memory;
 
 /// A mounted [`Memory`]. Drop unmounts it, even if the test fails.
@@ -52,8 +52,7 @@ pub fn mount_by(options: &MountOptions) -> Option<Mounted> {
     }
     let path = fresh_directory();
     let filesystem = Arc::new(Memory::new());
-    let session = Session::mount(Arc::clone(&filesystem), &path, options).unwrap();
-    start_child(&session);
+    let session = serve(Arc::clone(&filesystem), &path, options);
     Some(Mounted {
         path,
         session: Some(session),
@@ -61,7 +60,7 @@ pub fn mount_by(options: &MountOptions) -> Option<Mounted> {
     })
 }
 
-/// Held while a session's child process is forked, and while a session ends.
+/// Held while a session begins, which forks its child process, and while a session ends.
 ///
 /// Only these tests open files in mounts that their own process serves. The child
 /// inherits all these descriptors and closes them, and for each the kernel asks the
@@ -69,10 +68,9 @@ pub fn mount_by(options: &MountOptions) -> Option<Mounted> {
 /// connection would not break either, since the child has a copy of that too.
 static FORKING: Mutex<()> = Mutex::new(());
 
-/// Call it before opening files.
-pub fn start_child(session: &Session) {
+pub fn serve<F: Filesystem>(filesystem: Arc<F>, path: &Path, options: &MountOptions) -> Session {
     let _forking = forking();
-    session.run_barrier().unwrap();
+    Session::mount(filesystem, path, options).unwrap()
 }
 
 fn forking() -> MutexGuard<'static, ()> {

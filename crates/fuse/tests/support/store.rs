@@ -61,8 +61,7 @@ pub fn mount() -> Option<Mounted> {
     let hidden = Some(Name::new(b".atomdir").unwrap());
     let (store, _) = Store::open(LinuxDisk::new(), root, control, hidden, options).unwrap();
     let views = Arc::new(Views::new(b"base"));
-    let session = Session::mount(views.clone(), &place, &super::options()).unwrap();
-    super::start_child(&session);
+    let session = super::serve(views.clone(), &place, &super::options());
     Some(Mounted {
         directory,
         base,
