@@ -15,6 +15,9 @@ mod control;
 mod early;
 mod error;
 mod ids;
+#[cfg(all(debug_assertions, not(test)))]
+#[doc(hidden)]
+pub mod instances;
 mod locks;
 mod log;
 mod names;

@@ -1,0 +1,132 @@
+//! Compiles the engine for the disk of Linux, once.
+//!
+//! The compiler translates a generic function where it is first used with certain types, and
+//! packages that build on that one share the result. No other function of this package uses the
+//! engine with [`LinuxDisk`]. Without these lists, every program and every test would translate
+//! all of it again, which takes a quarter of the time to build them. Builds with the highest
+//! optimization share nothing, and leave this out.
+
+use crate::{Store, Transaction};
+use atomdir_disk::LinuxDisk;
+
+/// The addresses of functions, which have to exist for that.
+#[must_use]
+pub fn of_store() -> Vec<*const ()> {
+    type Linux = Store<LinuxDisk>;
+    vec![
+        Linux::abort as *const (),
+        Linux::abort_stranded as *const (),
+        Linux::begin as *const (),
+        Linux::begin_nested as *const (),
+        Linux::check as *const (),
+        Linux::checkpoint as *const (),
+        Linux::close as *const (),
+        Linux::commit as *const (),
+        Linux::commit_part as *const (),
+        Linux::commit_reporting as *const (),
+        Linux::commit_with_sides as *const (),
+        Linux::commits as *const (),
+        Linux::commits_after as *const (),
+        Linux::create as *const (),
+        Linux::find_set_aside as *const (),
+        Linux::finish_merge as *const (),
+        Linux::hasten_set_aside as *const (),
+        Linux::id as *const (),
+        Linux::inspect as *const (),
+        Linux::is_removed as *const (),
+        Linux::list_conflicts as *const (),
+        Linux::lock as *const (),
+        Linux::locks as *const (),
+        Linux::maintain as *const (),
+        Linux::needs_maintenance as *const (),
+        Linux::open as *const (),
+        Linux::past as *const (),
+        Linux::past_beside as *const (),
+        Linux::plan_merge as *const (),
+        Linux::prune as *const (),
+        Linux::recent_commit as *const (),
+        Linux::refresh as *const (),
+        Linux::restore as *const (),
+        Linux::retry_set_aside as *const (),
+        Linux::set_aside as *const (),
+        Linux::set_aside_due as *const (),
+        Linux::set_history as *const (),
+        Linux::shorten_history as *const (),
+        Linux::status as *const (),
+        Linux::stranded as *const (),
+        Linux::survive as *const (),
+        Linux::sync as *const (),
+        Linux::transaction as *const (),
+        Linux::transactions as *const (),
+        Linux::undo as *const (),
+        Linux::unlock as *const (),
+    ]
+}
+
+#[must_use]
+pub fn of_transaction() -> Vec<*const ()> {
+    type Linux = Transaction<LinuxDisk>;
+    vec![
+        Linux::allocate as *const (),
+        Linux::attributes as *const (),
+        Linux::attributes_noted as *const (),
+        Linux::become_lower as *const (),
+        Linux::began as *const (),
+        Linux::changes as *const (),
+        Linux::conflicts as *const (),
+        Linux::create as *const (),
+        Linux::create_unnamed as *const (),
+        Linux::drop_part as *const (),
+        Linux::durability as *const (),
+        Linux::flush as *const (),
+        Linux::forget as *const (),
+        Linux::freeze as *const (),
+        Linux::held_past as *const (),
+        Linux::id as *const (),
+        Linux::is_frozen as *const (),
+        Linux::is_lower as *const (),
+        Linux::is_open as *const (),
+        Linux::isolation as *const (),
+        Linux::label as *const (),
+        Linux::layers as *const (),
+        Linux::length as *const (),
+        Linux::link as *const (),
+        Linux::list as *const (),
+        Linux::listed_conflicts as *const (),
+        Linux::lookup as *const (),
+        Linux::may_survive as *const (),
+        Linux::met as *const (),
+        Linux::nested_in_it as *const (),
+        Linux::note as *const (),
+        Linux::object_of as *const (),
+        Linux::outer as *const (),
+        Linux::overlay_prefix as *const (),
+        Linux::owner as *const (),
+        Linux::past as *const (),
+        Linux::read as *const (),
+        Linux::read_link as *const (),
+        Linux::read_of as *const (),
+        Linux::remove_directory as *const (),
+        Linux::remove_xattr as *const (),
+        Linux::rename as *const (),
+        Linux::require as *const (),
+        Linux::resolve as *const (),
+        Linux::restrict_to as *const (),
+        Linux::restriction as *const (),
+        Linux::roll_back as *const (),
+        Linux::savepoints as *const (),
+        Linux::seek as *const (),
+        Linux::set_attributes as *const (),
+        Linux::set_budget as *const (),
+        Linux::set_savepoint as *const (),
+        Linux::set_xattr as *const (),
+        Linux::status as *const (),
+        Linux::survives as *const (),
+        Linux::take_over_upper as *const (),
+        Linux::thaw as *const (),
+        Linux::unlink as *const (),
+        Linux::write as *const (),
+        Linux::xattr as *const (),
+        Linux::xattr_names as *const (),
+    ]
+}
