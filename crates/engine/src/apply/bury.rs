@@ -1,4 +1,10 @@
 //! Takes names away: removes objects, or moves them to limbo.
+//!
+//! No call of Linux renames or removes a name only if it is still a certain object's. If an
+//! outside writer puts a directory at a name right before the call, unlink(2) fails, and apply
+//! looks again. A rename to limbo takes whatever it finds, so its result is looked at:
+//! another object goes back to its name, and apply looks again. If this process is killed between
+//! the two renames, recovery gives the object back: it is in limbo under another's name.
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Name, RenameMode};
 
@@ -47,7 +53,7 @@ impl<D: Disk> Apply<'_, D> {
             if *from == limbo {
                 return Ok(());
             }
-            match self.rename(from, &limbo, RenameMode::NoReplace) {
+            match self.move_to_limbo(object, from, &limbo) {
                 // Another of the file's names is there already.
                 Err(Errno::EXIST) if self.is_in_limbo(object, &limbo.name)? => {}
                 result => {
@@ -63,6 +69,56 @@ impl<D: Disk> Apply<'_, D> {
             Some(parent) => this.core.disk.unlink(&parent, &from.name),
             None => Ok(()),
         })
+    }
+
+    /// Moves the object, or fails if another one was at its place.
+    pub(super) fn move_to_limbo(
+        &mut self,
+        object: Identity,
+        from: &EntryPlace,
+        limbo: &EntryPlace,
+    ) -> Result<(), Errno> {
+        self.rename(from, limbo, RenameMode::NoReplace)?;
+        if self.is_in_limbo(object, &limbo.name)? {
+            return Ok(());
+        }
+        // An exchange has put the commit's object at the name that the other one had.
+        if self.progress.displaced.is_some() {
+            return self.name_in_limbo(limbo);
+        }
+        self.give_back(from, limbo).and(Err(Errno::NOENT))
+    }
+
+    /// Moves an object that is in limbo under another's name to where it came from.
+    fn give_back(&mut self, home: &EntryPlace, limbo: &EntryPlace) -> Result<(), Errno> {
+        match self.rename(limbo, home, RenameMode::NoReplace) {
+            // The outside writer has used the name again, and can have only one object there.
+            Err(Errno::EXIST) => self.name_in_limbo(limbo),
+            moved => moved,
+        }
+    }
+
+    /// Renames an object that is in limbo under another's name to its own.
+    fn name_in_limbo(&mut self, limbo: &EntryPlace) -> Result<(), Errno> {
+        let disk = &self.core.disk;
+        let stat = disk.stat_at(&self.core.control.limbo, &limbo.name)?;
+        let own = EntryPlace::in_limbo(names::limbo(stat.identity));
+        self.rename(limbo, &own, RenameMode::NoReplace)
+    }
+
+    /// Gives an outside writer's object back that an apply had moved to limbo when it was cut
+    /// short.
+    pub(super) fn give_back_if_taken(
+        &mut self,
+        object: Identity,
+        home: &EntryPlace,
+    ) -> Result<(), Errno> {
+        let limbo = EntryPlace::in_limbo(names::limbo(object));
+        match self.is_in_limbo(object, &limbo.name) {
+            Ok(false) => self.give_back(home, &limbo),
+            Ok(true) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// If a file in limbo has other names, its name there must go when the last

@@ -37,6 +37,8 @@ pub(crate) struct WantedUpdate {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
+    /// What the name stands for before the last of the records that change it, and after it.
+    pub before: Option<Identity>,
     pub after: Option<Identity>,
 }
 
@@ -103,7 +105,7 @@ impl Desired {
             if let Some(after) = &after {
                 self.buried.remove(after);
             }
-            self.want(key, after);
+            self.want(key, entry.before, after);
         }
         let buried = record.entries.iter().filter(|entry| entry.buries);
         self.buried.extend(buried.filter_map(|entry| entry.before));
@@ -119,9 +121,11 @@ impl Desired {
         }
     }
 
-    fn want(&mut self, key: (Identity, Name), after: Option<Identity>) {
-        let old = self.entries.insert(key.clone(), Wanted { after });
-        if let Some(Wanted { after: Some(old) }) = old
+    fn want(&mut self, key: (Identity, Name), before: Option<Identity>, after: Option<Identity>) {
+        let old = self.entries.insert(key.clone(), Wanted { before, after });
+        if let Some(Wanted {
+            after: Some(old), ..
+        }) = old
             && let Some(homes) = self.homes.get_mut(&old)
         {
             homes.retain(|home| *home != key);

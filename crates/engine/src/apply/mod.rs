@@ -52,6 +52,7 @@ type Outcome<T> = Result<T, ApplyError>;
 
 pub(crate) const MOUNTED: &str = "a file system is mounted on it";
 const CANNOT_BE_SET: &str = "its attributes cannot be set";
+const CANNOT_BE_GIVEN_BACK: &str = "what another program had put there cannot be moved back";
 
 /// How often apply looks at a name again that outside writers change while it looks.
 const TRIES_MAX: u32 = 16;
@@ -172,7 +173,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         self.drop_exchanged()?;
         for (key, wanted) in entries {
             if wanted.after.is_none() && !self.progress.entries.contains(key) {
-                self.detach(key.0, &key.1)?;
+                self.detach(key.0, &key.1, wanted.before)?;
                 self.progress.entries.insert(key.clone());
                 meter.step();
             }
@@ -331,8 +332,14 @@ impl<'a, D: Disk> Apply<'a, D> {
         Ok(stat.identity == object)
     }
 
-    /// Removes the name, unless it belongs to an outside writer's object.
-    fn detach(&mut self, directory: Identity, name: &Name) -> Outcome<()> {
+    /// Removes the name, unless it belongs to an outside writer's object. `before`: the object
+    /// that it named before the records.
+    fn detach(
+        &mut self,
+        directory: Identity,
+        name: &Name,
+        before: Option<Identity>,
+    ) -> Outcome<()> {
         let Some(handle) = self.directory(directory)? else {
             return Ok(());
         };
@@ -340,6 +347,14 @@ impl<'a, D: Disk> Apply<'a, D> {
             parent: Parent::Directory(directory),
             name: name.clone(),
         };
+        if self.replays
+            && let Some(before) = before
+        {
+            let given_back = self.give_back_if_taken(before, &here);
+            given_back.map_err(|errno| {
+                self.failure(&self.path_of(&here), CANNOT_BE_GIVEN_BACK, Some(errno))
+            })?;
+        }
         for tries_left in (0..TRIES_MAX).rev() {
             let Some((old, kind)) = self.occupant_of(directory, &handle, name)? else {
                 break;
@@ -391,7 +406,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         let source = source
             .filter(|source| *source != limbo)
             .ok_or_else(|| stuck(self))?;
-        let moved = self.rename(&source, &limbo, RenameMode::NoReplace);
+        let moved = self.move_to_limbo(object, &source, &limbo);
         moved.map_err(|errno| {
             self.failure(
                 &self.path_of(&source),
