@@ -189,6 +189,18 @@ impl Desired {
         self.candidates.get(&identity).map_or(&[], Vec::as_slice)
     }
 
+    pub fn staged_directories(&self) -> impl Iterator<Item = (Identity, TransactionId, u64)> + '_ {
+        let is_directory = |object| self.kinds.get(object) == Some(&Kind::Directory);
+        let directories = self.candidates.iter();
+        let directories = directories.filter(move |(object, _)| is_directory(object));
+        directories.flat_map(|(object, spots)| {
+            spots.iter().filter_map(|spot| match spot {
+                Spot::Slot(transaction, slot) => Some((*object, *transaction, *slot)),
+                _ => None,
+            })
+        })
+    }
+
     pub fn slots(&self) -> impl Iterator<Item = (TransactionId, u64)> + '_ {
         self.candidates
             .values()

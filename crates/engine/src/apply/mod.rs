@@ -25,7 +25,6 @@
 mod again;
 mod bury;
 mod desired;
-mod entry_place;
 mod error;
 mod locate;
 mod progress;
@@ -41,9 +40,8 @@ pub(crate) use desired::Desired;
 pub(crate) use error::ApplyError;
 pub(crate) use progress::Progress;
 
-use entry_place::{EntryPlace, Parent};
-
 use crate::base::core::Core;
+use crate::base::entry_place::{EntryPlace, Parent};
 use crate::ids::TransactionId;
 use crate::names;
 use crate::progress::Meter;
@@ -148,6 +146,7 @@ impl<'a, D: Disk> Apply<'a, D> {
             self.failure(b".atomdir/limbo", "nothing can be moved there", Some(errno))
         })?;
         self.update_leaving()?;
+        self.note_staged_directories();
         let attached = entries
             .iter()
             .filter_map(|(key, wanted)| Some((key, wanted.after?)))
@@ -204,6 +203,10 @@ impl<'a, D: Disk> Apply<'a, D> {
                 let missing = self.missing(object, name, "the object to be put there");
                 return missing.map(|()| Step::Done);
             };
+            if !self.desired.is_staged(object) || self.desired.kind(object) == Some(Kind::Directory)
+            {
+                self.core.moving.note(object, here.clone());
+            }
             let result = match occupant {
                 None => self.attach_free(&source, may_move, &here),
                 Some((old, kind)) => self.attach_over(object, &source, may_move, &here, old, kind),
@@ -278,6 +281,7 @@ impl<'a, D: Disk> Apply<'a, D> {
         } else {
             source
         };
+        self.core.moving.note(old, source.clone());
         self.rename(&source, to, RenameMode::Exchange)?;
         self.note_spot(old, source.clone());
         if !is_wanted || !self.desired.knows(old) {
@@ -287,6 +291,17 @@ impl<'a, D: Disk> Apply<'a, D> {
             self.progress.exchanged.push((old, source));
         }
         Ok(())
+    }
+
+    /// Objects of the base may be moved into directories that have not left the stage yet.
+    fn note_staged_directories(&self) {
+        for (directory, transaction, slot) in self.desired.staged_directories() {
+            let place = EntryPlace {
+                parent: Parent::Stage(transaction),
+                name: names::slot(slot),
+            };
+            self.core.moving.note(directory, place);
+        }
     }
 
     fn note_spot(&mut self, object: Identity, place: EntryPlace) {
@@ -300,6 +315,7 @@ impl<'a, D: Disk> Apply<'a, D> {
     fn leave_stage(&mut self, object: Identity, from: &EntryPlace) -> Result<EntryPlace, Errno> {
         for number in 0.. {
             let limbo = EntryPlace::in_limbo(names::second_link(object, number));
+            self.core.moving.note(object, limbo.clone());
             match self.rename(from, &limbo, RenameMode::NoReplace) {
                 Err(Errno::EXIST) => {}
                 moved => {

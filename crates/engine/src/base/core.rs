@@ -3,12 +3,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 
 use atomdir_disk::{Access, Disk, Errno, Identity, Kind, Name, NewNode, Result, Stat};
 
 use crate::base::handles::{HandleCache, HandleKey};
 use crate::base::mount_point::is_mount_point;
+use crate::base::moving::{LookedFor, Moving};
 use crate::base::{Base, Place, above};
 use crate::control;
 use crate::control::ControlHandles;
@@ -27,9 +28,10 @@ pub(crate) struct Core<D: Disk> {
     pub handles: HandleCache<D>,
     pub root_base: Arc<Base>,
     pub options: Options,
-    /// Held for writing while a commit changes the base. A reader that finds an
-    /// object half-moved waits for this lock and looks again.
+    /// Held for writing while a commit changes the base. Those who read a snapshot do not take
+    /// it: see [`Moving`].
     pub applying: RwLock<()>,
+    pub moving: Moving,
     /// Made when it is first needed: see [`Core::occupied`].
     occupied: OnceLock<Name>,
     index: Mutex<HashMap<Identity, Weak<Base>>>,
@@ -63,6 +65,7 @@ impl<D: Disk> Core<D> {
             root_base,
             options,
             applying: RwLock::new(()),
+            moving: Moving::default(),
         })
     }
 
@@ -113,11 +116,6 @@ impl<D: Disk> Core<D> {
     /// The control directory is never part of a snapshot.
     pub fn is_hidden(&self, directory: &Base, name: &Name) -> bool {
         directory.serial == 0 && self.hidden.as_ref() == Some(name)
-    }
-
-    /// Waits for a commit that is being applied.
-    pub fn wait_for_apply(&self) {
-        drop(self.applying.read().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Changes whenever a commit begins or ends to change the base. If it has not changed
@@ -262,6 +260,14 @@ impl<D: Disk> Core<D> {
 
     /// Opens the directory at its present place in the base.
     pub fn directory(&self, base: &Arc<Base>) -> Result<Arc<D::Handle>> {
+        self.find_directory(base, &mut LookedFor::new())
+    }
+
+    pub(super) fn find_directory(
+        &self,
+        base: &Arc<Base>,
+        looked_for: &mut LookedFor,
+    ) -> Result<Arc<D::Handle>> {
         let (identity, place) = {
             let state = base.state();
             (state.identity, state.place.clone())
@@ -273,9 +279,17 @@ impl<D: Disk> Core<D> {
         if let Some(handle) = self.handles.get(key) {
             return Ok(handle);
         }
-        let handle = Arc::new(self.open_at(&place, identity, Access::Directory)?);
+        let opened = self.look_for(identity, looked_for, |looked_for| {
+            self.open_within(&place, identity, Access::Directory, looked_for)
+        });
+        let handle = Arc::new(opened?);
         self.handles.insert(key, handle.clone());
         Ok(handle)
+    }
+
+    /// The object of this identity, if somebody has looked at it.
+    pub(super) fn known(&self, identity: Identity) -> Option<Arc<Base>> {
+        lock(&self.index).get(&identity).and_then(Weak::upgrade)
     }
 
     /// A regular file's contents, for reading.
@@ -298,8 +312,18 @@ impl<D: Disk> Core<D> {
     /// Opens the object at a place. Fails with `ESTALE` if it is not there, and with
     /// `EAGAIN` while another process has a lease on it.
     pub fn open_at(&self, place: &Place, identity: Identity, access: Access) -> Result<D::Handle> {
-        self.open_by(place, identity, |directory, name| {
-            self.disk.open(directory, name, access)
+        self.open_within(place, identity, access, &mut LookedFor::new())
+    }
+
+    fn open_within(
+        &self,
+        place: &Place,
+        identity: Identity,
+        access: Access,
+        looked_for: &mut LookedFor,
+    ) -> Result<D::Handle> {
+        self.open_by(place, identity, looked_for, |directory, name| {
+            self.open_entry(directory, name, identity, access)
         })
     }
 
@@ -312,32 +336,71 @@ impl<D: Disk> Core<D> {
         identity: Identity,
         access: Access,
     ) -> Result<D::Handle> {
-        self.open_by(place, identity, |directory, name| {
-            self.disk.open_waiting(directory, name, access)
+        self.open_by(place, identity, &mut LookedFor::new(), |directory, name| {
+            self.check_identity(self.disk.open_waiting(directory, name, access), identity)
         })
+    }
+
+    /// Opens an entry that must be the object.
+    pub(super) fn open_entry(
+        &self,
+        directory: &D::Handle,
+        name: &Name,
+        identity: Identity,
+        access: Access,
+    ) -> Result<D::Handle> {
+        self.check_identity(self.disk.open(directory, name, access), identity)
+    }
+
+    fn check_identity(&self, opened: Result<D::Handle>, identity: Identity) -> Result<D::Handle> {
+        let handle = opened.map_err(gone_is_stale)?;
+        match self.disk.stat(&handle)?.identity == identity {
+            true => Ok(handle),
+            false => Err(Errno::STALE),
+        }
     }
 
     fn open_by(
         &self,
         place: &Place,
         identity: Identity,
-        open: impl FnOnce(&D::Handle, &Name) -> Result<D::Handle>,
+        looked_for: &mut LookedFor,
+        open: impl Fn(&D::Handle, &Name) -> Result<D::Handle>,
     ) -> Result<D::Handle> {
         if is_mount_point(identity) {
             return Err(Errno::ROFS);
         }
-        let handle = match place {
+        match place {
             // The root's own handle serves every access a directory allows.
-            Place::Root => return Err(Errno::INVAL),
-            Place::Held => return Err(Errno::STALE),
-            Place::Entry { parent, name } => open(&*self.directory(parent)?, name),
-            Place::Limbo(name) => open(&self.control.limbo, name),
-        };
-        let handle = handle.map_err(gone_is_stale)?;
-        if self.disk.stat(&handle)?.identity != identity {
-            return Err(Errno::STALE);
+            Place::Root => Err(Errno::INVAL),
+            Place::Held => Err(Errno::STALE),
+            Place::Entry { .. } | Place::Limbo(_) => {
+                self.at_place(place, identity, looked_for, open)
+            }
         }
-        Ok(handle)
+    }
+
+    /// Calls `act` with the directory and the name at which the object is. `act` fails with
+    /// `ESTALE` if it is another object.
+    fn at_place<T>(
+        &self,
+        place: &Place,
+        identity: Identity,
+        looked_for: &mut LookedFor,
+        act: impl Fn(&D::Handle, &Name) -> Result<T>,
+    ) -> Result<T> {
+        let done = match place {
+            Place::Root | Place::Held => Err(Errno::STALE),
+            Place::Limbo(name) => act(&self.control.limbo, name),
+            Place::Entry { parent, name } => {
+                let parent = self.find_directory(parent, looked_for);
+                parent.and_then(|parent| act(&parent, name))
+            }
+        };
+        match done {
+            Err(Errno::STALE) => self.where_moved(identity, looked_for, act),
+            done => done,
+        }
     }
 
     /// Calls `act` with the object itself, opened for attributes only.
@@ -355,23 +418,37 @@ impl<D: Disk> Core<D> {
     }
 
     pub fn stat_place(&self, place: &Place, identity: Identity) -> Result<Stat> {
-        let stat = match place {
-            Place::Root => return self.disk.stat(&self.root),
+        match place {
+            Place::Root => self.disk.stat(&self.root),
             Place::Held => {
                 let handle = self.handles.held(identity).ok_or(Errno::STALE)?;
-                return self.disk.stat(&handle);
+                let stat = self.disk.stat(&handle)?;
+                match stat.identity == identity {
+                    true => Ok(stat),
+                    false => Err(Errno::STALE),
+                }
             }
-            Place::Entry { parent, name } => {
-                let parent = self.directory(parent)?;
-                self.stat_entry(&parent, name)
+            Place::Entry { .. } | Place::Limbo(_) => {
+                self.at_place(place, identity, &mut LookedFor::new(), |directory, name| {
+                    let stat = self.stat_entry(directory, name).map_err(gone_is_stale)?;
+                    match stat.identity == identity {
+                        true => Ok(stat),
+                        false => Err(Errno::STALE),
+                    }
+                })
             }
-            Place::Limbo(name) => self.disk.stat_at(&self.control.limbo, name),
-        };
-        let stat = stat.map_err(gone_is_stale)?;
-        if stat.identity != identity {
-            return Err(Errno::STALE);
         }
-        Ok(stat)
+    }
+
+    /// Reads a symbolic link at a place.
+    pub fn link_at(&self, place: &Place, identity: Identity) -> Result<Vec<u8>> {
+        self.at_place(place, identity, &mut LookedFor::new(), |directory, name| {
+            let stat = self.stat_entry(directory, name).map_err(gone_is_stale)?;
+            match stat.identity == identity {
+                true => self.disk.read_link(directory, name).map_err(gone_is_stale),
+                false => Err(Errno::STALE),
+            }
+        })
     }
 
     /// What the object looks like in the base now.
@@ -395,7 +472,7 @@ fn enter(index: &mut HashMap<Identity, Weak<Base>>, identity: Identity, base: &A
     index.insert(identity, Arc::downgrade(base));
 }
 
-fn gone_is_stale(error: Errno) -> Errno {
+pub(super) fn gone_is_stale(error: Errno) -> Errno {
     match error {
         Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO => Errno::STALE,
         other => other,

@@ -23,9 +23,11 @@
 pub(crate) mod acl;
 pub(crate) mod core;
 pub(crate) mod credentials;
+pub(crate) mod entry_place;
 pub(crate) mod handles;
 pub(crate) mod landed;
 pub(crate) mod mount_point;
+pub(crate) mod moving;
 pub(crate) mod older;
 pub(crate) mod present;
 pub(crate) mod privileges;

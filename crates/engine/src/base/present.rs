@@ -59,22 +59,6 @@ pub(crate) fn require<D: Disk>(
     user: &Credentials,
     one_of: &[Permission],
 ) -> Result<()> {
-    match try_require(core, base, user, one_of) {
-        // A commit may be moving it.
-        Err(Errno::STALE) => {
-            core.wait_for_apply();
-            try_require(core, base, user, one_of)
-        }
-        result => result,
-    }
-}
-
-fn try_require<D: Disk>(
-    core: &Core<D>,
-    base: &Arc<Base>,
-    user: &Credentials,
-    one_of: &[Permission],
-) -> Result<()> {
     let has = |base: &Arc<Base>, one_of: &[Permission]| {
         let bits = permissions(core, base, user)?;
         match one_of.iter().any(|one| bits & *one as u32 != 0) {

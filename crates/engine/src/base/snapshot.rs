@@ -54,17 +54,6 @@ impl<'a, D: Disk> Snapshot<'a, D> {
         if self.core.is_hidden(directory, name) || directory.is_mount_point() {
             return Ok(None);
         }
-        match self.try_lookup(directory, name) {
-            // A commit may be moving the directory.
-            Err(Errno::STALE) => {
-                self.core.wait_for_apply();
-                self.try_lookup(directory, name)
-            }
-            result => result,
-        }
-    }
-
-    fn try_lookup(&self, directory: &Arc<Base>, name: &Name) -> Result<Option<Found>> {
         loop {
             let turns = self.core.turns();
             let present = self
@@ -135,11 +124,7 @@ impl<'a, D: Disk> Snapshot<'a, D> {
         let present = self.core.stat_now(base);
         let mut stat = match self.old_stat(base) {
             Some(stat) => stat,
-            None => present.or_else(|_| {
-                self.core.wait_for_apply();
-                self.old_stat(base)
-                    .map_or_else(|| self.core.stat_now(base), Ok)
-            })?,
+            None => present?,
         };
         // Do not count the `..` of the hidden directory, on file systems that
         // count those.
@@ -154,10 +139,7 @@ impl<'a, D: Disk> Snapshot<'a, D> {
         if directory.is_mount_point() {
             return Ok(Vec::new());
         }
-        let handle = self.core.directory(directory).or_else(|_| {
-            self.core.wait_for_apply();
-            self.core.directory(directory)
-        })?;
+        let handle = self.core.directory(directory)?;
         let present = self.core.disk.list(&handle)?;
         let mut entries = Vec::with_capacity(present.len());
         let mut old: Vec<(Name, Arc<Base>)> = Vec::new();
@@ -247,31 +229,24 @@ impl<'a, D: Disk> Snapshot<'a, D> {
             moved.unwrap_or_else(|| (state.place.clone(), state.identity))
         };
         let (place, identity) = body();
-        match act(&place, identity) {
-            // A commit may be moving it.
-            Err(Errno::STALE) => {
-                self.core.wait_for_apply();
-                let (place, identity) = body();
-                match act(&place, identity) {
-                    // The commit that will move it aside is stalled.
-                    Err(Errno::STALE) => {
-                        let place = base.state().place.clone();
-                        act(&place, identity)
-                    }
-                    result => result,
+        let mut result = act(&place, identity);
+        if let Err(Errno::STALE) = result {
+            // The commit that will move it aside has not done so yet, or just now. Or the file has
+            // lost the name by which it was known, and is held open.
+            let present = base.state().place.clone();
+            for place in [present, place, Place::Held] {
+                result = act(&place, identity);
+                if !matches!(result, Err(Errno::STALE)) {
+                    break;
                 }
             }
-            result => result,
         }
+        result
     }
 
     pub fn read_link(&self, base: &Arc<Base>) -> Result<Vec<u8>> {
         self.with_body(base, |place, identity| match place {
-            Place::Entry { parent, name } => {
-                let parent = self.core.directory(parent)?;
-                self.core.disk.read_link(&parent, name)
-            }
-            Place::Limbo(name) => self.core.disk.read_link(&self.core.control.limbo, name),
+            Place::Entry { .. } | Place::Limbo(_) => self.core.link_at(place, identity),
             Place::Held => self.core.handles.held_target(identity).ok_or(Errno::STALE),
             Place::Root => Err(Errno::INVAL),
         })

@@ -340,6 +340,8 @@ fn redo<D: Disk>(
             let mut apply = Apply::new(core, &desired, &earlier, None, &writers);
             apply.replays = true;
             apply.run(&mut Meter::new(&mut |_| {}))?;
+            // Nobody has read meanwhile.
+            core.moving.forget_all();
             if apply.objects_missing > 0 {
                 tracing::warn!(
                     objects = apply.objects_missing,

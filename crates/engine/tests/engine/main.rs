@@ -21,6 +21,7 @@ mod parts;
 mod past;
 mod permissions;
 mod privileges;
+mod reading;
 mod refresh;
 mod replaced;
 mod restore;

@@ -162,7 +162,11 @@ impl FailingDisk {
     fn let_intrude(&self) {
         let mut intruder = self.intruder.lock().expect("no test panics with it");
         match intruder.take() {
-            Some((0, act)) => act(),
+            Some((0, act)) => {
+                // It may name the next one.
+                drop(intruder);
+                act();
+            }
             Some((left, act)) => *intruder = Some((left - 1, act)),
             None => {}
         }

@@ -98,9 +98,19 @@ pub fn open_as<D: Disk<Handle = OwnedFd>>(
     privileges: Privileges,
     history: Option<HistoryLimits>,
 ) -> Result<Store<D>, atomdir_engine::StoreError> {
+    open_caching(64, disk, root, privileges, history)
+}
+
+pub fn open_caching<D: Disk<Handle = OwnedFd>>(
+    handles_max: usize,
+    disk: D,
+    root: &Path,
+    privileges: Privileges,
+    history: Option<HistoryLimits>,
+) -> Result<Store<D>, atomdir_engine::StoreError> {
     let options = Options {
         clock: Arc::new(SystemClock),
-        handles_max: 64,
+        handles_max,
         carried_bytes_max: CARRIED_BYTES_MAX,
         log_step: LOG_STEP,
         history,
