@@ -2,7 +2,8 @@
 //!
 //! Apply notes the place to which it is about to move an object. So an object is always where it
 //! was, or at a place that is noted by then. A reader that finds the object at none of them looks
-//! again if apply has noted another place since.
+//! again if apply has noted another place since, or if a commit began or ended to be applied: then
+//! the places that the engine knows have changed, and after that the notes went.
 //!
 //! A reader must not wait for apply instead. It may be answering overlayfs, which copies a
 //! directory of a native view up. The kernel then lets no other process rename from one
@@ -29,7 +30,7 @@ impl Moving {
         lock(&self.0).entry(object).or_default().push(place);
     }
 
-    /// To be called when the known objects' places are those after the commit.
+    /// To be called after the turn ([`Core::turn`]) that ends the apply.
     pub fn forget_all(&self) {
         lock(&self.0).clear();
     }
@@ -44,8 +45,19 @@ impl Moving {
 pub(crate) type LookedFor = Vec<Identity>;
 
 impl<D: Disk> Core<D> {
-    /// Calls `act` with each place at which the object may be by now, until it is there. `act` fails with
-    /// `ESTALE` if it is not.
+    /// Looks again after `ESTALE` if a commit has begun or ended to change the base meanwhile.
+    pub fn look<T>(&self, mut look: impl FnMut() -> Result<T>) -> Result<T> {
+        loop {
+            let turns = self.turns();
+            match look() {
+                Err(Errno::STALE) if self.turns() != turns => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Calls `act` with each place at which the object may be by now, until it is there. `act`
+    /// fails with `ESTALE` if it is not.
     pub(super) fn where_moved<T>(
         &self,
         object: Identity,

@@ -66,8 +66,10 @@ pub(crate) fn require<D: Disk>(
             false => Err(Errno::ACCESS),
         }
     };
-    has(base, one_of)?;
-    above(base).try_for_each(|directory| has(&directory, &[Permission::Search]))
+    core.look(|| {
+        has(base, one_of)?;
+        above(base).try_for_each(|directory| has(&directory, &[Permission::Search]))
+    })
 }
 
 /// The permissions of which one is enough to read contents. The kernel also reads a

@@ -54,6 +54,10 @@ impl<'a, D: Disk> Snapshot<'a, D> {
         if self.core.is_hidden(directory, name) || directory.is_mount_point() {
             return Ok(None);
         }
+        self.core.look(|| self.try_lookup(directory, name))
+    }
+
+    fn try_lookup(&self, directory: &Arc<Base>, name: &Name) -> Result<Option<Found>> {
         loop {
             let turns = self.core.turns();
             let present = self
@@ -121,7 +125,7 @@ impl<'a, D: Disk> Snapshot<'a, D> {
     }
 
     pub fn stat(&self, base: &Arc<Base>) -> Result<Stat> {
-        let present = self.core.stat_now(base);
+        let present = self.core.look(|| self.core.stat_now(base));
         let mut stat = match self.old_stat(base) {
             Some(stat) => stat,
             None => present?,
@@ -139,7 +143,7 @@ impl<'a, D: Disk> Snapshot<'a, D> {
         if directory.is_mount_point() {
             return Ok(Vec::new());
         }
-        let handle = self.core.directory(directory)?;
+        let handle = self.core.look(|| self.core.directory(directory))?;
         let present = self.core.disk.list(&handle)?;
         let mut entries = Vec::with_capacity(present.len());
         let mut old: Vec<(Name, Arc<Base>)> = Vec::new();
@@ -228,20 +232,22 @@ impl<'a, D: Disk> Snapshot<'a, D> {
             });
             moved.unwrap_or_else(|| (state.place.clone(), state.identity))
         };
-        let (place, identity) = body();
-        let mut result = act(&place, identity);
-        if let Err(Errno::STALE) = result {
-            // The commit that will move it aside has not done so yet, or just now. Or the file has
-            // lost the name by which it was known, and is held open.
-            let present = base.state().place.clone();
-            for place in [present, place, Place::Held] {
-                result = act(&place, identity);
-                if !matches!(result, Err(Errno::STALE)) {
-                    break;
+        self.core.look(|| {
+            let (place, identity) = body();
+            let mut result = act(&place, identity);
+            if let Err(Errno::STALE) = result {
+                // The commit that will move it aside has not done so yet, or just now. Or the file
+                // has lost the name by which it was known, and is held open.
+                let present = base.state().place.clone();
+                for place in [present, place, Place::Held] {
+                    result = act(&place, identity);
+                    if !matches!(result, Err(Errno::STALE)) {
+                        break;
+                    }
                 }
             }
-        }
-        result
+            result
+        })
     }
 
     pub fn read_link(&self, base: &Arc<Base>) -> Result<Vec<u8>> {

@@ -73,8 +73,8 @@ impl<D: Disk> Store<D> {
         }
         let keeps_old = attempt.keeps_but.is_some();
         remember_places(core, &pending.set, keeps_old.then_some(sequence));
-        core.moving.forget_all();
         core.turn();
+        core.moving.forget_all();
         core.control.applied.advance(&core.disk, sequence);
         if pending.record.before.is_some() {
             state.journal.note_settled(core, sequence);

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use atomdir_disk::{Disk, Kind};
-use atomdir_engine::{HistoryLimits, NodeId, Privileges, Transaction};
+use atomdir_disk::{Disk, Kind, RenameMode};
+use atomdir_engine::{HistoryLimits, NodeId, Privileges, Store, Transaction};
 
 use crate::support::failing::FailingDisk;
-use crate::support::model::{Model, Tree};
+use crate::support::model::{CALLER, Model, Tree};
 use crate::support::trees::tree_of_view;
 use crate::support::{EVERYTHING, Random, Scratch, begin, create, open_caching, seeds};
 
@@ -32,18 +32,27 @@ fn read_before_changes(disk: FailingDisk, read: Arc<dyn Fn() + Send + Sync>) {
     disk.intrude_before(0, move || read_before_changes(next, read));
 }
 
-fn check(seed: u64, history: Option<HistoryLimits>) {
-    let (mut random, mut model) = (Random::new(seed), Model::new());
-    let scratch = Scratch::new();
-    create(&scratch.0);
-    let disk = FailingDisk::without_flushes();
+/// Opens a store that keeps hardly any file open, so that it looks for objects again and again.
+fn open_forgetful(
+    disk: &FailingDisk,
+    scratch: &Scratch,
+    history: Option<HistoryLimits>,
+) -> Store<FailingDisk> {
     let privileges = Privileges {
         user: 0,
         groups: vec![0],
         all: true,
     };
     let store = open_caching(1, disk.clone(), &scratch.0, privileges, history);
-    let store = store.expect("the store opens");
+    store.expect("the store opens")
+}
+
+fn check(seed: u64, history: Option<HistoryLimits>) {
+    let (mut random, mut model) = (Random::new(seed), Model::new());
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let disk = FailingDisk::without_flushes();
+    let store = open_forgetful(&disk, &scratch, history);
     let change = |model: &mut Model, random: &mut Random| {
         let writer = begin(&store);
         (0..60).for_each(|_| model.step(random, &writer));
@@ -80,5 +89,62 @@ fn older_views_are_read_at_every_moment_of_an_apply() {
     for seed in seeds(40) {
         check(seed, None);
         check(seed, Some(EVERYTHING));
+    }
+}
+
+fn moving(store: &Store<FailingDisk>, from: &str, to: &str) -> Arc<Transaction<FailingDisk>> {
+    let writer = begin(store);
+    let [from, to] = [from, to].map(|name| {
+        let found = writer.lookup(NodeId::ROOT, name.as_bytes());
+        found.expect("it is there").node
+    });
+    let moved = writer.rename(from, b"moved", to, b"moved", RenameMode::NoReplace);
+    moved.expect("it is moved");
+    writer
+}
+
+/// The whole commit comes between the reader's looks at two directories of a path.
+#[test]
+fn an_older_view_is_read_although_a_directory_was_moved_meanwhile() {
+    type Read = fn(&Transaction<FailingDisk>, [NodeId; 2]);
+    let reads: [Read; 5] = [
+        |view, [directory, _]| assert_eq!(view.list(directory).map(|all| all.len()), Ok(1)),
+        |view, [directory, _]| assert!(view.lookup(directory, b"file").is_ok()),
+        |view, [directory, _]| assert!(view.xattr_names(directory).is_ok()),
+        |view, [_, file]| assert!(view.attributes(file).is_ok()),
+        |view, [_, file]| assert_eq!(view.read(file, 0, &mut [0; 9], CALLER), Ok(8)),
+    ];
+    for (number, read) in reads.into_iter().enumerate() {
+        let scratch = Scratch::new();
+        let others: Vec<String> = (0..20).map(|number| format!("other-{number}")).collect();
+        let directories = others.iter().map(String::as_str);
+        for directory in directories.chain(["one/moved", "two"]) {
+            std::fs::create_dir_all(scratch.0.join(directory)).expect("it is made");
+        }
+        std::fs::write(scratch.0.join("one/moved/file"), "contents").expect("it is written");
+        create(&scratch.0);
+        let disk = FailingDisk::without_flushes();
+        let store = open_forgetful(&disk, &scratch, None);
+        let older = begin(&store);
+        let path = [b"one".as_slice(), b"moved", b"file"];
+        let mut nodes = vec![NodeId::ROOT];
+        for name in path {
+            let found = older.lookup(nodes[nodes.len() - 1], name);
+            nodes.push(found.expect("it is there").node);
+        }
+        let writer = moving(&store, "one", "two");
+        // The handles of these replace that of the directory.
+        for other in &others {
+            let found = older.lookup(NodeId::ROOT, other.as_bytes());
+            let listed = older.list(found.expect("it is there").node);
+            listed.expect("it is listed");
+        }
+        let committer = store.clone();
+        disk.intrude_after_open(b"one", move || {
+            committer.commit(&writer).expect("it commits");
+        });
+        read(&older, [nodes[2], nodes[3]]);
+        let moved = scratch.0.join("two/moved");
+        assert!(moved.exists(), "read {number}: the commit came between");
     }
 }

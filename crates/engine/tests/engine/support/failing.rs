@@ -26,6 +26,8 @@ pub struct FailingDisk {
     intruder: Arc<Mutex<Option<Intruder>>>,
     /// A name, and an action to run once, right after that name was looked up in a directory.
     after_lookup: Arc<Mutex<Option<AfterLookup>>>,
+    /// A name, and an action to run once, right after that name was opened in a directory.
+    after_open: Arc<Mutex<Option<AfterLookup>>>,
     /// An inode, and an action to run once, right before that file is read.
     before_read: Arc<Mutex<Option<(u64, Action)>>>,
     /// An action to run once, right after the next flush of the log.
@@ -76,6 +78,7 @@ impl FailingDisk {
             flushes_nothing: false,
             intruder: Arc::default(),
             after_lookup: Arc::default(),
+            after_open: Arc::default(),
             before_read: Arc::default(),
             after_flush: Arc::default(),
             at_apply: Arc::default(),
@@ -103,6 +106,12 @@ impl FailingDisk {
     /// Makes another writer act right after the next lookup of this name.
     pub fn intrude_after_lookup(&self, name: &[u8], act: impl FnOnce() + Send + 'static) {
         let mut after = self.after_lookup.lock().expect("no test panics with it");
+        *after = Some((name.to_vec(), Box::new(act)));
+    }
+
+    /// Makes another writer act right after this name was opened.
+    pub fn intrude_after_open(&self, name: &[u8], act: impl FnOnce() + Send + 'static) {
+        let mut after = self.after_open.lock().expect("no test panics with it");
         *after = Some((name.to_vec(), Box::new(act)));
     }
 
@@ -250,6 +259,16 @@ macro_rules! delegate {
     };
 }
 
+fn act_after(after: &Mutex<Option<AfterLookup>>, name: &Name) {
+    let act = {
+        let mut after = after.lock().expect("no test panics with it");
+        after.take_if(|(of, _)| of == name.as_bytes())
+    };
+    if let Some((_, act)) = act {
+        act();
+    }
+}
+
 impl Disk for FailingDisk {
     type Handle = OwnedFd;
 
@@ -262,14 +281,15 @@ impl Disk for FailingDisk {
     fn stat_at(&self, directory: &OwnedFd, name: &Name) -> Result<Stat> {
         self.look("stat_at")?;
         let stat = self.inner.stat_at(directory, name);
-        let act = {
-            let mut after = self.after_lookup.lock().expect("no test panics with it");
-            after.take_if(|(of, _)| of == name.as_bytes())
-        };
-        if let Some((_, act)) = act {
-            act();
-        }
+        act_after(&self.after_lookup, name);
         stat.map(|stat| self.with_mount(self.with_clock(stat)))
+    }
+
+    fn open(&self, directory: &OwnedFd, name: &Name, access: Access) -> Result<OwnedFd> {
+        self.look("open")?;
+        let opened = self.inner.open(directory, name, access);
+        act_after(&self.after_open, name);
+        opened
     }
 
     fn read_at(&self, file: &OwnedFd, buffer: &mut [u8], offset: u64) -> Result<usize> {
@@ -297,7 +317,6 @@ impl Disk for FailingDisk {
     }
 
     delegate! { look:
-        fn open(&self, directory: &OwnedFd, name: &Name, access: Access) -> Result<OwnedFd>;
         fn list(&self, directory: &OwnedFd) -> Result<Vec<DirectoryEntry>>;
         fn read_link(&self, directory: &OwnedFd, name: &Name) -> Result<Vec<u8>>;
         fn next_data(&self, file: &OwnedFd, offset: u64) -> Result<Option<Extent>>;
