@@ -87,7 +87,7 @@ pub(crate) fn check(root: &OwnedFd, service_user: u32) -> Result<(), ViewRootErr
         .into_iter();
     match mounts.find(|mount| mount.id == found.stx_mnt_id) {
         None => Err(ViewRootError::NotMounted),
-        Some(mount) if !mount.is_exact_view() => Err(ViewRootError::NotAView),
+        Some(mount) if !mounts::is_exact_view(&mount) => Err(ViewRootError::NotAView),
         Some(mount) if !is_mount_of(mount.user, service_user) => Err(ViewRootError::OfAnotherUser),
         Some(_) => Ok(()),
     }

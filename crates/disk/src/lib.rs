@@ -32,6 +32,7 @@ mod charge;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 mod linux;
+pub mod mounts;
 mod name;
 mod reason;
 mod types;
@@ -90,6 +91,11 @@ pub trait Disk: Send + Sync + 'static {
         to: (&Self::Handle, &Name),
         mode: RenameMode,
     ) -> Result<()>;
+    /// Unmounts the file systems that ordinary users have mounted on the name, unless this
+    /// process lacks root's rights. Returns whether any was unmounted.
+    fn uncover(&self, _directory: &Self::Handle, _name: &Name) -> Result<bool> {
+        Ok(false)
+    }
     fn unlink(&self, directory: &Self::Handle, name: &Name) -> Result<()>;
     fn remove_directory(&self, directory: &Self::Handle, name: &Name) -> Result<()>;
 

@@ -99,6 +99,10 @@ impl Disk for LinuxDisk {
         retry_on_intr(|| rustix::fs::renameat_with(from.0, from.1, to.0, to.1, flags))
     }
 
+    fn uncover(&self, directory: &OwnedFd, name: &Name) -> Result<bool> {
+        mounting::uncover(directory, name)
+    }
+
     fn unlink(&self, directory: &OwnedFd, name: &Name) -> Result<()> {
         retry_on_intr(|| rustix::fs::unlinkat(directory, name.as_bytes(), AtFlags::empty()))
     }

@@ -39,4 +39,4 @@ pub use skip::{skip, tools_present, users_can_mount};
 pub use store::{Store, View};
 pub use terminal::OnTerminal;
 pub use tier::{full_tier, pick};
-pub use user::User;
+pub use user::{User, as_user};

@@ -4,6 +4,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::process::{Gid, Uid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
 const STRANGER: &str = "games";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,4 +87,25 @@ impl User {
                 .gid(self.gid);
         }
     }
+}
+
+/// Calls `act` in a thread of its own that has the user's rights. Only root can.
+pub fn as_user<T: Send>(user: u32, act: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let acting = scope.spawn(move || {
+            become_user(user).unwrap_or_else(|errno| panic!("cannot become {user}: {errno}"));
+            act()
+        });
+        acting
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// For this thread alone.
+fn become_user(user: u32) -> rustix::io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
+    set_thread_groups(&[])?;
+    set_thread_res_gid(gid, gid, gid)?;
+    set_thread_res_uid(uid, uid, uid)
 }

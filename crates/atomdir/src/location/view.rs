@@ -28,7 +28,7 @@ pub(super) fn store_of(path: &Path, trust: Trust) -> Result<Option<StoreLocation
         path: path.to_owned(),
     };
     // A view that is bound over the store's own path hides the way to the service.
-    if mount.is_native_view() || mount.root != Path::new("/") {
+    if mounts::is_native_view(&mount) || mount.root != Path::new("/") {
         return Err(inside());
     }
     check_place(path, &mount)?;

@@ -1,12 +1,15 @@
-//! Identifies the present boot and mount.
+//! Identifies the present boot and mount, and unmounts what is in the way.
 
 use std::sync::OnceLock;
 
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags, openat};
 use rustix::io::retry_on_intr;
+use rustix::mount::UnmountFlags;
 
-use crate::{Mounting, Result};
+use super::open::path_of;
+use crate::mounts::{self, Mount};
+use crate::{Errno, Mounting, Name, Result};
 
 /// `STATX_MNT_ID_UNIQUE`, since Linux 6.8. The older id is used again after a
 /// file system is unmounted, and its device may have crashed in between.
@@ -20,6 +23,33 @@ pub(super) fn of(object: &OwnedFd) -> Result<Option<Mounting>> {
     }
     let mount = stat.stx_mnt_id;
     Ok(boot().map(|boot| Mounting { boot, mount }))
+}
+
+/// A user can mount one file system on another.
+const COVERS_MAX: usize = 64;
+
+/// Only a FUSE file system can be an ordinary user's: `fusermount3` mounts it for them.
+pub(super) fn uncover(directory: &OwnedFd, name: &Name) -> Result<bool> {
+    for count in 0..COVERS_MAX {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let cover = retry_on_intr(|| openat(directory, name.as_bytes(), flags, Mode::empty()))?;
+        // Nothing that its server would have to be asked for.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+        let stat = retry_on_intr(|| rustix::fs::statx(&cover, c"", flags, StatxFlags::empty()))?;
+        let is_cover = |mount: &Mount| mount.id == stat.stx_mnt_id;
+        let mount = mounts::list()?.into_iter().find(is_cover);
+        let is_users = mount.is_some_and(|mount| mount.user.is_some_and(|user| user != 0));
+        // The store itself may lie in a user's FUSE file system.
+        let is_root = stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+        if !is_root || !is_users {
+            return Ok(count > 0);
+        }
+        match rustix::mount::unmount(path_of(&cover), UnmountFlags::DETACH) {
+            Err(Errno::PERM) => return Ok(false),
+            unmounted => unmounted?,
+        }
+    }
+    Ok(true)
 }
 
 /// The kernel's random number for this boot, or `None` without `/proc`.

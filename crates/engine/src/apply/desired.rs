@@ -7,6 +7,9 @@ use atomdir_format::record::{CommitRecord, Locator, Update};
 
 use crate::ids::TransactionId;
 
+const ENTER: u32 = 1;
+const WRITE: u32 = 2;
+
 #[derive(Default)]
 pub(crate) struct Desired {
     pub entries: BTreeMap<(Identity, Name), Wanted>,
@@ -199,6 +202,24 @@ impl Desired {
                 _ => None,
             })
         })
+    }
+
+    /// The rights that apply needs to each object of the records if that is a directory, as for
+    /// [`Disk::may_access`](atomdir_disk::Disk::may_access).
+    pub fn rights_to_directories(&self) -> HashMap<Identity, u32> {
+        let kinds = self.kinds.iter();
+        let directories = kinds.filter(|(_, kind)| **kind == Kind::Directory);
+        let mut rights: HashMap<_, _> = directories.map(|(object, _)| (*object, ENTER)).collect();
+        for ((directory, _), wanted) in &self.entries {
+            *rights.entry(*directory).or_default() |= WRITE | ENTER;
+            // A directory's entry `..` changes when it moves to another directory, or to limbo.
+            if let Some(before) = wanted.before
+                && !self.homes(before).iter().any(|(home, _)| home == directory)
+            {
+                *rights.entry(before).or_default() |= WRITE;
+            }
+        }
+        rights
     }
 
     pub fn slots(&self) -> impl Iterator<Item = (TransactionId, u64)> + '_ {

@@ -59,6 +59,9 @@ impl<D: Disk> Apply<'_, D> {
 
     /// Finds any place where the object is.
     pub(super) fn find(&mut self, object: Identity) -> Outcome<Option<EntryPlace>> {
+        if self.progress.closed.contains(&object) {
+            return Ok(None);
+        }
         if let Some(place) = self.find_where_expected(object)? {
             return Ok(Some(place));
         }
@@ -233,6 +236,9 @@ impl<D: Disk> Apply<'_, D> {
         if identity == self.core.root_base.identity() {
             return Ok(Some(self.core.root.clone()));
         }
+        if self.progress.closed.contains(&identity) {
+            return Ok(None);
+        }
         if let Some(handle) = self.directories.get(&identity) {
             return Ok(Some(handle.clone()));
         }
@@ -278,6 +284,11 @@ impl<D: Disk> Apply<'_, D> {
     ) -> Outcome<Option<(Identity, Kind)>> {
         let mut stat = self.core.disk.stat_at(directory, name);
         if stat == Err(Errno::ACCESS) && self.open_up_handle(directory.clone()).is_ok() {
+            stat = self.core.disk.stat_at(directory, name);
+        }
+        if stat.as_ref().is_ok_and(|stat| stat.mount_point)
+            && self.core.uncover_name(directory, name)
+        {
             stat = self.core.disk.stat_at(directory, name);
         }
         match stat {

@@ -12,7 +12,8 @@
 //! 4. A name changes from its old object to its new one in one step.
 //! 5. An object that is found nowhere was removed by an outside writer after the
 //!    commit, and stays away. Only an object that was just staged cannot be
-//!    missing. What belongs into a directory that is gone stays where it was.
+//!    missing. What belongs into a directory that is gone stays where it was. One that
+//!    another user has closed counts as gone (`others`).
 //! 6. A file may have names that no record mentions. Before it loses a name
 //!    without getting another, everything that the log's tail says of it is
 //!    applied and durable. So if recovery then finds the file under no name it
@@ -27,6 +28,7 @@ mod bury;
 mod desired;
 mod error;
 mod locate;
+mod others;
 mod progress;
 mod rights;
 mod updates;
@@ -53,7 +55,7 @@ const CANNOT_BE_SET: &str = "its attributes cannot be set";
 const CANNOT_BE_GIVEN_BACK: &str = "what another program had put there cannot be moved back";
 
 /// How often apply looks at a name again that outside writers change while it looks.
-const TRIES_MAX: u32 = 16;
+pub(crate) const TRIES_MAX: u32 = 16;
 
 pub(crate) struct Apply<'a, D: Disk> {
     core: &'a Core<D>,
@@ -130,7 +132,14 @@ impl<'a, D: Disk> Apply<'a, D> {
 
     pub fn run(&mut self, meter: &mut Meter<'_>) -> Outcome<()> {
         self.progress.has_begun = true;
-        let applied = self.run_steps(meter);
+        let mut applied = self.run_steps(meter);
+        while let Err(error) = &applied
+            && error.errno == Some(Errno::ACCESS)
+            && self.leave_closed()
+        {
+            self.replays = true;
+            applied = self.run_steps(meter);
+        }
         let closed = self.close_up();
         let closed = closed.map_err(|errno| {
             self.failure(b"a directory that was moved", CANNOT_BE_SET, Some(errno))
@@ -197,6 +206,11 @@ impl<'a, D: Disk> Apply<'a, D> {
         for tries_left in (0..TRIES_MAX).rev() {
             let occupant = self.occupant_of(directory, &handle, name)?;
             if occupant.is_some_and(|(identity, _)| identity == object) {
+                break;
+            }
+            if occupant.is_some_and(|(identity, _)| self.progress.closed.contains(&identity)) {
+                self.objects_missing += 1;
+                self.progress.left.insert(object);
                 break;
             }
             let Some((source, may_move)) = self.source(object)? else {
@@ -392,6 +406,9 @@ impl<'a, D: Disk> Apply<'a, D> {
 
     /// Whether the object got none of its names, so that its old one is all it has.
     fn is_left(&mut self, object: Identity) -> Outcome<bool> {
+        if self.progress.closed.contains(&object) {
+            return Ok(true);
+        }
         if !self.progress.left.contains(&object) {
             return Ok(false);
         }

@@ -21,6 +21,8 @@ pub(crate) struct Progress {
     pub(super) displaced: Option<(Identity, Kind, EntryPlace)>,
     /// Files that an exchange has put in limbo, and where there.
     pub(super) exchanged: Vec<(Identity, EntryPlace)>,
+    /// Directories that other users have closed: see `others`.
+    pub(super) closed: HashSet<Identity>,
     /// Objects that belong in a directory that an outside writer has removed.
     pub(super) left: HashSet<Identity>,
     /// Names in limbo of files that may have other names in the base.
@@ -28,6 +30,14 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    /// For an apply that leaves these directories alone.
+    pub fn leaving(closed: HashSet<Identity>) -> Progress {
+        Progress {
+            closed,
+            ..Progress::default()
+        }
+    }
+
     /// Where apply has put an object besides its homes: in a directory, or
     /// (`None`) in limbo.
     pub fn spots(&self, object: Identity) -> impl Iterator<Item = (Option<Identity>, &Name)> {

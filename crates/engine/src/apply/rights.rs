@@ -20,7 +20,7 @@ impl<D: Disk> Apply<'_, D> {
         act: impl Fn(&mut Self) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         for kind in [Kind::Directory, Kind::File] {
-            match act(self) {
+            match self.uncovered(places, &act) {
                 Err(Errno::ACCESS) => {}
                 result => return result,
             }
@@ -29,7 +29,7 @@ impl<D: Disk> Apply<'_, D> {
                 self.open_up(place, kind)?;
             }
         }
-        act(self)
+        self.uncovered(places, &act)
     }
 
     fn open_up_parent(&mut self, parent: Parent) -> Result<(), Errno> {

@@ -28,6 +28,7 @@ pub(crate) mod handles;
 pub(crate) mod landed;
 pub(crate) mod mount_point;
 pub(crate) mod moving;
+pub(crate) mod obstacles;
 pub(crate) mod older;
 pub(crate) mod present;
 pub(crate) mod privileges;

@@ -95,7 +95,7 @@ fn check_changeable<D: Disk>(
     path: &[u8],
 ) -> Outcome<()> {
     match core.stat_now(base) {
-        Err(Errno::STALE) if is_covered(core, base) => Err(CommitError::MountPoint {
+        Err(Errno::STALE) if core.is_covered(base) => Err(CommitError::MountPoint {
             step,
             path: shown(path),
         }),
@@ -111,17 +111,6 @@ fn check_changeable<D: Disk>(
         // It is for validation to find what is missing.
         _ => Ok(()),
     }
-}
-
-/// Whether a file system that is mounted on the object's name hides the object.
-fn is_covered<D: Disk>(core: &Core<D>, base: &Base) -> bool {
-    let place = base.state().place.clone();
-    let Place::Entry { parent, name } = place else {
-        return false;
-    };
-    let found = core.directory(&parent);
-    let found = found.and_then(|parent| core.disk.stat_at(&parent, &name));
-    found.is_ok_and(|stat| stat.mount_point)
 }
 
 /// Refuses to set attributes that only the owner may set, if that is somebody else.

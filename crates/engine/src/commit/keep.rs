@@ -38,8 +38,11 @@ pub(crate) struct Keeper<'a, D: Disk> {
     /// Objects that lose their last name, and inodes that are replaced, if no open
     /// snapshot shows them.
     pub unseen: &'a mut HashSet<Identity>,
-    /// The object that was looked at last, for messages.
+    /// The object that was looked at last.
     pub at: Option<Arc<Base>>,
+    /// Directories that other users have closed. Nobody can read what is in them, so nothing of
+    /// that is kept, and apply leaves it alone.
+    pub closed: HashSet<Identity>,
 }
 
 impl<D: Disk> Keeper<'_, D> {
@@ -207,17 +210,31 @@ impl<D: Disk> Keeper<'_, D> {
                 .history_mut()
                 .attributes
                 .push((self.sequence, Arc::new(old))),
-            // An outside writer has removed it, so there is nothing to keep.
-            Err(Errno::STALE) => {}
-            Err(error) => return Err(error),
+            Err(errno) if self.is_lost(base, errno) => {}
+            Err(errno) => return Err(errno),
         }
         Ok(())
+    }
+
+    /// Whether there is nothing to keep: an outside writer has removed the object, or closed a
+    /// directory above it.
+    fn is_lost(&mut self, base: &Base, errno: Errno) -> bool {
+        let closed = match errno {
+            Errno::STALE => return !self.core.is_covered(base),
+            Errno::ACCESS => self.core.closed_above(base),
+            _ => None,
+        };
+        self.closed.extend(closed);
+        closed.is_some()
     }
 
     fn keep_object(&mut self, object: &ObjectWrite) -> Result<(), Errno> {
         self.keep_attributes(&object.base)?;
         if let Some(contents) = &object.contents {
-            self.keep_body(&object.base, contents)?;
+            match self.keep_body(&object.base, contents) {
+                Err(errno) if self.is_lost(&object.base, errno) => {}
+                kept => kept?,
+            }
         }
         let mut state = object.base.state();
         let changed = &mut state.history_mut().changed;

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Name, reason};
 
-use crate::apply::{Apply, ApplyError, Desired, MOUNTED, Writers};
+use crate::apply::{Apply, ApplyError, Desired, MOUNTED, TRIES_MAX, Writers};
 use crate::base::core::Core;
 use crate::base::{Base, OldBody, OwnStamp, Place, Stamp};
 use crate::commit::keep::{Keeper, Snapshots};
@@ -96,7 +96,7 @@ impl<D: Disk> Store<D> {
         let mut snapshots = Snapshots(self.open_snapshots());
         // A transaction that lands a part sees this commit, not what was there before.
         snapshots.0.retain(|at| *at < sequence);
-        let mut unseen = HashSet::new();
+        let (mut unseen, mut closed) = (HashSet::new(), HashSet::new());
         let keeps_old = !snapshots.0.is_empty();
         if keeps_old {
             let mut keeper = Keeper {
@@ -105,16 +105,26 @@ impl<D: Disk> Store<D> {
                 snapshots: &snapshots,
                 unseen: &mut unseen,
                 at: None,
+                closed: HashSet::new(),
             };
-            let kept = keeper.keep(&pending.set).map_err(|errno| {
+            let mut kept = keeper.keep(&pending.set);
+            for _ in 0..TRIES_MAX {
+                let at = keeper.at.as_ref();
+                if kept.is_ok() || !at.is_some_and(|at| self.0.core.uncover(at)) {
+                    break;
+                }
+                kept = keeper.keep(&pending.set);
+            }
+            let kept = kept.map_err(|errno| {
                 let path = keeper.at.as_ref().and_then(|base| base.path());
                 self.refuse_more(sequence, unkept(path, errno))
             })?;
+            closed = keeper.closed;
             let mut retained = lock(&self.0.retained);
             follow_restored(&pending.set, retained.values());
             retained.extend(kept.into_iter().map(|base| (base.serial, base)));
         }
-        Ok(Attempt::new(keeps_old.then_some(unseen)))
+        Ok(Attempt::new(keeps_old.then_some(unseen), closed))
     }
 
     /// Stalls the commit if the obstacle can go away, and poisons the store

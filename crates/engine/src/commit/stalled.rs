@@ -26,11 +26,13 @@
 //!
 //! # Who can cause it
 //!
-//! Root, by a mount or an attribute of the file system. A user who owns a directory in the store, by
-//! mounting a FUSE file system on it, which `fusermount3` allows; root can unmount it. Modes and
-//! owners do not keep root's service from anything. But in the store of an ordinary user, another
-//! user who owns a directory in it can also close it after the second check and before the last
-//! call that needs it. Any user who fills the disk can cause it, too. A user who may write to a
+//! Root, by a mount or an attribute of the file system. In the store of an ordinary user, another
+//! user who may write to a directory in it, by mounting a FUSE file system on it, which
+//! `fusermount3` allows; only root can unmount it. Any user who fills the disk can cause it, too.
+//!
+//! Modes and owners do not keep root's service from anything, and it unmounts what ordinary users
+//! have mounted. In the store of an ordinary user, what other users close is left alone
+//! (`apply::others` says how and why). A user who may write to a
 //! directory can change a name in it right before the call that needs it. Apply then looks again,
 //! and gives up only if that happens at every look (`TRIES_MAX` in `apply`).
 //!

@@ -388,6 +388,7 @@ fn write_again<D: Disk>(
     let unfinished = Desired::of(left, false).updated().collect();
     let (all, writers) = (Desired::of(tail, true), Writers::<D>::new());
     let mut again = Apply::new(core, &all, &earlier, None, &writers);
+    again.leave_closed();
     privileges::write(core, newest, &mut again, &unfinished)?;
     mark.clear(&core.disk)
         .map_err(failed("clear the applied mark"))?;

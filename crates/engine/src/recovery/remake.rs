@@ -27,6 +27,7 @@ pub(crate) fn remake<D: Disk>(
 ) -> Result<HashMap<Identity, Identity>, ApplyError> {
     let (earlier, writers) = Default::default();
     let mut apply = Apply::new(core, desired, &earlier, None, &writers);
+    apply.leave_closed();
     let mut remade = Remade::new();
     // Slots above all that the view gave out.
     let mut slot = u64::MAX;

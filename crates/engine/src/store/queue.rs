@@ -90,10 +90,10 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    pub fn new(keeps_but: Option<HashSet<Identity>>) -> Attempt {
+    pub fn new(keeps_but: Option<HashSet<Identity>>, closed: HashSet<Identity>) -> Attempt {
         Attempt {
             keeps_but,
-            progress: Progress::default(),
+            progress: Progress::leaving(closed),
             moved: Vec::new(),
         }
     }

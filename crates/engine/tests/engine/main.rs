@@ -16,6 +16,7 @@ mod lock_waits;
 mod merges;
 mod model;
 mod nesting;
+mod others;
 mod outside_moves;
 mod parts;
 mod past;

@@ -2,9 +2,10 @@
 //! transaction, too. What the user cannot reach outside they can neither newly open in
 //! their view nor change.
 
-use crate::support::{NEVER_IDLE, TestStore, as_user, detached, is_root};
+use crate::support::{NEVER_IDLE, TestStore, detached, is_root};
 use atomdir::StartService;
 use atomdir::client::{Connection, FailureKind, Transaction};
+use atomdir_testing::as_user;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt, chown};

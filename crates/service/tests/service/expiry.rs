@@ -1,8 +1,9 @@
 //! Transactions and locks that end at the age set for them, or that somebody else ends.
 
-use crate::support::{NEVER_IDLE, TestStore, as_user, detached, is_root};
+use crate::support::{NEVER_IDLE, TestStore, detached, is_root};
 use atomdir::client::{Connection, FailureKind, LockOptions};
 use atomdir::{LockMode, LockScope, StartService};
+use atomdir_testing::as_user;
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_millis(1);

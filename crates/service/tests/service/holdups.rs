@@ -2,11 +2,12 @@
 //! those who need the very same object.
 
 use crate::support::{
-    NEVER_IDLE, TestStore, as_user, detached, is_root, process_of, users_can_mount, wait_for_end,
+    NEVER_IDLE, TestStore, detached, is_root, process_of, users_can_mount, wait_for_end,
 };
 use atomdir::client::{
     BeginOptions, CommitError, Connection, FailureKind, Others, Transaction, View, ViewChoice,
 };
+use atomdir_testing::as_user;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, chown};

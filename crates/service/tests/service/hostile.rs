@@ -2,11 +2,12 @@
 //! and others do not notice.
 
 use crate::support::{
-    NEVER_IDLE, TestStore, as_user, detached, greeted, is_root, process_of, wait_until_alone,
+    NEVER_IDLE, TestStore, detached, greeted, is_root, process_of, wait_until_alone,
 };
 use atomdir::client::{Connection, FailureKind, LockOptions};
 use atomdir::{ConnectError, LockMode, LockScope};
 use atomdir_protocol::{LockRequest, Reply, Request, Side, frame, handshake};
+use atomdir_testing::as_user;
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Signal, kill_process};

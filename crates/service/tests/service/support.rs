@@ -190,30 +190,6 @@ pub fn users_can_mount() -> bool {
     can_mount
 }
 
-/// Runs `act` as another user. Only the calling thread changes, as the kernel
-/// keeps credentials for each thread.
-pub fn as_user<T: Send>(user: u32, act: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let acting = scope.spawn(move || {
-            become_user(user);
-            act()
-        });
-        acting.join().unwrap()
-    })
-}
-
-fn become_user(user: u32) {
-    // SAFETY: plain system calls, which change this thread alone.
-    let results = unsafe {
-        [
-            libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()),
-            libc::syscall(libc::SYS_setresgid, user, user, user),
-            libc::syscall(libc::SYS_setresuid, user, user, user),
-        ]
-    };
-    assert_eq!(results, [0, 0, 0]);
-}
-
 pub fn is_mounted(path: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     mounts.lines().any(|line| {

@@ -1,8 +1,9 @@
 //! Who may do what: requests by root, by a store's owner and by strangers.
 
-use crate::support::{NEVER_IDLE, TestStore, as_user, detached, is_root, users_can_mount};
+use crate::support::{NEVER_IDLE, TestStore, detached, is_root, users_can_mount};
 use atomdir::client::{ALLOW, BeginOptions, Connection, FailureKind, Settings};
 use atomdir::{ConnectError, StartService};
+use atomdir_testing::as_user;
 use std::process::Command;
 
 /// nobody: fusermount3 serves only users that have a name.

@@ -320,6 +320,7 @@ impl Disk for FailingDisk {
         fn list(&self, directory: &OwnedFd) -> Result<Vec<DirectoryEntry>>;
         fn read_link(&self, directory: &OwnedFd, name: &Name) -> Result<Vec<u8>>;
         fn next_data(&self, file: &OwnedFd, offset: u64) -> Result<Option<Extent>>;
+        fn uncover(&self, directory: &OwnedFd, name: &Name) -> Result<bool>;
         fn xattr(&self, object: &OwnedFd, name: &[u8]) -> Result<Vec<u8>>;
         fn xattr_names(&self, object: &OwnedFd) -> Result<Vec<Vec<u8>>>;
         fn mounting(&self, object: &OwnedFd) -> Result<Option<Mounting>>;
