@@ -27,6 +27,8 @@ pub enum Error {
     Commits { expected: u64, made: u64 },
     #[error("after recovery {found} bytes are new, and should be {expected}")]
     Recovered { expected: u64, found: String },
+    #[error("{expected} messages were to be delivered, and {found} were found")]
+    Delivered { expected: u64, found: u64 },
     #[error("no workload is called {0}")]
     NoWorkload(String),
     #[error("the workload `library` has no row called {0:?}")]

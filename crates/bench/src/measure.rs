@@ -32,10 +32,14 @@ pub enum Side {
     BerkeleyDb,
     /// The crate fstx.
     Fstx,
+    /// Mail delivered by `atomdir-deliver`.
+    Deliver,
+    Maildrop,
+    Procmail,
 }
 
 impl Side {
-    pub const ALL: [Side; 12] = [
+    pub const ALL: [Side; 15] = [
         Side::Plain,
         Side::Logger,
         Side::Overlay,
@@ -48,6 +52,9 @@ impl Side {
         Side::Lmdb,
         Side::BerkeleyDb,
         Side::Fstx,
+        Side::Deliver,
+        Side::Maildrop,
+        Side::Procmail,
     ];
 
     pub fn name(self) -> &'static str {
@@ -64,6 +71,9 @@ impl Side {
             Side::Lmdb => "lmdb",
             Side::BerkeleyDb => "bdb",
             Side::Fstx => "fstx",
+            Side::Deliver => "deliver",
+            Side::Maildrop => "maildrop",
+            Side::Procmail => "procmail",
         }
     }
 

@@ -27,6 +27,7 @@ const WORKLOADS: &[&str] = &[
     "recovery",
     "library",
     "idioms",
+    "deliveries",
 ];
 
 fn bench(directory: &Path, arguments: &[&str]) -> Outcome {

@@ -2,6 +2,7 @@
 
 mod build;
 mod clients;
+mod deliveries;
 mod empty;
 mod files;
 mod idioms;
@@ -49,6 +50,7 @@ pub const ALL: &[(&str, Workload)] = &[
     ("transactions", transactions::transactions),
     ("library", library::library),
     ("idioms", idioms::idioms),
+    ("deliveries", deliveries::deliveries),
     ("recovery", recovery::recovery),
     ("trees", trees::trees),
 ];
