@@ -154,6 +154,13 @@ pub struct FileSystemStatus {
     pub layered: bool,
 }
 
+impl FileSystemStatus {
+    /// The space that is left for ordinary users.
+    pub fn bytes_available(&self) -> u64 {
+        self.blocks_available.saturating_mul(self.block_size)
+    }
+}
+
 /// One mount during one boot. If two of these are equal, no crash lies between
 /// them: everything written is there, synced or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

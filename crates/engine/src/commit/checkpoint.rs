@@ -92,6 +92,24 @@ impl<D: Disk> Store<D> {
         Ok(state.journal.history_status().unwrap_or_default())
     }
 
+    /// Forgets a part of the history if the file system is short of space. Returns whether it did,
+    /// so that what has failed may succeed now.
+    pub(crate) fn free_space(&self) -> bool {
+        let freed = || -> Result<bool, StoreError> {
+            let mut state = self.lock_without_pending()?;
+            if !state.is_short_of_space(&self.0.core) {
+                return Ok(false);
+            }
+            let before = state.commits_kept();
+            self.checkpoint_locked(&mut state)?;
+            Ok(state.commits_kept() < before)
+        };
+        freed().unwrap_or_else(|error| {
+            tracing::warn!(%error, "the history cannot be shortened to free space");
+            false
+        })
+    }
+
     /// Closes the store in order and gives back its lock, which processes that were forked from this
     /// one may have inherited. Open transactions must have been aborted.
     pub fn close(&self) -> Result<(), StoreError> {

@@ -180,7 +180,14 @@ impl<D: Disk> Store<D> {
         if !met.is_empty() {
             return Err(CommitError::Conflict(met));
         }
-        let committed = self.commit_outermost(transaction, extent, report);
+        let mut committed = self.commit_outermost(transaction, extent, report);
+        if matches!(
+            (&committed, extent),
+            (Err(CommitError::NoSpace { .. }), Extent::All)
+        ) && self.free_space()
+        {
+            committed = self.commit_outermost(transaction, extent, report);
+        }
         let committed = committed.map_err(|error| self.with_authors(error));
         if committed.is_err() {
             self.0.contention.writers.leave_commit(transaction.id());

@@ -139,10 +139,9 @@ impl<D: Disk> Journal<D> {
         };
         let status = core.disk.status(&core.root);
         let status = status.map_err(failed("examine the file system"))?;
-        let free_bytes = status.blocks_available.saturating_mul(status.block_size);
         let (figures, file_bytes) = (past.figures(), past.file_bytes());
         let now = core.options.clock.now();
-        let mut excess = Excess::of(limits, now, free_bytes, figures.bytes);
+        let mut excess = Excess::of(limits, now, status.bytes_available(), figures.bytes);
         if !is_exact {
             if !excess.is_due(limits, &figures, file_bytes) {
                 return Ok(());

@@ -9,11 +9,17 @@ use crate::ids::TransactionId;
 use crate::lock;
 use crate::options::{BeginOptions, Conflicts};
 use crate::store::Store;
+use crate::store::commit_state::Guard;
 use crate::transaction::Transaction;
 
 impl<D: Disk> Store<D> {
     pub fn begin(&self, options: BeginOptions) -> Result<Arc<Transaction<D>>, BeginError> {
         self.refuse_if_poisoned()?;
+        // If another commits just now, space is looked for after that.
+        let is_short = |state: Guard<'_, D>| state.is_short_of_space(&self.0.core);
+        if self.0.commit.try_lock().is_ok_and(is_short) {
+            self.free_space();
+        }
         // A snapshot is the base alone, so lazy and stalled commits must be in the base
         // first.
         self.apply_pending()?;

@@ -54,6 +54,21 @@ impl<D: Disk> CommitState<D> {
         }
     }
 
+    /// How many commits the history keeps.
+    pub fn commits_kept(&self) -> u64 {
+        let status = self.journal.history_status();
+        status.map_or(0, |status| status.commits)
+    }
+
+    /// Whether the file system has so little space left that the history should give some up.
+    pub fn is_short_of_space(&self, core: &Core<D>) -> bool {
+        let Some(limits) = self.history.filter(|_| self.commits_kept() > 0) else {
+            return false;
+        };
+        let status = core.disk.status(&core.root);
+        status.is_ok_and(|status| status.bytes_available() < limits.free_bytes_min)
+    }
+
     /// Applies again, with the reserved space, a commit that had run out of
     /// space.
     pub fn with_reserve(

@@ -12,6 +12,8 @@ use std::os::unix::fs::MetadataExt;
 
 const COMMITS: u64 = 40;
 const BYTES_MAX: u64 = 2048;
+/// Commits whose changes are kept for an undo.
+const KEPT: u64 = 6;
 
 #[test]
 fn shortened_history_keeps_the_newest_commits() {
@@ -107,6 +109,74 @@ fn a_full_disk_keeps_no_checkpoint_from_freeing_what_it_can() {
         number += 1;
     }
     assert!(shortened_late >= 3, "{shortened_late} of {number}");
+}
+
+/// A store that keeps `KEPT` commits, on a file system that then seems full.
+fn full_store(scratch: &Scratch, disk: &FailingDisk, free_bytes_min: u64) -> Store<FailingDisk> {
+    let limits = HistoryLimits {
+        age_seconds_max: u64::MAX,
+        bytes_max: u64::MAX,
+        free_bytes_min,
+    };
+    create(&scratch.0);
+    let store = open_keeping(disk.clone(), &scratch.0, Some(limits)).expect("it opens");
+    for commit in 1..=KEPT {
+        let transaction = begin(&store);
+        make_directory(&transaction, &format!("directory{commit}"));
+        store.commit(&transaction).expect("nobody is in the way");
+    }
+    store.checkpoint().expect("nothing is in the way");
+    disk.seem_full(true);
+    store
+}
+
+fn kept(store: &Store<FailingDisk>) -> u64 {
+    store.status().history.expect("it is kept").commits
+}
+
+#[test]
+fn a_begin_on_a_full_disk_forgets_a_part_of_the_history() {
+    for (free_bytes_min, forgets) in [(0, false), (1, true)] {
+        let scratch = Scratch::new();
+        let disk = FailingDisk::without_flushes();
+        let store = full_store(&scratch, &disk, free_bytes_min);
+        assert_eq!(kept(&store), KEPT);
+        store.abort(&begin(&store));
+        assert_eq!(kept(&store) < KEPT, forgets);
+        assert_eq!(store.check().problems, Vec::<String>::new());
+    }
+}
+
+/// There is no space at one call, and then the history gives some up.
+#[test]
+fn a_commit_on_a_full_disk_succeeds_with_the_space_of_the_history() {
+    let (mut refused, mut forgot) = (0, 0);
+    for number in 0.. {
+        let mut has_failed = false;
+        for free_bytes_min in [0, 1] {
+            let scratch = Scratch::new();
+            let disk = FailingDisk::new(Errno::NOSPC, false).flushing_nothing();
+            let store = full_store(&scratch, &disk, free_bytes_min);
+            disk.seem_full(false);
+            let transaction = begin(&store);
+            make_directory(&transaction, "new");
+            disk.seem_full(true);
+            disk.fail_after(number);
+            let committed = store.commit(&transaction);
+            has_failed |= disk.has_failed();
+            if matches!(committed, Err(CommitError::NoSpace { .. })) {
+                assert_eq!(free_bytes_min, 0, "{number}");
+                assert!(transaction.is_open());
+                refused += 1;
+            } else if committed.is_ok() && kept(&store) <= KEPT && free_bytes_min > 0 {
+                forgot += 1;
+            }
+        }
+        if !has_failed {
+            break;
+        }
+    }
+    assert!(refused > 0 && forgot == refused, "{refused}, {forgot}");
 }
 
 /// Somebody commits, makes a checkpoint and shortens the history while another reads it.

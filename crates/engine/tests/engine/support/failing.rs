@@ -2,7 +2,7 @@
 //! which changes were requested.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use atomdir_disk::{
@@ -33,6 +33,8 @@ pub struct FailingDisk {
     /// An action to run once, right after the next flush of the log.
     after_flush: Arc<Mutex<Option<Action>>>,
     at_apply: Arc<Mutex<AtApply>>,
+    /// Whether the file system seems to have no space left.
+    full: Arc<AtomicBool>,
     /// The inode on which another file system seems to be mounted.
     mounted: Arc<Mutex<Option<u64>>>,
 }
@@ -82,6 +84,7 @@ impl FailingDisk {
             before_read: Arc::default(),
             after_flush: Arc::default(),
             at_apply: Arc::default(),
+            full: Arc::default(),
             mounted: Arc::default(),
         }
     }
@@ -131,6 +134,11 @@ impl FailingDisk {
     pub fn intrude_at_apply(&self, act: impl FnOnce() + Send + 'static) {
         *self.at_apply.lock().expect("no test panics with it") =
             AtApply::AwaitsFlush(Box::new(act));
+    }
+
+    /// From now on the file system says that it has no space left. Calls succeed all the same.
+    pub fn seem_full(&self, full: bool) {
+        self.full.store(full, Ordering::SeqCst);
     }
 
     fn arm(&self) {
@@ -306,11 +314,16 @@ impl Disk for FailingDisk {
         self.inner.read_at(file, buffer, offset)
     }
 
-    /// Hides overlays, so that tests can have stores on them, which are refused otherwise.
+    /// Also hides overlays, so that tests can have stores on them, which are refused otherwise.
     fn status(&self, object: &OwnedFd) -> Result<FileSystemStatus> {
         self.look("status")?;
         let status = self.inner.status(object)?;
+        let blocks_available = match self.full.load(Ordering::SeqCst) {
+            true => 0,
+            false => status.blocks_available,
+        };
         Ok(FileSystemStatus {
+            blocks_available,
             layered: false,
             ..status
         })
