@@ -34,7 +34,7 @@ pub use fixture::{Fixture, Owner, for_each_owner, look};
 pub use mounts::{Mount, mounts, unmount};
 pub use random::Random;
 pub use scenario::{Action, Scenario, copy_tree, moment_now};
-pub use scratch::Scratch;
+pub use scratch::{Scratch, quick_directory};
 pub use skip::{skip, tools_present, users_can_mount};
 pub use store::{Store, View};
 pub use terminal::OnTerminal;

@@ -6,6 +6,27 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::mounts::{mounts, unmount};
+use crate::tier::full_tier;
+
+/// Linux's `include/uapi/linux/magic.h`
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+/// What the tests of one program may need at once.
+const QUICK_BYTES_MIN: u64 = 1 << 30;
+
+/// Where tests of many small steps put their files. For the quick tier this is in memory, if
+/// there is room: such tests show which calls are made, not what a disk does with them.
+pub fn quick_directory() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let has_room = || {
+        let is_memory = rustix::fs::statfs(memory).is_ok_and(|found| found.f_type == TMPFS_MAGIC);
+        let room = rustix::fs::statvfs(memory).map(|found| found.f_bavail * found.f_frsize);
+        is_memory && room.is_ok_and(|room| room >= QUICK_BYTES_MIN)
+    };
+    match !full_tier() && has_room() {
+        true => memory.to_owned(),
+        false => std::env::temp_dir(),
+    }
+}
 
 #[derive(Debug)]
 pub struct Scratch {

@@ -21,6 +21,7 @@ use atomdir_engine::{
     BeginOptions, CARRIED_BYTES_MAX, Clock, Conflicts, Durability, HistoryLimits, Isolation,
     LOG_STEP, Options, Privileges, Store, Transaction,
 };
+use atomdir_testing::quick_directory;
 
 pub struct SystemClock;
 
@@ -44,7 +45,7 @@ impl Scratch {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("atomdir-engine-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = quick_directory().join(name);
         std::fs::create_dir(&path).expect("the temporary directory takes a directory");
         std::fs::create_dir(path.join(".atomdir")).expect("a fresh directory takes an entry");
         Scratch(path)
