@@ -366,3 +366,22 @@ fn attached_command_says_at_once_that_its_transaction_was_ended() {
         assert_eq!(store.call(["list"]).expect(0).error_text(), "");
     });
 }
+
+/// The transaction that `status` picks by itself may end before it is looked at.
+#[test]
+fn status_shows_what_is_open_while_transactions_come_and_go() {
+    const RUNS: usize = 40;
+    Fixture::for_each_owner("status-comes-and-goes", "echo > file", |fixture| {
+        let store = &fixture.store;
+        std::thread::scope(|scope| {
+            let runs = scope.spawn(|| {
+                for _ in 0..RUNS {
+                    store.run("echo more >> file").expect(0);
+                }
+            });
+            while !runs.is_finished() {
+                store.call(["status"]).expect(0);
+            }
+        });
+    });
+}

@@ -380,7 +380,9 @@ fn changes(service: &Service, connection: &Connection, id: TransactionId) -> Res
 
 fn list(service: &Service, connection: &Connection) -> Result<Answer> {
     let visible = service.transactions.visible(&connection.peer);
-    let statuses = visible.iter().map(|one| status::transaction(service, one));
+    // Right after a commit the service has yet to forget its transaction.
+    let open = visible.iter().filter(|one| !one.transaction.has_ended());
+    let statuses = open.map(|one| status::transaction(service, one));
     let statuses = statuses.chain(survival::list_stranded(service, &connection.peer));
     let length = |status: &TransactionStatus| {
         let locks = status.locks.iter().map(|lock| 32 + lock.path.len());

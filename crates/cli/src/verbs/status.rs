@@ -172,22 +172,35 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         (None, Some(transaction)) => context.connect_to(Some(transaction))?.0,
         (None, None) => return show_all(context, Vec::new()),
     };
-    let transaction = match context.transaction(arguments.transaction, &mut connected) {
-        Ok(transaction) => transaction,
-        Err(Error::NoTransaction | Error::SeveralTransactions { .. }) => {
-            return show_all(context, connected.connection.transactions()?);
+    let mut failed = None;
+    loop {
+        let transaction = match context.transaction(arguments.transaction, &mut connected) {
+            Ok(transaction) => transaction,
+            Err(Error::NoTransaction | Error::SeveralTransactions { .. }) => {
+                return show_all(context, connected.connection.transactions()?);
+            }
+            Err(error) => return Err(error),
+        };
+        match look_at(&mut connected, transaction) {
+            Ok(status) => {
+                context.output.print_paged(&status)?;
+                return Ok(SUCCESS);
+            }
+            // The only open one may have ended meanwhile. Then another is, or none.
+            Err(_) if failed != Some(transaction) => failed = Some(transaction),
+            Err(error) => return Err(error),
         }
-        Err(error) => return Err(error),
-    };
+    }
+}
+
+fn look_at(connected: &mut Connected, transaction: TransactionId) -> Result<Status, Error> {
     let status = connected.connection.status(transaction)?;
     let changes = connected.connection.changes(transaction)?;
-    let status = Status {
-        rights: rights(&mut connected, transaction, &changes)?,
+    Ok(Status {
+        rights: rights(connected, transaction, &changes)?,
         transaction: status,
         changes,
-    };
-    context.output.print_paged(&status)?;
-    Ok(SUCCESS)
+    })
 }
 
 /// While its command runs, nobody else looks into the view of a transaction that is

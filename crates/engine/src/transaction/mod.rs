@@ -221,6 +221,11 @@ impl<D: Disk> Transaction<D> {
         self.view.lock().is_some()
     }
 
+    /// Whether it has ended, as far as can be said without waiting for a commit.
+    pub fn has_ended(&self) -> bool {
+        self.view.try_lock().is_ok_and(|slot| slot.is_none())
+    }
+
     /// The transaction that this one is nested in.
     pub fn outer(&self) -> Option<&Arc<Transaction<D>>> {
         self.outer.as_ref()
