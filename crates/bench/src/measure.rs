@@ -32,8 +32,8 @@ pub enum Side {
     BerkeleyDb,
     /// The crate fstx.
     Fstx,
-    /// Mail delivered by `atomdir-deliver`.
-    Deliver,
+    /// `atomdir-deliver`, `atomdir make` and `atomdir unpack`.
+    Tool,
     Maildrop,
     Procmail,
 }
@@ -52,7 +52,7 @@ impl Side {
         Side::Lmdb,
         Side::BerkeleyDb,
         Side::Fstx,
-        Side::Deliver,
+        Side::Tool,
         Side::Maildrop,
         Side::Procmail,
     ];
@@ -71,14 +71,15 @@ impl Side {
             Side::Lmdb => "lmdb",
             Side::BerkeleyDb => "bdb",
             Side::Fstx => "fstx",
-            Side::Deliver => "deliver",
+            Side::Tool => "tool",
             Side::Maildrop => "maildrop",
             Side::Procmail => "procmail",
         }
     }
 
-    pub fn is_view(self) -> bool {
-        matches!(self, Side::Exact | Side::Native)
+    /// Whether it works in a store.
+    pub fn has_store(self) -> bool {
+        matches!(self, Side::Exact | Side::Native | Side::Tool)
     }
 }
 
@@ -190,11 +191,11 @@ impl Sides {
         }
     }
 
-    /// The better view of those that took part.
+    /// The better of those that took part and work in a store.
     pub fn best_view(&self) -> Option<&Series> {
         self.0
             .iter()
-            .filter(|(side, _)| side.is_view())
+            .filter(|(side, _)| side.has_store())
             .map(|(_, series)| series)
             .min_by(|one, other| one.median().total_cmp(&other.median()))
     }

@@ -24,7 +24,7 @@ pub struct Workspace<'a> {
 const PRELUDE: &str = r#"step() { echo "step $1 $(date +%s%N)"; }; "#;
 
 impl<'a> Workspace<'a> {
-    /// A fresh directory with what `fill` makes; for a view it is a store whose
+    /// A fresh directory with what `fill` makes; for a view and a tool it is a store whose
     /// service runs. Nothing remains to be written.
     pub fn fresh(
         bench: &'a Bench,
@@ -36,7 +36,7 @@ impl<'a> Workspace<'a> {
         clear(&path)?;
         make_directory(&path)?;
         fill(&path)?;
-        let store = match side.is_view() {
+        let store = match side.has_store() {
             true => Some(Store::warm(&bench.program, &path)?),
             false => None,
         };
@@ -87,7 +87,7 @@ impl<'a> Workspace<'a> {
                 sync(&self.path)?;
                 Ok(printed)
             }
-            (Side::Plain, None) => {
+            (Side::Plain, None) | (Side::Tool, Some(_)) => {
                 let printed = output(
                     Command::new(shell[0])
                         .args(&shell[1..])

@@ -28,6 +28,7 @@ const WORKLOADS: &[&str] = &[
     "library",
     "idioms",
     "deliveries",
+    "archives",
 ];
 
 fn bench(directory: &Path, arguments: &[&str]) -> Outcome {

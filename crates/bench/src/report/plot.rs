@@ -48,7 +48,7 @@ fn colour(side: Side) -> &'static str {
         Side::Lmdb => "#17becf",
         Side::BerkeleyDb => "#393b79",
         Side::Fstx => "#637939",
-        Side::Deliver => "#1f77b4",
+        Side::Tool => "#1f77b4",
         Side::Maildrop => "#7f7f7f",
         Side::Procmail => "#bcbd22",
     }

@@ -68,7 +68,7 @@ pub fn deliveries(bench: &Bench) -> Result<Vec<Row>> {
 fn agents(bench: &Bench) -> Vec<Agent> {
     let ours = bench.program.with_file_name("atomdir-deliver");
     let known = [
-        (Side::Deliver, ours, "cargo build --release -p atomdir-mail"),
+        (Side::Tool, ours, "cargo build --release -p atomdir-mail"),
         (
             Side::Maildrop,
             "/usr/bin/maildrop".into(),
@@ -121,7 +121,7 @@ impl<'a> Delivery<'a> {
             make_directory(path)?;
             delivery.give_to_recipient(path)?;
         }
-        if agent.side == Side::Deliver {
+        if agent.side == Side::Tool {
             output(delivery.atomdir().arg("init"))?;
             output(delivery.atomdir().args(["config", "history-age", "off"]))?;
             output(delivery.atomdir().args(["run", "--", "true"]))?;
@@ -213,7 +213,7 @@ impl<'a> Delivery<'a> {
     fn deliver(&self, mailbox: u64, number: u64) -> Result<()> {
         let mut command = self.command(&self.agent.program);
         match self.agent.side {
-            Side::Deliver => command
+            Side::Tool => command
                 .args(["-f", "sender@example.org", "-m"])
                 .arg(self.mailbox(mailbox)),
             _ => command.arg(self.rules(mailbox)),
@@ -277,7 +277,7 @@ impl<'a> Delivery<'a> {
 
 impl Drop for Delivery<'_> {
     fn drop(&mut self) {
-        if self.agent.side == Side::Deliver {
+        if self.agent.side == Side::Tool {
             // A failure that brought us here is reported.
             let _ = output(self.atomdir().args(["service", "stop", "--abort"]));
         }

@@ -14,6 +14,7 @@ mod overwrite;
 mod postmark;
 mod recovery;
 mod search;
+mod tools;
 mod transactions;
 mod transfer;
 mod trees;
@@ -51,6 +52,8 @@ pub const ALL: &[(&str, Workload)] = &[
     ("library", library::library),
     ("idioms", idioms::idioms),
     ("deliveries", deliveries::deliveries),
+    ("recipes", tools::recipes),
+    ("archives", tools::archives),
     ("recovery", recovery::recovery),
     ("trees", trees::trees),
 ];
