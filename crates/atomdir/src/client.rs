@@ -29,7 +29,7 @@ pub use crate::location::find_with;
 pub use crate::locks::LockOptions;
 pub use crate::requests::{BeginOptions, Checked, CommitDetails, SnapshotContents};
 pub use crate::settings::{
-    ALLOW, Allow, KEYS as SETTING_KEYS, ReadError, Settings, SettingsError, VIEW,
+    ALLOW, Allow, HISTORY_AGE, KEYS as SETTING_KEYS, ReadError, Settings, SettingsError, VIEW,
 };
 pub use crate::start::SERVICE_ENVIRONMENT;
 pub use crate::transaction::Transaction;

@@ -160,6 +160,18 @@ fn only_owner_and_root_undo_and_only_what_is_kept() {
 }
 
 #[test]
+fn a_store_made_without_history_keeps_none() {
+    Fixture::for_each_owner("undo-none", "echo 0 > file", |one| {
+        // The fixture is a store already; to do it again is harmless.
+        one.store.call(["init", "--no-history"]).expect(0);
+        one.store.run("echo 1 > file").expect(0);
+        undo(one, &["1"]).expect(NO_SUCH);
+        let age = one.store.call(["config", "history-age"]).expect(0).text();
+        assert_eq!(age, "off\n");
+    });
+}
+
+#[test]
 fn settings_of_the_history_hold_from_the_next_commit_on() {
     Fixture::for_each_owner("undo-settings", "echo 0 > file", |one| {
         let store = &one.store;

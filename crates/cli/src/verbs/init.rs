@@ -2,7 +2,7 @@ use super::{ExitCode, SUCCESS};
 use crate::context::Context;
 use crate::error::Error;
 use crate::output::{Painter, Show, json::Text, quoted};
-use atomdir::client::{ALLOW, Settings};
+use atomdir::client::{ALLOW, HISTORY_AGE, Settings};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -26,6 +26,9 @@ pub struct Arguments {
     /// Let these users and groups use it, too: a store of root's; see `config`
     #[arg(long, value_name = "USER,@GROUP")]
     allow: Option<String>,
+    /// Keep nothing of what commits replace, so that none can be undone
+    #[arg(long)]
+    no_history: bool,
 }
 
 #[derive(Serialize)]
@@ -58,6 +61,9 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     let outcome = atomdir::init_with(&directory, control.as_deref(), context.trust())?;
     if let Some(allow) = &arguments.allow {
         Settings::change(&outcome.store, ALLOW, allow)?;
+    }
+    if arguments.no_history {
+        Settings::change(&outcome.store, HISTORY_AGE, "off")?;
     }
     if control.is_some() && is_in_work_tree(&outcome.store.root) {
         context.output.note(
