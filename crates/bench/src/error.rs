@@ -29,6 +29,8 @@ pub enum Error {
     Recovered { expected: u64, found: String },
     #[error("{expected} messages were to be delivered, and {found} were found")]
     Delivered { expected: u64, found: u64 },
+    #[error("a search should find {expected} entries and has found {found}")]
+    Entries { expected: u64, found: u64 },
     #[error("no workload is called {0}")]
     NoWorkload(String),
     #[error("the workload `library` has no row called {0:?}")]

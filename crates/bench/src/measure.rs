@@ -32,14 +32,16 @@ pub enum Side {
     BerkeleyDb,
     /// The crate fstx.
     Fstx,
-    /// `atomdir-deliver`, `atomdir make` and `atomdir unpack`.
+    /// `atomdir-deliver`, `atomdir-ldap`, `atomdir make` and `atomdir unpack`.
     Tool,
     Maildrop,
     Procmail,
+    /// slapd's own database of files.
+    BackLdif,
 }
 
 impl Side {
-    pub const ALL: [Side; 15] = [
+    pub const ALL: [Side; 16] = [
         Side::Plain,
         Side::Logger,
         Side::Overlay,
@@ -55,6 +57,7 @@ impl Side {
         Side::Tool,
         Side::Maildrop,
         Side::Procmail,
+        Side::BackLdif,
     ];
 
     pub fn name(self) -> &'static str {
@@ -74,6 +77,7 @@ impl Side {
             Side::Tool => "tool",
             Side::Maildrop => "maildrop",
             Side::Procmail => "procmail",
+            Side::BackLdif => "back-ldif",
         }
     }
 

@@ -49,7 +49,7 @@ fn colour(side: Side) -> &'static str {
         Side::BerkeleyDb => "#393b79",
         Side::Fstx => "#637939",
         Side::Tool => "#1f77b4",
-        Side::Maildrop => "#7f7f7f",
+        Side::Maildrop | Side::BackLdif => "#7f7f7f",
         Side::Procmail => "#bcbd22",
     }
 }

@@ -4,6 +4,7 @@ mod build;
 mod clients;
 mod deliveries;
 mod empty;
+mod entries;
 mod files;
 mod idioms;
 mod isolation;
@@ -52,6 +53,7 @@ pub const ALL: &[(&str, Workload)] = &[
     ("library", library::library),
     ("idioms", idioms::idioms),
     ("deliveries", deliveries::deliveries),
+    ("entries", entries::entries),
     ("recipes", tools::recipes),
     ("archives", tools::archives),
     ("recovery", recovery::recovery),
