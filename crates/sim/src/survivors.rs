@@ -7,7 +7,7 @@ use atomdir_engine::{Durability, Transaction};
 
 use crate::disk::SimDisk;
 use crate::opening::SimStore;
-use crate::operation::{Operation, Target};
+use crate::operation::Operation;
 use crate::tree::Tree;
 use crate::workload::{Driver, Expected, act, begin};
 
@@ -20,6 +20,8 @@ pub enum SurvivorAct {
     Others(Vec<Operation>),
     /// Done after a savepoint and then rolled back.
     RolledBack(Vec<Operation>),
+    /// The transaction gets a snapshot of the newest commit.
+    Refresh,
 }
 
 #[derive(Debug, Clone)]
@@ -142,10 +144,11 @@ pub(crate) fn or_begin(
 /// The transaction while a workload runs.
 struct Running {
     open: Arc<Transaction<SimDisk>>,
+    /// A disk without transactions that shows what the view shows.
     plain: SimDisk,
-    /// What was done, each with its salt.
-    done: Vec<(Operation, u64)>,
-    is_older: bool,
+    /// What others have committed since its snapshot, each with its salt. It touches nothing that
+    /// this transaction changes, so it may as well come later.
+    unseen: Vec<(Vec<Operation>, u64)>,
     /// What was flushed last.
     flushed: Option<Tree>,
     boots: u64,
@@ -155,6 +158,20 @@ impl Running {
     fn tree(&self) -> Tree {
         Tree::of_image(&self.plain.image()).without_times()
     }
+
+    /// Others have committed since its snapshot.
+    fn is_older(&self) -> bool {
+        !self.unseen.is_empty()
+    }
+
+    /// The base after its commit.
+    fn with_unseen(&self) -> SimDisk {
+        let plain = SimDisk::boot(self.plain.image(), Default::default());
+        for (operations, salt) in &self.unseen {
+            act(&plain, operations, *salt);
+        }
+        plain
+    }
 }
 
 impl Driver {
@@ -163,7 +180,7 @@ impl Driver {
         self.expected.push(Expected {
             surviving: Some(Surviving {
                 boots: running.boots,
-                is_older: running.is_older,
+                is_older: running.is_older(),
                 after_kill: kill.to_vec(),
                 after_crash: crash.to_vec(),
             }),
@@ -176,7 +193,6 @@ impl Driver {
         let before = running.tree();
         // Before a staged file is cut that may be part of what was flushed, all is flushed.
         let cuts = matches!(operation, Operation::Truncate(_, 1..)) && running.flushed.is_some();
-        running.done.push((operation.clone(), salt << 8));
         let operation = std::slice::from_ref(operation);
         act(&running.plain, operation, salt);
         let after = running.tree();
@@ -198,17 +214,12 @@ impl Driver {
         let mut running = Running {
             open: open.clone(),
             plain: SimDisk::boot(self.plain.image(), Default::default()),
-            done: Vec::new(),
-            is_older: false,
+            unseen: Vec::new(),
             flushed: None,
             boots: self.disk.image().boots,
         };
         act(&*open, &survivor.before, salt << 8);
         act(&running.plain, &survivor.before, salt << 8);
-        for (number, operation) in (0..).zip(&survivor.before) {
-            // As `act` gives out salts.
-            running.done.push((operation.clone(), salt << 16 | number));
-        }
         let now = Some(running.tree());
         self.may_leave(&running, &[None, now.clone()], &[None]);
         let kept = store.survive(&open, Vec::new());
@@ -228,10 +239,7 @@ impl Driver {
             self.all_is_durable();
             return;
         }
-        for (operation, salt) in running.done {
-            let done = self.plain.act(&operation, salt);
-            done.unwrap_or_else(|errno| panic!("{operation:?}: {errno}"));
-        }
+        self.plain = running.with_unseen();
         self.commit_unseen(&open);
     }
 
@@ -255,7 +263,7 @@ impl Driver {
             }
             SurvivorAct::Others(operations) => {
                 let (now, flushed) = (Some(running.tree()), running.flushed.clone());
-                running.is_older = true;
+                running.unseen.push((operations.clone(), salt));
                 self.survives_commit = Some(Surviving {
                     boots: running.boots,
                     is_older: true,
@@ -265,8 +273,8 @@ impl Driver {
                 self.commit(operations, Durability::Durable, salt);
                 self.survives_commit = None;
             }
+            SurvivorAct::Refresh => self.refresh(running),
             SurvivorAct::RolledBack(operations) => {
-                let done = running.done.len();
                 let saved = running.plain.image();
                 let before = Some(running.tree());
                 running.open.set_savepoint(b"here").expect("it is set");
@@ -281,7 +289,6 @@ impl Driver {
                 ];
                 self.may_leave(running, &[now, before.clone()], &may_be);
                 running.open.roll_back(b"here").expect("it is there");
-                running.done.truncate(done);
                 if running.flushed.is_some() {
                     // The log is written anew, and flushed if the old one was.
                     running.flushed.clone_from(&before);
@@ -290,5 +297,25 @@ impl Driver {
                 self.may_leave(running, &[before], &[flushed]);
             }
         }
+    }
+
+    fn refresh(&mut self, running: &mut Running) {
+        let (before, flushed) = (Some(running.tree()), running.flushed.clone());
+        running.plain = running.with_unseen();
+        let after = Some(running.tree());
+        let crash = [
+            flushed.clone(),
+            flushed.is_some().then(|| after.clone()).flatten(),
+        ];
+        self.may_leave(running, &[before, after.clone()], &crash);
+        let refreshed = self.store().refresh(&running.open);
+        refreshed.expect("it conflicts with nothing");
+        running.unseen.clear();
+        if running.flushed.is_some() {
+            // The log is written anew, and flushed if the old one was.
+            running.flushed.clone_from(&after);
+        }
+        let flushed = running.flushed.clone();
+        self.may_leave(running, &[after], &[flushed]);
     }
 }

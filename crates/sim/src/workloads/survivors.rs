@@ -6,7 +6,7 @@ use super::{
 };
 use crate::operation::Node::{Directory, Symlink};
 use crate::survivors::Survivor;
-use crate::survivors::SurvivorAct::{Do, Flush, Others, RolledBack};
+use crate::survivors::SurvivorAct::{Do, Flush, Others, Refresh, RolledBack};
 use crate::workload::{Step, Workload};
 
 pub fn survivors() -> Vec<Workload> {
@@ -75,6 +75,7 @@ pub fn survivors() -> Vec<Workload> {
     vec![
         older_than_kept,
         one("a survivor older than commits", older()),
+        one("a survivor with a newer snapshot", refreshed()),
         one("a survivor's contents", contents),
         one("a survivor's names", names),
         one("a survivor that is aborted", aborted),
@@ -105,6 +106,27 @@ fn older() -> Survivor {
             Flush,
             Others(vec![unlink("a"), make("d", Directory)]),
             Do(vec![write("mine", 8192, 100)]),
+        ],
+        is_committed: true,
+    }
+}
+
+/// Its snapshot is brought up to date: before anything is flushed, with changes that others have
+/// moved, and right before its commit.
+fn refreshed() -> Survivor {
+    Survivor {
+        before: vec![file("mine", 0)],
+        acts: vec![
+            Do(vec![write("mine", 0, 700), write("d/e/y", 0, 40)]),
+            Others(vec![rename("d", "moved"), write("a", 0, 300)]),
+            Refresh,
+            Do(vec![write("mine", 4096, 200), mode("f", 0o700)]),
+            Flush,
+            Others(vec![unlink("a"), file("f/theirs", 0), unlink("moved/x")]),
+            Refresh,
+            Do(vec![rename("mine", "f/mine"), file("a", 0)]),
+            Others(vec![write("b", 0, 70)]),
+            Refresh,
         ],
         is_committed: true,
     }
