@@ -183,7 +183,7 @@ for view in exact native; do
     atomdir run --view $view -- sh -ec '
         cd /dir/sub; echo new > /file; echo new > made; pwd > /dir/where
         echo outside > /tmp/outside; [ -e /proc/self/status ]; echo > /dev/null
-        find / -path /run -prune -o -path /proc -prune -o -path /usr -prune -o -print > /tmp/found; grep -q ^/dir/sub/made /tmp/found
+        find / -path /run -prune -o -path /proc -prune -o -path /usr -prune -o -path /dev -prune -o -print > /tmp/found; grep -q ^/dir/sub/made /tmp/found
         ! grep -q .atomdir/log /tmp/found'
     [ "$(cat file)" = new ] && [ "$(cat dir/where)" = /dir/sub ] && [ -e dir/sub/made ]
     [ "$(cat tmp/outside)" = outside ]
