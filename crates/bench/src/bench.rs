@@ -43,6 +43,14 @@ impl Bench {
         sides
     }
 
+    /// The kind of view that `atomdir run` takes by itself.
+    pub fn default_view(&self) -> Side {
+        match self.views.contains(&Side::Native) {
+            true => Side::Native,
+            false => Side::Exact,
+        }
+    }
+
     /// Plain, a bare overlay, and each view.
     pub fn sides_with_overlay(&self) -> Vec<Side> {
         let mut sides = self.sides();

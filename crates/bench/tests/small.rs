@@ -13,6 +13,7 @@ const WORKLOADS: &[&str] = &[
     "nested",
     "unpack",
     "git",
+    "history",
     "outside",
     "memory",
     "files",

@@ -1,5 +1,7 @@
 //! Unpacking, configuring, making and installing two C projects.
 
+use std::path::Path;
+
 use crate::bench::Bench;
 use crate::compare::{self, Degree};
 use crate::corpus;
@@ -18,19 +20,23 @@ pub fn build(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn build_project(bench: &Bench, project: &str) -> Result<Vec<Row>> {
-    let Some(archive) = corpus::c_project(&bench.cache, project)? else {
-        eprintln!("build: left out, no source of {project} can be fetched");
-        return Ok(Vec::new());
-    };
-    let script = format!(
+pub fn script(archive: &Path) -> String {
+    format!(
         r#"step -
         tar xf '{}' --no-same-owner --strip-components=1; step unpack
         ./configure --prefix="$PWD/installed" > configured; step configure
         make -j2 > made 2>&1; step make
         make install > /dev/null; step install"#,
         archive.display()
-    );
+    )
+}
+
+fn build_project(bench: &Bench, project: &str) -> Result<Vec<Row>> {
+    let Some(archive) = corpus::c_project(&bench.cache, project)? else {
+        eprintln!("build: left out, no source of {project} can be fetched");
+        return Ok(Vec::new());
+    };
+    let script = script(&archive);
     let sides = bench.sides();
     let measured = in_turns(bench.few_rounds(), &sides, |side| {
         Workspace::fresh(bench, side, project, |_| Ok(()))?.run(&script)

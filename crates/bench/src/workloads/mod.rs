@@ -6,6 +6,7 @@ mod deliveries;
 mod empty;
 mod entries;
 mod files;
+mod history;
 mod idioms;
 mod isolation;
 mod library;
@@ -35,6 +36,7 @@ pub const ALL: &[(&str, Workload)] = &[
     ("search", search::search),
     ("build", build::build),
     ("serializable", isolation::serializable),
+    ("history", history::history),
     ("outside", outside::outside),
     ("memory", outside::memory),
     ("files", files::files),

@@ -12,7 +12,7 @@ use crate::bench::Bench;
 use crate::compare::{self, Degree};
 use crate::error::{Describe, Result};
 use crate::load::pages::{self, PAGE};
-use crate::measure::{Side, Sides, in_turns};
+use crate::measure::{Outcome, Side, Sides, in_turns};
 use crate::report::{Row, Target, short};
 use crate::workloads::ordering::in_runs;
 use crate::workspace::Workspace;
@@ -106,6 +106,18 @@ pub fn granularity(bench: &Bench) -> Result<Vec<Row>> {
         );
     }
     Ok(rows)
+}
+
+/// As many transactions of one page each, in a file that is there.
+pub fn single_pages(workspace: &Workspace, bytes: u64) -> Result<Outcome> {
+    let pages = pages::scattered(bytes, TRANSACTIONS.min(bytes / PAGE));
+    let parts: Vec<Part> = pages
+        .iter()
+        .map(|page| Part::Scattered(vec![*page]))
+        .collect();
+    let mut connection = workspace.connect()?;
+    let (sample, ()) = workspace.counted(|| transactions(&mut connection, &parts))?;
+    Ok(sample.into())
 }
 
 fn measure(bench: &Bench, bytes: u64, sides: &[Side], parts: &[Part]) -> Result<Sides> {

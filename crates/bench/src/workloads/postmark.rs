@@ -15,15 +15,22 @@ use crate::measure::{Side, in_turns};
 use crate::report::{Row, Target};
 use crate::workspace::Workspace;
 
-struct Configuration {
-    name: &'static str,
+pub struct Configuration {
+    pub name: &'static str,
     files: u64,
     bytes: (u64, u64),
     target: Target,
     paper: &'static str,
 }
 
-const CONFIGURATIONS: &[Configuration] = &[
+impl Configuration {
+    /// How many files there are, and how many steps.
+    fn count(&self, bench: &Bench) -> u64 {
+        bench.scaled(self.files).max(10)
+    }
+}
+
+pub const CONFIGURATIONS: &[Configuration] = &[
     Configuration {
         name: "PostMark, small files",
         files: 2500,
@@ -48,27 +55,13 @@ const CONFIGURATIONS: &[Configuration] = &[
 ];
 
 pub fn postmark(bench: &Bench) -> Result<Vec<Row>> {
-    let Some(program) = corpus::postmark(&bench.cache)? else {
-        eprintln!("postmark: left out, Debian's package cannot be fetched");
-        return Ok(Vec::new());
-    };
     let sides = bench.sides_with_overlay();
     let mut rows = Vec::new();
     for configuration in CONFIGURATIONS {
-        let files = bench.scaled(configuration.files).max(10);
-        let (least, most) = configuration.bytes;
-        let settings = bench.directory.join("postmark.settings");
-        let text = format!(
-            "set number {files}\nset transactions {files}\nset size {least} {most}\n\
-             set seed 42\nset location .\nrun\nquit\n"
-        );
-        fs::write(&settings, text).describe("write", &settings)?;
-        // What it did, without how fast, is left for the comparison.
-        let script = format!(
-            "'{}' '{}' | sed -n 's/(.*//; /created\\|read$\\|appended\\|deleted/p' > did; grep -q created did",
-            program.display(),
-            settings.display()
-        );
+        let Some(script) = script(bench, configuration)? else {
+            eprintln!("postmark: left out, Debian's package cannot be fetched");
+            return Ok(Vec::new());
+        };
         let measured = in_turns(bench.few_rounds(), &sides, |side| {
             Workspace::fresh(bench, side, "postmark", |_| Ok(()))?.run(&script)
         })?;
@@ -77,10 +70,34 @@ pub fn postmark(bench: &Bench) -> Result<Vec<Row>> {
             Row::new(configuration.name, measured.whole)
                 .target(configuration.target)
                 .paper(configuration.paper)
-                .note(&format!("{files} files, {files} steps, one transaction")),
+                .note(&format!(
+                    "{0} files, {0} steps, one transaction",
+                    configuration.count(bench)
+                )),
         );
     }
     Ok(rows)
+}
+
+/// Runs PostMark; `None`: there is no PostMark.
+pub fn script(bench: &Bench, configuration: &Configuration) -> Result<Option<String>> {
+    let Some(program) = corpus::postmark(&bench.cache)? else {
+        return Ok(None);
+    };
+    let files = configuration.count(bench);
+    let (least, most) = configuration.bytes;
+    let settings = bench.directory.join("postmark.settings");
+    let text = format!(
+        "set number {files}\nset transactions {files}\nset size {least} {most}\n\
+         set seed 42\nset location .\nrun\nquit\n"
+    );
+    fs::write(&settings, text).describe("write", &settings)?;
+    // What it did, without how fast, is left for the comparison.
+    Ok(Some(format!(
+        "'{}' '{}' | sed -n 's/(.*//; /created\\|read$\\|appended\\|deleted/p' > did; grep -q created did",
+        program.display(),
+        settings.display()
+    )))
 }
 
 const MAILBOXES: u64 = 100;

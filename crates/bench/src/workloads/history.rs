@@ -1,0 +1,103 @@
+//! What it adds to keep the history: the same work in a store that keeps what its commits
+//! replace, and in one that does not.
+//!
+//! Every round works in the same two stores, so that each but the first replaces what the one
+//! before has made.
+
+use std::path::Path;
+
+use crate::bench::Bench;
+use crate::corpus;
+use crate::error::Result;
+use crate::load::pages;
+use crate::measure::{Measured, Outcome, Side, in_turns};
+use crate::programs::output;
+use crate::report::{Row, Target};
+use crate::workloads::{build, overwrite, postmark};
+use crate::workspace::Workspace;
+
+const NOTE: &str = "plain: no history is kept";
+const RATIO_MAX: f64 = 1.05;
+const FILE_BYTES: u64 = 64 << 20;
+
+/// Where the plain file system's time stands otherwise, stands that of the store without history.
+struct Stores<'a> {
+    bench: &'a Bench,
+    without: Workspace<'a>,
+    with: Workspace<'a>,
+}
+
+impl<'a> Stores<'a> {
+    fn new(bench: &'a Bench, name: &str, fill: impl Fn(&Path) -> Result<()>) -> Result<Stores<'a>> {
+        let store = |kept: &str| {
+            Workspace::fresh(
+                bench,
+                bench.default_view(),
+                &format!("{name}-{kept}"),
+                &fill,
+            )
+        };
+        let stores = Stores {
+            bench,
+            without: store("without")?,
+            with: store("with")?,
+        };
+        let mut configured = stores
+            .without
+            .store()?
+            .command(["config", "history-space", "0"]);
+        output(&mut configured)?;
+        Ok(stores)
+    }
+
+    fn compare(&self, once: impl Fn(&Workspace<'a>) -> Result<Outcome>) -> Result<Measured> {
+        in_turns(
+            self.bench.rounds,
+            &[Side::Plain, self.bench.default_view()],
+            |side| {
+                self.bench.rest()?;
+                match side {
+                    Side::Plain => once(&self.without),
+                    _ => once(&self.with),
+                }
+            },
+        )
+    }
+}
+
+pub fn history(bench: &Bench) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    let archive = bench.corpus.archive.display();
+    let unpack = format!("step -; tar xf '{archive}'; step tar");
+    rows.push(of_script(bench, "unpack over what is there", &unpack)?);
+    if let Some(archive) = corpus::c_project(&bench.cache, "dash")? {
+        rows.push(of_script(
+            bench,
+            "build of dash again",
+            &build::script(&archive),
+        )?);
+    }
+    if let Some(script) = postmark::script(bench, &postmark::CONFIGURATIONS[0])? {
+        rows.push(of_script(bench, postmark::CONFIGURATIONS[0].name, &script)?);
+    }
+    let bytes = bench.scaled(FILE_BYTES).next_multiple_of(pages::PAGE);
+    let fill = |path: &Path| pages::fill(&path.join("data"), bytes);
+    let stores = Stores::new(bench, "history-overwrite", fill)?;
+    let measured = stores.compare(|workspace| overwrite::single_pages(workspace, bytes))?;
+    rows.push(row("4 KiB in place, each durable", measured));
+    Ok(rows)
+}
+
+fn of_script(bench: &Bench, name: &str, script: &str) -> Result<Row> {
+    let stores = Stores::new(bench, "history", |_| Ok(()))?;
+    Ok(row(
+        name,
+        stores.compare(|workspace| workspace.run(script))?,
+    ))
+}
+
+fn row(name: &str, measured: Measured) -> Row {
+    Row::new(&format!("history: {name}"), measured.whole)
+        .target(Target::Ratio(RATIO_MAX))
+        .note(NOTE)
+}
