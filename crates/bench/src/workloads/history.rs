@@ -10,7 +10,7 @@ use crate::bench::Bench;
 use crate::corpus;
 use crate::error::Result;
 use crate::load::pages;
-use crate::measure::{Measured, Outcome, Side, in_turns};
+use crate::measure::{Measured, Outcome, Side, Sides, in_turns};
 use crate::programs::output;
 use crate::report::{Row, Target};
 use crate::workloads::{build, overwrite, postmark};
@@ -45,23 +45,23 @@ impl<'a> Stores<'a> {
         let mut configured = stores
             .without
             .store()?
-            .command(["config", "history-space", "0"]);
+            .command(["config", "history-age", "off"]);
         output(&mut configured)?;
         Ok(stores)
     }
 
-    fn compare(&self, once: impl Fn(&Workspace<'a>) -> Result<Outcome>) -> Result<Measured> {
-        in_turns(
-            self.bench.rounds,
-            &[Side::Plain, self.bench.default_view()],
-            |side| {
-                self.bench.rest()?;
-                match side {
-                    Side::Plain => once(&self.without),
-                    _ => once(&self.with),
-                }
-            },
-        )
+    fn compare(
+        &self,
+        rounds: usize,
+        once: impl Fn(&Workspace<'a>) -> Result<Outcome>,
+    ) -> Result<Measured> {
+        in_turns(rounds, &[Side::Plain, self.bench.default_view()], |side| {
+            self.bench.rest()?;
+            match side {
+                Side::Plain => once(&self.without),
+                _ => once(&self.with),
+            }
+        })
     }
 }
 
@@ -69,35 +69,38 @@ pub fn history(bench: &Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let archive = bench.corpus.archive.display();
     let unpack = format!("step -; tar xf '{archive}'; step tar");
-    rows.push(of_script(bench, "unpack over what is there", &unpack)?);
+    rows.extend(of_script(bench, "unpack over what is there", &unpack)?);
     if let Some(archive) = corpus::c_project(&bench.cache, "dash")? {
-        rows.push(of_script(
+        rows.extend(of_script(
             bench,
             "build of dash again",
             &build::script(&archive),
         )?);
     }
     if let Some(script) = postmark::script(bench, &postmark::CONFIGURATIONS[0])? {
-        rows.push(of_script(bench, postmark::CONFIGURATIONS[0].name, &script)?);
+        rows.extend(of_script(bench, postmark::CONFIGURATIONS[0].name, &script)?);
     }
     let bytes = bench.scaled(FILE_BYTES).next_multiple_of(pages::PAGE);
     let fill = |path: &Path| pages::fill(&path.join("data"), bytes);
     let stores = Stores::new(bench, "history-overwrite", fill)?;
-    let measured = stores.compare(|workspace| overwrite::single_pages(workspace, bytes))?;
-    rows.push(row("4 KiB in place, each durable", measured));
+    let measured = stores.compare(bench.many_rounds(), |workspace| {
+        overwrite::single_pages(workspace, bytes)
+    })?;
+    rows.push(row("4 KiB in place, each durable", measured.whole));
     Ok(rows)
 }
 
-fn of_script(bench: &Bench, name: &str, script: &str) -> Result<Row> {
+fn of_script(bench: &Bench, name: &str, script: &str) -> Result<[Row; 2]> {
     let stores = Stores::new(bench, "history", |_| Ok(()))?;
-    Ok(row(
-        name,
-        stores.compare(|workspace| workspace.run(script))?,
-    ))
+    let measured = stores.compare(bench.rounds, |workspace| workspace.run(script))?;
+    Ok([
+        row(&format!("commit of: {name}"), measured.step("commit")),
+        row(name, measured.whole),
+    ])
 }
 
-fn row(name: &str, measured: Measured) -> Row {
-    Row::new(&format!("history: {name}"), measured.whole)
+fn row(name: &str, sides: Sides) -> Row {
+    Row::new(&format!("history: {name}"), sides)
         .target(Target::Ratio(RATIO_MAX))
         .note(NOTE)
 }
