@@ -27,7 +27,7 @@ pub use crate::error::{CommitError, RequestError};
 pub use crate::layers::{Layers, OpenLayers};
 pub use crate::location::find_with;
 pub use crate::locks::LockOptions;
-pub use crate::requests::{BeginOptions, Checked, CommitDetails, SnapshotContents};
+pub use crate::requests::{BeginOptions, SnapshotContents};
 pub use crate::settings::{
     ALLOW, Allow, HISTORY_AGE, KEYS as SETTING_KEYS, ReadError, Settings, SettingsError, VIEW,
 };
@@ -36,10 +36,13 @@ pub use crate::transaction::Transaction;
 pub use crate::view_root::ViewRootError;
 pub use atomdir_disk::reason;
 pub use atomdir_protocol::{
-    ChangeLine, CheckReport, Committed, Conflict, ConflictPart, EndedHow, EndedTransaction,
-    Failure, FailureKind, HistoryStatus, LockStatus, MergeStep, Numbers, Others, PastView,
-    Progress, RecoveryReport, Restore, ServiceStatus, SnapshotObject, StopReport, Survival,
-    TransactionStatus, Undo, View, ViewChoice,
+    Committed, EndedTransaction, Failure, FailureKind, Numbers, Others, PastView, Progress,
+    Restore, ServiceStatus, SnapshotObject, StopReport, Survival, TransactionStatus, Undo, View,
+    ViewChoice,
+};
+pub use atomdir_types::{
+    ChangeLine, CheckReport, Checked, CommitDetails, Conflict, EndedHow, HistoryStatus, LockStatus,
+    MergeStep, RecoveryReport,
 };
 
 pub mod mounts {

@@ -63,9 +63,9 @@ pub use api::{
     SavepointError, SharedFile, SharedTransaction, Store, StoreError, StoreOptions, Take,
     Transaction, TransactionOptions, Uncommitted, UndoError,
 };
-pub use atomdir_protocol::{
-    Change, ChangedBy, CommitAuthor, CommitSummary, Conflicts, Durability, Isolation, Kind,
-    LockMode, LockScope, Sequence, Timestamp, TransactionId,
+pub use atomdir_types::{
+    Change, ChangedBy, CommitAuthor, CommitSummary, ConflictKind, Conflicts, Durability, Isolation,
+    Kind, LockMode, LockScope, Sequence, Timestamp, TransactionId,
 };
 pub use error::{ConnectError, FindError, InitError};
 pub use hosting::Holder;

@@ -8,9 +8,12 @@ use crate::transaction::Transaction;
 use crate::view_root::ViewRootError;
 use crate::{ConnectError, view_root};
 use atomdir_protocol::{
-    Answer, BeginRequest, ChangeLine, CheckReport, CommitSummary, Committed, Conflicts, Durability,
-    Isolation, LOG_LENGTH_MAX, Others, Progress, Request, Sequence, ServiceStatus, Side,
-    SnapshotObject, StopReport, TransactionId, TransactionStatus, ViewChoice, WhileOpen,
+    Answer, BeginRequest, Committed, LOG_LENGTH_MAX, Others, Progress, Request, ServiceStatus,
+    SnapshotObject, StopReport, TransactionStatus, ViewChoice, WhileOpen,
+};
+use atomdir_types::{
+    ChangeLine, Checked, CommitDetails, CommitSummary, Conflicts, Durability, Isolation, Sequence,
+    Side, TransactionId,
 };
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -58,24 +61,6 @@ pub struct SnapshotContents {
     pub object: SnapshotObject,
     /// The contents of a file that is not [`SnapshotObject::too_long`]; otherwise empty.
     pub contents: Vec<u8>,
-}
-
-/// A commit and its changes.
-#[derive(Debug, Clone)]
-pub struct CommitDetails {
-    /// The commit.
-    pub summary: CommitSummary,
-    /// The changes that it made.
-    pub changes: Vec<ChangeLine>,
-}
-
-/// The result of a check of a store.
-#[derive(Debug, Clone)]
-pub struct Checked {
-    /// The numbers of objects and records that were checked.
-    pub report: CheckReport,
-    /// The faults that were found, in words.
-    pub problems: Vec<String>,
 }
 
 impl BeginOptions {

@@ -271,7 +271,7 @@ fn last_conflict(conflict: &Conflict) -> LastConflict {
     };
     LastConflict {
         path: c_string(conflict.path.as_os_str().as_bytes()),
-        part: c_string(conflict.part.as_bytes()),
+        part: c_string(conflict.what.to_string().as_bytes()),
         description: c_string(conflict.to_string().as_bytes()),
         by,
         commit,

@@ -37,14 +37,15 @@ mod name;
 mod reason;
 mod types;
 
+pub use atomdir_types::{Kind, Timestamp};
 pub use charge::Charge;
 pub use linux::LinuxDisk;
 pub use name::{Name, NameError};
 pub use reason::reason;
 pub use rustix::io::Errno;
 pub use types::{
-    Access, Attributes, DirectoryEntry, Extent, FileSystemStatus, Identity, Kind, Mounting,
-    NewNode, Owner, RenameMode, Stat, Times, Timestamp,
+    Access, Attributes, DirectoryEntry, Extent, FileSystemStatus, Identity, Mounting, NewNode,
+    Owner, RenameMode, Stat, Times,
 };
 
 pub type Result<T> = std::result::Result<T, Errno>;

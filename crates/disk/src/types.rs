@@ -1,4 +1,5 @@
 use crate::Name;
+use atomdir_types::{Kind, Timestamp};
 
 /// Identifies an object. Two objects that exist at the same time never have the
 /// same identity; thanks to the birth time, two that exist one after the other
@@ -8,24 +9,6 @@ pub struct Identity {
     pub inode: u64,
     /// Nanoseconds since 1970; 0 if the file system keeps no birth time.
     pub birth: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    File,
-    Directory,
-    Symlink,
-    Fifo,
-    Socket,
-    CharacterDevice,
-    BlockDevice,
-}
-
-/// Time since 1970 on the system's real-time clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Timestamp {
-    pub seconds: i64,
-    pub nanoseconds: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -65,7 +65,7 @@ fn transactions(store: &Store, seen: &mut Seen) -> Result<(), Error> {
     let CommitError::Conflict { conflicts } = &failed.error else {
         panic!("{failed}");
     };
-    seen.push(format!("{:?} {}", conflicts[0].path, conflicts[0].part));
+    seen.push(format!("{:?} {}", conflicts[0].path, conflicts[0].what));
     seen.push(failed.transaction.read_to_string("log")?);
     drop(failed);
 
@@ -152,7 +152,7 @@ fn history(store: &Store, seen: &mut Seen) -> Result<(), Error> {
     let Err(UndoError::Conflict { conflicts }) = store.undo(&[second], &[]) else {
         panic!("it was changed again");
     };
-    seen.push(format!("{:?} {}", conflicts[0].path, conflicts[0].part));
+    seen.push(format!("{:?} {}", conflicts[0].path, conflicts[0].what));
     let unknown = store.undo(&[Sequence(1_000_000)], &[]);
     assert!(matches!(unknown, Err(UndoError::NotKept(_))), "{unknown:?}");
     Ok(())
@@ -194,7 +194,7 @@ fn the_past(store: &Store, seen: &mut Seen) -> Result<(), Error> {
     let Err(UndoError::Conflict { conflicts }) = store.at(one) else {
         panic!("it was overwritten");
     };
-    seen.push(format!("{:?} {}", conflicts[0].path, conflicts[0].part));
+    seen.push(format!("{:?} {}", conflicts[0].path, conflicts[0].what));
     let (past, not_as_then) = store.at_outside_as_now(one)?;
     assert_eq!(not_as_then, conflicts);
     seen.push(past.read_to_string("restored")? + &past.read_to_string("beside")?);
@@ -223,7 +223,7 @@ fn sides(store: &Store, seen: &mut Seen) -> Result<(), Error> {
     let conflicts = mine.conflicts()?;
     let shown = conflicts
         .iter()
-        .map(|one| format!("{:?} {}", one.path, one.part));
+        .map(|one| format!("{:?} {}", one.path, one.what));
     seen.extend(shown);
     let side = |conflict: &Conflict| match conflict.path.ends_with("side-a") {
         true => Take::Mine,
@@ -307,7 +307,7 @@ fn early(store: &Store, seen: &mut Seen) -> Result<(), Error> {
         seen.push(format!(
             "{} {paths:?} {}",
             error.is_conflict(),
-            conflicts[0].part
+            conflicts[0].what
         ));
     }
     let mut first = Some(first);

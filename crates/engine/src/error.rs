@@ -3,6 +3,8 @@
 use std::fmt;
 
 use atomdir_disk::{Errno, reason};
+use atomdir_types::conflicts_message;
+pub use atomdir_types::{ChangedBy, CommitAuthor, Conflict, ConflictKind};
 
 use crate::ids::{Sequence, TransactionId};
 
@@ -240,7 +242,7 @@ pub enum SurvivalError {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    #[error("{}", conflict_message(.0))]
+    #[error("{}", conflicts_message(.0))]
     Conflict(Vec<Conflict>),
     #[error("the transaction has ended")]
     Ended,
@@ -321,7 +323,7 @@ pub enum UndoError {
     #[error("there is nothing at '{path}', and there was nothing then")]
     Absent { path: String },
     /// Something that the commits changed was changed again later.
-    #[error("{}", conflict_message(.0))]
+    #[error("{}", conflicts_message(.0))]
     Conflict(Vec<Conflict>),
     #[error("cannot look at '{path}': {errno}", errno = reason(errno))]
     Io { path: String, errno: Errno },
@@ -331,162 +333,8 @@ pub enum UndoError {
     Store(#[from] StoreError),
 }
 
-/// Something written by the transaction, or read by a serializable one, was
-/// changed by someone else since it began.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Conflict {
-    /// The path in the view, relative to its root.
-    pub path: Vec<u8>,
-    pub what: ConflictKind,
-    pub by: ChangedBy,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConflictKind {
-    Contents,
-    Attributes,
-    Entry,
-    Removed,
-    EntryInRemovedDirectory,
-    DirectoryLoop,
-    /// The outer transaction changed contents or attributes after the nested one began.
-    Outer,
-    /// Another transaction has locked it.
-    Locked,
-    /// An open transaction has written it, and is older or already committing.
-    Written,
-    /// The requested lock would not protect what the snapshot shows: it has changed
-    /// since.
-    ChangedBeforeLock,
-    /// The transaction would land one part of it, and others have committed another part.
-    OtherPart,
-    /// Both have changed it, in different parts. A commit merges these, a refresh does not.
-    Unmerged,
-    /// The kinds below are about what a serializable transaction read.
-    ReadContents,
-    ReadAttributes,
-    ReadRemoved,
-    ReadName,
-    ReadMissingName,
-    ReadListing,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ChangedBy {
-    Commit {
-        sequence: Sequence,
-        /// `None` if the history no longer has the commit.
-        author: Option<CommitAuthor>,
-    },
-    /// A transaction that is still open.
-    Open {
-        transaction: TransactionId,
-        label: Vec<u8>,
-    },
-    Outside,
-    /// The transaction that this one is nested in.
-    Outer {
-        transaction: TransactionId,
-    },
-}
-
-/// The transaction that made a commit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CommitAuthor {
-    pub transaction: TransactionId,
-    pub label: Vec<u8>,
-}
-
-impl fmt::Display for ConflictKind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            ConflictKind::Contents => "its contents were changed",
-            ConflictKind::Attributes => "its attributes were changed",
-            ConflictKind::Entry => "the name was created, replaced or removed",
-            ConflictKind::Removed => "it was removed",
-            ConflictKind::EntryInRemovedDirectory => {
-                "something was created in the removed directory"
-            }
-            ConflictKind::DirectoryLoop => "a directory above was moved below it",
-            ConflictKind::Outer => "it was changed since the nested transaction began",
-            ConflictKind::Locked => "it is locked",
-            ConflictKind::Written => "it was written",
-            ConflictKind::ChangedBeforeLock => "it was changed since the transaction began",
-            ConflictKind::Unmerged => "another part of it was changed, which only a commit merges",
-            ConflictKind::OtherPart => {
-                "another part of it was changed, so it can only be committed with all the rest"
-            }
-            ConflictKind::ReadContents => "it was read, and its contents were changed",
-            ConflictKind::ReadAttributes => "its attributes were read, and were changed",
-            ConflictKind::ReadRemoved => "it was read, and was removed",
-            ConflictKind::ReadName => "the name was looked up, and was replaced or removed",
-            ConflictKind::ReadMissingName => {
-                "the name was looked up while there was none, and was created"
-            }
-            ConflictKind::ReadListing => "the directory was listed, and its entries were changed",
-        })
-    }
-}
-
-impl ChangedBy {
-    /// A change by a commit. `Store::describe` looks up the authors once all conflicts
-    /// are known.
-    pub(crate) fn commit(sequence: Sequence) -> ChangedBy {
-        ChangedBy::Commit {
-            sequence,
-            author: None,
-        }
-    }
-}
-
-impl fmt::Display for ChangedBy {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ChangedBy::Commit { sequence, author } => {
-                write!(formatter, "by commit {sequence}")?;
-                let Some(CommitAuthor { transaction, label }) = author else {
-                    return Ok(());
-                };
-                write!(formatter, " (transaction {transaction}")?;
-                if !label.is_empty() {
-                    write!(formatter, ": {}", String::from_utf8_lossy(label))?;
-                }
-                formatter.write_str(")")
-            }
-            ChangedBy::Open { transaction, label } => {
-                write!(formatter, "by transaction {transaction}")?;
-                if !label.is_empty() {
-                    write!(formatter, " ({})", String::from_utf8_lossy(label))?;
-                }
-                Ok(())
-            }
-            ChangedBy::Outside => {
-                formatter.write_str("from outside, by a program in no transaction")
-            }
-            ChangedBy::Outer { transaction } => {
-                write!(formatter, "in the outer transaction {transaction}")
-            }
-        }
-    }
-}
-
 /// A path of the store, for messages. The root's own path is empty.
 pub(crate) fn shown(path: &[u8]) -> String {
     let path = if path.is_empty() { b"." } else { path };
     String::from_utf8_lossy(path).into_owned()
-}
-
-fn conflict_message(conflicts: &[Conflict]) -> String {
-    let first = conflicts.first();
-    let example = first.map_or_else(String::new, |conflict| {
-        let path = String::from_utf8_lossy(&conflict.path).into_owned();
-        format!(": '{path}': {} {}", conflict.what, conflict.by)
-    });
-    let more = conflicts.len().saturating_sub(1);
-    let more = if more > 0 {
-        format!(" (and {more} more)")
-    } else {
-        String::new()
-    };
-    format!("conflict{example}{more}")
 }

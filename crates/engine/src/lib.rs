@@ -36,29 +36,28 @@ mod write_set;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use atomdir_format::header::StoreId;
-pub use atomdir_format::record::{Change, SummaryLine};
+pub use atomdir_types::{
+    Change, ChangeLine, ChangedBy, Checked, CommitAuthor, CommitDetails, CommitSummary, Conflict,
+    ConflictKind, Conflicts, Durability, HistoryStatus, Isolation, LockMode, LockScope, LockStatus,
+    MergeStep, RecoveryReport, Sequence, Side, TransactionId,
+};
 pub use base::acl::AccessControlList;
 pub use base::credentials::{Credentials, Permission};
 pub use commit::Committed;
 pub use commit::refresh::Refreshed;
 pub use error::{
-    BeginError, ChangedBy, CommitAuthor, CommitError, Conflict, ConflictKind, DropError,
-    FreezeError, Obstacle, Poison, RefreshError, SavepointError, Stalled, StoreError,
-    SurvivalError, UndoError,
+    BeginError, CommitError, DropError, FreezeError, Obstacle, Poison, RefreshError,
+    SavepointError, Stalled, StoreError, SurvivalError, UndoError,
 };
-pub use ids::{NodeId, Sequence, TransactionId};
-pub use locks::{LockError, LockMode, LockRequest, LockScope, LockStatus, Patience, Waits};
-pub use log::history::CommitSummary;
-pub use log::past_limits::HistoryStatus;
+pub use ids::NodeId;
+pub use locks::{LockError, LockRequest, Patience, Waits};
 pub use log::recent::RecentCommit;
 pub use options::{
-    BeginOptions, CARRIED_BYTES_MAX, Clock, Conflicts, Durability, HistoryLimits, Isolation,
-    LOG_STEP, Options, Privileges,
+    BeginOptions, CARRIED_BYTES_MAX, Clock, HistoryLimits, LOG_STEP, Options, Privileges,
 };
 pub use progress::Progress;
-pub use recovery::check::CheckReport;
 pub use recovery::inspect::{Damage, Inspection, TornTail};
-pub use recovery::{Discarded, RecoveryReport};
+pub use recovery::{Discarded, Recovery};
 pub use store::aside::SetAside;
 pub use store::stranded::Stranded;
 pub use store::{Store, StoreStatus};
@@ -66,11 +65,11 @@ pub use transaction::Transaction;
 pub use transaction::budget::Budget;
 pub use transaction::listed::Sides;
 pub use transaction::part::Dropped;
-pub use transaction::snapshot_object::{Side, SnapshotObject};
+pub use transaction::snapshot_object::SnapshotObject;
 pub use undo::Past;
 pub use view::{
     Caller, Entry, ListEntry, NewNode, NodeAttributes, Outdated, OverlayPrefix, SetAttributes,
-    SetTime, Step,
+    SetTime,
 };
 
 /// Locks a mutex even if a thread panicked while it held it: what a lock guards

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use atomdir_disk::{Owner, Timestamp};
+pub use atomdir_types::{Conflicts, Durability, Isolation};
 
 use crate::ids::TransactionId;
 
@@ -63,28 +64,6 @@ impl Privileges {
     pub(crate) fn can_own_as(&self, owner: Owner) -> bool {
         self.all || (owner.user == self.user && self.groups.contains(&owner.group))
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Isolation {
-    Snapshot,
-    Serializable,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durability {
-    Durable,
-    Lazy,
-}
-
-/// When a transaction learns that another one has written the same object or
-/// name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Conflicts {
-    /// At its own commit, if the other one has committed.
-    AtCommit,
-    /// At the write, if the other one is open.
-    Early,
 }
 
 #[derive(Debug, Clone)]

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Identity, Kind, Name, NewNode, Owner, Stat};
-use atomdir_format::record::{AttributesChange, Run, SummaryLine};
+use atomdir_format::record::{AttributesChange, Run};
+use atomdir_types::ChangeLine;
 
 use crate::base::core::Core;
 use crate::base::snapshot::Snapshot;
@@ -21,7 +22,7 @@ pub(crate) struct WriteSet {
     pub dying: BTreeMap<u64, Arc<Base>>,
     /// New objects, complete in the staging directory.
     pub created: Vec<Created>,
-    pub summary: Vec<SummaryLine>,
+    pub summary: Vec<ChangeLine>,
     /// Objects that come back from limbo, where the history has kept them, by serial.
     pub restored: HashSet<u64>,
     /// The space of everything that loses its last name.

@@ -42,11 +42,11 @@ fn reading_the_log_takes_memory_for_one_record() {
         println!("{what}: {bytes} bytes, for a log of {log_bytes}");
         assert!(bytes <= BYTES_MAX, "{what} took {bytes} bytes");
     };
-    let (report, bytes) = highest_while(|| store.check());
+    let (checked, bytes) = highest_while(|| store.check());
     is_little("to check", bytes);
-    assert_eq!(report.problems, Vec::<String>::new());
-    assert_eq!(report.commits_in_log, COMMITS);
-    assert_eq!(report.commits_in_history, COMMITS);
+    assert_eq!(checked.problems, Vec::<String>::new());
+    assert_eq!(checked.report.commits_in_log, COMMITS);
+    assert_eq!(checked.report.commits_in_history, COMMITS);
 
     let (commits, bytes) = highest_while(|| store.commits());
     is_little("to list the commits", bytes);

@@ -7,13 +7,14 @@ mod past;
 mod view;
 
 use atomdir_disk::{Kind, NewNode};
+use atomdir_types::{Change, ChangeLine};
 
 use crate::Problem;
 use crate::frame::{FrameKind, Record};
 use crate::primitives::{DIRECTORY, Reader, Result, Writer};
 use crate::record::{
-    AttributesChange, Change, CommitRecord, ContentChange, DirectoryReference, EntryChange,
-    Locator, Made, ObjectReference, Run, Source, SummaryLine, Update,
+    AttributesChange, CommitRecord, ContentChange, DirectoryReference, EntryChange, Locator, Made,
+    ObjectReference, Run, Source, Update,
 };
 use crate::summary::SummaryRecord;
 
@@ -84,7 +85,7 @@ fn put_commit(writer: &mut Writer, record: &CommitRecord) {
     writer.list(&record.entries, put_entry);
     writer.list(&record.updates, put_update);
     writer.list(&record.made, put_made);
-    writer.list(&record.summary, put_summary_line);
+    writer.list(&record.summary, put_change_line);
     if let Some(before) = &record.before {
         past::put_before(writer, before);
     }
@@ -120,7 +121,7 @@ fn take_commit(reader: &mut Reader<'_>, sequence: u64) -> Result<CommitRecord> {
     let entries = reader.list(|reader| take_entry(reader, directories.len(), objects.len()))?;
     let updates = reader.list(|reader| take_update(reader, objects.len()))?;
     let made = reader.list(|reader| take_made(reader, objects.len()))?;
-    let summary = reader.list(take_summary_line)?;
+    let summary = reader.list(take_change_line)?;
     let has_before = !reader.is_at_end();
     let before = has_before.then(|| past::take_before(reader, objects.len()));
     Ok(CommitRecord {
@@ -153,7 +154,7 @@ impl Record for SummaryRecord {
         writer.time(self.time);
         writer.number(self.user.into());
         writer.string(&self.label);
-        writer.list(&self.lines, put_summary_line);
+        writer.list(&self.lines, put_change_line);
         writer.bytes
     }
 
@@ -165,7 +166,7 @@ impl Record for SummaryRecord {
             time: reader.time()?,
             user: reader.number_u32()?,
             label: reader.string()?.to_vec(),
-            lines: reader.list(take_summary_line)?,
+            lines: reader.list(take_change_line)?,
         };
         reader.finish()?;
         Ok(record)
@@ -439,7 +440,7 @@ fn take_made(reader: &mut Reader<'_>, objects: usize) -> Result<Made> {
 
 /// Writes the letter that `diff` prints. Its high bit says that the line also
 /// has the object's old path.
-fn put_summary_line(writer: &mut Writer, line: &SummaryLine) {
+fn put_change_line(writer: &mut Writer, line: &ChangeLine) {
     writer.byte(line.change.letter() as u8 | flag(&line.from, 0x80));
     writer.string(&line.path);
     if let Some(from) = &line.from {
@@ -447,7 +448,7 @@ fn put_summary_line(writer: &mut Writer, line: &SummaryLine) {
     }
 }
 
-fn take_summary_line(reader: &mut Reader<'_>) -> Result<SummaryLine> {
+fn take_change_line(reader: &mut Reader<'_>) -> Result<ChangeLine> {
     let tag = reader.byte()?;
     let change = match tag & 0x7f {
         b'A' => Change::Added,
@@ -459,7 +460,7 @@ fn take_summary_line(reader: &mut Reader<'_>) -> Result<SummaryLine> {
     };
     let path = reader.string()?.to_vec();
     let from = (tag & 0x80 != 0).then(|| reader.string()).transpose()?;
-    Ok(SummaryLine {
+    Ok(ChangeLine {
         change,
         path,
         from: from.map(<[u8]>::to_vec),

@@ -1,6 +1,7 @@
 //! Notices: which transactions are open, and which have ended otherwise than their users wanted.
 
 use atomdir_disk::Timestamp;
+use atomdir_types::EndedHow;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoticeRecord {
@@ -44,19 +45,6 @@ pub struct EndedNotice {
     /// About how many objects it had changed, if that is known.
     pub changes: Option<u64>,
     pub reported: Reported,
-}
-
-/// How a transaction ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EndedHow {
-    /// This user aborted it.
-    Aborted { by: u32 },
-    /// It reached its maximum age.
-    Age { age_ms: u64 },
-    /// Its service was stopped: by this user, or by a signal.
-    Stopped { by: Option<u32> },
-    /// Its service ended without aborting it: it was killed, or the machine went down.
-    Died,
 }
 
 /// Who knows of the end of a transaction.

@@ -5,6 +5,7 @@
 //! records of a log's tail can be composed into one.
 
 use atomdir_disk::{Attributes, Extent, Identity, Kind, Name, NewNode, Timestamp};
+use atomdir_types::ChangeLine;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitRecord {
@@ -21,7 +22,7 @@ pub struct CommitRecord {
     pub entries: Vec<EntryChange>,
     pub updates: Vec<Update>,
     pub made: Vec<Made>,
-    pub summary: Vec<SummaryLine>,
+    pub summary: Vec<ChangeLine>,
     /// What the commit replaces, if the store keeps that.
     pub before: Option<Before>,
     /// Set in a record that changes nothing and only says that this commit did not happen: an
@@ -190,34 +191,4 @@ pub enum FormerPages {
     Limbo,
     /// In the record. Ranges that no run covers are holes.
     Carried { runs: Vec<Run> },
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SummaryLine {
-    pub change: Change,
-    /// Relative to the store's root, without a leading slash.
-    pub path: Vec<u8>,
-    /// The old path of a renamed object.
-    pub from: Option<Vec<u8>>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Change {
-    Added,
-    Modified,
-    Deleted,
-    Renamed,
-    TypeChanged,
-}
-
-impl Change {
-    pub fn letter(self) -> char {
-        match self {
-            Change::Added => 'A',
-            Change::Modified => 'M',
-            Change::Deleted => 'D',
-            Change::Renamed => 'R',
-            Change::TypeChanged => 'T',
-        }
-    }
 }

@@ -1,8 +1,9 @@
 //! The part of a commit that is kept after the log has been emptied.
 
 use atomdir_disk::Timestamp;
+use atomdir_types::{ChangeLine, CommitDetails, CommitSummary, Sequence, TransactionId};
 
-use crate::record::{CommitRecord, SummaryLine};
+use crate::record::CommitRecord;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SummaryRecord {
@@ -12,7 +13,7 @@ pub struct SummaryRecord {
     /// The numeric user id of the transaction's owner.
     pub user: u32,
     pub label: Vec<u8>,
-    pub lines: Vec<SummaryLine>,
+    pub lines: Vec<ChangeLine>,
 }
 
 impl SummaryRecord {
@@ -32,6 +33,22 @@ impl From<CommitRecord> for SummaryRecord {
             user: record.user,
             label: record.label,
             lines: record.summary,
+        }
+    }
+}
+
+impl From<SummaryRecord> for CommitDetails {
+    fn from(record: SummaryRecord) -> CommitDetails {
+        CommitDetails {
+            summary: CommitSummary {
+                sequence: Sequence(record.sequence),
+                transaction: TransactionId(record.transaction),
+                time: record.time,
+                user: record.user,
+                label: record.label,
+                changes: record.lines.len() as u64,
+            },
+            changes: record.lines,
         }
     }
 }

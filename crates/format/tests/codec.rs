@@ -6,10 +6,11 @@ use atomdir_format::Problem;
 use atomdir_format::frame::Record;
 use atomdir_format::past::PastRecord;
 use atomdir_format::record::{
-    AttributesChange, Before, Change, CommitRecord, ContentChange, DirectoryReference, EntryChange,
-    Former, FormerPages, Locator, Made, ObjectReference, Run, Source, SummaryLine, Update,
+    AttributesChange, Before, CommitRecord, ContentChange, DirectoryReference, EntryChange, Former,
+    FormerPages, Locator, Made, ObjectReference, Run, Source, Update,
 };
 use atomdir_format::summary::SummaryRecord;
+use atomdir_types::{Change, ChangeLine};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -154,7 +155,7 @@ fn former() -> impl Strategy<Value = Former> {
     )
 }
 
-fn summary() -> impl Strategy<Value = Vec<SummaryLine>> {
+fn summary() -> impl Strategy<Value = Vec<ChangeLine>> {
     let change = prop_oneof![
         Just(Change::Added),
         Just(Change::Modified),
@@ -163,7 +164,7 @@ fn summary() -> impl Strategy<Value = Vec<SummaryLine>> {
         Just(Change::TypeChanged),
     ];
     let path = || vec(any::<u8>(), 0..300);
-    let line = (change, path(), option::of(path())).prop_map(|(change, path, from)| SummaryLine {
+    let line = (change, path(), option::of(path())).prop_map(|(change, path, from)| ChangeLine {
         change,
         path,
         from,

@@ -2,7 +2,8 @@
 
 use atomdir_disk::Timestamp;
 use atomdir_format::frame::Record;
-use atomdir_format::notice::{EndedHow, EndedNotice, Notice, NoticeRecord, OpenNotice, Reported};
+use atomdir_format::notice::{EndedNotice, Notice, NoticeRecord, OpenNotice, Reported};
+use atomdir_types::EndedHow;
 use proptest::prelude::*;
 
 fn notices() -> Vec<Notice> {

@@ -2,7 +2,7 @@
 
 use atomdir_protocol::{
     Answer, BeginRequest, Change, ChangeLine, ChangedBy, CommitSummary, Committed, Conflict,
-    ConflictPart, EndedHow, EndedTransaction, Failure, FailureKind, LockMode, LockRequest,
+    ConflictKind, EndedHow, EndedTransaction, Failure, FailureKind, LockMode, LockRequest,
     LockScope, MergeStep, Numbers, Others, Past, Progress, Reply, Request, Sequence, Side,
     Timestamp, TransactionId, Undo, WhileOpen, frame,
 };
@@ -155,8 +155,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
     };
     let conflict = Conflict {
         path: path(),
-        what: "its contents were changed".to_owned(),
-        part: ConflictPart::Contents,
+        what: ConflictKind::Contents,
         by: ChangedBy::Outside,
     };
     let replies = [

@@ -2,10 +2,8 @@
 //! byte each in a message and dozens in memory, so the length of a message does not
 //! limit the memory of the decoded value.
 
-use crate::{
-    ChangeLine, ChangedBy, CommitSummary, Conflict, EndedTransaction, LockStatus, MergeStep, Reply,
-    TransactionStatus,
-};
+use crate::{EndedTransaction, Reply, TransactionStatus};
+use atomdir_types::{ChangeLine, CommitSummary, Conflict, LockStatus, MergeStep};
 
 /// About how much the allocator adds to each allocation.
 const ALLOCATION: usize = 16;
@@ -72,14 +70,7 @@ impl Footprint for ChangeLine {
 
 impl Footprint for Conflict {
     fn heap(&self) -> usize {
-        let label = match &self.by {
-            ChangedBy::Commit { author, .. } => {
-                author.as_ref().map_or(0, |author| author.label.heap())
-            }
-            ChangedBy::Open { label, .. } => label.heap(),
-            ChangedBy::Outside | ChangedBy::Outer { .. } => 0,
-        };
-        self.path.heap() + self.what.heap() + label
+        self.path.heap() + allocation(self.by.label().len())
     }
 }
 

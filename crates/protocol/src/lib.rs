@@ -18,26 +18,24 @@ pub mod frame;
 pub mod handshake;
 mod messages;
 mod records;
-mod terms;
 
+pub use atomdir_types::{
+    Change, ChangeLine, ChangedBy, CheckReport, CommitAuthor, CommitSummary, Conflict,
+    ConflictKind, Conflicts, Durability, EndedHow, HistoryStatus, Isolation, Kind, LockMode,
+    LockScope, LockStatus, MergeStep, RecoveryReport, Sequence, Side, Timestamp, TransactionId,
+};
 pub use failure::{Failure, FailureKind};
 pub use messages::{
-    Answer, BeginRequest, LockRequest, MergeStep, Numbers, Past, PastView, Readiness, Reply,
-    Request, Restore, Undo,
+    Answer, BeginRequest, LockRequest, Numbers, Past, PastView, Readiness, Reply, Request, Restore,
+    Undo,
 };
 pub use records::{
-    Begun, ChangeLine, CheckReport, Committed, Conflict, ConflictPart, EndedHow, EndedTransaction,
-    HistoryStatus, Layers, Limits, LockStatus, Others, Progress, RecoveryReport, ServiceStatus,
-    Side, SnapshotObject, StopReport, Survival, TransactionStatus, View, ViewChoice, WhileOpen,
-    Within,
-};
-pub use terms::{
-    Change, ChangedBy, CommitAuthor, CommitSummary, Conflicts, Durability, Isolation, Kind,
-    LockMode, LockScope, Sequence, Timestamp, TransactionId,
+    Begun, Committed, EndedTransaction, Layers, Limits, Others, Progress, ServiceStatus,
+    SnapshotObject, StopReport, Survival, TransactionStatus, View, ViewChoice, WhileOpen, Within,
 };
 
 /// The version of the messages, not of the program.
-pub const VERSION: u32 = 22;
+pub const VERSION: u32 = 23;
 
 /// The longest label of a `Begin`.
 pub const LABEL_LENGTH_MAX: usize = 4096;

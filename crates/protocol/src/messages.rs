@@ -1,8 +1,10 @@
 use crate::{
-    Begun, ChangeLine, CheckReport, CommitSummary, Committed, Conflict, Conflicts, Durability,
-    EndedTransaction, Failure, HistoryStatus, Isolation, LockMode, LockScope, Others, Progress,
-    Sequence, ServiceStatus, Side, SnapshotObject, StopReport, TransactionId, TransactionStatus,
-    ViewChoice, WhileOpen,
+    Begun, Committed, EndedTransaction, Failure, Others, Progress, ServiceStatus, SnapshotObject,
+    StopReport, TransactionStatus, ViewChoice, WhileOpen,
+};
+use atomdir_types::{
+    ChangeLine, CheckReport, CommitSummary, Conflict, Conflicts, Durability, HistoryStatus,
+    Isolation, LockMode, LockScope, MergeStep, Sequence, Side, TransactionId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -313,30 +315,6 @@ pub enum Answer {
     History(Option<HistoryStatus>),
     Service(Box<ServiceStatus>),
     Stopped(StopReport),
-}
-
-/// A step on the way from the tree of a transaction with a native view to that of one nested in
-/// it. Paths are relative to the root.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum MergeStep {
-    /// Removes a name; a directory is empty by then.
-    Remove { path: Vec<u8>, is_directory: bool },
-    /// Moves an object out of the way, to a place with this number.
-    Park { path: Vec<u8>, place: u64 },
-    /// Moves a parked object to its new path.
-    Place { path: Vec<u8>, place: u64 },
-    /// Gives the file at `to` another name.
-    Link { path: Vec<u8>, to: Vec<u8> },
-    /// Copies an object from the nested view; a directory without what it contains.
-    Create { path: Vec<u8> },
-    /// Gives an object the times that it has in the nested view.
-    Dress {
-        path: Vec<u8>,
-        /// Its contents, too.
-        contents: bool,
-        /// Its mode, owner and extended attributes, too.
-        attributes: bool,
-    },
 }
 
 /// The single frame that a starting service writes to its starter.

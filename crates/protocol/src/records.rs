@@ -1,20 +1,11 @@
 //! The values that requests and replies contain.
 
-use crate::terms::{
-    Change, ChangedBy, Isolation, Kind, LockMode, LockScope, Sequence, Timestamp, TransactionId,
+use crate::Failure;
+use atomdir_types::{
+    Conflict, Conflicts, Durability, EndedHow, HistoryStatus, Isolation, Kind, LockStatus,
+    RecoveryReport, Sequence, Timestamp, TransactionId,
 };
-use crate::{Conflicts, Durability, Failure};
 use serde::{Deserialize, Serialize};
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LockStatus {
-    /// Relative to the store's root.
-    pub path: Vec<u8>,
-    pub mode: LockMode,
-    pub scope: LockScope,
-    /// If false, the request still waits.
-    pub granted: bool,
-}
 
 /// How a transaction's programs see the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -36,36 +27,6 @@ pub enum ViewChoice {
     Auto,
     /// The kind in the store's settings.
     Configured,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChangeLine {
-    pub change: Change,
-    /// Relative to the store's root, without a leading slash.
-    pub path: Vec<u8>,
-    /// The old path of a renamed object.
-    pub from: Option<Vec<u8>>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Conflict {
-    /// Relative to the store's root, without a leading slash.
-    pub path: Vec<u8>,
-    /// Which part of it was changed, in words.
-    pub what: String,
-    pub part: ConflictPart,
-    pub by: ChangedBy,
-}
-
-/// What a conflict is about, as far as that decides how it can be resolved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ConflictPart {
-    Contents,
-    Attributes,
-    /// What a name stands for.
-    Entry,
-    /// Anything else. The transaction's side cannot be taken.
-    Other,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -206,19 +167,6 @@ pub struct EndedTransaction {
     pub changes: Option<u64>,
 }
 
-/// How a transaction ended; users are numeric ids.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum EndedHow {
-    /// This user aborted it.
-    Aborted { by: u32 },
-    /// It reached its maximum age.
-    Age { age_ms: u64 },
-    /// Its service was stopped: by this user, or by a signal.
-    Stopped { by: Option<u32> },
-    /// Its service ended without aborting it: it was killed, or the machine went down.
-    Died,
-}
-
 /// What a request to stop the service does while transactions are open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WhileOpen {
@@ -228,14 +176,6 @@ pub enum WhileOpen {
     Abort,
     /// It leaves them to the next service. It fails if one of them does not survive.
     Keep,
-}
-
-/// A state of the store that a transaction's view can be compared with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Side {
-    Snapshot,
-    /// With what others have committed since the snapshot, and outside writers have changed.
-    Newest,
 }
 
 /// An object in a transaction's snapshot, or in the newest state.
@@ -265,25 +205,6 @@ pub struct SnapshotObject {
     pub changed_outside: bool,
     /// The file is longer than the request allowed, so its contents were not sent.
     pub too_long: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct RecoveryReport {
-    pub commits_replayed: u64,
-    pub bytes_replayed: u64,
-    pub transactions_discarded: u64,
-    /// The length of an incomplete record at the end of the log, which was cut off.
-    pub torn_tail_bytes: u64,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CheckReport {
-    pub problems_count: u64,
-    pub commits_in_log: u64,
-    pub log_bytes: u64,
-    pub commits_in_history: u64,
-    pub staging_directories: u64,
-    pub limbo_objects: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -318,16 +239,6 @@ pub struct ServiceStatus {
     pub stalled: Option<String>,
     /// The report of the recovery when the service opened the store.
     pub recovery: RecoveryReport,
-}
-
-/// The extent of the history: commits that can be undone, and the space that this takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct HistoryStatus {
-    pub commits: u64,
-    /// The space in the control directory, without the log.
-    pub bytes: u64,
-    /// The oldest commit that can be undone, and when it was made.
-    pub oldest: Option<(Sequence, Timestamp)>,
 }
 
 /// The service's limits. Those with `user_` in their names do not apply to root and the

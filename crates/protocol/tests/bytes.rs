@@ -243,8 +243,7 @@ fn replies() -> Vec<Reply> {
     };
     let conflict = |by| Conflict {
         path: b"a".to_vec(),
-        what: "contents".to_owned(),
-        part: ConflictPart::Entry,
+        what: ConflictKind::Awaited { by: TRANSACTION },
         by,
     };
     let commit = ChangedBy::Commit {

@@ -135,7 +135,7 @@ pub(crate) fn describe(conflict: &Conflict) -> Described {
     let text = conflict.to_string();
     (
         conflict.path.clone().into_os_string(),
-        conflict.part.clone(),
+        conflict.what.to_string(),
         by,
         commit,
         transaction,

@@ -30,7 +30,7 @@ pub(crate) fn tend(service: &Arc<Service>) {
     let due = service.store.set_aside_due();
     let is_due = |id: TransactionId| due.iter().any(|one| one.id().0 == id.0);
     for transaction in transactions(service) {
-        let id = TransactionId(transaction.id().0);
+        let id = transaction.id();
         if !is_due(id) && service.transactions.get(id).is_some() {
             continue;
         }
@@ -57,7 +57,7 @@ fn transactions(service: &Service) -> Vec<Arc<Transaction>> {
 }
 
 fn tend_one(service: &Service, transaction: &Arc<Transaction>) {
-    let id = TransactionId(transaction.id().0);
+    let id = transaction.id();
     let Some(one) = service.transactions.get(id) else {
         if let Err(failure) = adopt(service, transaction) {
             tracing::error!("transaction {id} is set aside without a view: {failure}");
@@ -115,7 +115,7 @@ pub(crate) fn settle(service: &Service) {
         tracing::debug!(%error, "lazy commits stay in the log");
     }
     for transaction in transactions(service) {
-        let id = TransactionId(transaction.id().0);
+        let id = transaction.id();
         if service.transactions.get(id).is_none()
             && let Err(failure) = adopt(service, &transaction)
         {

@@ -10,7 +10,7 @@ use crate::views::Arrived;
 use crate::{convert, discretion, merges, parts, sharing, survival, undo};
 use atomdir_engine::{CommitError, Conflict, Sides, StoreError};
 use atomdir_protocol::{
-    Answer, Committed, Failure, FailureKind, Others, Progress, Reply, Sequence, TransactionId,
+    Answer, Committed, Failure, FailureKind, Others, Progress, Reply, TransactionId,
 };
 use rustix::io::Errno;
 
@@ -64,8 +64,7 @@ pub(crate) fn commit_part(
         Ok(committed)
     })?;
     service.maintenance.wake();
-    let landed = std::mem::take(&mut committed.landed).into_iter();
-    let landed = landed.map(convert::change_line);
+    let landed = std::mem::take(&mut committed.landed);
     send_parts(&connection.stream, landed, change_length, Reply::Changes)?;
     Ok(answer(connection, committed))
 }
@@ -85,8 +84,7 @@ pub(crate) fn commit_with_sides(
         Ok(committed)
     })?;
     service.maintenance.wake();
-    let dropped = std::mem::take(&mut committed.dropped).into_iter();
-    let dropped = dropped.map(convert::change_line);
+    let dropped = std::mem::take(&mut committed.dropped);
     send_parts(&connection.stream, dropped, change_length, Reply::Changes)?;
     Ok(answer(connection, committed))
 }
@@ -94,7 +92,7 @@ pub(crate) fn commit_with_sides(
 fn answer(connection: &Connection, committed: atomdir_engine::Committed) -> Answer {
     let stalled = committed.stalled;
     Answer::Committed(Committed {
-        sequence: committed.sequence.map(|sequence| Sequence(sequence.0)),
+        sequence: committed.sequence,
         changes: committed.changes,
         stalled: stalled.map(|stalled| discretion::stalled(&stalled, &connection.peer)),
     })

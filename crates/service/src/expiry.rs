@@ -129,7 +129,7 @@ impl Expiry {
 
     /// Forgets a transaction that has ended, until [`resume`](Self::resume).
     pub(crate) fn forget(&self, transaction: &Arc<Transaction>) {
-        let id = TransactionId(transaction.id().0);
+        let id = transaction.id();
         let mut state = self.lock();
         if state.due.is_empty() {
             return;
@@ -152,7 +152,7 @@ impl Expiry {
 
     /// The transaction is open again, and ends when it would have ended before.
     pub(crate) fn resume(&self, transaction: &Transaction) {
-        let id = TransactionId(transaction.id().0);
+        let id = transaction.id();
         let mut state = self.lock();
         if let Some(Former { at, age, .. }) = state.former.remove(&id) {
             self.add_at(&mut state, Due::transaction(id, age), at);

@@ -1,7 +1,7 @@
 //! Inspects a store that no service has open, without changing it.
 
+use crate::ServiceError;
 use crate::store::{self, Directories};
-use crate::{ServiceError, convert};
 use atomdir_engine::{Damage, TornTail};
 use atomdir_protocol::CommitSummary;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub fn inspect(store: &Path) -> Result<Inspection, ServiceError> {
     let found = directories.inspect()?;
     Ok(Inspection {
         damage: found.damage,
-        commits: found.commits.iter().map(convert::whole_summary).collect(),
+        commits: found.commits,
         log_bytes: found.log_bytes,
         torn_tail: found.torn_tail,
         transactions_unfinished: found.transactions_unfinished,

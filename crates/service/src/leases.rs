@@ -57,7 +57,7 @@ pub(crate) fn gather(
     match gathered? {
         Attempt::Done(arrived) => Ok(arrived),
         Attempt::Leased(file) => {
-            let id = TransactionId(transaction.id().0);
+            let id = transaction.id();
             Err(failure(id, file).into())
         }
     }

@@ -22,7 +22,7 @@ use crate::socket::{self, Listener, Stream};
 use crate::store::{self, Directories};
 use crate::transactions::Transactions;
 use crate::views::Views;
-use crate::{ServiceError, convert, memory, report, survival};
+use crate::{ServiceError, memory, report, survival};
 use atomdir::hosting::{StartLock, Ticks, now, run_maintenance};
 use atomdir::{ConnectError, StartService};
 use atomdir_disk::reason;
@@ -168,9 +168,9 @@ impl Running {
             maintenance: Ticks::default(),
             tended: Tended::default(),
             latch,
-            started: convert::timestamp(now()),
+            started: now(),
             started_at: Instant::now(),
-            recovery: convert::recovery(&recovery),
+            recovery: recovery.report,
             stop: Stop::default(),
             idle_time: IdleTime::new(idle),
         });

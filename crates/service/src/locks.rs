@@ -14,13 +14,11 @@ use crate::latch::Latch;
 use crate::permissions::no_such_transaction;
 use crate::replies::{Unanswered, conflict_length, send_parts};
 use crate::service::Service;
-use crate::transactions::{OpenTransaction, Transaction};
+use crate::transactions::OpenTransaction;
 use atomdir_disk::reason;
 use atomdir_engine as engine;
-use atomdir_protocol::{
-    Answer, ChangedBy, Conflict, ConflictPart, Failure, FailureKind, LockMode, LockRequest,
-    LockScope, LockStatus, Reply, TransactionId,
-};
+use atomdir_engine::Waits;
+use atomdir_protocol::{Answer, Conflict, Failure, FailureKind, LockRequest, Reply};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,8 +50,8 @@ pub(crate) fn lock(
         is_woken
     };
     let wanted = engine::LockRequest {
-        mode: mode_to_engine(request.mode),
-        scope: scope_to_engine(request.scope),
+        mode: request.mode,
+        scope: request.scope,
         paths: request.paths,
     };
     let credentials = engine::Credentials {
@@ -97,9 +95,12 @@ fn refuse(connection: &Connection, one: &OpenTransaction, error: engine::LockErr
                 ),
                 None => "others have asked for these locks before".to_owned(),
             };
-            (waits.iter().map(held).collect(), message)
+            (waits.iter().map(Waits::conflict).collect(), message)
         }
-        engine::LockError::Deadlock(cycle) => (cycle.iter().map(step).collect(), tell(&cycle)),
+        engine::LockError::Deadlock(cycle) => {
+            let conflicts = cycle.iter().map(Waits::conflict_in_deadlock).collect();
+            (conflicts, tell(&cycle))
+        }
         engine::LockError::Changed(conflicts) => {
             let visible = connection.peer.may_administer();
             let conflicts: Vec<Conflict> = conflicts
@@ -136,26 +137,7 @@ fn refuse(connection: &Connection, one: &OpenTransaction, error: engine::LockErr
         .into()
 }
 
-fn held(waits: &engine::Waits) -> Conflict {
-    Conflict {
-        path: waits.path.clone(),
-        what: "it is locked".to_owned(),
-        part: ConflictPart::Other,
-        by: ChangedBy::Open {
-            transaction: TransactionId(waits.holder.0),
-            label: Vec::new(),
-        },
-    }
-}
-
-fn step(waits: &engine::Waits) -> Conflict {
-    Conflict {
-        what: format!("transaction {} waits for it; locked", waits.transaction),
-        ..held(waits)
-    }
-}
-
-fn tell(cycle: &[engine::Waits]) -> String {
+fn tell(cycle: &[Waits]) -> String {
     let steps: Vec<String> = cycle
         .iter()
         .map(|waits| {
@@ -188,39 +170,5 @@ fn quoted(path: &[u8]) -> String {
     match path {
         b"" => "the store's root".to_owned(),
         path => format!("'{}'", String::from_utf8_lossy(path).escape_debug()),
-    }
-}
-
-pub(crate) fn status(service: &Service, transaction: &Transaction) -> Vec<LockStatus> {
-    let locks = service.store.locks(transaction).into_iter();
-    locks
-        .map(|lock| LockStatus {
-            path: lock.path,
-            mode: match lock.mode {
-                engine::LockMode::Shared => LockMode::Shared,
-                engine::LockMode::Exclusive => LockMode::Exclusive,
-            },
-            scope: match lock.scope {
-                engine::LockScope::Object => LockScope::Object,
-                engine::LockScope::Bytes { start, end } => LockScope::Bytes { start, end },
-                engine::LockScope::Subtree => LockScope::Subtree,
-            },
-            granted: lock.granted,
-        })
-        .collect()
-}
-
-fn mode_to_engine(mode: LockMode) -> engine::LockMode {
-    match mode {
-        LockMode::Shared => engine::LockMode::Shared,
-        LockMode::Exclusive => engine::LockMode::Exclusive,
-    }
-}
-
-fn scope_to_engine(scope: LockScope) -> engine::LockScope {
-    match scope {
-        LockScope::Object => engine::LockScope::Object,
-        LockScope::Bytes { start, end } => engine::LockScope::Bytes { start, end },
-        LockScope::Subtree => engine::LockScope::Subtree,
     }
 }

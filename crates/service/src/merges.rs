@@ -16,9 +16,9 @@ use crate::requests::Outcome;
 use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction};
 use crate::views::Arrived;
-use crate::{commit, convert, native, permissions, sharing};
+use crate::{commit, native, permissions, sharing};
 use atomdir_disk::reason;
-use atomdir_engine::{Committed, Step};
+use atomdir_engine::Committed;
 use atomdir_protocol::{Answer, Failure, FailureKind, MergeStep, Reply, Request, TransactionId};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ struct Merge {
     /// The connection of the process that mounted the overlay.
     mounter: ConnectionId,
     transaction: Arc<Transaction>,
-    steps: Vec<Step>,
+    steps: Vec<MergeStep>,
     /// Set at the end: why it was refused, if it was.
     result: Option<Result<(), String>>,
     /// Set when the result is known, or the outer transaction has ended.
@@ -106,7 +106,7 @@ fn carry_out(
     one: &OpenTransaction,
     outer: &OpenTransaction,
     mounter: ConnectionId,
-    steps: Vec<Step>,
+    steps: Vec<MergeStep>,
 ) -> Result<(), Failure> {
     let id = one.id();
     let ended = || permissions::no_such_transaction(outer.id());
@@ -202,7 +202,6 @@ fn steps(
         (merge.transaction.clone(), std::mem::take(&mut merge.steps))
     };
     let root = service.views.open(&transaction)?;
-    let steps = steps.into_iter().map(convert::merge_step);
     send_parts(&connection.stream, steps, length, Reply::MergeSteps)?;
     Ok(Outcome::LastWith(Reply::Done(Answer::Nothing), root))
 }

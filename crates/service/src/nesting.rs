@@ -39,14 +39,11 @@ fn try_begin(
     begun.map_err(|error| {
         Unanswered::Failed(match error {
             BeginError::Ended => permissions::no_such_transaction(outer),
-            BeginError::Nested { nested } => {
-                let nested = TransactionId(nested.0);
-                nested_already(
-                    outer,
-                    nested,
-                    transactions.is_worked_in(nested, connection.id),
-                )
-            }
+            BeginError::Nested { nested } => nested_already(
+                outer,
+                nested,
+                transactions.is_worked_in(nested, connection.id),
+            ),
             BeginError::Frozen => sealing::frozen(outer),
             error => convert::begin_failure(&error, peer),
         })

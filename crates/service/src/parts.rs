@@ -4,7 +4,7 @@ use crate::connection::Connection;
 use crate::permissions::no_such_transaction;
 use crate::replies::{Unanswered, change_length, send_parts};
 use crate::service::Service;
-use crate::{commit, convert, leases, native, sealing, sharing};
+use crate::{commit, leases, native, sealing, sharing};
 use atomdir_engine::DropError;
 use atomdir_protocol::{Answer, Failure, FailureKind, Reply, Request, TransactionId};
 
@@ -42,8 +42,12 @@ fn abort(
     let dropped = dropped.map_err(|error| failure(id, error))?;
     let owner = one.transaction.owner();
     service.views.forget(owner, id, &dropped.outdated);
-    let lines = dropped.changes.into_iter().map(convert::change_line);
-    send_parts(&connection.stream, lines, change_length, Reply::Changes)?;
+    send_parts(
+        &connection.stream,
+        dropped.changes,
+        change_length,
+        Reply::Changes,
+    )?;
     Ok(Answer::Nothing)
 }
 

@@ -12,7 +12,7 @@ use crate::transactions::OpenTransaction;
 use crate::views::Arrived;
 use crate::{commit, sealing, sharing};
 use atomdir_engine::{CommitError, RefreshError, Refreshed};
-use atomdir_protocol::{Answer, Failure, FailureKind, Others, Sequence, TransactionId};
+use atomdir_protocol::{Answer, Failure, FailureKind, Others, TransactionId};
 
 pub(crate) fn refresh(
     service: &Service,
@@ -28,8 +28,8 @@ pub(crate) fn refresh(
         service.views.renew(&one.transaction, &refreshed.known);
         service.maintenance.wake();
         Ok(Answer::Refreshed {
-            from: Sequence(refreshed.from.0),
-            to: Sequence(refreshed.to.0),
+            from: refreshed.from,
+            to: refreshed.to,
         })
     })
 }

@@ -53,5 +53,5 @@ pub(crate) fn change_length(line: &ChangeLine) -> usize {
 }
 
 pub(crate) fn conflict_length(conflict: &Conflict) -> usize {
-    64 + conflict.path.len() + conflict.what.len() + atomdir_protocol::LABEL_LENGTH_MAX
+    64 + conflict.path.len() + atomdir_protocol::LABEL_LENGTH_MAX
 }

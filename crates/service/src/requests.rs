@@ -14,10 +14,10 @@ use crate::{
     refresh, sealing, sharing, status, survival, undo,
 };
 use atomdir_disk::reason;
-use atomdir_engine::BeginOptions;
+use atomdir_engine::{BeginOptions, Checked};
 use atomdir_protocol::{
-    Answer, BeginRequest, Begun, CheckReport, Failure, FailureKind, LABEL_LENGTH_MAX,
-    LOG_LENGTH_MAX, Reply, Request, Sequence, TransactionId, TransactionStatus, WhileOpen,
+    Answer, BeginRequest, Begun, Failure, FailureKind, LABEL_LENGTH_MAX, LOG_LENGTH_MAX, Reply,
+    Request, Sequence, TransactionId, TransactionStatus, WhileOpen,
 };
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -203,12 +203,10 @@ fn begin_transaction(
     service.views.mount(peer.user)?;
     let options = BeginOptions {
         owner: peer.user,
-        isolation: convert::isolation_to_engine(begin.isolation),
-        durability: convert::durability_to_engine(begin.durability),
-        conflicts: convert::conflicts_to_engine(begin.conflicts),
-        first_try: connection
-            .first_try(begin.first_try)
-            .map(|first| atomdir_engine::TransactionId(first.0)),
+        isolation: begin.isolation,
+        durability: begin.durability,
+        conflicts: begin.conflicts,
+        first_try: connection.first_try(begin.first_try),
         label: begin.label,
     };
     let transaction = match begin.outer {
@@ -224,7 +222,7 @@ fn begin_transaction(
     if let Some(budget) = service.budgets.of(transaction.owner()) {
         transaction.set_budget(budget);
     }
-    let id = TransactionId(transaction.id().0);
+    let id = transaction.id();
     if let Some(user) = peer.less_than_service() {
         let restricted = transaction.restrict_to(user);
         restricted.map_err(|_| no_such_transaction(id))?;
@@ -345,7 +343,7 @@ fn view(
     choice: Choice,
     root: Option<OwnedFd>,
 ) -> Outcome {
-    let id = TransactionId(transaction.id().0);
+    let id = transaction.id();
     let (layers, exact_because) = match choice {
         Choice::Native { is_required } => (native::layers(transaction, is_required), None),
         Choice::Exact { because } => (None, because),
@@ -373,7 +371,6 @@ fn changes(service: &Service, connection: &Connection, id: TransactionId) -> Res
         .transaction
         .changes()
         .map_err(|errno| transaction_failure(id, errno))?;
-    let lines = lines.into_iter().map(convert::change_line);
     send_parts(&connection.stream, lines, change_length, Reply::Changes)?;
     Ok(Answer::Nothing)
 }
@@ -403,8 +400,8 @@ fn log(
     let limit = usize::try_from(limit.min(LOG_LENGTH_MAX)).unwrap_or(usize::MAX);
     let mut wanted = VecDeque::new();
     let read = service.store.for_each_commit(|commit| {
-        if before.is_none_or(|before| commit.sequence.0 < before.0) {
-            wanted.push_back(convert::commit_summary(&commit, &connection.peer));
+        if before.is_none_or(|before| commit.summary.sequence < before) {
+            wanted.push_back(convert::commit_summary(commit.summary, &connection.peer));
         }
         if wanted.len() > limit {
             wanted.pop_front();
@@ -424,7 +421,7 @@ fn log(
 fn show(service: &Service, connection: &Connection, sequence: Sequence) -> Result<Answer> {
     let mut found = None;
     let read = service.store.for_each_commit(|commit| {
-        if commit.sequence.0 == sequence.0 {
+        if commit.summary.sequence == sequence {
             found = Some(commit);
         }
     });
@@ -436,33 +433,22 @@ fn show(service: &Service, connection: &Connection, sequence: Sequence) -> Resul
             .into());
     };
     let peer = &connection.peer;
-    if !peer.may_use(commit.user) {
+    if !peer.may_use(commit.summary.user) {
         peer.require_administer("see what other users' commits changed")?;
     }
-    let summary = convert::commit_summary(&commit, peer);
-    let lines = commit.lines.into_iter().map(convert::change_line);
-    send_parts(&connection.stream, lines, change_length, Reply::Changes)?;
-    Ok(Answer::Commit(summary))
+    let changes = commit.changes;
+    send_parts(&connection.stream, changes, change_length, Reply::Changes)?;
+    Ok(Answer::Commit(convert::commit_summary(
+        commit.summary,
+        peer,
+    )))
 }
 
 fn check(service: &Service, connection: &Connection) -> Result<Answer> {
     connection.peer.require_administer("check the store")?;
-    let report = service.store.check();
-    let answer = CheckReport {
-        problems_count: report.problems.len() as u64,
-        commits_in_log: report.commits_in_log,
-        log_bytes: report.log_bytes,
-        commits_in_history: report.commits_in_history,
-        staging_directories: report.staging_directories,
-        limbo_objects: report.limbo_objects,
-    };
-    send_parts(
-        &connection.stream,
-        report.problems,
-        String::len,
-        Reply::Problems,
-    )?;
-    Ok(Answer::Checked(answer))
+    let Checked { report, problems } = service.store.check();
+    send_parts(&connection.stream, problems, String::len, Reply::Problems)?;
+    Ok(Answer::Checked(report))
 }
 
 fn stop(service: &Service, connection: &Connection, open: WhileOpen) -> Result<Outcome> {

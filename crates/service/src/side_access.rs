@@ -3,7 +3,6 @@
 //! could read it: there is no later check.
 
 use crate::connection::Connection;
-use crate::convert;
 use crate::permissions::Peer;
 use crate::replies::{Unanswered, send_one};
 use crate::requests::transaction_failure;
@@ -28,15 +27,11 @@ pub(crate) struct SideReader<'a> {
 }
 
 impl<'a> SideReader<'a> {
-    pub fn new(
-        connection: &'a Connection,
-        one: &'a OpenTransaction,
-        side: atomdir_protocol::Side,
-    ) -> Self {
+    pub fn new(connection: &'a Connection, one: &'a OpenTransaction, side: Side) -> Self {
         SideReader {
             connection,
             one,
-            side: convert::side_to_engine(side),
+            side,
         }
     }
 
@@ -138,14 +133,14 @@ fn describe(object: SnapshotObject, too_long: bool) -> atomdir_protocol::Snapsho
     let attributes = object.attributes;
     atomdir_protocol::SnapshotObject {
         object: object.object,
-        kind: convert::kind(object.kind),
+        kind: object.kind,
         inode: attributes.inode,
         links: attributes.links,
         mode: attributes.mode,
         user: attributes.owner.user,
         group: attributes.owner.group,
         length: attributes.length,
-        modified: convert::timestamp(attributes.modified),
+        modified: attributes.modified,
         device_number: attributes.device_number,
         target: object.target,
         xattrs: object.xattrs,

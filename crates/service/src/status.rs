@@ -3,11 +3,10 @@
 use crate::permissions::Peer;
 use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction};
-use crate::{aside, convert, discretion, limits, locks};
+use crate::{aside, convert, discretion, limits};
 use atomdir_engine::Stranded;
 use atomdir_protocol::{
-    Conflict, Conflicts, Durability, Isolation, Sequence, ServiceStatus, Survival, TransactionId,
-    TransactionStatus, View,
+    Conflict, Conflicts, Durability, Isolation, ServiceStatus, Survival, TransactionStatus, View,
 };
 use rustix::process::geteuid;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -18,11 +17,11 @@ pub(crate) fn transaction(service: &Service, one: &OpenTransaction) -> Transacti
         transaction: one.id(),
         owner: transaction.owner(),
         label: transaction.label().to_vec(),
-        began: convert::timestamp(transaction.began()),
-        isolation: convert::isolation(transaction.isolation()),
-        durability: convert::durability(transaction.durability()),
-        conflicts: convert::conflicts(transaction.conflicts()),
-        locks: locks::status(service, &one.transaction),
+        began: transaction.began(),
+        isolation: transaction.isolation(),
+        durability: transaction.durability(),
+        conflicts: transaction.conflicts(),
+        locks: service.store.locks(transaction),
         met: met(&one.transaction),
         detached: one.detached,
         view: if transaction.is_lower() {
@@ -32,11 +31,11 @@ pub(crate) fn transaction(service: &Service, one: &OpenTransaction) -> Transacti
         },
         view_path: service.views.path(transaction).into_os_string().into_vec(),
         outer: one.outer(),
-        nested: transaction.nested_in_it().map(|id| TransactionId(id.0)),
+        nested: transaction.nested_in_it(),
         holders: one.holders.values().copied().collect(),
         savepoints: transaction.savepoints(),
         sealed: one.controller.is_some(),
-        past: transaction.past().map(|commit| Sequence(commit.0)),
+        past: transaction.past(),
         held_bytes: match transaction.past() {
             Some(_) => service.store.status().held_bytes,
             None => 0,
@@ -57,10 +56,10 @@ fn kept_commits(service: &Service, after: Option<atomdir_engine::Sequence>) -> u
 /// A transaction that has survived its service and cannot be opened.
 pub(crate) fn stranded(service: &Service, one: &Stranded) -> TransactionStatus {
     TransactionStatus {
-        transaction: TransactionId(one.id.0),
+        transaction: one.id,
         owner: one.owner.unwrap_or_else(|| geteuid().as_raw()),
         label: one.label.clone(),
-        began: convert::timestamp(one.began),
+        began: one.began,
         isolation: Isolation::Snapshot,
         durability: Durability::Durable,
         conflicts: Conflicts::AtCommit,
@@ -110,9 +109,9 @@ pub(crate) fn service(service: &Service, peer: &Peer) -> ServiceStatus {
         open_transactions: service.transactions.count() as u64,
         idle_ms: idle_time.map(|time| time.as_millis().try_into().unwrap_or(u64::MAX)),
         limits: limits::limits(),
-        sequence: Sequence(status.sequence.0),
+        sequence: status.sequence,
         log_bytes: status.log_bytes,
-        history: status.history.map(convert::history),
+        history: status.history,
         poisoned: status
             .poisoned
             .map(|reason| discretion::poison(&reason, peer)),

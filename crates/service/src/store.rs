@@ -4,7 +4,7 @@ use crate::{ServiceError, owner};
 use atomdir::hosting::{Holder, LockPatience, store_options};
 use atomdir::{CONTROL_NAME, StoreLocation, Trust};
 use atomdir_disk::{LinuxDisk, Name};
-use atomdir_engine::{Inspection, RecoveryReport, Store, StoreError};
+use atomdir_engine::{Inspection, Recovery, Store, StoreError};
 use atomdir_protocol::FailureKind;
 use rustix::fs::{CWD, Mode, OFlags, Stat, fstat, openat};
 use rustix::io::Errno;
@@ -54,7 +54,7 @@ impl Directories {
     }
 
     /// Takes the lock and recovers. The caller must hold the start lock.
-    pub(crate) fn open_store(&self) -> Result<(Store<LinuxDisk>, RecoveryReport), ServiceError> {
+    pub(crate) fn open_store(&self) -> Result<(Store<LinuxDisk>, Recovery), ServiceError> {
         self.once_unlocked(|| self.try_open_store())
     }
 
@@ -88,7 +88,7 @@ impl Directories {
 
     fn try_open_store(
         &self,
-    ) -> Result<Result<(Store<LinuxDisk>, RecoveryReport), StoreError>, ServiceError> {
+    ) -> Result<Result<(Store<LinuxDisk>, Recovery), StoreError>, ServiceError> {
         let root = self.keep(&self.root)?;
         let control = self.keep(&self.control)?;
         let options = store_options(&control, DESCRIPTORS_RESERVED);

@@ -151,7 +151,7 @@ pub(crate) fn open_all(service: &Service) {
 }
 
 fn open(service: &Service, transaction: Arc<Transaction>) -> Result<(), Failure> {
-    let id = TransactionId(transaction.id().0);
+    let id = transaction.id();
     let unusable = |why: &str| Failure::new(FailureKind::Internal, why.to_owned());
     let note = transaction.note().and_then(|note| Note::decode(&note));
     let note = note.ok_or_else(|| unusable("its note cannot be read"))?;

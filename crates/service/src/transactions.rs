@@ -63,12 +63,12 @@ impl OpenTransaction {
     }
 
     pub(crate) fn id(&self) -> TransactionId {
-        TransactionId(self.transaction.id().0)
+        self.transaction.id()
     }
 
     pub(crate) fn outer(&self) -> Option<TransactionId> {
         let outer = self.transaction.outer()?;
-        Some(TransactionId(outer.id().0))
+        Some(outer.id())
     }
 }
 
@@ -392,7 +392,7 @@ mod tests {
         let outer = store.begin(begin.clone()).unwrap();
         assert!(transactions.add(&listed(outer.clone())));
         let nested = store.begin_nested(&outer, begin).unwrap();
-        for one in transactions.remove(TransactionId(outer.id().0)) {
+        for one in transactions.remove(outer.id()) {
             store.abort(&one.transaction);
         }
         assert!(!transactions.add(&listed(nested)));

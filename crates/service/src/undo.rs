@@ -9,7 +9,7 @@ use crate::service::Service;
 use crate::transactions::Transaction;
 use atomdir::hosting::history_limits;
 use atomdir_disk::{LinuxDisk, reason};
-use atomdir_engine::{BeginOptions, CommitError, HistoryLimits, Sequence, UndoError};
+use atomdir_engine::{BeginOptions, CommitError, HistoryLimits, UndoError};
 use atomdir_protocol::{
     Answer, BeginRequest, Failure, FailureKind, Past, PastView, TransactionId, ViewChoice,
 };
@@ -46,12 +46,9 @@ pub(crate) fn begin(
     options: BeginOptions,
 ) -> Result<Arc<Transaction>, Unanswered> {
     let begun = match past {
-        Past::Undo(undo) => {
-            let commits: Vec<Sequence> = undo.commits.iter().map(|one| Sequence(one.0)).collect();
-            service.store.undo(&commits, &undo.paths, options)
-        }
+        Past::Undo(undo) => service.store.undo(&undo.commits, &undo.paths, options),
         Past::Restore(restore) => {
-            let (commit, paths) = (Sequence(restore.commit.0), &restore.paths);
+            let (commit, paths) = (restore.commit, &restore.paths);
             service.store.restore(commit, paths, options)
         }
         Past::View(view) => match look(service, connection, view, options)? {
@@ -111,7 +108,7 @@ fn look(
     view: &PastView,
     options: BeginOptions,
 ) -> Result<Result<Shown, UndoError>, Failure> {
-    let commit = Sequence(view.commit.0);
+    let commit = view.commit;
     let Some(beside) = view.beside else {
         return Ok(service.store.past(commit, options));
     };
@@ -152,7 +149,7 @@ pub(crate) fn prune(
     };
     let pruned = service.store.prune(&limits);
     let kept = pruned.map_err(|error| convert::store_failure(&error, peer))?;
-    Ok(Answer::History(configured.map(|_| convert::history(kept))))
+    Ok(Answer::History(configured.map(|_| kept)))
 }
 
 fn unknown_failure(count: usize) -> Failure {

@@ -140,7 +140,7 @@ impl ViewMount {
 
     pub(crate) fn show(&self, transaction: &Arc<Transaction>) -> Result<(), Failure> {
         self.filesystem.add(transaction.clone());
-        let id = TransactionId(transaction.id().0);
+        let id = transaction.id();
         self.expect(id).inspect_err(|_| self.hide(id))?;
         // If the transaction ended meanwhile, its view may have been hidden before it
         // was added.
@@ -184,13 +184,11 @@ impl ViewMount {
 
     /// Invalidates what the kernel has cached of changes that it did not make itself.
     pub(crate) fn forget(&self, id: TransactionId, outdated: &[Outdated]) {
-        let id = atomdir_engine::TransactionId(id.0);
         self.filesystem.forget(id, outdated);
     }
 
     /// Makes the kernel forget everything about a view that has a new snapshot.
     pub(crate) fn renew(&self, id: TransactionId, known: &[NodeId]) {
-        let id = atomdir_engine::TransactionId(id.0);
         self.filesystem.renew(id, known);
     }
 
@@ -209,7 +207,7 @@ impl ViewMount {
     }
 
     pub(crate) fn hide(&self, id: TransactionId) {
-        self.filesystem.remove(atomdir_engine::TransactionId(id.0));
+        self.filesystem.remove(id);
         self.lock_whole().remove(&id);
     }
 

@@ -102,7 +102,7 @@ impl Views {
 
     /// The path of the view's root; for a native view, of the snapshot below it.
     pub(crate) fn path(&self, transaction: &Transaction) -> PathBuf {
-        let id = TransactionId(transaction.id().0);
+        let id = transaction.id();
         if transaction.is_lower() {
             return self.lower.path(id);
         }
@@ -116,7 +116,7 @@ impl Views {
 
     /// Announces that the native view will be taken over and appear as an exact one.
     pub(crate) fn expect(&self, transaction: &Transaction) -> Result<(), Failure> {
-        let id = TransactionId(transaction.id().0);
+        let id = transaction.id();
         self.exact(transaction.owner()).expect(id)
     }
 
@@ -130,7 +130,7 @@ impl Views {
 
     /// Opens the root directory of a view that is shown.
     pub(crate) fn open(&self, transaction: &Transaction) -> Result<OwnedFd, Failure> {
-        let id = TransactionId(transaction.id().0);
+        let id = transaction.id();
         if transaction.is_lower() {
             return self.lower.open(id);
         }
@@ -143,7 +143,7 @@ impl Views {
             // An overlay's upper layer is a plain directory.
             return Ok(Arrived::All);
         }
-        let id = TransactionId(transaction.id().0);
+        let id = transaction.id();
         match self.exact(transaction.owner()).write_back(id)? {
             // The transaction was committed or aborted meanwhile, and its view ended with
             // it. So no write was lost with the mount, and the caller's next step reports
@@ -160,7 +160,7 @@ impl Views {
 
     /// Makes the kernel forget everything about a view that has a new snapshot.
     pub(crate) fn renew(&self, transaction: &Transaction, known: &[NodeId]) {
-        let id = TransactionId(transaction.id().0);
+        let id = transaction.id();
         self.exact(transaction.owner()).renew(id, known);
     }
 
@@ -177,7 +177,7 @@ impl Views {
     }
 
     pub(crate) fn hide(&self, transaction: &Transaction) {
-        let id = TransactionId(transaction.id().0);
+        let id = transaction.id();
         self.exact(transaction.owner()).hide(id);
         self.lower.hide(id);
     }

@@ -3,7 +3,7 @@
 //! looks torn.
 
 use atomdir_disk::{Access, Disk, Errno, Name};
-use atomdir_engine::{Inspection, RecoveryReport, Store, StoreError};
+use atomdir_engine::{Inspection, Recovery, Store, StoreError};
 
 use crate::disk::{Handle, SimDisk};
 use crate::effect::Ordering;
@@ -70,7 +70,7 @@ impl AtRest {
     }
 }
 
-type Opened = Result<(SimStore, RecoveryReport), StoreError>;
+type Opened = Result<(SimStore, Recovery), StoreError>;
 
 /// Checks that opening meets what inspecting reports, and that inspecting
 /// changes nothing.
@@ -91,13 +91,13 @@ fn look_and_open(disk: &SimDisk) -> Result<Opened, String> {
             return Err("what is damaged was changed".to_owned());
         }
         Err(_) => {}
-        Ok((_, report)) => {
+        Ok((_, recovery)) => {
             let torn = inspected.torn_tail.map_or(0, |tail| tail.bytes);
             if reported.is_some()
-                || torn != report.torn_tail_bytes
-                || inspected.commits.len() as u64 != report.commits_replayed
+                || torn != recovery.report.torn_tail_bytes
+                || inspected.commits.len() as u64 != recovery.report.commits_replayed
             {
-                return Err(format!("a look tells {inspected:?}, recovery {report:?}"));
+                return Err(format!("a look tells {inspected:?}, recovery {recovery:?}"));
             }
         }
     }
@@ -132,7 +132,7 @@ pub fn damage_each_byte(workload: &Workload, keeps_mark: bool) -> Result<u64, St
                     offset,
                     ..
                 }) if file == "log" && offset <= at as u64 => {}
-                Ok((store, report)) if file == "log" && report.torn_tail_bytes > 0 => {
+                Ok((store, recovery)) if file == "log" && recovery.report.torn_tail_bytes > 0 => {
                     let is_behind = at as u64 >= log_bytes;
                     if is_behind && store.status().sequence.0 == before.1 {
                         continue;

@@ -398,7 +398,7 @@ fn recover(
         return Err(format!("check: {problems:?}"));
     }
     let commits = store.commits().map_err(|error| error.to_string())?;
-    let newest = commits.last().map_or(0, |newest| newest.sequence.0);
+    let newest = commits.last().map_or(0, |newest| newest.summary.sequence.0);
     let is_commit = !expected[*found].is_cancelled;
     if (newest == sequence) != is_commit || (commits.len() as u64) < expected[*found].commits_min {
         let count = commits.len();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use atomdir_disk::Name;
 use atomdir_engine::{
     BeginOptions, CARRIED_BYTES_MAX, Conflicts, Durability, HistoryLimits, Isolation, Options,
-    Privileges, RecoveryReport, Store, StoreError,
+    Privileges, Recovery, Store, StoreError,
 };
 
 use crate::disk::SimDisk;
@@ -23,7 +23,7 @@ pub(crate) const HISTORY: HistoryLimits = HistoryLimits {
 
 pub(crate) type SimStore = Store<SimDisk>;
 
-pub(crate) fn open(disk: &SimDisk) -> Result<(SimStore, RecoveryReport), StoreError> {
+pub(crate) fn open(disk: &SimDisk) -> Result<(SimStore, Recovery), StoreError> {
     open_with(disk, CARRIED_BYTES_MAX, false)
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn open_with(
     disk: &SimDisk,
     carried_bytes_max: u64,
     keeps_history: bool,
-) -> Result<(SimStore, RecoveryReport), StoreError> {
+) -> Result<(SimStore, Recovery), StoreError> {
     let control = disk.directory_at(".atomdir");
     let control = control.map_err(|errno| StoreError::Control {
         step: "find",

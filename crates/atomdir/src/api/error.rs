@@ -6,9 +6,11 @@ use crate::accounts::describe_user;
 use crate::hosting::Holder;
 use crate::{ConnectError, FindError};
 use atomdir_disk::{Errno, reason};
-use atomdir_protocol::ChangedBy;
+use atomdir_types::{ChangedBy, ConflictKind, conflicts_message};
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// Why a store could not be opened.
@@ -289,50 +291,28 @@ impl From<FileError> for io::Error {
 pub struct Conflict {
     /// The path, relative to the store's root.
     pub path: PathBuf,
-    /// Which part of it was changed, in words.
-    pub part: String,
+    /// What has happened there.
+    pub what: ConflictKind,
     /// The author of the change.
     pub by: ChangedBy,
 }
 
 impl Conflict {
-    pub(crate) fn new(path: Vec<u8>, part: String, by: ChangedBy) -> Conflict {
-        use std::os::unix::ffi::OsStringExt;
-        Conflict {
-            path: std::ffi::OsString::from_vec(path).into(),
-            part,
-            by,
-        }
+    /// Conflicts as the engine and the service list them.
+    pub(crate) fn all(found: Vec<atomdir_types::Conflict>) -> Vec<Conflict> {
+        let found = found.into_iter().map(|conflict| Conflict {
+            path: OsString::from_vec(conflict.path).into(),
+            what: conflict.what,
+            by: conflict.by,
+        });
+        found.collect()
     }
 }
 
 impl fmt::Display for Conflict {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "'{}': {} ", self.path.display(), self.part)?;
-        match &self.by {
-            ChangedBy::Commit { sequence, author } => {
-                write!(formatter, "by commit {sequence}")?;
-                match author {
-                    Some(author) if author.label.is_empty() => {
-                        write!(formatter, " (transaction {})", author.transaction)
-                    }
-                    Some(author) => {
-                        let label = String::from_utf8_lossy(&author.label);
-                        write!(formatter, " (transaction {}: {label})", author.transaction)
-                    }
-                    None => Ok(()),
-                }
-            }
-            ChangedBy::Open { transaction, .. } => {
-                write!(formatter, "by transaction {transaction}")
-            }
-            ChangedBy::Outside => {
-                formatter.write_str("from outside, by a program in no transaction")
-            }
-            ChangedBy::Outer { transaction } => {
-                write!(formatter, "in the outer transaction {transaction}")
-            }
-        }
+        let Conflict { path, what, by } = self;
+        write!(formatter, "'{}': {what} {by}", path.display())
     }
 }
 
@@ -444,15 +424,6 @@ impl Error {
             Error::Lock(error) => matches!(error, LockError::Conflict { .. }),
             _ => false,
         }
-    }
-}
-
-pub(super) fn conflicts_message(conflicts: &[Conflict]) -> String {
-    let first = conflicts.first();
-    let first = first.map_or_else(String::new, |first| format!(": {first}"));
-    match conflicts.len().saturating_sub(1) {
-        0 => format!("conflict{first}"),
-        more => format!("conflict{first} (and {more} more)"),
     }
 }
 

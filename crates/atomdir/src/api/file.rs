@@ -1,7 +1,7 @@
 //! Files that are open in a transaction.
 
 use super::error::FileError;
-use super::metadata::{Metadata, timestamp};
+use super::metadata::Metadata;
 use super::session::{AttributeChange, OpenFile, Session};
 use atomdir_disk::Errno;
 use atomdir_engine::SetTime;
@@ -218,7 +218,7 @@ impl<'transaction> File<'transaction> {
     /// Sets the time of the last change of contents.
     pub fn set_modified(&self, modified: SystemTime) -> io::Result<()> {
         self.change(AttributeChange {
-            modified: Some(SetTime::At(timestamp(modified))),
+            modified: Some(SetTime::At(modified.into())),
             ..AttributeChange::default()
         })
     }

@@ -32,7 +32,7 @@ pub(crate) fn label_of(past: &Past) -> &'static [u8] {
 pub enum UndoError {
     /// Something that the commits changed was changed again since, and that change would be lost. For the past:
     /// programs in no transaction have changed it since, so that its old state is gone.
-    #[error("{}", super::error::conflicts_message(conflicts))]
+    #[error("{}", atomdir_types::conflicts_message(conflicts))]
     Conflict {
         /// Each part that was changed since.
         conflicts: Vec<Conflict>,

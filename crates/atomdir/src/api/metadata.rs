@@ -2,7 +2,7 @@
 
 use atomdir_protocol::Kind;
 use std::ffi::OsString;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 /// The metadata of an object, as stat(2) reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,68 +62,4 @@ pub struct DirectoryEntry {
     pub kind: Kind,
     /// The object's inode number, as in [`Metadata::inode`].
     pub inode: u64,
-}
-
-pub(crate) fn kind(kind: atomdir_disk::Kind) -> Kind {
-    match kind {
-        atomdir_disk::Kind::File => Kind::File,
-        atomdir_disk::Kind::Directory => Kind::Directory,
-        atomdir_disk::Kind::Symlink => Kind::Symlink,
-        atomdir_disk::Kind::Fifo => Kind::Fifo,
-        atomdir_disk::Kind::Socket => Kind::Socket,
-        atomdir_disk::Kind::CharacterDevice => Kind::CharacterDevice,
-        atomdir_disk::Kind::BlockDevice => Kind::BlockDevice,
-    }
-}
-
-pub(crate) fn system_time(time: atomdir_disk::Timestamp) -> SystemTime {
-    let fraction = Duration::from_nanos(time.nanoseconds.into());
-    let seconds = Duration::from_secs(time.seconds.unsigned_abs());
-    let whole = match time.seconds < 0 {
-        true => SystemTime::UNIX_EPOCH.checked_sub(seconds),
-        false => SystemTime::UNIX_EPOCH.checked_add(seconds),
-    };
-    whole
-        .and_then(|whole| whole.checked_add(fraction))
-        .unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
-pub(crate) fn timestamp(time: SystemTime) -> atomdir_disk::Timestamp {
-    match time.duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(since) => atomdir_disk::Timestamp {
-            seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-            nanoseconds: since.subsec_nanos(),
-        },
-        Err(error) => {
-            let before = error.duration();
-            let fraction = before.subsec_nanos();
-            let seconds = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
-            match fraction {
-                0 => atomdir_disk::Timestamp {
-                    seconds: -seconds,
-                    nanoseconds: 0,
-                },
-                fraction => atomdir_disk::Timestamp {
-                    seconds: -seconds - 1,
-                    nanoseconds: 1_000_000_000 - fraction,
-                },
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_before_1970_keep_their_fraction() {
-        for (seconds, nanoseconds) in [(0, 0), (5, 7), (-1, 999_999_999), (-3, 0), (-3, 1)] {
-            let time = atomdir_disk::Timestamp {
-                seconds,
-                nanoseconds,
-            };
-            assert_eq!(timestamp(system_time(time)), time);
-        }
-    }
 }

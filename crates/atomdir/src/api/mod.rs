@@ -25,7 +25,6 @@ pub use history::{ChangedPath, PartReceipt, Refreshed, Take, UndoError};
 pub(crate) use history::{bytes_of, label_of};
 pub use lock::Nested;
 pub use metadata::{DirectoryEntry, Metadata};
-pub(crate) use metadata::{kind, system_time};
 pub use shared::{SharedFile, SharedTransaction};
 pub(crate) use store::Begin;
 pub use store::{Door, Receipt, Store, StoreOptions, TransactionOptions};

@@ -9,7 +9,8 @@ use super::history::{Refreshed, Take};
 use super::metadata::{DirectoryEntry, Metadata};
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::SetTime;
-use atomdir_protocol::{ChangeLine, LockMode, LockScope, Sequence, TransactionId};
+use atomdir_protocol::Committed;
+use atomdir_types::{ChangeLine, LockMode, LockScope, TransactionId};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -33,12 +34,6 @@ pub(crate) struct AttributeChange {
 pub(crate) enum Links {
     Follow,
     Keep,
-}
-
-pub(crate) struct Done {
-    pub(crate) sequence: Option<Sequence>,
-    pub(crate) changes: u64,
-    pub(crate) stalled: Option<String>,
 }
 
 pub(crate) struct LockWanted<'a> {
@@ -89,14 +84,14 @@ pub(crate) trait Session: Send + Sync {
     /// Begins a transaction that is nested in this one.
     fn nest(&self) -> std::result::Result<Arc<dyn Session>, BeginError>;
     fn lock(&self, wanted: &LockWanted<'_>) -> std::result::Result<(), LockError>;
-    fn commit(&self) -> std::result::Result<Done, CommitError>;
+    fn commit(&self) -> std::result::Result<Committed, CommitError>;
     fn commit_part(
         &self,
         paths: &[&Path],
-    ) -> std::result::Result<(Done, Vec<ChangeLine>), CommitError>;
+    ) -> std::result::Result<(Committed, Vec<ChangeLine>), CommitError>;
     fn conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError>;
     /// Commits, and takes a side in each of the conflicts that were listed last.
-    fn commit_with_sides(&self, sides: &[Take]) -> std::result::Result<Done, CommitError>;
+    fn commit_with_sides(&self, sides: &[Take]) -> std::result::Result<Committed, CommitError>;
     /// Gives the transaction a newer snapshot. No file may be open.
     fn refresh(&self) -> std::result::Result<Refreshed, CommitError>;
     fn abort(&self);

@@ -2,16 +2,15 @@
 
 use super::error::{BeginError, Conflict, OpenError, StoreError};
 use super::history::UndoError;
-use super::session::{Done, Session, Syncable};
+use super::session::{Session, Syncable};
 use super::transaction::Transaction;
 use crate::connection::Connection;
 use crate::embedded::Embedded;
 use crate::location::find_with;
 use crate::served::Served;
 use crate::{ConnectError, FindError, StartService, StoreLocation, Trust};
-use atomdir_protocol::{
-    CommitSummary, Conflicts, Durability, Isolation, Past, Sequence, TransactionId,
-};
+use atomdir_protocol::{Committed, Past};
+use atomdir_types::{CommitSummary, Conflicts, Durability, Isolation, Sequence, TransactionId};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
@@ -367,7 +366,11 @@ impl std::fmt::Debug for Receipt {
 }
 
 impl Receipt {
-    pub(super) fn new(done: Done, when_durable: WhenDurable, store: Weak<dyn Syncable>) -> Receipt {
+    pub(super) fn new(
+        done: Committed,
+        when_durable: WhenDurable,
+        store: Weak<dyn Syncable>,
+    ) -> Receipt {
         Receipt {
             sequence: done.sequence,
             changes: done.changes,

@@ -3,12 +3,13 @@
 use super::error::{CommitError, FileError};
 use super::file::{File, OpenOptions};
 use super::history::{ChangedPath, Take};
-use super::metadata::{DirectoryEntry, Metadata, timestamp};
-use super::session::{AttributeChange, Done, Files, Links, Session};
+use super::metadata::{DirectoryEntry, Metadata};
+use super::session::{AttributeChange, Files, Links, Session};
 use super::store::{Receipt, WhenDurable};
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::SetTime;
-use atomdir_protocol::TransactionId;
+use atomdir_protocol::Committed;
+use atomdir_types::TransactionId;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
@@ -116,7 +117,7 @@ impl Transaction {
         Ok(self.receipt(done))
     }
 
-    pub(super) fn receipt(&self, done: Done) -> Receipt {
+    pub(super) fn receipt(&self, done: Committed) -> Receipt {
         Receipt::new(done, self.when_durable, self.session.store())
     }
 
@@ -358,7 +359,7 @@ impl Transaction {
         accessed: Option<SystemTime>,
         modified: Option<SystemTime>,
     ) -> Result<(), FileError> {
-        let time = |time: SystemTime| SetTime::At(timestamp(time));
+        let time = |time: SystemTime| SetTime::At(time.into());
         let change = AttributeChange {
             accessed: accessed.map(time),
             modified: modified.map(time),

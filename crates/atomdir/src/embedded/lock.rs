@@ -6,7 +6,6 @@ use crate::api::session::LockWanted;
 use crate::api::{Conflict, LockError};
 use atomdir_disk::LinuxDisk;
 use atomdir_engine as engine;
-use atomdir_protocol::{ChangedBy, LockMode, LockScope, TransactionId};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
@@ -53,15 +52,8 @@ pub(super) fn lock(
 ) -> Result<(), LockError> {
     let paths = wanted.paths.iter();
     let request = engine::LockRequest {
-        mode: match wanted.mode {
-            LockMode::Shared => engine::LockMode::Shared,
-            LockMode::Exclusive => engine::LockMode::Exclusive,
-        },
-        scope: match wanted.scope {
-            LockScope::Object => engine::LockScope::Object,
-            LockScope::Bytes { start, end } => engine::LockScope::Bytes { start, end },
-            LockScope::Subtree => engine::LockScope::Subtree,
-        },
+        mode: wanted.mode,
+        scope: wanted.scope,
         paths: paths
             .map(|path| path.as_os_str().as_bytes().to_vec())
             .collect(),
@@ -90,22 +82,14 @@ fn lock_error(error: engine::LockError) -> LockError {
         engine::LockError::Held(waits) | engine::LockError::Deadlock(waits) => {
             LockError::Conflict {
                 reason,
-                conflicts: waits.into_iter().map(held).collect(),
+                conflicts: Conflict::all(waits.iter().map(engine::Waits::conflict).collect()),
             }
         }
         engine::LockError::Changed(conflicts) => LockError::Conflict {
             reason,
-            conflicts: conflicts.into_iter().map(convert::conflict).collect(),
+            conflicts: Conflict::all(conflicts),
         },
         engine::LockError::Store(error) => LockError::Store(convert::store_error(error)),
         _ => LockError::Store(crate::api::StoreError::Other(reason)),
     }
-}
-
-fn held(waits: engine::Waits) -> Conflict {
-    let by = ChangedBy::Open {
-        transaction: TransactionId(waits.holder.0),
-        label: Vec::new(),
-    };
-    Conflict::new(waits.path, "it is locked".to_owned(), by)
 }

@@ -27,7 +27,8 @@ use crate::hosting::{Ticks, keep_set_aside, run_maintenance, tend_own, without_s
 use crate::process::Opener;
 use atomdir_disk::LinuxDisk;
 use atomdir_engine as engine;
-use atomdir_protocol::{CommitSummary, Past, Sequence};
+use atomdir_protocol::Past;
+use atomdir_types::{CommitSummary, Conflicts, Durability, Isolation};
 use permission::Protection;
 use session::EmbeddedTransaction;
 use std::collections::VecDeque;
@@ -88,10 +89,10 @@ impl Embedded {
     ) -> Result<Arc<dyn Session>, BeginError> {
         let options = engine::BeginOptions {
             owner: self.user.user,
-            isolation: convert::isolation(options.isolation),
-            durability: convert::durability(options.durability),
-            conflicts: convert::conflicts(options.conflicts),
-            first_try: options.first_try.map(|id| engine::TransactionId(id.0)),
+            isolation: options.isolation,
+            durability: options.durability,
+            conflicts: options.conflicts,
+            first_try: options.first_try,
             label: options.label.clone(),
         };
         let transaction = self.here()?.begin(options);
@@ -105,7 +106,7 @@ impl Embedded {
     pub(crate) fn log(&self, limit: usize) -> Result<Vec<CommitSummary>, StoreError> {
         let mut last = VecDeque::new();
         let listed = self.here()?.for_each_commit(|commit| {
-            last.push_front(convert::summary(commit));
+            last.push_front(commit.summary);
             last.truncate(limit);
         });
         listed.map_err(convert::store_error)?;
@@ -120,21 +121,17 @@ impl Embedded {
         let store = self.here().map_err(BeginError::from)?;
         let options = engine::BeginOptions {
             owner: self.user.user,
-            isolation: engine::Isolation::Snapshot,
-            durability: engine::Durability::Durable,
-            conflicts: engine::Conflicts::AtCommit,
+            isolation: Isolation::Snapshot,
+            durability: Durability::Durable,
+            conflicts: Conflicts::AtCommit,
             first_try: None,
             label: label_of(&past).to_vec(),
         };
-        let at = |commit: Sequence| engine::Sequence(commit.0);
         let mut not_as_then = Vec::new();
         let begun = match past {
-            Past::Undo(undo) => {
-                let commits: Vec<_> = undo.commits.into_iter().map(at).collect();
-                store.undo(&commits, &undo.paths, options)
-            }
-            Past::Restore(restore) => store.restore(at(restore.commit), &restore.paths, options),
-            Past::View(view) => match store.past(at(view.commit), options) {
+            Past::Undo(undo) => store.undo(&undo.commits, &undo.paths, options),
+            Past::Restore(restore) => store.restore(restore.commit, &restore.paths, options),
+            Past::View(view) => match store.past(view.commit, options) {
                 Ok(shown) if shown.not_as_then.is_empty() || view.outside_as_now => {
                     not_as_then = shown.not_as_then;
                     Ok(shown.transaction)
@@ -147,9 +144,8 @@ impl Embedded {
             },
         };
         let transaction = begun.map_err(convert::undo_error)?;
-        let not_as_then = not_as_then.into_iter().map(convert::conflict).collect();
         let session = EmbeddedTransaction::new(self.clone(), transaction);
-        Ok((Arc::new(session), not_as_then))
+        Ok((Arc::new(session), Conflict::all(not_as_then)))
     }
 
     pub(crate) fn close(mut self) -> Result<(), StoreError> {

@@ -5,16 +5,17 @@ use super::permission::Rights;
 use super::walk::{Known, Place, walk};
 use super::{Embedded, convert, lock};
 use crate::api::session::{
-    AttributeChange, Done, Files, Links, LockWanted, OpenFile, Result, Session, Syncable,
+    AttributeChange, Files, Links, LockWanted, OpenFile, Result, Session, Syncable,
 };
 use crate::api::{
     BeginError, CommitError, Conflict, DirectoryEntry, LockError, Metadata, OpenOptions, Refreshed,
-    SavepointError, Take, bytes_of, kind,
+    SavepointError, Take, bytes_of,
 };
 use atomdir_disk::{Errno, Kind, LinuxDisk, RenameMode};
 use atomdir_engine as engine;
 use atomdir_engine::{Caller, NewNode, NodeId, Permission};
-use atomdir_protocol::{ChangeLine, Sequence, TransactionId};
+use atomdir_protocol::Committed;
+use atomdir_types::{ChangeLine, TransactionId};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -296,7 +297,7 @@ impl Files for EmbeddedTransaction {
         let entries = engine.list(found.node)?.into_iter();
         let entries = entries.map(|entry| DirectoryEntry {
             name: OsString::from_vec(entry.name.as_bytes().to_vec()),
-            kind: kind(entry.kind),
+            kind: entry.kind,
             inode: entry.inode,
         });
         Ok(entries.collect())
@@ -339,7 +340,7 @@ impl Files for EmbeddedTransaction {
 
 impl Session for EmbeddedTransaction {
     fn id(&self) -> TransactionId {
-        TransactionId(self.transaction.id().0)
+        self.transaction.id()
     }
 
     fn files(&self) -> &dyn Files {
@@ -364,13 +365,11 @@ impl Session for EmbeddedTransaction {
     }
 
     fn changes(&self) -> Result<Vec<ChangeLine>> {
-        let changes = self.engine()?.changes()?;
-        Ok(changes.into_iter().map(convert::change_line).collect())
+        self.engine()?.changes()
     }
 
     fn met(&self) -> Vec<Conflict> {
-        let met = self.transaction.met().into_iter();
-        met.map(convert::conflict).collect()
+        Conflict::all(self.transaction.met())
     }
 
     fn set_savepoint(&self, name: &[u8]) -> std::result::Result<(), SavepointError> {
@@ -405,43 +404,43 @@ impl Session for EmbeddedTransaction {
         lock::lock(store, &self.transaction, &self.rights.user, wanted)
     }
 
-    fn commit(&self) -> std::result::Result<Done, CommitError> {
+    fn commit(&self) -> std::result::Result<Committed, CommitError> {
         self.commit_by(|store| store.commit(&self.transaction))
-            .map(convert::done)
+            .map(convert::committed)
     }
 
     fn commit_part(
         &self,
         paths: &[&Path],
-    ) -> std::result::Result<(Done, Vec<ChangeLine>), CommitError> {
+    ) -> std::result::Result<(Committed, Vec<ChangeLine>), CommitError> {
         let paths = bytes_of(paths);
         let mut committed =
             self.commit_by(|store| store.commit_part(&self.transaction, &paths, &mut |_| {}))?;
-        let landed = std::mem::take(&mut committed.landed).into_iter();
-        let landed = landed.map(convert::change_line).collect();
-        Ok((convert::done(committed), landed))
+        let landed = std::mem::take(&mut committed.landed);
+        Ok((convert::committed(committed), landed))
     }
 
     fn conflicts(&self) -> std::result::Result<Vec<Conflict>, CommitError> {
         let found = self.store.here()?.list_conflicts(&self.transaction);
-        let found = found.map_err(convert::commit_error)?.into_iter();
-        Ok(found.map(convert::conflict).collect())
+        Ok(Conflict::all(found.map_err(convert::commit_error)?))
     }
 
-    fn commit_with_sides(&self, sides: &[Take]) -> std::result::Result<Done, CommitError> {
+    fn commit_with_sides(&self, sides: &[Take]) -> std::result::Result<Committed, CommitError> {
         let sides = engine::Sides {
             mine: Take::Mine.numbers(sides),
             theirs: Take::Theirs.numbers(sides),
         };
         self.commit_by(|store| store.commit_with_sides(&self.transaction, &sides, &mut |_| {}))
-            .map(convert::done)
+            .map(convert::committed)
     }
 
     fn refresh(&self) -> std::result::Result<Refreshed, CommitError> {
         let refreshed = self.store.here()?.refresh(&self.transaction);
         let refreshed = refreshed.map_err(convert::refresh_error)?;
-        let (from, to) = (Sequence(refreshed.from.0), Sequence(refreshed.to.0));
-        Ok(Refreshed { from, to })
+        Ok(Refreshed {
+            from: refreshed.from,
+            to: refreshed.to,
+        })
     }
 
     fn abort(&self) {

@@ -11,7 +11,7 @@ use crate::api::{DirectoryEntry, Metadata, OpenOptions};
 use crate::process::Opener;
 use atomdir_disk::{Errno, RenameMode};
 use atomdir_engine::SetTime;
-use atomdir_protocol::Kind;
+use atomdir_types::{Kind, Timestamp};
 use rustix::fs::{
     AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Timespec,
     Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
@@ -306,10 +306,11 @@ fn time(time: Option<SetTime>) -> Timespec {
 pub(super) fn metadata(stat: &Stat) -> Metadata {
     let time = |seconds: i64, nanoseconds| {
         let nanoseconds = u32::try_from(nanoseconds).unwrap_or(0);
-        crate::api::system_time(atomdir_disk::Timestamp {
+        let time = Timestamp {
             seconds,
             nanoseconds,
-        })
+        };
+        time.into()
     };
     Metadata {
         kind: kind(FileType::from_raw_mode(stat.st_mode)),

@@ -8,13 +8,6 @@ use crate::{ConnectError, client};
 use atomdir_disk::Errno;
 use atomdir_protocol::{Failure, FailureKind};
 
-pub(super) fn conflicts(conflicts: Vec<client::Conflict>) -> Vec<Conflict> {
-    let conflicts = conflicts.into_iter();
-    conflicts
-        .map(|conflict| Conflict::new(conflict.path, conflict.what, conflict.by))
-        .collect()
-}
-
 pub(super) fn store(error: RequestError) -> StoreError {
     match error {
         RequestError::Failed(failure) => match failure.kind {
@@ -61,7 +54,7 @@ pub(super) fn lock(error: client::CommitError) -> LockError {
             failure,
         } => LockError::Conflict {
             reason: failure.message,
-            conflicts: conflicts(found),
+            conflicts: Conflict::all(found),
         },
         client::CommitError::Request(error) => match error.kind() {
             Some(FailureKind::NoSuchTransaction) => LockError::Ended,
@@ -75,7 +68,7 @@ pub(super) fn undo(error: client::CommitError) -> UndoError {
         client::CommitError::Conflict {
             conflicts: found, ..
         } => UndoError::Conflict {
-            conflicts: conflicts(found),
+            conflicts: Conflict::all(found),
         },
         client::CommitError::Request(RequestError::Failed(failure)) => match failure.kind {
             FailureKind::NoSuchCommit => UndoError::NotKept(failure.message),
@@ -93,7 +86,7 @@ pub(super) fn commit(error: client::CommitError) -> CommitError {
         client::CommitError::Conflict {
             conflicts: found, ..
         } => CommitError::Conflict {
-            conflicts: conflicts(found),
+            conflicts: Conflict::all(found),
         },
         client::CommitError::Request(RequestError::Failed(failure)) => commit_failure(failure),
         client::CommitError::Request(error) => CommitError::Store(store(error)),

@@ -7,7 +7,7 @@
 use super::Served;
 use super::directory::Directory;
 use super::failure;
-use crate::api::session::{Done, Files, LockWanted, OpenFile, Result, Session, Syncable};
+use crate::api::session::{Files, LockWanted, OpenFile, Result, Session, Syncable};
 use crate::api::{
     BeginError, CommitError, Conflict, LockError, OpenOptions, Refreshed, SavepointError,
     StoreError, Take, UndoError, bytes_of, label_of,
@@ -68,7 +68,7 @@ impl ServedTransaction {
         };
         let (transaction, not_as_then) = begun.map_err(failure::undo)?;
         let session = ServedTransaction::of(store, connection, transaction, false)?;
-        Ok((session, failure::conflicts(not_as_then)))
+        Ok((session, Conflict::all(not_as_then)))
     }
 
     fn of(
@@ -116,13 +116,13 @@ impl ServedTransaction {
             &mut Connection,
             TransactionId,
         ) -> std::result::Result<Committed, client::CommitError>,
-    ) -> std::result::Result<Done, CommitError> {
+    ) -> std::result::Result<Committed, CommitError> {
         let committed = self.ask(
             || CommitError::Ended,
             |connection| commit(connection, self.transaction.id).map_err(failure::commit),
         )?;
         self.ended();
-        Ok(done_of(committed))
+        Ok(committed)
     }
 
     /// Gives the connection back for the next transaction.
@@ -136,14 +136,6 @@ impl ServedTransaction {
 /// The view's root. The descriptor that the client keeps closes with the client's transaction.
 fn root_of(transaction: &client::Transaction) -> Result<OwnedFd> {
     rustix::io::fcntl_dupfd_cloexec(transaction.root()?, 3)
-}
-
-fn done_of(committed: Committed) -> Done {
-    Done {
-        sequence: committed.sequence,
-        changes: committed.changes,
-        stalled: committed.stalled,
-    }
 }
 
 impl Session for ServedTransaction {
@@ -239,11 +231,11 @@ impl Session for ServedTransaction {
         )
     }
 
-    fn commit(&self) -> std::result::Result<Done, CommitError> {
+    fn commit(&self) -> std::result::Result<Committed, CommitError> {
         self.commit_by(|connection, id| connection.commit(id, &mut |_| {}))
     }
 
-    fn commit_with_sides(&self, sides: &[Take]) -> std::result::Result<Done, CommitError> {
+    fn commit_with_sides(&self, sides: &[Take]) -> std::result::Result<Committed, CommitError> {
         let sides = Sides::from(sides);
         self.commit_by(|connection, id| {
             let done = connection.commit_with_sides(id, &sides, Others::Refuse, &mut |_| {});
@@ -254,14 +246,14 @@ impl Session for ServedTransaction {
     fn commit_part(
         &self,
         paths: &[&Path],
-    ) -> std::result::Result<(Done, Vec<ChangeLine>), CommitError> {
+    ) -> std::result::Result<(Committed, Vec<ChangeLine>), CommitError> {
         let (id, paths) = (self.transaction.id, bytes_of(paths));
         self.ask(
             || CommitError::Ended,
             |connection| {
                 let done = connection.commit_part(id, &paths, Others::Refuse, &mut |_| {});
                 let part = done.map_err(failure::commit)?;
-                Ok((done_of(part.committed), part.landed))
+                Ok((part.committed, part.landed))
             },
         )
     }
@@ -273,7 +265,7 @@ impl Session for ServedTransaction {
             |connection| {
                 let found = connection.list_conflicts(id);
                 let found = found.map_err(|error| failure::commit(error.into()))?;
-                Ok(failure::conflicts(found))
+                Ok(Conflict::all(found))
             },
         )
     }

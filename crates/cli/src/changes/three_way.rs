@@ -5,8 +5,8 @@ use super::version::{Contents, Version};
 use crate::context::Connected;
 use crate::error::Error;
 use crate::output::{Painter, Style, quoted};
-use atomdir::Kind;
-use atomdir::client::{Conflict, ConflictPart, SnapshotContents, Transaction};
+use atomdir::client::{Conflict, SnapshotContents, Transaction};
+use atomdir::{ConflictKind, Kind};
 use std::io;
 
 /// Longer texts are neither compared nor merged, since all versions are held in memory.
@@ -29,7 +29,7 @@ impl ThreeWay {
         conflict: &Conflict,
     ) -> Result<Result<ThreeWay, &'static str>, Error> {
         let (id, path) = (transaction.id, &conflict.path);
-        if !matches!(conflict.part, ConflictPart::Contents | ConflictPart::Entry) {
+        if !matches!(conflict.what, ConflictKind::Contents | ConflictKind::Entry) {
             return Ok(Err("the conflict is not about its contents"));
         }
         let connection = &mut connected.connection;
@@ -39,7 +39,7 @@ impl ThreeWay {
             return Ok(Err("others have moved or removed it"));
         };
         let old = ancestor.as_ref().map(|found| found.object.object);
-        if conflict.part == ConflictPart::Contents && old != Some(theirs.object.object) {
+        if conflict.what == ConflictKind::Contents && old != Some(theirs.object.object) {
             return Ok(Err(
                 "others have moved or replaced it, or it was moved here",
             ));

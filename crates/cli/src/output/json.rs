@@ -263,7 +263,7 @@ impl From<HistoryStatus> for History {
 #[derive(Serialize)]
 pub struct ConflictLine<'a> {
     path: Text<'a>,
-    what: &'a str,
+    what: String,
     #[serde(flatten)]
     by: By<'a>,
 }
@@ -298,7 +298,7 @@ pub fn conflicts(conflicts: &[Conflict]) -> Vec<ConflictLine<'_>> {
 pub fn conflict(conflict: &Conflict) -> ConflictLine<'_> {
     ConflictLine {
         path: Text(&conflict.path),
-        what: &conflict.what,
+        what: conflict.what.to_string(),
         by: match &conflict.by {
             ChangedBy::Outside => By::Outside,
             ChangedBy::Outer { transaction } => By::Outer {

@@ -39,37 +39,29 @@ impl Show for Report {
 }
 
 pub fn run(_: &Arguments, context: &Context) -> Result<ExitCode, Error> {
-    let (report, problems_count) = match look(context)? {
+    let report = match look(context)? {
         Seen::InUse(mut connected) => {
             let Checked { report, problems } = connected.connection.check()?;
-            let count = report.problems_count.max(problems.len() as u64);
-            let commits_in_log = report.commits_in_log;
-            let log_bytes = report.log_bytes;
-            (
-                Report {
-                    problems,
-                    commits_in_log,
-                    log_bytes,
-                },
-                count,
-            )
+            Report {
+                problems,
+                commits_in_log: report.commits_in_log,
+                log_bytes: report.log_bytes,
+            }
         }
         Seen::AtRest(found) => {
-            let count = found.damage.len() as u64;
             let problems = found.damage.into_iter().map(|damage| damage.message);
-            let report = Report {
+            Report {
                 problems: problems.collect(),
                 commits_in_log: found.commits.len() as u64,
                 log_bytes: found.log_bytes,
-            };
-            (report, count)
+            }
         }
     };
     context.output.print(&report)?;
-    match problems_count {
+    match report.problems.len() {
         0 => Ok(SUCCESS),
         count => Err(Error::Unsound {
-            problems: counted(count, "problem"),
+            problems: counted(count as u64, "problem"),
         }),
     }
 }

@@ -6,17 +6,18 @@
 //! changed. If it can carry out no step, the nested transaction is as it was before.
 
 use atomdir_disk::Disk;
+use atomdir_types::MergeStep;
 
 use crate::commit::Committed;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
 use crate::store::Store;
 use crate::transaction::Transaction;
-use crate::view::{Step, conflicts};
+use crate::view::conflicts;
 
 impl<D: Disk> Store<D> {
     /// Begins the commit of a transaction nested in one with a native view. Until
     /// [`Transaction::thaw`] its view is read-only.
-    pub fn plan_merge(&self, transaction: &Transaction<D>) -> Result<Vec<Step>, CommitError> {
+    pub fn plan_merge(&self, transaction: &Transaction<D>) -> Result<Vec<MergeStep>, CommitError> {
         self.refuse_if_poisoned()?;
         let outer = transaction.outer().ok_or(CommitError::Ended)?;
         let failed = |errno| CommitError::io("compare the changes in", b".", errno);

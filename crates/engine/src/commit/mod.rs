@@ -59,7 +59,8 @@ pub(crate) mod validate;
 use std::sync::atomic::Ordering;
 
 use atomdir_disk::Disk;
-use atomdir_format::record::{CommitRecord, SummaryLine};
+use atomdir_format::record::CommitRecord;
+use atomdir_types::ChangeLine;
 
 use crate::commit::before::look_before;
 use crate::commit::carry::carry;
@@ -92,9 +93,9 @@ pub struct Committed {
     /// commit of a part in the transaction's own.
     pub outdated: Vec<Outdated>,
     /// What a commit of a part has landed, sorted by path.
-    pub landed: Vec<SummaryLine>,
+    pub landed: Vec<ChangeLine>,
     /// The changes for which their side was taken, sorted by path.
-    pub dropped: Vec<SummaryLine>,
+    pub dropped: Vec<ChangeLine>,
     /// The commit is durable, and the base will show it once this is out of the way.
     pub stalled: Option<Stalled>,
 }

@@ -13,7 +13,7 @@
 use std::collections::HashSet;
 
 use atomdir_disk::{Disk, Errno, Kind};
-use atomdir_format::record::SummaryLine;
+use atomdir_types::ChangeLine;
 
 use crate::base::Stamp;
 use crate::base::core::Core;
@@ -37,7 +37,7 @@ pub(crate) struct Taken {
     /// Everything but the changes for which their side is taken; `None`: everything.
     pub part: Option<Part>,
     /// The changes that are not committed.
-    pub dropped: Vec<SummaryLine>,
+    pub dropped: Vec<ChangeLine>,
     pub mine: Vec<Listed>,
 }
 

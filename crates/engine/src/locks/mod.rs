@@ -26,9 +26,10 @@ mod tests;
 mod waiters;
 
 use atomdir_disk::{Errno, reason};
+use atomdir_types::{LockMode, LockScope};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-pub use table::{LockMode, Waits};
+pub use table::Waits;
 pub(crate) use target::{Extent, Target};
 
 use self::table::LockTable;
@@ -43,29 +44,6 @@ pub struct LockRequest {
     pub scope: LockScope,
     /// Paths in the view, relative to its root. All are granted together.
     pub paths: Vec<Vec<u8>>,
-}
-
-/// How much of the object at a path is locked. Where no object exists, the lock is
-/// on the name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LockScope {
-    /// A file's contents and attributes; a directory's entries and attributes,
-    /// but nothing below them.
-    Object,
-    /// The pages of a file's contents that hold these bytes, half-open.
-    Bytes { start: u64, end: u64 },
-    /// Everything at and below the path that the holder may change; for a shared
-    /// lock, that they may read.
-    Subtree,
-}
-
-/// A lock that is held or, if not `granted`, asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LockStatus {
-    pub path: Vec<u8>,
-    pub mode: LockMode,
-    pub scope: LockScope,
-    pub granted: bool,
 }
 
 #[derive(Debug, Clone, thiserror::Error)]

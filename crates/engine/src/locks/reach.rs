@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use atomdir_disk::Disk;
+use atomdir_types::LockMode;
 
-use super::table::LockMode;
 use crate::base::core::Core;
 use crate::base::credentials::{Credentials, Permission};
 use crate::base::present;

@@ -2,11 +2,12 @@
 //! lock it.
 
 use atomdir_disk::{Disk, Errno, Kind, Name};
+use atomdir_types::{LockMode, LockScope};
 
 use super::reach::Reach;
-use super::table::{Lock, LockMode};
+use super::table::Lock;
 use super::target::{Extent, Target};
-use super::{LockError, LockRequest, LockScope};
+use super::{LockError, LockRequest};
 use crate::base::credentials::{Credentials, Permission};
 use crate::base::snapshot::PAGE;
 use crate::ids::NodeId;

@@ -13,16 +13,12 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use atomdir_types::{ChangedBy, Conflict, ConflictKind, LockMode};
+
 use super::reach::Reach;
 use super::target::{Extent, Target};
 use crate::base::above;
 use crate::ids::TransactionId;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LockMode {
-    Shared,
-    Exclusive,
-}
 
 /// One of the parts that a request locks together.
 #[derive(Clone)]
@@ -69,6 +65,30 @@ pub struct Waits {
     pub transaction: TransactionId,
     pub path: Vec<u8>,
     pub holder: TransactionId,
+}
+
+impl Waits {
+    /// As a conflict of the transaction that waits.
+    pub fn conflict(&self) -> Conflict {
+        self.as_conflict(ConflictKind::Locked)
+    }
+
+    /// As a part of a deadlock, which others wait in, too.
+    pub fn conflict_in_deadlock(&self) -> Conflict {
+        let by = self.transaction;
+        self.as_conflict(ConflictKind::Awaited { by })
+    }
+
+    fn as_conflict(&self, what: ConflictKind) -> Conflict {
+        Conflict {
+            path: self.path.clone(),
+            what,
+            by: ChangedBy::Open {
+                transaction: self.holder,
+                label: Vec::new(),
+            },
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,9 +1,10 @@
 use super::reach::Reach;
-use super::table::{Asker, Lock, LockMode, LockTable, Progress, Ticket, Waits};
+use super::table::{Asker, Lock, LockTable, Progress, Ticket, Waits};
 use super::{Extent, Target};
 use crate::base::{Base, Place};
 use crate::ids::TransactionId;
 use atomdir_disk::{Identity, Kind, Name};
+use atomdir_types::LockMode;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -2,42 +2,18 @@
 //!
 //! It does not grow for ever: when it gets long, a checkpoint drops its older half.
 
-use atomdir_disk::{Disk, Errno, RenameMode, Timestamp};
-use atomdir_format::record::SummaryLine;
+use atomdir_disk::{Disk, Errno, RenameMode};
 use atomdir_format::summary::SummaryRecord;
 
 use crate::base::core::Core;
 use crate::error::StoreError;
-use crate::ids::{Sequence, TransactionId};
+use crate::ids::Sequence;
 use crate::log::journal::Journal;
 use crate::log::{Log, Records};
 use crate::names;
 
 /// Listing commits reads the whole history, and so does opening the store.
 pub(crate) const HISTORY_BYTES_MAX: u64 = 32 << 20;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CommitSummary {
-    pub sequence: Sequence,
-    pub transaction: TransactionId,
-    pub time: Timestamp,
-    pub user: u32,
-    pub label: Vec<u8>,
-    pub lines: Vec<SummaryLine>,
-}
-
-impl From<SummaryRecord> for CommitSummary {
-    fn from(record: SummaryRecord) -> CommitSummary {
-        CommitSummary {
-            sequence: Sequence(record.sequence),
-            transaction: TransactionId(record.transaction),
-            time: record.time,
-            user: record.user,
-            label: record.label,
-            lines: record.lines,
-        }
-    }
-}
 
 impl<D: Disk> Journal<D> {
     /// What is known of every sequence after this one, to be read without the commit lock.

@@ -1,19 +1,9 @@
 //! How much of the past is kept: by age, by space, and by what the file system has left.
 
 use atomdir_disk::Timestamp;
+pub use atomdir_types::HistoryStatus;
 
-use crate::ids::Sequence;
 use crate::options::HistoryLimits;
-
-/// The extent of the history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct HistoryStatus {
-    pub commits: u64,
-    /// The space in the control directory, without the log.
-    pub bytes: u64,
-    /// The oldest commit that can be undone, and when it was made.
-    pub oldest: Option<(Sequence, Timestamp)>,
-}
 
 /// The file is read when the store is opened and when commits are undone or forgotten, so it
 /// must not get longer than this, whatever the limits say.

@@ -2,48 +2,38 @@
 
 use atomdir_disk::{Disk, reason};
 use atomdir_format::summary::SummaryRecord;
+use atomdir_types::Checked;
 
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
 use crate::names;
 use crate::store::Store;
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct CheckReport {
-    /// One sentence for each problem; empty if there is none.
-    pub problems: Vec<String>,
-    pub commits_in_log: u64,
-    pub log_bytes: u64,
-    pub commits_in_history: u64,
-    pub staging_directories: u64,
-    pub limbo_objects: u64,
-}
-
 impl<D: Disk> Store<D> {
-    pub fn check(&self) -> CheckReport {
-        let mut report = CheckReport::default();
-        self.check_log(&mut report);
-        self.check_stage(&mut report);
+    pub fn check(&self) -> Checked {
+        let mut checked = Checked::default();
+        self.check_log(&mut checked);
+        self.check_stage(&mut checked);
         let core = &self.0.core;
         match core.disk.list(&core.control.limbo) {
-            Ok(entries) => report.limbo_objects = entries.len() as u64,
-            Err(errno) => report.problems.push(format!(
+            Ok(entries) => checked.report.limbo_objects = entries.len() as u64,
+            Err(errno) => checked.problems.push(format!(
                 "limbo cannot be read: {errno}",
                 errno = reason(errno)
             )),
         }
         if let Some(reason) = &*lock(&self.0.poisoned) {
-            report
+            checked
                 .problems
                 .push(format!("changes are refused, because {reason}"));
         }
-        report
+        checked
     }
 
-    fn check_log(&self, report: &mut CheckReport) {
+    fn check_log(&self, checked: &mut Checked) {
         let core = &self.0.core;
         let state = lock(&self.0.commit);
-        report.log_bytes = state.journal.log.length();
+        checked.report.log_bytes = state.journal.log.length();
         let (mut count, mut last) = (0, state.journal.header.last_sequence);
         let read = state.journal.for_each_logged(core, |record| {
             count += u64::from(record.cancels.is_none());
@@ -52,14 +42,14 @@ impl<D: Disk> Store<D> {
         });
         match read {
             Ok(()) => {
-                report.commits_in_log = count;
+                checked.report.commits_in_log = count;
                 if last != state.journal.newest.0 {
                     let newest = state.journal.newest;
                     let problem = format!("the log ends at commit {last}, not at {newest}");
-                    report.problems.push(problem);
+                    checked.problems.push(problem);
                 }
             }
-            Err(error) => report.problems.push(error.to_string()),
+            Err(error) => checked.problems.push(error.to_string()),
         }
         let (mut count, mut gaps, mut next) = (0, 0, None);
         let mut note = |summary: SummaryRecord| {
@@ -73,30 +63,32 @@ impl<D: Disk> Store<D> {
         let read = summaries.and_then(|summaries| summaries.for_each(&core.disk, &mut note));
         match read {
             Ok(()) => {
-                report.commits_in_history = count;
+                checked.report.commits_in_history = count;
                 if gaps > 0 {
-                    report.problems.push(format!("the history has {gaps} gaps"));
+                    checked
+                        .problems
+                        .push(format!("the history has {gaps} gaps"));
                 }
             }
-            Err(error) => report.problems.push(format!("the history: {error}")),
+            Err(error) => checked.problems.push(format!("the history: {error}")),
         }
     }
 
     /// A staging directory belongs to an open transaction, or to a commit in the log.
-    fn check_stage(&self, report: &mut CheckReport) {
+    fn check_stage(&self, checked: &mut Checked) {
         let core = &self.0.core;
         let state = lock(&self.0.commit);
         let entries = match core.disk.list(&core.control.stage) {
             Ok(entries) => entries,
             Err(errno) => {
-                report.problems.push(format!(
+                checked.problems.push(format!(
                     "the staging directory cannot be read: {errno}",
                     errno = reason(errno)
                 ));
                 return;
             }
         };
-        report.staging_directories = entries.len() as u64;
+        checked.report.staging_directories = entries.len() as u64;
         let stranded = self.stranded();
         for entry in entries {
             let id = names::slot_number(&entry.name).map(TransactionId);
@@ -106,7 +98,7 @@ impl<D: Disk> Store<D> {
             if !is_known {
                 let name = String::from_utf8_lossy(entry.name.as_bytes());
                 let problem = format!("'.atomdir/stage/{name}' belongs to no transaction");
-                report.problems.push(problem);
+                checked.problems.push(problem);
             }
         }
     }

@@ -6,9 +6,9 @@ use atomdir_disk::{Access, Disk, Errno};
 use atomdir_format::past::PastRecord;
 use atomdir_format::record::CommitRecord;
 use atomdir_format::summary::SummaryRecord;
+use atomdir_types::{CommitDetails, CommitSummary};
 
 use crate::error::StoreError;
-use crate::log::history::CommitSummary;
 use crate::log::past::kept_by;
 use crate::log::read_records;
 use crate::names::{self, InLimbo};
@@ -87,7 +87,7 @@ impl Inspection {
         let keep = |record: CommitRecord| {
             let kept = record.before.is_some().then(|| kept_by(&record).collect());
             let cancels = record.cancels;
-            let commit = CommitSummary::from(SummaryRecord::from(record));
+            let commit = CommitDetails::from(SummaryRecord::from(record)).summary;
             (commit, kept, cancels)
         };
         let log = self.heed(read_log(disk, &control.log, &handles.applied, header, keep))?;

@@ -29,6 +29,7 @@ use atomdir_disk::{Disk, Errno, Identity, Name};
 use atomdir_format::header::{StoreHeader, StoreId};
 use atomdir_format::record::CommitRecord;
 use atomdir_format::summary::SummaryRecord;
+use atomdir_types::RecoveryReport;
 
 use crate::apply::{Apply, ApplyError, Desired, Writers};
 use crate::base::core::Core;
@@ -51,14 +52,12 @@ use crate::recovery::survivors::Survivors;
 use crate::store::commit_state::CommitState;
 use crate::store::queue::Queue;
 
+/// The outcome of a recovery.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct RecoveryReport {
-    pub commits_replayed: u64,
-    pub bytes_replayed: u64,
+pub struct Recovery {
+    pub report: RecoveryReport,
     /// Transactions that had staged something when the store was last used, and are dropped.
     pub discarded: Vec<Discarded>,
-    /// How many bytes at the log's end were never a whole record.
-    pub torn_tail_bytes: u64,
 }
 
 /// A transaction that did not survive.
@@ -69,7 +68,7 @@ pub struct Discarded {
     pub changes: u64,
 }
 
-type Recovered<D> = (Core<D>, CommitState<D>, RecoveryReport, Survivors);
+type Recovered<D> = (Core<D>, CommitState<D>, Recovery, Survivors);
 
 pub(crate) fn recover<D: Disk>(
     disk: D,
@@ -136,11 +135,14 @@ pub(crate) fn recover<D: Disk>(
         history: options.history,
         last_commit: None,
     };
-    let report = RecoveryReport {
-        commits_replayed: tail.len() as u64,
-        bytes_replayed: if tail.is_empty() { 0 } else { read.tail },
+    let recovery = Recovery {
+        report: RecoveryReport {
+            commits_replayed: tail.len() as u64,
+            bytes_replayed: if tail.is_empty() { 0 } else { read.tail },
+            transactions_discarded: survivors.discarded.len() as u64,
+            torn_tail_bytes: read.torn_bytes,
+        },
         discarded: survivors.discarded.clone(),
-        torn_tail_bytes: read.torn_bytes,
     };
     let core = Core::new(disk, root, handles, hidden, options).map_err(failed("examine"))?;
     state.journal.past = open_past(&core, past, state.journal.header.last_sequence)?;
@@ -167,7 +169,7 @@ pub(crate) fn recover<D: Disk>(
     )?;
     clean_up(&core, &mut state, &survivors)?;
     survivors.restore_older(&core, &mut state.journal, &snapshots)?;
-    Ok((core, state, report, survivors))
+    Ok((core, state, recovery, survivors))
 }
 
 /// Reads the log, except the commits at its start that are durably in the base, and keeps of

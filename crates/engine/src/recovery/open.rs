@@ -6,7 +6,7 @@ use crate::control::id_supply::IdSupply;
 use crate::control::trial;
 use crate::error::StoreError;
 use crate::options::Options;
-use crate::recovery::{RecoveryReport, control_files, recover};
+use crate::recovery::{Recovery, control_files, recover};
 use crate::store::Store;
 
 impl<D: Disk> Store<D> {
@@ -18,7 +18,7 @@ impl<D: Disk> Store<D> {
         control: D::Handle,
         hidden: Option<Name>,
         options: Options,
-    ) -> Result<(Store<D>, RecoveryReport), StoreError> {
+    ) -> Result<(Store<D>, Recovery), StoreError> {
         let status = disk.status(&root);
         let status = status.map_err(|errno| StoreError::Control {
             step: "examine",
@@ -30,10 +30,10 @@ impl<D: Disk> Store<D> {
         trial::refuse_layered(&status)?;
         let opened = control_files::open(&disk, control, Access::ReadWrite)?;
         let last_id = opened.header.transaction_high_water;
-        let (core, state, report, survivors) = recover(disk, root, opened, hidden, options)?;
+        let (core, state, recovery, survivors) = recover(disk, root, opened, hidden, options)?;
         let ids = IdSupply::new(last_id, state.journal.header.transaction_high_water);
         let store = Store::new(core, state, ids);
         store.open_survivors(survivors);
-        Ok((store, report))
+        Ok((store, recovery))
     }
 }

@@ -1,14 +1,13 @@
 //! Requests for locks: they wait for one another, in the order of the lock table.
 
 use atomdir_disk::Disk;
+use atomdir_types::LockStatus;
 
 use crate::base::credentials::Credentials;
 use crate::error::{ChangedBy, Conflict, ConflictKind};
 use crate::ids::Sequence;
 use crate::locks::table::{Asker, Lock, LockTable, Progress, Ticket};
-use crate::locks::{
-    Extent, LockError, LockRequest, LockStatus, Patience, Target, changes, resolve,
-};
+use crate::locks::{Extent, LockError, LockRequest, Patience, Target, changes, resolve};
 use crate::store::Store;
 use crate::store::commit_state::Guard;
 use crate::transaction::Transaction;

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use atomdir_disk::{Charge, Disk, Errno, FileSystemStatus, Result, Timestamp};
-use atomdir_format::record::SummaryLine;
+use atomdir_types::ChangeLine;
 
 use crate::base::core::Core;
 use crate::base::credentials::Credentials;
@@ -353,7 +353,7 @@ impl<D: Disk> Transaction<D> {
     }
 
     /// What a commit would land, sorted by path.
-    pub fn changes(&self) -> Result<Vec<SummaryLine>> {
+    pub fn changes(&self) -> Result<Vec<ChangeLine>> {
         let looked = self.wait_with(|view| match view.lower {
             true => view.reader_of_upper().map(Err),
             false => view.changes().map(Ok),

@@ -1,7 +1,7 @@
 //! Drops a part of a transaction's changes: see `view::part`.
 
 use atomdir_disk::Disk;
-use atomdir_format::record::SummaryLine;
+use atomdir_types::ChangeLine;
 
 use crate::error::DropError;
 use crate::transaction::Transaction;
@@ -11,7 +11,7 @@ use crate::view::Outdated;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped {
     /// Sorted by path.
-    pub changes: Vec<SummaryLine>,
+    pub changes: Vec<ChangeLine>,
     /// What caches of the view must drop.
     pub outdated: Vec<Outdated>,
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Kind, Result};
+use atomdir_types::Side;
 
 use crate::base::acl;
 use crate::base::landed::Landed;
@@ -12,14 +13,6 @@ use crate::base::{Base, Stamp};
 use crate::ids::Sequence;
 use crate::transaction::Transaction;
 use crate::view::NodeAttributes;
-
-/// A state of the store that a transaction's view can be compared with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    Snapshot,
-    /// With what others have committed since the snapshot, and outside writers have changed.
-    Newest,
-}
 
 /// An object in the snapshot or in the newest state.
 #[derive(Debug, Clone)]

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Kind, Name, Result};
-use atomdir_format::record::{Change, SummaryLine};
+use atomdir_types::{Change, ChangeLine};
 
 use super::View;
 use super::node::{EntryDelta, Node, OwnBody, Touched};
@@ -39,13 +39,13 @@ impl<D: Disk> View<D> {
     }
 
     /// What a commit would land, sorted by path.
-    pub fn changes(&mut self) -> Result<Vec<SummaryLine>> {
+    pub fn changes(&mut self) -> Result<Vec<ChangeLine>> {
         let put_back = self.put_back()?;
         self.changes_but(&put_back, None)
     }
 
     /// What a part holds.
-    pub fn changes_in(&mut self, part: &Part) -> Result<Vec<SummaryLine>> {
+    pub fn changes_in(&mut self, part: &Part) -> Result<Vec<ChangeLine>> {
         let put_back = self.put_back()?;
         self.changes_but(&put_back, Some(part))
     }
@@ -56,7 +56,7 @@ impl<D: Disk> View<D> {
         &self,
         put_back: &BTreeSet<NodeId>,
         part: Option<&Part>,
-    ) -> Result<Vec<SummaryLine>> {
+    ) -> Result<Vec<ChangeLine>> {
         let mut lines = Vec::new();
         let mut vacated = self.vacated(part)?;
         for (directory, name, entry) in self.entry_deltas(part)? {
@@ -127,14 +127,14 @@ impl<D: Disk> View<D> {
         entry: &EntryDelta,
         now: NodeId,
         vacated: &mut Vacated,
-    ) -> Result<SummaryLine> {
+    ) -> Result<ChangeLine> {
         let node = self.node(now)?;
         let moved_from = node
             .base
             .as_ref()
             .and_then(|base| vacated.get_mut(&base.serial)?.pop());
         if let Some((from, _)) = moved_from {
-            return Ok(SummaryLine {
+            return Ok(ChangeLine {
                 change: Change::Renamed,
                 path,
                 from: Some(from),
@@ -162,8 +162,8 @@ impl Node {
     }
 }
 
-fn line(change: Change, path: Vec<u8>) -> SummaryLine {
-    SummaryLine {
+fn line(change: Change, path: Vec<u8>) -> ChangeLine {
+    ChangeLine {
         change,
         path,
         from: None,

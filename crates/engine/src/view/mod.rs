@@ -41,7 +41,6 @@ use atomdir_disk::{Disk, Timestamp};
 use fork::Forks;
 pub use fork::Outdated;
 use merge::Begun;
-pub use merge::Step;
 pub(crate) use merge::conflicts;
 pub(crate) use namespace::LINKS_MAX;
 use nodes::Nodes;

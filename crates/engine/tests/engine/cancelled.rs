@@ -54,7 +54,10 @@ fn rename(view: &Transaction<FailingDisk>, from: &str, to: &str) {
 
 fn commits(store: &TestStore) -> Vec<u64> {
     let commits = store.commits().expect("the history is read");
-    commits.iter().map(|commit| commit.sequence.0).collect()
+    commits
+        .iter()
+        .map(|commit| commit.summary.sequence.0)
+        .collect()
 }
 
 /// A file system is mounted on a directory right after the log's flush.

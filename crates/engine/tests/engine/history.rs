@@ -37,7 +37,10 @@ fn shortened_history_keeps_the_newest_commits() {
         assert_eq!(store.check().problems, Vec::<String>::new());
         let sequences = || -> Vec<u64> {
             let commits = store.commits().expect("the history is read");
-            commits.iter().map(|commit| commit.sequence.0).collect()
+            commits
+                .iter()
+                .map(|commit| commit.summary.sequence.0)
+                .collect()
         };
         let kept = sequences();
         assert!(kept.ends_with(&[COMMITS - 1, COMMITS]), "{kept:?}");
@@ -196,13 +199,13 @@ fn commits_go_on_while_the_history_is_listed() {
     store.checkpoint().expect("nothing is in the way");
     commit("logged");
     let mut listed = Vec::new();
-    let read = store.for_each_commit(|summary| {
+    let read = store.for_each_commit(|details| {
         if listed.is_empty() {
             commit("meanwhile");
             store.checkpoint().expect("nothing is in the way");
             store.shorten_history(BYTES_MAX).expect("it is shortened");
         }
-        listed.push(summary.sequence.0);
+        listed.push(details.summary.sequence.0);
     });
     read.expect("the history is read");
     assert_eq!(listed, (1..=COMMITS + 1).collect::<Vec<_>>());

@@ -234,7 +234,7 @@ fn nested_transactions_end_with_the_outer_one() {
     store.abort(&outer);
     assert!(!middle.is_open() && !inner.is_open());
     assert_eq!(store.transactions().len(), 0);
-    assert_eq!(store.check().staging_directories, 0);
+    assert_eq!(store.check().report.staging_directories, 0);
     assert!(store.commit(&inner).is_err());
     assert_eq!(tree_of_base(&scratch.0), Tree::new());
 }

@@ -80,7 +80,10 @@ fn ids(store: &TestStore) -> Vec<(u64, bool)> {
 
 fn commits(store: &TestStore) -> Vec<u64> {
     let commits = store.commits().expect("the history is read");
-    commits.iter().map(|commit| commit.sequence.0).collect()
+    commits
+        .iter()
+        .map(|commit| commit.summary.sequence.0)
+        .collect()
 }
 
 fn no_problems(store: &TestStore, context: &str) {

@@ -1,8 +1,10 @@
 //! Records of notices.
 
+use atomdir_types::EndedHow;
+
 use crate::Problem;
 use crate::frame::{FrameKind, Record};
-use crate::notice::{EndedHow, EndedNotice, Notice, NoticeRecord, OpenNotice, Reported};
+use crate::notice::{EndedNotice, Notice, NoticeRecord, OpenNotice, Reported};
 use crate::primitives::{Reader, Result, Writer};
 
 const OPEN: u8 = 0;

@@ -3,7 +3,7 @@
 use super::How;
 use crate::permissions::{Peer, Reach};
 use crate::service::Service;
-use crate::{convert, survival};
+use crate::survival;
 use atomdir::client::describe_end;
 use atomdir_protocol::{Failure, FailureKind, Request, TransactionId};
 
@@ -41,7 +41,7 @@ fn explanation(service: &Service, peer: &Peer, id: TransactionId) -> Option<Fail
         service
             .notices
             .note_reported(std::slice::from_ref(&ended), peer);
-        let why = describe_end(convert::ended_how(ended.how));
+        let why = describe_end(ended.how);
         let message = format!("transaction {id} is no longer open: {why}");
         return Some(failure(message).with_hint(hint(ended.how)));
     }
@@ -63,7 +63,6 @@ fn hint(how: How) -> &'static str {
 
 /// The newest commit of the transaction. Any user may ask for any id, so the history is not read.
 fn committed(service: &Service, peer: &Peer, id: TransactionId) -> Option<u64> {
-    let id = atomdir_engine::TransactionId(id.0);
     let commit = service.store.recent_commit(id)?;
     peer.may_use(commit.user).then_some(commit.sequence.0)
 }

@@ -125,7 +125,8 @@ impl List {
 mod tests {
     use super::*;
     use atomdir_disk::Timestamp;
-    use atomdir_format::notice::{EndedHow, Reported};
+    use atomdir_format::notice::Reported;
+    use atomdir_protocol::EndedHow;
 
     fn ended(transaction: u64, user: u32, seconds: i64) -> Notice {
         let time = Timestamp {

@@ -28,7 +28,7 @@ use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction};
 use atomdir::hosting::now;
 use atomdir_disk::LinuxDisk;
-use atomdir_engine::{RecoveryReport, Store, Stranded};
+use atomdir_engine::{Recovery, Store, Stranded};
 use atomdir_format::notice::{EndedNotice, Notice, OpenNotice, Reported};
 use atomdir_protocol::{Answer, EndedTransaction, Reply};
 use file::NoticeFile;
@@ -39,7 +39,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub(crate) use atomdir_format::notice::EndedHow as How;
+pub(crate) use atomdir_protocol::EndedHow as How;
 
 /// Longer labels are cut in notices.
 const LABEL_LENGTH_MAX: usize = 256;
@@ -67,11 +67,7 @@ impl State {
 
 impl Notices {
     /// Reads what the last service has left, and finds out which transactions have not survived it.
-    pub(crate) fn open(
-        control: OwnedFd,
-        store: &Store<LinuxDisk>,
-        recovery: &RecoveryReport,
-    ) -> Notices {
+    pub(crate) fn open(control: OwnedFd, store: &Store<LinuxDisk>, recovery: &Recovery) -> Notices {
         let (file, notices) = NoticeFile::open(control, store.id());
         let mut list = List::default();
         for notice in notices {
@@ -235,7 +231,7 @@ pub(crate) fn list(
 
 /// Finds the transactions that the last service had open and that neither survived it nor were
 /// committed.
-fn settle(state: &mut State, store: &Store<LinuxDisk>, recovery: &RecoveryReport) {
+fn settle(state: &mut State, store: &Store<LinuxDisk>, recovery: &Recovery) {
     let survivors = store.transactions().into_iter().map(|one| one.id().0);
     let stranded = store.stranded().into_iter().map(|one| one.id.0);
     let survivors: BTreeSet<u64> = survivors.chain(stranded).collect();
@@ -249,9 +245,9 @@ fn settle(state: &mut State, store: &Store<LinuxDisk>, recovery: &RecoveryReport
     }
     let mut committed = BTreeSet::new();
     let read = store.for_each_commit(|commit| {
-        let transaction = commit.transaction.0;
+        let transaction = commit.summary.transaction.0;
         let parts = lost.get(&transaction).map(|(_, parts)| *parts);
-        if parts.is_some_and(|parts| commit.sequence.0 > parts) {
+        if parts.is_some_and(|parts| commit.summary.sequence.0 > parts) {
             committed.insert(transaction);
         }
     });

@@ -6,17 +6,26 @@ use crate::sources::{self, expect_none};
 
 /// The packages of ours on which each package of ours may depend, outside its tests.
 const MAY_USE: &[(&str, &[&str])] = &[
-    ("atomdir-disk", &[]),
-    ("atomdir-protocol", &[]),
+    ("atomdir-types", &[]),
+    ("atomdir-disk", &["atomdir-types"]),
+    ("atomdir-protocol", &["atomdir-types"]),
     ("atomdir-testing", &[]),
     ("atomdir-e2e", &[]),
-    ("atomdir-format", &["atomdir-disk"]),
-    ("atomdir-engine", &["atomdir-disk", "atomdir-format"]),
+    ("atomdir-format", &["atomdir-disk", "atomdir-types"]),
+    (
+        "atomdir-engine",
+        &["atomdir-disk", "atomdir-format", "atomdir-types"],
+    ),
     ("atomdir-sim", &["atomdir-disk", "atomdir-engine"]),
     ("atomdir-fuse", &["atomdir-disk", "atomdir-engine"]),
     (
         "atomdir",
-        &["atomdir-disk", "atomdir-engine", "atomdir-protocol"],
+        &[
+            "atomdir-disk",
+            "atomdir-engine",
+            "atomdir-protocol",
+            "atomdir-types",
+        ],
     ),
     (
         "atomdir-service",
@@ -56,7 +65,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// These packages make no system calls: they are pure, or get a disk from their caller.
-const WITHOUT_SYSTEM_CALLS: &[&str] = &["atomdir-format", "atomdir-engine", "atomdir-protocol"];
+const WITHOUT_SYSTEM_CALLS: &[&str] = &[
+    "atomdir-types",
+    "atomdir-format",
+    "atomdir-engine",
+    "atomdir-protocol",
+];
 
 #[test]
 fn dependencies_go_one_way() {

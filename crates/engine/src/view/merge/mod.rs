@@ -22,6 +22,8 @@ mod search;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use atomdir_types::MergeStep;
+
 use super::nodes::Nodes;
 use super::upper::Seen;
 use crate::ids::TransactionId;
@@ -31,30 +33,6 @@ pub(crate) struct Begun {
     pub nested: TransactionId,
     pub nodes: Nodes,
     pub seen: Seen,
-}
-
-/// A step on the way from the outer transaction's tree to the nested one's. Paths are
-/// relative to the root.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// Removes a name; a directory is empty by then.
-    Remove { path: Vec<u8>, is_directory: bool },
-    /// Moves an object out of the way, to a place with this number.
-    Park { path: Vec<u8>, place: u64 },
-    /// Moves a parked object to its new path.
-    Place { path: Vec<u8>, place: u64 },
-    /// Gives the file at `to` another name.
-    Link { path: Vec<u8>, to: Vec<u8> },
-    /// Copies an object from the nested view; a directory without what it contains.
-    Create { path: Vec<u8> },
-    /// Gives an object the times that it has in the nested view.
-    Dress {
-        path: Vec<u8>,
-        /// Its contents, too.
-        contents: bool,
-        /// Its mode, owner and extended attributes, too.
-        attributes: bool,
-    },
 }
 
 /// How far a change reaches.
@@ -106,6 +84,6 @@ pub(crate) fn conflicts(mine: &[Touch], theirs: &[Touch]) -> Vec<Vec<u8>> {
 
 #[derive(Default)]
 pub(crate) struct Plan {
-    pub steps: Vec<Step>,
+    pub steps: Vec<MergeStep>,
     pub touched: Vec<Touch>,
 }

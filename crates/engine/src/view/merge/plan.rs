@@ -4,8 +4,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Kind, Name, Owner, Result, Timestamp};
+use atomdir_types::MergeStep;
 
-use super::{Extent, Plan, Step, Touch};
+use super::{Extent, Plan, Touch};
 use crate::base::Base;
 use crate::ids::NodeId;
 use crate::view::View;
@@ -249,13 +250,13 @@ impl Planning<'_> {
             // A name goes while its file may be written by another name.
             self.touch(path.clone(), Extent::Tree, None);
             let step = match named.contains(&before) {
-                true => Step::Park { path, place },
-                false => Step::Remove {
+                true => MergeStep::Park { path, place },
+                false => MergeStep::Remove {
                     path,
                     is_directory: self.kind(before)? == Kind::Directory,
                 },
             };
-            if let Step::Park { place, .. } = &step {
+            if let MergeStep::Park { place, .. } = &step {
                 self.parked.entry(before).or_default().push(*place);
             }
             self.plan.steps.push(step);
@@ -283,16 +284,16 @@ impl Planning<'_> {
         for (path, now) in wanted {
             let parked = self.parked.get_mut(&now).and_then(Vec::pop);
             let step = match parked {
-                Some(place) => Step::Place {
+                Some(place) => MergeStep::Place {
                     path: path.clone(),
                     place,
                 },
                 None => match self.present_path(now)? {
-                    Some(to) => Step::Link {
+                    Some(to) => MergeStep::Link {
                         path: path.clone(),
                         to,
                     },
-                    None => Step::Create { path: path.clone() },
+                    None => MergeStep::Create { path: path.clone() },
                 },
             };
             self.placed.entry(now).or_insert(path);
@@ -365,7 +366,7 @@ impl Planning<'_> {
             None => path.clone(),
         };
         self.touch(old_path, Extent::Object, Some(of));
-        self.plan.steps.push(Step::Dress {
+        self.plan.steps.push(MergeStep::Dress {
             path,
             contents,
             attributes,
@@ -395,11 +396,13 @@ impl Planning<'_> {
             steps.push((path, attributes));
         }
         steps.sort_by(|one, two| depth(&two.0).cmp(&depth(&one.0)).then(two.0.cmp(&one.0)));
-        let steps = steps.into_iter().map(|(path, attributes)| Step::Dress {
-            path,
-            contents: false,
-            attributes,
-        });
+        let steps = steps
+            .into_iter()
+            .map(|(path, attributes)| MergeStep::Dress {
+                path,
+                contents: false,
+                attributes,
+            });
         self.plan.steps.extend(steps);
         Ok(())
     }

@@ -1,0 +1,79 @@
+//! Commits as lists show them, and reports about all of them.
+
+use crate::{ChangeLine, Sequence, Timestamp, TransactionId};
+use serde::{Deserialize, Serialize};
+
+/// A commit in the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitSummary {
+    /// Its place in the commit order, which names it.
+    pub sequence: Sequence,
+    /// The id of its transaction.
+    pub transaction: TransactionId,
+    /// When it was made.
+    pub time: Timestamp,
+    /// Whose transaction it was.
+    pub user: u32,
+    /// Empty if it is another user's and the reader may not see it.
+    pub label: Vec<u8>,
+    /// How many paths it changed.
+    pub changes: u64,
+}
+
+/// A commit and its changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitDetails {
+    /// The commit.
+    pub summary: CommitSummary,
+    /// The changes that it made.
+    pub changes: Vec<ChangeLine>,
+}
+
+/// The extent of the history: commits that can be undone, and the space that this takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct HistoryStatus {
+    /// How many commits can be undone.
+    pub commits: u64,
+    /// The space in the control directory, without the log.
+    pub bytes: u64,
+    /// The oldest commit that can be undone, and when it was made.
+    pub oldest: Option<(Sequence, Timestamp)>,
+}
+
+/// What recovery has done when a store was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RecoveryReport {
+    /// How many commits it has applied again.
+    pub commits_replayed: u64,
+    /// The length of their records.
+    pub bytes_replayed: u64,
+    /// How many transactions did not survive that had staged something when the store was last
+    /// used.
+    pub transactions_discarded: u64,
+    /// The length of an incomplete record at the end of the log, which was cut off.
+    pub torn_tail_bytes: u64,
+}
+
+/// How much a check of an open store has looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CheckReport {
+    /// How many commits the log has.
+    pub commits_in_log: u64,
+    /// The log's length.
+    pub log_bytes: u64,
+    /// How many commits the history lists.
+    pub commits_in_history: u64,
+    /// How many transactions have a staging directory.
+    pub staging_directories: u64,
+    /// How many objects are in limbo.
+    pub limbo_objects: u64,
+}
+
+/// The result of a check of an open store.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Checked {
+    /// The numbers of objects and records that were checked.
+    pub report: CheckReport,
+    /// The faults that were found: one sentence for each.
+    pub problems: Vec<String>,
+}

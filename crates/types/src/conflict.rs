@@ -1,0 +1,219 @@
+//! What keeps a transaction from being committed, and who has done it.
+
+use crate::{Sequence, TransactionId};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Something that the transaction has written or, if it is serializable, read, and that somebody
+/// else has changed since it began; or something that another transaction has locked.
+///
+/// `'{path}': {what} {by}` is a sentence about it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conflict {
+    /// Relative to the store's root, without a leading slash.
+    pub path: Vec<u8>,
+    /// What has happened there.
+    pub what: ConflictKind,
+    /// Who has done it.
+    pub by: ChangedBy,
+}
+
+/// What has happened at the path of a conflict. The names that begin with `Read` are about what a
+/// serializable transaction has read, all others about what the transaction has written or wants
+/// to lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum ConflictKind {
+    /// The contents of the file were changed.
+    Contents,
+    /// The attributes were changed.
+    Attributes,
+    /// The name was created, replaced or removed.
+    Entry,
+    /// The object was removed.
+    Removed,
+    /// Something was created in a directory that the transaction has removed.
+    EntryInRemovedDirectory,
+    /// A directory above was moved below this one.
+    DirectoryLoop,
+    /// The outer transaction changed contents or attributes after the nested one began.
+    Outer,
+    /// Another transaction has locked it.
+    Locked,
+    /// Another transaction has locked it, and waits for a lock in a circle of transactions. This
+    /// one waits for it.
+    Awaited {
+        /// The transaction that waits.
+        by: TransactionId,
+    },
+    /// An open transaction has written it, and is older or already committing.
+    Written,
+    /// The requested lock would not protect what the snapshot shows: it has changed since.
+    ChangedBeforeLock,
+    /// The transaction would land one part of it, and others have committed another part.
+    OtherPart,
+    /// Both have changed it, in different parts. A commit merges these, a refresh does not.
+    Unmerged,
+    /// The contents of the file were read, and then changed.
+    ReadContents,
+    /// The attributes were read, and then changed.
+    ReadAttributes,
+    /// The object was read, and then removed.
+    ReadRemoved,
+    /// The name was looked up, and then replaced or removed.
+    ReadName,
+    /// The name was looked up while there was none, and then created.
+    ReadMissingName,
+    /// The directory was listed, and then its entries were changed.
+    ReadListing,
+}
+
+/// The author of a change that is in conflict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ChangedBy {
+    /// A commit.
+    Commit {
+        /// Its place in the commit order.
+        sequence: Sequence,
+        /// `None` if the store's history no longer has the commit.
+        author: Option<CommitAuthor>,
+    },
+    /// A transaction that is still open.
+    Open {
+        /// Its id.
+        transaction: TransactionId,
+        /// Empty if it is another user's and the reader may not see it.
+        label: Vec<u8>,
+    },
+    /// A program in no transaction.
+    Outside,
+    /// The outer transaction of the one that has the conflict.
+    Outer {
+        /// Its id.
+        transaction: TransactionId,
+    },
+}
+
+/// The transaction that made a commit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitAuthor {
+    /// Its id.
+    pub transaction: TransactionId,
+    /// Empty if it is another user's and the reader may not see it.
+    pub label: Vec<u8>,
+}
+
+impl ChangedBy {
+    /// A commit whose author is not known, or not known yet.
+    pub fn commit(sequence: Sequence) -> ChangedBy {
+        ChangedBy::Commit {
+            sequence,
+            author: None,
+        }
+    }
+
+    /// The label of the transaction that has made the change; empty if there is none.
+    pub fn label(&self) -> &[u8] {
+        match self {
+            ChangedBy::Commit { author, .. } => author.as_ref().map_or(&[], |author| &author.label),
+            ChangedBy::Open { label, .. } => label,
+            ChangedBy::Outside | ChangedBy::Outer { .. } => &[],
+        }
+    }
+
+    /// Removes the label, for a reader who may not see it.
+    pub fn hide_label(&mut self) {
+        match self {
+            ChangedBy::Commit { author, .. } => {
+                if let Some(author) = author {
+                    author.label = Vec::new();
+                }
+            }
+            ChangedBy::Open { label, .. } => *label = Vec::new(),
+            ChangedBy::Outside | ChangedBy::Outer { .. } => {}
+        }
+    }
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Conflict { path, what, by } = self;
+        let path = String::from_utf8_lossy(path);
+        write!(formatter, "'{path}': {what} {by}")
+    }
+}
+
+impl fmt::Display for ConflictKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            ConflictKind::Contents => "its contents were changed",
+            ConflictKind::Attributes => "its attributes were changed",
+            ConflictKind::Entry => "the name was created, replaced or removed",
+            ConflictKind::Removed => "it was removed",
+            ConflictKind::EntryInRemovedDirectory => {
+                "something was created in the removed directory"
+            }
+            ConflictKind::DirectoryLoop => "a directory above was moved below it",
+            ConflictKind::Outer => "it was changed since the nested transaction began",
+            ConflictKind::Locked => "it is locked",
+            ConflictKind::Awaited { by } => {
+                return write!(formatter, "transaction {by} waits for it; locked");
+            }
+            ConflictKind::Written => "it was written",
+            ConflictKind::ChangedBeforeLock => "it was changed since the transaction began",
+            ConflictKind::Unmerged => "another part of it was changed, which only a commit merges",
+            ConflictKind::OtherPart => {
+                "another part of it was changed, so it can only be committed with all the rest"
+            }
+            ConflictKind::ReadContents => "it was read, and its contents were changed",
+            ConflictKind::ReadAttributes => "its attributes were read, and were changed",
+            ConflictKind::ReadRemoved => "it was read, and was removed",
+            ConflictKind::ReadName => "the name was looked up, and was replaced or removed",
+            ConflictKind::ReadMissingName => {
+                "the name was looked up while there was none, and was created"
+            }
+            ConflictKind::ReadListing => "the directory was listed, and its entries were changed",
+        })
+    }
+}
+
+impl fmt::Display for ChangedBy {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChangedBy::Commit { sequence, author } => {
+                write!(formatter, "by commit {sequence}")?;
+                let Some(CommitAuthor { transaction, label }) = author else {
+                    return Ok(());
+                };
+                write!(formatter, " (transaction {transaction}")?;
+                if !label.is_empty() {
+                    write!(formatter, ": {}", String::from_utf8_lossy(label))?;
+                }
+                formatter.write_str(")")
+            }
+            ChangedBy::Open { transaction, label } => {
+                write!(formatter, "by transaction {transaction}")?;
+                if !label.is_empty() {
+                    write!(formatter, " ({})", String::from_utf8_lossy(label))?;
+                }
+                Ok(())
+            }
+            ChangedBy::Outside => {
+                formatter.write_str("from outside, by a program in no transaction")
+            }
+            ChangedBy::Outer { transaction } => {
+                write!(formatter, "in the outer transaction {transaction}")
+            }
+        }
+    }
+}
+
+/// One line about all of these: the first of them, and how many more there are.
+pub fn conflicts_message(conflicts: &[impl fmt::Display]) -> String {
+    let first = conflicts.first();
+    let first = first.map_or_else(String::new, |first| format!(": {first}"));
+    match conflicts.len().saturating_sub(1) {
+        0 => format!("conflict{first}"),
+        more => format!("conflict{first} (and {more} more)"),
+    }
+}

@@ -1,0 +1,34 @@
+//! The small types that several crates share: ids, times, kinds, changes, conflicts, options.
+//!
+//! Each is defined here and nowhere else, so no crate converts one into another's copy. Crates
+//! re-export those that are part of their own interface. The protocol's messages hold these types
+//! as serde encodes them, so a changed type needs a new version of the protocol. The store's files
+//! do not depend on that: `crates/format` encodes every field by itself.
+
+#![deny(missing_docs)]
+
+mod change;
+mod commit;
+mod conflict;
+mod ended;
+mod ids;
+mod kind;
+mod lock;
+mod merge;
+mod options;
+mod side;
+mod time;
+
+pub use change::{Change, ChangeLine};
+pub use commit::{
+    CheckReport, Checked, CommitDetails, CommitSummary, HistoryStatus, RecoveryReport,
+};
+pub use conflict::{ChangedBy, CommitAuthor, Conflict, ConflictKind, conflicts_message};
+pub use ended::EndedHow;
+pub use ids::{Sequence, TransactionId};
+pub use kind::Kind;
+pub use lock::{LockMode, LockScope, LockStatus};
+pub use merge::MergeStep;
+pub use options::{Conflicts, Durability, Isolation};
+pub use side::Side;
+pub use time::Timestamp;

@@ -1,0 +1,10 @@
+use serde::{Deserialize, Serialize};
+
+/// A state of the store that a transaction's view can be compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Side {
+    /// The transaction's snapshot.
+    Snapshot,
+    /// With what others have committed since the snapshot, and outside writers have changed.
+    Newest,
+}
