@@ -3,7 +3,7 @@
 use crate::error::{Failure, Result, count, status};
 use crate::handle::{borrow, bytes, give, path, require, take};
 use crate::transaction::Transaction;
-use atomdir::{Kind, Metadata, OpenOptions, SharedFile};
+use atomdir::{Metadata, OpenOptions, SharedFile};
 use libc::{c_char, c_int, c_void, size_t, ssize_t};
 use std::time::SystemTime;
 
@@ -200,19 +200,6 @@ pub unsafe extern "C" fn atomdir_fstat(file: *mut SharedFile, stat: *mut libc::s
     })
 }
 
-/// The type of a file, as in `st_mode`.
-pub(crate) fn c_kind(kind: Kind) -> libc::mode_t {
-    match kind {
-        Kind::File => libc::S_IFREG,
-        Kind::Directory => libc::S_IFDIR,
-        Kind::Symlink => libc::S_IFLNK,
-        Kind::Fifo => libc::S_IFIFO,
-        Kind::Socket => libc::S_IFSOCK,
-        Kind::CharacterDevice => libc::S_IFCHR,
-        Kind::BlockDevice => libc::S_IFBLK,
-    }
-}
-
 #[allow(
     clippy::unnecessary_fallible_conversions,
     clippy::useless_conversion,
@@ -221,7 +208,7 @@ pub(crate) fn c_kind(kind: Kind) -> libc::mode_t {
 pub(crate) fn c_stat(metadata: &Metadata) -> libc::stat {
     // SAFETY: the structure consists of integers, for which zeros are valid.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    stat.st_mode = c_kind(metadata.kind) | metadata.mode;
+    stat.st_mode = metadata.kind.type_bits() | metadata.mode;
     stat.st_ino = metadata.inode;
     stat.st_nlink = metadata.links.into();
     stat.st_uid = metadata.user;

@@ -1,7 +1,7 @@
 //! Names and attributes.
 
 use crate::error::{Failure, Result, c_string, count, status};
-use crate::files::{c_kind, c_stat};
+use crate::files::c_stat;
 use crate::handle::{borrow, bytes, copy, give, path, require, take, text};
 use crate::transaction::Transaction;
 use atomdir::{DirectoryEntry, FileError, Metadata, SharedTransaction};
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn atomdir_dir_next(directory: *mut Directory, entry: *mut
         let name = c_string(next.name.as_bytes());
         let found = Entry {
             name: name.as_ptr(),
-            kind: c_kind(next.kind),
+            kind: next.kind.type_bits(),
             inode: next.inode,
         };
         // The string stays where it is, although the vector may move.

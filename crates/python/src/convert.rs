@@ -1,7 +1,7 @@
 //! Arguments and results in Python's terms.
 
 use atomdir::{
-    ChangedPath, CommitSummary, Conflicts, Durability, Isolation, Kind, Metadata, Receipt, Sequence,
+    ChangedPath, CommitSummary, Conflicts, Durability, Isolation, Metadata, Receipt, Sequence,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -33,26 +33,13 @@ pub(crate) const DURABILITIES: &[(&str, Durability)] =
 pub(crate) const CONFLICTS: &[(&str, Conflicts)] =
     &[("commit", Conflicts::AtCommit), ("early", Conflicts::Early)];
 
-/// The type of a file, as in `st_mode`.
-pub(crate) fn kind(kind: Kind) -> u32 {
-    match kind {
-        Kind::Fifo => 0o010000,
-        Kind::CharacterDevice => 0o020000,
-        Kind::Directory => 0o040000,
-        Kind::BlockDevice => 0o060000,
-        Kind::File => 0o100000,
-        Kind::Symlink => 0o120000,
-        Kind::Socket => 0o140000,
-    }
-}
-
 /// Metadata as numbers: mode, inode, links, user, group, length, blocks, device number, and the
 /// times of access, modification and change in nanoseconds since 1970.
 pub(crate) type Stat = (u32, u64, u32, u32, u32, u64, u64, u64, i64, i64, i64);
 
 pub(crate) fn stat(metadata: &Metadata) -> Stat {
     (
-        kind(metadata.kind) | metadata.mode,
+        metadata.kind.type_bits() | metadata.mode,
         metadata.inode,
         metadata.links,
         metadata.user,

@@ -119,7 +119,7 @@ impl Transaction {
         let entries = self.run(python, |tx| Ok(tx.read_directory(path)?))?;
         let entries = entries.into_iter();
         Ok(entries
-            .map(|entry| (entry.name, convert::kind(entry.kind)))
+            .map(|entry| (entry.name, entry.kind.type_bits()))
             .collect())
     }
 

@@ -47,9 +47,6 @@ impl HistorySettings {
 
 fn version(control: &OwnedFd) -> Option<Version> {
     let found = rustix::fs::statat(control, "settings", AtFlags::SYMLINK_NOFOLLOW).ok()?;
-    let changed = Timestamp {
-        seconds: found.st_ctime,
-        nanoseconds: u32::try_from(found.st_ctime_nsec).unwrap_or(0),
-    };
+    let changed = Timestamp::of_fields(found.st_ctime, found.st_ctime_nsec);
     Some((found.st_ino, changed))
 }

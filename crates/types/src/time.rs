@@ -12,6 +12,16 @@ pub struct Timestamp {
     pub nanoseconds: u32,
 }
 
+impl Timestamp {
+    /// The time in two fields of a system call's structure, whose types differ between machines.
+    pub fn of_fields(seconds: i64, nanoseconds: impl TryInto<u32>) -> Timestamp {
+        Timestamp {
+            seconds,
+            nanoseconds: nanoseconds.try_into().unwrap_or(0),
+        }
+    }
+}
+
 /// A time that `SystemTime` cannot hold becomes 1970.
 impl From<Timestamp> for SystemTime {
     fn from(time: Timestamp) -> SystemTime {

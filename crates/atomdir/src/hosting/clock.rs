@@ -14,8 +14,5 @@ impl Clock for SystemClock {
 
 pub fn now() -> Timestamp {
     let time = clock_gettime(ClockId::Realtime);
-    Timestamp {
-        seconds: time.tv_sec,
-        nanoseconds: u32::try_from(time.tv_nsec).unwrap_or(0),
-    }
+    Timestamp::of_fields(time.tv_sec, time.tv_nsec)
 }

@@ -211,17 +211,17 @@ impl Files for Directory {
             if name == b"." || name == b".." {
                 continue;
             }
-            let kind = match entry.file_type() {
-                FileType::Unknown => {
+            let kind = match Kind::of_mode(entry.file_type().as_raw_mode()) {
+                Some(kind) => kind,
+                None => {
                     let flags = AtFlags::SYMLINK_NOFOLLOW;
                     let stat = rustix::fs::statat(&directory, entry.file_name(), flags)?;
-                    FileType::from_raw_mode(stat.st_mode)
+                    kind_of(stat.st_mode)
                 }
-                kind => kind,
             };
             entries.push(DirectoryEntry {
                 name: OsString::from_vec(name.to_vec()),
-                kind: self::kind(kind),
+                kind,
                 inode: entry.ino(),
             });
         }
@@ -304,16 +304,9 @@ fn time(time: Option<SetTime>) -> Timespec {
 }
 
 pub(super) fn metadata(stat: &Stat) -> Metadata {
-    let time = |seconds: i64, nanoseconds| {
-        let nanoseconds = u32::try_from(nanoseconds).unwrap_or(0);
-        let time = Timestamp {
-            seconds,
-            nanoseconds,
-        };
-        time.into()
-    };
+    let time = |seconds, nanoseconds| Timestamp::of_fields(seconds, nanoseconds).into();
     Metadata {
-        kind: kind(FileType::from_raw_mode(stat.st_mode)),
+        kind: kind_of(stat.st_mode),
         mode: stat.st_mode & 0o7777,
         length: stat.st_size.unsigned_abs(),
         links: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
@@ -328,14 +321,6 @@ pub(super) fn metadata(stat: &Stat) -> Metadata {
     }
 }
 
-fn kind(kind: FileType) -> Kind {
-    match kind {
-        FileType::Directory => Kind::Directory,
-        FileType::Symlink => Kind::Symlink,
-        FileType::Fifo => Kind::Fifo,
-        FileType::Socket => Kind::Socket,
-        FileType::CharacterDevice => Kind::CharacterDevice,
-        FileType::BlockDevice => Kind::BlockDevice,
-        FileType::RegularFile | FileType::Unknown => Kind::File,
-    }
+fn kind_of(mode: u32) -> Kind {
+    Kind::of_mode(mode).unwrap_or(Kind::File)
 }

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::files;
 use atomdir::client::{Connection, Transaction};
 use atomdir::{Kind, Timestamp, TransactionId};
-use rustix::fs::{AtFlags, FileType, Stat, statat};
+use rustix::fs::{AtFlags, Stat, statat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -127,10 +127,7 @@ fn read_in_view(root: BorrowedFd<'_>, path: &[u8]) -> Result<Version, Errno> {
         mode: stat.st_mode & 0o7777,
         user: stat.st_uid,
         group: stat.st_gid,
-        modified: Timestamp {
-            seconds: stat.st_mtime,
-            nanoseconds: stat.st_mtime_nsec as u32,
-        },
+        modified: Timestamp::of_fields(stat.st_mtime, stat.st_mtime_nsec),
         length,
         device_number: stat.st_rdev,
         xattrs: files::xattrs_at(&directory, name)?,
@@ -147,13 +144,5 @@ fn stat_at((directory, name): &(OwnedFd, &OsStr)) -> Result<Stat, Errno> {
 }
 
 pub(super) fn kind_of(stat: &Stat) -> Kind {
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => Kind::Directory,
-        FileType::Symlink => Kind::Symlink,
-        FileType::Fifo => Kind::Fifo,
-        FileType::Socket => Kind::Socket,
-        FileType::CharacterDevice => Kind::CharacterDevice,
-        FileType::BlockDevice => Kind::BlockDevice,
-        FileType::RegularFile | FileType::Unknown => Kind::File,
-    }
+    Kind::of_mode(stat.st_mode).unwrap_or(Kind::File)
 }

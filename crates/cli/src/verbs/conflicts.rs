@@ -192,8 +192,5 @@ fn find_commit(
 /// The change time of what is at the path in the store now.
 fn changed_at(connected: &Connected, path: &[u8]) -> Option<Timestamp> {
     let stat = lstat(connected.root.join(OsStr::from_bytes(path))).ok()?;
-    Some(Timestamp {
-        seconds: stat.st_ctime,
-        nanoseconds: stat.st_ctime_nsec as u32,
-    })
+    Some(Timestamp::of_fields(stat.st_ctime, stat.st_ctime_nsec))
 }

@@ -60,7 +60,7 @@ fn from_statx(raw: &Statx) -> Result<Stat> {
             birth: if has_birth { birth(&raw.stx_btime) } else { 0 },
         },
         device: rustix::fs::makedev(raw.stx_dev_major, raw.stx_dev_minor),
-        kind: kind(FileType::from_raw_mode(raw_mode)).ok_or(Errno::OPNOTSUPP)?,
+        kind: Kind::of_mode(raw_mode).ok_or(Errno::OPNOTSUPP)?,
         attributes: Attributes {
             mode: Mode::from_raw_mode(raw_mode).as_raw_mode(),
             owner: Owner {
@@ -79,19 +79,6 @@ fn from_statx(raw: &Statx) -> Result<Stat> {
         device_number: rustix::fs::makedev(raw.stx_rdev_major, raw.stx_rdev_minor),
         immutable: raw.stx_attributes.intersects(bound),
         mount_point: is_mount_point(raw),
-    })
-}
-
-pub(super) fn kind(file_type: FileType) -> Option<Kind> {
-    Some(match file_type {
-        FileType::RegularFile => Kind::File,
-        FileType::Directory => Kind::Directory,
-        FileType::Symlink => Kind::Symlink,
-        FileType::Fifo => Kind::Fifo,
-        FileType::Socket => Kind::Socket,
-        FileType::CharacterDevice => Kind::CharacterDevice,
-        FileType::BlockDevice => Kind::BlockDevice,
-        FileType::Unknown => return None,
     })
 }
 

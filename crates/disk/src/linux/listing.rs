@@ -4,8 +4,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::io::retry_on_intr;
 
-use super::attributes::kind;
-use crate::{DirectoryEntry, Errno, Name, Result};
+use crate::{DirectoryEntry, Errno, Kind, Name, Result};
 
 /// A call brings up to about a thousand entries.
 const BUFFER_LENGTH: usize = 32 * 1024;
@@ -32,7 +31,7 @@ pub(super) fn list(directory: &OwnedFd) -> Result<Vec<DirectoryEntry>> {
             // A damaged or hostile file system may have any bytes as a name.
             name: Name::new(bytes).map_err(|_| Errno::IO)?,
             inode: entry.ino(),
-            kind: kind(entry.file_type()),
+            kind: Kind::of_mode(entry.file_type().as_raw_mode()),
         });
     }
 }

@@ -7,7 +7,12 @@ use crate::wire::{self, SetAttributesIn, flags};
 
 pub fn new_node(mode: u32, device: u32) -> Result<NewNode<'static>> {
     let device = wire::decode_device(device);
-    match wire::kind_of_mode(mode) {
+    let kind = match mode & Kind::TYPE_MASK {
+        // mknod(2): no type means a regular file
+        0 => Some(Kind::File),
+        _ => Kind::of_mode(mode),
+    };
+    match kind {
         Some(Kind::File) => Ok(NewNode::File),
         Some(Kind::Fifo) => Ok(NewNode::Fifo),
         Some(Kind::Socket) => Ok(NewNode::Socket),

@@ -1,6 +1,6 @@
 use atomdir_disk::Kind;
 
-use super::reply::{ReplyWriter, type_bits};
+use super::reply::ReplyWriter;
 use crate::filesystem::Entry;
 
 /// The length of fuse_entry_out, and of fuse_dirent without its name.
@@ -55,7 +55,7 @@ impl<'a> DirectoryWriter<'a> {
         writer.u64(entry.offset);
         writer.u32(entry.name.len() as u32);
         // d_type is the type part of the mode, moved down
-        writer.u32(type_bits(entry.kind) >> 12);
+        writer.u32(entry.kind.type_bits() >> 12);
         writer.bytes(entry.name);
         self.buffer.resize(self.buffer.len().next_multiple_of(8), 0);
     }

@@ -1,4 +1,4 @@
-use atomdir_disk::{FileSystemStatus, Kind, Timestamp};
+use atomdir_disk::{FileSystemStatus, Timestamp};
 
 use crate::filesystem::{Entry, NodeAttributes, Validity};
 
@@ -77,7 +77,7 @@ impl<'a> ReplyWriter<'a> {
         for Timestamp { nanoseconds, .. } in times {
             self.u32(nanoseconds);
         }
-        self.u32(type_bits(attributes.kind) | attributes.mode & 0o7777);
+        self.u32(attributes.kind.type_bits() | attributes.mode & 0o7777);
         self.u32(attributes.links);
         self.u32(attributes.owner.user);
         self.u32(attributes.owner.group);
@@ -112,33 +112,6 @@ fn seconds(valid: Validity) -> u64 {
         Validity::Forever => FOREVER_SECONDS,
         Validity::No => 0,
     }
-}
-
-/// The type part of a mode, as in `st_mode`.
-pub fn type_bits(kind: Kind) -> u32 {
-    match kind {
-        Kind::Fifo => 0o010_000,
-        Kind::CharacterDevice => 0o020_000,
-        Kind::Directory => 0o040_000,
-        Kind::BlockDevice => 0o060_000,
-        Kind::File => 0o100_000,
-        Kind::Symlink => 0o120_000,
-        Kind::Socket => 0o140_000,
-    }
-}
-
-pub fn kind_of_mode(mode: u32) -> Option<Kind> {
-    Some(match mode & 0o170_000 {
-        0o010_000 => Kind::Fifo,
-        0o020_000 => Kind::CharacterDevice,
-        0o040_000 => Kind::Directory,
-        0o060_000 => Kind::BlockDevice,
-        // mknod(2): no type means a regular file
-        0 | 0o100_000 => Kind::File,
-        0o120_000 => Kind::Symlink,
-        0o140_000 => Kind::Socket,
-        _ => return None,
-    })
 }
 
 /// Converts `makedev`'s packing to the kernel's 32 bits (new_encode_dev).
