@@ -1,6 +1,7 @@
 //! The trait of a file system. It answers requests; the session does everything else.
 
-use atomdir_disk::{Errno, FileSystemStatus, Kind, Name, Owner, RenameMode, Timestamp};
+use atomdir_disk::{Errno, FileSystemStatus, RenameMode};
+pub use atomdir_engine::{ListEntry, NewNode, NodeAttributes, SetAttributes, SetTime};
 
 use crate::notifier::Notifier;
 
@@ -35,62 +36,6 @@ pub struct Entry {
     pub valid: Validity,
     pub attributes: NodeAttributes,
     pub attributes_valid: Validity,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NodeAttributes {
-    pub inode: u64,
-    pub kind: Kind,
-    /// Permission bits with set-id and sticky bits.
-    pub mode: u32,
-    pub links: u32,
-    pub owner: Owner,
-    /// The number of a device node, as `makedev` packs it.
-    pub device_number: u64,
-    pub length: u64,
-    /// In 512-byte units.
-    pub blocks: u64,
-    pub accessed: Timestamp,
-    pub modified: Timestamp,
-    pub changed: Timestamp,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NewNode<'a> {
-    File,
-    Directory,
-    Symlink(&'a [u8]),
-    Fifo,
-    Socket,
-    /// The device number, as `makedev` packs it.
-    CharacterDevice(u64),
-    BlockDevice(u64),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SetTime {
-    Now,
-    At(Timestamp),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SetAttributes {
-    pub mode: Option<u32>,
-    pub user: Option<u32>,
-    pub group: Option<u32>,
-    pub length: Option<u64>,
-    pub accessed: Option<SetTime>,
-    pub modified: Option<SetTime>,
-    /// Clear set-user-id, set-group-id (of a group-executable file) and file
-    /// capabilities. A change of owner does so in any case, except on directories.
-    pub kill_set_id: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListEntry {
-    pub name: Name,
-    pub inode: u64,
-    pub kind: Kind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +79,7 @@ pub trait Filesystem: Send + Sync + 'static {
         request: &Request,
         parent: u64,
         name: &[u8],
-        what: NewNode<'_>,
+        what: NewNode,
         mode: u32,
         umask: u32,
     ) -> Result<Entry>;

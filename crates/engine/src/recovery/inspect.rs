@@ -17,6 +17,7 @@ use crate::recovery::survivors::Survivors;
 use crate::recovery::{read_history, read_log, unfinished};
 use crate::store::Store;
 
+/// The work that recovery would do.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Inspection {
     /// Damage for which recovery would refuse to touch the store; empty if there

@@ -26,6 +26,7 @@ pub struct NodeAttributes {
     pub mode: u32,
     pub links: u32,
     pub owner: Owner,
+    /// The number of a device node, as `makedev` packs it.
     pub device_number: u64,
     pub length: u64,
     /// In 512-byte units.
@@ -42,6 +43,7 @@ pub enum NewNode {
     Symlink(Vec<u8>),
     Fifo,
     Socket,
+    /// The device number, as `makedev` packs it.
     CharacterDevice(u64),
     BlockDevice(u64),
 }
@@ -60,7 +62,7 @@ impl NewNode {
     }
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetAttributes {
     pub mode: Option<u32>,
     pub user: Option<u32>,
@@ -68,7 +70,8 @@ pub struct SetAttributes {
     pub length: Option<u64>,
     pub accessed: Option<SetTime>,
     pub modified: Option<SetTime>,
-    /// The caller's write or change of owner clears set-id bits.
+    /// Clear set-user-id, set-group-id (of a group-executable file) and file
+    /// capabilities. A change of owner does so in any case, except on directories.
     pub kill_set_id: bool,
 }
 

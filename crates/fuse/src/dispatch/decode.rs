@@ -5,7 +5,7 @@ use atomdir_disk::{Errno, Kind, Timestamp};
 use crate::filesystem::{NewNode, Result, SetAttributes, SetTime};
 use crate::wire::{self, SetAttributesIn, flags};
 
-pub fn new_node(mode: u32, device: u32) -> Result<NewNode<'static>> {
+pub fn new_node(mode: u32, device: u32) -> Result<NewNode> {
     let device = wire::decode_device(device);
     let kind = match mode & Kind::TYPE_MASK {
         // mknod(2): no type means a regular file

@@ -14,7 +14,7 @@ impl<F: Filesystem> Call<'_, F> {
     ) -> Result<()> {
         match operation {
             Operation::Symlink { name, target } => {
-                self.create(name, NewNode::Symlink(target), 0o777, 0, scratch)?;
+                self.create(name, NewNode::Symlink(target.to_vec()), 0o777, 0, scratch)?;
             }
             Operation::MakeNode {
                 name,
@@ -69,7 +69,7 @@ impl<F: Filesystem> Call<'_, F> {
     fn create(
         &self,
         name: &[u8],
-        what: NewNode<'_>,
+        what: NewNode,
         mode: u32,
         umask: u32,
         scratch: &mut Scratch,

@@ -6,7 +6,7 @@ use atomdir_disk::{Disk, Errno, FileSystemStatus, Kind, Name, RenameMode};
 use atomdir_engine::{self as engine, Isolation, NodeId, Transaction, TransactionId};
 
 use super::slots::{Borrowed, Within};
-use super::{Views, convert, root_attributes, wrapper_attributes};
+use super::{Views, root_attributes, wrapper_attributes};
 use crate::ROOT_NODE;
 use crate::filesystem::{
     Entry, Filesystem, ListEntry, NewNode, NodeAttributes, Request, Result, Seek, SetAttributes,
@@ -100,13 +100,20 @@ fn parse_id(name: &[u8]) -> Option<TransactionId> {
     (id.to_string().as_bytes() == name).then_some(TransactionId(id))
 }
 
+fn caller_of(request: &Request) -> engine::Caller {
+    engine::Caller {
+        user: request.user,
+        group: request.group,
+    }
+}
+
 /// An entry for a node whose lookup count the engine has raised.
 fn entry<D: Disk>(borrowed: &Borrowed<D>, from: engine::Entry) -> Entry {
     Entry {
         node: borrowed.give(Within::Node(from.node)),
         generation: u64::from(from.generation),
         valid: Validity::Forever,
-        attributes: convert::attributes(from.attributes),
+        attributes: from.attributes,
         attributes_valid: attributes_valid(&borrowed.transaction, from.node),
     }
 }
@@ -150,9 +157,7 @@ impl<D: Disk> Filesystem for Views<D> {
         let attributes = match self.served_node(node)? {
             ServedNode::Root => root_attributes(),
             ServedNode::Wrapper(borrowed) => wrapper_attributes(&borrowed.transaction),
-            ServedNode::View(borrowed, node) => {
-                convert::attributes(borrowed.transaction.attributes(node)?)
-            }
+            ServedNode::View(borrowed, node) => borrowed.transaction.attributes(node)?,
         };
         Ok((attributes, Validity::Forever))
     }
@@ -164,10 +169,10 @@ impl<D: Disk> Filesystem for Views<D> {
         change: SetAttributes,
     ) -> Result<(NodeAttributes, Validity)> {
         let (borrowed, node) = self.view(node)?;
-        let (change, caller) = (convert::change(change), convert::caller(request));
+        let caller = caller_of(request);
         let attributes = borrowed.transaction.set_attributes(node, change, caller)?;
         let valid = attributes_valid(&borrowed.transaction, node);
-        Ok((convert::attributes(attributes), valid))
+        Ok((attributes, valid))
     }
 
     fn read_link(&self, _: &Request, node: u64) -> Result<Vec<u8>> {
@@ -180,12 +185,12 @@ impl<D: Disk> Filesystem for Views<D> {
         request: &Request,
         parent: u64,
         name: &[u8],
-        what: NewNode<'_>,
+        what: NewNode,
         mode: u32,
         umask: u32,
     ) -> Result<Entry> {
         let (borrowed, parent) = self.view(parent)?;
-        let (what, caller) = (convert::new_node(what), convert::caller(request));
+        let caller = caller_of(request);
         let made = borrowed
             .transaction
             .create(parent, name, what, mode, umask, caller)?;
@@ -200,7 +205,7 @@ impl<D: Disk> Filesystem for Views<D> {
         umask: u32,
     ) -> Result<Entry> {
         let (borrowed, parent) = self.view(parent)?;
-        let caller = convert::caller(request);
+        let caller = caller_of(request);
         let made = borrowed
             .transaction
             .create_unnamed(parent, mode, umask, caller)?;
@@ -245,7 +250,7 @@ impl<D: Disk> Filesystem for Views<D> {
         let (borrowed, node) = self.view(node)?;
         borrowed
             .transaction
-            .read(node, offset, buffer, convert::caller(request))
+            .read(node, offset, buffer, caller_of(request))
     }
 
     fn write(
@@ -283,7 +288,7 @@ impl<D: Disk> Filesystem for Views<D> {
             ServedNode::Wrapper(borrowed) => self.list_view(&borrowed),
             ServedNode::View(borrowed, node) => {
                 let list = borrowed.transaction.list(node)?;
-                Ok(list.into_iter().map(convert::list_entry).collect())
+                Ok(list)
             }
         }
     }

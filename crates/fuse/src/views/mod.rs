@@ -13,7 +13,6 @@
 //!    (`view_slot` in the engine), and requests to that view wait in
 //!    [`crate::waiting`] until it is back or has ended.
 
-mod convert;
 mod filesystem;
 mod slots;
 

@@ -253,7 +253,7 @@ impl Filesystem for Memory {
         request: &Request,
         parent: u64,
         name: &[u8],
-        what: NewNode<'_>,
+        what: NewNode,
         mode: u32,
         umask: u32,
     ) -> Result<Entry> {
@@ -262,13 +262,13 @@ impl Filesystem for Memory {
             return Err(Errno::EXIST);
         }
         let (kind, device, target) = match what {
-            NewNode::File => (Kind::File, 0, &[][..]),
-            NewNode::Directory => (Kind::Directory, 0, &[][..]),
+            NewNode::File => (Kind::File, 0, Vec::new()),
+            NewNode::Directory => (Kind::Directory, 0, Vec::new()),
             NewNode::Symlink(target) => (Kind::Symlink, 0, target),
-            NewNode::Fifo => (Kind::Fifo, 0, &[][..]),
-            NewNode::Socket => (Kind::Socket, 0, &[][..]),
-            NewNode::CharacterDevice(device) => (Kind::CharacterDevice, device, &[][..]),
-            NewNode::BlockDevice(device) => (Kind::BlockDevice, device, &[][..]),
+            NewNode::Fifo => (Kind::Fifo, 0, Vec::new()),
+            NewNode::Socket => (Kind::Socket, 0, Vec::new()),
+            NewNode::CharacterDevice(device) => (Kind::CharacterDevice, device, Vec::new()),
+            NewNode::BlockDevice(device) => (Kind::BlockDevice, device, Vec::new()),
         };
         let owner = Owner {
             user: request.user,
@@ -278,7 +278,7 @@ impl Filesystem for Memory {
         let node = state.node(number)?;
         node.attributes.device_number = device;
         node.attributes.length = target.len() as u64;
-        node.data = target.to_vec();
+        node.data = target;
         state.insert(parent, name, number)?;
         state.entry(number)
     }
