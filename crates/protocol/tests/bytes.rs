@@ -243,7 +243,9 @@ fn replies() -> Vec<Reply> {
     };
     let conflict = |by| Conflict {
         path: b"a".to_vec(),
-        what: ConflictKind::Awaited { by: TRANSACTION },
+        what: ConflictKind::LockedInDeadlock {
+            waiting: TRANSACTION,
+        },
         by,
     };
     let commit = ChangedBy::Commit {

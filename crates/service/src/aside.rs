@@ -28,7 +28,7 @@ impl Tended {
 /// To be called every now and then.
 pub(crate) fn tend(service: &Arc<Service>) {
     let due = service.store.set_aside_due();
-    let is_due = |id: TransactionId| due.iter().any(|one| one.id().0 == id.0);
+    let is_due = |id: TransactionId| due.iter().any(|one| one.id() == id);
     for transaction in transactions(service) {
         let id = transaction.id();
         if !is_due(id) && service.transactions.get(id).is_some() {

@@ -85,36 +85,30 @@ fn refuse(connection: &Connection, one: &OpenTransaction, error: engine::LockErr
     let id = one.id();
     let mut hint =
         format!("`atomdir abort {id}` drops its changes and locks; then begin another one");
-    let (conflicts, message) = match error {
-        engine::LockError::Held(waits) => {
-            let message = match waits.first() {
-                Some(first) => format!(
-                    "{} is locked by transaction {}",
-                    quoted(&first.path),
-                    first.holder
-                ),
-                None => "others have asked for these locks before".to_owned(),
-            };
-            (waits.iter().map(Waits::conflict).collect(), message)
-        }
-        engine::LockError::Deadlock(cycle) => {
-            let conflicts = cycle.iter().map(Waits::conflict_in_deadlock).collect();
-            (conflicts, tell(&cycle))
-        }
-        engine::LockError::Changed(conflicts) => {
-            let visible = connection.peer.may_administer();
-            let conflicts: Vec<Conflict> = conflicts
-                .into_iter()
-                .map(|one| convert::conflict(one, visible))
-                .collect();
-            let message = format!(
-                "an object to be locked has changed since transaction {id} began; the transaction is still open"
-            );
+    let visible = connection.peer.may_administer();
+    let conflicts: Vec<Conflict> = error
+        .conflicts()
+        .into_iter()
+        .map(|one| convert::conflict(one, visible))
+        .collect();
+    let message = match error {
+        engine::LockError::Held(waits) => match waits.first() {
+            Some(first) => format!(
+                "{} is locked by transaction {}",
+                quoted(&first.path),
+                first.holder
+            ),
+            None => "others have asked for these locks before".to_owned(),
+        },
+        engine::LockError::Deadlock(cycle) => tell(&cycle),
+        engine::LockError::Changed(_) => {
             hint = format!(
                 "`atomdir refresh {id}` brings its snapshot up to date if nothing conflicts; then \
                  lock again"
             );
-            (conflicts, message)
+            format!(
+                "an object to be locked has changed since transaction {id} began; the transaction is still open"
+            )
         }
         engine::LockError::Ended => return no_such_transaction(id).into(),
         engine::LockError::Path { path, errno } => return bad_path(&path, errno).into(),

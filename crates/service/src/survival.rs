@@ -228,7 +228,7 @@ pub(crate) fn list_stranded(service: &Service, peer: &Peer) -> Vec<TransactionSt
 
 /// Drops a transaction that cannot be opened; false if there is none of this id.
 pub(crate) fn abort_stranded(service: &Service, peer: &Peer, id: TransactionId) -> bool {
-    let found = stranded(service, peer).find(|one| one.id.0 == id.0);
+    let found = stranded(service, peer).find(|one| one.id == id);
     let how = How::Aborted { by: peer.user };
     found.is_some_and(|one| drop_stranded(service, &one, how))
 }
@@ -254,7 +254,7 @@ fn drop_stranded(service: &Service, one: &Stranded, how: How) -> bool {
 
 /// Why a transaction that has survived cannot be opened, if it cannot and the peer may see it.
 pub(crate) fn why_stranded(service: &Service, peer: &Peer, id: TransactionId) -> Option<String> {
-    let found = stranded(service, peer).find(|one| one.id.0 == id.0);
+    let found = stranded(service, peer).find(|one| one.id == id);
     found.map(|one| one.reason)
 }
 

@@ -18,7 +18,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// The letter by which commands name it, as git does.
+    /// The letter by which commands name it, as git does. The store's log has it, too.
     pub fn letter(self) -> char {
         match self {
             Change::Added => 'A',

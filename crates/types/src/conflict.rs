@@ -5,9 +5,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Something that the transaction has written or, if it is serializable, read, and that somebody
-/// else has changed since it began; or something that another transaction has locked.
-///
-/// `'{path}': {what} {by}` is a sentence about it.
+/// else has changed since it began; or something that another transaction has locked. The words
+/// of its parts make a sentence: `{path}: {what} {by}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conflict {
     /// Relative to the store's root, without a leading slash.
@@ -18,9 +17,7 @@ pub struct Conflict {
     pub by: ChangedBy,
 }
 
-/// What has happened at the path of a conflict. The names that begin with `Read` are about what a
-/// serializable transaction has read, all others about what the transaction has written or wants
-/// to lock.
+/// What has happened at the path of a conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ConflictKind {
@@ -40,11 +37,11 @@ pub enum ConflictKind {
     Outer,
     /// Another transaction has locked it.
     Locked,
-    /// Another transaction has locked it, and waits for a lock in a circle of transactions. This
-    /// one waits for it.
-    Awaited {
+    /// Another transaction has locked it, and a third one waits for that lock: a part of a
+    /// deadlock.
+    LockedInDeadlock {
         /// The transaction that waits.
-        by: TransactionId,
+        waiting: TransactionId,
     },
     /// An open transaction has written it, and is older or already committing.
     Written,
@@ -54,17 +51,17 @@ pub enum ConflictKind {
     OtherPart,
     /// Both have changed it, in different parts. A commit merges these, a refresh does not.
     Unmerged,
-    /// The contents of the file were read, and then changed.
+    /// The serializable transaction has read the contents of the file, which were then changed.
     ReadContents,
-    /// The attributes were read, and then changed.
+    /// It has read the attributes, which were then changed.
     ReadAttributes,
-    /// The object was read, and then removed.
+    /// It has read the object, which was then removed.
     ReadRemoved,
-    /// The name was looked up, and then replaced or removed.
+    /// It has looked up the name, which was then replaced or removed.
     ReadName,
-    /// The name was looked up while there was none, and then created.
+    /// It has looked up the name and found none, and then the name was created.
     ReadMissingName,
-    /// The directory was listed, and then its entries were changed.
+    /// It has listed the directory, whose entries were then changed.
     ReadListing,
 }
 
@@ -156,8 +153,8 @@ impl fmt::Display for ConflictKind {
             ConflictKind::DirectoryLoop => "a directory above was moved below it",
             ConflictKind::Outer => "it was changed since the nested transaction began",
             ConflictKind::Locked => "it is locked",
-            ConflictKind::Awaited { by } => {
-                return write!(formatter, "transaction {by} waits for it; locked");
+            ConflictKind::LockedInDeadlock { waiting } => {
+                return write!(formatter, "transaction {waiting} waits for it; locked");
             }
             ConflictKind::Written => "it was written",
             ConflictKind::ChangedBeforeLock => "it was changed since the transaction began",

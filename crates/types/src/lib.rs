@@ -4,6 +4,9 @@
 //! re-export those that are part of their own interface. The protocol's messages hold these types
 //! as serde encodes them, so a changed type needs a new version of the protocol. The store's files
 //! do not depend on that: `crates/format` encodes every field by itself.
+//!
+//! Some types of one name are two on purpose. The engine's `Committed` and `SnapshotObject` contain
+//! more than a client may see. The library's `Conflict` has its path as a `PathBuf`.
 
 #![deny(missing_docs)]
 

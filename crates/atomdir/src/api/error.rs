@@ -285,7 +285,8 @@ impl From<FileError> for io::Error {
 }
 
 /// A part of the store that the transaction has written, or that a serializable one has read,
-/// and that somebody else has changed since the transaction began.
+/// and that somebody else has changed since the transaction began. A
+/// [`client::Conflict`](crate::client::Conflict) is the same, with the path as bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Conflict {

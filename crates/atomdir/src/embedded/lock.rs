@@ -79,15 +79,11 @@ fn lock_error(error: engine::LockError) -> LockError {
             path: path.into(),
             cause: errno.into(),
         },
-        engine::LockError::Held(waits) | engine::LockError::Deadlock(waits) => {
-            LockError::Conflict {
-                reason,
-                conflicts: Conflict::all(waits.iter().map(engine::Waits::conflict).collect()),
-            }
-        }
-        engine::LockError::Changed(conflicts) => LockError::Conflict {
+        engine::LockError::Held(_)
+        | engine::LockError::Deadlock(_)
+        | engine::LockError::Changed(_) => LockError::Conflict {
+            conflicts: Conflict::all(error.conflicts()),
             reason,
-            conflicts: Conflict::all(conflicts),
         },
         engine::LockError::Store(error) => LockError::Store(convert::store_error(error)),
         _ => LockError::Store(crate::api::StoreError::Other(reason)),

@@ -14,6 +14,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
+// The library's options have no help for a command line, so these are the command's own.
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Isolation {
     /// What it wrote must not have been changed by others since it began

@@ -67,6 +67,18 @@ pub enum LockError {
     Store(#[from] StoreError),
 }
 
+impl LockError {
+    /// The locks of others, or the changes, that are in the way.
+    pub fn conflicts(&self) -> Vec<Conflict> {
+        match self {
+            LockError::Held(waits) => waits.iter().map(Waits::held).collect(),
+            LockError::Deadlock(cycle) => cycle.iter().map(Waits::held_in_deadlock).collect(),
+            LockError::Changed(conflicts) => conflicts.clone(),
+            LockError::Ended | LockError::Path { .. } | LockError::Store(_) => Vec::new(),
+        }
+    }
+}
+
 /// How a request waits. The caller does the waiting, and decides who may give up and
 /// when.
 pub struct Patience<'a> {

@@ -68,18 +68,17 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// As a conflict of the transaction that waits.
-    pub fn conflict(&self) -> Conflict {
-        self.as_conflict(ConflictKind::Locked)
+    pub(super) fn held(&self) -> Conflict {
+        self.conflict(ConflictKind::Locked)
     }
 
-    /// As a part of a deadlock, which others wait in, too.
-    pub fn conflict_in_deadlock(&self) -> Conflict {
-        let by = self.transaction;
-        self.as_conflict(ConflictKind::Awaited { by })
+    /// For a deadlock, in which several transactions wait.
+    pub(super) fn held_in_deadlock(&self) -> Conflict {
+        let waiting = self.transaction;
+        self.conflict(ConflictKind::LockedInDeadlock { waiting })
     }
 
-    fn as_conflict(&self, what: ConflictKind) -> Conflict {
+    fn conflict(&self, what: ConflictKind) -> Conflict {
         Conflict {
             path: self.path.clone(),
             what,
