@@ -6,9 +6,9 @@ use std::path::Path;
 
 use atomdir::client::Connection;
 use atomdir::{
-    CommitError, Conflict, Conflicts, Door, Error, FileError, FindError, LockMode, OpenError,
-    OpenOptions, Sequence, StartService, Store, StoreLocation, StoreOptions, Take, Transaction,
-    UndoError,
+    CommitError, Conflict, ConflictKind, Conflicts, Door, Error, FileError, FindError, LockError,
+    LockMode, OpenError, OpenOptions, Sequence, StartService, Store, StoreLocation, StoreOptions,
+    Take, Transaction, UndoError,
 };
 use atomdir_testing::exit_code::CANNOT_CREATE;
 use atomdir_testing::tree::{CompareOptions, assert_equal};
@@ -324,6 +324,31 @@ fn early(store: &Store, seen: &mut Seen) -> Result<(), Error> {
     Ok(())
 }
 
+/// Two transactions wait for each other, and the younger one gets an error that names both locks.
+fn deadlock(store: &Store, seen: &mut Seen) -> Result<(), Error> {
+    let (older, younger) = (store.begin()?, store.begin()?);
+    older.lock("conf", LockMode::Exclusive)?;
+    younger.lock("log", LockMode::Exclusive)?;
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| older.lock("log", LockMode::Exclusive));
+        let refused = younger.lock("conf", LockMode::Exclusive);
+        let LockError::Conflict { conflicts, .. } = refused.expect_err("the older one has it")
+        else {
+            panic!("it is a deadlock");
+        };
+        for Conflict { path, what, .. } in conflicts {
+            let of_younger = ConflictKind::LockedInDeadlock {
+                waiting: younger.id(),
+            };
+            let is_locked = matches!(what, ConflictKind::LockedInDeadlock { .. });
+            seen.push(format!("{path:?} {is_locked} {}", what == of_younger));
+        }
+        younger.abort();
+        waiting.join().expect("it does not panic")
+    })?;
+    Ok(())
+}
+
 #[test]
 fn the_same_program_does_the_same_with_a_service_and_without() {
     let name = "the_same_program_does_the_same_with_a_service_and_without";
@@ -354,6 +379,7 @@ fn the_same_program_does_the_same_with_a_service_and_without() {
             sides(&store, &mut seen).expect("it works");
             early(&store, &mut seen).expect("it works");
             the_past(&store, &mut seen).expect("it works");
+            deadlock(&store, &mut seen).expect("it works");
             view_directory(&store).expect("it works");
             store.close().expect("closed");
             (base, seen)

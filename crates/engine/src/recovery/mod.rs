@@ -146,20 +146,7 @@ pub(crate) fn recover<D: Disk>(
     };
     let core = Core::new(disk, root, handles, hidden, options).map_err(failed("examine"))?;
     state.journal.past = open_past(&core, past, state.journal.header.last_sequence)?;
-    if summaries.torn_bytes > 0 {
-        state
-            .journal
-            .history
-            .cut(&core.disk, summaries.tail)
-            .map_err(failed("cut the history"))?;
-    }
-    if state.journal.newest_summary > state.journal.header.last_sequence {
-        state
-            .journal
-            .history
-            .rewrite(&core.disk, summaries.unproven)
-            .map_err(failed("write the history again"))?;
-    }
+    repair_history(&core, &mut state.journal, &summaries)?;
     redo(
         &core,
         &mut state,
@@ -170,6 +157,23 @@ pub(crate) fn recover<D: Disk>(
     clean_up(&core, &mut state, &survivors)?;
     survivors.restore_older(&core, &mut state.journal, &snapshots)?;
     Ok((core, state, recovery, survivors))
+}
+
+/// Cuts an incomplete record off the history, and writes those again that may not be durable.
+fn repair_history<D: Disk, T>(
+    core: &Core<D>,
+    journal: &mut Journal<D>,
+    read: &ReadRecords<T>,
+) -> Result<(), StoreError> {
+    if read.torn_bytes > 0 {
+        let cut = journal.history.cut(&core.disk, read.tail);
+        cut.map_err(failed("cut the history"))?;
+    }
+    if journal.newest_summary > journal.header.last_sequence {
+        let written = journal.history.rewrite(&core.disk, read.unproven);
+        written.map_err(failed("write the history again"))?;
+    }
+    Ok(())
 }
 
 /// Reads the log, except the commits at its start that are durably in the base, and keeps of
