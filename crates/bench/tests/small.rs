@@ -17,6 +17,7 @@ const WORKLOADS: &[&str] = &[
     "outside",
     "memory",
     "files",
+    "threads",
     "transfer",
     "mail",
     "cancel",

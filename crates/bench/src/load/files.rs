@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::step;
+use super::{in_threads, step};
 use crate::error::{Describe, Result};
 
 const FILE_BYTES: usize = 1024;
@@ -25,6 +25,46 @@ pub fn all(count: u64) -> Result<()> {
     unlink(old, count)?;
     step("unlink");
     Ok(())
+}
+
+/// The numbers of threads among which the files are divided.
+pub const THREADS: [u64; 4] = [1, 4, 16, 32];
+
+/// Each thread works in a directory of its own below one for their number; the files of `old` are
+/// there.
+pub fn by_threads(count: u64) -> Result<()> {
+    step("-");
+    for threads in THREADS {
+        let old = |number: u64| of_thread("old", threads, number);
+        let new = |number: u64| of_thread("new", threads, number);
+        let part = count.div_ceil(threads);
+        in_threads(threads, |number| stat(&old(number), part))?;
+        step(&format!("stat-{threads}"));
+        in_threads(threads, |number| list(&old(number)))?;
+        step(&format!("readdir-{threads}"));
+        in_threads(threads, |number| create(&new(number), part))?;
+        step(&format!("create-{threads}"));
+        in_threads(threads, |number| unlink(&old(number), part))?;
+        step(&format!("unlink-{threads}"));
+    }
+    Ok(())
+}
+
+/// Makes the files of `old` for [`by_threads`].
+pub fn fill_for_threads(place: &Path, count: u64) -> Result<()> {
+    for threads in THREADS {
+        for number in 0..threads {
+            let directory = place.join(of_thread("old", threads, number));
+            create(&directory, count.div_ceil(threads))?;
+        }
+    }
+    Ok(())
+}
+
+fn of_thread(age: &str, threads: u64, number: u64) -> PathBuf {
+    [age, &threads.to_string(), &number.to_string()]
+        .iter()
+        .collect()
 }
 
 pub fn create(directory: &Path, count: u64) -> Result<()> {

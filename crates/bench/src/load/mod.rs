@@ -7,6 +7,7 @@ pub mod pages;
 mod transfer;
 
 use std::path::Path;
+use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Describe, Error, Result};
@@ -34,12 +35,28 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let number = number.parse().map_err(|_| unknown())?;
     match name.as_str() {
         "files" => files::all(number),
+        "threads" => files::by_threads(number),
         "transfer" => transfer::all(number),
         "cancel" => ordering::cancel(number),
         "order" => ordering::order(number),
         "replace" => pages::replace(Path::new("./data"), number),
         _ => Err(unknown()),
     }
+}
+
+fn in_threads(count: u64, action: impl Fn(u64) -> Result<()> + Sync) -> Result<()> {
+    thread::scope(|scope| {
+        let action = &action;
+        let started: Vec<_> = (0..count)
+            .map(|number| scope.spawn(move || action(number)))
+            .collect();
+        started.into_iter().try_for_each(|thread| {
+            // A thread that panicked has said why.
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })
 }
 
 /// Says that a step has ended, as the shell's `step` does.

@@ -35,3 +35,33 @@ pub fn files(bench: &Bench) -> Result<Vec<Row>> {
         row("files: commit", "commit").note("plain: syncfs"),
     ])
 }
+
+/// The same calls by several threads, each in a directory of its own.
+pub fn threads(bench: &Bench) -> Result<Vec<Row>> {
+    let files = bench.scaled(FILES).max(32);
+    let sides = bench.sides_with_overlay();
+    let script = command("threads", files)?;
+    let measured = in_turns(bench.few_rounds(), &sides, |side| {
+        let fill = |path: &std::path::Path| load::files::fill_for_threads(path, files);
+        Workspace::fresh(bench, side, "threads", fill)?.run(&script)
+    })?;
+    compare::sides(bench, "threads", Degree::Contents, &sides)?;
+    let mut rows = Vec::new();
+    for (call, paper) in [
+        ("create", "Amino 0.18x"),
+        ("unlink", "Amino 0.37x"),
+        ("stat", "Amino 0.43x"),
+        ("readdir", "Amino 2.3x"),
+    ] {
+        for threads in load::files::THREADS {
+            let step = measured.step(&format!("{call}-{threads}"));
+            rows.push(
+                Row::new(&format!("{call}, {threads} threads"), step)
+                    .paper(paper)
+                    .note(&format!("{files} files"))
+                    .point(&format!("{call} by threads"), "threads", threads as f64),
+            );
+        }
+    }
+    Ok(rows)
+}

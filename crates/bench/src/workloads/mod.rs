@@ -40,6 +40,7 @@ pub const ALL: &[(&str, Workload)] = &[
     ("outside", outside::outside),
     ("memory", outside::memory),
     ("files", files::files),
+    ("threads", files::threads),
     ("transfer", transfer::transfer),
     ("postmark", postmark::postmark),
     ("mail", postmark::mail),

@@ -18,6 +18,7 @@ use crate::workspace::Workspace;
 pub struct Configuration {
     pub name: &'static str,
     files: u64,
+    directories: u64,
     bytes: (u64, u64),
     target: Target,
     paper: &'static str,
@@ -34,6 +35,7 @@ pub const CONFIGURATIONS: &[Configuration] = &[
     Configuration {
         name: "PostMark, small files",
         files: 2500,
+        directories: 0,
         bytes: (500, 9770),
         target: Target::Ratio(1.4),
         paper: "Amino 1.32x",
@@ -41,6 +43,7 @@ pub const CONFIGURATIONS: &[Configuration] = &[
     Configuration {
         name: "PostMark, 10x larger files",
         files: 2500,
+        directories: 0,
         bytes: (5000, 97_700),
         target: Target::Ratio(1.4),
         paper: "Amino 1.0x",
@@ -48,9 +51,26 @@ pub const CONFIGURATIONS: &[Configuration] = &[
     Configuration {
         name: "PostMark, 10x more files",
         files: 25_000,
+        directories: 0,
         bytes: (500, 9770),
         target: Target::Ratio(1.4),
         paper: "Amino 4.3x",
+    },
+    Configuration {
+        name: "PostMark, 10x more files in 250 directories",
+        files: 25_000,
+        directories: 250,
+        bytes: (500, 9770),
+        target: Target::Ratio(1.4),
+        paper: "Amino 4.3x",
+    },
+    Configuration {
+        name: "PostMark, 5 to 100 KB",
+        files: 2500,
+        directories: 0,
+        bytes: (5000, 100_000),
+        target: Target::Ratio(1.4),
+        paper: "",
     },
 ];
 
@@ -86,10 +106,11 @@ pub fn script(bench: &Bench, configuration: &Configuration) -> Result<Option<Str
     };
     let files = configuration.count(bench);
     let (least, most) = configuration.bytes;
+    let directories = configuration.directories;
     let settings = bench.directory.join("postmark.settings");
     let text = format!(
         "set number {files}\nset transactions {files}\nset size {least} {most}\n\
-         set seed 42\nset location .\nrun\nquit\n"
+         set subdirectories {directories}\nset seed 42\nset location .\nrun\nquit\n"
     );
     fs::write(&settings, text).describe("write", &settings)?;
     // What it did, without how fast, is left for the comparison.
