@@ -25,6 +25,7 @@ pub use crate::ended::{Notice, describe_end};
 pub use crate::entered::Entered;
 pub use crate::error::{CommitError, RequestError};
 pub use crate::layers::{Layers, OpenLayers};
+pub use crate::lent::{receive_message, refuse_mount, send_descriptor};
 pub use crate::location::find_with;
 pub use crate::locks::LockOptions;
 pub use crate::requests::{BeginOptions, SnapshotContents};

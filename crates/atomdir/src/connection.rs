@@ -21,7 +21,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 /// The limit for the memory of a reply's parts together. The list of a million changes
 /// takes a fourth of that, and the largest contents that can be asked for take half.
@@ -211,10 +211,19 @@ impl Connection {
                 Reply::Ended(mut part) => parts.ended.append(&mut part),
                 Reply::MergeSteps(mut part) => parts.merge_steps.append(&mut part),
                 Reply::Merge(nested) => parts.merges.push(nested),
+                unasked @ (Reply::Lend(_) | Reply::Left(_) | Reply::Leave(_)) => {
+                    self.miss(unasked, descriptor.take());
+                }
                 Reply::Done(answer) => return Ok((answer, descriptor)),
                 Reply::Failed(failure) => return Err(RequestError::Failed(failure)),
             }
         }
+    }
+
+    /// Keeps a notice that came before a reply.
+    fn miss(&self, reply: Reply, descriptor: Option<OwnedFd>) {
+        let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        missed.extend(Notice::of_sharing(reply, descriptor));
     }
 
     pub(crate) fn receive(&self, descriptor: &mut Option<OwnedFd>) -> Result<Reply, RequestError> {

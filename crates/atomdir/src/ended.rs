@@ -4,11 +4,12 @@ use crate::accounts::describe_user;
 use crate::connection::Connection;
 use crate::error::RequestError;
 use atomdir_protocol::{Answer, EndedHow, EndedTransaction, Reply, Request, TransactionId};
+use std::os::fd::OwnedFd;
 use std::sync::PoisonError;
 use std::time::Duration;
 
 /// What a service sends unasked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum Notice {
     /// Others have ended transactions that this connection holds; sent only after
@@ -17,6 +18,25 @@ pub enum Notice {
     /// A transaction nested in the native view that this connection has mounted commits, and waits
     /// for [`Connection::merged`].
     Merge(TransactionId),
+    /// Another client is to enter the native view that this connection has mounted, and waits at the
+    /// other end of this socket for a mount of it.
+    Lend(TransactionId, OwnedFd),
+    /// Another client has left a transaction whose native view this connection has mounted.
+    Left(TransactionId),
+    /// A native view that another process has mounted, and that this connection holds, ends.
+    Leave(TransactionId),
+}
+
+impl Notice {
+    /// Those about others in a native view.
+    pub(crate) fn of_sharing(reply: Reply, descriptor: Option<OwnedFd>) -> Option<Notice> {
+        match (reply, descriptor) {
+            (Reply::Lend(id), Some(socket)) => Some(Notice::Lend(id, socket)),
+            (Reply::Left(id), _) => Some(Notice::Left(id)),
+            (Reply::Leave(id), _) => Some(Notice::Leave(id)),
+            _ => None,
+        }
+    }
 }
 
 impl Connection {
@@ -34,18 +54,25 @@ impl Connection {
     /// Receives what the service sends unasked. Waits for it; call it when
     /// [`descriptor`](Self::descriptor) is readable. `None`: the service has gone.
     pub fn receive_notice(&self) -> Option<Notice> {
-        match self.receive(&mut None) {
+        let mut descriptor = None;
+        match self.receive(&mut descriptor) {
             Ok(Reply::Ended(ended)) => Some(Notice::Ended(ended)),
             Ok(Reply::Merge(nested)) => Some(Notice::Merge(nested)),
-            _ => None,
+            Ok(reply) => Notice::of_sharing(reply, descriptor),
+            Err(_) => None,
         }
     }
 
-    /// A notice that came before the reply to one of the requests about nested commits. Nothing is
-    /// readable for it.
+    /// A notice that came before the reply to a request. Nothing is readable for it.
     pub fn missed_notice(&self) -> Option<Notice> {
         let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
         missed.pop_front()
+    }
+
+    /// Whether [`missed_notice`](Self::missed_notice) would return one.
+    pub fn has_missed(&self) -> bool {
+        let missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        !missed.is_empty()
     }
 
     fn list_ended(&mut self, news: bool) -> Result<Vec<EndedTransaction>, RequestError> {

@@ -43,6 +43,7 @@ mod history;
 pub mod hosting;
 mod init;
 mod layers;
+mod lent;
 mod location;
 mod locks;
 mod merging;

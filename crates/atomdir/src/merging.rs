@@ -45,7 +45,7 @@ impl Connection {
     }
 
     /// Keeps the notices that come before the reply.
-    fn ask_and_listen(
+    pub(crate) fn ask_and_listen(
         &self,
         request: &Request,
     ) -> Result<(Answer, Option<OwnedFd>, Parts), RequestError> {

@@ -6,7 +6,7 @@ use crate::error::CommitError;
 use crate::error::RequestError;
 use crate::transaction::Transaction;
 use crate::view_root::ViewRootError;
-use crate::{ConnectError, view_root};
+use crate::{ConnectError, lent, view_root};
 use atomdir_protocol::{
     Answer, BeginRequest, Committed, LOG_LENGTH_MAX, Others, Progress, Request, ServiceStatus,
     SnapshotObject, StopReport, TransactionStatus, ViewChoice, WhileOpen,
@@ -176,11 +176,6 @@ impl Connection {
             transaction,
             savepoint,
         })
-    }
-
-    /// Turns a native view into an exact one, after all programs in it have ended.
-    pub fn take_over(&mut self, transaction: TransactionId) -> Result<Transaction, RequestError> {
-        self.view(&Request::TakeOver { transaction }, true, &mut |_| {})
     }
 
     /// Lets a transaction outlive its holders, and gives up this connection's hold.
@@ -426,7 +421,7 @@ impl Connection {
         }
     }
 
-    fn view(
+    pub(crate) fn view(
         &mut self,
         request: &Request,
         opened: bool,
@@ -443,6 +438,10 @@ impl Connection {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Transaction, RequestError> {
         match self.ask_with(request, parts, progress)? {
+            (Answer::Begun(begun), Some(socket)) if begun.lent => {
+                let mount = lent::receive(self, request, &socket)?;
+                Transaction::new(begun, Some(mount), self).ok_or_else(|| self.unexpected())
+            }
             (Answer::Begun(begun), root) if root.is_some() == opened => {
                 if let Some(root) = &root {
                     view_root::check_file_system(root).map_err(|source| self.bad_view(source))?;

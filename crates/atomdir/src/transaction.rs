@@ -25,6 +25,9 @@ pub struct Transaction {
     pub layers: Option<Layers>,
     /// Why the view is exact although the client would have taken a native one.
     pub exact_because: Option<String>,
+    /// The view is native, another process has mounted it, and [`root`](Self::root) is the root of
+    /// a mount of it.
+    pub is_lent: bool,
     /// For programs in the view. `None` if it is sealed, or the service cannot listen.
     pub(crate) within: Option<Within>,
     /// The user as whom the service runs that showed the view.
@@ -65,6 +68,7 @@ impl Transaction {
             root: root.map_or_else(OnceLock::new, OnceLock::from),
             layers,
             exact_because: begun.exact_because,
+            is_lent: begun.lent,
             within: begun.within.map(|within| Within {
                 socket: path(within.socket),
                 secret: within.secret,
@@ -88,6 +92,12 @@ impl Transaction {
             Err(ViewRootError::Io { errno, .. }) => Err(errno),
             Err(_) => Err(Errno::PROTO),
         }
+    }
+
+    /// For a view that [is lent](Self::is_lent): a mount of it that is attached to no path yet.
+    pub fn lent_mount(&self) -> Option<OwnedFd> {
+        let mount = self.root.get().filter(|_| self.is_lent)?;
+        rustix::io::fcntl_dupfd_cloexec(mount, 3).ok()
     }
 
     pub(crate) fn enterable_root(&self) -> Result<OwnedFd, ViewRootError> {

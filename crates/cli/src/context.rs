@@ -38,6 +38,8 @@ pub struct Connected {
     /// The store's control directory. `None`: we run in a view and cannot see it.
     pub control: Option<PathBuf>,
     pub connection: Connection,
+    /// Another process uses the connection from now on, so this one must not.
+    pub has_heir: bool,
 }
 
 impl Context {
@@ -148,6 +150,7 @@ impl Context {
             view_root: None,
             control: None,
             connection,
+            has_heir: false,
         })
     }
 
@@ -301,6 +304,7 @@ impl Connected {
             view: store.transaction,
             control: Some(store.control),
             connection,
+            has_heir: false,
         }
     }
 }

@@ -321,9 +321,10 @@ fn explain_enter(error: &EnterError) -> (u8, Option<String>) {
         // The exit codes of a shell.
         EnterError::NoSuchProgram { .. } => (127, None),
         EnterError::NotExecutable { .. } => (126, None),
-        EnterError::Start { .. } | EnterError::Wait(_) | EnterError::LeftBehind(_) => {
-            (ExitCode::Internal.code(), None)
-        }
+        EnterError::Start { .. }
+        | EnterError::Wait(_)
+        | EnterError::StayBehind(_)
+        | EnterError::LeftBehind(_) => (ExitCode::Internal.code(), None),
         EnterError::Forbidden { failure, .. }
             if (failure.step, failure.errno) == (Step::HoldMounts, Errno::INVAL) =>
         {
@@ -340,6 +341,21 @@ fn explain_enter(error: &EnterError) -> (u8, Option<String>) {
                  runs there, and what it does by the store's own path is not undone"
                     .to_owned(),
             ),
+        ),
+        EnterError::NotLent(_) => (
+            ExitCode::Configuration.code(),
+            Some(
+                "allow user namespaces; a transaction of `atomdir run --view exact` can also be \
+                 entered with --allow-unbound"
+                    .to_owned(),
+            ),
+        ),
+        EnterError::StillWriting { transaction } => (
+            ExitCode::Conflict.code(),
+            Some(format!(
+                "it is still open: once they have ended, `atomdir commit {transaction}` lands its \
+                 changes; `atomdir abort {transaction}` drops them"
+            )),
         ),
         EnterError::Unseen { .. } => (
             ExitCode::Configuration.code(),

@@ -295,27 +295,6 @@ fn a_conflict_leaves_a_transaction_to_look_at() {
 }
 
 #[test]
-fn running_native_transaction_cannot_be_entered_or_committed() {
-    if !is_possible("running_native_transaction_cannot_be_entered_or_committed") {
-        return;
-    }
-    let fixture = Fixture::new("native-others", "echo old > file");
-    let store = &fixture.store;
-    let first = "echo new > file; mkdir d";
-    let outcome = run_and_meanwhile(&fixture, &[], first, || {
-        let status = store.call(["status", "1"]).expect(0).text();
-        assert!(status.contains("M file"), "{status}");
-        assert!(status.contains("A d"), "{status}");
-        store.call(["exec", "1", "--", "true"]).expect(75);
-        store.call(["commit", "1"]).expect(75);
-    });
-    outcome.expect(0);
-    let file = fs::read_to_string(store.path().join("file"));
-    assert_eq!(file.expect("read"), "new\n");
-    store.assert_at_rest();
-}
-
-#[test]
 fn the_control_directorys_name_cannot_be_taken() {
     if !is_possible("the_control_directorys_name_cannot_be_taken") {
         return;

@@ -3,57 +3,15 @@
 //! Several programs in one transaction: which of them hold it, and what a commit then does.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use atomdir_testing::exit_code::{CONFLICT, NO_SUCH};
-use atomdir_testing::{Fixture, Store};
-use rustix::process::{Pid, Signal};
+use atomdir_testing::{Fixture, Store, Waiting};
 
 fn for_each_owner(test: &str, check: impl Fn(&Store, &dyn Fn(&str) -> Option<String>)) {
     Fixture::for_each_owner(test, "echo old > file", |fixture| {
         let base = |name: &str| fs::read_to_string(fixture.base.join(name)).ok();
         check(&fixture.store, &base);
     });
-}
-
-/// A command that waits in its view for the end of its input.
-struct Waiting {
-    child: Child,
-    input: Option<ChildStdin>,
-    /// Kept open, since the command may print more.
-    _output: BufReader<ChildStdout>,
-    /// The first line of its output.
-    said: String,
-}
-
-impl Waiting {
-    fn start(store: &Store, verb: &[&str], first: &str, then: &str) -> Waiting {
-        let script = format!("{first}; read line; {then}");
-        let mut command = store.command(verb.iter().chain(&["--", "sh", "-c", &script]));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("the command starts");
-        let mut said = String::new();
-        let mut output = BufReader::new(child.stdout.take().expect("it is piped"));
-        output.read_line(&mut said).expect("it says something");
-        let said = said.trim().to_owned();
-        Waiting {
-            input: child.stdin.take(),
-            child,
-            _output: output,
-            said,
-        }
-    }
-
-    fn process(&self) -> Pid {
-        Pid::from_raw(self.child.id().try_into().expect("a process id")).expect("not 0")
-    }
-
-    /// Ends the command and returns its exit code.
-    fn end(&mut self) -> Option<i32> {
-        drop(self.input.take());
-        self.child.wait().expect("it ends").code()
-    }
 }
 
 fn status(store: &Store, id: &str) -> String {
@@ -126,8 +84,7 @@ fn transaction_without_holders_is_aborted() {
         let id = run.said.clone();
         let exec = ["exec", &id];
         let mut inside = Waiting::start(store, &exec, "echo in", "echo exec > file; cat file");
-        rustix::process::kill_process(run.process(), Signal::KILL).expect("it is there");
-        run.child.wait().expect("it ends");
+        run.kill();
         store.call(["status", &id]).expect(0);
         assert_eq!(inside.end(), Some(0));
         while store.call(["status", &id]).code != NO_SUCH {}

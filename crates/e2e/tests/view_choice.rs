@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::unix::fs::chown;
 
-use atomdir_testing::exit_code::{CONFIGURATION, CONFLICT, USAGE};
+use atomdir_testing::exit_code::{CONFIGURATION, USAGE};
 use atomdir_testing::{
     Fixture, Outcome, User, binary, capture_output, shell, skip, users_can_mount,
 };
@@ -121,7 +121,6 @@ fn verbs_that_need_an_exact_view_say_so() {
                 CONFIGURATION,
             ),
             (format!("{atomdir} savepoint here"), CONFIGURATION),
-            (format!("{atomdir} exec $ATOMDIR_TX -- true"), CONFLICT),
         ] {
             let outcome = one.store.run_with(&["--view", "native"], &inner);
             outcome.expect(code).says(&["--view exact"]);

@@ -187,7 +187,12 @@ for view in exact native; do
         ! grep -q .atomdir/log /tmp/found'
     [ "$(cat file)" = new ] && [ "$(cat dir/where)" = /dir/sub ] && [ -e dir/sub/made ]
     [ "$(cat tmp/outside)" = outside ]
-    rm tmp/outside dir/where; echo old > file
+    rm tmp/outside dir/where; mkfifo tmp/ready tmp/go
+    atomdir run --view $view -- sh -ec 'echo $ATOMDIR_TX > /tmp/ready; read line < /tmp/go' &
+    read id < tmp/ready
+    atomdir exec $id -- sh -ec 'cd /; echo joined > file; [ -e /proc/self ]; [ ! -e /.atomdir/log ]'
+    [ "$(cat file)" = new ]; echo > tmp/go; wait $!; [ "$(cat file)" = joined ]
+    rm tmp/ready tmp/go; echo old > file
 done
 id=$(atomdir begin | head -n 1)
 atomdir exec $id -- sh -ec 'echo executed > /file'

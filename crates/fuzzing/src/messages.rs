@@ -137,6 +137,10 @@ fn parts_and_conflicts(transaction: TransactionId) -> Vec<Request> {
             transaction,
             wait: true,
         },
+        Request::CloseView {
+            transaction,
+            force: true,
+        },
         Request::MergeSteps { transaction },
         Request::Merged {
             transaction,
@@ -185,6 +189,7 @@ pub(crate) fn replies() -> Vec<Vec<u8>> {
             changes: Some(4),
         }]),
         Reply::Merge(transaction),
+        Reply::Lend(transaction),
         Reply::MergeSteps(vec![MergeStep::Link {
             path: path(),
             to: path(),

@@ -26,7 +26,13 @@ impl Reply {
             Reply::Commits(part) => part.heap(),
             Reply::Ended(part) => part.heap(),
             Reply::MergeSteps(part) => part.heap(),
-            Reply::Merge(_) | Reply::Progress(_) | Reply::Done(_) | Reply::Failed(_) => 0,
+            Reply::Merge(_)
+            | Reply::Lend(_)
+            | Reply::Left(_)
+            | Reply::Leave(_)
+            | Reply::Progress(_)
+            | Reply::Done(_)
+            | Reply::Failed(_) => 0,
         }
     }
 }

@@ -9,6 +9,11 @@
 //! answers `Attach` or `TakeOver`, or a `Begin` that asks for it, carries one
 //! file descriptor (SCM_RIGHTS): the view's root directory.
 //!
+//! The `Done` that answers `Attach` for a native view carries one end of a pair of sockets
+//! instead. The other end goes with a [`Reply::Lend`] to the process that mounted the view.
+//! That process sends one message over the pair: a byte and a mount of the view, or the reason
+//! why it cannot, as text. The service itself never receives a descriptor.
+//!
 //! The handshake's bytes never change. Anything else may change whenever
 //! [`VERSION`] does.
 

@@ -22,7 +22,16 @@ pub enum Request {
     Detach {
         transaction: TransactionId,
     },
-    /// The programs in a transaction's native view have ended, and the view becomes exact.
+    /// The command in a native view has ended, and nobody else may enter the view from now on.
+    /// Fails with `InUse` while others hold the transaction. After each `Reply::Left` the
+    /// client may try again.
+    CloseView {
+        transaction: TransactionId,
+        /// First make the others leave.
+        force: bool,
+    },
+    /// The programs in a transaction's native view have ended, and the view becomes exact. Closes
+    /// the view as `CloseView` does.
     TakeOver {
         transaction: TransactionId,
     },
@@ -286,6 +295,15 @@ pub enum Reply {
     /// Sent unasked to the connection that mounted a native view: a transaction nested in it
     /// commits, and waits for `Request::Merged`.
     Merge(TransactionId),
+    /// Sent unasked to the connection that mounted a native view, with one end of a pair of
+    /// sockets: another client waits at the other end for a mount of the view.
+    Lend(TransactionId),
+    /// Sent unasked to the connection that mounted a native view: another client has left the
+    /// transaction.
+    Left(TransactionId),
+    /// Sent unasked to a connection that holds a transaction with a native view which another
+    /// process has mounted: the view ends, and so must the programs in it.
+    Leave(TransactionId),
     // Nothing follows these.
     Done(Answer),
     Failed(Failure),

@@ -38,6 +38,8 @@ pub struct Begun {
     pub layers: Option<Layers>,
     /// Why the view is exact although the client would have taken a native one.
     pub exact_because: Option<String>,
+    /// The view is native, and another process has mounted it.
+    pub lent: bool,
     /// For programs in the view, which do not see the control directory. `None`: they
     /// cannot reach the service.
     pub within: Option<Within>,

@@ -55,10 +55,14 @@ fn begins_from_the_past() -> Vec<Request> {
     ]
 }
 
-fn merges() -> [Request; 2] {
+fn native_views() -> [Request; 3] {
     let transaction = TRANSACTION;
     let refused = Some("EXDEV".to_owned());
     [
+        Request::CloseView {
+            transaction,
+            force: true,
+        },
         Request::MergeSteps { transaction },
         Request::Merged {
             transaction,
@@ -272,6 +276,9 @@ fn replies() -> Vec<Reply> {
         Reply::Problems(vec!["a block is missing".to_owned()]),
         Reply::Ended(ended()),
         Reply::Merge(TRANSACTION),
+        Reply::Lend(TRANSACTION),
+        Reply::Left(TRANSACTION),
+        Reply::Leave(TRANSACTION),
         Reply::MergeSteps(vec![
             MergeStep::Dress {
                 path: vec![0xff],
@@ -290,6 +297,7 @@ fn replies() -> Vec<Reply> {
                 is_required: true,
             }),
             exact_because: None,
+            lent: false,
             within: Some(Within {
                 socket: b"/run/atomdir/1.socket".to_vec(),
                 secret: vec![7; 16],
@@ -339,7 +347,7 @@ where
 
 #[test]
 fn messages_round_trip_and_truncated_ones_are_refused() {
-    let others = begins_from_the_past().into_iter().chain(merges());
+    let others = begins_from_the_past().into_iter().chain(native_views());
     for request in requests().into_iter().chain(others) {
         assert_survives(&request, REQUEST_LENGTH_MAX);
     }

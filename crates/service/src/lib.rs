@@ -30,6 +30,7 @@ mod inner_socket;
 mod inspect;
 mod latch;
 mod leases;
+mod lending;
 mod lifecycle;
 mod limits;
 mod locks;

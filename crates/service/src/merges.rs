@@ -16,7 +16,7 @@ use crate::requests::Outcome;
 use crate::service::Service;
 use crate::transactions::{OpenTransaction, Transaction};
 use crate::views::Arrived;
-use crate::{commit, native, permissions, sharing};
+use crate::{commit, lending, native, permissions, sharing};
 use atomdir_disk::reason;
 use atomdir_engine::Committed;
 use atomdir_protocol::{Answer, Failure, FailureKind, MergeStep, Reply, Request, TransactionId};
@@ -72,7 +72,9 @@ pub(crate) fn merge(
     outer: &OpenTransaction,
 ) -> Result<Committed, Unanswered> {
     let id = one.id();
-    let mounter = outer.mounter.ok_or_else(|| native::in_use(outer.id()))?;
+    let mounter = outer
+        .mounter
+        .ok_or_else(|| native::in_use(outer.id(), ""))?;
     if leases::gather(service, &connection.stream, &one.transaction)? == Arrived::PerhapsNotAll {
         return Err(commit::incomplete_failure(id).into());
     }
@@ -175,6 +177,10 @@ pub(crate) fn handle(
     request: Request,
 ) -> Result<Outcome, Unanswered> {
     match request {
+        Request::CloseView { transaction, force } => {
+            let answer = lending::close(service, connection, transaction, force)?;
+            Ok(Outcome::Last(Reply::Done(answer)))
+        }
         Request::MergeSteps { transaction } => steps(service, connection, transaction),
         Request::Merged {
             transaction,

@@ -160,18 +160,36 @@ pub(crate) fn layers(transaction: &Transaction, is_required: bool) -> Option<Lay
     })
 }
 
-/// While a native view's programs run, only they can reach it.
+/// While programs may be in a native view, its changes can be looked at, but not decided on.
 pub(crate) fn require_exact(one: &OpenTransaction) -> Result<(), Failure> {
     if !one.transaction.is_lower() {
         return Ok(());
     }
-    Err(in_use(one.id()))
+    let processes: Vec<String> = one.holders.values().map(u32::to_string).collect();
+    let processes = match processes.is_empty() {
+        // The last of them has just left.
+        true => String::new(),
+        false => format!(": {}", processes.join(", ")),
+    };
+    Err(in_use(one.id(), &processes))
 }
 
-pub(crate) fn in_use(id: TransactionId) -> Failure {
-    let message = format!("transaction {id} has a native view, and its command still runs");
-    Failure::new(FailureKind::InUse, message)
-        .with_hint("run a command with `--view exact` if others shall enter its transaction")
+/// `processes` names them, after a colon.
+pub(crate) fn in_use(id: TransactionId, processes: &str) -> Failure {
+    let message = format!(
+        "transaction {id} has a native view, and processes are still working in it{processes}"
+    );
+    Failure::new(FailureKind::InUse, message).with_hint(format!(
+        "it is still open: wait for them, or drop its changes with `atomdir abort {id}`"
+    ))
+}
+
+/// The command has ended, and the process that ran it decides now.
+pub(crate) fn closed(id: TransactionId) -> Failure {
+    let message = format!("the command of transaction {id} has ended, and its view is closed");
+    Failure::new(FailureKind::InUse, message).with_hint(format!(
+        "`atomdir status {id}` shows whether it is still open; then try again"
+    ))
 }
 
 /// The failure when the upper layer could not be read.

@@ -59,7 +59,7 @@ fn failure(id: TransactionId, error: DropError) -> Failure {
                 .with_hint(format!("commit or abort transaction {nested} first"))
         }
         DropError::Frozen => sealing::frozen(id),
-        DropError::Native => native::in_use(id),
+        DropError::Native => native::in_use(id, ""),
         DropError::InOuter => Failure::new(FailureKind::Unsupported, error.to_string())
             .with_hint(format!("`atomdir abort {id}` drops all of them")),
         DropError::Unchanged { .. } => unchanged(id, error.to_string()),

@@ -80,7 +80,7 @@ fn failure(
         }
         RefreshError::Commit(error) => commit::failure(connection, id, error)?,
         RefreshError::Frozen => sealing::frozen(id),
-        RefreshError::Native => crate::native::in_use(id),
+        RefreshError::Native => crate::native::in_use(id, ""),
         error => Failure::new(FailureKind::Unsupported, error.to_string())
             .with_hint("refresh the outermost transaction once nothing is nested in it"),
     })

@@ -10,8 +10,8 @@ use crate::service::Service;
 use crate::side_access::SideReader;
 use crate::transactions::{OpenTransaction, Transaction};
 use crate::{
-    aside, commit, conflicts, convert, expiry, leases, locks, merges, native, nesting, parts,
-    refresh, sealing, sharing, status, survival, undo,
+    aside, commit, conflicts, convert, expiry, leases, lending, locks, merges, native, nesting,
+    parts, refresh, sealing, sharing, status, survival, undo,
 };
 use atomdir_disk::reason;
 use atomdir_engine::{BeginOptions, Checked};
@@ -54,8 +54,10 @@ pub(crate) fn handle(
         }
         Request::Detach { transaction } => sharing::detach(service, connection, transaction)?,
         Request::TakeOver { transaction } => return take_over(service, connection, transaction),
-        merge @ (Request::MergeSteps { .. } | Request::Merged { .. }) => {
-            return merges::handle(service, connection, merge);
+        native @ (Request::CloseView { .. }
+        | Request::MergeSteps { .. }
+        | Request::Merged { .. }) => {
+            return merges::handle(service, connection, native);
         }
         Request::Stop { open } => return stop(service, connection, open),
         Request::Keep { transaction } => sharing::keep(service, connection, transaction)?,
@@ -84,11 +86,7 @@ pub(crate) fn handle(
         } => nesting::roll_back(service, connection, transaction, &savepoint)?,
         Request::Abort { transaction } => abort(service, &connection.peer, transaction)?,
         Request::AbortAll => abort_all(service, &connection.peer),
-        Request::Status { transaction } => {
-            let peer = &connection.peer;
-            let one = service.transactions.find_to_end(transaction, peer)?;
-            Answer::Transaction(Box::new(status::transaction(service, &one)))
-        }
+        Request::Status { transaction } => status::answer(service, &connection.peer, transaction)?,
         Request::Changes { transaction } => changes(service, connection, transaction)?,
         Request::SnapshotObject {
             transaction,
@@ -240,6 +238,7 @@ fn begin_transaction(
         kept_after: None,
         begun_within,
         mounter: transaction.is_lower().then_some(connection.id),
+        is_closed: false,
         secret,
     };
     let (choice, root) = match shown {
@@ -284,15 +283,13 @@ fn show_opened(
 /// its upper layer, and shows them in an exact view.
 ///
 /// Only the process that mounted the overlay knows that the programs have ended, so
-/// the request must come from the connection that holds the transaction.
+/// the request must come from its connection.
 fn take_over(service: &Service, connection: &Connection, id: TransactionId) -> Result<Outcome> {
     let (transactions, peer) = (&service.transactions, &connection.peer);
     let one = transactions.control(id, peer, connection.id)?;
-    if one.transaction.is_lower() && !one.holders.contains_key(&connection.id) {
-        return Err(native::in_use(id).into());
-    }
     if one.transaction.is_lower() {
         merges::refuse_while_nested(&one)?;
+        lending::close(service, connection, id, false)?;
         service.views.hide(&one.transaction);
         // After the take-over other connections may commit it.
         service.views.expect(&one.transaction)?;
@@ -322,7 +319,11 @@ fn attach(
         controlled => controlled?,
     };
     connection.peer.require_views()?;
-    native::require_exact(&one)?;
+    if one.transaction.is_lower()
+        && let Some(lent) = lending::lend(service, connection, &one, hold)?
+    {
+        return Ok(lent);
+    }
     let root = service.views.open(&one.transaction)?;
     if hold {
         sharing::hold(service, connection, id);
@@ -353,6 +354,7 @@ fn view(
         view_path: service.views.path(transaction).into_os_string().into_vec(),
         layers,
         exact_because,
+        lent: false,
         within: inner_socket::way_in(service, id),
     };
     let reply = Reply::Done(Answer::Begun(begun));

@@ -40,9 +40,9 @@ use crate::limits::Budgets;
 use crate::merges::Merges;
 use crate::notices::{How, Notices};
 use crate::socket::Stream;
-use crate::survival;
 use crate::transactions::{OpenTransaction, Transactions};
 use crate::views::Views;
+use crate::{lending, survival};
 use atomdir::hosting::Ticks;
 use atomdir_disk::LinuxDisk;
 use atomdir_engine::Store;
@@ -169,7 +169,12 @@ impl Service {
         for one in self.transactions.kept_after(holder) {
             self.keep(&one, holder);
         }
-        let mut ended = self.transactions.release_all(holder);
+        let mut ended = self.transactions.remove_mounted_by(holder);
+        let lent = self.transactions.lent_to(holder);
+        ended.extend(self.transactions.release_all(holder));
+        for (id, mounter) in lent {
+            lending::left(self, id, mounter);
+        }
         self.merges.mounter_has_gone(holder);
         let Some(how) = self.stop.how() else {
             self.abort(ended);
@@ -224,6 +229,7 @@ impl Service {
             }
         }
         for one in &ended {
+            lending::end(self, one);
             self.transactions.wake_waiters(one);
             self.merges.outer_has_ended(&one.transaction);
         }

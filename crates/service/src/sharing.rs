@@ -7,7 +7,7 @@ use crate::permissions::Reach;
 use crate::replies::Unanswered;
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
-use crate::undo;
+use crate::{lending, undo};
 use atomdir_engine::CommitError;
 use atomdir_protocol::{Answer, Failure, FailureKind, Others, TransactionId};
 
@@ -45,7 +45,11 @@ pub(crate) fn detach(
     id: TransactionId,
 ) -> Result<Answer, Unanswered> {
     service.transactions.find(id, &connection.peer)?;
+    let lent = service.transactions.lent_to(connection.id);
     let unheld = service.transactions.release(id, connection.id);
+    for (_, mounter) in lent.iter().filter(|(lent, _)| *lent == id) {
+        lending::left(service, id, *mounter);
+    }
     Ok(Answer::Aborted(service.abort(unheld)))
 }
 
@@ -78,7 +82,13 @@ pub(crate) fn when_free<T>(
     others: Others,
     mut attempt: impl FnMut() -> Result<T, Unanswered>,
 ) -> Result<T, Unanswered> {
-    if others != Others::Wait {
+    let waits = match others {
+        Others::Refuse => false,
+        Others::Wait => true,
+        // They need a moment to leave a native view.
+        Others::End => lending::cut_off(service, connection, id)?,
+    };
+    if !waits {
         return attempt();
     }
     let waiters = &service.transactions.waiters;
@@ -123,13 +133,20 @@ fn clear_the_way(
 
 fn refuse_while_others_hold(one: &OpenTransaction, connection: &Connection) -> Result<(), Failure> {
     let others = one.holders.iter().filter(|(id, _)| **id != connection.id);
-    let others: Vec<String> = others.map(|(_, process)| process.to_string()).collect();
-    if others.is_empty() {
-        return Ok(());
+    let others: Vec<&u32> = others.map(|(_, process)| process).collect();
+    match others.is_empty() {
+        true => Ok(()),
+        false => Err(held_failure(one.id(), others)),
     }
+}
+
+pub(crate) fn held_failure<'a>(
+    id: TransactionId,
+    processes: impl IntoIterator<Item = &'a u32>,
+) -> Failure {
+    let others: Vec<String> = processes.into_iter().map(u32::to_string).collect();
     let message = format!(
-        "transaction {} is in use by {} {}",
-        one.id(),
+        "transaction {id} is in use by {} {}",
         if others.len() == 1 {
             "process"
         } else {
@@ -137,9 +154,9 @@ fn refuse_while_others_hold(one: &OpenTransaction, connection: &Connection) -> R
         },
         others.join(", ")
     );
-    Err(Failure::new(FailureKind::InUse, message).with_hint(
+    Failure::new(FailureKind::InUse, message).with_hint(
         "it is still open: wait for the others with --wait, or end their views with --force",
-    ))
+    )
 }
 
 pub(crate) fn nested_failure(id: TransactionId, nested: impl std::fmt::Display) -> Failure {

@@ -27,6 +27,10 @@ const RECEIVE_TIME_MAX: Duration = Duration::from_secs(10);
 /// The limit for a peer to make room for part of a reply.
 const SEND_TIME_MAX: Duration = Duration::from_secs(30);
 
+/// How long a reply to the same peer may delay a short one that the peer has not asked for.
+const NOTICE_TIME_MAX: Duration = Duration::from_millis(100);
+const TURN_PAUSE: Duration = Duration::from_millis(1);
+
 pub(crate) struct Listener(OwnedFd);
 
 impl Listener {
@@ -272,6 +276,28 @@ impl Stream {
         };
         // The kernel takes so few bytes as a whole or not at all.
         self.send_all(&bytes, None, SendFlags::DONTWAIT).is_ok()
+    }
+
+    /// Sends a short reply that the peer has not asked for, but must expect. Returns false if this
+    /// would have to wait for the peer.
+    pub(crate) fn try_send(&self, reply: &Reply) -> bool {
+        let Ok(bytes) = encode_reply(reply) else {
+            return false;
+        };
+        let deadline = Instant::now() + NOTICE_TIME_MAX;
+        loop {
+            match self.turn.try_lock() {
+                // The kernel takes so few bytes as a whole or not at all.
+                Ok(_turn) => return self.send_all(&bytes, None, SendFlags::DONTWAIT).is_ok(),
+                Err(_) if Instant::now() < deadline => std::thread::sleep(TURN_PAUSE),
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Ends the connection for both sides.
+    pub(crate) fn close(&self) {
+        let _ = shutdown(&*self.socket, Shutdown::Both);
     }
 
     /// Whether a short message can be sent without waiting for the peer.

@@ -6,10 +6,16 @@ use crate::transactions::{OpenTransaction, Transaction};
 use crate::{aside, convert, discretion, limits};
 use atomdir_engine::Stranded;
 use atomdir_protocol::{
-    Conflict, Conflicts, Durability, Isolation, ServiceStatus, Survival, TransactionStatus, View,
+    Answer, Conflict, Conflicts, Durability, Failure, Isolation, ServiceStatus, Survival,
+    TransactionStatus, View,
 };
 use rustix::process::geteuid;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+pub(crate) fn answer(service: &Service, peer: &Peer, id: TransactionId) -> Result<Answer, Failure> {
+    let one = service.transactions.find_to_end(id, peer)?;
+    Ok(Answer::Transaction(Box::new(transaction(service, &one))))
+}
 
 pub(crate) fn transaction(service: &Service, one: &OpenTransaction) -> TransactionStatus {
     let transaction = &one.transaction;

@@ -43,6 +43,8 @@ pub(crate) struct OpenTransaction {
     pub(crate) begun_within: Option<TransactionId>,
     /// For one with a native view, the connection of the process that mounted it.
     pub(crate) mounter: Option<ConnectionId>,
+    /// Nobody else may enter its native view any more.
+    pub(crate) is_closed: bool,
     /// Programs in the view present this at the inner socket.
     pub(crate) secret: Secret,
 }
@@ -58,6 +60,7 @@ impl OpenTransaction {
             kept_after: None,
             begun_within: None,
             mounter: None,
+            is_closed: false,
             secret: Secret::new()?,
         })
     }
@@ -206,6 +209,73 @@ impl Transactions {
     pub(crate) fn holds_any(&self, holder: ConnectionId) -> bool {
         let open = self.lock();
         open.values().any(|one| one.holders.contains_key(&holder))
+    }
+
+    /// Holds a transaction with a native view, if a holder is given. Returns the connection of the
+    /// process that mounted the view; `None`: the view is exact.
+    pub(crate) fn join_native(
+        &self,
+        id: TransactionId,
+        holder: Option<(ConnectionId, u32)>,
+    ) -> Result<Option<ConnectionId>, Failure> {
+        let mut open = self.lock();
+        let one = open.get_mut(&id).ok_or_else(|| no_such_transaction(id))?;
+        if !one.transaction.is_lower() {
+            return Ok(None);
+        }
+        let is_own = |mounter| holder.is_some_and(|(connection, _)| connection == mounter);
+        match one.mounter {
+            Some(mounter) if !one.is_closed && !is_own(mounter) => {
+                one.holders.extend(holder);
+                Ok(Some(mounter))
+            }
+            _ => Err(crate::native::closed(id)),
+        }
+    }
+
+    /// Closes a native view if nobody but the mounter holds its transaction, or if `force` is set.
+    /// Returns the others who are still there.
+    pub(crate) fn close_native(
+        &self,
+        id: TransactionId,
+        mounter: ConnectionId,
+        force: bool,
+        connections: &Connections,
+    ) -> BTreeMap<ConnectionId, u32> {
+        let mut open = self.lock();
+        let Some(one) = open.get_mut(&id) else {
+            return BTreeMap::new();
+        };
+        let mut others = one.holders.clone();
+        others.retain(|id, _| *id != mounter && connections.has_peer(*id));
+        one.is_closed |= force || others.is_empty();
+        others
+    }
+
+    /// The transactions that this connection holds in a native view that another connection has
+    /// mounted, and the latter.
+    pub(crate) fn lent_to(&self, holder: ConnectionId) -> Vec<(TransactionId, ConnectionId)> {
+        let open = self.lock();
+        let lent = open
+            .values()
+            .filter(|one| one.transaction.is_lower() && one.holders.contains_key(&holder));
+        lent.filter_map(|one| Some((one.id(), one.mounter?)))
+            .filter(|(_, mounter)| *mounter != holder)
+            .collect()
+    }
+
+    /// Removes the transactions with native views that this connection has mounted, and those
+    /// nested in them.
+    pub(crate) fn remove_mounted_by(&self, mounter: ConnectionId) -> Vec<OpenTransaction> {
+        let mut open = self.lock();
+        let mounted = open
+            .values()
+            .filter(|one| one.transaction.is_lower() && one.mounter == Some(mounter));
+        let mounted: Vec<TransactionId> = mounted.map(OpenTransaction::id).collect();
+        mounted
+            .into_iter()
+            .flat_map(|id| remove_with_nested(&mut open, id))
+            .collect()
     }
 
     pub(crate) fn hold(&self, id: TransactionId, holder: ConnectionId, process: u32) {
@@ -379,6 +449,7 @@ mod tests {
             kept_after: None,
             begun_within: None,
             mounter: None,
+            is_closed: false,
             secret: Secret::new().unwrap(),
         };
         let begin = BeginOptions {

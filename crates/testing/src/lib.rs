@@ -26,6 +26,7 @@ mod terminal;
 mod tier;
 pub mod tree;
 mod user;
+mod waiting;
 
 pub use again::{for_each_user, this_program};
 pub use command::{Outcome, atomdir, atomdir_in, binary, capture_output, helper, shell};
@@ -40,3 +41,4 @@ pub use store::{Store, View};
 pub use terminal::OnTerminal;
 pub use tier::{full_tier, pick};
 pub use user::{User, as_user};
+pub use waiting::Waiting;

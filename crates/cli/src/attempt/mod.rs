@@ -4,11 +4,13 @@
 mod ask;
 mod backoff;
 mod begin;
+mod hear;
 mod landed;
 mod met;
 mod native;
 mod options;
 mod outcome;
+mod ran;
 mod status_descriptor;
 mod summary;
 
@@ -22,16 +24,16 @@ pub use options::{
     BeginArguments, EndArguments, EnterArguments, OthersArguments, SealArguments, Way, command_line,
 };
 pub use outcome::{Finished, Outcome};
+pub use ran::{Closed, Ran, attach};
 pub use status_descriptor::StatusDescriptor;
 
 use crate::context::{Connected, Context};
-use crate::ended;
-use crate::enter::{self, Ended, ServiceWatch, Tree, ViewBinding};
+use crate::enter::{self, Ended, EnterError, ServiceWatch, Tree, ViewBinding};
 use crate::error::Error;
 use atomdir::TransactionId;
 use atomdir::client::{
-    ChangeLine, CommitError, Committed, CommittedPart, Connection, Current, FailureKind, Notice,
-    Others, Progress, RequestError, Sides, Transaction,
+    ChangeLine, CommitError, Committed, CommittedPart, Connection, Current, FailureKind, Others,
+    Progress, RequestError, Sides, Transaction,
 };
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -48,7 +50,7 @@ pub enum Wish {
     Keep,
 }
 
-/// Runs a command in a transaction's view until it ends.
+/// Runs a command in a transaction's view until it ends. Its background processes may still run.
 pub fn run_command(
     context: &Context,
     connected: &Connected,
@@ -57,7 +59,7 @@ pub fn run_command(
     command: &[OsString],
     environment: &[(&str, OsString)],
     timeout: Option<Duration>,
-) -> Result<Ended, Error> {
+) -> Result<Ran, Error> {
     let binding = ViewBinding {
         base: connected.root.clone(),
         view,
@@ -67,7 +69,8 @@ pub fn run_command(
     };
     let mut environment = environment.to_vec();
     environment.extend(Current::environment(transaction, &connected.root));
-    let read = || hear(context, &connected.connection, (transaction, &binding.view));
+    let inside = (transaction, &binding.view);
+    let read = || hear::hear(context, &connected.connection, inside);
     let service = ServiceWatch {
         descriptor: connected.connection.descriptor(),
         read: &read,
@@ -75,6 +78,9 @@ pub fn run_command(
         is_vital: matches!(binding.view, Tree::Native(_)),
     };
     let mut running = enter::start(&binding, command, &environment, timeout, Some(service))?;
+    if !hear::hear_missed(context, &connected.connection, inside) {
+        running.give_up();
+    }
     if let Some(failure) = running.without_namespace() {
         context.output.warn(format_args!(
             "the command runs in {}, not under the store's own path ({failure}): what it does in \
@@ -90,49 +96,14 @@ pub fn run_command(
         ));
     }
     let ended = running.wait()?;
-    if let Tree::Native(overlay) = &binding.view
-        && running.end_writing(overlay)?
-    {
-        context.output.note(
-            "background processes of the command were still writing in the view and were killed",
-        );
-    }
-    if let Tree::Native(overlay) = &binding.view
-        && overlay.is_limited
-        && matches!(ended, Ended::Exited(1..))
-    {
-        // The kernel does not show whether overlayfs refused a call, and most commands
-        // fail for other reasons.
-        context.output.detail(
-            "if it failed with ENODATA, EOVERFLOW or EXDEV: for ordinary users a native view \
-             cannot change files with several names or of another group, nor rename old \
-             directories; `--view exact` or ATOMDIR_VIEW=exact can",
-        );
-    }
-    Ok(ended)
-}
-
-/// Acts on what the service has sent while the command runs. False if the service has gone, or the
-/// transaction cannot be committed any more.
-fn hear(context: &Context, connection: &Connection, inside: (&Transaction, &Tree)) -> bool {
-    let (transaction, view) = inside;
-    let mut notice = connection.receive_notice();
-    loop {
-        let can_go_on = match (notice, view) {
-            (Some(Notice::Ended(ended)), _) => {
-                ended::tell_at_once(&ended, transaction.id, context.output);
-                true
-            }
-            (Some(Notice::Merge(nested)), Tree::Native(overlay)) => {
-                native::merge(context, connection, (transaction.id, overlay), nested)
-            }
-            _ => false,
-        };
-        notice = connection.missed_notice();
-        if !can_go_on || notice.is_none() {
-            return can_go_on;
-        }
-    }
+    let remainder = running.into_remainder();
+    let ran = Ran {
+        ended,
+        view: binding.view,
+        remainder,
+    };
+    ran.explain_failure(context);
+    Ok(ran)
 }
 
 /// Carries out the wish, after asking on the terminal if one is given. After a
@@ -168,6 +139,24 @@ pub fn conclude(
         outcome => tell(context, transaction.id, ended, outcome),
     }
     Ok(outcome)
+}
+
+/// The result of a command in whose native view others still are.
+pub fn left_open(
+    context: &Context,
+    error: Error,
+    (ended, wish): (Ended, Wish),
+) -> Result<(Ended, Outcome), Error> {
+    match error {
+        Error::Commit { transaction, .. }
+        | Error::Enter(EnterError::StillWriting { transaction })
+            if wish == Wish::Keep =>
+        {
+            tell(context, transaction, ended, &Outcome::Kept);
+            Ok((ended, Outcome::Kept))
+        }
+        error => Err(error),
+    }
 }
 
 /// Reports what became of a transaction that was not committed.
@@ -308,10 +297,14 @@ pub fn leave(connection: &mut Connection, transaction: TransactionId) {
 /// After a failed commit, keeps the transaction open beyond our end or aborts
 /// it. The returned error says which of them happened.
 pub fn end_uncommitted(
-    connection: &mut Connection,
+    connected: &mut Connected,
     error: Error,
     end: &EndArguments,
 ) -> Result<Error, RequestError> {
+    if connected.has_heir {
+        return Ok(error);
+    }
+    let connection = &mut connected.connection;
     let Error::Commit {
         transaction,
         source,

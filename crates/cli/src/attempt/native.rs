@@ -15,7 +15,7 @@ pub enum Kind {
     /// Native where it can be had and no other option needs an exact one
     Auto,
     /// Atomdir's own file system: all of POSIX, pages of a file can be written
-    /// apart, others can join, transactions can nest
+    /// apart, and it has savepoints
     Exact,
     /// The kernel's overlayfs: faster; a file counts as written whole. For ordinary users
     /// some changes of old files fail with ENODATA or EOVERFLOW, and renaming an old

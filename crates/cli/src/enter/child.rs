@@ -185,25 +185,30 @@ impl Running<'_> {
         Ok(ended)
     }
 
-    /// Ends all writing in the overlay that the command ran in. Background processes
-    /// have a moment to finish; then they get SIGTERM, and at last they are killed.
-    /// Returns whether they got a signal.
-    pub fn end_writing(&self, overlay: &Overlay) -> Result<bool, EnterError> {
-        if is_read_only(overlay, PATIENCE)? {
-            return Ok(false);
+    /// Nothing that the command does can be committed any more, so it is to be killed.
+    pub fn give_up(&mut self) {
+        self.in_vain = true;
+    }
+
+    /// What is left when the command has ended. Signals have their usual effect on us again.
+    pub fn into_remainder(self) -> Remainder {
+        Remainder {
+            others: self.others,
         }
-        self.signal_all(Signal::TERM).map_err(EnterError::Wait)?;
-        if !is_read_only(overlay, GRACE)? {
-            self.kill_all().map_err(EnterError::Wait)?;
-            if !is_read_only(overlay, GRACE)? {
-                return Err(EnterError::LeftBehind(Errno::BUSY));
-            }
-        }
-        Ok(true)
+    }
+
+    fn signal_all(&self, signal: Signal) -> io::Result<bool> {
+        signal_all(&self.others, signal)
+    }
+
+    fn kill_all(&self) -> io::Result<()> {
+        kill_all(&self.others)
     }
 
     fn wait_or_kill(&mut self) -> io::Result<Ended> {
-        if let Some(status) = self.wait_until(self.deadline)? {
+        if !self.in_vain
+            && let Some(status) = self.wait_until(self.deadline)?
+        {
             return Ok(ended(status));
         }
         if self.hung_up {
@@ -280,24 +285,55 @@ impl Running<'_> {
         // The child is not reaped yet, so the process id is still its own.
         signals::send(self.process, signal)
     }
+}
 
-    /// Returns whether there was a process to signal.
-    fn signal_all(&self, signal: Signal) -> io::Result<bool> {
-        let living = descendants::living(&self.others)?;
-        for process in &living {
-            // The process may have ended since.
-            let _ = rustix::process::kill_process(*process, signal);
-        }
-        Ok(!living.is_empty())
-    }
+/// The background processes that a command has left.
+pub struct Remainder {
+    /// Our children that are none of them.
+    others: Vec<Pid>,
+}
 
-    /// Kills in rounds: the next one finds processes that were started during the last.
-    fn kill_all(&self) -> io::Result<()> {
-        while self.signal_all(Signal::KILL)? {
-            std::thread::yield_now();
+impl Remainder {
+    /// Ends all writing in the overlay that the command ran in. Background processes
+    /// have a moment to finish; then they get SIGTERM, and at last they are killed.
+    /// Returns whether they got a signal.
+    pub fn end_writing(&self, overlay: &Overlay) -> Result<bool, EnterError> {
+        if is_read_only(overlay, PATIENCE)? {
+            return Ok(false);
         }
-        Ok(())
+        if !signal_all(&self.others, Signal::TERM).map_err(EnterError::Wait)? {
+            // What writes is none of ours, or has just ended.
+            return match is_read_only(overlay, PATIENCE)? {
+                true => Ok(false),
+                false => Err(EnterError::LeftBehind(Errno::BUSY)),
+            };
+        }
+        if !is_read_only(overlay, GRACE)? {
+            kill_all(&self.others).map_err(EnterError::Wait)?;
+            if !is_read_only(overlay, GRACE)? {
+                return Err(EnterError::LeftBehind(Errno::BUSY));
+            }
+        }
+        Ok(true)
     }
+}
+
+/// Signals our descendants, except `others` and theirs. Returns whether there was one.
+fn signal_all(others: &[Pid], signal: Signal) -> io::Result<bool> {
+    let living = descendants::living(others)?;
+    for process in &living {
+        // The process may have ended since.
+        let _ = rustix::process::kill_process(*process, signal);
+    }
+    Ok(!living.is_empty())
+}
+
+/// Kills in rounds: the next one finds processes that were started during the last.
+fn kill_all(others: &[Pid]) -> io::Result<()> {
+    while signal_all(others, Signal::KILL)? {
+        std::thread::yield_now();
+    }
+    Ok(())
 }
 
 /// Tries to make the overlay read-only while others may write. The kernel does not

@@ -3,8 +3,10 @@
 use super::namespace::{Namespace, Sealed};
 use super::seal::{self, Seal, Unseen};
 use super::signals::HeldSignals;
-use super::{EnterError, SetUpFailure, Step, Tree, ViewBinding, c_path};
+use super::{EnterError, Overlay, SetUpFailure, Step, Tree, ViewBinding, c_path, lent_mount};
+use atomdir::client::receive_message;
 use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::{CString, OsString};
 use std::io;
@@ -42,6 +44,8 @@ impl Launch<'_> {
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        let place = self.place_wanted()?;
+        let place_sender = place.as_ref().map(|(_, sender)| sender.as_raw_fd());
         let release = signals.release_in_child();
         // SAFETY: the closure only makes system calls.
         unsafe {
@@ -53,6 +57,11 @@ impl Launch<'_> {
                     fail(step, errno);
                     return Err(errno.into());
                 }
+                if let Some(sender) = place_sender {
+                    // SAFETY: the process that starts the command keeps it open. If this fails,
+                    // others cannot enter the view.
+                    let _ = lent_mount::send_place(BorrowedFd::borrow_raw(sender));
+                }
                 release()
             });
         }
@@ -60,6 +69,9 @@ impl Launch<'_> {
         // It holds the last writing end of the pipe.
         drop(command);
         let Some(failure) = read_failure(&reader) else {
+            if let (Tree::Native(overlay), Some((receiver, _))) = (&self.binding.view, &place) {
+                receive_place(receiver, overlay);
+            }
             return result.map_err(|source| self.cannot_execute(source));
         };
         if let Ok(mut child) = result {
@@ -70,6 +82,17 @@ impl Launch<'_> {
             base: self.binding.base.clone(),
             failure,
         })
+    }
+
+    /// A pair of sockets on which the child sends its mount namespace, if others may enter its view.
+    fn place_wanted(&self) -> Result<Option<(OwnedFd, OwnedFd)>, EnterError> {
+        if !matches!(self.binding.view, Tree::Native(_)) || self.binding.sealing.is_some() {
+            return Ok(None);
+        }
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        pair.map(Some)
+            .map_err(|errno| self.cannot_start(errno.into()))
     }
 
     fn prepare(&self, apart: Apart) -> io::Result<Entry> {
@@ -170,6 +193,13 @@ impl Entry {
             seal::give_up_capabilities().map_err(|errno| (Step::GiveUp, errno))?;
         }
         Ok(())
+    }
+}
+
+/// The child has sent it by now, or never will.
+fn receive_place(receiver: &OwnedFd, overlay: &Overlay) {
+    if let Ok((_, Some(place))) = receive_message(receiver, &mut [0]) {
+        overlay.set_place(place);
     }
 }
 

@@ -12,6 +12,7 @@
 mod child;
 mod descendants;
 mod launch;
+mod lent_mount;
 mod merge;
 mod namespace;
 mod outside;
@@ -23,15 +24,17 @@ mod signals;
 #[cfg(test)]
 mod tests;
 
-pub use child::{Ended, ServiceWatch, start};
+pub use child::{Ended, Remainder, ServiceWatch, start};
+pub use lent_mount::lend;
 pub use merge::{MergeFailure, merge};
 pub use outside::run_outside;
-pub use overlay::Overlay;
+pub use overlay::{Overlay, OverlayFailure};
 pub use seal::{Sealing, WRITABLE_MAX};
 pub use signal_name::signal_name;
 pub use signals::HeldSignals;
 
 use crate::error::io_reason;
+use atomdir::TransactionId;
 use atomdir::client::reason;
 use rustix::io::Errno;
 use std::ffi::{CString, NulError};
@@ -180,6 +183,18 @@ pub enum EnterError {
         "background processes of the command are still writing in its view, and cannot be \
          killed: {}", reason(.0))]
     LeftBehind(Errno),
+    #[error("cannot enter the transaction's native view: {0}")]
+    NotLent(OverlayFailure),
+    #[error(
+        "programs whose `atomdir exec` or `atomdir shell` has ended are still writing in the native \
+         view of transaction {transaction}"
+    )]
+    StillWriting { transaction: TransactionId },
+    #[error(
+        "cannot leave a process behind for the programs that are still in the native view: {}",
+        io_reason(.0)
+    )]
+    StayBehind(std::io::Error),
     #[error("cannot wait for the command: {}", io_reason(.0))]
     Wait(std::io::Error),
 }

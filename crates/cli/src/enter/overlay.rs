@@ -1,7 +1,7 @@
 //! A native view: the kernel's overlayfs over a transaction's snapshot, with its
 //! upper layer in the transaction's staging directory.
 
-use super::namespace;
+use super::{lent_mount, namespace};
 use atomdir::client::mounts::OVERLAY_SOURCE;
 use atomdir::client::{Layers, OpenLayers, ViewRootError, reason};
 use rustix::fs::{AtFlags, Mode};
@@ -10,8 +10,9 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags, fsconfig_create, fsconfig_reconfigure,
     fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, fspick,
 };
+use std::cell::OnceCell;
 use std::fmt;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Makes the view look like a plain tree: links stay links, directories can be
 /// renamed, a change of mode copies no contents, and inode numbers stay.
@@ -56,11 +57,15 @@ impl fmt::Display for Step {
     }
 }
 
-/// A mounted overlay that is not attached to any path yet.
+/// A mount of an overlay. It is attached to a path when a command starts in it.
 pub struct Overlay {
     mount: OwnedFd,
     /// Set for an overlay of an ordinary user, in which some calls on old files fail.
     pub is_limited: bool,
+    /// Another process has mounted the overlay, and this is only one more mount of it.
+    pub is_lent: bool,
+    /// The mount namespace of the command.
+    place: OnceCell<OwnedFd>,
 }
 
 impl Overlay {
@@ -68,11 +73,9 @@ impl Overlay {
         let failed = |step| move |errno| OverlayFailure::Step { step, errno };
         namespace::check_root().map_err(failed(Step::Enter(super::Step::HoldMounts)))?;
         let configure = failed(Step::Configure);
-        let start = || fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC);
         let context = match start() {
             Err(Errno::PERM) if layers.user_xattrs => {
-                namespace::enter_as_mounter()
-                    .map_err(|(step, errno)| failed(Step::Enter(step))(errno))?;
+                enter()?;
                 start()
             }
             started => started,
@@ -110,17 +113,71 @@ impl Overlay {
         Ok(Overlay {
             mount: made.map_err(mount)?,
             is_limited: layers.user_xattrs,
+            is_lent: false,
+            place: OnceCell::new(),
         })
     }
 
+    /// A mount that the process which mounted the overlay has lent.
+    pub fn lent(mount: OwnedFd) -> Result<Overlay, OverlayFailure> {
+        let failed = |step| move |errno| OverlayFailure::Step { step, errno };
+        namespace::check_root().map_err(failed(Step::Enter(super::Step::HoldMounts)))?;
+        let is_limited = match start() {
+            Err(Errno::PERM) => {
+                enter()?;
+                true
+            }
+            _ => false,
+        };
+        Ok(Overlay {
+            mount,
+            is_limited,
+            is_lent: true,
+            place: OnceCell::new(),
+        })
+    }
+
+    /// Notes the mount namespace in which the command has started.
+    pub(super) fn set_place(&self, place: OwnedFd) {
+        // There is only one command.
+        let _ = self.place.set(place);
+    }
+
+    pub(super) fn place(&self) -> Option<&OwnedFd> {
+        self.place.get()
+    }
+
+    /// The descriptors that must stay open as long as this is used.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        std::iter::once(&self.mount)
+            .chain(self.place.get())
+            .map(AsFd::as_fd)
+    }
+
     /// Makes the overlay read-only, even for processes still in it. Fails with
-    /// `EBUSY` while a file is open for writing.
+    /// `EBUSY` while a file is open for writing. A lent mount does this only for itself.
     pub fn make_read_only(&self) -> Result<(), Errno> {
+        if self.is_lent {
+            return lent_mount::make_mount_read_only(self);
+        }
         let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH;
         let context = fspick(&self.mount, c"", flags)?;
         fsconfig_set_flag(&context, "ro")?;
         fsconfig_reconfigure(&context)
     }
+}
+
+/// Begins to set up an overlay. Needs the right to mount.
+fn start() -> Result<OwnedFd, Errno> {
+    fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)
+}
+
+/// Gets the right to mount.
+fn enter() -> Result<(), OverlayFailure> {
+    namespace::enter_as_mounter().map_err(|(step, errno)| OverlayFailure::Step {
+        step: Step::Enter(step),
+        errno,
+    })
 }
 
 impl AsFd for Overlay {

@@ -116,12 +116,13 @@ impl Arguments {
         let inside = (transaction, view);
         if !self.command.is_empty() {
             let command = &self.command;
-            return attempt::run_command(context, connected, inside, way, command, &[], None);
+            let ran = attempt::run_command(context, connected, inside, way, command, &[], None)?;
+            return Ok(ran.ended);
         }
         context.output.note(format_args!(
             "{} shows the store as it was; end it to come back",
             shell_program().display()
         ));
-        run_shell(context, connected, inside, way)
+        Ok(run_shell(context, connected, inside, way)?.ended)
     }
 }

@@ -3,7 +3,6 @@ use crate::arguments::transaction_id;
 use crate::attempt::{self, EnterArguments, run_command};
 use crate::completion::transactions;
 use crate::context::Context;
-use crate::enter::Tree;
 use crate::error::Error;
 use atomdir::TransactionId;
 use clap::{Args, ValueHint};
@@ -30,10 +29,9 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> {
     let (mut connected, transaction) = context.connect_to(arguments.transaction)?;
-    let transaction = connected.connection.attach(transaction)?;
+    let (transaction, view) = attempt::attach(&mut connected, transaction)?;
     let command = &arguments.command;
-    let view = Tree::Exact(connected.connection.enterable_root(&transaction)?);
-    let ended = run_command(
+    let ran = run_command(
         context,
         &connected,
         (&transaction, view),
@@ -42,6 +40,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         &[],
         None,
     )?;
+    ran.end_writing(context)?;
     attempt::leave(&mut connected.connection, transaction.id);
-    Ok(ended.exit_code())
+    Ok(ran.ended.exit_code())
 }

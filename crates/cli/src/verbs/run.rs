@@ -1,12 +1,12 @@
 use super::ExitCode;
 use crate::arguments::number;
 use crate::attempt::{
-    self, Backoff, BeginArguments, EndArguments, EnterArguments, Finished, Outcome, SealArguments,
-    StatusDescriptor, Terminal, ViewArguments, Wish,
+    self, Backoff, BeginArguments, Closed, EndArguments, EnterArguments, Finished, Outcome,
+    SealArguments, StatusDescriptor, Terminal, ViewArguments, Wish,
 };
 use crate::changes::{ChangeList, Listing, Rights};
 use crate::context::{Connected, Context};
-use crate::enter::{Ended, Tree};
+use crate::enter::Ended;
 use crate::error::Error;
 use crate::output::{escaped, to_json};
 use atomdir::client::BeginOptions;
@@ -130,11 +130,7 @@ impl Run<'_> {
             };
             let Some(wait) = wait else {
                 let end = &self.arguments.end;
-                return Err(attempt::end_uncommitted(
-                    &mut connected.connection,
-                    error,
-                    end,
-                )?);
+                return Err(attempt::end_uncommitted(&mut connected, error, end)?);
             };
             if let Some(transaction) = self.transaction {
                 connected.connection.abort(transaction)?;
@@ -170,7 +166,6 @@ impl Run<'_> {
             connected.connection.abort_after(transaction.id, age)?;
         }
         self.first.get_or_insert(transaction.id);
-        let is_native = matches!(view, Tree::Native(_));
         let timeout = arguments.timeout;
         let sealing = match sealed {
             true => Some(arguments.seal.sealing(connected, &transaction)?),
@@ -178,16 +173,21 @@ impl Run<'_> {
         };
         let way = arguments.enter.way(sealing);
         let inside = (&transaction, view);
-        let ended = attempt::run_command(context, connected, inside, way, command, &[], timeout)?;
-        if is_native
-            && (arguments.dry_run || arguments.end.wish(ended, arguments.end.ask) != Wish::Abort)
-        {
-            transaction = connected.connection.take_over(transaction.id)?;
+        let ran = attempt::run_command(context, connected, inside, way, command, &[], timeout)?;
+        let ended = ran.ended;
+        let others = arguments.end.others.others();
+        let wish = arguments.end.wish(ended, arguments.end.ask);
+        if wish == Wish::Abort && !arguments.dry_run {
+            ran.give_up(context, connected, transaction.id)?;
+        } else {
+            match ran.close(context, connected, transaction, others)? {
+                Closed::Exact(exact) => transaction = exact,
+                Closed::InUse(error) => return attempt::left_open(context, error, (ended, wish)),
+            }
         }
         if options.conflicts == Conflicts::Early && !arguments.dry_run {
             attempt::refuse_met(connected, transaction.id, ended)?;
         }
-        let others = arguments.end.others.others();
         let wish = if arguments.dry_run {
             attempt::freeze(context, &mut connected.connection, transaction.id, others)?;
             let lines = connected.connection.changes(transaction.id)?;
@@ -198,7 +198,7 @@ impl Run<'_> {
                 .print(&Listing::new(transaction.id, changes))?;
             Wish::Abort
         } else {
-            arguments.end.wish(ended, arguments.end.ask)
+            wish
         };
         let end = (ended, wish);
         let outcome = attempt::conclude(context, connected, &transaction, end, others, terminal)?;

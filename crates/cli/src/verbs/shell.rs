@@ -1,8 +1,8 @@
 use super::ExitCode;
 use crate::arguments::transaction_id;
 use crate::attempt::{
-    self, BeginArguments, EndArguments, EnterArguments, SealArguments, Terminal, ViewArguments,
-    Way, Wish,
+    self, BeginArguments, Closed, EndArguments, EnterArguments, Ran, SealArguments, Terminal,
+    ViewArguments, Way, Wish,
 };
 use crate::completion::transactions;
 use crate::context::{Connected, Context};
@@ -57,16 +57,16 @@ fn in_open_transaction(
     context: &Context,
 ) -> Result<Ended, Error> {
     let (mut connected, transaction) = context.connect_to(Some(transaction))?;
-    let transaction = connected.connection.attach(transaction)?;
+    let (transaction, view) = attempt::attach(&mut connected, transaction)?;
     context.output.note(format_args!(
         "in transaction {}, which stays open when this shell ends",
         transaction.id
     ));
-    let view = Tree::Exact(connected.connection.enterable_root(&transaction)?);
     let inside = (&transaction, view);
-    let ended = run_shell(context, &connected, inside, arguments.enter.way(None))?;
+    let ran = run_shell(context, &connected, inside, arguments.enter.way(None))?;
+    ran.end_writing(context)?;
     attempt::leave(&mut connected.connection, transaction.id);
-    Ok(ended)
+    Ok(ran.ended)
 }
 
 fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended, Error> {
@@ -97,31 +97,35 @@ fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended,
         false => None,
     };
     let way = arguments.enter.way(sealing);
-    let is_native = matches!(view, Tree::Native(_));
-    let ended = run_shell(context, &connected, (&transaction, view), way)?;
+    let ran = run_shell(context, &connected, (&transaction, view), way)?;
+    let ended = ran.ended;
     // An interactive shell exits with the code of the last command that ran in it.
     let asked_for = match ended {
         Ended::Exited(_) | Ended::Killed { .. } if terminal.is_some() => Ended::Exited(0),
         ended => ended,
     };
     let wish = (ended, end.wish(asked_for, !decided));
-    if is_native && wish.1 != Wish::Abort {
-        transaction = connected.connection.take_over(transaction.id)?;
+    let others = end.others.others();
+    if wish.1 == Wish::Abort {
+        ran.give_up(context, &connected, transaction.id)?;
+    } else {
+        match ran.close(context, &mut connected, transaction, others)? {
+            Closed::Exact(exact) => transaction = exact,
+            Closed::InUse(error) => {
+                return attempt::left_open(context, error, wish).map(|(ended, _)| ended);
+            }
+        }
     }
     let concluded = attempt::conclude(
         context,
         &mut connected,
         &transaction,
         wish,
-        end.others.others(),
+        others,
         terminal.as_mut(),
     );
     if let Err(error) = concluded {
-        return Err(attempt::end_uncommitted(
-            &mut connected.connection,
-            error,
-            end,
-        )?);
+        return Err(attempt::end_uncommitted(&mut connected, error, end)?);
     }
     Ok(ended)
 }
@@ -131,7 +135,7 @@ pub(super) fn run_shell(
     connected: &Connected,
     inside: (&atomdir::client::Transaction, Tree),
     way: Way,
-) -> Result<Ended, Error> {
+) -> Result<Ran, Error> {
     let shell = shell_program();
     let environment = prompt(&shell, inside.0.id);
     let command = [shell];

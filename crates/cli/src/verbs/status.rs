@@ -42,7 +42,7 @@ impl Show for Status {
         )?;
         match status.view {
             View::Exact => writeln!(painter, "view        {}", quoted(&status.view_path))?,
-            View::Native => writeln!(painter, "view        native, for its command alone")?,
+            View::Native => writeln!(painter, "view        native")?,
         }
         writeln!(painter, "began       {}", time::readable(status.began))?;
         writeln!(painter, "user        {}", user_name(status.owner))?;
@@ -203,8 +203,8 @@ fn look_at(connected: &mut Connected, transaction: TransactionId) -> Result<Stat
     })
 }
 
-/// While its command runs, nobody else looks into the view of a transaction that is
-/// sealed or has a native view.
+/// Nobody else looks into the view of a transaction that is sealed. A native view cannot be looked
+/// into while the process that mounted it is stopped.
 fn rights(
     connected: &mut Connected,
     transaction: TransactionId,

@@ -7,6 +7,7 @@ use std::os::unix::fs::chown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use atomdir_protocol::handshake::{self, Verdict};
@@ -15,7 +16,14 @@ use atomdir_testing::exit_code::{INTERNAL, NOT_PERMITTED};
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{Outcome, Scratch, User, atomdir_in, binary, capture_output, look, shell};
 use rustix::io::IoSlice;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
+    fsopen,
+};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    sendmsg, socketpair,
+};
 use rustix::process::Uid;
 use rustix::thread::set_thread_res_uid;
 
@@ -26,6 +34,8 @@ pub struct Lie {
     /// The directory that it sends as the view's root.
     pub brought: Option<PathBuf>,
     pub layers: Option<PathBuf>,
+    /// A mount that it sends to a client that attaches.
+    pub mount: Option<Arc<OwnedFd>>,
 }
 
 /// Listens as `user` in a control directory of theirs, and ends with the test.
@@ -81,31 +91,56 @@ fn serve(mut client: UnixStream, lie: &Lie) -> bool {
         .write_all(&handshake::encode_verdict(Verdict::Welcome))
         .expect("greeted");
     while let Some(request) = receive(&mut client) {
+        let begun = Begun {
+            transaction: TransactionId(1),
+            view_path: bytes(&lie.view_path),
+            layers: lie.layers.as_deref().map(|path| Layers {
+                path: bytes(path),
+                user_xattrs: false,
+                is_required: true,
+            }),
+            exact_because: None,
+            lent: false,
+            within: None,
+        };
         let (answer, brought) = match request {
             Request::Begin(begin) => {
-                let begun = Begun {
-                    transaction: TransactionId(1),
-                    view_path: bytes(&lie.view_path),
-                    layers: lie.layers.as_deref().map(|path| Layers {
-                        path: bytes(path),
-                        user_xattrs: false,
-                        is_required: true,
-                    }),
-                    exact_because: None,
-                    within: None,
-                };
                 let brought = lie.brought.as_ref().filter(|_| begin.opened);
-                (Answer::Begun(begun), brought)
+                (Answer::Begun(begun), brought.map(|path| open(path)))
+            }
+            Request::Attach { .. } => {
+                let begun = Begun {
+                    lent: true,
+                    layers: None,
+                    ..begun
+                };
+                (Answer::Begun(begun), lie.mount.as_deref().map(lend))
             }
             _ => (Answer::Nothing, None),
         };
-        send(
-            &client,
-            &Reply::Done(answer),
-            brought.map(|path| open(path)),
-        );
+        send(&client, &Reply::Done(answer), brought);
     }
     true
+}
+
+/// A socket from which the client receives the mount, as from the process that has mounted a
+/// native view.
+fn lend(mount: &OwnedFd) -> OwnedFd {
+    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+    let pair = socketpair(AddressFamily::UNIX, kind, flags, None);
+    let (ours, theirs) = pair.expect("a pair");
+    atomdir::client::send_descriptor(ours.as_fd(), mount.as_fd()).expect("sent");
+    theirs
+}
+
+/// An overlay that shows both directories.
+fn overlay(upper: &Path, lower: &Path) -> OwnedFd {
+    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).expect("root can");
+    let lower = format!("{}:{}", upper.display(), lower.display());
+    fsconfig_set_string(&context, "lowerdir", lower).expect("set");
+    fsconfig_create(&context).expect("made");
+    let flags = FsMountFlags::FSMOUNT_CLOEXEC;
+    fsmount(&context, flags, MountAttrFlags::empty()).expect("mounted")
 }
 
 fn receive(client: &mut UnixStream) -> Option<Request> {
@@ -186,6 +221,7 @@ fn root_does_not_run_a_command_where_a_strangers_service_says() {
         view_path: scene.precious.clone(),
         brought: brought.cloned(),
         layers: layers.map(PathBuf::from),
+        mount: None,
     };
     for (lie, code) in [
         (lie(Some(&scene.precious), None), NOT_PERMITTED),
@@ -221,6 +257,22 @@ fn root_does_not_run_a_command_where_a_strangers_service_says() {
     drop(scene.scratch);
 }
 
+/// The stranger's service claims that somebody else has mounted a native view, and brings a mount.
+#[test]
+fn root_enters_no_mount_that_a_strangers_service_brings() {
+    let scene = scene("fake-mount");
+    let lie = Lie {
+        view_path: scene.precious.clone(),
+        brought: None,
+        layers: None,
+        mount: Some(Arc::new(overlay(&scene.precious, &scene.evil))),
+    };
+    let _service = FakeService::start(&scene.stranger, &scene.evil, lie);
+    let exec = ["--trust", "exec", "1", "--", "echo", "it runs"];
+    let outcome = atomdir_in(&scene.root, &scene.evil, exec);
+    assert_eq!(outcome.expect(INTERNAL).text(), "");
+}
+
 /// A stranger listens in root's own store. They cannot put a socket there, but one may be
 /// left over from when the directory was theirs.
 #[test]
@@ -230,6 +282,7 @@ fn only_a_service_of_the_owner_or_root_is_trusted() {
         view_path: scene.precious.clone(),
         brought: Some(scene.precious.clone()),
         layers: None,
+        mount: None,
     };
     let _service = FakeService::start(&scene.stranger, &scene.evil, lie);
     shell(scene.scratch.path(), "chown -R root:root evil");
@@ -247,6 +300,7 @@ fn environment_cannot_lead_root_to_a_strangers_service() {
         view_path: scene.precious.clone(),
         brought: Some(scene.precious.clone()),
         layers: None,
+        mount: None,
     };
     let _service = FakeService::start(&scene.stranger, &scene.evil, lie);
     let mut command = Command::new(binary());

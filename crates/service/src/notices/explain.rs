@@ -72,6 +72,7 @@ pub(crate) fn named(request: &Request) -> Option<TransactionId> {
     match request {
         Request::Attach { transaction, .. }
         | Request::Detach { transaction }
+        | Request::CloseView { transaction, .. }
         | Request::TakeOver { transaction }
         | Request::MergeSteps { transaction }
         | Request::Merged { transaction, .. }

@@ -180,7 +180,12 @@ fn hide_directory(target: &CStr) -> Result<(), Errno> {
 }
 
 /// mount_setattr(2), for which rustix has no function.
-fn set_attributes(path: &CStr, flags: libc::c_int, set: u64, clear: u64) -> Result<(), Errno> {
+pub(super) fn set_attributes(
+    path: &CStr,
+    flags: libc::c_int,
+    set: u64,
+    clear: u64,
+) -> Result<(), Errno> {
     // SAFETY: the structure is plain numbers, and zero means no change.
     let mut attributes: libc::mount_attr = unsafe { std::mem::zeroed() };
     attributes.attr_set = set;

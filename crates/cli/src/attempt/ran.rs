@@ -1,0 +1,259 @@
+//! The end of a command in a native view, in which others may be.
+//!
+//! When its command has ended, the process that mounted the view, the mounter, waits until the
+//! others have left, or makes them leave. Then nobody can enter any more. Now it makes the overlay
+//! read-only, which the kernel refuses as long as any process has a file of it open for writing. So
+//! the commit lands exactly what was written until then.
+//!
+//! If the mounter shall not wait, the transaction stays open, as one with an exact view would. But a
+//! native view needs its mounter. So a process stays behind, the heir: it waits for the others, and
+//! turns the view into an exact one.
+
+use super::hear::{hear, hear_missed};
+use crate::context::{Connected, Context};
+use crate::enter::{Ended, EnterError, Overlay, Remainder, Tree};
+use crate::error::Error;
+use atomdir::TransactionId;
+use atomdir::client::{FailureKind, Others, RequestError, Transaction};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
+
+/// How long others may take to end their commands after they were asked to leave.
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(15);
+/// How long the heir waits before it tries again to end all writing.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// A command that has ended.
+pub struct Ran {
+    pub ended: Ended,
+    pub(super) view: Tree,
+    pub(super) remainder: Remainder,
+}
+
+/// What became of the view of a command that has ended.
+pub enum Closed {
+    /// The view is exact now.
+    Exact(Transaction),
+    /// Others are in the native view, and the transaction stays open.
+    InUse(Error),
+}
+
+/// Attaches to an open transaction.
+pub fn attach(
+    connected: &mut Connected,
+    transaction: TransactionId,
+) -> Result<(Transaction, Tree), Error> {
+    let transaction = connected.connection.attach(transaction)?;
+    let view = match transaction.lent_mount() {
+        Some(mount) => Tree::Native(Overlay::lent(mount).map_err(EnterError::NotLent)?),
+        None => Tree::Exact(connected.connection.enterable_root(&transaction)?),
+    };
+    Ok((transaction, view))
+}
+
+impl Ran {
+    pub(super) fn explain_failure(&self, context: &Context) {
+        if let Tree::Native(overlay) = &self.view
+            && overlay.is_limited
+            && matches!(self.ended, Ended::Exited(1..))
+        {
+            // The kernel does not show whether overlayfs refused a call, and most commands
+            // fail for other reasons.
+            context.output.detail(
+                "if it failed with ENODATA, EOVERFLOW or EXDEV: for ordinary users a native view \
+                 cannot change files with several names or of another group, nor rename old \
+                 directories; `--view exact` or ATOMDIR_VIEW=exact can",
+            );
+        }
+    }
+
+    /// Ends what the command has left behind in a native view. The transaction stays as it is, or
+    /// is about to be aborted.
+    pub fn end_writing(&self, context: &Context) -> Result<(), EnterError> {
+        if let Tree::Native(overlay) = &self.view
+            && self.remainder.end_writing(overlay)?
+        {
+            context.output.note(
+                "background processes of the command were still writing in the view and were \
+                 killed",
+            );
+        }
+        Ok(())
+    }
+
+    /// Makes others leave, without waiting for them, and ends what the command has left behind. The
+    /// transaction is about to be aborted.
+    pub fn give_up(
+        &self,
+        context: &Context,
+        connected: &Connected,
+        transaction: TransactionId,
+    ) -> Result<(), EnterError> {
+        if !matches!(self.view, Tree::Native(_)) {
+            return Ok(());
+        }
+        // This fails while others are there, and if they have aborted the transaction.
+        let _ = connected.connection.close_view(transaction, true);
+        match self.end_writing(context) {
+            // They have a moment to leave, and nothing of theirs is committed.
+            Err(EnterError::LeftBehind(Errno::BUSY)) => Ok(()),
+            ended => ended,
+        }
+    }
+
+    /// Turns a native view into an exact one, once nobody else is in it.
+    pub fn close(
+        self,
+        context: &Context,
+        connected: &mut Connected,
+        transaction: Transaction,
+        others: Others,
+    ) -> Result<Closed, Error> {
+        if !matches!(self.view, Tree::Native(_)) {
+            return Ok(Closed::Exact(transaction));
+        }
+        match self.wait_until_alone(context, connected, &transaction, others) {
+            Ok(()) => {}
+            Err(error) if error.kind() == Some(FailureKind::InUse) => {
+                self.leave_open(context, connected, &transaction)?;
+                return Ok(Closed::InUse(Error::Commit {
+                    transaction: transaction.id,
+                    source: error.into(),
+                    open: true,
+                }));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        match self.end_writing(context) {
+            // Others have left this behind.
+            Err(EnterError::LeftBehind(Errno::BUSY)) => {
+                self.leave_open(context, connected, &transaction)?;
+                let transaction = transaction.id;
+                return Ok(Closed::InUse(
+                    EnterError::StillWriting { transaction }.into(),
+                ));
+            }
+            ended => ended?,
+        }
+        Ok(Closed::Exact(
+            connected.connection.take_over(transaction.id)?,
+        ))
+    }
+
+    /// Keeps others out, once they have left.
+    fn wait_until_alone(
+        &self,
+        context: &Context,
+        connected: &Connected,
+        transaction: &Transaction,
+        others: Others,
+    ) -> Result<(), RequestError> {
+        let connection = &connected.connection;
+        let inside = (transaction, &self.view);
+        let deadline = (others == Others::End).then(|| Instant::now() + LEAVE_TIME_MAX);
+        let mut is_reported = false;
+        loop {
+            let error = match connection.close_view(transaction.id, others == Others::End) {
+                Err(error) if error.kind() == Some(FailureKind::InUse) => error,
+                closed => return closed,
+            };
+            if others == Others::Refuse || deadline.is_some_and(|end| end <= Instant::now()) {
+                return Err(error);
+            }
+            if others == Others::Wait && !is_reported {
+                context.output.note(format_args!("{error}: waiting"));
+                is_reported = true;
+            }
+            if connection.has_missed() {
+                hear_missed(context, connection, inside);
+                continue;
+            }
+            let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
+            let left = left.and_then(|left| Timespec::try_from(left).ok());
+            let descriptor = connection.descriptor();
+            let mut polled = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+            // If the service has gone, the next request fails.
+            if poll(&mut polled, left.as_ref()).is_ok_and(|count| count > 0) {
+                hear(context, connection, inside);
+            }
+        }
+    }
+
+    /// Lets the transaction stay open with others in its native view. A process that stays behind
+    /// has our connection then.
+    fn leave_open(
+        &self,
+        context: &Context,
+        connected: &mut Connected,
+        transaction: &Transaction,
+    ) -> Result<(), Error> {
+        connected.connection.keep(transaction.id)?;
+        let stay_behind = |errno: Errno| EnterError::StayBehind(errno.into());
+        let (apart, not_yet) = pipe_with(PipeFlags::CLOEXEC).map_err(stay_behind)?;
+        // SAFETY: this process has one thread, so its child may do anything.
+        match unsafe { libc::fork() } {
+            -1 => Err(EnterError::StayBehind(std::io::Error::last_os_error()).into()),
+            0 => {
+                let inherited = self.inherit(context, connected, transaction);
+                // SAFETY: it runs nothing of the parent's.
+                unsafe { libc::_exit(i32::from(inherited.is_err())) }
+            }
+            _ => {
+                connected.has_heir = true;
+                drop(not_yet);
+                // The heir closes its end when no signal from our terminal reaches it any more.
+                let _ = retry_on_intr(|| rustix::io::read(&apart, &mut [0; 1]));
+                Ok(())
+            }
+        }
+    }
+
+    /// In the heir. If it fails, the service aborts the transaction.
+    fn inherit(
+        &self,
+        context: &Context,
+        connected: &mut Connected,
+        transaction: &Transaction,
+    ) -> Result<(), Error> {
+        let mut kept = vec![connected.connection.descriptor().as_raw_fd()];
+        if let Tree::Native(overlay) = &self.view {
+            kept.extend(overlay.descriptors().map(|one| one.as_raw_fd()));
+        }
+        stand_apart(kept).map_err(|errno| EnterError::StayBehind(errno.into()))?;
+        self.wait_until_alone(context, connected, transaction, Others::Wait)?;
+        while let Err(error) = self.end_writing(context) {
+            if !matches!(error, EnterError::LeftBehind(Errno::BUSY)) {
+                return Err(error.into());
+            }
+            std::thread::sleep(RETRY_PAUSE);
+        }
+        connected.connection.take_over(transaction.id)?;
+        Ok(connected.connection.keep(transaction.id)?)
+    }
+}
+
+/// Leaves the terminal, the current directory and all files but these.
+fn stand_apart(mut kept: Vec<RawFd>) -> Result<(), Errno> {
+    rustix::process::setsid()?;
+    rustix::process::chdir(c"/")?;
+    let null = openat(CWD, c"/dev/null", OFlags::RDWR, Mode::empty())?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    kept.extend([0, 1, 2]);
+    kept.sort_unstable();
+    kept.push(RawFd::MAX);
+    for pair in kept.windows(2) {
+        let (first, last) = (pair[0] + 1, pair[1] - 1);
+        if first <= last {
+            // SAFETY: the owners of the closed descriptors are not used any more.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+        }
+    }
+    std::mem::forget(null);
+    Ok(())
+}

@@ -1,0 +1,326 @@
+#![cfg(test)]
+
+//! Several programs in one native view: all of them work in it, and a commit lands what all of
+//! them have written, or is refused.
+
+use std::fs;
+
+use atomdir_testing::exit_code::{CONFLICT, NO_SUCH, NOT_PERMITTED};
+use atomdir_testing::{Fixture, Store, User, Waiting, binary, for_each_owner, skip};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A command that the view's end has killed.
+const KILLED: Option<i32> = Some(137);
+
+/// For root, and for an ordinary user, each with a store of their own.
+fn for_each_native_owner(test: &str, check: impl Fn(&Fixture)) {
+    for_each_owner(test, |owner| {
+        let prepare = "echo old > file; mkdir dir; echo d > dir/d";
+        let fixture = Fixture::owned_by(test, owner, prepare);
+        let possible = fixture.store.run_with(&["--view", "native"], "true");
+        if possible.code != 0 {
+            return skip(test, &format!("no native views here: {possible}"));
+        }
+        check(&fixture);
+        fixture.store.assert_at_rest();
+    });
+}
+
+/// A `run` whose command first prints the transaction's id and then does `first`.
+fn run(store: &Store, options: &[&str], first: &str, then: &str) -> Waiting {
+    let verb = [&["run", "--view", "native"], options].concat();
+    Waiting::start(store, &verb, &format!("{first}; echo $ATOMDIR_TX"), then)
+}
+
+fn exec(store: &Store, id: &str, script: &str) -> String {
+    store
+        .call(["exec", id, "--", "sh", "-ec", script])
+        .expect(0)
+        .text()
+}
+
+fn base(one: &Fixture, name: &str) -> Option<String> {
+    fs::read_to_string(one.base.join(name)).ok()
+}
+
+fn status(store: &Store, id: &str) -> String {
+    store.call(["--json", "status", id]).expect(0).text()
+}
+
+fn wait_until_ended(store: &Store, id: &str) {
+    while store.call(["status", id]).code != NO_SUCH {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn others_work_in_a_running_native_view_and_its_commit_has_all() {
+    for_each_native_owner("native-joined", |one| {
+        let store = &one.store;
+        let mut run = run(
+            store,
+            &[],
+            "echo run > run; mv dir/d moved",
+            "cat file > seen",
+        );
+        let id = &run.said.clone();
+        assert_eq!(
+            exec(store, id, "cat run moved; echo exec > file; rm moved"),
+            "run\nd\n"
+        );
+        // It is in the view at the store's own path, and its files elsewhere are its own.
+        let path = format!(
+            "cd /; cat '{}/file'; test ! -e /run/atomdir-none",
+            one.base.display()
+        );
+        assert_eq!(exec(store, id, &path), "exec\n");
+        // A shell, a program that is there for long, and one that enters from within.
+        let program = binary();
+        let program = program.display();
+        let within = format!("'{program}' exec -- sh -c 'echo within > within'; echo in");
+        let mut long = Waiting::start(store, &["exec", id], &within, "echo late >> file");
+        let holders = status(store, id);
+        for process in [long.child.id(), run.child.id()] {
+            assert!(holders.contains(&process.to_string()), "{holders}");
+        }
+        // What is nested in it commits into it.
+        exec(
+            store,
+            id,
+            &format!("'{program}' run -- sh -c 'cat within run; echo n > nested'"),
+        );
+        let names = store.call(["diff", "--name-status", id]).expect(0).text();
+        assert_eq!(names, "D dir/d\nM file\nA nested\nA run\nA within\n");
+        let patch = store.call(["diff", id, "--", "file"]).expect(0).text();
+        assert!(patch.contains("-old\n+exec\n"), "{patch}");
+        assert!(
+            store
+                .call(["status", id])
+                .expect(0)
+                .text()
+                .contains("M file")
+        );
+        assert_eq!(base(one, "file").as_deref(), Some("old\n"));
+        assert_eq!(long.end(), Some(0));
+        assert_eq!(run.end(), Some(0));
+        let now = |name| base(one, name).unwrap_or_default();
+        assert_eq!(
+            [
+                now("file"),
+                now("seen"),
+                now("run"),
+                now("nested"),
+                now("within"),
+                now("moved")
+            ],
+            [
+                "exec\nlate\n",
+                "exec\nlate\n",
+                "run\n",
+                "n\n",
+                "within\n",
+                ""
+            ]
+        );
+    });
+}
+
+#[test]
+fn nothing_is_committed_while_others_are_in_a_native_view() {
+    for_each_native_owner("native-busy", |one| {
+        let store = &one.store;
+        let mut run = run(store, &[], "echo run > run", "true");
+        let id = &run.said.clone();
+        let mut inside = Waiting::start(store, &["exec", id], "echo in", "echo late > file");
+        let process = inside.child.id().to_string();
+        let says = ["working in it", &process];
+        store.call(["commit", id]).expect(CONFLICT).says(&says);
+        store
+            .call(["commit", "--force", id])
+            .expect(CONFLICT)
+            .says(&says);
+        store.call(["refresh", id]).expect(CONFLICT).says(&says);
+        store.call(["conflicts", id]).expect(CONFLICT).says(&says);
+        // The command ends, but the transaction stays open until the other has left, too.
+        assert_eq!(run.end(), Some(CONFLICT));
+        assert_eq!(run.rest(), "", "what stays behind has closed the output");
+        assert!(status(store, id).contains(&process));
+        store.call(["commit", id]).expect(CONFLICT).says(&says);
+        assert_eq!(exec(store, id, "cat run file"), "run\nold\n");
+        let mut commit = store.command(["commit", "--wait", id]);
+        let mut commit = commit.spawn().expect("the commit starts");
+        assert_eq!(base(one, "run"), None);
+        assert_eq!(inside.end(), Some(0));
+        assert!(commit.wait().expect("it ends").success());
+        assert_eq!(base(one, "run").as_deref(), Some("run\n"));
+        assert_eq!(base(one, "file").as_deref(), Some("late\n"));
+
+        // Or the other is made to leave.
+        let mut forced = self::run(store, &[], "echo two > run", "true");
+        let id = &forced.said.clone();
+        let mut inside = Waiting::start(store, &["exec", id], "echo in", "echo lost > file");
+        assert_eq!(forced.end(), Some(CONFLICT));
+        store.call(["commit", "--force", id]).expect(0);
+        assert_eq!(inside.code(), KILLED);
+        assert_eq!(base(one, "run").as_deref(), Some("two\n"));
+        assert_eq!(base(one, "file").as_deref(), Some("late\n"));
+    });
+}
+
+#[test]
+fn a_run_waits_for_others_in_its_native_view_or_ends_them() {
+    for_each_native_owner("native-wait", |one| {
+        let store = &one.store;
+        let mut first = run(store, &["--wait"], "true", "echo over >> file");
+        let id = &first.said.clone();
+        let mut inside = Waiting::start(store, &["exec", id], "echo in", "echo late >> file");
+        first.let_go();
+        while exec(store, id, "cat file") != "old\nover\n" {}
+        // A commit into the view comes through the process that waits.
+        let nested = format!("'{}' run -- sh -c 'echo n > nested'", binary().display());
+        exec(store, id, &nested);
+        assert_eq!(first.child.try_wait().expect("it can be asked"), None);
+        assert_eq!(inside.end(), Some(0));
+        assert_eq!(first.code(), Some(0));
+        assert_eq!(base(one, "file").as_deref(), Some("old\nover\nlate\n"));
+        assert_eq!(base(one, "nested").as_deref(), Some("n\n"));
+
+        let mut second = run(store, &["--force"], "true", "true");
+        let id = &second.said.clone();
+        // What it has left behind writes on until it is killed.
+        let writer = "echo early > early; (while :; do echo x >&3; done) 3>> log & echo in";
+        let mut inside = Waiting::start(store, &["exec", id], writer, "echo late > late");
+        assert_eq!(second.end(), Some(0));
+        assert_eq!(inside.code(), KILLED);
+        assert_eq!(base(one, "early").as_deref(), Some("early\n"));
+        assert_eq!(base(one, "late"), None);
+        let log = base(one, "log");
+        assert_eq!(log, base(one, "log"));
+    });
+}
+
+#[test]
+fn background_processes_of_an_attached_command_do_not_outlast_it_as_writers() {
+    for_each_native_owner("native-background", |one| {
+        let store = &one.store;
+        let mut run = run(store, &[], "true", "cp log seen");
+        let id = &run.said.clone();
+        let left = "exec 3>> log; (while :; do echo x >&3; done) &
+            (while :; do touch made 2> /dev/null || exit; done) & until test -s log; do :; done";
+        exec(store, id, left);
+        assert_eq!(run.end(), Some(0));
+        assert_eq!(base(one, "log"), base(one, "seen"));
+        assert_ne!(base(one, "log"), None);
+    });
+}
+
+#[test]
+fn a_native_view_ends_with_the_process_that_mounted_it() {
+    for_each_native_owner("native-killed", |one| {
+        let store = &one.store;
+        // The run is killed.
+        let mut run_one = run(store, &[], "echo run > file", "true");
+        let id = &run_one.said.clone();
+        let mut inside = Waiting::start(store, &["exec", id], "echo in", "echo late > file");
+        run_one.kill();
+        assert_eq!(inside.code(), KILLED);
+        wait_until_ended(store, id);
+        // Its command fails, so the transaction is aborted.
+        let mut run_two = run(store, &[], "echo run > file", "exit 3");
+        let id = &run_two.said.clone();
+        let mut inside = Waiting::start(store, &["exec", id], "echo in", "echo late > file");
+        assert_eq!(run_two.end(), Some(3));
+        assert_eq!(inside.code(), KILLED);
+        wait_until_ended(store, id);
+        // Somebody aborts it.
+        let mut run_three = run(store, &[], "echo run > file", "true");
+        let id = &run_three.said.clone();
+        let mut inside = Waiting::start(store, &["exec", id], "echo in", "echo late > file");
+        store.call(["abort", id]).expect(0);
+        assert_eq!(inside.code(), KILLED);
+        assert_eq!(run_three.end(), Some(NO_SUCH));
+        // The process that stays behind for others is killed.
+        let mut run_four = run(store, &["--on-error", "keep"], "echo run > file", "exit 3");
+        let id = &run_four.said.clone();
+        let mut inside = Waiting::start(store, &["exec", id], "echo in", "echo late > file");
+        assert_eq!(run_four.end(), Some(3));
+        kill_process(heir(one), Signal::KILL).expect("it is there");
+        assert_eq!(inside.code(), KILLED);
+        wait_until_ended(store, id);
+        assert_eq!(base(one, "file").as_deref(), Some("old\n"));
+    });
+}
+
+/// The process that a run of this store has left behind: it leads a session of its own, and has
+/// the run's command line.
+fn heir(one: &Fixture) -> Pid {
+    let scratch = one.scratch.path().display().to_string();
+    let processes = fs::read_dir("/proc").expect("read").filter_map(|entry| {
+        let id: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        let line = fs::read(format!("/proc/{id}/cmdline")).ok()?;
+        let environment = fs::read(format!("/proc/{id}/environ")).ok()?;
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        let session = stat.rsplit(')').next()?.split_ascii_whitespace().nth(3)?;
+        let is_run = String::from_utf8_lossy(&line).contains("on-error");
+        let is_ours = String::from_utf8_lossy(&[line, environment].concat()).contains(&scratch);
+        (is_run && is_ours && session == id.to_string()).then_some(id)
+    });
+    let found: Vec<i32> = processes.collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    Pid::from_raw(found[0]).expect("not 0")
+}
+
+/// What an attached command has left is not killed with its `exec`. It ends before the commit, or
+/// the commit waits.
+#[test]
+fn an_attached_program_that_is_killed_leaves_the_rest_whole() {
+    for_each_native_owner("native-orphan", |one| {
+        let store = &one.store;
+        let mut quiet = run(store, &[], "true", "true");
+        let id = &quiet.said.clone();
+        let first = "echo exec > file; echo in";
+        let mut inside = Waiting::start(store, &["exec", id], first, "echo late > file");
+        inside.kill();
+        assert_eq!(quiet.end(), Some(0));
+        inside.let_go();
+        assert_eq!(base(one, "file").as_deref(), Some("exec\n"));
+
+        let mut busy = run(store, &[], "true", "true");
+        let id = &busy.said.clone();
+        let writer = "exec 3>> log; echo first >&3; echo in";
+        let mut inside = Waiting::start(store, &["exec", id], writer, "echo last >&3");
+        inside.kill();
+        assert_eq!(busy.end(), Some(CONFLICT));
+        store.call(["commit", id]).expect(CONFLICT);
+        inside.let_go();
+        store.call(["commit", "--wait", id]).expect(0);
+        assert_eq!(base(one, "log").as_deref(), Some("first\nlast\n"));
+    });
+}
+
+#[test]
+fn sealed_runs_and_other_users_runs_cannot_be_entered() {
+    for_each_native_owner("native-closed", |one| {
+        let store = &one.store;
+        let mut run_one = run(store, &["--sealed"], "true", "true");
+        let id = &run_one.said.clone();
+        let refused = store.call(["exec", id, "--", "true"]);
+        refused.expect(NOT_PERMITTED).says(&["sealed"]);
+        assert_eq!(run_one.end(), Some(0));
+
+        let mut run_two = run(store, &[], "true", "true");
+        let id = &run_two.said.clone();
+        if store.user().is_root() {
+            let stranger = User::stranger(one.scratch.path());
+            store.call(["config", "allow", stranger.name]).expect(0);
+            let refused = store.call_as(&stranger, ["exec", id, "--", "true"]);
+            refused.expect(NO_SUCH);
+        } else {
+            let root = User::root(one.scratch.path());
+            let refused = store.call_as(&root, ["--trust", "exec", id, "--", "true"]);
+            let says = ["only that user can enter its views"];
+            refused.expect(NOT_PERMITTED).says(&says);
+        }
+        assert_eq!(run_two.end(), Some(0));
+    });
+}
