@@ -57,9 +57,19 @@ impl Connection {
         self.ask_and_listen(&request).map(|_| ())
     }
 
-    /// Turns a native view into an exact one, after all programs in it have ended.
-    pub fn take_over(&mut self, transaction: TransactionId) -> Result<Transaction, RequestError> {
-        self.view(&Request::TakeOver { transaction }, true, &mut |_| {})
+    /// Turns a native view into an exact one, after all programs in it have ended. If it is not
+    /// `opened`, the transaction's root can be opened only once somebody keeps the transaction or
+    /// attaches to it.
+    pub fn take_over(
+        &mut self,
+        transaction: TransactionId,
+        opened: bool,
+    ) -> Result<Transaction, RequestError> {
+        let request = Request::TakeOver {
+            transaction,
+            opened,
+        };
+        self.view(&request, opened, &mut |_| {})
     }
 }
 

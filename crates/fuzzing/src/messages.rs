@@ -38,7 +38,10 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
             hold: true,
         },
         Request::Detach { transaction },
-        Request::TakeOver { transaction },
+        Request::TakeOver {
+            transaction,
+            opened: true,
+        },
         Request::Keep { transaction },
         Request::Commit {
             transaction,

@@ -34,6 +34,8 @@ pub enum Request {
     /// the view as `CloseView` does.
     TakeOver {
         transaction: TransactionId,
+        /// Send the exact view's root with the answer. If false, nothing is mounted for it yet.
+        opened: bool,
     },
     /// Lets a transaction outlive its holders, and gives up this connection's hold.
     Keep {

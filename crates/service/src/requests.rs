@@ -53,7 +53,10 @@ pub(crate) fn handle(
             return attach(service, connection, transaction, hold);
         }
         Request::Detach { transaction } => sharing::detach(service, connection, transaction)?,
-        Request::TakeOver { transaction } => return take_over(service, connection, transaction),
+        Request::TakeOver {
+            transaction,
+            opened,
+        } => return take_over(service, connection, transaction, opened),
         native @ (Request::CloseView { .. }
         | Request::MergeSteps { .. }
         | Request::Merged { .. }) => {
@@ -197,8 +200,10 @@ fn begin_transaction(
         );
         Failure::new(FailureKind::Internal, message)
     })?;
-    // Refuse early: a transaction without a view would be useless.
-    service.views.mount(peer.user)?;
+    if matches!(choice, Choice::Exact { .. }) {
+        // Refuse early: a transaction without a view would be useless.
+        service.views.mount(peer.user)?;
+    }
     let options = BeginOptions {
         owner: peer.user,
         isolation: begin.isolation,
@@ -284,7 +289,12 @@ fn show_opened(
 ///
 /// Only the process that mounted the overlay knows that the programs have ended, so
 /// the request must come from its connection.
-fn take_over(service: &Service, connection: &Connection, id: TransactionId) -> Result<Outcome> {
+fn take_over(
+    service: &Service,
+    connection: &Connection,
+    id: TransactionId,
+    opened: bool,
+) -> Result<Outcome> {
     let (transactions, peer) = (&service.transactions, &connection.peer);
     let one = transactions.control(id, peer, connection.id)?;
     if one.transaction.is_lower() {
@@ -301,8 +311,11 @@ fn take_over(service: &Service, connection: &Connection, id: TransactionId) -> R
         taken.inspect_err(|_| service.views.hide(&one.transaction))?;
         transactions.wake_waiters(&one);
     }
-    let root = show_opened(service, &one.transaction)?;
-    Ok(view(service, &one.transaction, EXACT, Some(root)))
+    let root = match opened {
+        true => Some(show_opened(service, &one.transaction)?),
+        false => service.views.announce(&one.transaction).map(|()| None)?,
+    };
+    Ok(view(service, &one.transaction, EXACT, root))
 }
 
 fn attach(

@@ -7,7 +7,7 @@ use crate::{aside, convert, discretion, limits};
 use atomdir_engine::Stranded;
 use atomdir_protocol::{
     Answer, Conflict, Conflicts, Durability, Failure, Isolation, ServiceStatus, Survival,
-    TransactionStatus, View,
+    TransactionId, TransactionStatus, View,
 };
 use rustix::process::geteuid;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

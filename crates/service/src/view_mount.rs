@@ -99,19 +99,27 @@ impl ViewMount {
     /// meanwhile. `act` must not wait for anything.
     fn serving_while(&self, act: impl FnOnce(&Session)) -> Result<Arc<Session>, Failure> {
         let mut mounted = self.lock();
-        if let Some(session) = mounted.as_ref().filter(|session| !session.is_ended()) {
+        if self.is_serving(&mut mounted)
+            && let Some(session) = &*mounted
+        {
             act(session);
             return Ok(session.clone());
         }
         self.refuse_if_over()?;
-        if let Some(ended) = mounted.take() {
-            end(&ended);
-            self.lock_whole().clear();
-        }
         let session = Arc::new(self.make()?);
         act(&session);
         *mounted = Some(session.clone());
         Ok(session)
+    }
+
+    /// Whether the mount is there. Clears away one that somebody has unmounted.
+    fn is_serving(&self, mounted: &mut Option<Arc<Session>>) -> bool {
+        let Some(ended) = mounted.take_if(|session| session.is_ended()) else {
+            return mounted.is_some();
+        };
+        end(&ended);
+        self.lock_whole().clear();
+        false
     }
 
     fn make(&self) -> Result<Session, Failure> {
@@ -131,14 +139,25 @@ impl ViewMount {
     }
 
     /// Announces that the transaction's view will appear. Nothing can be written in it
-    /// before that, so this mount will have received every write when a commit runs
-    /// the barrier.
+    /// before that, so this mount, or the first one from now on, will have received every write
+    /// when a commit runs the barrier.
     pub(crate) fn expect(&self, id: TransactionId) -> Result<(), Failure> {
-        let whole = || _ = self.lock_whole().insert(id);
-        self.serving_while(|_| whole()).map(drop)
+        let mut mounted = self.lock();
+        if !self.is_serving(&mut mounted) {
+            self.refuse_if_over()?;
+        }
+        self.lock_whole().insert(id);
+        Ok(())
     }
 
     pub(crate) fn show(&self, transaction: &Arc<Transaction>) -> Result<(), Failure> {
+        self.announce(transaction)?;
+        let id = TransactionId(transaction.id().0);
+        self.mount().inspect_err(|_| self.hide(id))
+    }
+
+    /// Makes the view appear, in this mount or in the next one.
+    pub(crate) fn announce(&self, transaction: &Arc<Transaction>) -> Result<(), Failure> {
         self.filesystem.add(transaction.clone());
         let id = transaction.id();
         self.expect(id).inspect_err(|_| self.hide(id))?;
@@ -163,7 +182,17 @@ impl ViewMount {
     /// Programs of the mount's user can hold this up.
     pub(crate) fn write_back(&self, id: TransactionId) -> Result<Arrived, Failure> {
         let session = self.lock().clone();
-        let Some(session) = session.filter(|_| self.lock_whole().contains(&id)) else {
+        if !self.lock_whole().contains(&id) {
+            return Ok(Arrived::PerhapsNotAll);
+        }
+        if !self
+            .filesystem
+            .is_known(atomdir_engine::TransactionId(id.0))
+        {
+            // The kernel caches nothing of this view, so no write is under way.
+            return Ok(Arrived::All);
+        }
+        let Some(session) = session else {
             return Ok(Arrived::PerhapsNotAll);
         };
         match session.run_barrier() {

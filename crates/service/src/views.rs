@@ -120,6 +120,12 @@ impl Views {
         self.exact(transaction.owner()).expect(id)
     }
 
+    /// Makes an exact view appear, once somebody mounts: most native views that become exact are
+    /// committed at once, and nobody looks at them.
+    pub(crate) fn announce(&self, transaction: &Arc<Transaction>) -> Result<(), Failure> {
+        self.exact(transaction.owner()).announce(transaction)
+    }
+
     /// Makes the transaction's view appear.
     pub(crate) fn show(&self, transaction: &Arc<Transaction>) -> Result<(), Failure> {
         if transaction.is_lower() {

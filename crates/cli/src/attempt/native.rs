@@ -58,7 +58,7 @@ pub fn begin(
                 return Err(Error::NoNativeView { reason });
             }
             Err(failure) => {
-                transaction = connected.connection.take_over(transaction.id)?;
+                transaction = connected.connection.take_over(transaction.id, true)?;
                 transaction.exact_because = Some(failure.to_string());
             }
         }

@@ -105,13 +105,14 @@ impl Ran {
         }
     }
 
-    /// Turns a native view into an exact one, once nobody else is in it.
+    /// Turns a native view into an exact one, once nobody else is in it. If the latter is not to
+    /// be looked at, it is not opened.
     pub fn close(
         self,
         context: &Context,
         connected: &mut Connected,
         transaction: Transaction,
-        others: Others,
+        (others, opened): (Others, bool),
     ) -> Result<Closed, Error> {
         if !matches!(self.view, Tree::Native(_)) {
             return Ok(Closed::Exact(transaction));
@@ -140,7 +141,7 @@ impl Ran {
             ended => ended?,
         }
         Ok(Closed::Exact(
-            connected.connection.take_over(transaction.id)?,
+            connected.connection.take_over(transaction.id, opened)?,
         ))
     }
 
@@ -231,7 +232,7 @@ impl Ran {
             }
             std::thread::sleep(RETRY_PAUSE);
         }
-        connected.connection.take_over(transaction.id)?;
+        connected.connection.take_over(transaction.id, false)?;
         Ok(connected.connection.keep(transaction.id)?)
     }
 }

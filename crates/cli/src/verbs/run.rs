@@ -180,7 +180,8 @@ impl Run<'_> {
         if wish == Wish::Abort && !arguments.dry_run {
             ran.give_up(context, connected, transaction.id)?;
         } else {
-            match ran.close(context, connected, transaction, others)? {
+            let opened = arguments.dry_run || terminal.is_some();
+            match ran.close(context, connected, transaction, (others, opened))? {
                 Closed::Exact(exact) => transaction = exact,
                 Closed::InUse(error) => return attempt::left_open(context, error, (ended, wish)),
             }

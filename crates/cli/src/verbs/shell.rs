@@ -109,7 +109,7 @@ fn in_new_transaction(arguments: &Arguments, context: &Context) -> Result<Ended,
     if wish.1 == Wish::Abort {
         ran.give_up(context, &connected, transaction.id)?;
     } else {
-        match ran.close(context, &mut connected, transaction, others)? {
+        match ran.close(context, &mut connected, transaction, (others, true))? {
             Closed::Exact(exact) => transaction = exact,
             Closed::InUse(error) => {
                 return attempt::left_open(context, error, wish).map(|(ended, _)| ended);

@@ -88,6 +88,12 @@ impl<D: Disk> Views<D> {
         }
     }
 
+    /// Whether the kernel may have cached anything of a view. If not, no program is in it, and
+    /// every write has arrived: the kernel forgets a file only after that.
+    pub fn is_known(&self, id: TransactionId) -> bool {
+        self.slots.is_known(id)
+    }
+
     fn forget_name(&self, id: TransactionId) {
         let name = id.to_string();
         self.notify(|notifier| {

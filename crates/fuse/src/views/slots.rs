@@ -117,6 +117,13 @@ impl<D: Disk> Slots<D> {
         table.remove(id)
     }
 
+    /// Whether the kernel knows any of the transaction's nodes.
+    pub fn is_known(&self, id: TransactionId) -> bool {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let slot = table.by_id.get(&id).map(|place| &table.slots[*place]);
+        slot.is_some_and(|slot| slot.known.load(Ordering::Relaxed) > 0)
+    }
+
     /// A new connection begins, whose kernel side knows no node yet.
     pub fn forget_all(&self) {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);

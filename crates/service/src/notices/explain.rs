@@ -73,7 +73,7 @@ pub(crate) fn named(request: &Request) -> Option<TransactionId> {
         Request::Attach { transaction, .. }
         | Request::Detach { transaction }
         | Request::CloseView { transaction, .. }
-        | Request::TakeOver { transaction }
+        | Request::TakeOver { transaction, .. }
         | Request::MergeSteps { transaction }
         | Request::Merged { transaction, .. }
         | Request::Keep { transaction }

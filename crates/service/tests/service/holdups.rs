@@ -154,7 +154,7 @@ fn begin_native(connection: &mut Connection) -> Transaction {
         ..BeginOptions::default()
     };
     let id = connection.begin(&options).unwrap().id;
-    let transaction = connection.take_over(id).unwrap();
+    let transaction = connection.take_over(id, true).unwrap();
     connection.keep(id).unwrap();
     transaction
 }

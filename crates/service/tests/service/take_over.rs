@@ -31,7 +31,7 @@ fn race(mut end: impl FnMut(&mut Connection, TransactionId) + Send) -> Vec<Strin
             });
             start.wait();
             // The transaction may have ended.
-            let _ = holder.take_over(id);
+            let _ = holder.take_over(id, true);
         });
         assert!(holder.status(id).is_err(), "transaction {id} is still open");
     }

@@ -98,7 +98,7 @@ fn a_commit_waits_until_others_have_left_the_transaction() {
     };
     let id = holder.begin(&native).unwrap().id;
     when_waiting(&store, commit_when_free(id), || {
-        holder.take_over(id).unwrap();
+        holder.take_over(id, true).unwrap();
         holder.keep(id).unwrap();
     })
     .unwrap();
