@@ -29,6 +29,8 @@ pub enum ConflictKind {
     Entry,
     /// The object was removed.
     Removed,
+    /// The object was brought back from the history, or moved, and has a name already.
+    Returned,
     /// Something was created in a directory that the transaction has removed.
     EntryInRemovedDirectory,
     /// A directory above was moved below this one.
@@ -147,6 +149,7 @@ impl fmt::Display for ConflictKind {
             ConflictKind::Attributes => "its attributes were changed",
             ConflictKind::Entry => "the name was created, replaced or removed",
             ConflictKind::Removed => "it was removed",
+            ConflictKind::Returned => "it was brought back or moved",
             ConflictKind::EntryInRemovedDirectory => {
                 "something was created in the removed directory"
             }

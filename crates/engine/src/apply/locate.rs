@@ -200,9 +200,13 @@ impl<D: Disk> Apply<'_, D> {
         let wanted = self.desired.entries.get(&(directory, place.name.clone()));
         match wanted {
             Some(wanted) => wanted.after != Some(object),
-            // No record mentions this name, so the object may leave it only if
-            // the whole directory is removed.
-            None => self.desired.may_be_gone(directory),
+            // No record mentions this name, so a file may leave it only if the whole directory
+            // is removed. A directory has one name, and shall have another: it comes back from a
+            // directory in limbo.
+            None => {
+                self.desired.kind(object) == Some(Kind::Directory)
+                    || self.desired.may_be_gone(directory)
+            }
         }
     }
 

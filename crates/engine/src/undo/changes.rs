@@ -26,6 +26,8 @@ pub(super) struct Changes {
     pub places: HashMap<Identity, Vec<Key>>,
     /// Objects in limbo, and the commit that removed them; `None` if that is undone.
     pub buried: HashMap<Identity, Option<Sequence>>,
+    /// Objects that the undone commits removed and that another commit has brought back.
+    pub brought_back: HashMap<Identity, Sequence>,
     /// Every entry that any commit has changed, or whose object it has changed.
     pub touched_names: HashMap<Key, Vec<usize>>,
     /// Of each entry that commits changed which are not undone: its object before and after.
@@ -130,8 +132,11 @@ impl Changes {
             for object in entry.before.into_iter().chain(after) {
                 touched.entry(object).or_default();
             }
-            if let Some(after) = &after {
-                self.buried.remove(after);
+            if let Some(after) = after
+                && let Some(None) = self.buried.remove(&after)
+                && !is_undone
+            {
+                self.brought_back.insert(after, step.sequence);
             }
             self.touched_names
                 .entry(key.clone())
@@ -159,6 +164,7 @@ impl Changes {
             if let Some(before) = entry.before.filter(|_| entry.buries) {
                 let by = (!is_undone).then_some(step.sequence);
                 self.buried.insert(before, by);
+                self.brought_back.remove(&before);
             }
         }
         for (identity, is_others_entry) in touched {

@@ -8,11 +8,13 @@
 //!
 //! Invariants
 //! 1. The view changes only if everything that the commits changed is as they left it: no later
-//!    commit has changed it, unless that was taken back, and no outside writer. What happens after the snapshot is found by the transaction's own
-//!    validation.
+//!    commit has changed it, unless that was taken back, and no outside writer. What happens after
+//!    the snapshot is found by the transaction's own validation.
 //! 2. Commits are undone as one: a name or object gets back what it was before the first of them.
 //! 3. An object that comes back is the one that was removed, moved from limbo. It is never copied,
 //!    and a directory comes back with everything in it.
+//! 4. An object comes back only if nobody has brought it back before, or moved it since: a directory
+//!    has one name.
 
 mod changes;
 mod database;

@@ -149,6 +149,10 @@ impl<'a, D: Disk> Reverse<'a, D> {
             return Ok(None);
         }
         let returns = name.before.filter(|_| fate == Fate::Lives);
+        if let Some(by) = returns.and_then(|identity| self.changes.brought_back.get(&identity)) {
+            self.conflict(&name.path, ConflictKind::Returned, Some(*by));
+            return Ok(None);
+        }
         let after = match returns {
             None => None,
             Some(identity) => match self.finder.returning_node(self.view, identity)? {

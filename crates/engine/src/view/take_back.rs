@@ -1,7 +1,7 @@
 //! Changes that an undo makes to a view: names that change all at once, objects that come back
 //! from limbo, and attributes and contents as they were.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use atomdir_disk::{Disk, Errno, Kind, Name, Result};
@@ -65,15 +65,24 @@ impl<D: Disk> View<D> {
             }
         }
         self.refuse_loops(changes)?;
+        let is_directory = |view: &Self, node| Ok(view.node(node)?.kind == Kind::Directory);
+        let mut staying = BTreeSet::new();
+        let mut leaving = Vec::new();
         for (node, (lost, gained)) in counts {
+            if gained > 0 {
+                staying.insert(node);
+            }
             if (lost, gained) == (0, 0) {
                 continue;
             }
-            if self.node(node)?.kind != Kind::Directory {
+            if !is_directory(self, node)? {
                 self.count_names(node, lost, gained)?;
             } else if gained == 0 {
-                self.remove_tree(node)?;
+                leaving.push(node);
             }
+        }
+        for node in leaving {
+            self.remove_tree(node, &staying)?;
         }
         Ok(())
     }
@@ -120,7 +129,8 @@ impl<D: Disk> View<D> {
     }
 
     /// Removes what is left in a directory, and the directory itself, which has lost its name.
-    fn remove_tree(&mut self, directory: NodeId) -> Result<()> {
+    /// Directories in it that have got another name stay.
+    fn remove_tree(&mut self, directory: NodeId, staying: &BTreeSet<NodeId>) -> Result<()> {
         let mut open = vec![directory];
         let mut found = Vec::new();
         while let Some(directory) = open.pop() {
@@ -128,6 +138,9 @@ impl<D: Disk> View<D> {
             for entry in self.list(directory)? {
                 let child = self.child(directory, &entry.name)?.ok_or(Errno::STALE)?;
                 match entry.kind {
+                    Kind::Directory if staying.contains(&child) => {
+                        self.set_entry(directory, &entry.name, None)?;
+                    }
                     Kind::Directory => {
                         self.own_mut(child)?;
                         self.set_entry(directory, &entry.name, None)?;

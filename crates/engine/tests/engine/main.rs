@@ -36,3 +36,4 @@ mod survival;
 mod transaction_ids;
 mod undo;
 mod undo_conflicts;
+mod undo_returned;

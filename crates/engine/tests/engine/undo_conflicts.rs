@@ -14,23 +14,23 @@ use atomdir_engine::{
 
 const PAGE: u64 = 4096;
 
-type View = Transaction<LinuxDisk>;
+pub(super) type View = Transaction<LinuxDisk>;
 
-fn store() -> (Scratch, Store<LinuxDisk>) {
+pub(super) fn store() -> (Scratch, Store<LinuxDisk>) {
     let scratch = Scratch::new();
     create(&scratch.0);
     let store = open_history(&scratch.0);
     (scratch, store)
 }
 
-fn commit(store: &Store<LinuxDisk>, change: impl FnOnce(&View)) -> u64 {
+pub(super) fn commit(store: &Store<LinuxDisk>, change: impl FnOnce(&View)) -> u64 {
     let transaction = begin(store);
     change(&transaction);
     let committed = store.commit(&transaction).expect("nobody is in the way");
     committed.sequence.expect("something has changed").0
 }
 
-fn node(view: &View, path: &str) -> NodeId {
+pub(super) fn node(view: &View, path: &str) -> NodeId {
     let found = view.resolve(path.as_bytes()).expect("paths resolve");
     found.unwrap_or_else(|| panic!("{path} is there"))
 }
@@ -40,19 +40,19 @@ fn place(path: &str) -> (&str, &[u8]) {
     (parent, name.as_bytes())
 }
 
-fn make(view: &View, path: &str, what: NewNode) -> NodeId {
+pub(super) fn make(view: &View, path: &str, what: NewNode) -> NodeId {
     let (parent, name) = place(path);
     let made = view.create(node(view, parent), name, what, 0o644, 0, CALLER);
     made.expect("the name is free").node
 }
 
-fn put(view: &View, path: &str, offset: u64, bytes: &[u8]) {
+pub(super) fn put(view: &View, path: &str, offset: u64, bytes: &[u8]) {
     let known = view.resolve(path.as_bytes()).expect("paths resolve");
     let file = known.unwrap_or_else(|| make(view, path, NewNode::File));
     view.write(file, offset, bytes, false).expect("written");
 }
 
-fn unlink(view: &View, path: &str) {
+pub(super) fn unlink(view: &View, path: &str) {
     let (parent, name) = place(path);
     view.unlink(node(view, parent), name).expect("it is there");
 }
@@ -66,13 +66,17 @@ fn set_mode(view: &View, path: &str, mode: u32) {
     set.expect("set");
 }
 
-fn undo(store: &Store<LinuxDisk>, commits: &[u64], paths: &[&str]) -> Result<Arc<View>, UndoError> {
+pub(super) fn undo(
+    store: &Store<LinuxDisk>,
+    commits: &[u64],
+    paths: &[&str],
+) -> Result<Arc<View>, UndoError> {
     let commits: Vec<Sequence> = commits.iter().copied().map(Sequence).collect();
     let paths: Vec<Vec<u8>> = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
     store.undo(&commits, &paths, options())
 }
 
-fn land(store: &Store<LinuxDisk>, commits: &[u64], paths: &[&str]) {
+pub(super) fn land(store: &Store<LinuxDisk>, commits: &[u64], paths: &[&str]) {
     let undone = undo(store, commits, paths).unwrap_or_else(|error| panic!("{error}"));
     store.commit(&undone).expect("nobody is in the way");
 }
@@ -86,7 +90,10 @@ fn conflicts(store: &Store<LinuxDisk>, commits: &[u64], paths: &[&str]) -> Vec<C
 }
 
 /// The path and the kind of the only conflict, and the commit that made the change.
-fn conflict(store: &Store<LinuxDisk>, commits: &[u64]) -> (String, ConflictKind, Option<u64>) {
+pub(super) fn conflict(
+    store: &Store<LinuxDisk>,
+    commits: &[u64],
+) -> (String, ConflictKind, Option<u64>) {
     let found = conflicts(store, commits, &[]);
     let [Conflict { path, what, by }] = &found[..] else {
         panic!("{found:?}");
@@ -98,7 +105,7 @@ fn conflict(store: &Store<LinuxDisk>, commits: &[u64]) -> (String, ConflictKind,
     (String::from_utf8_lossy(path).into_owned(), *what, by)
 }
 
-fn read(root: &Path, path: &str) -> Vec<u8> {
+pub(super) fn read(root: &Path, path: &str) -> Vec<u8> {
     std::fs::read(root.join(path)).expect("it is there")
 }
 

@@ -191,7 +191,18 @@ impl<D: Disk> Validation<'_, D> {
         if is_in_limbo && self.restored.contains(&base.serial) {
             return self.check_restored(base, &entry.path);
         }
-        if base.kind == Kind::Directory || self.losing.contains_key(&base.serial) {
+        if self.losing.contains_key(&base.serial) {
+            return Ok(());
+        }
+        // A directory has one name, and what an undo brings back has none.
+        let must_be_nameless = base.kind == Kind::Directory || self.restored.contains(&base.serial);
+        if must_be_nameless && self.has_name(base) {
+            let (rule, what) = (Rule::LinkedFileGone, ConflictKind::Returned);
+            let by = self.placed_by(base);
+            self.conflict(rule, &entry.path, what, by);
+            return Ok(());
+        }
+        if base.kind == Kind::Directory {
             return Ok(());
         }
         let (rule, what) = (Rule::LinkedFileRemoved, ConflictKind::Removed);
@@ -216,6 +227,26 @@ impl<D: Disk> Validation<'_, D> {
             Err(error) => return Err(error),
         }
         Ok(())
+    }
+
+    /// Whether the object is in the tree, and not in limbo with a directory above it.
+    fn has_name(&self, base: &Arc<Base>) -> bool {
+        let is_named = |base: &Arc<Base>| matches!(base.state().place, Place::Entry { .. });
+        is_named(base)
+            && above(base).all(|directory| {
+                matches!(directory.state().place, Place::Entry { .. } | Place::Root)
+            })
+    }
+
+    /// The commit since the snapshot that has put the object where it is.
+    fn placed_by(&self, base: &Arc<Base>) -> Option<Sequence> {
+        let place = base.state().place.clone();
+        let Place::Entry { parent, name } = place else {
+            return None;
+        };
+        self.since(Rule::LinkedFileGone, &parent, |changed| {
+            changed.names.get(&name).copied()
+        })
     }
 
     /// What an undo brings back must still be in limbo: another undo may have been faster.

@@ -1,0 +1,163 @@
+//! What an undo brings back has no name yet. If somebody else has brought it back meanwhile, the
+//! undo or its commit is a conflict, and the store goes on.
+
+use crate::support::{begin, options};
+use crate::undo_conflicts::{
+    View, commit, conflict, land, make, node, put, read, store, undo, unlink,
+};
+use atomdir_disk::{LinuxDisk, RenameMode};
+use atomdir_engine::{CommitError, ConflictKind, NewNode, Sequence, Store};
+
+fn directory(view: &View, path: &str) {
+    make(view, path, NewNode::Directory);
+}
+
+fn rename(view: &View, from: &str, to: &str) {
+    let place = |path: &str| {
+        let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+        (node(view, parent), name.as_bytes().to_vec())
+    };
+    let ((from_parent, from), (to_parent, to)) = (place(from), place(to));
+    let renamed = view.rename(from_parent, &from, to_parent, &to, RenameMode::Replace);
+    renamed.expect("nothing is in the way");
+}
+
+fn remove_directory(view: &View, path: &str) {
+    let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let removed = view.remove_directory(node(view, parent), name.as_bytes());
+    removed.expect("it is empty");
+}
+
+/// The store still takes commits, and opens again.
+fn goes_on(store: &Store<LinuxDisk>) {
+    commit(store, |view| put(view, "after", 0, b"1"));
+    let status = store.status();
+    assert!(status.stalled.is_none(), "{status:?}");
+}
+
+/// 1: f/b is made. 2: it becomes g. 3: g is removed.
+fn moved_and_removed(store: &Store<LinuxDisk>) {
+    commit(store, |view| {
+        directory(view, "f");
+        directory(view, "f/b");
+    });
+    commit(store, |view| rename(view, "f/b", "g"));
+    commit(store, |view| remove_directory(view, "g"));
+}
+
+#[test]
+fn undo_of_a_range_conflicts_with_an_undo_of_its_last_commit() {
+    let (_scratch, store) = store();
+    moved_and_removed(&store);
+    land(&store, &[3], &[]);
+    let found = conflict(&store, &[2, 3]);
+    assert_eq!(found, ("f/b".into(), ConflictKind::Returned, Some(4)));
+    goes_on(&store);
+    // Step by step it works, and as one range with the undo.
+    land(&store, &[2, 3, 4], &[]);
+    let view = begin(&store);
+    node(&view, "f/b");
+}
+
+#[test]
+fn undo_conflicts_with_a_move_of_what_was_undone_before() {
+    let (_scratch, store) = store();
+    commit(&store, |view| {
+        directory(view, "f");
+        directory(view, "f/b");
+    });
+    commit(&store, |view| remove_directory(view, "f/b"));
+    land(&store, &[2], &[]);
+    commit(&store, |view| rename(view, "f/b", "g"));
+    let found = conflict(&store, &[2]);
+    assert_eq!(found, ("f/b".into(), ConflictKind::Returned, Some(3)));
+    goes_on(&store);
+}
+
+#[test]
+fn undo_does_not_give_a_file_that_another_undo_brought_back_a_second_name() {
+    let (scratch, store) = store();
+    commit(&store, |view| put(view, "a", 0, b"1"));
+    commit(&store, |view| rename(view, "a", "b"));
+    commit(&store, |view| unlink(view, "b"));
+    land(&store, &[3], &[]);
+    let found = conflict(&store, &[2, 3]);
+    assert_eq!(found, ("a".into(), ConflictKind::Returned, Some(4)));
+    assert_eq!(read(&scratch.0, "b"), b"1");
+    assert!(!scratch.0.join("a").exists());
+}
+
+/// Two undos are open at the same time, and the first one lands.
+fn second_undo_conflicts(first: &[u64], second: &[u64], path: &[u8]) {
+    let (_scratch, store) = store();
+    moved_and_removed(&store);
+    let kept = undo(&store, second, &[]).unwrap_or_else(|error| panic!("{error}"));
+    land(&store, first, &[]);
+    let Err(CommitError::Conflict(found)) = store.commit(&kept) else {
+        panic!("it conflicts");
+    };
+    assert!(found.iter().any(|one| one.path == path), "{found:?}");
+    store.abort(&kept);
+    goes_on(&store);
+}
+
+#[test]
+fn of_two_undos_at_the_same_time_the_second_conflicts() {
+    second_undo_conflicts(&[2, 3], &[3], b"g");
+    second_undo_conflicts(&[3], &[2, 3], b"f/b");
+}
+
+#[test]
+fn restored_directory_that_another_undo_brought_back_conflicts() {
+    let (_scratch, store) = store();
+    moved_and_removed(&store);
+    let restored = store.restore(Sequence(2), &[b"g".to_vec()], options());
+    let restored = restored.unwrap_or_else(|error| panic!("{error}"));
+    land(&store, &[2, 3], &[]);
+    assert!(matches!(
+        store.commit(&restored),
+        Err(CommitError::Conflict(_))
+    ));
+    store.abort(&restored);
+    goes_on(&store);
+}
+
+/// A directory that a restore took out of what was removed lies in a new directory, which a later
+/// commit removes, and so on. All of it is undone at once.
+#[test]
+fn directory_that_moved_through_new_ones_goes_back_to_its_first_place() {
+    let (scratch, store) = store();
+    for path in ["p", "p/db", "p/db/d", "p/db/d/X", "p/n"] {
+        std::fs::create_dir(scratch.0.join(path)).expect("made");
+    }
+    let remove = |view: &View, paths: &[&str]| {
+        for path in paths {
+            remove_directory(view, path);
+        }
+    };
+    commit(&store, |view| {
+        rename(view, "p/db", "q");
+        remove(view, &["q/d/X", "q/d"]);
+    });
+    let restore = || {
+        let restored = store.restore(Sequence(0), &[b"p/db".to_vec()], options());
+        let restored = restored.unwrap_or_else(|error| panic!("{error}"));
+        store.commit(&restored).expect("nobody is in the way");
+    };
+    restore();
+    commit(&store, |view| remove(view, &["p/db/d/X", "p/db/d", "p/db"]));
+    restore();
+    land(&store, &[1, 2, 3, 4], &[]);
+    let list = |path: &str| {
+        let entries = std::fs::read_dir(scratch.0.join(path)).expect("it is there");
+        let names = entries.map(|entry| entry.expect("an entry").file_name());
+        let mut names: Vec<_> = names.filter(|name| name != ".atomdir").collect();
+        names.sort();
+        names
+    };
+    assert_eq!(list(""), ["p"]);
+    assert_eq!(list("p"), ["db", "n"]);
+    assert_eq!(list("p/db"), ["d"]);
+    assert_eq!(list("p/db/d"), ["X"]);
+    goes_on(&store);
+}
