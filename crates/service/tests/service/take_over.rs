@@ -2,7 +2,10 @@
 
 use crate::support::{NEVER_IDLE, TestStore, detached};
 use atomdir::TransactionId;
-use atomdir::client::{BeginOptions, Connection, Others, ViewChoice};
+use atomdir::client::{
+    BeginOptions, Connection, FailureKind, Notice, Others, ViewChoice, refuse_mount,
+};
+use std::os::fd::AsFd;
 use std::sync::Barrier;
 
 const ROUNDS: usize = 300;
@@ -54,4 +57,39 @@ fn a_commit_forced_during_a_take_over_finds_the_mount_whole() {
         }
     });
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// A client that asks without having closed the view, and one that did not mount it.
+#[test]
+fn a_native_view_is_taken_over_by_its_mounter_alone_and_when_nobody_else_holds_it() {
+    let store = TestStore::new(NEVER_IDLE);
+    let (mut mounter, mut other) = (store.connect(), store.connect());
+    let native = BeginOptions {
+        view: ViewChoice::Native,
+        ..BeginOptions::default()
+    };
+    let id = mounter.begin(&native).unwrap().id;
+    std::thread::scope(|scope| {
+        let attaching = scope.spawn(|| other.attach(id).map(|_| ()));
+        match mounter.receive_notice() {
+            Some(Notice::Lend(lent, socket)) if lent == id => refuse_mount(socket.as_fd(), "no"),
+            notice => panic!("{notice:?}"),
+        }
+        let refused = attaching.join().unwrap().unwrap_err();
+        assert!(refused.to_string().ends_with("no"), "{refused}");
+    });
+    // It holds the transaction all the same.
+    let in_use = Some(FailureKind::InUse);
+    assert_eq!(mounter.take_over(id, true).unwrap_err().kind(), in_use);
+    assert_eq!(other.take_over(id, true).unwrap_err().kind(), in_use);
+    assert_eq!(other.close_view(id, true).unwrap_err().kind(), in_use);
+    assert_eq!(mounter.close_view(id, true).unwrap_err().kind(), in_use);
+    // From now on nobody enters.
+    let mut third = store.connect();
+    assert_eq!(third.attach(id).unwrap_err().kind(), in_use);
+    other.detach(id).unwrap();
+    assert!(matches!(other.missed_notice(), Some(Notice::Leave(left)) if left == id));
+    mounter.take_over(id, true).unwrap();
+    assert!(matches!(mounter.missed_notice(), Some(Notice::Left(left)) if left == id));
+    third.attach(id).unwrap();
 }
