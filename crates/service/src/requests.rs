@@ -200,10 +200,10 @@ fn begin_transaction(
         );
         Failure::new(FailureKind::Internal, message)
     })?;
-    if matches!(choice, Choice::Exact { .. }) {
-        // Refuse early: a transaction without a view would be useless.
-        service.views.mount(peer.user)?;
-    }
+    // Refuse early: a transaction without a view would be useless. A command in a native view needs
+    // the mount, too, for the views of nested transactions: where the mounts of the system are not
+    // shared, its mount namespace never shows a mount that is made later.
+    service.views.mount(peer.user)?;
     let options = BeginOptions {
         owner: peer.user,
         isolation: begin.isolation,
