@@ -35,6 +35,7 @@ pub struct OpenOptions {
     pub(crate) create: bool,
     pub(crate) create_new: bool,
     pub(crate) follow: bool,
+    pub(crate) in_place: bool,
     pub(crate) mode: u32,
 }
 
@@ -55,6 +56,7 @@ impl OpenOptions {
             create: false,
             create_new: false,
             follow: true,
+            in_place: false,
             mode: 0o666,
         }
     }
@@ -98,6 +100,16 @@ impl OpenOptions {
     /// Whether a symbolic link at the end of the path is followed, as it is by default.
     pub fn follow(&mut self, follow: bool) -> &mut OpenOptions {
         self.follow = follow;
+        self
+    }
+
+    /// For a file of which a transaction changes a few pages, such as a database. The commit then
+    /// logs those pages and writes them in place. Without this, a file of up to 1 MiB is replaced
+    /// as a whole, so that programs outside transactions always see it whole.
+    ///
+    /// Has no effect through the service.
+    pub fn in_place(&mut self, in_place: bool) -> &mut OpenOptions {
+        self.in_place = in_place;
         self
     }
 

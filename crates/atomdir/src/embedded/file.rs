@@ -16,6 +16,7 @@ pub(super) struct EmbeddedFile<S: Deref<Target = EmbeddedTransaction>> {
     node: NodeId,
     reads: bool,
     writes: bool,
+    in_place: bool,
 }
 
 impl<S: Deref<Target = EmbeddedTransaction>> EmbeddedFile<S> {
@@ -25,6 +26,7 @@ impl<S: Deref<Target = EmbeddedTransaction>> EmbeddedFile<S> {
             node,
             reads: options.read,
             writes: options.writes(),
+            in_place: options.in_place,
         }
     }
 }
@@ -48,7 +50,7 @@ where
         }
         let session = &*self.session;
         let engine = session.engine()?;
-        engine.read(self.node, offset, buffer, session.caller)
+        engine.read_unmapped(self.node, offset, buffer, session.caller)
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
@@ -61,7 +63,11 @@ where
         // Like the kernel, which takes set-id bits from files that users write.
         let kill_set_id = !self.session.rights.is_privileged;
         let engine = self.session.engine()?;
-        engine.write(self.node, offset, data, kill_set_id).map(drop)
+        engine.write(self.node, offset, data, kill_set_id)?;
+        match self.in_place {
+            true => engine.prefer_in_place(self.node),
+            false => Ok(()),
+        }
     }
 
     fn append(&self, data: &[u8]) -> Result<u64> {

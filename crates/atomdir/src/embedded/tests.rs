@@ -78,6 +78,7 @@ fn operation(random: &mut Random) -> Operation {
                 .create_new(random.chance(6))
                 .truncate(random.chance(3))
                 .follow(!random.chance(4))
+                .in_place(random.chance(2))
                 .mode(*random.choose(&[0o666, 0o600, 0o444]));
             let offset = *random.choose(&[0, 0, 0, 10, 4096, 20_000]);
             Operation::Write(path(random), options, offset, bytes(random))
@@ -310,6 +311,36 @@ fn run(random: &mut Random) {
     // So that it can be removed.
     open_up(&model, Path::new(""));
     open_up(&directory(&base), Path::new(""));
+}
+
+#[test]
+fn pages_of_a_short_file_are_written_in_place_on_request() {
+    let scratch = Scratch::new("library-in-place");
+    crate::init(scratch.path(), None).expect("a store");
+    let store = crate::Store::open(scratch.path()).expect("opened");
+    let tx = store.begin().expect("begun");
+    tx.write("file", vec![1; 40_000]).expect("written");
+    tx.commit().expect("committed");
+    let inode = || {
+        let found = std::fs::metadata(scratch.join("file")).expect("it is there");
+        std::os::unix::fs::MetadataExt::ino(&found)
+    };
+    let mut wanted = vec![1; 40_000];
+    for (in_place, page) in [(true, 2), (false, 3), (true, 4)] {
+        let before = inode();
+        let tx = store.begin().expect("begun");
+        let mut options = OpenOptions::new();
+        let file = tx.open_with("file", options.write(true).in_place(in_place));
+        let file = file.expect("opened");
+        file.write_all_at(&[page; 4096], u64::from(page) * 4096)
+            .expect("written");
+        drop(file);
+        tx.commit().expect("committed");
+        wanted[usize::from(page) * 4096..][..4096].fill(page);
+        let found = std::fs::read(scratch.join("file")).expect("read");
+        assert!(found == wanted, "page {page}");
+        assert_eq!(inode() == before, in_place, "page {page}");
+    }
 }
 
 /// The model could not reach a closed root, since it begins each path there.

@@ -159,6 +159,28 @@ impl<D: Disk> Transaction<D> {
         buffer: &mut [u8],
         caller: Caller,
     ) -> Result<usize> {
+        self.read_contents(node, offset, buffer, caller, !self.is_lower())
+    }
+
+    /// For a view that has no mount, so that no program has the file mapped.
+    pub fn read_unmapped(
+        &self,
+        node: NodeId,
+        offset: u64,
+        buffer: &mut [u8],
+        caller: Caller,
+    ) -> Result<usize> {
+        self.read_contents(node, offset, buffer, caller, false)
+    }
+
+    fn read_contents(
+        &self,
+        node: NodeId,
+        offset: u64,
+        buffer: &mut [u8],
+        caller: Caller,
+        may_be_mapped: bool,
+    ) -> Result<usize> {
         let plan = self.with(|view| {
             view.check_readable(node, caller)?;
             view.require_contents(node)?;
@@ -166,7 +188,7 @@ impl<D: Disk> Transaction<D> {
             view.read_plan(node, offset, buffer.len())
         })?;
         let count = plan.read(&self.core, buffer)?;
-        if !self.is_lower() && plan.may_have_holes(&self.core)? {
+        if may_be_mapped && plan.may_have_holes(&self.core)? {
             self.with(|view| {
                 view.note_hole_read(node, offset, buffer.len() as u64);
                 Ok(())
@@ -192,6 +214,13 @@ impl<D: Disk> Transaction<D> {
             self.announce(view, |view| view.writes_contents(node, offset, end))?;
             view.write(node, offset, data, kill_set_id)
         })
+    }
+
+    /// Prefers that the commit changes the pages that were written in place, even in a short file,
+    /// of which programs outside may then see a part of the changes. Otherwise, a short file is
+    /// replaced as a whole. Call it after a write.
+    pub fn prefer_in_place(&self, node: NodeId) -> Result<()> {
+        self.with(|view| view.prefer_in_place(node))
     }
 
     /// `mode` as in fallocate(2).

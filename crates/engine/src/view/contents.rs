@@ -203,6 +203,7 @@ impl<D: Disk> View<D> {
             let contents = Contents {
                 base_limit: own.attributes.length,
                 pages: RangeSet::default(),
+                in_place: false,
             };
             own.body = OwnBody::File(contents);
         }
@@ -237,6 +238,16 @@ impl<D: Disk> View<D> {
         self.own_pages(id, offset, end)?;
         self.wrote(id, end)?;
         Ok(is_killed)
+    }
+
+    pub fn prefer_in_place(&mut self, id: NodeId) -> Result<()> {
+        match &mut self.own_in_place(id)?.body {
+            OwnBody::File(contents) => {
+                contents.in_place = true;
+                Ok(())
+            }
+            _ => Err(Errno::INVAL),
+        }
     }
 
     /// When the space ran out, a part of the write may be in the staged file.

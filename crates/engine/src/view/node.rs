@@ -101,6 +101,8 @@ pub(crate) struct Contents {
     /// Numbers of the pages that the staged file holds. Kept only while
     /// `base_limit` is not 0: otherwise the whole file is staged.
     pub pages: RangeSet,
+    /// Whoever writes it prefers that the base's file is changed in place, however short it is.
+    pub in_place: bool,
 }
 
 #[derive(Clone, Default)]

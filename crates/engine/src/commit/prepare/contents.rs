@@ -14,7 +14,7 @@ use crate::ranges::RangeSet;
 use crate::write_set::ContentsWrite;
 
 /// A file up to this length is replaced if possible, not changed in place, so that
-/// outside readers see it whole.
+/// outside readers see it whole. Its writer may prefer otherwise.
 const REPLACE_LENGTH_MAX: u64 = 1 << 20;
 
 impl<D: Disk> Preparation<'_, '_, D> {
@@ -39,7 +39,8 @@ impl<D: Disk> Preparation<'_, '_, D> {
             pages.insert(0, length.div_ceil(PAGE));
         }
         let owned = pages.total() * PAGE;
-        let prefers_new = keep == 0 || length <= REPLACE_LENGTH_MAX || owned * 2 >= length;
+        let is_short = length <= REPLACE_LENGTH_MAX && !contents.in_place;
+        let prefers_new = keep == 0 || is_short || owned * 2 >= length;
         // The staged file may be needed for a change in place all the same.
         let file = self.view.staged_file(id).map_err(staging)?;
         let mut replacement = None;

@@ -358,6 +358,7 @@ fn own_of(kind: Kind, logged: ViewOwn) -> Own {
             ViewBody::File { base_limit, pages } => OwnBody::File(Contents {
                 base_limit,
                 pages: ranges(pages.unwrap_or_default()),
+                in_place: false,
             }),
             ViewBody::Directory {
                 is_touched,
