@@ -27,6 +27,7 @@ pub(crate) const IOERR_LOCK: c_int = IOERR | 15 << 8;
 pub(crate) const IOERR_COMMIT_ATOMIC: c_int = IOERR | 30 << 8;
 pub(crate) const OK_LOAD_PERMANENTLY: c_int = 1 << 8;
 
+pub(crate) const OPEN_READONLY: c_int = 0x1;
 pub(crate) const OPEN_READWRITE: c_int = 0x2;
 pub(crate) const OPEN_CREATE: c_int = 0x4;
 pub(crate) const OPEN_DELETEONCLOSE: c_int = 0x8;
@@ -40,6 +41,7 @@ pub(crate) const OPEN_WAL: c_int = 0x80000;
 pub(crate) const LOCK_NONE: c_int = 0;
 pub(crate) const LOCK_RESERVED: c_int = 2;
 
+pub(crate) const FCNTL_LOCKSTATE: c_int = 1;
 pub(crate) const FCNTL_VFSNAME: c_int = 12;
 pub(crate) const FCNTL_PRAGMA: c_int = 14;
 pub(crate) const FCNTL_SYNC: c_int = 21;

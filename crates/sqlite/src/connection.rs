@@ -15,8 +15,11 @@
 //! 4. Commit: see below. A conflict leaves the transaction open, SQLite rolls back and gives up
 //!    its locks.
 //! 5. Committed: the transaction has ended, and a lock may be left, because another statement of
-//!    the connection still reads. What it has in its cache belongs to a snapshot that is gone, so
-//!    every further read and write fails, until all locks are given up.
+//!    the connection still reads. What SQLite has in its cache is what the commit has left. So the
+//!    next read or write begins another transaction (`State::go_on`), if nothing was committed
+//!    in between. It reads all pages again that SQLite may have in its cache, so that they enter
+//!    the read set. Otherwise, and after a commit whose outcome is not known, every further read and
+//!    write fails, until all locks are given up.
 //! 6. The last unlock aborts what was not committed, and the connection is idle.
 //!
 //! Invariants
@@ -41,14 +44,12 @@ use crate::abi::{self, LOCK_NONE, LOCK_RESERVED};
 use crate::database::Database;
 use crate::failure::{Failure, Result};
 use crate::outer::Outer;
-use crate::retry;
+use crate::state::{State, begin, closed, ended, misuse};
 use crate::stores::Held;
 use crate::super_journals;
-use atomdir::{BeginError, Isolation, SharedTransaction, Transaction};
-use std::collections::BTreeMap;
-use std::ffi::{CStr, CString, c_int};
+use atomdir::SharedTransaction;
+use std::ffi::{CStr, c_int};
 use std::path::PathBuf;
-use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The connections of this process, by the address of SQLite's own.
@@ -59,36 +60,7 @@ pub(crate) struct Connection {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
-struct State {
-    databases: BTreeMap<u64, Database>,
-    opened: u64,
-    transaction: Option<SharedTransaction>,
-    /// The transaction has ended, and locks are left.
-    end: Option<End>,
-    /// Its removal commits.
-    super_journal: Option<CString>,
-    /// The transaction into which SQLite's are committed, if there is one.
-    outer: Option<Arc<Outer>>,
-    /// SQLite's connection.
-    address: usize,
-    /// Conflicts since the last commit.
-    tries: u32,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    Committed,
-    Failed,
-}
-
 impl Connection {
-    fn transaction(&self) -> std::result::Result<Transaction, BeginError> {
-        let options = self.held.store().transaction();
-        let options = options.isolation(Isolation::Serializable);
-        options.label("sqlite").begin()
-    }
-
     /// The connection at this address, which must have databases in one store only.
     pub(crate) fn only_one_of(address: usize) -> Result<Arc<Connection>> {
         let connections = locked(&CONNECTIONS).clone();
@@ -103,7 +75,7 @@ impl Connection {
 
     /// Begins an outer transaction.
     pub(crate) fn begin(&self) -> Result<Arc<Outer>> {
-        let transaction = self.transaction();
+        let transaction = begin(&self.held);
         let transaction = transaction.map_err(|error| Failure::of_begin(&error))?;
         let outer = Outer::new(self.held.store().root(), transaction.into());
         self.join(outer.clone())?;
@@ -203,6 +175,10 @@ impl OpenDatabase {
     ) -> Result<T> {
         let mut state = locked(&self.connection.state);
         let state = &mut *state;
+        let is_locked = |database: &Database| database.lock != LOCK_NONE;
+        if state.end.is_some() && state.databases.get(&self.id).is_some_and(is_locked) {
+            state.go_on(&self.connection.held)?;
+        }
         let database = state.databases.get_mut(&self.id).ok_or_else(closed)?;
         match &state.transaction {
             Some(transaction) => act(database, transaction),
@@ -221,8 +197,9 @@ impl OpenDatabase {
         self.with_transaction(|database, transaction| database.read(transaction, buffer, offset))
     }
 
-    pub(crate) fn exists(&self) -> Result<bool> {
-        self.with_transaction(|database, transaction| database.exists(transaction))
+    /// Whether there is a file, and may be written if there is.
+    pub(crate) fn look(&self) -> Result<(bool, bool)> {
+        self.with_transaction(|database, transaction| database.look(transaction))
     }
 
     pub(crate) fn length(&self) -> Result<u64> {
@@ -262,7 +239,7 @@ impl OpenDatabase {
         state.refuse_own(self.id, level)?;
         let state = &mut *state;
         if state.end.is_some() {
-            return Err(ended());
+            state.go_on(&self.connection.held)?;
         }
         state.leave_ended();
         let database = state.databases.get_mut(&self.id).ok_or_else(closed)?;
@@ -277,7 +254,7 @@ impl OpenDatabase {
                 (Some(transaction), _) => transaction,
                 (None, Some(outer)) => state.transaction.insert(outer.transaction.clone()),
                 (None, None) => {
-                    let begun = self.connection.transaction();
+                    let begun = begin(&self.connection.held);
                     let begun = begun.map_err(|error| Failure::of_begin(&error))?;
                     state.transaction.insert(begun.into())
                 }
@@ -292,6 +269,12 @@ impl OpenDatabase {
         }
         database.lock = database.lock.max(level);
         Ok(())
+    }
+
+    pub(crate) fn lock_level(&self) -> c_int {
+        let state = locked(&self.connection.state);
+        let database = state.databases.get(&self.id);
+        database.map_or(LOCK_NONE, |database| database.lock)
     }
 
     pub(crate) fn unlock(&self, level: c_int) {
@@ -366,105 +349,6 @@ impl OpenDatabase {
     }
 }
 
-impl State {
-    fn committed_length(&self, id: u64) -> Option<u64> {
-        let database = self.databases.get(&id)?;
-        (self.end == Some(End::Committed)).then_some(database.committed_length)
-    }
-
-    fn add(&mut self, database: Database) -> u64 {
-        self.opened += 1;
-        self.databases.insert(self.opened, database);
-        self.opened
-    }
-
-    /// Two databases of a connection may be the same file. They share a transaction, so nothing
-    /// else keeps them apart.
-    fn refuse_own(&self, id: u64, level: c_int) -> Result<()> {
-        let Some(this) = self.databases.get(&id) else {
-            return Err(closed());
-        };
-        let in_the_way = self.databases.iter().any(|(other, database)| {
-            *other != id
-                && database.path == this.path
-                && (database.lock >= LOCK_RESERVED
-                    || level >= LOCK_RESERVED && database.lock != LOCK_NONE)
-        });
-        match in_the_way {
-            true => Err(Failure::new(abi::BUSY, "the database is attached twice")),
-            false => Ok(()),
-        }
-    }
-
-    fn commit(&mut self) -> Result<()> {
-        let transaction = self.transaction.as_ref().ok_or_else(ended)?;
-        for database in self.databases.values_mut() {
-            database.close_file();
-            database.is_prepared = false;
-        }
-        self.super_journal = None;
-        if self.outer.is_some() {
-            return Ok(());
-        }
-        let failure = match transaction.commit() {
-            Ok(_) => {
-                self.tries = 0;
-                self.transaction = None;
-                self.end = Some(End::Committed);
-                return Ok(());
-            }
-            Err(error) => Failure::of_commit(&error),
-        };
-        if failure.code != abi::BUSY_SNAPSHOT && failure.code != abi::FULL {
-            self.transaction = None;
-            self.end = Some(End::Failed);
-        }
-        Err(failure)
-    }
-
-    /// Makes SQLite run a statement again that has met a conflict, if that is sound.
-    fn run_again(&mut self, failure: Failure) -> Failure {
-        let address = ptr::with_exposed_provenance_mut(self.address);
-        let is_conflict = failure.code == abi::BUSY_SNAPSHOT && self.outer.is_none();
-        if !is_conflict || !retry::may_run_again(address, self.tries) {
-            self.tries = 0;
-            return failure;
-        }
-        retry::pause(self.tries);
-        self.tries += 1;
-        Failure {
-            code: abi::SCHEMA,
-            ..failure
-        }
-    }
-
-    /// Leaves the outer transaction if another connection has ended it.
-    fn leave_ended(&mut self) {
-        if self.outer.as_ref().is_some_and(|outer| outer.has_ended()) {
-            self.outer = None;
-        }
-    }
-
-    fn refuse_locked(&self) -> Result<()> {
-        match self.transaction.is_none() && self.end.is_none() {
-            true => Ok(()),
-            false => Err(misuse("a transaction of SQLite is already open")),
-        }
-    }
-
-    fn end_if_idle(&mut self) {
-        let is_idle = |database: &Database| database.lock == LOCK_NONE;
-        if self.databases.values().all(is_idle) {
-            for database in self.databases.values_mut() {
-                database.close_file();
-            }
-            self.transaction = None;
-            self.end = None;
-            self.super_journal = None;
-        }
-    }
-}
-
 fn with_super_journal(name: &CStr) -> Vec<Arc<Connection>> {
     let connections = locked(&CONNECTIONS).clone().into_iter();
     let open = connections.filter_map(|(_, known)| known.upgrade());
@@ -472,29 +356,11 @@ fn with_super_journal(name: &CStr) -> Vec<Arc<Connection>> {
         .collect()
 }
 
-/// SQLite removes a file. If it is a super-journal, that commits its databases.
-pub(crate) fn remove_file(name: &CStr) -> Result<()> {
-    if !super_journals::is_open(name) {
-        return Ok(());
-    }
+/// SQLite removes an open super-journal, which commits its databases.
+pub(crate) fn end_super_journal(name: &CStr) -> Result<()> {
     super_journals::close(name);
     for connection in with_super_journal(name) {
         locked(&connection.state).commit()?;
     }
     Ok(())
-}
-
-fn misuse(message: &str) -> Failure {
-    Failure::new(abi::ERROR, message)
-}
-
-fn closed() -> Failure {
-    Failure::new(abi::IOERR, "the database is not open")
-}
-
-fn ended() -> Failure {
-    Failure::new(
-        abi::BUSY_SNAPSHOT,
-        "the snapshot of this statement ended with the connection's last commit",
-    )
 }

@@ -4,6 +4,7 @@ use crate::abi::{self, LOCK_NONE, LOCK_RESERVED};
 use crate::failure::{Failure, Result};
 use crate::header::{self, Counters};
 use crate::outer;
+use crate::page_set::{PAGE, PageSet};
 use atomdir::{FileError, OpenOptions, SharedFile, SharedTransaction};
 use std::ffi::{OsStr, c_int};
 use std::io;
@@ -25,16 +26,22 @@ pub(crate) struct Database {
     pub(crate) is_prepared: bool,
     /// Closed before the transaction ends. `None` also if there is no file.
     file: Option<SharedFile>,
+    /// The first page of the file and its length as the transaction has them, while the file is open.
+    first: Option<Vec<u8>>,
+    length: Option<u64>,
     /// Those of the file in the snapshot.
     counters: Option<Counters>,
     /// The counter that SQLite sees in this transaction.
     shown: u32,
     /// The highest that SQLite has seen or written so far.
     highest: u32,
-    /// The length that the last commit has given it.
+    /// The length that the last commit has given it, and the counters.
     pub(crate) committed_length: u64,
+    left: Option<Counters>,
     /// The counter that SQLite wrote last, if it is not the one that it was shown.
     raised: Option<u32>,
+    /// What SQLite may have in its page cache.
+    cached: PageSet,
 }
 
 impl Database {
@@ -48,11 +55,15 @@ impl Database {
             lock: LOCK_NONE,
             is_prepared: false,
             file: None,
+            first: None,
+            length: None,
             counters: None,
             shown: 0,
             highest: 0,
             committed_length: 0,
+            left: None,
             raised: None,
+            cached: PageSet::default(),
         }
     }
 
@@ -68,6 +79,7 @@ impl Database {
         self.refuse_leftovers(transaction)?;
         self.counters = None;
         self.raised = None;
+        self.cached.clear();
         self.is_dirty = false;
         self.highest = self.highest.wrapping_add(1).max(1);
         self.shown = self.highest;
@@ -112,22 +124,57 @@ impl Database {
         if level == LOCK_NONE {
             self.close_file();
             self.counters = None;
+            self.cached.clear();
         }
+    }
+
+    /// Goes on in another transaction after a commit, with what SQLite has in its cache. Returns
+    /// whether the file is still as the commit has left it.
+    pub(crate) fn go_on(&mut self, transaction: &SharedTransaction) -> Result<bool> {
+        let committed = (self.left, self.committed_length);
+        self.counters = None;
+        self.note_left(transaction)?;
+        if committed != (self.left, self.committed_length) {
+            return Ok(false);
+        }
+        self.cached.insert(0..header::LENGTH as u64);
+        let cached = std::mem::take(&mut self.cached);
+        let mut page = [0; PAGE];
+        for number in cached.iter() {
+            self.read_file(transaction, &mut page, number * PAGE as u64)?;
+        }
+        self.cached = cached;
+        Ok(true)
+    }
+
+    /// Notes what a commit leaves.
+    pub(crate) fn note_left(&mut self, transaction: &SharedTransaction) -> Result<()> {
+        let mut header = [0; header::LENGTH];
+        let read = self.read_file(transaction, &mut header, 0)?;
+        self.left = Some(Counters::of(&header[..read]));
+        self.committed_length = self.length(transaction)?;
+        Ok(())
     }
 
     pub(crate) fn close_file(&mut self) {
         self.file = None;
+        self.first = None;
+        self.length = None;
     }
 
     /// The file, opened if that was not done yet. `None` if there is none.
     fn file(&mut self, transaction: &SharedTransaction) -> Result<Option<&SharedFile>> {
-        if self.file.is_none() {
+        while self.file.is_none() {
             let mut options = OpenOptions::new();
-            let found =
-                transaction.open_shared(&self.path, options.read(true).write(self.is_writable));
+            options.read(true).write(self.is_writable).in_place(true);
+            let found = transaction.open_shared(&self.path, &options);
             match found {
                 Ok(file) => self.file = Some(file),
-                Err(error) if error.is_not_found() => {}
+                Err(error) if error.is_not_found() => break,
+                // Who may not write may read.
+                Err(error) if self.is_writable && is_forbidden(error.kind()) => {
+                    self.is_writable = false;
+                }
                 Err(error) => return Err(Failure::of_file(abi::IOERR, &error)),
             }
         }
@@ -138,6 +185,7 @@ impl Database {
         if self.file.is_none() {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).mode(0o644);
+            options.in_place(true);
             let file = transaction.open_shared(&self.path, &options);
             let file = file.map_err(|error: FileError| Failure::of_file(abi::IOERR, &error))?;
             self.file = Some(file);
@@ -147,8 +195,10 @@ impl Database {
             .ok_or_else(|| Failure::new(abi::IOERR, "the file is not open"))
     }
 
-    pub(crate) fn exists(&mut self, transaction: &SharedTransaction) -> Result<bool> {
-        Ok(self.file(transaction)?.is_some())
+    /// Whether there is a file, and may be written if there is.
+    pub(crate) fn look(&mut self, transaction: &SharedTransaction) -> Result<(bool, bool)> {
+        let exists = self.file(transaction)?.is_some();
+        Ok((exists, self.is_writable))
     }
 
     /// The counters in the snapshot. Call it before the first page is written.
@@ -173,10 +223,50 @@ impl Database {
         buffer: &mut [u8],
         offset: u64,
     ) -> Result<usize> {
+        let end = offset.saturating_add(buffer.len() as u64);
+        if end <= PAGE as u64 {
+            let first = self.first_page(transaction)?;
+            // Both are at most the length of a page.
+            let rest = first.get(offset as usize..).unwrap_or_default();
+            let count = rest.len().min(buffer.len());
+            buffer[..count].copy_from_slice(&rest[..count]);
+            return Ok(count);
+        }
         match self.file(transaction)? {
             Some(file) => file.read_at(buffer, offset).map_err(reading),
             None => Ok(0),
         }
+    }
+
+    /// The first page, which SQLite reads several times in each transaction.
+    fn first_page(&mut self, transaction: &SharedTransaction) -> Result<&[u8]> {
+        if self.first.is_none() {
+            let mut first = vec![0; PAGE];
+            let read = match self.file(transaction)? {
+                Some(file) => file.read_at(&mut first, 0).map_err(reading)?,
+                None => 0,
+            };
+            first.truncate(read);
+            self.first = Some(first);
+        }
+        Ok(self.first.as_deref().unwrap_or_default())
+    }
+
+    fn write_file(
+        &mut self,
+        transaction: &SharedTransaction,
+        data: &[u8],
+        offset: u64,
+    ) -> Result<()> {
+        let is_partial = |first: &Vec<u8>| first.len() < PAGE;
+        if offset < PAGE as u64 || self.first.as_ref().is_some_and(is_partial) {
+            self.first = None;
+        }
+        let end = offset.saturating_add(data.len() as u64);
+        let file = self.create(transaction)?;
+        file.write_all_at(data, offset).map_err(writing)?;
+        self.length = self.length.map(|length| length.max(end));
+        Ok(())
     }
 
     pub(crate) fn read(
@@ -191,6 +281,7 @@ impl Database {
             false => None,
         };
         let read = self.read_file(transaction, buffer, offset)?;
+        self.cached.insert(offset..offset + buffer.len() as u64);
         if let Some(counters) = counters {
             let counter = self.raised.unwrap_or(self.shown);
             counters.shown(counter).overlay(&mut buffer[..read], offset);
@@ -199,13 +290,16 @@ impl Database {
     }
 
     pub(crate) fn length(&mut self, transaction: &SharedTransaction) -> Result<u64> {
-        match self.file(transaction)? {
-            Some(file) => {
-                let length = file.length();
-                length.map_err(|error| Failure::of_io(abi::IOERR_FSTAT, &error))
-            }
-            None => Ok(0),
+        if let Some(length) = self.length {
+            return Ok(length);
         }
+        let length = match self.file(transaction)? {
+            Some(file) => file.length(),
+            None => return Ok(0),
+        };
+        let length = length.map_err(|error| Failure::of_io(abi::IOERR_FSTAT, &error))?;
+        self.length = Some(length);
+        Ok(length)
     }
 
     pub(crate) fn write(
@@ -216,9 +310,9 @@ impl Database {
     ) -> Result<()> {
         self.counters(transaction)?;
         self.is_dirty = true;
+        self.cached.insert(offset..offset + data.len() as u64);
         if offset >= header::LENGTH as u64 {
-            let file = self.create(transaction)?;
-            return file.write_all_at(data, offset).map_err(writing);
+            return self.write_file(transaction, data, offset);
         }
         if offset != 0 || data.len() < header::LENGTH {
             return Err(Failure::new(
@@ -252,8 +346,7 @@ impl Database {
         present.clear();
         present.extend_from_slice(data);
         written.overlay(&mut present, 0);
-        let file = self.create(transaction)?;
-        file.write_all_at(&present, 0).map_err(writing)
+        self.write_file(transaction, &present, 0)
     }
 
     pub(crate) fn truncate(&mut self, transaction: &SharedTransaction, length: u64) -> Result<()> {
@@ -264,6 +357,8 @@ impl Database {
         if present == length {
             return Ok(());
         }
+        self.first = None;
+        self.length = None;
         let file = self.create(transaction)?;
         let cut = file.set_length(length);
         cut.map_err(|error| Failure::of_io(abi::IOERR_TRUNCATE, &error))
@@ -285,10 +380,16 @@ impl Database {
                 self.truncate(transaction, length)?;
             }
         }
+        self.left = Some(counters);
         self.committed_length = self.length(transaction)?;
         self.is_prepared = true;
         Ok(())
     }
+}
+
+fn is_forbidden(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    matches!(kind, PermissionDenied | ReadOnlyFilesystem)
 }
 
 fn reading(error: io::Error) -> Failure {

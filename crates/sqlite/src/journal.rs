@@ -5,9 +5,13 @@ use crate::abi::{self, File, Vfs};
 use crate::failure::{Failure, Result};
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Longer journals move to a file.
 const MEMORY_LENGTH_MAX: usize = 8 << 20;
+
+/// SQLite's own file system takes no more than 131071 bytes at a time.
+const WRITE_LENGTH_MAX: usize = 64 << 10;
 
 pub(crate) enum Journal {
     Memory(Vec<u8>),
@@ -87,8 +91,8 @@ unsafe impl Send for TemporaryFile {}
 impl TemporaryFile {
     fn open() -> Result<TemporaryFile> {
         let failed = |code| Failure::new(code, "cannot open a temporary file");
-        let vfs = default_vfs();
-        // SAFETY: SQLite's default file system lives as long as the process.
+        let vfs = beneath();
+        // SAFETY: SQLite's file systems live as long as the process.
         let (open, size) = unsafe {
             let vfs = vfs.as_ref().ok_or_else(|| failed(abi::CANTOPEN))?;
             (
@@ -146,11 +150,16 @@ impl TemporaryFile {
     }
 
     fn write(&self, data: &[u8], offset: u64) -> Result<()> {
-        let (address, amount) = (data.as_ptr().cast::<c_void>(), amount(data.len()));
         let write = self.methods().write;
-        // SAFETY: there are that many bytes.
-        let done = write.map(|write| unsafe { write(self.file(), address, amount, place(offset)) });
-        self.call(done, "write")
+        let mut at = offset;
+        for part in data.chunks(WRITE_LENGTH_MAX) {
+            let (address, amount) = (part.as_ptr().cast::<c_void>(), amount(part.len()));
+            // SAFETY: there are that many bytes.
+            let done = write.map(|write| unsafe { write(self.file(), address, amount, place(at)) });
+            self.call(done, "write")?;
+            at += part.len() as u64;
+        }
+        Ok(())
     }
 
     fn truncate(&self, length: u64) -> Result<()> {
@@ -188,11 +197,16 @@ fn place(offset: u64) -> i64 {
     i64::try_from(offset).unwrap_or(i64::MAX)
 }
 
-/// The file system that SQLite uses by default; never this one.
-pub(crate) fn default_vfs() -> *mut Vfs {
-    match abi::api() {
-        // SAFETY: null asks for the default.
-        Some(api) => unsafe { api.vfs_find(ptr::null()) },
-        None => ptr::null_mut(),
-    }
+/// The file system beneath this one.
+static BENEATH: AtomicPtr<Vfs> = AtomicPtr::new(ptr::null_mut());
+
+/// Notes the file system beneath this one. Call it before this one can be the default.
+pub(crate) fn set_beneath(vfs: *mut Vfs) {
+    BENEATH.store(vfs, Ordering::Release);
+}
+
+/// The file system that was SQLite's default when the extension was loaded; never this one, which
+/// a program may make the default later.
+pub(crate) fn beneath() -> *mut Vfs {
+    BENEATH.load(Ordering::Acquire)
 }

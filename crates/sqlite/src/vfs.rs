@@ -1,12 +1,12 @@
 //! The file system as SQLite sees it: functions for C, which pass their work on.
 //!
 //! Databases are files of a store (`connection`), journals are thrown away (`journal`), and all
-//! other files, such as temporary databases, are SQLite's own default file system's.
+//! other files, such as temporary databases, are those of the file system beneath.
 
 use crate::abi::{self, File, IoMethods, Vfs};
 use crate::connection::{self, OpenDatabase};
 use crate::failure::{Failure, Result};
-use crate::journal::{Journal, default_vfs};
+use crate::journal::{self, Journal};
 use crate::{pragma, stores, super_journals};
 use atomdir::Door;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
@@ -51,12 +51,13 @@ pub(crate) fn register() -> c_int {
     let Some(api) = abi::api() else {
         return abi::ERROR;
     };
-    let default = default_vfs();
     // SAFETY: SQLite's default file system lives as long as the process, and so does ours.
     unsafe {
         if !api.vfs_find(NAME.as_ptr()).is_null() {
             return abi::OK;
         }
+        let default = api.vfs_find(ptr::null());
+        journal::set_beneath(default);
         let Some(beneath) = default.as_ref() else {
             return abi::ERROR;
         };
@@ -106,15 +107,16 @@ unsafe extern "C" fn open(
         let journals = abi::OPEN_MAIN_JOURNAL | abi::OPEN_SUPER_JOURNAL;
         let ours = abi::OPEN_MAIN_DB | abi::OPEN_WAL | journals;
         let (Some(path), true) = (text(name), flags & ours != 0) else {
-            let vfs = default_vfs();
+            let vfs = journal::beneath();
             return match vfs.as_ref().and_then(|vfs| vfs.open) {
                 Some(open) => open(vfs, name, file, flags, flags_out),
                 None => abi::CANTOPEN,
             };
         };
         guarded(|| {
+            let mut flags = flags;
             let what = if flags & abi::OPEN_MAIN_DB != 0 {
-                What::Database(open_database(name, path, flags)?)
+                What::Database(open_database(name, path, &mut flags)?)
             } else if flags & journals != 0 {
                 if flags & abi::OPEN_SUPER_JOURNAL != 0 {
                     super_journals::open(path);
@@ -133,9 +135,15 @@ unsafe extern "C" fn open(
     }
 }
 
+/// Clears the flags for writing if the file may only be read.
+///
 /// # Safety
 /// `name` is what SQLite passes to open a database.
-unsafe fn open_database(name: *const c_char, path: &CStr, flags: c_int) -> Result<OpenDatabase> {
+unsafe fn open_database(
+    name: *const c_char,
+    path: &CStr,
+    flags: &mut c_int,
+) -> Result<OpenDatabase> {
     let parameter = |key: &CStr| {
         let api = abi::api()?;
         // SAFETY: SQLite keeps the parameters behind the name.
@@ -149,31 +157,68 @@ unsafe fn open_database(name: *const c_char, path: &CStr, flags: c_int) -> Resul
     };
     let path = Path::new(OsStr::from_bytes(path.to_bytes()));
     let (held, path) = stores::open(path, door)?;
-    let is_writable = flags & abi::OPEN_READWRITE != 0;
+    let is_writable = *flags & abi::OPEN_READWRITE != 0;
     let database = OpenDatabase::new(held, path, is_writable);
-    if flags & abi::OPEN_CREATE == 0 && !database.exists()? {
+    let cannot_open = |failure: Failure| Failure {
+        code: abi::CANTOPEN,
+        ..failure
+    };
+    let (exists, may_be_written) = database.look().map_err(cannot_open)?;
+    if *flags & abi::OPEN_CREATE == 0 && !exists {
         return Err(Failure::cannot_open("there is no such database"));
+    }
+    if !may_be_written {
+        *flags &= !(abi::OPEN_READWRITE | abi::OPEN_CREATE);
+        *flags |= abi::OPEN_READONLY;
     }
     Ok(database)
 }
 
-unsafe extern "C" fn delete(_: *mut Vfs, name: *const c_char, _: c_int) -> c_int {
-    // SAFETY: SQLite passes a name.
-    let name = unsafe { text(name) };
-    guarded(|| {
-        if let Some(name) = name {
-            connection::remove_file(name)?;
-        }
-        Ok(abi::OK)
-    })
+/// Whether this is a journal or a write-ahead log. None is ever left by a crash, and those of other
+/// programs are looked for when a transaction begins.
+fn is_journal(name: &CStr) -> bool {
+    let ends = [&b"-journal"[..], b"-wal"];
+    ends.iter().any(|end| name.to_bytes().ends_with(end))
 }
 
-/// SQLite asks whether a journal or a write-ahead log was left by a crash. Ours never are, and those
-/// of other programs are looked for when a transaction begins.
-unsafe extern "C" fn access(_: *mut Vfs, _: *const c_char, _: c_int, result: *mut c_int) -> c_int {
-    // SAFETY: SQLite passes a place for the result.
-    unsafe { *result = 0 };
-    abi::OK
+unsafe extern "C" fn delete(_: *mut Vfs, name: *const c_char, flush: c_int) -> c_int {
+    // SAFETY: SQLite passes a name.
+    match unsafe { text(name) } {
+        None => abi::OK,
+        Some(journal) if is_journal(journal) => abi::OK,
+        Some(journal) if super_journals::is_open(journal) => guarded(|| {
+            connection::end_super_journal(journal)?;
+            Ok(abi::OK)
+        }),
+        // SAFETY: the file system beneath is asked for a file of its own.
+        Some(_) => unsafe {
+            let vfs = journal::beneath();
+            match vfs.as_ref().and_then(|vfs| vfs.delete) {
+                Some(delete) => delete(vfs, name, flush),
+                None => abi::IOERR,
+            }
+        },
+    }
+}
+
+unsafe extern "C" fn access(
+    _: *mut Vfs,
+    name: *const c_char,
+    flags: c_int,
+    result: *mut c_int,
+) -> c_int {
+    // SAFETY: SQLite passes a name and a place for the result, and so they are passed on.
+    unsafe {
+        *result = 0;
+        if text(name).is_none_or(is_journal) {
+            return abi::OK;
+        }
+        let vfs = journal::beneath();
+        match vfs.as_ref().and_then(|vfs| vfs.access) {
+            Some(access) => access(vfs, name, flags, result),
+            None => abi::IOERR,
+        }
+    }
 }
 
 /// # Safety
@@ -298,10 +343,8 @@ unsafe extern "C" fn file_control(file: *mut File, what_for: c_int, data: *mut c
                 abi::FCNTL_PDB => database.belongs_to(data.cast()),
                 abi::FCNTL_SYNC => database.sync(text(data.cast()))?,
                 abi::FCNTL_COMMIT_PHASETWO => database.end_commit()?,
-                abi::FCNTL_PRAGMA => {
-                    let is_empty = || database.length().is_ok_and(|length| length == 0);
-                    return Ok(pragma::control(data.cast(), is_empty));
-                }
+                abi::FCNTL_LOCKSTATE => *data.cast::<c_int>() = database.lock_level(),
+                abi::FCNTL_PRAGMA => return Ok(pragma::control(data.cast())),
                 abi::FCNTL_VFSNAME => {
                     let api = abi::api();
                     let name = api.map_or(ptr::null_mut(), |api| api.copy(NAME));
