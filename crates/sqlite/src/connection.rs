@@ -9,7 +9,9 @@
 //! 1. Idle: no database is locked, and there is no transaction.
 //! 2. Reading: the first shared lock begins a serializable transaction. SQLite drops its page
 //!    cache then (`header`), so that all pages that it uses are read in the transaction and
-//!    enter the read set. A second database that is locked joins the transaction.
+//!    enter the read set. A second database that is locked joins the transaction. A step of a
+//!    backup is the exception: it runs no statement, and would start over with an empty cache. So
+//!    SQLite keeps its cache if it has read it in the same snapshot, also without a statement.
 //! 3. Writing: a reserved lock is always granted. Pages that SQLite writes go to the transaction,
 //!    also long before the commit, when its cache is full.
 //! 4. Commit: see below. A conflict leaves the transaction open, SQLite rolls back and gives up
@@ -44,6 +46,7 @@ use crate::abi::{self, LOCK_NONE, LOCK_RESERVED};
 use crate::database::Database;
 use crate::failure::{Failure, Result};
 use crate::outer::Outer;
+use crate::retry;
 use crate::state::{State, begin, closed, ended, misuse};
 use crate::stores::Held;
 use crate::super_journals;
@@ -250,22 +253,34 @@ impl OpenDatabase {
             outer.lock(database.key, &database.path, level)?;
         }
         if database.lock == LOCK_NONE {
+            let mut at = None;
             let transaction = match (&state.transaction, &state.outer) {
                 (Some(transaction), _) => transaction,
                 (None, Some(outer)) => state.transaction.insert(outer.transaction.clone()),
                 (None, None) => {
                     let begun = begin(&self.connection.held);
                     let begun = begun.map_err(|error| Failure::of_begin(&error))?;
-                    state.transaction.insert(begun.into())
+                    let begun = state.transaction.insert(begun.into());
+                    if !retry::is_any_running(state.address) {
+                        at = begun.refresh().ok().map(|refreshed| refreshed.to);
+                    }
+                    begun
                 }
             };
-            if let Err(failure) = database.begin(transaction) {
+            if let Err(failure) = database.begin(transaction, at) {
                 if let Some(outer) = &state.outer {
                     outer.unlock(database.key, LOCK_NONE);
                 }
                 state.end_if_idle();
                 return Err(failure);
             }
+        }
+        if let Some(transaction) = state
+            .transaction
+            .as_ref()
+            .filter(|_| level >= LOCK_RESERVED)
+        {
+            database.reserve(transaction)?;
         }
         database.lock = database.lock.max(level);
         Ok(())

@@ -5,7 +5,7 @@ use crate::failure::{Failure, Result};
 use crate::header::{self, Counters};
 use crate::outer;
 use crate::page_set::{PAGE, PageSet};
-use atomdir::{FileError, OpenOptions, SharedFile, SharedTransaction};
+use atomdir::{FileError, OpenOptions, Sequence, SharedFile, SharedTransaction};
 use std::ffi::{OsStr, c_int};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -42,6 +42,10 @@ pub(crate) struct Database {
     raised: Option<u32>,
     /// What SQLite may have in its page cache.
     cached: PageSet,
+    /// The commit in whose snapshot it has read that, if this is known.
+    cached_at: Option<Sequence>,
+    /// The transaction has begun with that cache, which has not entered its read set.
+    keeps_cache: bool,
 }
 
 impl Database {
@@ -64,6 +68,8 @@ impl Database {
             left: None,
             raised: None,
             cached: PageSet::default(),
+            cached_at: None,
+            keeps_cache: false,
         }
     }
 
@@ -74,15 +80,45 @@ impl Database {
         unsafe { place.read() }.addr()
     }
 
-    /// The first lock in a transaction.
-    pub(crate) fn begin(&mut self, transaction: &SharedTransaction) -> Result<()> {
+    /// The first lock in a transaction. `at` is the commit of its snapshot, if SQLite may keep its
+    /// cache over several transactions of that snapshot.
+    pub(crate) fn begin(
+        &mut self,
+        transaction: &SharedTransaction,
+        at: Option<Sequence>,
+    ) -> Result<()> {
         self.refuse_leftovers(transaction)?;
         self.counters = None;
         self.raised = None;
-        self.cached.clear();
         self.is_dirty = false;
-        self.highest = self.highest.wrapping_add(1).max(1);
-        self.shown = self.highest;
+        self.keeps_cache = at.is_some() && at == self.cached_at;
+        self.cached_at = at;
+        if !self.keeps_cache {
+            self.cached.clear();
+            self.highest = self.highest.wrapping_add(1).max(1);
+            self.shown = self.highest;
+        }
+        Ok(())
+    }
+
+    /// Call it before the first change in a transaction.
+    pub(crate) fn reserve(&mut self, transaction: &SharedTransaction) -> Result<()> {
+        self.cached_at = None;
+        match std::mem::take(&mut self.keeps_cache) {
+            true => self.read_cached(transaction),
+            false => Ok(()),
+        }
+    }
+
+    /// Reads what SQLite may have in its cache, so that it enters the read set.
+    fn read_cached(&mut self, transaction: &SharedTransaction) -> Result<()> {
+        self.cached.insert(0..header::LENGTH as u64);
+        let cached = std::mem::take(&mut self.cached);
+        let mut page = [0; PAGE];
+        for number in cached.iter() {
+            self.read_file(transaction, &mut page, number * PAGE as u64)?;
+        }
+        self.cached = cached;
         Ok(())
     }
 
@@ -124,7 +160,6 @@ impl Database {
         if level == LOCK_NONE {
             self.close_file();
             self.counters = None;
-            self.cached.clear();
         }
     }
 
@@ -137,13 +172,7 @@ impl Database {
         if committed != (self.left, self.committed_length) {
             return Ok(false);
         }
-        self.cached.insert(0..header::LENGTH as u64);
-        let cached = std::mem::take(&mut self.cached);
-        let mut page = [0; PAGE];
-        for number in cached.iter() {
-            self.read_file(transaction, &mut page, number * PAGE as u64)?;
-        }
-        self.cached = cached;
+        self.read_cached(transaction)?;
         Ok(true)
     }
 

@@ -20,6 +20,26 @@ use std::time::Duration;
 const TRIES_MAX: u32 = 40;
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
+/// Whether a statement runs on the connection at this address of SQLite's, which this thread has
+/// locked. Backups read without one, and so does the compilation of a statement.
+pub(crate) fn is_any_running(address: usize) -> bool {
+    let database: *mut Database = ptr::with_exposed_provenance_mut(address);
+    let Some(api) = abi::api().filter(|_| !database.is_null()) else {
+        return true;
+    };
+    // SAFETY: the connection is open: it takes a lock.
+    unsafe {
+        let mut statement = api.next_stmt(database, ptr::null_mut());
+        while !statement.is_null() {
+            if api.stmt_busy(statement) != 0 {
+                return true;
+            }
+            statement = api.next_stmt(database, statement);
+        }
+    }
+    false
+}
+
 /// Whether the statement that commits may run again. `database` is SQLite's connection, which
 /// this thread has locked.
 pub(crate) fn may_run_again(database: *mut Database, tries: u32) -> bool {
