@@ -1,10 +1,13 @@
 """What the extension costs beside SQLite's rollback journal and its write-ahead log.
 
-    python3 measure.py EXTENSION DIRECTORY [ROUNDS]
+    python3 measure.py EXTENSION DIRECTORY [ROUNDS [WORKLOAD [SIDE,...]]]
 
 DIRECTORY is on the file system to measure, and `atomdir` in the PATH. The sides alternate within each
-round, and each number is the median of the rounds: rows or transactions in a second.
-Durability is the same everywhere: synchronous=FULL, and for the extension durable commits.
+round, and each number is the median of the rounds: operations in a second, and for each transaction the
+flushes of DIRECTORY's disk and the KiB written to it. Those are of use only if nobody else uses the disk,
+as with `slow_disk.c`. Durability is the same everywhere: synchronous=FULL, and for the extension
+durable commits. The side `run` is SQLite with its rollback journal, unchanged, each of whose
+transactions is one command of `atomdir run`; the start of the command is not counted, its commit is.
 """
 
 import hashlib
@@ -18,37 +21,19 @@ import sys
 import threading
 import time
 
-EXTENSION, DIRECTORY = sys.argv[1:3]
-ROUNDS = int(sys.argv[3]) if len(sys.argv) > 3 else 5
-ROWS = 20_000
-SIDES = ["rollback", "wal", "atomdir"]
+import tpcc
 
-_first = sqlite3.connect(":memory:")
-_first.enable_load_extension(True)
-_first.load_extension(EXTENSION)
+ROWS = 100_000
+PER_TRANSACTION = 10_000
 
 
-class Side:
-    """An empty directory, and connections to databases in it."""
-
-    def __init__(self, name):
-        self.name = name
-        self.path = os.path.join(DIRECTORY, f"measure-{name}")
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.mkdir(self.path)
-        if name == "atomdir":
-            subprocess.run(["atomdir", "init", "-q", self.path], check=True)
-
-    def connect(self, database):
-        path = os.path.join(self.path, database)
-        more = "?vfs=atomdir&door=embedded" if self.name == "atomdir" else ""
-        connection = sqlite3.connect(
-            f"file:{path}{more}", uri=True, isolation_level=None, timeout=60
-        )
-        if self.name == "wal":
-            connection.execute("pragma journal_mode = wal")
-        connection.execute("pragma synchronous = full")
-        return connection
+def open_database(path, mode, **more):
+    options = "?vfs=atomdir&door=embedded" if mode == "atomdir" else ""
+    connection = sqlite3.connect(
+        f"file:{path}{options}", uri=True, isolation_level=None, timeout=60, **more
+    )
+    connection.execute("pragma synchronous = full")
+    return connection
 
 
 def fill(connection, rows):
@@ -59,113 +44,285 @@ def fill(connection, rows):
     connection.execute("commit")
 
 
-def insert(side, per_transaction, count):
-    connection = side.connect("db")
-    fill(connection, ROWS)
-    start = time.perf_counter()
-    for transaction in range(count):
-        connection.execute("begin")
-        for _ in range(per_transaction):
-            connection.execute("insert into t(v) values(?)", (os.urandom(1000),))
-        connection.execute("commit")
-    taken = time.perf_counter() - start
-    connection.close()
-    return per_transaction * count / taken
+def insert_rows(connection, count):
+    connection.execute("begin")
+    for _ in range(count):
+        connection.execute("insert into t(v) values(?)", (os.urandom(1000),))
+    connection.execute("commit")
 
 
-def update(side, per_transaction, count):
-    connection = side.connect("db")
+def update_rows(connection, count, rows, chance):
+    connection.execute("begin")
+    for _ in range(count):
+        row = (os.urandom(1000), chance.randrange(rows))
+        connection.execute("update t set v = ? where id = ?", row)
+    connection.execute("commit")
+
+
+class Disk:
+    """What the disk under a directory has done."""
+
+    def __init__(self, path):
+        device = os.stat(path).st_dev
+        self.path = f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat"
+
+    def read(self):
+        os.sync()
+        with open(self.path) as file:
+            fields = [int(field) for field in file.read().split()]
+        return fields[6] // 2, fields[15] if len(fields) > 15 else 0
+
+
+class Side:
+    """A directory with databases, and connections to them."""
+
+    def __init__(self, name):
+        self.name = name
+        self.path = os.path.join(DIRECTORY, f"measure-{name}")
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.mkdir(self.path)
+        self.disk = Disk(self.path)
+
+    def prepare(self, make, *names):
+        """Copies a database that `make` has filled, once, and makes the directory a store."""
+        template = os.path.join(DIRECTORY, f"template-{make.__name__}-{ROWS}")
+        if not os.path.exists(template):
+            with sqlite3.connect(template, isolation_level=None) as connection:
+                make(connection)
+            connection.close()
+        for name in names:
+            shutil.copy(template, os.path.join(self.path, name))
+            if self.name == "wal":
+                self.connect(name).execute("pragma journal_mode = wal")
+        if self.name in ("atomdir", "run"):
+            subprocess.run(["atomdir", "init", "-q", self.path], check=True)
+
+    def connect(self, database, **more):
+        return open_database(os.path.join(self.path, database), self.name, **more)
+
+    def measure(self, transactions, work):
+        """Returns transactions in a second, and KiB and flushes for each."""
+        before = self.disk.read()
+        start = time.perf_counter()
+        left_out = work() or 0
+        taken = time.perf_counter() - start - left_out
+        after = self.disk.read()
+        each = [(now - then) / transactions for then, now in zip(before, after)]
+        return transactions / taken, *each
+
+
+def rows(connection):
     fill(connection, ROWS)
+
+
+def small(connection):
+    fill(connection, 3000)
+
+
+def mails(connection):
+    fill(connection, 5000)
+
+
+def ten_thousand(kind):
+    def workload(side):
+        side.prepare(rows, "db")
+        count = 3
+        if side.name == "run":
+            return side.measure(count, lambda: run_commands(side, kind, count))
+        connection = side.connect("db")
+        result = side.measure(count, lambda: transactions(connection, kind, count, PER_TRANSACTION))
+        connection.close()
+        return result
+
+    return workload
+
+
+def single(kind):
+    def workload(side):
+        side.prepare(rows, "db")
+        connection = side.connect("db")
+        result = side.measure(200, lambda: transactions(connection, kind, 200, 1))
+        connection.close()
+        return result
+
+    return workload
+
+
+def transactions(connection, kind, count, per_transaction):
     chance = random.Random(1)
-    start = time.perf_counter()
-    for transaction in range(count):
-        connection.execute("begin")
-        for _ in range(per_transaction):
-            row = (os.urandom(1000), chance.randrange(ROWS))
-            connection.execute("update t set v = ? where id = ?", row)
-        connection.execute("commit")
-    taken = time.perf_counter() - start
+    for _ in range(count):
+        if kind == "insert":
+            insert_rows(connection, per_transaction)
+        else:
+            update_rows(connection, per_transaction, ROWS, chance)
+
+
+def run_commands(side, kind, count):
+    """Returns how long the starts of Python took."""
+    left_out = 0.0
+    for number in range(count):
+        command = ["atomdir", "run", "-q", "--view", "exact", "-C", side.path]
+        command += ["--", sys.executable, __file__]
+        command += ["--one", kind, str(number)]
+        found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        left_out += float(found.stdout)
+    return left_out
+
+
+def run_one(kind, number):
+    """The command of `run`. Prints how long it took to start: since the process began."""
+    with open("/proc/self/stat") as file:
+        ticks = int(file.read().rsplit(")", 1)[1].split()[19])
+    began = ticks / os.sysconf("SC_CLK_TCK")
+    print(time.clock_gettime(time.CLOCK_BOOTTIME) - began)
+    connection = open_database("db", "rollback")
+    if kind == "insert":
+        insert_rows(connection, PER_TRANSACTION)
+    else:
+        update_rows(connection, PER_TRANSACTION, ROWS, random.Random(number))
     connection.close()
-    return per_transaction * count / taken
 
 
-def twelve(side, count):
+def tpc_c(side):
+    side.prepare(tpcc.fill, "db")
+    connection = side.connect("db")
+    result = side.measure(300, lambda: tpcc.run(connection, 300))
+    connection.close()
+    return result
+
+
+def mail(side):
+    """A row, a file of 1 MB beside the database, and the row once more."""
+    side.prepare(mails, "db")
+    connection = side.connect("db")
+    contents = os.urandom(1 << 20)
+
+    def plain(number):
+        connection.execute("insert into t(v) values(?)", (os.urandom(1000),))
+        (id,) = connection.execute("select max(id) from t").fetchone()
+        file = os.open(os.path.join(side.path, f"mail{number}"), os.O_CREAT | os.O_WRONLY)
+        os.write(file, contents)
+        os.fsync(file)
+        os.close(file)
+        directory = os.open(side.path, os.O_RDONLY)
+        os.fsync(directory)
+        os.close(directory)
+        connection.execute("update t set v = ? where id = ?", (f"mail{number}", id))
+
+    def ours(number):
+        connection.execute("select atomdir_begin()").fetchone()
+        connection.execute("insert into t(v) values(?)", (os.urandom(1000),))
+        (id,) = connection.execute("select max(id) from t").fetchone()
+        connection.execute("select atomdir_write(?, ?)", (f"mail{number}", contents)).fetchone()
+        connection.execute("update t set v = ? where id = ?", (f"mail{number}", id))
+        connection.execute("select atomdir_commit()").fetchone()
+
+    def work():
+        for number in range(40):
+            (ours if side.name == "atomdir" else plain)(number)
+
+    result = side.measure(40, work)
+    connection.close()
+    return result
+
+
+def twelve(side):
     """Six threads; each reads a row of one of twelve databases and writes its digest to another."""
     names = [f"db{number}" for number in range(12)]
-    for name in names:
-        connection = side.connect(name)
-        fill(connection, 3000)
-        connection.close()
+    side.prepare(small, *names)
+    count = 60
+
+    shared = {"check_same_thread": False}
+    opened = [{name: side.connect(name, **shared) for name in names} for _ in range(6)]
 
     def work(number):
         chance = random.Random(number)
-        connections = {}
+        connections = opened[number]
         for _ in range(count):
             start, to = chance.sample(names, 2)
-            for name in (start, to):
-                if name not in connections:
-                    connections[name] = side.connect(name)
             id = chance.randrange(3000)
-            (value,) = connections[start].execute("select v from t where id = ?", (id,)).fetchone()
+            query = "select v from t where id = ?"
+            (value,) = connections[start].execute(query, (id,)).fetchone()
             digest = hashlib.sha256(value).digest()
             connections[to].execute("update t set v = ? where id = ?", (digest * 31, id))
         for connection in connections.values():
             connection.close()
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    start = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return 6 * count / (time.perf_counter() - start)
+    def threads():
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    return side.measure(6 * count, threads)
 
 
-def pair(side, count):
+def pair(side):
     """One transaction over two attached databases."""
+    side.prepare(small, "one", "two")
     connection = side.connect("one")
-    fill(connection, 3000)
-    other = side.connect("two")
-    fill(other, 3000)
-    other.close()
     path = os.path.join(side.path, "two")
     more = "?vfs=atomdir" if side.name == "atomdir" else ""
     connection.execute(f"attach 'file:{path}{more}' as two")
-    if side.name == "wal":
-        connection.execute("pragma two.journal_mode = wal")
     connection.execute("pragma two.synchronous = full")
     chance = random.Random(2)
-    start = time.perf_counter()
-    for _ in range(count):
-        id = chance.randrange(3000)
-        connection.execute("begin")
-        connection.execute("update main.t set v = ? where id = ?", (os.urandom(1000), id))
-        connection.execute("update two.t set v = ? where id = ?", (os.urandom(1000), id))
-        connection.execute("commit")
-    taken = time.perf_counter() - start
+
+    def work():
+        for _ in range(100):
+            id = chance.randrange(3000)
+            connection.execute("begin")
+            connection.execute("update main.t set v = ? where id = ?", (os.urandom(1000), id))
+            connection.execute("update two.t set v = ? where id = ?", (os.urandom(1000), id))
+            connection.execute("commit")
+
+    result = side.measure(100, work)
     connection.close()
-    return count / taken
+    return result
 
 
 WORKLOADS = {
-    "insert, 1 row in each transaction": lambda side: insert(side, 1, 300),
-    "insert, 1000 rows": lambda side: insert(side, 1000, 10),
-    "update, 1 row": lambda side: update(side, 1, 300),
-    "update, 1000 rows": lambda side: update(side, 1000, 5),
-    "update of a row in each of two databases": lambda side: pair(side, 200),
-    "six threads, twelve databases": lambda side: twelve(side, 100),
+    "insert, 10 000 rows": ten_thousand("insert"),
+    "update, 10 000 rows": ten_thousand("update"),
+    "insert, 1 row": single("insert"),
+    "update, 1 row": single("update"),
+    "TPC-C": tpc_c,
+    "mail": mail,
+    "six threads, twelve databases": twelve,
+    "two attached databases": pair,
 }
 
-only = sys.argv[4] if len(sys.argv) > 4 else ""
-sides = sys.argv[5].split(",") if len(sys.argv) > 5 else SIDES
-for workload, measure in WORKLOADS.items():
-    if only not in workload:
-        continue
-    found = {name: [] for name in sides}
-    for _ in range(ROUNDS):
-        for name in sides:
-            side = Side(name)
-            found[name].append(measure(side))
-            shutil.rmtree(side.path)
-    medians = {name: statistics.median(rates) for name, rates in found.items()}
-    print(workload, *(f"{name} {rate:.0f}/s" for name, rate in medians.items()), sep="; ", flush=True)
+
+def main(rounds, only, sides):
+    print("load", *os.getloadavg())
+    for workload, measure in WORKLOADS.items():
+        if only not in workload:
+            continue
+        chosen = [name for name in sides if name != "run" or "10 000" in workload]
+        found = {name: [] for name in chosen}
+        for _ in range(rounds):
+            for name in chosen:
+                side = Side(name)
+                found[name].append(measure(side))
+                subprocess.run(["atomdir", "-C", side.path, "service", "stop"], capture_output=True)
+                shutil.rmtree(side.path)
+        for name, results in found.items():
+            rate, kib, flushes = (statistics.median(column) for column in zip(*results))
+            line = f"{rate:.1f} transactions/s, {flushes:.1f} flushes and {kib:.0f} KiB each"
+            print(workload, name, line, sep="; ", flush=True)
+    print("load", *os.getloadavg())
+
+
+if sys.argv[1] == "--one":
+    run_one(sys.argv[2], int(sys.argv[3]))
+else:
+    EXTENSION, DIRECTORY = sys.argv[1:3]
+    first = sqlite3.connect(":memory:")
+    first.enable_load_extension(True)
+    first.load_extension(EXTENSION)
+    arguments = dict(enumerate(sys.argv))
+    main(
+        int(arguments.get(3, 5)),
+        arguments.get(4, ""),
+        arguments.get(5, "rollback,wal,atomdir,run").split(","),
+    )
