@@ -35,7 +35,7 @@ pub(crate) struct Database {
     shown: u32,
     /// The highest that SQLite has seen or written so far.
     highest: u32,
-    /// The length that the last commit has given it, and the counters.
+    /// The length and the counters after the last commit, or in the snapshot of a backup's last step.
     pub(crate) committed_length: u64,
     left: Option<Counters>,
     /// The counter that SQLite wrote last, if it is not the one that it was shown.
@@ -91,8 +91,14 @@ impl Database {
         self.counters = None;
         self.raised = None;
         self.is_dirty = false;
-        self.keeps_cache = at.is_some() && at == self.cached_at;
+        let cached = (self.cached_at.take(), self.left, self.committed_length);
+        if at.is_some() {
+            self.note_left(transaction)?;
+        }
         self.cached_at = at;
+        // A program outside may have changed the file since.
+        self.keeps_cache =
+            at.is_some() && cached == (self.cached_at, self.left, self.committed_length);
         if !self.keeps_cache {
             self.cached.clear();
             self.highest = self.highest.wrapping_add(1).max(1);
@@ -176,7 +182,7 @@ impl Database {
         Ok(true)
     }
 
-    /// Notes what a commit leaves.
+    /// Notes what a commit leaves, or what a snapshot shows.
     pub(crate) fn note_left(&mut self, transaction: &SharedTransaction) -> Result<()> {
         let mut header = [0; header::LENGTH];
         let read = self.read_file(transaction, &mut header, 0)?;

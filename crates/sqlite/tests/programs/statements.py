@@ -50,14 +50,15 @@ expect(code_of(rows.fetchall), BUSY_SNAPSHOT)
 expect(one.execute("select v from b").fetchone(), (2,))
 
 # A backup page by page comes to its end, and starts again only if something was committed.
-def backup(pages, when=None):
+def backup(pages, when=None, writer=other):
     steps = 0
 
     def progress(_, remaining, total):
         nonlocal steps
         steps += 1
         if steps == when:
-            other.execute("update b set v = v + 1")
+            with writer:
+                writer.execute("update b set v = v + 1")
         assert steps <= 2 * total + 2, "it starts again and again"
 
     with sqlite3.connect(":memory:") as memory:
@@ -68,6 +69,7 @@ def backup(pages, when=None):
 
 expect(backup(1), 2)
 expect(backup(3, when=5), 3)
+expect(backup(3, when=5, writer=plain()), 4)
 one.execute("begin")
 one.execute("update a set v = v + 1")
 other.execute("update a set v = v + 1")
@@ -113,7 +115,7 @@ other.close()
 if os.geteuid() != 0:
     os.chmod(os.path.join(STORE, "db"), 0o444)
     reader = connect()
-    expect(reader.execute("select v from b").fetchone(), (3,))
+    expect(reader.execute("select v from b").fetchone(), (4,))
     expect(code_of(lambda: reader.execute("delete from b")), sqlite3.SQLITE_READONLY)
     reader.close()
 os.mkdir(os.path.join(STORE, "directory"))
