@@ -192,12 +192,6 @@ impl Service {
         self.transactions.keep(one.id(), holder);
         one.transaction.thaw();
         survival::survive(self, one);
-        // Its user is told the path of the view.
-        if !one.transaction.is_lower()
-            && let Err(failure) = self.views.mount(one.transaction.owner())
-        {
-            tracing::warn!("transaction {} has no view yet: {failure}", one.id());
-        }
     }
 
     /// Forgets a transaction that its commit has ended.
