@@ -170,3 +170,47 @@ fn times_name_commits_and_only_owner_and_root_look_back() {
     let refused = store.call_as(&user, ["at", "1", "--", "true"]);
     refused.expect(NOT_PERMITTED).says(&["look at the past"]);
 }
+
+#[test]
+fn differences_show_directories_and_changed_types_below_a_renamed_directory() {
+    let prepare = "mkdir -p d/k p/x; echo secret > d/k/file; echo 1 > p/f";
+    Fixture::for_each_owner("past-renamed", prepare, |one| {
+        let change = "mv d e; rm -r e/k; echo new > e/k; mkdir q; mv p q/p2";
+        let kept = one.store.call([
+            "run",
+            "--view",
+            "exact",
+            "--on-success",
+            "keep",
+            "--",
+            "/bin/sh",
+            "-ec",
+            change,
+        ]);
+        kept.expect(0);
+        let patch = one.store.call(["diff", "1"]).expect(0).text();
+        assert!(patch.contains("-secret"), "{patch}");
+        one.store.call(["commit", "1"]).expect(0);
+        let lines = one.store.call(["diff", "0..1", "--name-status"]).expect(0);
+        let lines = lines.text();
+        let mut lines: Vec<&str> = lines.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(
+            lines,
+            [
+                "A e",
+                "A e/k",
+                "A q",
+                "A q/p2",
+                "A q/p2/f",
+                "A q/p2/x",
+                "D d",
+                "D d/k",
+                "D d/k/file",
+                "D p",
+                "D p/f",
+                "D p/x"
+            ]
+        );
+    });
+}

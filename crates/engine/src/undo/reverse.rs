@@ -355,7 +355,8 @@ impl<'a, D: Disk> Reverse<'a, D> {
         }
         let child = self.view.child(directory, &key.1).map_err(failed)?;
         let base = child.and_then(|child| self.view.node(child).ok()?.base.clone());
-        if let Some(base) = base
+        // A directory is no file of a database.
+        if let Some(base) = base.filter(|base| base.kind != Kind::Directory)
             && !self.is_in_limbo(&base)
             && self.is_newer(&base, first).map_err(failed)?
         {

@@ -161,3 +161,41 @@ fn directory_that_moved_through_new_ones_goes_back_to_its_first_place() {
     assert_eq!(list("p/db/d"), ["X"]);
     goes_on(&store);
 }
+
+/// A commit moves a directory into a new one and changes it; another removes the tree above both.
+#[test]
+fn directory_that_went_with_a_new_one_comes_back() {
+    let (scratch, store) = store();
+    std::fs::create_dir_all(scratch.0.join("a/dw")).expect("made");
+    std::fs::write(scratch.0.join("a/dw/in"), "at").expect("written");
+    commit(&store, |view| {
+        unlink(view, "a/dw/in");
+        directory(view, "a/e");
+        rename(view, "a/dw", "a/e/b");
+    });
+    commit(&store, |view| {
+        for path in ["a/e/b", "a/e", "a"] {
+            remove_directory(view, path);
+        }
+    });
+    let past = store.past(Sequence(0), options());
+    let past = past.unwrap_or_else(|error| panic!("{error}"));
+    node(&past.transaction, "a/dw/in");
+    store.abort(&past.transaction);
+    land(&store, &[1, 2], &[]);
+    assert_eq!(read(&scratch.0, "a/dw/in"), b"at");
+    goes_on(&store);
+}
+
+#[test]
+fn directory_is_no_log_of_a_database() {
+    let (scratch, store) = store();
+    commit(&store, |view| {
+        directory(view, "x-wal");
+        put(view, "x", 0, b"1");
+    });
+    let second = commit(&store, |view| put(view, "x", 0, b"2"));
+    commit(&store, |view| put(view, "x-wal/f", 0, b"3"));
+    land(&store, &[second], &[]);
+    assert_eq!(read(&scratch.0, "x"), b"1");
+}

@@ -48,11 +48,17 @@ impl Affected {
                     affected.paths.insert(path.to_vec());
                 })?;
             }
+            if line.change == Change::TypeChanged {
+                affected.paths.insert(old_path(lines, line));
+            }
             if let Some(from) = &line.from {
                 moves.push((from.clone(), line.path.clone()));
-                walk(transaction, &line.path, |path, _| {
-                    let below = &path[line.path.len()..];
-                    moves.push(([from, below].concat(), path.to_vec()));
+                walk_all(transaction, &line.path, |path, _, is_directory| {
+                    let old = [from, &path[line.path.len()..]].concat();
+                    match is_directory {
+                        true => affected.paths.extend([old, path.to_vec()]),
+                        false => moves.push((old, path.to_vec())),
+                    }
                 })?;
             }
             if line.change == Change::Modified {
