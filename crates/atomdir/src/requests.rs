@@ -36,10 +36,10 @@ pub struct BeginOptions {
     /// aborted when its last holder's connection closes.
     pub detached: bool,
     /// The transaction in which this one is nested, and whose isolation and durability it shares.
-    /// Only one transaction at a time can be nested in another.
+    /// If that one is serializable or has a native view, only one at a time can be nested in it.
     pub outer: Option<TransactionId>,
-    /// While others work in another transaction nested in `outer`, the begin waits for its
-    /// end. Otherwise, and when nobody works in it, the begin fails with
+    /// If only one at a time can be nested in `outer`, and others work in that one, the begin waits
+    /// for its end. Otherwise, and when nobody works in it, the begin fails with
     /// [`FailureKind::InUse`](crate::FailureKind::InUse) or
     /// [`FailureKind::Nested`](crate::FailureKind::Nested).
     pub wait: bool,

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use atomdir_testing::exit_code::{CONFLICT, NO_SUCH};
+use atomdir_testing::exit_code::NO_SUCH;
 use atomdir_testing::{Fixture, Store, binary, capture_output, tools_present};
 
 /// A script in which `$A` is the command.
@@ -67,39 +67,6 @@ fn aborting_the_outer_transaction_drops_nested_changes() {
         );
         outcome.expect(3);
         assert_eq!(read(one.base.join("file")), "old\n");
-    });
-}
-
-#[test]
-fn second_nested_transaction_waits() {
-    Fixture::for_each_owner("nest-turns", "", |one| {
-        let outcome = one.store.run_with(&["--view", "exact", "--on-conflict", "keep"], &script(
-            r#"
-            for i in 1 2 3 4; do $A run -q -- sh -ec "echo \$ATOMDIR_TX >> turns; ls | wc -l" > /dev/null & done
-            wait
-            test $(sort -u turns | wc -l) = 4
-            nested=$($A begin | head -n 1)
-            ! echo no > created
-            # What would wait for itself is refused.
-            $A commit --wait && exit 1 || test $? = 64
-            $A run --in none -- true
-            # From within the nested one the outer one is out of reach.
-            $A exec $nested -- $A run --in $ATOMDIR_TX -- true && exit 1 || test $? = 66
-            $A commit && exit 1 || test $? = 75
-            $A begin && exit 1 || test $? = 75
-            $A run -- true && exit 1 || test $? = 75
-            $A exec $nested -- sh -c 'echo yes > created'
-            test ! -e created
-            $A commit $nested
-            test $(cat created) = yes
-            $A begin > /dev/null
-            "#,
-        ));
-        outcome.expect(CONFLICT).says(&["nested in transaction"]);
-        let listed = json(&one.store, &["list"]);
-        assert!(listed.contains(r#""outer":null,"nested":"#), "{listed}");
-        one.store.call(["abort", "--all"]).expect(0);
-        assert!(!one.base.join("created").exists());
     });
 }
 

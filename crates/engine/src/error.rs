@@ -120,7 +120,7 @@ pub enum BeginError {
     #[error("the outer transaction has ended; begin a transaction that is not nested")]
     Ended,
     #[error(
-        "transaction {nested} is already nested in the outer transaction, which can have only one at a time; commit or abort it first"
+        "transaction {nested} is already nested in the outer transaction, which can have only one at a time, as it is serializable or has a native view; commit or abort it first"
     )]
     Nested { nested: TransactionId },
     #[error("cannot read what was changed in the outer transaction's native view: {}", reason(.0))]

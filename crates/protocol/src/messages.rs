@@ -213,7 +213,8 @@ pub struct BeginRequest {
     /// The transaction in which this one is nested, and whose isolation and
     /// durability it shares.
     pub outer: Option<TransactionId>,
-    /// If others work in another transaction nested in `outer`, wait for its end.
+    /// If `outer` can have only one nested transaction at a time, and others work in that one,
+    /// wait for its end.
     pub wait: bool,
     pub view: ViewChoice,
     /// Send the view's root with the answer. Opening it takes most of the time of a begin.

@@ -78,7 +78,7 @@ pub struct Committed {
 }
 
 /// Chooses between failing and waiting when others hold the transaction that is to be
-/// committed, or when another transaction is nested in it.
+/// committed, or when others are nested in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Others {
     /// The request fails with [`FailureKind::InUse`](crate::FailureKind::InUse).
@@ -86,7 +86,7 @@ pub enum Others {
     Refuse,
     /// The request waits until they have ended.
     Wait,
-    /// The others' views end, and the nested transaction is aborted.
+    /// The others' views end, and the nested transactions are aborted.
     End,
 }
 
@@ -121,8 +121,8 @@ pub struct TransactionStatus {
     pub view_path: Vec<u8>,
     /// The transaction in which it is nested.
     pub outer: Option<TransactionId>,
-    /// The open transaction that is nested in it.
-    pub nested: Option<TransactionId>,
+    /// The open transactions that are nested in it, in the order of their begins.
+    pub nested: Vec<TransactionId>,
     /// The ids of the processes that hold it.
     pub holders: Vec<u32>,
     /// The names of its savepoints, oldest first.

@@ -164,7 +164,7 @@ fn refused(id: TransactionId, outer: TransactionId, why: &str) -> Failure {
 
 /// The end of the native view would leave nothing to commit a nested transaction into.
 pub(crate) fn refuse_while_nested(one: &OpenTransaction) -> Result<(), Failure> {
-    match one.transaction.nested_in_it() {
+    match one.transaction.nested_in_it().first() {
         Some(nested) => Err(sharing::nested_failure(one.id(), nested)),
         None => Ok(()),
     }

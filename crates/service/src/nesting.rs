@@ -52,7 +52,8 @@ fn try_begin(
 
 fn nested_already(outer: TransactionId, nested: TransactionId, is_worked_in: bool) -> Failure {
     let message = format!(
-        "transaction {nested} is already nested in transaction {outer}, which can have only one at a time"
+        "transaction {nested} is already nested in transaction {outer}, which can have only one at a \
+         time, as it is serializable or has a native view"
     );
     let kind = match is_worked_in {
         true => FailureKind::InUse,

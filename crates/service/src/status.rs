@@ -75,7 +75,7 @@ pub(crate) fn stranded(service: &Service, one: &Stranded) -> TransactionStatus {
         view: View::Exact,
         view_path: Vec::new(),
         outer: None,
-        nested: None,
+        nested: Vec::new(),
         holders: Vec::new(),
         savepoints: Vec::new(),
         sealed: false,

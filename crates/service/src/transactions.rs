@@ -328,10 +328,11 @@ impl Transactions {
     /// Removes the transactions nested in it.
     pub(crate) fn remove_nested(&self, id: TransactionId) -> Vec<OpenTransaction> {
         let mut open = self.lock();
-        match nested_in(&open, id) {
-            Some(nested) => remove_with_nested(&mut open, nested),
-            None => Vec::new(),
-        }
+        let nested = nested_in(&open, id);
+        let removed = nested
+            .into_iter()
+            .flat_map(|nested| remove_with_nested(&mut open, nested));
+        removed.collect()
     }
 
     pub(crate) fn remove_all(&self) -> Vec<OpenTransaction> {
@@ -401,20 +402,21 @@ fn sealed(id: TransactionId) -> Failure {
 fn nested_in(
     open: &BTreeMap<TransactionId, OpenTransaction>,
     id: TransactionId,
-) -> Option<TransactionId> {
-    let mut open = open.values();
-    let nested = open.find(|one| one.outer() == Some(id))?;
-    Some(nested.id())
+) -> Vec<TransactionId> {
+    let nested = open.values().filter(|one| one.outer() == Some(id));
+    nested.map(OpenTransaction::id).collect()
 }
 
-/// The innermost first.
+/// Each after those that are nested in it.
 fn remove_with_nested(
     open: &mut BTreeMap<TransactionId, OpenTransaction>,
     id: TransactionId,
 ) -> Vec<OpenTransaction> {
     let mut ids = vec![id];
-    while let Some(nested) = ids.last().and_then(|last| nested_in(open, *last)) {
-        ids.push(nested);
+    let mut at = 0;
+    while let Some(id) = ids.get(at) {
+        ids.extend(nested_in(open, *id));
+        at += 1;
     }
     ids.iter().rev().filter_map(|id| open.remove(id)).collect()
 }

@@ -124,8 +124,10 @@ impl SharedTransaction {
         }
     }
 
-    /// Like [`Transaction::nest`]: what is done with this transaction before the nested one
-    /// has ended fails.
+    /// Like [`Transaction::nest`], but several can be nested at the same time, unless the
+    /// transaction is serializable. Of those that change the same, the first to commit wins, and
+    /// the others have a conflict. Before all have ended, names in this transaction cannot be
+    /// changed, and it cannot be committed.
     pub fn nest(&self) -> Result<SharedTransaction, BeginError> {
         Ok(Transaction::new(self.session.nest()?, WhenDurable::WithTheOuter).into())
     }

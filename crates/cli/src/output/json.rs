@@ -85,7 +85,7 @@ pub struct Transaction<'a> {
     pub view_kind: &'static str,
     pub locks: Vec<Lock<'a>>,
     pub outer: Option<u64>,
-    pub nested: Option<u64>,
+    pub nested: Vec<u64>,
     pub holders: &'a [u32],
     pub savepoints: Vec<Text<'a>>,
     /// The commit after which its view shows the store, if that is a view of the past.
@@ -201,7 +201,7 @@ impl<'a> From<&'a TransactionStatus> for Transaction<'a> {
                 View::Native => "native",
             },
             outer: status.outer.map(|outer| outer.0),
-            nested: status.nested.map(|nested| nested.0),
+            nested: status.nested.iter().map(|nested| nested.0).collect(),
             holders: &status.holders,
             savepoints: status.savepoints.iter().map(|name| Text(name)).collect(),
             past: status.past.map(|commit| commit.0),

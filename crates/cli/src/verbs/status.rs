@@ -136,8 +136,9 @@ fn show_others(painter: &mut Painter<'_>, status: &TransactionStatus) -> io::Res
     if let Some(outer) = status.outer {
         writeln!(painter, "nested in   {outer}")?;
     }
-    if let Some(nested) = status.nested {
-        writeln!(painter, "holds       {nested}, nested in it")?;
+    if !status.nested.is_empty() {
+        let nested: Vec<String> = status.nested.iter().map(ToString::to_string).collect();
+        writeln!(painter, "holds       {}, nested in it", nested.join(", "))?;
     }
     if !status.holders.is_empty() {
         let holders: Vec<String> = status.holders.iter().map(u32::to_string).collect();

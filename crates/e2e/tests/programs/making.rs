@@ -5,7 +5,7 @@ use std::process::Command;
 
 use atomdir_testing::tree::{CompareOptions, assert_equal};
 use atomdir_testing::{
-    Fixture, Outcome, Scratch, capture_output, debian_source, full_tier, pick, shell, skip,
+    Fixture, Outcome, Scratch, binary, capture_output, debian_source, full_tier, pick, shell, skip,
     tools_present,
 };
 
@@ -139,6 +139,39 @@ fn recipe_of_a_makefile_with_one_shell_is_one_script() {
         "cat made; rm made; make > /dev/null; cat made",
     );
     assert_eq!(made.text(), "there\n\n".repeat(2));
+}
+
+/// Two of the recipes wait for each other. Two others make the same directory, so that one of them
+/// may have to run again.
+#[test]
+fn recipes_run_beside_one_another_within_an_exact_view() {
+    const TEST: &str = "making-nested";
+    if !tools_present(TEST, &["make"]) {
+        return;
+    }
+    let makefile = r"
+cat > Makefile <<'END'
+all: ping pong one two
+ping:
+	echo > $(WAY)/ping && cat $(WAY)/pong > /dev/null
+	echo ping > ping
+pong:
+	cat $(WAY)/ping > /dev/null && echo > $(WAY)/pong
+	echo pong > pong
+one two:
+	mkdir -p out
+	echo $@ > out/$@
+END
+";
+    Fixture::for_each_owner(TEST, makefile, |one| {
+        let script = format!(
+            "way=$(mktemp -d); mkfifo $way/ping $way/pong
+            {} make -- -s -j2 WAY=$way; rm -r $way; cat ping pong out/*",
+            binary().display()
+        );
+        let outcome = one.store.run_with(&["--view", "exact"], &script).expect(0);
+        assert_eq!(outcome.text(), "ping\npong\none\ntwo\n");
+    });
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The commit of a nested transaction: its view takes the place of the outer one's.
+//! The commit of a nested transaction: its changes become the outer one's own.
 
 use atomdir_disk::Disk;
 
@@ -25,8 +25,7 @@ impl<D: Disk> Store<D> {
             let reason = "its changes go into a native view";
             return Err(CommitError::OnlyWhole { reason });
         }
-        let conflicts = outer_view.conflicts_with_nested(view);
-        if !conflicts.is_empty() {
+        let joined = outer_view.join_nested(view).map_err(|paths| {
             let by = ChangedBy::Outer {
                 transaction: outer.id(),
             };
@@ -35,11 +34,12 @@ impl<D: Disk> Store<D> {
                 what: ConflictKind::Outer,
                 by: by.clone(),
             };
-            let conflicts = conflicts.into_iter().map(conflict).collect();
-            return Err(CommitError::Conflict(conflicts));
-        }
+            CommitError::Conflict(paths.into_iter().map(conflict).collect())
+        })?;
         let changes = view.changes().map_or(0, |lines| lines.len() as u64);
-        let outdated = guard.take().map(|view| outer_view.take_nested(view));
+        let outdated = guard
+            .take()
+            .map(|view| outer_view.take_nested(view, joined));
         outer_view.record_after_commit();
         drop((guard, outer_guard));
         self.ended(transaction.id());

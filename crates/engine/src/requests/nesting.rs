@@ -2,8 +2,10 @@
 //!
 //! A nested transaction has a view over the outer one's and shares its
 //! snapshot. Its commit is neither logged nor validated against the base: that
-//! happens when the outermost one commits. One transaction at a time can be
-//! nested in another.
+//! happens when the outermost one commits. Several can be nested in one at the
+//! same time, except in two cases. What a serializable transaction reads of a
+//! nested commit is not in its read set. And the copy of a native view is compared
+//! with what the overlay showed when the nested one began.
 
 use std::sync::Arc;
 
@@ -85,19 +87,19 @@ impl<D: Disk> Store<D> {
 
 fn may_begin_in<D: Disk>(outer: &mut Option<View<D>>) -> Result<&mut View<D>, BeginError> {
     let view = outer.as_mut().ok_or(BeginError::Ended)?;
-    if let Some(nested) = view.nested() {
-        return Err(BeginError::Nested { nested });
-    }
-    match view.frozen {
-        true => Err(BeginError::Frozen),
-        false => Ok(view),
+    let has_one_at_a_time = view.reads.is_some() || view.lower || view.begun_over().is_some();
+    match view.nested() {
+        Some(nested) if has_one_at_a_time => Err(BeginError::Nested { nested }),
+        _ if view.frozen => Err(BeginError::Frozen),
+        _ => Ok(view),
     }
 }
 
 impl<D: Disk> Transaction<D> {
-    /// Returns the open transaction that is nested in this one.
-    pub fn nested_in_it(&self) -> Option<TransactionId> {
-        self.view.lock().as_ref()?.nested()
+    /// Returns the open transactions that are nested in this one, in the order of their begins.
+    pub fn nested_in_it(&self) -> Vec<TransactionId> {
+        let guard = self.view.lock();
+        guard.as_ref().map_or_else(Vec::new, View::all_nested)
     }
 
     /// Saves the present state under a name. Replaces an older savepoint of

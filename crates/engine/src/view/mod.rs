@@ -103,12 +103,7 @@ pub(crate) struct View<D: Disk> {
     pub restored: HashSet<u64>,
     /// What the next service makes the view of again, if the transaction survives this one.
     pub log: Option<Box<ViewLog<D>>>,
-    next_inode: u64,
 }
-
-/// New objects get inode numbers from here on until they are committed. They are above
-/// those that file systems use, and exact in a double, for programs that need that.
-const NEW_INODE_FIRST: u64 = 1 << 52;
 
 impl<D: Disk> View<D> {
     pub fn new(core: Arc<Core<D>>, id: TransactionId, at: Sequence) -> View<D> {
@@ -136,7 +131,6 @@ impl<D: Disk> View<D> {
             restricted_to: None,
             restored: HashSet::new(),
             log: None,
-            next_inode: NEW_INODE_FIRST,
         }
     }
 

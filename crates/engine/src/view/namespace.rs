@@ -122,11 +122,10 @@ impl<D: Disk> View<D> {
         Ok(id)
     }
 
-    fn new_attributes(&mut self, kind: Kind, owner: Owner) -> NodeAttributes {
+    fn new_attributes(&self, kind: Kind, owner: Owner) -> NodeAttributes {
         let now = self.now();
-        self.next_inode += 1;
         NodeAttributes {
-            inode: self.next_inode,
+            inode: self.numbers.new_inode(),
             kind,
             mode: 0,
             links: if kind == Kind::Directory { 2 } else { 1 },

@@ -73,6 +73,10 @@ impl Nodes {
         self.by_id.get(id.0 as usize)?.as_deref()
     }
 
+    pub fn shared(&self, id: NodeId) -> Option<&Arc<Node>> {
+        self.by_id.get(id.0 as usize)?.as_ref()
+    }
+
     pub fn get_mut(&mut self, id: NodeId) -> Option<&mut Node> {
         self.note_node(id);
         self.by_id

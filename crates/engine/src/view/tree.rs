@@ -247,7 +247,7 @@ impl<D: Disk> View<D> {
     pub(super) fn drop_if_unneeded(&mut self, mut id: NodeId) {
         while id != NodeId::ROOT {
             let Ok(node) = self.node(id) else { return };
-            if self.is_known(id) || !node.is_disposable() || self.is_kept_for_outer(id, node) {
+            if self.is_known(id) || !node.is_disposable() || self.is_kept_for_others(id, node) {
                 return;
             }
             let Some(node) = self.nodes.take(id) else {

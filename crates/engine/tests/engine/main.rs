@@ -30,6 +30,7 @@ mod serializable;
 
 mod set_aside;
 mod several_names;
+mod siblings;
 mod stalled;
 mod support;
 mod survival;

@@ -2,10 +2,10 @@
 //! the request waits, so a missed event would leave the request waiting for ever.
 
 use crate::support::{NEVER_IDLE, TestStore, detached, greeted, wait_until_alone};
-use atomdir::TransactionId;
 use atomdir::client::{
     BeginOptions, CommitError, Connection, FailureKind, Others, Progress, RequestError, ViewChoice,
 };
+use atomdir::{Isolation, TransactionId};
 use atomdir_protocol::{Reply, Request, frame};
 use std::io::{Read, Write};
 use std::sync::mpsc::{Sender, channel};
@@ -59,6 +59,14 @@ fn begin_when_free(
     move |connection, report| {
         let begun = connection.begin_reporting(&nested_in(outer), report);
         begun.map(|begun| begun.id)
+    }
+}
+
+/// Only one at a time can be nested in it.
+fn serializable() -> BeginOptions {
+    BeginOptions {
+        isolation: Isolation::Serializable,
+        ..detached()
     }
 }
 
@@ -126,6 +134,32 @@ fn a_commit_and_a_freeze_wait_for_the_end_of_the_nested_transaction() {
 }
 
 #[test]
+fn commit_waits_for_all_transactions_nested_at_the_same_time() {
+    let store = TestStore::new(NEVER_IDLE);
+    let (mut owner, mut other) = (store.connect(), store.connect());
+    let outer = owner.begin(&detached()).unwrap().id;
+    let first = owner.begin(&nested_in(outer)).unwrap().id;
+    let second = other.begin(&nested_in(outer)).unwrap().id;
+    let below = other.begin(&nested_in(second)).unwrap().id;
+    assert_eq!(owner.status(outer).unwrap().nested, [first, second]);
+    when_waiting(&store, commit_when_free(outer), || {
+        owner.commit(first, &mut |_| {}).unwrap();
+        assert_eq!(owner.status(outer).unwrap().nested, [second]);
+        other.commit(below, &mut |_| {}).unwrap();
+        other.commit(second, &mut |_| {}).unwrap();
+    })
+    .unwrap();
+
+    let outer = owner.begin(&detached()).unwrap().id;
+    let nested = [(); 2].map(|()| other.begin(&nested_in(outer)).unwrap().id);
+    let below = other.begin(&nested_in(nested[0])).unwrap().id;
+    owner.abort(outer).unwrap();
+    for ended in [nested[0], nested[1], below] {
+        assert!(owner.status(ended).is_err());
+    }
+}
+
+#[test]
 fn a_nested_begin_waits_while_others_work_in_a_nested_transaction() {
     let store = TestStore::new(NEVER_IDLE);
     let mut owner = store.connect();
@@ -146,7 +180,7 @@ fn a_nested_begin_waits_while_others_work_in_a_nested_transaction() {
         ),
     ];
     for (event, refused) in events {
-        let outer = owner.begin(&detached()).unwrap().id;
+        let outer = owner.begin(&serializable()).unwrap().id;
         let nested = owner.begin(&nested_in(outer)).unwrap().id;
         let begun = when_waiting(&store, begin_when_free(outer), || {
             event(&mut owner, outer, nested);
@@ -162,7 +196,7 @@ fn a_nested_begin_does_not_wait_for_what_may_never_end() {
     let refused = |connection: &mut Connection, options: &BeginOptions| {
         connection.begin(options).unwrap_err().kind().unwrap()
     };
-    let outer = owner.begin(&detached()).unwrap().id;
+    let outer = owner.begin(&serializable()).unwrap().id;
     let nested = owner.begin(&nested_in(outer)).unwrap().id;
     let without_wait = BeginOptions {
         wait: false,

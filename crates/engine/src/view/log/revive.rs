@@ -26,8 +26,9 @@ use crate::view::node::{
     Contents, DirectoryDelta, Dress, EntryDelta, Node, Own, OwnBody, Staged, StagedParent, Touched,
 };
 use crate::view::nodes::Nodes;
+use crate::view::numbers::NEW_INODE_FIRST;
 use crate::view::numbers::Numbers;
-use crate::view::{NEW_INODE_FIRST, NodeAttributes, View};
+use crate::view::{NodeAttributes, View};
 
 /// A view as its log has it, without gaps: the last word about everything.
 pub(crate) struct Logged {
@@ -176,8 +177,8 @@ impl<D: Disk> View<D> {
         let objects = make_objects(core, &logged.objects, (older, view.at))?;
         let note = logged.note.clone();
         let mut stage = StageTree::read(&view)?;
-        let node_last = view.take_logged(logged, &objects)?;
-        view.numbers = Arc::new(Numbers::after(node_last, stage.last_slot));
+        let (node_last, inode_last) = view.take_logged(logged, &objects)?;
+        view.numbers = Arc::new(Numbers::after(node_last, stage.last_slot, inode_last));
         stage.put_right(&mut view)?;
         view.has_placed = true;
         // Until the new log is durable, a crash may bring back the state that was flushed last.
@@ -190,8 +191,12 @@ impl<D: Disk> View<D> {
         Ok(view)
     }
 
-    /// Returns the last node id in use.
-    fn take_logged(&mut self, logged: Logged, objects: &HashMap<u64, Arc<Base>>) -> Result<NodeId> {
+    /// Returns the last node id in use, and the last inode number of a new object.
+    fn take_logged(
+        &mut self,
+        logged: Logged,
+        objects: &HashMap<u64, Arc<Base>>,
+    ) -> Result<(NodeId, u64)> {
         let object = |number: u64| objects.get(&number).cloned().ok_or(Errno::STALE);
         let root = self.core.root_base.clone();
         let mut nodes = Nodes::new(&root);
@@ -251,8 +256,7 @@ impl<D: Disk> View<D> {
             self.restored.insert(object(number)?.serial);
         }
         self.nodes = nodes;
-        self.next_inode = inode_last;
-        Ok(node_last)
+        Ok((node_last, inode_last))
     }
 
     /// Takes back what calls that were not recorded have written to staged files: bytes behind

@@ -16,7 +16,7 @@ impl<D: Disk> View<D> {
         let mut rest = self.without(part);
         let revived = self.revived(&rest);
         rest.renumber(&revived);
-        let old = self.replace(rest, &[], &revived);
+        let old = self.replace(rest, &revived);
         let outdated = self.outdated(&old);
         self.discard_unneeded([&old].into_iter());
         self.drop_unneeded();

@@ -149,7 +149,7 @@ pub fn begin<D: Disk>(store: &Store<D>) -> Arc<Transaction<D>> {
 
 pub fn begin_nested<D: Disk>(store: &Store<D>, outer: &Arc<Transaction<D>>) -> Arc<Transaction<D>> {
     let begun = store.begin_nested(outer, options());
-    begun.expect("none is nested yet")
+    begun.expect("it can be nested")
 }
 
 pub fn options() -> BeginOptions {

@@ -7,6 +7,8 @@ use atomdir_engine::{Caller, Entry, NewNode, NodeId, SetAttributes, Transaction}
 
 use super::Random;
 
+mod join;
+
 pub const CALLER: Caller = Caller { user: 0, group: 0 };
 
 /// Objects by number; a directory's entries by name.
@@ -14,6 +16,8 @@ pub const CALLER: Caller = Caller { user: 0, group: 0 };
 pub struct Model {
     objects: BTreeMap<usize, Object>,
     next: usize,
+    /// What an object was changed to last: a number for a file or a link, a directory's mode.
+    stamps: BTreeMap<usize, usize>,
 }
 
 #[derive(Debug, Clone)]
@@ -43,6 +47,7 @@ impl Model {
         Model {
             objects: BTreeMap::from([(ROOT, root)]),
             next: 1,
+            stamps: BTreeMap::new(),
         }
     }
 
@@ -111,7 +116,24 @@ impl Model {
         let id = self.next;
         self.next += 1;
         self.objects.insert(id, object);
+        self.touch(id);
         self.entries_mut(directory).insert(name.to_vec(), id);
+    }
+
+    /// Notes that the object itself has changed, or that a file or link has lost or got a name.
+    fn touch(&mut self, id: usize) {
+        let stamp = match self.objects[&id] {
+            Object::Directory { mode, .. } => mode as usize,
+            _ => self.next,
+        };
+        self.next += 1;
+        self.stamps.insert(id, stamp);
+    }
+
+    fn touch_name(&mut self, id: usize) {
+        if !self.is_directory(id) {
+            self.touch(id);
+        }
     }
 
     fn is_directory(&self, id: usize) -> bool {
@@ -179,8 +201,9 @@ impl Model {
                 let known = self.entries(from).get(&other).copied();
                 let is_file = known.is_some_and(|id| !self.is_directory(id));
                 let done = self.agree(view.unlink(parent, &other), is_file, &context);
-                if done {
+                if let (true, Some(id)) = (done, known) {
                     self.entries_mut(from).remove(&other);
+                    self.touch_name(id);
                 }
             }
             7 => {
@@ -219,10 +242,28 @@ impl Model {
                     &context,
                 ) {
                     self.entries_mut(to).insert(name, id);
+                    self.touch_name(id);
                 }
             }
             14 => self.change_mode(random, view, (parent, from), &other),
             _ => self.truncate(random, view, (parent, from), &other),
+        }
+    }
+
+    /// Changes contents or a mode, which programs can do while a transaction is nested.
+    pub fn step_in_place<D: Disk>(&mut self, random: &mut Random, view: &Transaction<D>) {
+        let directories = self.directories();
+        let (path, id) = directories[random.below(directories.len())].clone();
+        let names: Vec<Vec<u8>> = self.entries(id).keys().cloned().collect();
+        if names.is_empty() {
+            return;
+        }
+        let name = &names[random.below(names.len())];
+        let at = (resolve(view, &path), id);
+        match random.below(3) {
+            0 => self.write(random, view, at, name, "in place"),
+            1 => self.truncate(random, view, at, name),
+            _ => self.change_mode(random, view, at, name),
         }
     }
 
@@ -274,6 +315,7 @@ impl Model {
             .expect(context);
         contents.resize(contents.len().max(offset + data.len()), 0);
         contents[offset..offset + data.len()].copy_from_slice(&data);
+        self.touch(id);
     }
 
     fn truncate<D: Disk>(
@@ -298,6 +340,7 @@ impl Model {
         view.set_attributes(node, change, CALLER)
             .expect("a file can be cut");
         contents.resize(length, 0);
+        self.touch(id);
     }
 
     fn change_mode<D: Disk>(
@@ -316,6 +359,7 @@ impl Model {
             Some(Object::Directory { mode, .. }) => *mode = 0o700 | new,
             _ => return,
         }
+        self.touch(id);
         let new = if self.is_directory(id) {
             0o700 | new
         } else {
@@ -355,6 +399,10 @@ impl Model {
             let source = source.expect("it can be renamed");
             self.entries_mut(from).remove(name);
             self.entries_mut(to).insert(new_name.to_vec(), source);
+            self.touch_name(source);
+            target
+                .into_iter()
+                .for_each(|target| self.touch_name(target));
         }
     }
 
@@ -386,6 +434,10 @@ impl Model {
         ) {
             self.entries_mut(from).insert(name.to_vec(), target);
             self.entries_mut(to).insert(new_name.to_vec(), source);
+            if source != target {
+                self.touch_name(source);
+                self.touch_name(target);
+            }
         }
     }
 }

@@ -6,22 +6,35 @@
 //! one that changes a shared file first copies it. So nesting costs time for each node
 //! of the view, but none for contents.
 //!
-//! While a nested view is open, names in the outer one do not change. Contents and
-//! attributes of files may, since a command's output may be redirected to one. The
-//! commit of the nested view puts its nodes in place of the outer one's; nothing on
-//! disk moves.
+//! Several nested views can be open at the same time. For each the outer view keeps the
+//! fork: its own state when the nested one began. The commit of a nested view compares
+//! both views with the fork and joins the changes (`join`); nothing on disk moves. Of
+//! nested transactions that change the same thing the first to commit wins, and the
+//! others have a conflict.
+//!
+//! While a nested view is open, names in the outer one change only by nested commits.
+//! Contents and attributes may change, since a command's output may be redirected to a
+//! file.
 //!
 //! Invariants
 //! 1. While there is another state, no node id and no slot is used again: a node that
-//!    two states have is the same object in both.
-//! 2. A staged file that another state may need is neither changed nor removed.
+//!    two states have is the same object in both. Views that share a staging directory
+//!    take ids, slots and inode numbers from the same counters.
+//! 2. A staged file that another state may need is neither changed nor removed. A slot
+//!    up to that of the newest fork or savepoint may be shared, a later one is not. What
+//!    an open nested view shares with others is in its fork.
 //! 3. A nested view keeps each node that holds changes and that the outer view may
-//!    know, since its nodes may replace the outer view's.
+//!    know. An outer view keeps each node that holds changes while any view is nested in
+//!    it. So each of the two says about every changed object of the fork what it became.
+//! 4. A nested commit that has a conflict changes neither view.
+
+mod join;
+mod nested;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Name, Result};
+use atomdir_disk::{Disk, Name};
 
 use super::View;
 use super::node::{DirectoryDelta, Node, Staged, StagedParent};
@@ -41,17 +54,19 @@ struct State {
 }
 
 /// The other states, from the oldest to the newest: the outer view when this one began,
-/// savepoints, and this view when the nested one began.
+/// savepoints, and this view when each of the nested ones began.
 #[derive(Default)]
 pub(super) struct Forks {
     outer: Option<ForkPoint>,
     savepoints: Vec<(Vec<u8>, State)>,
-    nested: Option<(TransactionId, State)>,
+    nested: Vec<(TransactionId, State)>,
+    /// Directories that a rollback has given new ids, each with its first id.
+    revived: HashMap<NodeId, NodeId>,
 }
 
 impl Forks {
     fn newest(&self) -> Option<ForkPoint> {
-        let nested = self.nested.as_ref().map(|(_, state)| state.point);
+        let nested = self.nested.last().map(|(_, state)| state.point);
         let saved = || self.savepoints.last().map(|(_, state)| state.point);
         nested.or_else(saved).or(self.outer)
     }
@@ -86,20 +101,6 @@ impl<D: Disk> View<D> {
         changed as u64 + self.forks.kept_objects()
     }
 
-    pub fn nested(&self) -> Option<TransactionId> {
-        let over_upper = self.begun_over.as_ref().map(|begun| begun.nested);
-        let nested = self.forks.nested.as_ref().map(|(id, _)| *id);
-        nested.or(over_upper)
-    }
-
-    /// Fails while a nested transaction is open: names must not change then.
-    pub fn refuse_while_nested(&self) -> Result<()> {
-        match self.nested() {
-            Some(_) => Err(Errno::BUSY),
-            None => Ok(()),
-        }
-    }
-
     pub(super) fn is_forked(&self) -> bool {
         self.forks.newest().is_some()
     }
@@ -120,10 +121,10 @@ impl<D: Disk> View<D> {
     }
 
     /// See the third invariant.
-    pub(super) fn is_kept_for_outer(&self, id: NodeId, node: &Node) -> bool {
-        self.forks.outer.is_some_and(|point| {
-            node.own.is_some() && (node.base.is_some() || id.0 < point.next_node)
-        })
+    pub(super) fn is_kept_for_others(&self, id: NodeId, node: &Node) -> bool {
+        let may_know = |point: ForkPoint| node.base.is_some() || id.0 < point.next_node;
+        let is_kept = !self.forks.nested.is_empty() || self.forks.outer.is_some_and(may_know);
+        is_kept && node.own.is_some()
     }
 
     fn state(&self) -> State {
@@ -143,100 +144,6 @@ impl<D: Disk> View<D> {
         let mut nodes = self.nodes.clone();
         nodes.unlogged = None;
         nodes
-    }
-
-    /// Begins a view over this one.
-    pub fn begin_nested(&mut self, id: TransactionId) -> View<D> {
-        let state = self.state();
-        let nested = View {
-            core: self.core.clone(),
-            id,
-            at: self.at,
-            landed: self.landed.clone(),
-            nodes: self.unlogged_nodes(),
-            lookups: Vec::new(),
-            holes_read: Default::default(),
-            generations: Vec::new(),
-            lower: false,
-            begun_over: None,
-            frozen: false,
-            restricted_to: self.restricted_to.clone(),
-            restored: self.restored.clone(),
-            free: Vec::new(),
-            reusable_from: self.reusable_from,
-            has_placed: self.has_placed,
-            numbers: self.numbers.clone(),
-            forks: Forks {
-                outer: Some(state.point),
-                ..Forks::default()
-            },
-            reads: self.reads.as_ref().map(|_| ReadSet::default()),
-            stage_of: self.stage_of,
-            has_stage: self.has_stage,
-            is_written_ahead: false,
-            log: None,
-            next_inode: self.next_inode,
-        };
-        self.forks.nested = Some((id, state));
-        nested
-    }
-
-    /// Returns the paths that have changed both here and in the nested view since it
-    /// began.
-    pub fn conflicts_with_nested(&self, nested: &View<D>) -> Vec<Vec<u8>> {
-        let Some((_, begun)) = &self.forks.nested else {
-            return Vec::new();
-        };
-        let changed = self.changed_since(&begun.nodes);
-        let is_conflict = |id: &NodeId| {
-            let base = self.nodes.get(*id).and_then(|node| node.base.as_ref());
-            let known = base.and_then(|base| nested.nodes.by_base.get(&base.serial));
-            let there = known.copied().unwrap_or(*id);
-            !nested.nodes.is_same_own(&begun.nodes, there)
-        };
-        let conflicts = changed.into_iter().filter(is_conflict);
-        conflicts.map(|id| self.path(id)).collect()
-    }
-
-    fn changed_since(&self, begun: &Nodes) -> Vec<NodeId> {
-        let changed = self.changed_nodes();
-        changed
-            .filter(|id| !self.nodes.is_same_own(begun, *id))
-            .collect()
-    }
-
-    /// Makes the nested view's changes this view's own.
-    pub fn take_nested(&mut self, nested: View<D>) -> Vec<Outdated> {
-        let Some((_, begun)) = self.forks.nested.take() else {
-            return Vec::new();
-        };
-        let changed_here = self.changed_since(&begun.nodes);
-        self.take_reads(nested.reads);
-        self.has_stage |= nested.has_stage;
-        self.next_inode = nested.next_inode;
-        let left: Vec<Nodes> = nested.forks.into_states();
-        let old = self.replace(nested.nodes, &changed_here, &HashMap::new());
-        let outdated = self.outdated(&old);
-        self.discard_unneeded(left.iter().chain([&old, &begun.nodes]));
-        self.drop_unneeded();
-        outdated
-    }
-
-    /// Drops the nested view.
-    pub fn drop_nested(&mut self, nested: View<D>) {
-        if self.begun_over.take().is_some() {
-            self.take_reads(nested.reads);
-            return;
-        }
-        let begun = self.forks.nested.take();
-        // A program may act on how the nested transaction ended, and so on what it
-        // read.
-        self.take_reads(nested.reads);
-        self.has_stage |= nested.has_stage;
-        let left = nested.forks.into_states();
-        let begun = begun.iter().map(|(_, state)| &state.nodes);
-        self.discard_unneeded(left.iter().chain([&nested.nodes]).chain(begun));
-        self.drop_unneeded();
     }
 
     /// Saves the present state under a name. Replaces an older savepoint of that name.
@@ -278,8 +185,9 @@ impl<D: Disk> View<D> {
         for (_, state) in &mut self.forks.savepoints {
             state.nodes.renumber(&revived);
         }
+        self.forks.note_revived(&revived);
         let saved = self.forks.savepoints[place].1.nodes.clone();
-        let old = self.replace(saved, &[], &revived);
+        let old = self.replace(saved, &revived);
         let outdated = self.outdated(&old);
         let later = later.iter().map(|(_, state)| &state.nodes);
         self.discard_unneeded(later.chain([&old]));
@@ -304,16 +212,9 @@ impl<D: Disk> View<D> {
     }
 
     /// Replaces the present nodes. Nodes that the kernel knows keep their ids, except
-    /// those in `revived`, which get new ones. The present nodes in `kept` keep their
-    /// changes.
-    pub(super) fn replace(
-        &mut self,
-        mut new: Nodes,
-        kept: &[NodeId],
-        revived: &HashMap<NodeId, NodeId>,
-    ) -> Nodes {
-        self.core.handles.remove_transaction(self.id);
-        let known = self.known_nodes().into_iter().chain(kept.to_vec());
+    /// those in `revived`, which get new ones.
+    pub(super) fn replace(&mut self, mut new: Nodes, revived: &HashMap<NodeId, NodeId>) -> Nodes {
+        let known = self.known_nodes().into_iter();
         let is_missing = |id: &NodeId| new.get(*id).is_none() && !revived.contains_key(id);
         let missing: Vec<NodeId> = known.filter(is_missing).collect();
         let mut new_ids = HashMap::new();
@@ -324,21 +225,20 @@ impl<D: Disk> View<D> {
             }
         }
         new.renumber(&new_ids);
-        // A state of the view may have been saved before the view had a log.
-        new.unlogged = self.nodes.unlogged.take();
-        new.note_everything();
-        let old = std::mem::replace(&mut self.nodes, new);
+        let old = self.put_in_place(new);
         let origins = old.origins();
         for id in missing {
             self.restore(&old, id, &origins);
         }
-        for id in kept {
-            if let (Some(own), Some(node)) = (old.own(*id), self.nodes.get_mut(*id)) {
-                node.own = Some(own.clone());
-                self.nodes.changed.insert(*id);
-            }
-        }
         old
+    }
+
+    fn put_in_place(&mut self, mut new: Nodes) -> Nodes {
+        self.core.handles.remove_transaction(self.id);
+        // A state of the view may have been saved before the view had a log.
+        new.unlogged = self.nodes.unlogged.take();
+        new.note_everything();
+        std::mem::replace(&mut self.nodes, new)
     }
 
     /// Keeps a node of the base that the kernel knows, with the snapshot's state.
@@ -453,6 +353,13 @@ impl<D: Disk> View<D> {
 }
 
 impl Forks {
+    fn note_revived(&mut self, revived: &HashMap<NodeId, NodeId>) {
+        for (old, new) in revived {
+            let first = self.revived.get(old).copied().unwrap_or(*old);
+            self.revived.insert(*new, first);
+        }
+    }
+
     fn into_states(self) -> Vec<Nodes> {
         let saved = self.savepoints.into_iter().map(|(_, state)| state.nodes);
         saved.collect()

@@ -1,0 +1,83 @@
+#![cfg(test)]
+
+//! Several transactions nested in one at the same time, through the command.
+
+use atomdir_testing::exit_code::CONFLICT;
+use atomdir_testing::{Fixture, binary};
+
+/// The first run waits for the second one, which begins and commits meanwhile.
+#[test]
+fn runs_nested_at_the_same_time_join_their_changes_or_conflict() {
+    Fixture::for_each_owner("nest-beside", "mkdir dir; echo old > dir/old", |one| {
+        let outcome = one.store.run_with(
+            &["--view", "exact"],
+            &script(
+                r#"
+            way=$(mktemp -d); mkfifo $way/begun $way/go
+            beside() {
+                $A run -q -- sh -ec "$1; echo > $way/begun; cat $way/go > /dev/null" &
+                cat $way/begun > /dev/null
+                $A run -q -- sh -ec "$2"
+                echo > $way/go
+                wait $!
+            }
+            exec 3< dir/old
+            beside 'echo 1 > dir/one; mv dir moved' 'echo 2 > dir/two; test ! -e dir/one; rm dir/old'
+            test "$(echo moved/*) $(cat moved/one moved/two - <&3 | tr -d '\n')" = "moved/one moved/two 12old"
+            beside 'echo 1 > same' 'echo 2 > same' && exit 1 || test $? = 75
+            test $(cat same) = 2
+            beside 'mkdir -p a b; mv a b' 'rm -r moved; test ! -e a'
+            rm -r $way; ls
+            "#,
+            ),
+        );
+        assert_eq!(outcome.expect(0).text(), "b\nsame\n");
+        assert!(one.base.join("b/a").is_dir());
+    });
+}
+
+#[test]
+fn second_nested_in_a_serializable_transaction_waits() {
+    Fixture::for_each_owner("nest-turns", "", |one| {
+        let options = [
+            "--view",
+            "exact",
+            "--isolation",
+            "serializable",
+            "--on-conflict",
+            "keep",
+        ];
+        let outcome = one.store.run_with(&options, &script(
+            r#"
+            for i in 1 2 3 4; do $A run -q -- sh -ec "echo \$ATOMDIR_TX >> turns; ls | wc -l" > /dev/null & done
+            wait
+            test $(sort -u turns | wc -l) = 4
+            nested=$($A begin | head -n 1)
+            ! echo no > created
+            # What would wait for itself is refused.
+            $A commit --wait && exit 1 || test $? = 64
+            $A run --in none -- true
+            # From within the nested one the outer one is out of reach.
+            $A exec $nested -- $A run --in $ATOMDIR_TX -- true && exit 1 || test $? = 66
+            $A commit && exit 1 || test $? = 75
+            $A begin && exit 1 || test $? = 75
+            $A run -- true && exit 1 || test $? = 75
+            $A exec $nested -- sh -c 'echo yes > created'
+            test ! -e created
+            $A commit $nested
+            test $(cat created) = yes
+            $A begin > /dev/null
+            "#,
+        ));
+        outcome.expect(CONFLICT).says(&["nested in transaction"]);
+        let listed = one.store.call(["--json", "list"]).expect(0).text();
+        assert!(listed.contains(r#""outer":null,"nested":"#), "{listed}");
+        one.store.call(["abort", "--all"]).expect(0);
+        assert!(!one.base.join("created").exists());
+    });
+}
+
+/// A script in which `$A` is the command.
+fn script(text: &str) -> String {
+    format!("A={}\n{text}", binary().display())
+}
