@@ -38,6 +38,10 @@ pub fn requests(transaction: TransactionId) -> Vec<Vec<u8>> {
             hold: true,
         },
         Request::Detach { transaction },
+        Request::CloseView {
+            transaction,
+            force: true,
+        },
         Request::TakeOver {
             transaction,
             opened: true,
@@ -139,10 +143,6 @@ fn parts_and_conflicts(transaction: TransactionId) -> Vec<Request> {
         Request::Refresh {
             transaction,
             wait: true,
-        },
-        Request::CloseView {
-            transaction,
-            force: true,
         },
         Request::MergeSteps { transaction },
         Request::Merged {
