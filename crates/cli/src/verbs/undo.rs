@@ -143,10 +143,27 @@ pub(super) fn bring_back(
         return Ok(SUCCESS);
     }
     let transaction = transaction.id;
-    let committed = attempt::commit(context, connection, transaction, Others::Refuse)?;
+    let committed = attempt::commit(context, connection, transaction, Others::Refuse);
+    let committed = committed.map_err(|error| given_up(connection, error))?;
     context.output.confirm(&Done {
         transaction,
         committed,
     })?;
     Ok(SUCCESS)
+}
+
+/// The transaction ends with this command, so it is aborted before the failure says what is left.
+fn given_up(connection: &mut Connection, error: Error) -> Error {
+    match error {
+        Error::Commit {
+            transaction,
+            source,
+            open: true,
+        } => Error::Commit {
+            open: connection.abort(transaction).is_err(),
+            transaction,
+            source,
+        },
+        error => error,
+    }
 }

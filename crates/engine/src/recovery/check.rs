@@ -95,7 +95,9 @@ impl<D: Disk> Store<D> {
             let is_known =
                 id.is_some_and(|id| state.stages.contains(&id) || self.transaction(id).is_some());
             let is_known = is_known || stranded.iter().any(|one| Some(one.id) == id);
-            if !is_known {
+            // It may have gone since it was listed, and its transaction with it.
+            let is_there = || core.disk.stat_at(&core.control.stage, &entry.name).is_ok();
+            if !is_known && is_there() {
                 let name = String::from_utf8_lossy(entry.name.as_bytes());
                 let problem = format!("'.atomdir/stage/{name}' belongs to no transaction");
                 checked.problems.push(problem);

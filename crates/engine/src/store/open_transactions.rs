@@ -66,21 +66,22 @@ impl<D: Disk> Store<D> {
         };
         view.end_log();
         if let Some(outer) = transaction.outer() {
-            let id = transaction.id();
-            let owns_stage = view.owns_stage();
-            self.drop_nested(outer, view);
-            if owns_stage {
-                self.0.core.drop_stage(id);
+            if view.owns_stage() {
+                self.0.core.drop_stage(transaction.id());
             }
+            self.drop_nested(outer, view);
             return true;
         }
         drop(view);
-        self.ended(transaction.id());
         let id = transaction.id();
-        // The log may need what a part has left there; then the checkpoint removes it.
+        self.let_go(id);
+        // The transaction is listed until its staging directory is gone: `check` takes one that
+        // belongs to nobody for damage. The log may need what a part has left there; then the
+        // checkpoint removes it.
         if !transaction.has_landed() || !lock(&self.0.commit).stages.contains(&id) {
             self.0.core.drop_stage(id);
         }
+        self.drop_snapshot(id);
         true
     }
 
