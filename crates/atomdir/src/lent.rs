@@ -58,8 +58,7 @@ impl Connection {
     }
 
     /// Turns a native view into an exact one, after all programs in it have ended. If it is not
-    /// `opened`, the transaction's root can be opened only once somebody keeps the transaction or
-    /// attaches to it.
+    /// `opened`, the first use of the transaction's root opens it.
     pub fn take_over(
         &mut self,
         transaction: TransactionId,

@@ -34,7 +34,7 @@ pub enum Request {
     /// the view as `CloseView` does.
     TakeOver {
         transaction: TransactionId,
-        /// Send the exact view's root with the answer. If false, nothing is mounted for it yet.
+        /// Send the exact view's root with the answer. Opening it takes time.
         opened: bool,
     },
     /// Lets a transaction outlive its holders, and gives up this connection's hold.

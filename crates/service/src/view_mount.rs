@@ -92,22 +92,14 @@ impl ViewMount {
     }
 
     fn serving(&self) -> Result<Arc<Session>, Failure> {
-        self.serving_while(|_| ())
-    }
-
-    /// Calls `act` under the lock, so that no other mount can replace this one
-    /// meanwhile. `act` must not wait for anything.
-    fn serving_while(&self, act: impl FnOnce(&Session)) -> Result<Arc<Session>, Failure> {
         let mut mounted = self.lock();
         if self.is_serving(&mut mounted)
             && let Some(session) = &*mounted
         {
-            act(session);
             return Ok(session.clone());
         }
         self.refuse_if_over()?;
         let session = Arc::new(self.make()?);
-        act(&session);
         *mounted = Some(session.clone());
         Ok(session)
     }
@@ -152,7 +144,7 @@ impl ViewMount {
 
     pub(crate) fn show(&self, transaction: &Arc<Transaction>) -> Result<(), Failure> {
         self.announce(transaction)?;
-        let id = TransactionId(transaction.id().0);
+        let id = transaction.id();
         self.mount().inspect_err(|_| self.hide(id))
     }
 

@@ -120,8 +120,8 @@ impl Views {
         self.exact(transaction.owner()).expect(id)
     }
 
-    /// Makes an exact view appear, once somebody mounts: most native views that become exact are
-    /// committed at once, and nobody looks at them.
+    /// Makes an exact view appear where its user's views are mounted, and mounts nothing. Most
+    /// native views that become exact are committed at once, and nobody looks at them.
     pub(crate) fn announce(&self, transaction: &Arc<Transaction>) -> Result<(), Failure> {
         self.exact(transaction.owner()).announce(transaction)
     }
