@@ -8,6 +8,7 @@ use atomdir_engine::{Durability, Transaction};
 use crate::disk::SimDisk;
 use crate::opening::SimStore;
 use crate::operation::Operation;
+use crate::transactions::{commit_nested, copy, work_beside};
 use crate::tree::Tree;
 use crate::workload::{Driver, Expected, act, begin};
 
@@ -18,6 +19,9 @@ pub enum SurvivorAct {
     Flush,
     /// Another transaction commits these. They touch nothing that this one changes.
     Others(Vec<Operation>),
+    /// Done in transactions that are nested in this one, and are all open before the first of them
+    /// commits.
+    Siblings(Vec<Vec<Operation>>),
     /// Done after a savepoint and then rolled back.
     RolledBack(Vec<Operation>),
     /// The transaction gets a snapshot of the newest commit.
@@ -166,7 +170,7 @@ impl Running {
 
     /// The base after its commit.
     fn with_unseen(&self) -> SimDisk {
-        let plain = SimDisk::boot(self.plain.image(), Default::default());
+        let plain = copy(&self.plain);
         for (operations, salt) in &self.unseen {
             act(&plain, operations, *salt);
         }
@@ -213,7 +217,7 @@ impl Driver {
         self.all_is_durable();
         let mut running = Running {
             open: open.clone(),
-            plain: SimDisk::boot(self.plain.image(), Default::default()),
+            plain: copy(&self.plain),
             unseen: Vec::new(),
             flushed: None,
             boots: self.disk.image().boots,
@@ -273,49 +277,68 @@ impl Driver {
                 self.commit(operations, Durability::Durable, salt);
                 self.survives_commit = None;
             }
+            SurvivorAct::Siblings(all) => self.siblings(running, all, salt),
             SurvivorAct::Refresh => self.refresh(running),
             SurvivorAct::RolledBack(operations) => {
                 let saved = running.plain.image();
-                let before = Some(running.tree());
                 running.open.set_savepoint(b"here").expect("it is set");
                 for (salt, operation) in (salt..).zip(operations) {
                     self.act_in(running, operation, salt);
                 }
-                let (now, flushed) = (Some(running.tree()), running.flushed.clone());
+                let now = Some(running.tree());
                 running.plain = SimDisk::boot(saved, Default::default());
-                let may_be = [
-                    flushed.clone(),
-                    flushed.is_some().then(|| before.clone()).flatten(),
-                ];
-                self.may_leave(running, &[now, before.clone()], &may_be);
-                running.open.roll_back(b"here").expect("it is there");
-                if running.flushed.is_some() {
-                    // The log is written anew, and flushed if the old one was.
-                    running.flushed.clone_from(&before);
-                }
-                let flushed = running.flushed.clone();
-                self.may_leave(running, &[before], &[flushed]);
+                self.changes_whole(running, now, |running| {
+                    running.open.roll_back(b"here").expect("it is there");
+                });
             }
         }
     }
 
-    fn refresh(&mut self, running: &mut Running) {
-        let (before, flushed) = (Some(running.tree()), running.flushed.clone());
-        running.plain = running.with_unseen();
+    /// A death shows none of the changes of a nested transaction before its commit, and afterwards
+    /// all of them.
+    fn siblings(&mut self, running: &mut Running, all: &[Vec<Operation>], salt: u64) {
+        let store = self.store();
+        let (fork, flushed) = (Some(running.tree()), running.flushed.clone());
+        self.may_leave(running, &[fork], &[flushed]);
+        let after_all = copy(&running.plain);
+        let opened = work_beside(&store, &running.open, &after_all, all, salt);
+        for (salt, (nested, operations)) in (salt << 4..).zip(opened.iter().zip(all)) {
+            let before = Some(running.tree());
+            act(&running.plain, operations, salt);
+            self.changes_whole(running, before, |_| commit_nested(&store, nested));
+        }
+    }
+
+    /// The view becomes another one in one step, for which its log is written anew. That is
+    /// flushed if the old log was.
+    fn changes_whole(
+        &mut self,
+        running: &mut Running,
+        before: Option<Tree>,
+        change: impl FnOnce(&mut Running),
+    ) {
         let after = Some(running.tree());
-        let crash = [
-            flushed.clone(),
-            flushed.is_some().then(|| after.clone()).flatten(),
-        ];
-        self.may_leave(running, &[before, after.clone()], &crash);
-        let refreshed = self.store().refresh(&running.open);
-        refreshed.expect("it conflicts with nothing");
-        running.unseen.clear();
+        let mut crash = vec![running.flushed.clone()];
         if running.flushed.is_some() {
-            // The log is written anew, and flushed if the old one was.
+            crash.push(after.clone());
+        }
+        self.may_leave(running, &[before, after.clone()], &crash);
+        change(running);
+        if running.flushed.is_some() {
             running.flushed.clone_from(&after);
         }
         let flushed = running.flushed.clone();
         self.may_leave(running, &[after], &[flushed]);
+    }
+
+    fn refresh(&mut self, running: &mut Running) {
+        let before = Some(running.tree());
+        running.plain = running.with_unseen();
+        let store = self.store();
+        self.changes_whole(running, before, |running| {
+            let refreshed = store.refresh(&running.open);
+            refreshed.expect("it conflicts with nothing");
+            running.unseen.clear();
+        });
     }
 }

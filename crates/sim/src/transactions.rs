@@ -22,6 +22,9 @@ pub enum Act {
     Do(Vec<Operation>),
     /// Done in a nested transaction, which is committed into this one.
     Nested(Vec<Act>),
+    /// Done in nested transactions that are all open before the first of them commits. None
+    /// changes what another one does.
+    Siblings(Vec<Vec<Operation>>),
     /// Done in a nested transaction that is aborted.
     Aborted(Vec<Act>),
     /// Done after a savepoint and then rolled back.
@@ -76,9 +79,12 @@ fn play(store: &SimStore, open: &Open, plain: &mut SimDisk, acts: &[Act], salt: 
             Act::Nested(acts) => {
                 let nested = begin_nested(store, open);
                 play(store, &nested, plain, acts, salt);
-                let committed = store.commit(&nested);
-                let sequence = committed.map(|committed| committed.sequence);
-                assert!(matches!(sequence, Ok(None)), "{sequence:?}");
+                commit_nested(store, &nested);
+            }
+            Act::Siblings(all) => {
+                for nested in work_beside(store, open, plain, all, salt) {
+                    commit_nested(store, &nested);
+                }
             }
             Act::Aborted(acts) => {
                 let nested = begin_nested(store, open);
@@ -96,7 +102,34 @@ fn play(store: &SimStore, open: &Open, plain: &mut SimDisk, acts: &[Act], salt: 
     }
 }
 
-fn copy(plain: &SimDisk) -> SimDisk {
+/// Begins a nested transaction for each list of operations and does them there, and all of them on
+/// the plain disk. Each view must show its own operations only.
+pub(crate) fn work_beside(
+    store: &SimStore,
+    outer: &Open,
+    plain: &SimDisk,
+    all: &[Vec<Operation>],
+    salt: u64,
+) -> Vec<Open> {
+    let fork = copy(plain);
+    let opened: Vec<Open> = all.iter().map(|_| begin_nested(store, outer)).collect();
+    for (salt, (nested, operations)) in (salt << 4..).zip(opened.iter().zip(all)) {
+        let alone = copy(&fork);
+        act(&**nested, operations, salt);
+        act(&alone, operations, salt);
+        act(plain, operations, salt);
+        assert_shows(nested, &alone);
+    }
+    opened
+}
+
+pub(crate) fn commit_nested(store: &SimStore, nested: &Open) {
+    let committed = store.commit(nested);
+    let sequence = committed.map(|committed| committed.sequence);
+    assert!(matches!(sequence, Ok(None)), "{sequence:?}");
+}
+
+pub(crate) fn copy(plain: &SimDisk) -> SimDisk {
     SimDisk::boot(plain.image(), Default::default())
 }
 

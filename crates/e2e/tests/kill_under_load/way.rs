@@ -8,7 +8,7 @@ use crate::lane::PLACES;
 pub enum Way {
     Exact,
     Native,
-    /// Half of the work is in a nested transaction, after another that fails.
+    /// Most of the work is in two nested transactions at a time, after another that fails.
     Nested,
     /// The work includes a rollback to a savepoint.
     Savepoint,
@@ -60,9 +60,11 @@ impl Way {
         let work = match self {
             Self::Exact | Self::Native | Self::Early => format!("{first}\n{second}"),
             Self::Nested => format!(
-                "{first}
+                "echo $n > new; mv new a; echo 0 > b
                  {atomdir} run -- /bin/sh -ec 'echo 0 > a; rm -r sub; exit 3' || test $? = 3
-                 {atomdir} run -- /bin/sh -ec '{second}'"
+                 {atomdir} run -- /bin/sh -ec 'echo $n > b; echo $n > sub/c' & beside=$!
+                 {atomdir} run -- /bin/sh -ec '{second}'
+                 wait $beside"
             ),
             Self::Savepoint => format!(
                 "{first}

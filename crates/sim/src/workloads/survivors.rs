@@ -6,7 +6,7 @@ use super::{
 };
 use crate::operation::Node::{Directory, Symlink};
 use crate::survivors::Survivor;
-use crate::survivors::SurvivorAct::{Do, Flush, Others, Refresh, RolledBack};
+use crate::survivors::SurvivorAct::{Do, Flush, Others, Refresh, RolledBack, Siblings};
 use crate::workload::{Step, Workload};
 
 pub fn survivors() -> Vec<Workload> {
@@ -76,6 +76,7 @@ pub fn survivors() -> Vec<Workload> {
         older_than_kept,
         one("a survivor older than commits", older()),
         one("a survivor with a newer snapshot", refreshed()),
+        one("a survivor with others nested in it", nested()),
         one("a survivor's contents", contents),
         one("a survivor's names", names),
         one("a survivor that is aborted", aborted),
@@ -127,6 +128,29 @@ fn refreshed() -> Survivor {
             Do(vec![rename("mine", "f/mine"), file("a", 0)]),
             Others(vec![write("b", 0, 70)]),
             Refresh,
+        ],
+        is_committed: true,
+    }
+}
+
+/// Several transactions at a time are nested in it, before and after it is flushed.
+fn nested() -> Survivor {
+    Survivor {
+        before: vec![file("mine", 0)],
+        acts: vec![
+            Do(vec![write("mine", 0, 700), rename("d/e", "e")]),
+            Siblings(vec![
+                vec![write("mine", 100, 300), file("e/new", 0)],
+                vec![rename("d", "moved"), write("b", 0, 50)],
+            ]),
+            Flush,
+            Do(vec![write("e/new", 0, 600)]),
+            Siblings(vec![
+                vec![write("mine", 4096, 90), link("mine", "f/mine")],
+                vec![unlink("e/new"), mode("b", 0o600)],
+                vec![file("f/later", 0), unlink("moved/x")],
+            ]),
+            Do(vec![write("f/later", 0, 40)]),
         ],
         is_committed: true,
     }

@@ -28,7 +28,7 @@ pub fn transactions() -> Vec<Workload> {
 }
 
 fn nested() -> Vec<Workload> {
-    use Act::{Aborted, Do, Nested, RolledBack};
+    use Act::{Aborted, Do, Nested, RolledBack, Siblings};
     let undone = vec![unlink("n"), write("f/z", 0, 40), mode("a", 0o600)];
     let deep = vec![
         Do(vec![file("n", 600), rename("d/e", "e")]),
@@ -60,8 +60,25 @@ fn nested() -> Vec<Workload> {
         RolledBack(vec![Do(vec![write("f/z", 0, 200), rename("d/x", "x")])]),
         Aborted(vec![Do(moves())]),
     ];
+    let beside = vec![
+        Do(vec![file("n", 600), rename("d/e", "e")]),
+        Siblings(vec![
+            vec![write("n", 100, 700), file("e/w", 40), link("n", "n2")],
+            vec![unlink("e/y"), rename("f", "e/f"), mode("a", 0o600)],
+            vec![rename("d", "moved"), file("d", 300), write("b", 0, 50)],
+        ]),
+        Aborted(vec![Siblings(vec![
+            vec![file("n3", 500)],
+            vec![unlink("n2"), unlink("n")],
+        ])]),
+        Nested(vec![Siblings(vec![
+            vec![rename("moved/x", "x")],
+            vec![unlink("moved/z"), xattr("e", Some("note"))],
+        ])]),
+    ];
     vec![
         workload("nested", vec![Step::Transaction(deep)]),
+        workload("nested beside one another", vec![Step::Transaction(beside)]),
         workload("savepoints", vec![Step::Transaction(back.clone())]),
         workload(
             "savepoints between other commits",
