@@ -59,12 +59,27 @@ impl<'a> Workspace<'a> {
 
     /// In a view with further options of `atomdir run`.
     pub fn run_with(&self, options: &[&str], script: &str) -> Result<Outcome> {
-        let script = format!("{PRELUDE}{script}");
-        let shell = ["/bin/sh", "-ec", script.as_str()];
         if let Some(store) = &self.store {
             store.start()?;
         }
-        let (whole, printed) = self.counted(|| match (self.side, &self.store) {
+        let (whole, printed) = self.counted(|| self.perform(options, script))?;
+        let steps = steps(&printed, whole.milliseconds);
+        Ok(Outcome { whole, steps })
+    }
+
+    /// Runs a script when no service runs, so that its start counts as well.
+    pub fn run_cold(&self, script: &str) -> Result<Outcome> {
+        if let Some(store) = &self.store {
+            store.stop()?;
+        }
+        Ok(timed(|| self.perform(&[], script))?.0.into())
+    }
+
+    /// Returns what the script has printed. What it did is durable then.
+    fn perform(&self, options: &[&str], script: &str) -> Result<String> {
+        let script = format!("{PRELUDE}{script}");
+        let shell = ["/bin/sh", "-ec", script.as_str()];
+        match (self.side, &self.store) {
             (Side::Exact, Some(store)) => {
                 let view: &[&str] = match self.bench.views.len() {
                     1 => &[],
@@ -97,9 +112,7 @@ impl<'a> Workspace<'a> {
                 Ok(printed)
             }
             _ => Err(Error::NoSide("run a script")),
-        })?;
-        let steps = steps(&printed, whole.milliseconds);
-        Ok(Outcome { whole, steps })
+        }
     }
 
     /// Flushes are counted up to the end of what is measured; bytes until all

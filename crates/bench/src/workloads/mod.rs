@@ -2,6 +2,7 @@
 
 mod build;
 mod clients;
+mod commands;
 mod deliveries;
 mod empty;
 mod entries;
@@ -31,6 +32,7 @@ type Workload = fn(&Bench) -> Result<Vec<Row>>;
 pub const ALL: &[(&str, Workload)] = &[
     ("empty", empty::empty),
     ("nested", empty::nested),
+    ("commands", commands::commands),
     ("unpack", unpack::unpack),
     ("git", unpack::git),
     ("search", search::search),
