@@ -62,13 +62,19 @@ impl<D: Disk> Records<D> {
 /// The file grows in steps, so that neither appending nor flushing runs out of space half-way.
 enum Growth {
     Allocated,
-    /// Each step has this many bytes of zeros, which are written. Blocks that are only allocated
-    /// make ext4 note in its journal at each flush which of them have been written since, and so
-    /// flush the disk once more.
+    /// Each step has at least this many bytes of zeros, which are written. Blocks that are only
+    /// allocated make ext4 note in its journal at each flush which of them have been written since,
+    /// and so flush the disk once more. A step makes ext4 flush once more as well. So a log that
+    /// has many bytes since the last checkpoint, and will probably get as many again, grows by half
+    /// of its length at a time, up to [`STEPS_MAX`] times the least step.
     Zeros(u64),
 }
 
 const ALLOCATION_STEP: u64 = 128 << 10;
+
+/// The commit that makes a step also writes its zeros. Longer steps would make it slow, and could
+/// not save much: with these, one commit of 128 KiB in eight makes one.
+const STEPS_MAX: u64 = 8;
 
 const REWRITE_CHUNK: usize = 1 << 20;
 
@@ -116,19 +122,34 @@ impl<D: Disk> Log<D> {
         if end <= self.allocated {
             return Ok(());
         }
-        let step = match self.growth {
-            Growth::Allocated => ALLOCATION_STEP,
-            Growth::Zeros(step) => step,
+        let (step, steps) = match self.growth {
+            Growth::Allocated => (ALLOCATION_STEP, 0),
+            Growth::Zeros(step) => (step, (self.tail / 2 / step).min(STEPS_MAX)),
         };
-        let target = end.next_multiple_of(step);
+        let least = end.next_multiple_of(step);
+        let target = least.max((self.tail + steps * step).next_multiple_of(step));
+        match self.grow(disk, end, target) {
+            // What a full disk has room for is enough.
+            Err(Errno::NOSPC | Errno::DQUOT) if target > least => self.grow(disk, end, least),
+            grown => grown,
+        }
+    }
+
+    /// Lengthens the file for a record that will be written up to `end`.
+    fn grow(&mut self, disk: &D, end: u64, target: u64) -> Result<(), Errno> {
         match disk.allocate(&self.file, self.allocated, target - self.allocated) {
             Ok(()) | Err(Errno::OPNOTSUPP) => {}
             Err(errno) => return Err(errno),
         }
         disk.set_length(&self.file, target)?;
-        if let Growth::Zeros(_) = self.growth {
-            // The record is written up to `end`.
-            disk.write_at(&self.file, &vec![0; (target - end) as usize], end)?;
+        if let Growth::Zeros(step) = self.growth {
+            let zeros = vec![0; step.min(target - end) as usize];
+            let mut at = end;
+            while at < target {
+                let length = (target - at).min(step);
+                disk.write_at(&self.file, &zeros[..length as usize], at)?;
+                at += length;
+            }
         }
         self.allocated = target;
         Ok(())

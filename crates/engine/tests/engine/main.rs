@@ -13,6 +13,7 @@ mod histories;
 mod history;
 mod lazy;
 mod lock_waits;
+mod log_growth;
 mod merges;
 mod model;
 mod nesting;
