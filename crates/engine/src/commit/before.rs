@@ -30,8 +30,9 @@ type Outcome<T> = Result<T, CommitError>;
 type FormerOf = Vec<(Arc<Base>, Former)>;
 type XattrChanges = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-/// A record holds at most so many old bytes.
-const CARRIED_BYTES_MAX: u64 = 64 << 10;
+/// A record holds at most so many old bytes. A checkpoint writes them once more, to the past, but a
+/// file in limbo takes two more flushes: of the file and of its name.
+const CARRIED_BYTES_MAX: u64 = 128 << 10;
 const COPY_CHUNK: u64 = 1 << 20;
 
 /// Returns what the record says of the base before.

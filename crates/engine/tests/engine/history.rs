@@ -3,7 +3,7 @@
 
 use crate::support::failing::FailingDisk;
 use crate::support::model::CALLER;
-use crate::support::{Scratch, begin, create, open, open_keeping, open_with};
+use crate::support::{Scratch, begin, create, open, open_history, open_keeping, open_with};
 use atomdir_disk::{Disk, Errno};
 use atomdir_engine::{
     ChangedBy, CommitError, HistoryLimits, NewNode, NodeId, Sequence, Store, Transaction,
@@ -276,4 +276,27 @@ fn conflict<D: Disk>(store: &Store<D>, transaction: &Transaction<D>) -> ChangedB
         Err(CommitError::Conflict(conflicts)) => conflicts[0].by.clone(),
         other => panic!("{other:?}"),
     }
+}
+
+/// Up to 128 KiB of what a commit overwrites ride in its record. More goes to a file in limbo, which
+/// takes flushes of its own.
+#[test]
+fn few_old_pages_ride_in_the_record() {
+    const PAGE: usize = 4096;
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    std::fs::write(scratch.0.join("large"), vec![b'o'; 2 << 20]).expect("it is written");
+    let store = open_history(&scratch.0);
+    let overwrite = |pages: usize| {
+        let transaction = begin(&store);
+        let large = transaction.lookup(NodeId::ROOT, b"large");
+        let large = large.expect("it is there").node;
+        let written = transaction.write(large, 0, &vec![b'n'; pages * PAGE], false);
+        written.expect("there is room");
+        store.commit(&transaction).expect("nobody is in the way");
+        let limbo = std::fs::read_dir(scratch.0.join(".atomdir/limbo"));
+        limbo.expect("it can be listed").count()
+    };
+    assert_eq!(overwrite(32), 0);
+    assert_eq!(overwrite(33), 1);
 }
