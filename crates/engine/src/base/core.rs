@@ -113,6 +113,16 @@ impl<D: Disk> Core<D> {
         }
     }
 
+    /// Like [`Core::drop_stage`], for a directory in which files are left. A handle that is still
+    /// open saves finding the directory again.
+    pub fn drop_filled_stage(&self, transaction: TransactionId) {
+        if let Some(directory) = self.handles.get(HandleKey::Stage(transaction)) {
+            // If this fails, what is left is found below.
+            let _ = control::purge(&self.disk, &directory, |_| false);
+        }
+        self.drop_stage(transaction);
+    }
+
     /// The control directory is never part of a snapshot.
     pub fn is_hidden(&self, directory: &Base, name: &Name) -> bool {
         directory.serial == 0 && self.hidden.as_ref() == Some(name)

@@ -82,7 +82,10 @@ impl<D: Disk> Store<D> {
         state.journal.has_garbage |= keeps_old;
         if pending.staging == Staging::Carried && !pending.keeps_stage {
             // The record carries everything that was staged.
-            core.drop_stage(transaction);
+            match pending.set.pages_in_place() {
+                0 => core.drop_stage(transaction),
+                _ => core.drop_filled_stage(transaction),
+            }
             state.stages.remove(&transaction);
         }
         state.journal.note_published(&pending.record);

@@ -158,8 +158,14 @@ pub(crate) fn purge<D: Disk>(
     keep: impl Fn(&Name) -> bool,
 ) -> Result<(), Errno> {
     for entry in disk.list(directory)? {
-        if !keep(&entry.name) {
-            remove_tree(disk, directory, &entry.name)?;
+        if keep(&entry.name) {
+            continue;
+        }
+        match entry.kind {
+            Some(kind) if kind != atomdir_disk::Kind::Directory => {
+                remove(disk, directory, &entry.name)?;
+            }
+            _ => remove_tree(disk, directory, &entry.name)?,
         }
     }
     Ok(())

@@ -24,6 +24,7 @@ pub(crate) mod remake;
 pub(crate) mod survivors;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::atomic::AtomicU64;
 
 use atomdir_disk::{Disk, Errno, Identity, Name};
 use atomdir_format::header::{StoreHeader, StoreId};
@@ -128,6 +129,7 @@ pub(crate) fn recover<D: Disk>(
     let mut state = CommitState {
         journal,
         reserve,
+        reserved: AtomicU64::new(0),
         lock,
         queue: Queue::default(),
         stages: BTreeSet::new(),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use atomdir_disk::{Disk, Errno, Identity, Timestamp};
 
@@ -20,6 +21,8 @@ pub(crate) type Guard<'a, D> = MutexGuard<'a, CommitState<D>>;
 pub(crate) struct CommitState<D: Disk> {
     pub journal: Journal<D>,
     pub reserve: D::Handle,
+    /// So many bytes are set aside in it.
+    pub reserved: AtomicU64,
     /// Holds the store's lock as long as the store is open.
     pub lock: D::Handle,
     /// Commits that are not yet in the base.
@@ -44,8 +47,14 @@ impl<D: Disk> CommitState<D> {
         let waiting = self.queue.commits.iter().map(|pending| &pending.set);
         let pages: u64 = waiting.chain([set]).map(WriteSet::pages_in_place).sum();
         let needed = RESERVE_MIN + pages * PAGE;
+        if needed <= self.reserved.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         match core.disk.allocate(&self.reserve, 0, needed) {
-            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+            Ok(()) | Err(Errno::OPNOTSUPP) => {
+                self.reserved.store(needed, Ordering::Relaxed);
+                Ok(())
+            }
             Err(errno) => Err(CommitError::io(
                 "reserve space in",
                 b".atomdir/reserve",
@@ -87,6 +96,7 @@ impl<D: Disk> CommitState<D> {
 
     /// Gives the reserved space back to the file system.
     pub fn empty_reserve(&self, core: &Core<D>) -> Result<(), Errno> {
+        self.reserved.store(0, Ordering::Relaxed);
         // The file system frees blocks reserved beyond the length only when the
         // length changes.
         core.disk.set_length(&self.reserve, 1)?;

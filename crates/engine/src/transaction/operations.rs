@@ -184,8 +184,9 @@ impl<D: Disk> Transaction<D> {
         let plan = self.with(|view| {
             view.check_readable(node, caller)?;
             view.require_contents(node)?;
-            view.note_contents(node, offset, buffer.len() as u64)?;
-            view.read_plan(node, offset, buffer.len())
+            let total = view.file_length(node)?;
+            view.note_contents(node, total, (offset, buffer.len() as u64))?;
+            view.read_plan_within(node, total, (offset, buffer.len()))
         })?;
         let count = plan.read(&self.core, buffer)?;
         if may_be_mapped && plan.may_have_holes(&self.core)? {
@@ -202,7 +203,7 @@ impl<D: Disk> Transaction<D> {
     pub fn length(&self, node: NodeId) -> Result<u64> {
         self.with(|view| {
             let length = view.file_length(node)?;
-            view.note_contents(node, length, 0)?;
+            view.note_contents(node, length, (length, 0))?;
             Ok(length)
         })
     }
@@ -235,7 +236,8 @@ impl<D: Disk> Transaction<D> {
     /// Finds the next data or the next hole at or after the offset.
     pub fn seek(&self, node: NodeId, offset: u64, hole: bool) -> Result<u64> {
         self.with(|view| {
-            view.note_contents(node, offset, u64::MAX)?;
+            let total = view.file_length(node)?;
+            view.note_contents(node, total, (offset, u64::MAX))?;
             view.seek(node, offset, hole)
         })
     }

@@ -117,6 +117,16 @@ const WHOLE_CHUNK: usize = 256 << 10;
 impl<D: Disk> View<D> {
     pub fn read_plan(&mut self, id: NodeId, offset: u64, length: usize) -> Result<ReadPlan<D>> {
         let total = self.file_length(id)?;
+        self.read_plan_within(id, total, (offset, length))
+    }
+
+    /// For a file of this length.
+    pub fn read_plan_within(
+        &mut self,
+        id: NodeId,
+        total: u64,
+        (offset, length): (u64, usize),
+    ) -> Result<ReadPlan<D>> {
         let length = total.saturating_sub(offset).min(length as u64);
         let node = self.node(id)?;
         let base = node.base.clone();

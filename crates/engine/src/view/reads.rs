@@ -51,12 +51,16 @@ impl<D: Disk> View<D> {
     }
 
     /// Notes a read of those contents that still come from the base. The rest
-    /// is the transaction's own.
-    pub fn note_contents(&mut self, id: NodeId, offset: u64, length: u64) -> Result<()> {
+    /// is the transaction's own. `total` is the length of the file.
+    pub fn note_contents(
+        &mut self,
+        id: NodeId,
+        total: u64,
+        (offset, length): (u64, u64),
+    ) -> Result<()> {
         if self.reads.is_none() {
             return Ok(());
         }
-        let total = self.file_length(id)?;
         let node = self.node(id)?;
         let limit = node.contents().map_or(total, |own| own.base_limit);
         let end = offset.saturating_add(length);
