@@ -222,6 +222,14 @@ fn texts_that_do_not_merge_are_merged_by_hand() {
         tool("false")
             .expect(CONFLICT)
             .says(&["3  clash: the merge tool has not merged it"]);
+        // Its user may have quit without a decision.
+        for (undecided, why) in [
+            ("true", "has not changed it"),
+            ("echo more >> $MERGED", "has left conflict markers in it"),
+        ] {
+            let refused = tool(undecided).expect(CONFLICT);
+            refused.says(&[&format!("3  clash: the merge tool {why}")]);
+        }
         let command = "diff $BASE $REMOTE | grep -q '> theirs' && cat $LOCAL $REMOTE > $MERGED";
         tool(command).expect(0);
         let text = read(fixture, "clash").expect("it is there");

@@ -204,6 +204,40 @@ fn transaction_is_stranded_if_its_snapshot_cannot_be_restored() {
     });
 }
 
+/// The store keeps no history, and others have committed before the transaction was kept.
+#[test]
+fn status_and_stop_say_that_what_was_kept_too_late_does_not_survive() {
+    Fixture::for_each_view("survive-late", PREPARE_OF_RUN, |one, view| {
+        let store = &one.store;
+        store.call(["config", "history-age", "off"]).expect(0);
+        let options = ["--view", view, "--on-success", "keep"];
+        let kept = one.run_and_meanwhile(&options, "echo mine > mine", || {
+            store.run_with(&EXACT, "echo other > theirs").expect(0);
+        });
+        kept.expect(0);
+        let open = &listed(store)[0];
+        let id = open["transaction"].to_string();
+        assert_eq!(open["survives"], false);
+        let why = open["ends_because"].as_str().expect("it says why");
+        assert!(why.contains("commit"), "{why}");
+        for said in [
+            store.call(["list"]).expect(0).text(),
+            store.call(["status", &id]).expect(0).text(),
+            store
+                .call(["service", "stop", "--keep"])
+                .expect(CONFLICT)
+                .error_text(),
+        ] {
+            assert!(said.contains(why), "{said}");
+        }
+        store.call(["refresh", &id]).expect(0);
+        assert_eq!(listed(store)[0]["survives"], true);
+        store.call(["service", "stop", "--keep"]).expect(0);
+        store.call(["commit", &id]).expect(0);
+        assert!(one.base.join("mine").exists());
+    });
+}
+
 #[test]
 fn stop_with_keep_refuses_to_end_what_does_not_survive() {
     Fixture::for_each_owner("survive-not", PREPARE, |one| {

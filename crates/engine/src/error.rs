@@ -230,6 +230,10 @@ pub enum SurvivalError {
     Past,
     #[error("the transaction has a native view, and its command still runs")]
     Native,
+    #[error(
+        "others have committed since its snapshot, commit {0}, and the history does not keep what they replaced"
+    )]
+    NotKept(Sequence),
     #[error("cannot write its view log: {errno}", errno = reason(*.0))]
     Staging(Errno),
     #[error(transparent)]

@@ -58,6 +58,7 @@ pub use options::{
 pub use progress::Progress;
 pub use recovery::inspect::{Damage, Inspection, TornTail};
 pub use recovery::{Discarded, Recovery};
+pub use requests::survive::PastHold;
 pub use store::aside::SetAside;
 pub use store::stranded::Stranded;
 pub use store::{Store, StoreStatus};

@@ -145,8 +145,10 @@ pub struct TransactionStatus {
 /// Whether a transaction outlives its service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Survival {
-    /// It ends with its service.
-    Ends,
+    /// It ends with its service. If it is detached, the reason says why it does not survive.
+    Ends {
+        reason: Option<String>,
+    },
     Survives,
     /// It has survived, but cannot be opened; only `Abort` is possible.
     Stranded {

@@ -10,7 +10,7 @@ use crate::replies::Unanswered;
 use crate::service::Service;
 use crate::transactions::OpenTransaction;
 use crate::views::Arrived;
-use crate::{commit, sealing, sharing};
+use crate::{commit, sealing, sharing, survival};
 use atomdir_engine::{CommitError, RefreshError, Refreshed};
 use atomdir_protocol::{Answer, Failure, FailureKind, Others, TransactionId};
 
@@ -27,6 +27,10 @@ pub(crate) fn refresh(
         let refreshed = try_refresh(service, connection, &one)?;
         service.views.renew(&one.transaction, &refreshed.known);
         service.maintenance.wake();
+        if one.detached && !one.transaction.survives() {
+            // The history may keep what its new snapshot needs.
+            survival::survive(service, &one);
+        }
         Ok(Answer::Refreshed {
             from: refreshed.from,
             to: refreshed.to,

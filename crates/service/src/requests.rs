@@ -204,6 +204,11 @@ fn begin_transaction(
     // the mount, too, for the views of nested transactions: where the mounts of the system are not
     // shared, its mount namespace never shows a mount that is made later.
     service.views.mount(peer.user)?;
+    // Before the begin: others may commit between it and the request that it survive.
+    let _held = match begin.detached {
+        true => service.store.hold_past().ok(),
+        false => None,
+    };
     let options = BeginOptions {
         owner: peer.user,
         isolation: begin.isolation,

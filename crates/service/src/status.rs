@@ -47,11 +47,18 @@ pub(crate) fn transaction(service: &Service, one: &OpenTransaction) -> Transacti
             None => 0,
         },
         kept_commits: kept_commits(service, transaction.held_past()),
-        survival: match transaction.survives() {
-            true => Survival::Survives,
-            false => Survival::Ends,
-        },
+        survival: survival(one),
         set_aside: aside::reason(service, transaction),
+    }
+}
+
+fn survival(one: &OpenTransaction) -> Survival {
+    if one.transaction.survives() {
+        return Survival::Survives;
+    }
+    let reason = one.transaction.why_it_ends().filter(|_| one.detached);
+    Survival::Ends {
+        reason: reason.map(|reason| reason.to_string()),
     }
 }
 

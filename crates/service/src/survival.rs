@@ -262,32 +262,53 @@ pub(crate) fn why_stranded(service: &Service, peer: &Peer, id: TransactionId) ->
 pub(crate) fn check_stop(service: &Service, open: WhileOpen) -> Result<(), Failure> {
     let staying = service.transactions.staying(&service.connections);
     let survives = |one: &&OpenTransaction| one.transaction.survives();
-    let ends: Vec<String> = staying
-        .iter()
+    let ends = staying.iter();
+    let ends: Vec<&OpenTransaction> = ends
         .filter(|one| open == WhileOpen::Refuse || !survives(one))
-        .map(|one| one.id().to_string())
         .collect();
     if open == WhileOpen::Abort || ends.is_empty() {
         return Ok(());
     }
-    let ids = ends.join(", ");
-    let is_one = ends.len() == 1;
-    let message = match (open, is_one) {
-        (WhileOpen::Keep, true) => format!("transaction {ids} would end with the service"),
-        (WhileOpen::Keep, false) => format!("transactions {ids} would end with the service"),
-        (_, true) => format!("transaction {ids} is open"),
-        (_, false) => format!("transactions {ids} are open"),
-    };
-    let hint = match open {
-        WhileOpen::Keep => {
-            "commit or abort them first; attached, nested and serializable ones do not survive"
+    let ids: Vec<String> = ends.iter().map(|one| one.id().to_string()).collect();
+    let ids = ids.join(", ");
+    let (message, hint) = match (open, &ends[..]) {
+        (WhileOpen::Keep, [one]) => {
+            let message = format!(
+                "transaction {ids} would end with the service: {}",
+                why_it_ends(one)
+            );
+            let hint = format!(
+                "commit it with `atomdir commit {ids}`, or drop it with `atomdir abort {ids}`, and \
+                 try again"
+            );
+            (message, hint)
         }
-        _ => {
-            "`atomdir list` shows what is open: keep it for the next service with `atomdir service \
-             stop --keep`, or drop it with `atomdir service stop --abort`"
+        (WhileOpen::Keep, _) => (
+            format!("transactions {ids} would end with the service"),
+            "commit or abort each of them first; attached, nested and serializable ones do not \
+             survive, and of the others `atomdir list` says why"
+                .to_owned(),
+        ),
+        (_, all) => {
+            let message = match all.len() {
+                1 => format!("transaction {ids} is open"),
+                _ => format!("transactions {ids} are open"),
+            };
+            let hint = "`atomdir list` shows what is open: keep it for the next service with \
+                        `atomdir service stop --keep`, or drop it with `atomdir service stop \
+                        --abort`";
+            (message, hint.to_owned())
         }
     };
     Err(Failure::new(FailureKind::InUse, message).with_hint(hint))
+}
+
+fn why_it_ends(one: &OpenTransaction) -> String {
+    let reason = one.transaction.why_it_ends().filter(|_| one.detached);
+    reason.map_or_else(
+        || "a command works in it".to_owned(),
+        |reason| reason.to_string(),
+    )
 }
 
 /// At the end of the service, aborts what does not survive it. Returns how many it kept.

@@ -3,7 +3,7 @@
 
 use crate::hosting::ticks::Ticks;
 use atomdir_disk::LinuxDisk;
-use atomdir_engine::{Store, StoreError};
+use atomdir_engine::{Store, StoreError, SurvivalError};
 use std::time::Duration;
 
 const PERIOD: Duration = Duration::from_millis(50);
@@ -41,7 +41,10 @@ pub fn keep_set_aside(store: &Store<LinuxDisk>) {
         let Some(transaction) = store.transaction(one.transaction) else {
             continue;
         };
-        if transaction.survives() || transaction.may_survive().is_err() {
+        // What others have replaced and the history does not keep never comes back.
+        let never = transaction.why_it_ends();
+        let never = never.is_some_and(|why| matches!(why, SurvivalError::NotKept(_)));
+        if never || transaction.survives() || transaction.may_survive().is_err() {
             continue;
         }
         let kept = store.survive(&transaction, PLAIN_NOTE.to_vec());

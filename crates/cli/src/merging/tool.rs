@@ -1,4 +1,8 @@
-//! Runs the user's merge tool.
+//! Runs the user's merge tool, and decides whether it has merged a text.
+//!
+//! Many tools exit with 0 when their user quits without a decision. So, as in git, the exit code is
+//! trusted alone only if the tool's `trustExitCode` is set. Otherwise the result must also be free
+//! of the markers. A file that the tool has not changed is never merged.
 
 use crate::changes::ThreeWay;
 use crate::context::Context;
@@ -20,7 +24,7 @@ pub fn run(
     texts: &ThreeWay,
     marked: &[u8],
 ) -> Result<Result<Vec<u8>, String>, Error> {
-    let Some(command) = command() else {
+    let Some(tool) = tool() else {
         return Err(Error::Usage {
             message: format!(
                 "no merge tool is set for {}",
@@ -32,13 +36,46 @@ pub fn run(
             )),
         });
     };
-    let merged = merge(texts, marked, &command).map_err(Error::Tool)?;
-    if merged.is_none() {
-        context
-            .output
-            .note(format_args!("the merge tool failed: {command:?}"));
-    }
-    Ok(merged.ok_or_else(|| "the merge tool has not merged it".to_owned()))
+    let merged = merge(texts, marked, &tool.command).map_err(Error::Tool)?;
+    let why_not = match &merged {
+        None => {
+            let command = &tool.command;
+            let failed = format_args!("the merge tool failed: {command:?}");
+            context.output.note(failed);
+            Some("the merge tool has not merged it")
+        }
+        Some(text) if text == marked => Some("the merge tool has not changed it"),
+        Some(text) if !tool.exit_code_is_trusted && has_markers(text, texts) => {
+            Some("the merge tool has left conflict markers in it")
+        }
+        Some(_) => None,
+    };
+    Ok(match why_not {
+        Some(reason) => Err(reason.to_owned()),
+        None => Ok(merged.unwrap_or_default()),
+    })
+}
+
+/// Whether a line is a marker, and none of the merged texts has this line.
+fn has_markers(result: &[u8], texts: &ThreeWay) -> bool {
+    let sources = [&texts.ancestor, &texts.mine, &texts.theirs];
+    let is_ours = |line: &[u8]| {
+        let has_it = |text: &&Vec<u8>| lines(text).any(|one| one == line);
+        is_marker(line) && !sources.iter().any(has_it)
+    };
+    lines(result).any(is_ours)
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|byte| *byte == b'\n')
+}
+
+fn is_marker(line: &[u8]) -> bool {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    [b"<<<<<<<", b"|||||||", b">>>>>>>"].iter().any(|marker| {
+        let rest = line.strip_prefix(&marker[..]);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b" "))
+    })
 }
 
 fn merge(texts: &ThreeWay, marked: &[u8], command: &OsString) -> io::Result<Option<Vec<u8>>> {
@@ -72,18 +109,32 @@ fn merge(texts: &ThreeWay, marked: &[u8], command: &OsString) -> io::Result<Opti
     Ok(status.success().then(read).transpose()?)
 }
 
-/// What to run: the variable's value, or what git has been configured with.
-fn command() -> Option<OsString> {
-    if let Some(command) = std::env::var_os(VARIABLE).filter(|command| !command.is_empty()) {
-        return Some(command);
-    }
-    let tool = git_setting("merge.tool")?;
-    git_setting(&format!("mergetool.{}.cmd", tool.to_str()?))
+struct Tool {
+    command: OsString,
+    exit_code_is_trusted: bool,
 }
 
-fn git_setting(key: &str) -> Option<OsString> {
+/// What to run: the variable's value, or what git has been configured with.
+fn tool() -> Option<Tool> {
+    if let Some(command) = std::env::var_os(VARIABLE).filter(|command| !command.is_empty()) {
+        return Some(Tool {
+            command,
+            exit_code_is_trusted: false,
+        });
+    }
+    let name = git_setting(&["merge.tool"])?;
+    let name = name.to_str()?;
+    let trust = format!("mergetool.{name}.trustExitCode");
+    Some(Tool {
+        command: git_setting(&[&format!("mergetool.{name}.cmd")])?,
+        exit_code_is_trusted: git_setting(&["--bool", &trust]).is_some_and(|is| is == "true"),
+    })
+}
+
+fn git_setting(arguments: &[&str]) -> Option<OsString> {
     let found = Command::new("git")
-        .args(["config", "--get", key])
+        .args(["config", "--get"])
+        .args(arguments)
         .output()
         .ok()?;
     let value = found.status.success().then_some(found.stdout)?;

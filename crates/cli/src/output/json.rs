@@ -99,6 +99,9 @@ pub struct Transaction<'a> {
     pub kept_commits: Option<u64>,
     /// Whether it outlives its service.
     pub survives: bool,
+    /// Why it does not, if it is detached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ends_because: Option<&'a str>,
     /// Why it cannot be opened again, if it has survived its service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stranded: Option<&'a str>,
@@ -208,9 +211,13 @@ impl<'a> From<&'a TransactionStatus> for Transaction<'a> {
             held_bytes: status.past.map(|_| status.held_bytes),
             kept_commits: (status.kept_commits > 0).then_some(status.kept_commits),
             survives: status.survival == Survival::Survives,
+            ends_because: match &status.survival {
+                Survival::Ends { reason } => reason.as_deref(),
+                Survival::Stranded { .. } | Survival::Survives => None,
+            },
             stranded: match &status.survival {
                 Survival::Stranded { reason } => Some(reason),
-                Survival::Ends | Survival::Survives => None,
+                Survival::Ends { .. } | Survival::Survives => None,
             },
             set_aside: status.set_aside.as_deref(),
         }

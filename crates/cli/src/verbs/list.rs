@@ -1,4 +1,4 @@
-use super::status::{kept_line, past_line};
+use super::status::{ends_line, kept_line, past_line};
 use super::{ExitCode, SUCCESS};
 use crate::context::Context;
 use crate::ended::EndedTransactions;
@@ -61,6 +61,9 @@ impl Show for Transactions {
             if let Survival::Stranded { reason } = &status.survival {
                 let reason = escaped(reason.as_bytes());
                 writeln!(painter, "{:>8}cannot be opened again: {reason}", "")?;
+            }
+            if let Some(ends) = ends_line(status) {
+                writeln!(painter, "{:>8}{ends}", "")?;
             }
             if let Some(reason) = &status.set_aside {
                 let reason = escaped(reason.as_bytes());

@@ -64,6 +64,9 @@ impl Show for Status {
                 "survives    the end of the service and of the machine"
             )?;
         }
+        if let Some(ends) = ends_line(status) {
+            writeln!(painter, "survives    not: {ends}")?;
+        }
         if let Some(reason) = &status.set_aside {
             writeln!(painter, "set aside   {}", escaped(reason.as_bytes()))?;
         }
@@ -102,6 +105,19 @@ pub(super) fn past_line(status: &TransactionStatus) -> Option<String> {
         bytes => format!("; holds {bytes} bytes of forgotten history"),
     };
     Some(format!("as after commit {commit}, read-only{held}"))
+}
+
+/// Why a detached transaction does not outlive its service.
+pub(super) fn ends_line(status: &TransactionStatus) -> Option<String> {
+    match &status.survival {
+        Survival::Ends {
+            reason: Some(reason),
+        } => Some(format!(
+            "it ends with the service: {}",
+            escaped(reason.as_bytes())
+        )),
+        _ => None,
+    }
 }
 
 /// What the history keeps only for a transaction that survives.

@@ -158,6 +158,22 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
+    /// The newest commit whose base is that of `at`, if none has happened between the two. Later
+    /// sequences than the newest commit's belong to commits that were cancelled.
+    pub fn same_base(&self, at: Sequence) -> Sequence {
+        let happened = self.recent.newest().map(|newest| newest.sequence);
+        match happened.is_none_or(|happened| happened <= at) {
+            true => self.newest.max(at),
+            false => at,
+        }
+    }
+
+    /// Whether the past says what each commit after `at` has replaced. The log must be empty.
+    pub fn past_has_all_after(&self, at: Sequence) -> bool {
+        let past = self.past.as_ref();
+        at >= self.newest || past.is_some_and(|past| past.has_all(at, self.newest))
+    }
+
     /// Whether limbo may hold something that neither the history nor an open snapshot needs.
     pub fn needs_purge(&self) -> bool {
         self.past.is_none() || self.has_garbage

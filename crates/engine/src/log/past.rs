@@ -36,6 +36,8 @@ struct Counts {
     /// How many commits keep each object in limbo.
     kept: HashMap<InLimbo, u32>,
     figures: HistoryStatus,
+    /// The first commit in the file, perhaps a cancelled one.
+    first: Option<u64>,
     newest: u64,
 }
 
@@ -57,6 +59,7 @@ impl Counts {
         for kept in kept_by(&record.commit) {
             *self.kept.entry(kept).or_default() += 1;
         }
+        self.first.get_or_insert(record.commit.sequence);
         self.newest = record.commit.sequence;
         if record.commit.cancels.is_none() {
             let oldest = (Sequence(record.commit.sequence), record.commit.time);
@@ -195,6 +198,12 @@ impl<D: Disk> Past<D> {
         })
     }
 
+    /// Whether it has each commit after `at`, up to `newest`.
+    pub fn has_all(&self, at: Sequence, newest: Sequence) -> bool {
+        let first = self.counts.first;
+        self.counts.newest == newest.0 && first.is_some_and(|first| first <= at.next().0)
+    }
+
     pub fn figures(&self) -> HistoryStatus {
         self.counts.figures
     }
@@ -219,7 +228,9 @@ impl<D: Disk> Past<D> {
         let mut figures = self.counts.figures;
         let mut file_bytes = length;
         let mut forgotten = Vec::new();
+        let mut first = None;
         let goes = |record: PastRecord, bytes: u64| {
+            first = Some(record.commit.sequence);
             figures.oldest = Some((Sequence(record.commit.sequence), record.commit.time));
             let is_commit = record.commit.cancels.is_none();
             if held.is_some_and(|held| record.commit.sequence > held.0) {
@@ -227,6 +238,7 @@ impl<D: Disk> Past<D> {
             }
             let goes = !is_commit || excess.includes(&figures, file_bytes);
             if goes {
+                first = None;
                 figures.commits -= u64::from(is_commit);
                 figures.bytes -= bytes + limbo_bytes(&record.commit);
                 file_bytes -= bytes;
@@ -249,6 +261,7 @@ impl<D: Disk> Past<D> {
             figures.oldest = None;
         }
         self.counts.figures = figures;
+        self.counts.first = first;
         let synced = core.disk.sync_directory(&core.control.directory);
         synced.map_err(&failed)?;
         forgotten.retain(|kept| self.counts.release(kept));

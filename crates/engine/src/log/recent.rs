@@ -38,6 +38,10 @@ impl RecentCommits {
         self.0.push_back(commit);
     }
 
+    pub fn newest(&self) -> Option<RecentCommit> {
+        self.0.back().copied()
+    }
+
     /// The newest commit of a transaction.
     pub fn of(&self, transaction: TransactionId) -> Option<RecentCommit> {
         let mut newest_first = self.0.iter().rev();

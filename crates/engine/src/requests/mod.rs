@@ -12,4 +12,4 @@ mod begin;
 mod history;
 mod lock;
 mod nesting;
-mod survive;
+pub(crate) mod survive;

@@ -8,6 +8,22 @@ use crate::lock;
 use crate::store::Store;
 use crate::transaction::Transaction;
 
+/// While it is there, commits say what they replace, so that a transaction that begins now can
+/// survive: see [`Store::hold_past`].
+pub struct PastHold<D: Disk> {
+    store: Store<D>,
+    after: Sequence,
+}
+
+impl<D: Disk> Drop for PastHold<D> {
+    fn drop(&mut self) {
+        let mut holds = lock(&self.store.0.past_holds);
+        if let Some(place) = holds.iter().position(|after| *after == self.after) {
+            holds.swap_remove(place);
+        }
+    }
+}
+
 impl<D: Disk> Store<D> {
     /// From now on the transaction survives the death of this process, and what is
     /// [flushed](Transaction::flush) survives a crash of the system. Whoever opens the store next
@@ -21,27 +37,67 @@ impl<D: Disk> Store<D> {
         transaction: &Transaction<D>,
         note: Vec<u8>,
     ) -> Result<(), SurvivalError> {
+        let survives = self.try_survive(transaction, note);
+        transaction.note_survival(survives.as_ref().err().cloned());
+        survives
+    }
+
+    fn try_survive(
+        &self,
+        transaction: &Transaction<D>,
+        note: Vec<u8>,
+    ) -> Result<(), SurvivalError> {
         transaction.may_survive()?;
-        // Recovery would otherwise change files that the snapshot shows, by redoing commits that
-        // it holds, and the transaction would take that for an outside writer's work.
-        let is_first = !transaction.survives();
-        if is_first {
-            let held = self.hold_past(transaction);
-            held.map_err(SurvivalError::Store)?;
+        if transaction.survives() {
+            return transaction.set_note(note);
         }
-        let begun = transaction.begin_to_survive(note);
-        if begun.is_err() && is_first {
+        let at = self.keep_past_for(transaction)?;
+        let begun = transaction.begin_to_survive(at, note);
+        if begun.is_err() {
             transaction.hold_past(false);
         }
         begun
     }
 
-    /// Makes a checkpoint. All later commits say what they replace.
-    fn hold_past(&self, transaction: &Transaction<D>) -> Result<(), StoreError> {
+    /// From now on commits say what they replace, until the hold is dropped. Without it, a commit
+    /// that comes between the begin of a transaction and [`Store::survive`] makes the latter fail
+    /// if the store keeps no history.
+    pub fn hold_past(&self) -> Result<PastHold<D>, StoreError> {
         let mut state = self.lock_without_pending()?;
-        self.keep_past(&mut state)?;
+        if state.history.is_none() && self.held_past().is_none() {
+            self.keep_past(&mut state)?;
+        }
+        let after = state.journal.newest;
+        lock(&self.0.past_holds).push(after);
+        Ok(PastHold {
+            store: self.clone(),
+            after,
+        })
+    }
+
+    /// Makes a checkpoint. All later commits say what they replace. Recovery would otherwise change
+    /// files that the snapshot shows, by redoing commits that it holds, and the transaction would
+    /// take that for an outside writer's work. Returns the newest commit of the same base as the
+    /// snapshot.
+    fn keep_past_for(&self, transaction: &Transaction<D>) -> Result<Sequence, SurvivalError> {
+        let state = self.lock_without_pending();
+        let mut state = state.map_err(SurvivalError::Store)?;
+        // Before the checkpoint, which would forget what is beyond the limits of the history.
         transaction.hold_past(true);
-        Ok(())
+        let kept = self.keep_past(&mut state).map_err(SurvivalError::Store);
+        let kept = kept.and_then(|()| {
+            let journal = &state.journal;
+            let at = journal.same_base(transaction.at());
+            let needed = transaction.used_past().map_or(at, |used| used.min(at));
+            match journal.past_has_all_after(needed) {
+                true => Ok(at),
+                false => Err(SurvivalError::NotKept(needed)),
+            }
+        });
+        if kept.is_err() {
+            transaction.hold_past(false);
+        }
+        kept
     }
 
     /// How many commits came after this one.
@@ -55,7 +111,8 @@ impl<D: Disk> Store<D> {
         let open = lock(&self.0.open);
         let held = open.with_snapshots().filter_map(|one| one.held_past());
         let stranded = lock(&self.0.stranded);
-        held.chain(stranded.iter().filter_map(|one| one.needs))
-            .min()
+        let held = held.chain(stranded.iter().filter_map(|one| one.needs));
+        let holds = lock(&self.0.past_holds);
+        held.chain(holds.iter().copied()).min()
     }
 }

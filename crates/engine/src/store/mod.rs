@@ -71,6 +71,8 @@ pub(crate) struct Inner<D: Disk> {
     pub linked_in_limbo: Mutex<Vec<Name>>,
     /// Transactions that have survived and cannot be opened.
     pub stranded: Mutex<Vec<Stranded>>,
+    /// The commits after which the past is kept for transactions that are about to begin.
+    pub past_holds: Mutex<Vec<Sequence>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,6 +118,7 @@ impl<D: Disk> Store<D> {
             aside: Mutex::default(),
             linked_in_limbo: Mutex::new(Vec::new()),
             stranded: Mutex::default(),
+            past_holds: Mutex::default(),
         }))
     }
 

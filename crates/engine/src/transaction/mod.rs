@@ -31,6 +31,7 @@ use atomdir_types::ChangeLine;
 use crate::base::core::Core;
 use crate::base::credentials::Credentials;
 use crate::base::snapshot::SnapshotPoint;
+use crate::error::SurvivalError;
 use crate::ids::{Sequence, TransactionId};
 use crate::lock;
 use crate::names;
@@ -63,6 +64,8 @@ pub struct Transaction<D: Disk> {
     uses_past: Mutex<Option<Sequence>>,
     /// It survives, so the past keeps what its snapshot needs after a restart.
     holds_past: AtomicBool,
+    /// Why the last request that it survive was refused, if it was.
+    ends_because: Mutex<Option<SurvivalError>>,
     /// The view is the lower layer of an overlay.
     lower: AtomicBool,
     /// Its commit was set aside, and its view is as it was then: see `commit::aside`.
@@ -104,6 +107,7 @@ impl<D: Disk> Transaction<D> {
             past: OnceLock::new(),
             uses_past: Mutex::default(),
             holds_past: AtomicBool::new(false),
+            ends_because: Mutex::default(),
             lower: AtomicBool::new(false),
             is_as_set_aside: AtomicBool::new(false),
             share: Share::default(),
@@ -130,6 +134,7 @@ impl<D: Disk> Transaction<D> {
             past: OnceLock::new(),
             uses_past: Mutex::default(),
             holds_past: AtomicBool::new(false),
+            ends_because: Mutex::default(),
             lower: AtomicBool::new(false),
             is_as_set_aside: AtomicBool::new(false),
             share: Share::default(),

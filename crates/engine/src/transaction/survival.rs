@@ -10,6 +10,7 @@ use crate::base::core::Core;
 use crate::base::older::Older;
 use crate::error::SurvivalError;
 use crate::ids::{Sequence, TransactionId};
+use crate::lock;
 use crate::options::{BeginOptions, Conflicts, Durability, Isolation};
 use crate::transaction::Transaction;
 use crate::transaction::contention::Contention;
@@ -38,23 +39,39 @@ impl<D: Disk> Transaction<D> {
         }
     }
 
-    pub(crate) fn begin_to_survive(&self, note: Vec<u8>) -> std::result::Result<(), SurvivalError> {
+    /// `at` is the snapshot, or a later commit of the same base.
+    pub(crate) fn begin_to_survive(
+        &self,
+        at: Sequence,
+        note: Vec<u8>,
+    ) -> std::result::Result<(), SurvivalError> {
         self.may_survive()?;
+        self.change_log(|view| match view.log {
+            // Another thread has come first.
+            Some(_) => view.set_note(note),
+            None => view.begin_log(self.log_begin(at), note),
+        })
+    }
+
+    pub(crate) fn set_note(&self, note: Vec<u8>) -> std::result::Result<(), SurvivalError> {
+        self.change_log(|view| view.set_note(note))
+    }
+
+    fn change_log(
+        &self,
+        change: impl FnOnce(&mut View<D>) -> Result<()>,
+    ) -> std::result::Result<(), SurvivalError> {
         let mut guard = self.view.lock();
         let view = guard.as_mut().ok_or(SurvivalError::Ended)?;
         let _charge = self.charge().map_err(SurvivalError::Staging)?;
-        let kept = match view.log {
-            Some(_) => view.set_note(note),
-            None => view.begin_log(self.log_begin(), note),
-        };
-        kept.map_err(SurvivalError::Staging)
+        change(view).map_err(SurvivalError::Staging)
     }
 
-    fn log_begin(&self) -> ViewBegin {
+    fn log_begin(&self, at: Sequence) -> ViewBegin {
         let options = &self.options;
         ViewBegin {
             transaction: self.id.0,
-            at: self.at().0,
+            at: at.0,
             began: self.began,
             began_change_time: self.began_change_time(),
             user: options.owner,
@@ -65,6 +82,19 @@ impl<D: Disk> Transaction<D> {
             past: self.used_past().map(|after| after.0),
             mounting: self.core.control.applied.mounting(),
         }
+    }
+
+    pub(crate) fn note_survival(&self, refused: Option<SurvivalError>) {
+        *lock(&self.ends_because) = refused;
+    }
+
+    /// Why it ends with this process, if it was asked to survive and does not.
+    pub fn why_it_ends(&self) -> Option<SurvivalError> {
+        if self.survives() {
+            return None;
+        }
+        let refused = self.may_survive().err();
+        refused.or_else(|| lock(&self.ends_because).clone())
     }
 
     /// Whether it survives the death of this process.

@@ -430,6 +430,46 @@ fn what_cannot_survive_is_refused() {
     assert!(matches!(refused, Err(SurvivalError::Native)));
 }
 
+/// The store keeps no history. A transaction that was allowed to survive is open afterwards.
+#[test]
+fn what_would_be_stranded_is_refused_to_survive() {
+    for is_held in [false, true] {
+        for (before, after) in [(0, 1), (1, 0), (1, 1), (0, 0)] {
+            let scratch = Scratch::new();
+            create(&scratch.0);
+            let mut store = open(&scratch.0);
+            let held = is_held.then(|| store.hold_past().expect("it is held"));
+            let transaction = begin(&store);
+            file(&transaction, b"mine", b"1");
+            let others = |store: &Store<LinuxDisk>, name: &[u8], count: usize| {
+                (0..count).for_each(|_| {
+                    let other = begin(store);
+                    file(&other, name, b"2");
+                    store.commit(&other).expect("nobody is in the way");
+                });
+            };
+            others(&store, b"before", before);
+            let survives = store.survive(&transaction, Vec::new());
+            drop(held);
+            assert_eq!(survives.is_ok(), is_held || before == 0, "{survives:?}");
+            assert_eq!(transaction.why_it_ends().is_some(), survives.is_err());
+            if survives.is_err() {
+                assert!(matches!(survives, Err(SurvivalError::NotKept(_))));
+                // Nothing that it needs is missing from its next snapshot.
+                store.refresh(&transaction).expect("nobody is in the way");
+                survive(&store, &transaction);
+            }
+            others(&store, b"after", after);
+            store.checkpoint().expect("it is made");
+            let id = transaction.id();
+            drop((store, transaction));
+            let transaction;
+            (store, transaction) = reopened(&scratch, id);
+            store.commit(&transaction).expect("nobody is in the way");
+        }
+    }
+}
+
 /// A commit overwrites pages of a file with two names in place, and a later one replaces the file,
 /// which has one name left. The snapshot shows pages that the first has kept, and pages of the
 /// inode that the second has replaced.
