@@ -111,6 +111,138 @@ fn a_change_that_came_after_the_list_is_not_overwritten() {
     });
 }
 
+/// A conflict about a directory: what is there, what the transaction does and what others do, and
+/// what is there afterwards if the transaction's side is taken. `None`: it cannot be.
+const DIRECTORIES: [(&str, &str, &str, Option<&str>); 11] = [
+    ("chmod 755 .", "chmod 700 .", "chmod 711 .", Some("700\n")),
+    ("mkdir d", "chmod 700 d", "chmod 711 d", Some("755 d:700\n")),
+    (
+        "mkdir d; echo x > d/x",
+        "rm -r d",
+        "chmod 711 d",
+        Some("755\n"),
+    ),
+    (
+        "mkdir -p d/e; echo x > d/e/x",
+        "rm -r d",
+        "chmod 711 d/e; echo y > d/e/x",
+        Some("755\n"),
+    ),
+    (
+        "mkdir d",
+        "mv d e; chmod 700 e",
+        "chmod 711 d",
+        Some("755 e:700\n"),
+    ),
+    (
+        "true",
+        "mkdir d; chmod 700 d",
+        "echo f > d",
+        Some("755 d:700\n"),
+    ),
+    ("mkdir d; echo x > d/x", "rm -r d", "echo n > d/n", None),
+    ("mkdir d; echo x > d/x", "chmod 700 d", "rm -r d", None),
+    (
+        "true",
+        "mkdir d; chmod 700 d",
+        "mkdir d; echo y > d/y",
+        None,
+    ),
+    ("mkdir d", "mv d e", "mv d f", None),
+    (
+        "mkdir d; echo x > d/x",
+        "rm -r d",
+        "rm d/x; echo y > d/x",
+        None,
+    ),
+];
+
+#[test]
+fn a_side_is_taken_of_a_directory_or_refused_with_the_reason() {
+    let look = "find . -path ./.atomdir -prune -o -path . -printf %m -o -printf ' %P:%m' | \
+                tr '\\n' ' '; echo";
+    for (prepare, mine, theirs, outcome) in DIRECTORIES {
+        Fixture::for_each_owner("conflict-directories", prepare, |fixture| {
+            let store = &fixture.store;
+            let what = format!("{prepare}, {mine}, {theirs}");
+            store.run_exact("chmod 755 .").expect(0);
+            let view = store.begin();
+            store.exec(&view, mine).expect(0);
+            store.run_exact(theirs).expect(0);
+            let there = store.run_exact(look).expect(0).text();
+            store.commit(&view).expect(CONFLICT);
+            store.call(["conflicts", &view.id]).expect(0);
+            let taken = take(fixture, &view, &["--take-mine", "all"]);
+            match outcome {
+                Some(outcome) => {
+                    taken.expect(0);
+                    let now = store.run_exact(look).expect(0).text();
+                    assert_eq!(now, outcome, "{what}");
+                }
+                None => {
+                    taken.expect(USAGE).says(&["side cannot be taken"]);
+                    take(fixture, &view, &["--take-theirs", "all"]).expect(0);
+                    let now = store.run_exact(look).expect(0).text();
+                    assert_eq!(now, there, "{what}");
+                }
+            }
+        });
+    }
+}
+
+/// What is in a directory that the transaction removes is taken away only as it was listed.
+#[test]
+fn a_change_after_the_list_in_a_removed_directory_is_not_lost() {
+    Fixture::for_each_owner("conflict-removed", PREPARE, |fixture| {
+        let store = &fixture.store;
+        let view = store.begin();
+        store.exec(&view, "rm -r dir").expect(0);
+        fs::write(fixture.base.join("dir/x"), "outside\n").expect("written");
+        store.call(["conflicts", &view.id]).expect(0);
+        fs::write(fixture.base.join("dir/x"), "later!\n").expect("written");
+        take(fixture, &view, &["--take-mine", "1"])
+            .expect(CONFLICT)
+            .says(&["dir/x:"]);
+        assert_eq!(read(fixture, "dir/x").as_deref(), Some("later!\n"));
+        store.call(["conflicts", &view.id]).expect(0);
+        take(fixture, &view, &["--take-mine", "1"]).expect(0);
+        assert!(!fixture.base.join("dir").exists());
+    });
+}
+
+/// What others have committed is not called an outside writer's, also if their service died at once.
+#[test]
+fn commits_are_named_in_conflicts_after_a_kill() {
+    let mine = "printf X | dd of=f conv=notrunc bs=1 seek=50000 status=none";
+    let theirs = "printf Y | dd of=f conv=notrunc bs=1 seek=5 status=none";
+    for (mine, theirs, outcome) in [
+        (mine, theirs, Some("X")),
+        (mine, "chmod 600 f", Some("X")),
+        (mine, mine, Some("X")),
+        ("chmod 600 f", theirs, Some("")),
+        ("truncate -s 10 f", "mv f e; mv e f", Some("")),
+        ("rm f g", theirs, None),
+    ] {
+        let prepare = "seq 20000 > f; chmod 644 f; ln f g";
+        Fixture::for_each_owner("conflict-killed", prepare, |fixture| {
+            let store = &fixture.store;
+            let view = store.begin();
+            store.exec(&view, mine).expect(0);
+            store.run_exact(theirs).expect(0);
+            assert!(store.kill_service());
+            let listed = store.call(["conflicts", &view.id]).expect(0).text();
+            let what = format!("{mine}, {theirs}: {listed}");
+            assert!(!listed.contains("outside writer"), "{what}");
+            assert!(listed.contains("by commit 1"), "{what}");
+            take(fixture, &view, &["--take-mine", "all"]).expect(0);
+            let text = read(fixture, "f");
+            assert_eq!(text.is_some(), outcome.is_some(), "{what}");
+            let has_mine = |text: String| text.contains(outcome.unwrap_or_default());
+            assert!(text.is_none_or(has_mine), "{what}");
+        });
+    }
+}
+
 const TEXTS: &str =
     "for name in written replaced both clash attributes outside mixed; do seq 9 > $name; done";
 

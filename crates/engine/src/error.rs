@@ -285,8 +285,8 @@ pub enum CommitError {
     #[error("there is no conflict number {number} in the list of the transaction's conflicts")]
     NotListed { number: u64 },
     /// The transaction's side cannot be taken there, or both sides were.
-    #[error("the transaction's side cannot be taken at '{path}'")]
-    NotTaken { path: String },
+    #[error("the transaction's side cannot be taken at '{path}': {reason}")]
+    NotTaken { path: String, reason: &'static str },
     #[error(
         "the transaction is a view of the past, as after commit {at}: it has nothing to commit"
     )]

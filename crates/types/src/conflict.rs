@@ -23,6 +23,9 @@ pub struct Conflict {
 pub enum ConflictKind {
     /// The contents of the file were changed.
     Contents,
+    /// The file was changed. Its service died then, so nobody knows whether outside writers have
+    /// changed other parts of it as well.
+    UnknownParts,
     /// The attributes were changed.
     Attributes,
     /// The name was created, replaced or removed.
@@ -146,6 +149,9 @@ impl fmt::Display for ConflictKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             ConflictKind::Contents => "its contents were changed",
+            ConflictKind::UnknownParts => {
+                "it was changed, in parts that nobody knows since the service died"
+            }
             ConflictKind::Attributes => "its attributes were changed",
             ConflictKind::Entry => "the name was created, replaced or removed",
             ConflictKind::Removed => "it was removed",

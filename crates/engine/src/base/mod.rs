@@ -123,6 +123,8 @@ pub(crate) struct Changed {
     pub links: Option<Sequence>,
     /// The change time of the last change that no commit of ours made.
     pub outside: Option<Timestamp>,
+    /// The newest commit after which outside writers may have changed the object, and until when.
+    pub doubt: Option<(Timestamp, Sequence)>,
     /// What the store's own last change of the object left behind.
     pub own_stamp: Option<OwnStamp>,
 }
@@ -307,6 +309,9 @@ impl Changed {
         self.outside = self
             .outside
             .filter(|at| oldest_begin.is_some_and(|begin| *at >= begin));
+        self.doubt = self
+            .doubt
+            .filter(|(at, _)| oldest_begin.is_some_and(|begin| *at >= begin));
         let of_interest =
             |own: &OwnStamp| oldest_begin.is_some_and(|begin| own.stamp.changed() >= begin);
         self.own_stamp = self.own_stamp.filter(of_interest);
@@ -321,6 +326,7 @@ impl Changed {
             && self.links.is_none()
             && self.pages.is_empty()
             && self.outside.is_none()
+            && self.doubt.is_none()
             && self.own_stamp.is_none()
     }
 

@@ -11,13 +11,14 @@
 //! 4. A right that was taken back stays a conflict.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
-use atomdir_disk::{Disk, Errno, Kind};
+use atomdir_disk::{Disk, Errno, Kind, Name};
 use atomdir_types::ChangeLine;
 
-use crate::base::Stamp;
 use crate::base::core::Core;
 use crate::base::snapshot::Snapshot;
+use crate::base::{Base, Stamp};
 use crate::commit::at_its_expense;
 use crate::commit::prepare::prepare;
 use crate::error::{ChangedBy, CommitError, Conflict, ConflictKind};
@@ -30,6 +31,9 @@ use crate::transaction::listed::{Listed, Seen, Sides};
 use crate::view::View;
 use crate::view::part::Part;
 use crate::write_set::{Object, WriteSet};
+
+const LOSES_THEIRS: &str = "it would need to remove what others have put there, or to bring back \
+                            what they have moved or removed";
 
 /// The sides that a commit takes.
 #[derive(Default)]
@@ -55,13 +59,20 @@ impl Accepted {
     }
 
     pub fn takes(&self, rule: Rule, path: &[u8], what: ConflictKind, by: Option<Sequence>) -> bool {
-        let mut accepted = self.conflicts.iter();
-        let is_accepted = accepted.any(|one| one.0 == path && one.1 == what && one.2 == by);
+        // Conflicts say `.` for the root.
+        let path = if path.is_empty() { b"." } else { path };
+        let mut accepted = self.conflicts.iter().filter(|one| one.0 == path);
+        let is_accepted = accepted.any(|one| {
+            // Whoever takes the contents takes what is not known of them.
+            let is_doubt = (one.1, what) == (ConflictKind::Contents, ConflictKind::UnknownParts);
+            is_doubt || (one.1 == what && one.2 == by)
+        });
         match rule {
             Rule::AttributesChanged
             | Rule::PagesChanged
             | Rule::FileChangedOutside
-            | Rule::DirectoryChangedOutside => is_accepted,
+            | Rule::DirectoryChangedOutside
+            | Rule::DyingDirectoryChanged => is_accepted,
             // The object that an entry replaces dies as it was listed.
             Rule::DyingFileChanged | Rule::DyingFileChangedOutside => {
                 is_accepted || self.has_entry(path)
@@ -86,13 +97,17 @@ pub(crate) fn take_sides<D: Disk>(
     for number in &sides.mine {
         let one = find(number)?;
         let path = &one.conflict.path;
-        if sides.theirs.contains(number) || !is_takeable(&one.conflict) {
-            let path = String::from_utf8_lossy(path).into_owned();
-            return Err(CommitError::NotTaken { path });
+        if sides.theirs.contains(number) {
+            return Err(not_taken(path, "their side is to be taken as well"));
         }
-        if one.conflict.what == ConflictKind::Contents
-            && let Some(node) = looked_up(view.resolve(path), path)?
-        {
+        if !is_takeable(&one.conflict) {
+            return Err(not_taken(path, LOSES_THEIRS));
+        }
+        let is_whole = matches!(
+            one.conflict.what,
+            ConflictKind::Contents | ConflictKind::UnknownParts
+        );
+        if is_whole && let Some(node) = looked_up(view.resolve(path), path)? {
             looked_up(view.stage_whole(node), path)?;
         }
         taken.mine.push(one.clone());
@@ -119,10 +134,18 @@ fn unchanged(path: Vec<u8>) -> CommitError {
     }
 }
 
+fn not_taken(path: &[u8], reason: &'static str) -> CommitError {
+    CommitError::NotTaken {
+        path: String::from_utf8_lossy(path).into_owned(),
+        reason,
+    }
+}
+
 fn is_takeable(conflict: &Conflict) -> bool {
     let has_side = matches!(conflict.by, ChangedBy::Commit { .. } | ChangedBy::Outside);
     let kinds = [
         ConflictKind::Contents,
+        ConflictKind::UnknownParts,
         ConflictKind::Attributes,
         ConflictKind::Entry,
     ];
@@ -144,22 +167,36 @@ pub(crate) fn seen<D: Disk>(core: &Core<D>, set: &WriteSet, path: &[u8]) -> Seen
     let path = if path == b"." { b"" } else { path };
     let object = set.objects.iter().find(|object| object.path == path);
     let object = object.and_then(|object| core.stat_now(&object.base).ok());
-    let entry = set.entries.iter().find(|entry| entry.path == path);
-    let entry = entry.and_then(|entry| match &entry.directory {
-        Object::Base(directory) => {
-            let handle = core.directory(directory).ok()?;
-            match core.stat_entry(&handle, &entry.name) {
-                Ok(stat) => Some(Some(Stamp::of(&stat))),
-                Err(Errno::NOENT) => Some(None),
-                Err(_) => None,
-            }
+    let entry = changed_entry(set, path);
+    let entry = entry.and_then(|(directory, name)| {
+        let handle = core.directory(directory).ok()?;
+        match core.stat_entry(&handle, name) {
+            Ok(stat) => Some(Some(Stamp::of(&stat))),
+            Err(Errno::NOENT) => Some(None),
+            Err(_) => None,
         }
-        Object::Created(_) => None,
     });
     Seen {
         object: object.map(|stat| Stamp::of(&stat)),
         entry,
     }
+}
+
+/// The entry of the base that the write set changes, perhaps by removing its directory.
+fn changed_entry<'a>(set: &'a WriteSet, path: &[u8]) -> Option<(&'a Arc<Base>, &'a Name)> {
+    let entry = set.entries.iter().find(|entry| entry.path == path);
+    if let Some(entry) = entry {
+        return match &entry.directory {
+            Object::Base(directory) => Some((directory, &entry.name)),
+            Object::Created(_) => None,
+        };
+    }
+    let above = path.iter().rposition(|byte| *byte == b'/')?;
+    let mut removed = set.removed_directories.iter();
+    let removed = removed.find(|directory| directory.path == path[..above])?;
+    let mut names = removed.names.keys();
+    let name = names.find(|name| name.as_bytes() == &path[above + 1..])?;
+    Some((&removed.base, name))
 }
 
 /// Prepares a write set for the sides that are taken, as far as the base is still as it was
@@ -188,13 +225,15 @@ pub(crate) fn accept<D: Disk>(
             accepted.conflicts.push((path.clone(), *what, by));
         } else if replace_present(core, owner, set, path)? {
             accepted.entries.insert(path.clone());
+        } else {
+            return Err(not_taken(path, LOSES_THEIRS));
         }
     }
     Ok(accepted)
 }
 
 /// Makes an entry replace what the base has there now. Returns false if it cannot: whole
-/// directories are not replaced.
+/// directories are not replaced, nor is anything in a directory that the transaction removes.
 fn replace_present<D: Disk>(
     core: &Core<D>,
     owner: u32,

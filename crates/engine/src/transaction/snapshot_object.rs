@@ -80,7 +80,10 @@ impl<D: Disk> Transaction<D> {
         let now = self.core.stat_now(base).map(|stat| Stamp::of(&stat));
         let state = base.state();
         let changed = state.changed();
-        let noted = changed.and_then(|changed| changed.outside);
+        let noted = changed.and_then(|changed| {
+            let doubt = changed.doubt.map(|(until, _)| until);
+            changed.outside.max(doubt)
+        });
         let own = changed.and_then(|changed| changed.own_stamp);
         let is_late = |at| at >= self.began_change_time();
         noted.is_some_and(is_late)

@@ -102,7 +102,19 @@ impl<'a, D: Disk> Validation<'a, D> {
         self.check_loops(set);
         self.conflicts.sort_by(|a, b| a.path.cmp(&b.path));
         self.conflicts.dedup();
+        self.drop_doubts_about_contents();
         Ok(())
+    }
+
+    /// A commit has changed the contents of these files, so what else it may have changed says
+    /// nothing new. Whoever takes a side there takes the whole contents.
+    fn drop_doubts_about_contents(&mut self) {
+        let is_doubt = |one: &Conflict| one.what == ConflictKind::UnknownParts;
+        let contents = self.conflicts.iter();
+        let contents = contents.filter(|one| one.what == ConflictKind::Contents);
+        let known: HashSet<Vec<u8>> = contents.map(|one| one.path.clone()).collect();
+        self.conflicts
+            .retain(|one| !is_doubt(one) || !known.contains(&one.path));
     }
 
     /// Notes which rule is broken, where, and by which commit (`None`: by an outside

@@ -312,8 +312,8 @@ impl<D: Disk> Validation<'_, D> {
         let (rule, what) = (Rule::DyingFileChanged, ConflictKind::Contents);
         if let Some(by) = self.since(rule, base, |changed| changed.anything()) {
             self.conflict(rule, &path, what, Some(by));
-        } else if self.is_changed_outside(base, stamp, None) {
-            self.conflict(Rule::DyingFileChangedOutside, &path, what, None);
+        } else if let Some(suspect) = self.suspect(base, stamp, None) {
+            self.conflict_with(suspect, Rule::DyingFileChangedOutside, &path);
         }
     }
 }

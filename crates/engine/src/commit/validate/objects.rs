@@ -66,9 +66,8 @@ impl<D: Disk> Validation<'_, D> {
         if base.kind == Kind::Directory {
             return self.check_directory_attributes(object, &stat);
         }
-        if self.is_changed_outside(base, Stamp::of(&stat), object.stamp) {
-            let (rule, what) = (Rule::FileChangedOutside, ConflictKind::Contents);
-            self.conflict(rule, path, what, None);
+        if let Some(suspect) = self.suspect(base, Stamp::of(&stat), object.stamp) {
+            self.conflict_with(suspect, Rule::FileChangedOutside, path);
         }
         Ok(())
     }

@@ -20,12 +20,28 @@ use atomdir_disk::Disk;
 
 use super::Validation;
 use crate::base::{Base, Stamp};
+use crate::error::ConflictKind;
+use crate::ids::Sequence;
 use crate::rules::Rule;
+
+/// Who has changed a file since the snapshot.
+#[derive(Clone, Copy)]
+pub(super) enum Suspect {
+    Outside,
+    /// A commit, and perhaps an outside writer after it: the service died before that was known.
+    AlsoOutside {
+        by: Sequence,
+    },
+}
 
 impl<D: Disk> Validation<'_, D> {
     /// `now`: what the file looks like; `first`: what it looked like when the
     /// transaction first changed it.
     pub(super) fn is_changed_outside(&self, base: &Base, now: Stamp, first: Option<Stamp>) -> bool {
+        self.suspect(base, now, first).is_some()
+    }
+
+    pub(super) fn suspect(&self, base: &Base, now: Stamp, first: Option<Stamp>) -> Option<Suspect> {
         let own = base.state().changed().and_then(|changed| changed.own_stamp);
         let is_ours = own.is_some_and(|own| own.stamp == now) && Rule::OwnStamp.holds();
         let is_newer =
@@ -38,10 +54,25 @@ impl<D: Disk> Validation<'_, D> {
         } else {
             self.note_outside(Rule::OutsideRemembered, base, now);
         }
-        let outside = base.state().changed().and_then(|changed| changed.outside);
+        let (outside, doubt) = match base.state().changed() {
+            Some(changed) => (changed.outside, changed.doubt),
+            None => (None, None),
+        };
         let is_late = |at| at >= self.began || !Rule::ChangedBeforeBegin.holds();
         let is_remembered = outside.is_some_and(is_late);
-        is_remembered || (!is_ours && is_late(now.changed()))
+        if is_remembered || (!is_ours && is_late(now.changed())) {
+            return Some(Suspect::Outside);
+        }
+        let doubt = doubt.filter(|(until, _)| is_late(*until));
+        doubt.map(|(_, by)| Suspect::AlsoOutside { by })
+    }
+
+    pub(super) fn conflict_with(&mut self, suspect: Suspect, rule: Rule, path: &[u8]) {
+        let (what, by) = match suspect {
+            Suspect::Outside => (ConflictKind::Contents, None),
+            Suspect::AlsoOutside { by } => (ConflictKind::UnknownParts, Some(by)),
+        };
+        self.conflict(rule, path, what, by);
     }
 
     /// Remembers the change of an outside writer for the open transactions that are

@@ -144,7 +144,7 @@ impl<D: Disk> Trace<'_, D> {
         let is_doubtful = is_old && (step.record.is_settled_late || !is_known());
         let known = &mut self.objects[object];
         if is_doubtful {
-            known.changed.note_outside(settled);
+            known.changed.doubt = Some((settled, step.sequence));
         }
         known.touched = Some((step.sequence, settled));
     }
