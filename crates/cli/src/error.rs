@@ -176,7 +176,11 @@ impl Error {
                 transaction,
                 source,
                 open: false,
-            } => (explained(source).0, Some(aborted_hint(*transaction))),
+            } => {
+                let is_conflict = matches!(source, CommitError::Conflict { .. });
+                let hint = aborted_hint(*transaction, is_conflict);
+                (explained(source).0, Some(hint))
+            }
             Error::Undo(error) => explained(error),
             Error::NoNativeView { .. } => (
                 ExitCode::Configuration.code(),
@@ -296,10 +300,14 @@ fn explain_commit(transaction: TransactionId, error: &CommitError) -> (u8, Optio
 }
 
 /// The hint after a commit that failed while no user was there to review it.
-fn aborted_hint(transaction: TransactionId) -> String {
+fn aborted_hint(transaction: TransactionId, is_conflict: bool) -> String {
+    let again = match is_conflict {
+        true => "`--retry N` runs the command again after a conflict, ",
+        false => "",
+    };
     format!(
-        "transaction {transaction} was aborted; `--retry N` runs the command again after a \
-         conflict, `--on-conflict keep` keeps the changes for you to look at"
+        "transaction {transaction} was aborted; {again}`--on-conflict keep` keeps the changes of a \
+         commit that fails for you to look at"
     )
 }
 

@@ -8,7 +8,7 @@ use crate::service::Service;
 use crate::transactions::OpenTransaction;
 use crate::views::Arrived;
 use crate::{convert, discretion, merges, parts, sharing, survival, undo};
-use atomdir_engine::{CommitError, Conflict, Sides, StoreError};
+use atomdir_engine::{ChangedBy, CommitError, Conflict, Sides, StoreError};
 use atomdir_protocol::{
     Answer, Committed, Failure, FailureKind, Others, Progress, Reply, TransactionId,
 };
@@ -162,9 +162,9 @@ pub(crate) fn failure(
 ) -> Result<Failure, Unanswered> {
     Ok(match error {
         CommitError::Conflict(conflicts) => {
-            let count = conflicts.len();
+            let failure = conflict_failure(id, &conflicts);
             send_conflicts(connection, conflicts)?;
-            conflict_failure(id, count)
+            failure
         }
         CommitError::Ended => no_such_transaction(id),
         CommitError::Logged(error) => logged_failure(id, &error, &connection.peer),
@@ -179,8 +179,8 @@ pub(crate) fn failure(
             .with_hint(format!("`atomdir conflicts {id}` lists and numbers them")),
         CommitError::NotTaken { .. } => Failure::new(FailureKind::Unsupported, error.to_string())
             .with_hint(format!(
-                "take their side with --take-theirs, or change the transaction: `atomdir shell \
-                 {id}`"
+                "take their side there, as `atomdir commit {id} --take-theirs all` does, or change \
+                 the transaction first: `atomdir shell {id}`"
             )),
         CommitError::OnlyWhole { .. } => Failure::new(FailureKind::Unsupported, error.to_string())
             .with_hint(format!("`atomdir commit {id}` commits all of it")),
@@ -222,15 +222,37 @@ pub(crate) fn incomplete_failure(id: TransactionId) -> Failure {
     ))
 }
 
-fn conflict_failure(id: TransactionId, count: usize) -> Failure {
+fn conflict_failure(id: TransactionId, conflicts: &[Conflict]) -> Failure {
+    let count = conflicts.len();
     let message = format!(
         "transaction {id} conflicts with what others changed since it began, in {count} {}",
         if count == 1 { "place" } else { "places" }
     );
-    Failure::new(FailureKind::Conflict, message).with_hint(format!(
-        "it is still open: `atomdir commit {id} --merge` merges texts, `atomdir conflicts {id}` \
-         numbers the conflicts for `--take-mine` and `--take-theirs`, `atomdir commit {id} -- \
-         PATH...` lands a part, `atomdir abort {id} -- PATH...` and then `atomdir refresh {id}` \
-         show what others did there, `atomdir abort {id}` drops the changes"
-    ))
+    let hint = match conflicts.iter().find_map(held_by) {
+        Some(holder) => in_the_way(id, holder),
+        None => format!(
+            "it is still open: `atomdir commit {id} --merge` merges texts, `atomdir conflicts {id}` \
+             numbers the conflicts for `--take-mine` and `--take-theirs`, `atomdir commit {id} -- \
+             PATH...` lands a part, `atomdir abort {id} -- PATH...` and then `atomdir refresh {id}` \
+             show what others did there, `atomdir abort {id}` drops the changes"
+        ),
+    };
+    Failure::new(FailureKind::Conflict, message).with_hint(hint)
+}
+
+/// The open transaction that has locked or written what is in conflict.
+pub(crate) fn held_by(conflict: &Conflict) -> Option<TransactionId> {
+    match conflict.by {
+        ChangedBy::Open { transaction, .. } => Some(transaction),
+        _ => None,
+    }
+}
+
+/// What to do about a conflict with a transaction that is open: there is no side to take.
+pub(crate) fn in_the_way(id: TransactionId, holder: TransactionId) -> String {
+    format!(
+        "it is still open: try again once transaction {holder} has ended (`atomdir status {holder}`). \
+         If a write in transaction {id} has failed because of it (`atomdir status {id}` shows that as \
+         a conflict), only `atomdir abort {id}` is left"
+    )
 }

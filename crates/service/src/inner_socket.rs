@@ -32,7 +32,7 @@ pub(crate) struct InnerSocket {
 }
 
 /// The secret of one transaction, too long to be guessed.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secret([u8; 16]);
 
 impl Secret {

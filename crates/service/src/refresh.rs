@@ -71,16 +71,21 @@ fn failure(
 ) -> Result<Failure, Unanswered> {
     Ok(match error {
         RefreshError::Commit(CommitError::Conflict(conflicts)) => {
+            let holder = conflicts.iter().find_map(commit::held_by);
             commit::send_conflicts(connection, conflicts)?;
             let message = format!(
                 "transaction {id} has changed what others have changed as well since its snapshot; \
                  nothing was refreshed"
             );
-            Failure::new(FailureKind::Conflict, message).with_hint(format!(
-                "`atomdir conflicts {id} --patch` shows both sides; after `atomdir abort {id} -- \
-                 PATH...` of those changes, or after `atomdir commit {id} -- PATH...` of the \
-                 others, try again"
-            ))
+            let choice = || {
+                format!(
+                    "`atomdir conflicts {id} --patch` shows both sides; after `atomdir abort {id} -- \
+                     PATH...` of those changes, or after `atomdir commit {id} -- PATH...` of the \
+                     others, try again"
+                )
+            };
+            let hint = holder.map(|holder| commit::in_the_way(id, holder));
+            Failure::new(FailureKind::Conflict, message).with_hint(hint.unwrap_or_else(choice))
         }
         RefreshError::Commit(error) => commit::failure(connection, id, error)?,
         RefreshError::Frozen => sealing::frozen(id),

@@ -197,13 +197,32 @@ impl Service {
     /// Forgets a transaction that its commit has ended.
     pub(crate) fn forget(&self, one: &OpenTransaction) {
         self.notices.done(one.id().0);
+        self.clear_away(one);
+        self.transactions.wake_waiters(one);
+        self.latch.set();
+    }
+
+    /// Hides a transaction that has ended, and no longer lists it.
+    fn clear_away(&self, one: &OpenTransaction) {
         self.expiry.forget(&one.transaction);
         self.views.hide(&one.transaction);
         // At last: a lazy commit may already be set aside, and `aside` then lists and shows the
-        // transaction again as soon as it is not listed here.
-        self.transactions.remove(one.id());
-        self.transactions.wake_waiters(one);
-        self.latch.set();
+        // transaction again as soon as it is not listed here. If an abort that came too late had
+        // taken it off the list before, it is listed again already.
+        self.transactions.remove_listing(one);
+        let Some(again) = self.transactions.get(one.id()) else {
+            return;
+        };
+        if again.transaction.has_ended() {
+            self.transactions.remove_listing(&again);
+            return;
+        }
+        self.notices.opened(&again.transaction);
+        self.expiry.resume(&again.transaction);
+        if let Err(failure) = self.views.show(&again.transaction) {
+            self.notices.done(again.id().0);
+            tracing::debug!(%failure, "transaction {} has ended meanwhile", again.id());
+        }
     }
 
     /// Aborts transactions that are already removed from the open ones. Returns how many
@@ -234,12 +253,7 @@ impl Service {
             self.merges.outer_has_ended(&one.transaction);
         }
         for one in &ended {
-            self.views.hide(&one.transaction);
-            self.expiry.forget(&one.transaction);
-            // One that was set aside may have been listed again before its abort.
-            for again in self.transactions.remove(one.id()) {
-                self.views.hide(&again.transaction);
-            }
+            self.clear_away(one);
         }
         if !ended.is_empty() {
             self.latch.set();

@@ -136,6 +136,12 @@ fn refuse_while_others_hold(one: &OpenTransaction, connection: &Connection) -> R
     let others: Vec<&u32> = others.map(|(_, process)| process).collect();
     match others.is_empty() {
         true => Ok(()),
+        false if connection.peer.reach == Reach::Within(one.id()) => {
+            Err(held_failure(one.id(), others).with_hint(
+                "this command runs in it: let the command end, or try again outside of the \
+                 transaction",
+            ))
+        }
         false => Err(held_failure(one.id(), others)),
     }
 }

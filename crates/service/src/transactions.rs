@@ -321,6 +321,15 @@ impl Transactions {
         remove_with_nested(&mut self.lock(), id)
     }
 
+    /// Removes it as it was listed then: since, it may have been listed anew.
+    pub(crate) fn remove_listing(&self, listed: &OpenTransaction) {
+        let mut open = self.lock();
+        let now = open.get(&listed.id());
+        if now.is_some_and(|now| now.secret == listed.secret) {
+            remove_with_nested(&mut open, listed.id());
+        }
+    }
+
     pub(crate) fn get(&self, id: TransactionId) -> Option<OpenTransaction> {
         self.lock().get(&id).cloned()
     }
@@ -427,9 +436,7 @@ mod tests {
     use atomdir_engine::{BeginOptions, Conflicts, Durability, Isolation, Options, Store};
     use atomdir_testing::Scratch;
 
-    #[test]
-    fn a_nested_transaction_of_an_ended_outer_one_is_not_listed() {
-        let scratch = Scratch::new("ended-outer");
+    fn store(scratch: &Scratch) -> Store<LinuxDisk> {
         let control = atomdir::init(scratch.path(), None).unwrap().store.control;
         let open = |path| LinuxDisk::open_root(path).unwrap();
         let options = Options {
@@ -440,35 +447,49 @@ mod tests {
         };
         let disk = LinuxDisk::new();
         let opened = Store::open(disk, open(scratch.path()), open(&control), None, options);
-        let store = opened.unwrap().0;
+        opened.unwrap().0
+    }
 
-        let transactions = Transactions::default();
-        let listed = |transaction| OpenTransaction {
-            transaction,
-            detached: true,
-            holders: BTreeMap::new(),
-            controller: None,
-            kept_after: None,
-            begun_within: None,
-            mounter: None,
-            is_closed: false,
-            secret: Secret::new().unwrap(),
-        };
-        let begin = BeginOptions {
+    fn begin() -> BeginOptions {
+        BeginOptions {
             owner: rustix::process::geteuid().as_raw(),
             isolation: Isolation::Snapshot,
             durability: Durability::Durable,
             conflicts: Conflicts::AtCommit,
             first_try: None,
             label: Vec::new(),
-        };
-        let outer = store.begin(begin.clone()).unwrap();
-        assert!(transactions.add(&listed(outer.clone())));
-        let nested = store.begin_nested(&outer, begin).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_nested_transaction_of_an_ended_outer_one_is_not_listed() {
+        let scratch = Scratch::new("ended-outer");
+        let store = store(&scratch);
+        let transactions = Transactions::default();
+        let listed = |transaction| OpenTransaction::detached(transaction).unwrap();
+        let outer = store.begin(begin()).unwrap();
+        assert!(transactions.add(&listed(&outer)));
+        let nested = store.begin_nested(&outer, begin()).unwrap();
         for one in transactions.remove(outer.id()) {
             store.abort(&one.transaction);
         }
-        assert!(!transactions.add(&listed(nested)));
+        assert!(!transactions.add(&listed(&nested)));
+        assert_eq!(transactions.count(), 0);
+    }
+
+    #[test]
+    fn who_was_too_late_does_not_remove_a_newer_listing() {
+        let scratch = Scratch::new("listed-anew");
+        let store = store(&scratch);
+        let transactions = Transactions::default();
+        let transaction = store.begin(begin()).unwrap();
+        let [before, now] = [(); 2].map(|()| OpenTransaction::detached(&transaction).unwrap());
+        for one in [&before, &now] {
+            assert!(transactions.add(one));
+        }
+        transactions.remove_listing(&before);
+        assert_eq!(transactions.count(), 1);
+        transactions.remove_listing(&now);
         assert_eq!(transactions.count(), 0);
     }
 }

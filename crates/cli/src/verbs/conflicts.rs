@@ -133,6 +133,10 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
         }
     }
     let count = conflicts.len();
+    let has_sides = conflicts.iter().any(|one| {
+        let by = &one.conflict.by;
+        matches!(by, ChangedBy::Commit { .. } | ChangedBy::Outside)
+    });
     context.output.print_paged(&Listed {
         transaction,
         conflicts,
@@ -140,6 +144,10 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Error> 
     if !context.output.is_json() {
         context.output.note(match count {
             0 => format!("no conflicts: `atomdir commit {transaction}` would succeed now"),
+            _ if !has_sides => format!(
+                "no side can be taken while others are open: `atomdir commit {transaction}` once they \
+                 have ended, or `atomdir abort {transaction}`"
+            ),
             _ => format!(
                 "`atomdir commit {transaction} --merge` merges texts by lines; --take-mine N,... \
                  and --take-theirs N,... take sides, `all` are those not named otherwise"

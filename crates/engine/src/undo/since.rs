@@ -38,7 +38,7 @@ impl<D: Disk> Store<D> {
         };
         transaction.use_past(Sequence(first.saturating_sub(1)));
         if let Some(last) = undone.last().filter(|last| **last > at.0) {
-            return Err(UndoError::NotKept(Sequence(*last)));
+            return Err(UndoError::NotYet(Sequence(*last)));
         }
         let core = &*self.0.core;
         let state = self.lock_without_pending()?;
