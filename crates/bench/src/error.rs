@@ -42,6 +42,18 @@ pub enum Error {
     /// A database, another library, or the engine.
     #[error("{0}")]
     Peer(String),
+    #[error("crates/sqlite/bench/measure.py printed {0:?}, which has no figures")]
+    Printed(String),
+    #[error("{} is not what --json prints: {problem}", path.display())]
+    NotRows { path: PathBuf, problem: String },
+    #[error("{} has no lines {begin:?} and {end:?}, between which the tables stand", path.display())]
+    NoMarkers {
+        path: PathBuf,
+        begin: &'static str,
+        end: &'static str,
+    },
+    #[error("{0} of the workloads failed")]
+    Workloads(usize),
     #[error("a process that was to commit printed {found:?} and should have printed {expected:?}")]
     OutOfStep {
         expected: &'static str,

@@ -57,6 +57,7 @@ impl Machine {
 
     pub fn json(&self) -> Value {
         json!({
+            "line": self.line(),
             "processor": self.processor, "processors": self.processors,
             "memory_gib": self.memory_gib, "kernel": self.kernel,
             "file_system": self.file_system, "views_over": self.views_over,

@@ -11,10 +11,12 @@ mod device;
 mod error;
 mod image;
 mod leftovers;
+mod limit;
 mod load;
 mod machine;
 mod measure;
 mod overlay;
+mod papers;
 mod programs;
 mod report;
 mod small;
@@ -34,6 +36,7 @@ use error::{Describe, Error, Result};
 use image::{FileSystem, Image};
 use machine::Machine;
 use measure::Side;
+use papers::Measured;
 use report::Row;
 
 #[derive(Debug, Parser)]
@@ -58,9 +61,18 @@ struct Arguments {
     /// Print JSON instead of the table
     #[arg(long)]
     json: bool,
-    /// Draw the results into this directory, as SVG
-    #[arg(long, value_name = "DIR")]
+    /// Measure what five papers have measured, and print their figures beside these
+    #[arg(long)]
+    papers: bool,
+    /// Measure nothing: take the rows that an earlier run has printed as JSON; may be repeated
+    #[arg(long, value_name = "FILE", requires = "papers")]
+    from: Vec<PathBuf>,
+    /// Draw the papers' figures into this directory, as SVG
+    #[arg(long, value_name = "DIR", requires = "papers")]
     plots: Option<PathBuf>,
+    /// Write the papers' tables into this document, in the place it has for them
+    #[arg(long, value_name = "FILE", requires = "papers")]
+    markdown: Option<PathBuf>,
     /// The atomdir to measure [default: the one built beside this program]
     #[arg(long, value_name = "PATH")]
     atomdir: Option<PathBuf>,
@@ -72,11 +84,20 @@ struct Arguments {
     file_system: Option<FileSystem>,
 }
 
+impl Arguments {
+    fn wants(&self, workload: &str) -> bool {
+        match self.only.is_empty() {
+            true => !self.papers || papers::needs(workload),
+            false => self.only.iter().any(|only| only == workload),
+        }
+    }
+}
+
 fn workload_names() -> String {
     let names: Vec<&str> = workloads::ALL.iter().map(|(name, _)| *name).collect();
     format!(
         "Workloads: {}\n\nOn an idle machine of two processors `library` takes three quarters of \
-         an hour, and all others together a quarter of an hour; on a busy one several times that.",
+         an hour, those of the papers about twenty minutes; on a busy one several times that.",
         names.join(", ")
     )
 }
@@ -98,6 +119,9 @@ fn main() -> ExitCode {
 }
 
 fn measure(arguments: &Arguments) -> Result<()> {
+    if !arguments.from.is_empty() {
+        return show_papers(arguments, &Measured::read(&arguments.from)?);
+    }
     let unknown = |name: &&String| !workloads::ALL.iter().any(|(known, _)| known == name);
     if let Some(name) = arguments.only.iter().find(unknown) {
         return Err(Error::NoWorkload(name.clone()));
@@ -117,24 +141,44 @@ fn measure(arguments: &Arguments) -> Result<()> {
     let _uring = uring::Switched::on();
     let rows = measure_in(arguments, program, &directory);
     let cleared = programs::clear(&directory);
-    let (machine, rows) = rows?;
+    let (machine, rows, failures) = rows?;
     cleared?;
-    if let Some(plots) = &arguments.plots {
-        report::write_plots(plots, &machine, &rows)?;
-    }
+    let json = report::json(&machine, arguments.scale, &rows);
     if arguments.json {
-        println!("{:#}", report::json(&machine, arguments.scale, &rows));
-    } else {
+        println!("{json:#}");
+    } else if !arguments.papers {
         println!("{}\n\n{}", machine.line(), report::table(&rows));
     }
-    Ok(())
+    if arguments.papers {
+        let mut measured = Measured::default();
+        measured.add(&json);
+        show_papers(arguments, &measured)?;
+    }
+    match failures {
+        0 => Ok(()),
+        count => Err(Error::Workloads(count)),
+    }
 }
 
+fn show_papers(arguments: &Arguments, measured: &Measured) -> Result<()> {
+    if !arguments.json {
+        print!("{}", papers::table(measured));
+    }
+    if let Some(directory) = &arguments.plots {
+        papers::write_plots(directory, measured)?;
+    }
+    match &arguments.markdown {
+        Some(document) => papers::write_markdown(document, measured),
+        None => Ok(()),
+    }
+}
+
+/// The rows, and how many workloads failed: what the others have measured is not lost.
 fn measure_in(
     arguments: &Arguments,
     program: PathBuf,
     directory: &Path,
-) -> Result<(Machine, Vec<Row>)> {
+) -> Result<(Machine, Vec<Row>, usize)> {
     let image = match arguments.file_system {
         Some(kind) => Some(Image::mount(kind, directory)?),
         None => None,
@@ -156,18 +200,28 @@ fn measure_in(
         scale: arguments.scale,
         may_mount: rustix::process::geteuid().is_root(),
     };
-    let mut rows = Vec::new();
+    let (mut rows, mut failures) = (Vec::new(), 0);
     let began_all = Instant::now();
     for (name, workload) in workloads::ALL {
-        if arguments.only.is_empty() || arguments.only.iter().any(|only| only == name) {
-            let began = Instant::now();
-            rows.append(&mut workload(&bench)?);
-            eprintln!("measured {name} in {:.0} s", began.elapsed().as_secs_f64());
+        if !arguments.wants(name) {
+            continue;
         }
+        let began = Instant::now();
+        match workload(&bench) {
+            Ok(measured) => rows.extend(measured.into_iter().map(|row| Row {
+                workload: name,
+                ..row
+            })),
+            Err(error) => {
+                failures += 1;
+                eprintln!("atomdir-bench: {name}: {error}");
+            }
+        }
+        eprintln!("measured {name} in {:.0} s", began.elapsed().as_secs_f64());
     }
     let minutes = began_all.elapsed().as_secs_f64() / 60.0;
     eprintln!("measured all that was asked for in {minutes:.1} min");
-    Ok((machine, rows))
+    Ok((machine, rows, failures))
 }
 
 const CORPUS_ENTRIES: u64 = 9000;

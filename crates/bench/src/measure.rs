@@ -26,6 +26,8 @@ pub enum Side {
     Embedded,
     /// In a transaction of the library, by the service.
     Service,
+    /// SQLite with a rollback journal.
+    Rollback,
     /// SQLite with a write-ahead log.
     Sqlite,
     Lmdb,
@@ -41,7 +43,7 @@ pub enum Side {
 }
 
 impl Side {
-    pub const ALL: [Side; 16] = [
+    pub const ALL: [Side; 17] = [
         Side::Plain,
         Side::Logger,
         Side::Overlay,
@@ -50,6 +52,7 @@ impl Side {
         Side::Append,
         Side::Embedded,
         Side::Service,
+        Side::Rollback,
         Side::Sqlite,
         Side::Lmdb,
         Side::BerkeleyDb,
@@ -70,6 +73,7 @@ impl Side {
             Side::Append => "append",
             Side::Embedded => "embedded",
             Side::Service => "service",
+            Side::Rollback => "rollback",
             Side::Sqlite => "sqlite",
             Side::Lmdb => "lmdb",
             Side::BerkeleyDb => "bdb",
@@ -193,6 +197,13 @@ impl Sides {
         } else {
             self.0.push((side, Series(vec![sample])));
         }
+    }
+
+    /// Puts the series of `side` from others in place of the one here.
+    pub fn take_from(&mut self, others: &Sides, side: Side) {
+        self.0.retain(|(of, _)| *of != side);
+        let series = others.of(side).cloned();
+        self.0.extend(series.map(|series| (side, series)));
     }
 
     /// The better of those that took part and work in a store.

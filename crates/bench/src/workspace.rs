@@ -1,6 +1,6 @@
 //! Where one side of a workload runs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl<'a> Workspace<'a> {
         bench: &'a Bench,
         side: Side,
         name: &str,
-        fill: impl FnOnce(&std::path::Path) -> Result<()>,
+        fill: impl FnOnce(&Path) -> Result<()>,
     ) -> Result<Workspace<'a>> {
         let path = bench.directory.join(format!("{name}-{side}"));
         clear(&path)?;
@@ -115,19 +115,10 @@ impl<'a> Workspace<'a> {
         }
     }
 
-    /// Flushes are counted up to the end of what is measured; bytes until all
-    /// of it has been written, so that no side gains by leaving it for later.
+    /// As [`counted`], with the requests of the service.
     pub fn counted<T>(&self, action: impl FnOnce() -> Result<T>) -> Result<(Sample, T)> {
-        let (before, requests) = (self.bench.device.written(), self.view_requests()?);
-        let (mut sample, value) = timed(action)?;
-        let mut written = self.bench.device.written();
-        sync(&self.path)?;
-        let at_rest = self.bench.device.written();
-        if let (Some(before), Some(written), Some(at_rest)) = (before, &mut written, at_rest) {
-            written.flushes -= before.flushes;
-            written.bytes = at_rest.bytes - before.bytes;
-        }
-        sample.written = written;
+        let requests = self.view_requests()?;
+        let (mut sample, value) = counted(self.bench, &self.path, action)?;
         let requests_after = self.view_requests()?;
         sample.requests = requests_after
             .zip(requests)
@@ -150,6 +141,26 @@ impl<'a> Workspace<'a> {
         let location = atomdir::find(&self.path)?;
         Ok(Connection::open(&location, &StartService::Never)?)
     }
+}
+
+/// Flushes are counted up to the end of what is measured; bytes until all
+/// of it has been written, so that no side gains by leaving it for later.
+pub fn counted<T>(
+    bench: &Bench,
+    path: &Path,
+    action: impl FnOnce() -> Result<T>,
+) -> Result<(Sample, T)> {
+    let before = bench.device.written();
+    let (mut sample, value) = timed(action)?;
+    let mut written = bench.device.written();
+    sync(path)?;
+    let at_rest = bench.device.written();
+    if let (Some(before), Some(written), Some(at_rest)) = (before, &mut written, at_rest) {
+        written.flushes -= before.flushes;
+        written.bytes = at_rest.bytes - before.bytes;
+    }
+    sample.written = written;
+    Ok((sample, value))
 }
 
 fn steps(printed: &str, whole_milliseconds: f64) -> Vec<(String, Duration)> {

@@ -19,19 +19,31 @@ const WORKLOADS: &[&str] = &[
     "files",
     "threads",
     "transfer",
+    "calls",
+    "beyond",
     "mail",
     "cancel",
     "log",
     "order",
     "overwrite",
     "sizes",
+    "granularity",
+    "writers",
     "clients",
     "recovery",
+    "uncommitted",
+    "sqlite",
     "library",
     "idioms",
     "deliveries",
     "archives",
 ];
+
+/// What the bench makes of rows that are there.
+fn show(scratch: &Scratch, arguments: &[&str]) -> Outcome {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_atomdir-bench"));
+    capture_output(command.args(arguments).current_dir(scratch.path()))
+}
 
 fn bench(directory: &Path, arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO_BIN_EXE_atomdir-bench"));
@@ -50,8 +62,7 @@ fn bench(directory: &Path, arguments: &[&str]) -> Outcome {
 #[test]
 fn a_small_run_measures_all_sides() {
     let scratch = Scratch::new("bench");
-    let plots = scratch.join("plots");
-    let mut arguments = vec!["--json", "--plots", plots.to_str().expect("a plain name")];
+    let mut arguments = vec!["--json"];
     arguments.extend(WORKLOADS);
     let outcome = bench(scratch.path(), &arguments).expect(0);
     let printed: Value = serde_json::from_slice(&outcome.stdout).expect("JSON");
@@ -64,7 +75,7 @@ fn a_small_run_measures_all_sides() {
         assert!(is_measured, "{row}");
     }
     let of = |name: &str| {
-        let found = rows.iter().find(|row| row["workload"] == name);
+        let found = rows.iter().find(|row| row["row"] == name);
         found.unwrap_or_else(|| panic!("no row {name}: {outcome}"))
     };
     let unpack = of("unpack, durable");
@@ -73,19 +84,48 @@ fn a_small_run_measures_all_sides() {
     // What cancels out is never written: all requests, and nothing to flush.
     let cancel = &of("create, unlink, sync")["sides"]["exact"];
     assert!(cancel["view_requests"].as_f64() > Some(0.0), "{cancel}");
-    for plot in [
-        "ratios.svg",
-        "serial-overwrite.svg",
-        "recovery-committed.svg",
-    ] {
-        assert!(plots.join(plot).is_file(), "{plot}");
-    }
+    papers_are_shown_from(&scratch, &outcome.stdout);
     // Nothing is left but what later runs need.
     let left = std::fs::read_dir(scratch.path()).expect("the directory");
     for entry in left {
         let name = entry.expect("an entry").file_name();
-        assert!(name == "plots" || name == "atomdir-bench-cache", "{name:?}");
+        assert!(LEFT.iter().any(|left| name == *left), "{name:?}");
     }
+}
+
+const LEFT: &[&str] = &["atomdir-bench-cache", "run.json", "papers.md", "plots"];
+
+/// Every row that the papers' figures need is in the run, if its workload is. Nothing is measured.
+fn papers_are_shown_from(scratch: &Scratch, run: &[u8]) {
+    let (json, document) = (scratch.join("run.json"), scratch.join("papers.md"));
+    std::fs::write(&json, run).expect("written");
+    let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/papers.md");
+    std::fs::copy(repository, &document).expect("a copy of the document");
+    let plots = scratch.join("plots");
+    let arguments = ["--papers", "--from", "run.json", "--from", "run.json"];
+    let outcome = show(scratch, &arguments).expect(0);
+    let shown = String::from_utf8_lossy(&outcome.stdout);
+    assert!(shown.contains("2 writers of a file each"), "{outcome}");
+    let again = ["--plots", "plots", "--markdown", "papers.md"];
+    show(scratch, &[&arguments[..3], &again].concat()).expect(0);
+    for paper in ["valor", "txfs", "neal", "spinellis", "amino"] {
+        let drawing = std::fs::read_to_string(plots.join(paper).with_extension("svg"));
+        assert!(drawing.expect("a drawing").ends_with("</svg>\n"), "{paper}");
+    }
+    let written = std::fs::read_to_string(&document).expect("the document");
+    let title = "# Beside the papers";
+    assert!(written.starts_with(title) && written.contains("![The figures of Amino"));
+    let rows: Vec<&str> = written
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .collect();
+    assert!(rows.len() > 100, "{written}");
+    let missing = rows.iter().filter(|row| row.contains("no such row"));
+    assert_eq!(
+        missing.collect::<Vec<_>>(),
+        Vec::<&&str>::new(),
+        "{outcome}"
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 """What the extension costs beside SQLite's rollback journal and its write-ahead log.
 
-    python3 measure.py EXTENSION DIRECTORY [ROUNDS [WORKLOAD [SIDE,...]]]
+    python3 measure.py EXTENSION DIRECTORY [--rounds N] [--workload PART] [--sides SIDE,...]
+                       [--scale N] [--json]
 
 DIRECTORY is on the file system to measure, and `atomdir` in the PATH. The sides alternate within each
 round, and each number is the median of the rounds: operations in a second, and for each transaction the
@@ -8,9 +9,14 @@ flushes of DIRECTORY's disk and the KiB written to it. Those are of use only if 
 as with `slow_disk.c`. Durability is the same everywhere: synchronous=FULL, and for the extension
 durable commits. The side `run` is SQLite with its rollback journal, unchanged, each of whose
 transactions is one command of `atomdir run`; the start of the command is not counted, its commit is.
+
+`atomdir-bench sqlite` runs this as well, and reads what `--json` prints: a line for each workload and side,
+with the figures of all its transactions together.
 """
 
+import argparse
 import hashlib
+import json
 import os
 import random
 import shutil
@@ -23,8 +29,13 @@ import time
 
 import tpcc
 
+SCALE = 1.0
 ROWS = 100_000
 PER_TRANSACTION = 10_000
+
+
+def scaled(count):
+    return max(1, int(count * SCALE))
 
 
 def open_database(path, mode, **more):
@@ -85,7 +96,7 @@ class Side:
 
     def prepare(self, make, *names):
         """Copies a database that `make` has filled, once, and makes the directory a store."""
-        template = os.path.join(DIRECTORY, f"template-{make.__name__}-{ROWS}")
+        template = os.path.join(DIRECTORY, f"template-{make.__name__}-{scaled(ROWS)}")
         if not os.path.exists(template):
             with sqlite3.connect(template, isolation_level=None) as connection:
                 make(connection)
@@ -102,6 +113,7 @@ class Side:
 
     def measure(self, transactions, work):
         """Returns transactions in a second, and KiB and flushes for each."""
+        self.transactions = transactions
         before = self.disk.read()
         start = time.perf_counter()
         left_out = work() or 0
@@ -112,15 +124,15 @@ class Side:
 
 
 def rows(connection):
-    fill(connection, ROWS)
+    fill(connection, scaled(ROWS))
 
 
 def small(connection):
-    fill(connection, 3000)
+    fill(connection, scaled(3000))
 
 
 def mails(connection):
-    fill(connection, 5000)
+    fill(connection, scaled(5000))
 
 
 def ten_thousand(kind):
@@ -130,7 +142,7 @@ def ten_thousand(kind):
         if side.name == "run":
             return side.measure(count, lambda: run_commands(side, kind, count))
         connection = side.connect("db")
-        result = side.measure(count, lambda: transactions(connection, kind, count, PER_TRANSACTION))
+        result = side.measure(count, lambda: transactions(connection, kind, count, scaled(PER_TRANSACTION)))
         connection.close()
         return result
 
@@ -141,7 +153,8 @@ def single(kind):
     def workload(side):
         side.prepare(rows, "db")
         connection = side.connect("db")
-        result = side.measure(200, lambda: transactions(connection, kind, 200, 1))
+        count = scaled(200)
+        result = side.measure(count, lambda: transactions(connection, kind, count, 1))
         connection.close()
         return result
 
@@ -154,7 +167,7 @@ def transactions(connection, kind, count, per_transaction):
         if kind == "insert":
             insert_rows(connection, per_transaction)
         else:
-            update_rows(connection, per_transaction, ROWS, chance)
+            update_rows(connection, per_transaction, scaled(ROWS), chance)
 
 
 def run_commands(side, kind, count):
@@ -163,7 +176,7 @@ def run_commands(side, kind, count):
     for number in range(count):
         command = ["atomdir", "run", "-q", "--view", "exact", "-C", side.path]
         command += ["--", sys.executable, __file__]
-        command += ["--one", kind, str(number)]
+        command += ["--one", kind, str(number), str(SCALE)]
         found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         left_out += float(found.stdout)
     return left_out
@@ -177,16 +190,17 @@ def run_one(kind, number):
     print(time.clock_gettime(time.CLOCK_BOOTTIME) - began)
     connection = open_database("db", "rollback")
     if kind == "insert":
-        insert_rows(connection, PER_TRANSACTION)
+        insert_rows(connection, scaled(PER_TRANSACTION))
     else:
-        update_rows(connection, PER_TRANSACTION, ROWS, random.Random(number))
+        update_rows(connection, scaled(PER_TRANSACTION), scaled(ROWS), random.Random(number))
     connection.close()
 
 
 def tpc_c(side):
     side.prepare(tpcc.fill, "db")
     connection = side.connect("db")
-    result = side.measure(300, lambda: tpcc.run(connection, 300))
+    count = scaled(300)
+    result = side.measure(count, lambda: tpcc.run(connection, count))
     connection.close()
     return result
 
@@ -218,10 +232,11 @@ def mail(side):
         connection.execute("select atomdir_commit()").fetchone()
 
     def work():
-        for number in range(40):
+        for number in range(count):
             (ours if side.name == "atomdir" else plain)(number)
 
-    result = side.measure(40, work)
+    count = scaled(40)
+    result = side.measure(count, work)
     connection.close()
     return result
 
@@ -230,7 +245,7 @@ def twelve(side):
     """Six threads; each reads a row of one of twelve databases and writes its digest to another."""
     names = [f"db{number}" for number in range(12)]
     side.prepare(small, *names)
-    count = 60
+    count = scaled(60)
 
     shared = {"check_same_thread": False}
     opened = [{name: side.connect(name, **shared) for name in names} for _ in range(6)]
@@ -240,7 +255,7 @@ def twelve(side):
         connections = opened[number]
         for _ in range(count):
             start, to = chance.sample(names, 2)
-            id = chance.randrange(3000)
+            id = chance.randrange(scaled(3000))
             query = "select v from t where id = ?"
             (value,) = connections[start].execute(query, (id,)).fetchone()
             digest = hashlib.sha256(value).digest()
@@ -268,15 +283,17 @@ def pair(side):
     connection.execute("pragma two.synchronous = full")
     chance = random.Random(2)
 
+    count = scaled(100)
+
     def work():
-        for _ in range(100):
-            id = chance.randrange(3000)
+        for _ in range(count):
+            id = chance.randrange(scaled(3000))
             connection.execute("begin")
             connection.execute("update main.t set v = ? where id = ?", (os.urandom(1000), id))
             connection.execute("update two.t set v = ? where id = ?", (os.urandom(1000), id))
             connection.execute("commit")
 
-    result = side.measure(100, work)
+    result = side.measure(count, work)
     connection.close()
     return result
 
@@ -293,36 +310,57 @@ WORKLOADS = {
 }
 
 
-def main(rounds, only, sides):
-    print("load", *os.getloadavg())
+def main(arguments):
+    if not arguments.json:
+        print("load", *os.getloadavg())
     for workload, measure in WORKLOADS.items():
-        if only not in workload:
+        if arguments.workload not in workload:
             continue
+        sides = arguments.sides.split(",")
         chosen = [name for name in sides if name != "run" or "10 000" in workload]
         found = {name: [] for name in chosen}
-        for _ in range(rounds):
+        for _ in range(arguments.rounds):
             for name in chosen:
                 side = Side(name)
                 found[name].append(measure(side))
                 subprocess.run(["atomdir", "-C", side.path, "service", "stop"], capture_output=True)
                 shutil.rmtree(side.path)
         for name, results in found.items():
-            rate, kib, flushes = (statistics.median(column) for column in zip(*results))
-            line = f"{rate:.1f} transactions/s, {flushes:.1f} flushes and {kib:.0f} KiB each"
-            print(workload, name, line, sep="; ", flush=True)
-    print("load", *os.getloadavg())
+            show = show_json if arguments.json else show_line
+            show(workload, name, side.transactions, [statistics.median(one) for one in zip(*results)])
+    if not arguments.json:
+        print("load", *os.getloadavg())
+
+
+def show_line(workload, side, _, medians):
+    rate, kib, flushes = medians
+    line = f"{rate:.1f} transactions/s, {flushes:.1f} flushes and {kib:.0f} KiB each"
+    print(workload, side, line, sep="; ", flush=True)
+
+
+def show_json(workload, side, transactions, medians):
+    rate, kib, flushes = medians
+    row = {"workload": workload, "side": side, "transactions": transactions}
+    row |= {"milliseconds": 1000 * transactions / rate}
+    row |= {"kib": round(kib * transactions), "flushes": round(flushes * transactions)}
+    print(json.dumps(row), flush=True)
 
 
 if sys.argv[1] == "--one":
+    SCALE = float(sys.argv[4])
     run_one(sys.argv[2], int(sys.argv[3]))
 else:
-    EXTENSION, DIRECTORY = sys.argv[1:3]
+    parser = argparse.ArgumentParser(description="Measure the extension beside plain SQLite")
+    parser.add_argument("extension")
+    parser.add_argument("directory")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--workload", default="", help="those whose name has this in it")
+    parser.add_argument("--sides", default="rollback,wal,atomdir,run")
+    parser.add_argument("--scale", type=float, default=SCALE)
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args()
+    DIRECTORY, SCALE = chosen.directory, chosen.scale
     first = sqlite3.connect(":memory:")
     first.enable_load_extension(True)
-    first.load_extension(EXTENSION)
-    arguments = dict(enumerate(sys.argv))
-    main(
-        int(arguments.get(3, 5)),
-        arguments.get(4, ""),
-        arguments.get(5, "rollback,wal,atomdir,run").split(","),
-    )
+    first.load_extension(chosen.extension)
+    main(chosen)

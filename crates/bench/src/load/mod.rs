@@ -1,6 +1,7 @@
 //! What this program does when it is itself the program in a transaction, so
 //! that every side runs the very same calls.
 
+pub mod beyond;
 pub mod files;
 mod ordering;
 pub mod pages;
@@ -37,6 +38,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         "files" => files::all(number),
         "threads" => files::by_threads(number),
         "transfer" => transfer::all(number),
+        "beyond" => beyond::all(number),
         "cancel" => ordering::cancel(number),
         "order" => ordering::order(number),
         "replace" => pages::replace(Path::new("./data"), number),

@@ -18,7 +18,8 @@ fn row_json(row: &Row) -> Value {
         .map(|(side, series)| (side.name().to_owned(), series_json(series)))
         .collect();
     json!({
-        "workload": row.workload.trim(),
+        "workload": row.workload,
+        "row": row.name.trim(),
         "sides": sides,
         "reference": row.reference.name(),
         "ratio": row.ratio(),
@@ -28,7 +29,6 @@ fn row_json(row: &Row) -> Value {
         "target": target_json(row.target),
         "met": row.is_met(),
         "native_to_overlay": row.to_overlay(),
-        "paper": row.paper,
         "note": row.note,
     })
 }

@@ -1,12 +1,10 @@
 //! One row for each thing measured, and the forms it is given in.
 
 mod json;
-mod plot;
 mod table;
 
 pub use json::json;
-pub use plot::write_plots;
-pub use table::{short, table};
+pub use table::{aligned, short, table};
 
 use crate::measure::{Series, Side, Sides};
 
@@ -32,48 +30,38 @@ pub struct Figure {
     pub at_most: Option<f64>,
 }
 
-/// Where a row stands in a plot of several.
-#[derive(Debug, Clone)]
-pub struct Point {
-    pub plot: String,
-    pub axis: &'static str,
-    pub at: f64,
-}
-
 #[derive(Debug, Clone)]
 pub struct Row {
-    pub workload: String,
+    pub name: String,
+    /// The workload that it is of.
+    pub workload: &'static str,
     pub sides: Sides,
     pub figure: Option<Figure>,
     pub reference: Side,
     pub target: Target,
-    /// What the papers measured for theirs.
-    pub paper: &'static str,
     pub note: String,
-    pub point: Option<Point>,
 }
 
 /// A native view may take this many times as long as a bare overlay.
 pub const OVERLAY_RATIO_MAX: f64 = 1.15;
 
 impl Row {
-    pub fn new(workload: &str, sides: Sides) -> Row {
+    pub fn new(name: &str, sides: Sides) -> Row {
         Row {
-            workload: workload.to_owned(),
+            name: name.to_owned(),
+            workload: "",
             sides,
             figure: None,
             reference: Side::Plain,
             target: Target::None,
-            paper: "",
             note: String::new(),
-            point: None,
         }
     }
 
-    pub fn figure(workload: &str, figure: Figure) -> Row {
+    pub fn figure(name: &str, figure: Figure) -> Row {
         Row {
             figure: Some(figure),
-            ..Row::new(workload, Sides::default())
+            ..Row::new(name, Sides::default())
         }
     }
 
@@ -85,24 +73,11 @@ impl Row {
         Row { target, ..self }
     }
 
-    pub fn paper(self, paper: &'static str) -> Row {
-        Row { paper, ..self }
-    }
-
     pub fn note(self, note: &str) -> Row {
         Row {
             note: note.to_owned(),
             ..self
         }
-    }
-
-    pub fn point(self, plot: &str, axis: &'static str, at: f64) -> Row {
-        let point = Some(Point {
-            plot: plot.to_owned(),
-            axis,
-            at,
-        });
-        Row { point, ..self }
     }
 
     fn reference_median(&self) -> Option<f64> {
@@ -116,10 +91,6 @@ impl Row {
     /// The better view's time to the reference's.
     pub fn ratio(&self) -> Option<f64> {
         Some(self.best_median()? / self.reference_median()?)
-    }
-
-    pub fn ratio_of(&self, side: Side) -> Option<f64> {
-        Some(self.sides.of(side)?.median() / self.reference_median()?)
     }
 
     fn over_milliseconds(&self) -> Option<f64> {

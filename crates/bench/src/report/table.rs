@@ -16,7 +16,6 @@ pub fn table(rows: &[Row]) -> String {
             "result",
             "target",
             "",
-            "paper",
             "requests",
             "flushes",
             "MiB written",
@@ -26,13 +25,12 @@ pub fn table(rows: &[Row]) -> String {
     );
     let mut lines = vec![header];
     for row in rows {
-        let mut line = vec![row.workload.clone()];
+        let mut line = vec![row.name.clone()];
         line.extend(sides.iter().map(|side| span(row.sides.of(*side))));
         line.extend([
             result(row),
             target(row),
             verdict(row).to_owned(),
-            row.paper.to_owned(),
             counts(row, Series::requests, |count| format!("{count}")),
             counts(row, Series::flushes, |count| format!("{count}")),
             counts(row, Series::bytes_written, |bytes| {
@@ -132,7 +130,8 @@ fn note(row: &Row) -> String {
     }
 }
 
-fn aligned(lines: &[Vec<String>]) -> String {
+/// Columns side by side; the first line is the heading.
+pub fn aligned(lines: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let lengths = lines.iter().map(|line| line[column].chars().count());
         lengths.max().unwrap_or(0)

@@ -23,12 +23,7 @@ pub fn writers(bench: &Bench) -> Result<Vec<Row>> {
     let bytes = bench.scaled(FILE_BYTES).next_multiple_of(PAGE);
     let file = |number: u64| format!("data-{number}");
     let mut rows = Vec::new();
-    for (count, paper) in [
-        (2, "Valor 3.0x"),
-        (4, "Valor 2.6x"),
-        (8, "Valor 2.4x"),
-        (16, "Valor 2.3x"),
-    ] {
+    for count in [2, 4, 8, 16] {
         let fill = |path: &Path| {
             (0..count).try_for_each(|number| pages::fill(&path.join(file(number)), bytes))
         };
@@ -45,10 +40,7 @@ pub fn writers(bench: &Bench) -> Result<Vec<Row>> {
             overwrite(directory, number, sync)
         })?;
         rows.push(
-            Row::new(&format!("{count} writers"), sides)
-                .paper(paper)
-                .note(&format!("{} KiB each", bytes >> 10))
-                .point("Concurrent writers", "writers", count as f64),
+            Row::new(&format!("{count} writers"), sides).note(&format!("{} KiB each", bytes >> 10)),
         );
     }
     Ok(rows)
@@ -71,14 +63,10 @@ pub fn clients(bench: &Bench) -> Result<Vec<Row>> {
             Ok(())
         };
         let sides = at_once(bench, count, each, |_| Ok(()), create)?;
-        rows.push(
-            Row::new(&format!("{count} clients"), sides)
-                .note(&format!(
-                    "{} commits of a new file; plain: fsync of it and of its directory",
-                    each * count
-                ))
-                .point("Small commits by clients", "clients", count as f64),
-        );
+        rows.push(Row::new(&format!("{count} clients"), sides).note(&format!(
+            "{} commits of a new file; plain: fsync of it and of its directory",
+            each * count
+        )));
     }
     Ok(rows)
 }

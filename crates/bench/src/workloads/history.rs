@@ -74,7 +74,7 @@ pub fn history(bench: &Bench) -> Result<Vec<Row>> {
         rows.extend(of_script(
             bench,
             "build of dash again",
-            &build::script(&archive),
+            &build::script(&archive, false),
         )?);
     }
     if let Some(script) = postmark::script(bench, &postmark::CONFIGURATIONS[0])? {

@@ -12,9 +12,10 @@ use atomdir::{Door, Durability, Store, StoreOptions};
 use crate::bench::Bench;
 use crate::error::{Describe, Error, Result};
 use crate::load::pages::{self, PAGE};
-use crate::measure::{Side, in_turns, timed};
+use crate::measure::{Side, in_turns};
 use crate::programs::{self, clear, make_directory};
 use crate::report::Row;
+use crate::workspace::counted;
 
 const NAME: &str = "idioms";
 const SIDES: [Side; 4] = [Side::Plain, Side::Exact, Side::Embedded, Side::Service];
@@ -22,7 +23,10 @@ const THREADS: u64 = 6;
 const DATA_BYTES: u64 = 4 << 20;
 const CONTENTS: [u8; PAGE as usize] = [b'n'; PAGE as usize];
 
-type Done = std::result::Result<(), atomdir::Error>;
+/// Names that are changed together when a user is added.
+const CONFIGURATION: [&str; 3] = ["passwd", "shadow", "group"];
+
+pub(super) type Done = std::result::Result<(), atomdir::Error>;
 
 pub fn idioms(bench: &Bench) -> Result<Vec<Row>> {
     let (cancelled, updates) = (bench.scaled(200), bench.scaled(100));
@@ -31,6 +35,7 @@ pub fn idioms(bench: &Bench) -> Result<Vec<Row>> {
     let cancel = measure(
         bench,
         "create, unlink, sync by 6 threads",
+        |_| Ok(()),
         |path| at_once(|thread| (0..cancelled).try_for_each(|_| plain_cancel(path, thread))),
         |store| {
             let all =
@@ -42,6 +47,7 @@ pub fn idioms(bench: &Bench) -> Result<Vec<Row>> {
     let log = measure(
         bench,
         "log with four fsyncs, then update",
+        |_| Ok(()),
         |path| (0..updates).try_for_each(|step| plain_log(path, at(step))),
         |store| {
             let once = |step| in_view(store, |view| plain_log(view, at(step)));
@@ -52,6 +58,7 @@ pub fn idioms(bench: &Bench) -> Result<Vec<Row>> {
     let order = measure(
         bench,
         "three ordered creates, then update",
+        |_| Ok(()),
         |path| (0..updates).try_for_each(|step| plain_order(path, step, at(step))),
         |store| {
             let once = |step| in_view(store, |view| plain_order(view, step, at(step)));
@@ -59,25 +66,41 @@ pub fn idioms(bench: &Bench) -> Result<Vec<Row>> {
         },
         |store| (0..updates).try_for_each(|step| Ok(order_in(store, step, at(step))?)),
     )?;
-    for side in SIDES {
-        clear(&bench.directory.join(format!("{NAME}-{side}")))?;
-    }
+    let together = measure(
+        bench,
+        "three files changed together",
+        |path| {
+            CONFIGURATION
+                .into_iter()
+                .try_for_each(|name| pages::fill(&path.join(name), PAGE))
+        },
+        |path| (0..updates).try_for_each(|_| plain_together(path)),
+        |store| (0..updates).try_for_each(|_| in_view(store, plain_together)),
+        |store| (0..updates).try_for_each(|_| Ok(together_in(store)?)),
+    )?;
+    clear_sides(bench)?;
     Ok(vec![
-        cancel.paper("TxFS 133x faster").note(&format!(
+        cancel.note(&format!(
             "{cancelled} by each; a transaction for each thread"
         )),
-        log.paper("TxFS 1.55x faster").note(&format!(
+        log.note(&format!(
             "{updates} updates, each a commit, which needs no log"
         )),
-        order.paper("TxFS 1.38x faster").note(&format!(
+        order.note(&format!(
             "{updates} times; three lazy commits, then a durable one"
+        )),
+        together.note(&format!(
+            "{updates} times, as passwd, shadow and group; plain: each is replaced durably"
         )),
     ])
 }
 
-fn measure(
+/// The plain calls, the same in the views of transactions, and the work by the library. `fill`
+/// prepares a directory.
+pub(super) fn measure(
     bench: &Bench,
     name: &str,
+    fill: impl Fn(&Path) -> Result<()>,
     plain: impl Fn(&Path) -> Result<()>,
     viewed: impl Fn(&Store) -> Result<()>,
     transactional: impl Fn(&Store) -> Result<()>,
@@ -87,6 +110,7 @@ fn measure(
         clear(&path)?;
         make_directory(&path)?;
         pages::fill(&path.join("data"), DATA_BYTES)?;
+        fill(&path)?;
         let service = match side {
             Side::Service | Side::Exact => Some(programs::Store::warm(&bench.program, &path)?),
             _ => None,
@@ -96,21 +120,20 @@ fn measure(
             _ => Some(open(&path, side)?),
         };
         bench.rest()?;
-        let before = bench.device.written();
-        let (mut sample, ()) = timed(|| match &store {
+        let (sample, ()) = counted(bench, &path, || match &store {
             None => plain(&path),
             Some(store) if side == Side::Exact => viewed(store),
             Some(store) => transactional(store),
         })?;
-        sample.written = bench.device.written();
-        if let (Some(written), Some(before)) = (&mut sample.written, before) {
-            written.flushes -= before.flushes;
-            written.bytes -= before.bytes;
-        }
         drop((store, service));
         Ok(sample.into())
     })?;
     Ok(Row::new(name, measured.whole))
+}
+
+pub(super) fn clear_sides(bench: &Bench) -> Result<()> {
+    let place = |side| bench.directory.join(format!("{NAME}-{side}"));
+    SIDES.into_iter().try_for_each(|side| clear(&place(side)))
 }
 
 fn open(path: &Path, side: Side) -> Result<Store> {
@@ -213,4 +236,19 @@ fn order_in(store: &Store, step: u64, offset: u64) -> Done {
         tx.commit()?;
     }
     update(store, offset, Durability::Durable)
+}
+
+fn plain_together(directory: &Path) -> Result<()> {
+    CONFIGURATION
+        .into_iter()
+        .try_for_each(|name| pages::replace(&directory.join(name), PAGE))
+}
+
+fn together_in(store: &Store) -> Done {
+    let tx = store.begin()?;
+    for name in CONFIGURATION {
+        tx.write(name, CONTENTS)?;
+    }
+    tx.commit()?;
+    Ok(())
 }

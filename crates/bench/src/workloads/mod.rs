@@ -1,6 +1,8 @@
 //! What is measured: one file for each family of workloads.
 
+mod beyond;
 mod build;
+mod calls;
 mod clients;
 mod commands;
 mod deliveries;
@@ -17,6 +19,7 @@ mod overwrite;
 mod postmark;
 mod recovery;
 mod search;
+mod sqlite;
 mod tools;
 mod transactions;
 mod transfer;
@@ -43,7 +46,9 @@ pub const ALL: &[(&str, Workload)] = &[
     ("memory", outside::memory),
     ("files", files::files),
     ("threads", files::threads),
+    ("calls", calls::calls),
     ("transfer", transfer::transfer),
+    ("beyond", beyond::beyond),
     ("postmark", postmark::postmark),
     ("mail", postmark::mail),
     ("cancel", ordering::cancel),
@@ -59,8 +64,10 @@ pub const ALL: &[(&str, Workload)] = &[
     ("idioms", idioms::idioms),
     ("deliveries", deliveries::deliveries),
     ("entries", entries::entries),
+    ("sqlite", sqlite::sqlite),
     ("recipes", tools::recipes),
     ("archives", tools::archives),
     ("recovery", recovery::recovery),
+    ("uncommitted", recovery::uncommitted),
     ("trees", trees::trees),
 ];

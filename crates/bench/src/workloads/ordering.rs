@@ -26,7 +26,6 @@ pub fn cancel(bench: &Bench) -> Result<Vec<Row>> {
     Ok(vec![
         Row::new("create, unlink, sync", measured.whole.clone())
             .target(Target::Faster(133.0))
-            .paper("TxFS 133x faster")
             .note(&format!("{count} times, one transaction")),
         Row::new("create, unlink, sync: the loop", measured.step("cancel"))
             .note("without begin and commit"),
@@ -58,11 +57,9 @@ pub fn log(bench: &Bench) -> Result<Vec<Row>> {
     Ok(vec![
         Row::new("log, then update", unmodified)
             .target(Target::Faster(1.2))
-            .paper("TxFS 1.20x faster")
             .note(&note),
         Row::new("update without the log", rewritten?)
             .target(Target::Faster(1.55))
-            .paper("TxFS 1.55x faster")
             .note(&note),
     ])
 }
@@ -101,7 +98,6 @@ pub fn order(bench: &Bench) -> Result<Vec<Row>> {
     Ok(vec![
         Row::new("ordered creates, then update", measured.whole)
             .target(Target::Faster(1.38))
-            .paper("TxFS 1.38x faster")
             .note(&format!("of {} KiB each", bytes >> 10)),
     ])
 }

@@ -9,6 +9,7 @@ use crate::bench::Bench;
 use crate::error::{Describe, Result};
 use crate::load;
 use crate::measure::{Side, in_turns, timed};
+use crate::programs::{clear, make_directory, shell};
 use crate::report::{Figure, Row, Target};
 use crate::workspace::Workspace;
 
@@ -50,11 +51,34 @@ pub fn outside(bench: &Bench) -> Result<Vec<Row>> {
     Ok(vec![
         Row::new("outside, one open", measured.whole)
             .target(Target::Ratio(1.05))
-            .paper("Spinellis 1x")
             .note(&format!(
                 "create, stat, unlink {files} files; plain: none open"
             )),
     ])
+}
+
+/// A whole workload of a program that knows nothing of the transaction.
+pub(super) fn beside_an_empty_one(bench: &Bench, name: &str, script: &str) -> Result<Row> {
+    let workspace = Workspace::fresh(bench, Side::Exact, "outside", |_| Ok(()))?;
+    let work = workspace.path.join("work");
+    let measured = in_turns(bench.rounds, &[Side::Plain, Side::Exact], |side| {
+        let mut connection = workspace.connect()?;
+        let open = match side {
+            Side::Exact => Some(connection.begin(&BeginOptions::default())?),
+            _ => None,
+        };
+        make_directory(&work)?;
+        bench.rest()?;
+        bench.device.await_rest();
+        let (sample, _) = timed(|| shell(&work, script))?;
+        clear(&work)?;
+        if let Some(open) = open {
+            connection.abort(open.id)?;
+        }
+        Ok(sample.into())
+    })?;
+    let row = Row::new(&format!("{name}, outside"), measured.whole);
+    Ok(row.note("beside an empty transaction; plain: none open"))
 }
 
 /// How much the service grows for each new file of an open transaction.
@@ -76,9 +100,7 @@ pub fn memory(bench: &Bench) -> Result<Vec<Row>> {
     };
     let note = format!("{files} new files, the service's resident memory");
     Ok(vec![
-        Row::figure("memory per change, open", figure(open))
-            .paper("Spinellis 127 bytes")
-            .note(&note),
+        Row::figure("memory per change, open", figure(open)).note(&note),
         Row::figure("memory per change, committed", figure(committed)).note(&note),
     ])
 }

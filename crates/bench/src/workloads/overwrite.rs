@@ -58,7 +58,6 @@ pub fn overwrite(bench: &Bench) -> Result<Vec<Row>> {
         Row::new("overwrite a file", whole)
             .reference(Side::Logger)
             .target(Target::Ratio(0.7))
-            .paper("Valor 1.35x, Stasis 2.04x")
             .note(&note),
         Row::new("replace a file", replaced.whole)
             .note(&format!("{note}, by a new one renamed over it, and fsync")),
@@ -76,23 +75,23 @@ pub fn sizes(bench: &Bench) -> Result<Vec<Row>> {
         let bytes = bench.scaled(size * MIB).next_multiple_of(PAGE);
         let sides = [Side::Plain, Side::Exact];
         let sides = measure(bench, bytes, &sides, &[Part::Range(0..bytes)])?;
-        let mebibytes = bytes as f64 / MIB as f64;
-        rows.push(
-            Row::new(&format!("overwrite {} MiB", short(mebibytes)), sides)
-                .paper("Valor 2.75x")
-                .point("Serial overwrite", "MiB", mebibytes),
-        );
+        let mebibytes = short(bytes as f64 / MIB as f64);
+        let row = Row::new(&format!("serial overwrite, {size}x"), sides);
+        rows.push(row.note(&format!("{mebibytes} MiB")));
     }
     Ok(rows)
 }
 
 const TRANSACTIONS: u64 = 32;
+/// One page in so many is written where they are random.
+const PARTS_OF_RANDOM: u64 = 8;
 
 /// Many transactions, by how many pages each writes.
 pub fn granularity(bench: &Bench) -> Result<Vec<Row>> {
+    let transactions = bench.scaled(TRANSACTIONS);
+    let note = format!("{transactions} of them");
     let mut rows = Vec::new();
     for count in [1, 4, 16, 64, 256] {
-        let transactions = bench.scaled(TRANSACTIONS);
         let length = count * PAGE;
         let parts: Vec<Part> = (0..transactions)
             .map(|number| Part::Range(number * length..(number + 1) * length))
@@ -101,23 +100,31 @@ pub fn granularity(bench: &Bench) -> Result<Vec<Row>> {
         rows.push(
             Row::new(&format!("transactions of {count} pages"), sides)
                 .reference(Side::Logger)
-                .note(&format!("{transactions} of them"))
-                .point("Transactions by size", "pages", count as f64),
+                .note(&note),
         );
     }
+    let bytes = transactions * PARTS_OF_RANDOM * PAGE;
+    let parts = single(pages::scattered(bytes, transactions));
+    let sides = measure(bench, bytes, &LOGGED, &parts)?;
+    rows.push(
+        Row::new("transactions of a random page", sides)
+            .reference(Side::Logger)
+            .note(&note),
+    );
     Ok(rows)
 }
 
 /// As many transactions of one page each, in a file that is there.
 pub fn single_pages(workspace: &Workspace, bytes: u64) -> Result<Outcome> {
-    let pages = pages::scattered(bytes, TRANSACTIONS.min(bytes / PAGE));
-    let parts: Vec<Part> = pages
-        .iter()
-        .map(|page| Part::Scattered(vec![*page]))
-        .collect();
+    let parts = single(pages::scattered(bytes, TRANSACTIONS.min(bytes / PAGE)));
     let mut connection = workspace.connect()?;
     let (sample, ()) = workspace.counted(|| transactions(&mut connection, &parts))?;
     Ok(sample.into())
+}
+
+fn single(pages: Vec<u64>) -> Vec<Part> {
+    let part = |page| Part::Scattered(vec![page]);
+    pages.into_iter().map(part).collect()
 }
 
 fn measure(bench: &Bench, bytes: u64, sides: &[Side], parts: &[Part]) -> Result<Sides> {

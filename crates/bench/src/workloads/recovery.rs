@@ -1,6 +1,6 @@
 //! A service that was killed, and the start of the next one, which recovers. What
-//! it finds was committed lazily a moment before: it is in the log, and not yet in
-//! the base.
+//! it finds was committed lazily a moment before, so that it is in the log, and not
+//! yet in the base; or it was not committed.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -31,35 +31,55 @@ const ATTRIBUTE_BYTES: u64 = 3584;
 const OTHER_FILES: u64 = 200_000;
 const DIRECTORY_FILES: u64 = 1000;
 
+/// In one file for each transaction.
+#[derive(Clone, Copy)]
+struct Amount {
+    transactions: u64,
+    bytes_each: u64,
+    is_committed: bool,
+}
+
+/// By so many transactions that were open together (Valor).
+pub fn uncommitted(bench: &Bench) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for transactions in [2, 3] {
+        for size in [8, 16, 32] {
+            let bytes_each = bench.scaled(size * MIB / transactions);
+            let amount = Amount {
+                transactions,
+                bytes_each: bytes_each.next_multiple_of(PAGE),
+                is_committed: false,
+            };
+            let mebibytes = (amount.bytes_each * transactions) as f64 / MIB as f64;
+            let name = format!("recover uncommitted by {transactions}, {size}x");
+            let row = Row::new(&name, recover(bench, amount)?);
+            rows.push(row.note(&format!("{} MiB", short(mebibytes))));
+        }
+    }
+    Ok(rows)
+}
+
 pub fn recovery(bench: &Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for (is_committed, kind) in [(true, "committed"), (false, "uncommitted")] {
-        for size in [0, 8, 16, 32] {
-            let bytes = match size {
-                0 => 0,
-                size => bench.scaled(size * MIB).next_multiple_of(PAGE),
-            };
-            let mebibytes = bytes as f64 / MIB as f64;
-            rows.push(
-                Row::new(
-                    &format!("recover {} MiB {kind}", short(mebibytes)),
-                    recover(bench, bytes, is_committed)?,
-                )
-                .paper(if is_committed {
-                    ""
-                } else {
-                    "Valor 1.5 to 2.3x per doubling"
-                })
-                .point(&format!("Recovery, {kind}"), "MiB", mebibytes),
-            );
-        }
+    for size in [0, 8, 16, 32] {
+        let bytes_each = match size {
+            0 => 0,
+            size => bench.scaled(size * MIB).next_multiple_of(PAGE),
+        };
+        let amount = Amount {
+            transactions: 1,
+            bytes_each,
+            is_committed: true,
+        };
+        let mebibytes = short(bytes_each as f64 / MIB as f64);
+        let name = format!("recover {mebibytes} MiB committed");
+        rows.push(Row::new(&name, recover(bench, amount)?));
     }
     for size in [16, 32, 64, 128] {
         let changed = (bench.scaled(size * MIB) / ATTRIBUTE_BYTES).max(1);
         let mebibytes = (changed * ATTRIBUTE_BYTES) as f64 / MIB as f64;
         let name = format!("recover {} MiB of log", short(mebibytes));
-        let row = Row::new(&name, recover_log(bench, changed, 0)?);
-        rows.push(row.point("Recovery, log", "MiB", mebibytes));
+        rows.push(Row::new(&name, recover_log(bench, changed, 0)?));
         if size == 32 {
             let others = bench.scaled(OTHER_FILES).min(OTHER_FILES);
             let name = format!("{name} beside {others} other files");
@@ -133,22 +153,34 @@ fn expect_attribute(path: &Path, expected: bool) -> Result<()> {
     })
 }
 
-fn recover(bench: &Bench, bytes: u64, is_committed: bool) -> Result<Sides> {
+fn recover(bench: &Bench, amount: Amount) -> Result<Sides> {
+    let Amount { bytes_each, .. } = amount;
+    let name = |number: u64| format!("data-{number}");
     let measured = in_turns(bench.rounds, &[Side::Exact], |side| {
-        let fill = |path: &Path| pages::fill(&path.join("data"), bytes * PARTS);
+        let fill = |path: &Path| {
+            let fill = |number| pages::fill(&path.join(name(number)), bytes_each * PARTS);
+            (0..amount.transactions).try_for_each(fill)
+        };
         let workspace = Workspace::fresh(bench, side, "recovery", fill)?;
-        let mut connection = workspace.connect()?;
-        let transaction = connection.begin(&lazily())?;
-        let path = transaction.view_path.join("data");
-        let changed = pages::scattered(bytes * PARTS, bytes / PAGE);
-        pages::write_pages(&pages::open(&path)?, &path, &changed)?;
-        if is_committed {
-            connection.commit(transaction.id, &mut |_| {})?;
+        // Each ends with its connection.
+        let mut connections = Vec::new();
+        for number in 0..amount.transactions {
+            let mut connection = workspace.connect()?;
+            let transaction = connection.begin(&lazily())?;
+            let path = transaction.view_path.join(name(number));
+            let changed = pages::scattered(bytes_each * PARTS, bytes_each / PAGE);
+            pages::write_pages(&pages::open(&path)?, &path, &changed)?;
+            if amount.is_committed {
+                connection.commit(transaction.id, &mut |_| {})?;
+            }
+            connections.push(connection);
         }
-        kill_service(connection, &workspace.path)?;
+        kill_service(workspace.connect()?, &workspace.path)?;
         let mut recover = workspace.store()?.command(["recover"]);
         let (sample, _) = timed(|| output(&mut recover))?;
-        check(&workspace.path, bytes, is_committed)?;
+        let expected = if amount.is_committed { bytes_each } else { 0 };
+        (0..amount.transactions)
+            .try_for_each(|number| check(&workspace.path.join(name(number)), expected))?;
         Ok(sample.into())
     })?;
     Ok(measured.whole)
@@ -168,10 +200,8 @@ fn kill_service(mut connection: Connection, store: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Every page is as it must be: committed and there, or never been.
-fn check(store: &Path, bytes: u64, is_committed: bool) -> Result<()> {
-    let path = store.join("data");
-    let expected = if is_committed { bytes } else { 0 };
+/// Every page is as it must be: so many bytes are new, all or none.
+fn check(path: &Path, expected: u64) -> Result<()> {
     let count = format!("tr -cd n < '{}' | wc -c", path.display());
     let found = output(Command::new("/bin/sh").args(["-ec", &count]))?;
     if found.trim() == expected.to_string() {

@@ -11,35 +11,35 @@ use crate::programs::shell;
 use crate::report::Row;
 use crate::workspace::Workspace;
 
-const PROJECTS: &[&str] = &["less", "dash"];
+const PROJECT: &str = "less";
 const SIDES: [Side; 2] = [Side::Plain, Side::Tool];
 
-/// The compilation of projects that are configured already. Each recipe is a durable transaction.
+/// The compilation of a project that is configured already. Each recipe is a durable transaction.
 pub fn recipes(bench: &Bench) -> Result<Vec<Row>> {
+    let Some(archive) = corpus::c_project(&bench.cache, PROJECT)? else {
+        eprintln!("recipes: left out, no source of {PROJECT} can be fetched");
+        return Ok(Vec::new());
+    };
+    let configure = format!(
+        "tar xf '{}' --no-same-owner --strip-components=1; ./configure > configured",
+        archive.display()
+    );
     let mut rows = Vec::new();
-    for project in PROJECTS {
-        let Some(archive) = corpus::c_project(&bench.cache, project)? else {
-            eprintln!("recipes: left out, no source of {project} can be fetched");
-            continue;
-        };
-        let configure = format!(
-            "tar xf '{}' --no-same-owner --strip-components=1; ./configure > configured",
-            archive.display()
-        );
-        for jobs in [1, 2] {
-            let measured = in_turns(bench.few_rounds(), &SIDES, |side| {
-                let fill = |path: &Path| shell(path, &configure).map(|_| ());
-                let workspace = Workspace::fresh(bench, side, project, fill)?;
-                let make = match side {
-                    Side::Tool => format!("'{}' make -- -j{jobs}", bench.program.display()),
-                    _ => format!("make -j{jobs}"),
-                };
-                workspace.run(&format!("{make} > made 2>&1"))
-            })?;
-            compare::sides(bench, project, Degree::Names, &SIDES)?;
-            let row = Row::new(&format!("make -j{jobs} of {project}"), measured.whole);
-            rows.push(row.paper("Amino 1.40x"));
-        }
+    for jobs in [1, 2] {
+        let measured = in_turns(bench.few_rounds(), &SIDES, |side| {
+            let fill = |path: &Path| shell(path, &configure).map(|_| ());
+            let workspace = Workspace::fresh(bench, side, PROJECT, fill)?;
+            let make = match side {
+                Side::Tool => format!("'{}' make -- -j{jobs}", bench.program.display()),
+                _ => format!("make -j{jobs}"),
+            };
+            workspace.run(&format!("{make} > made 2>&1"))
+        })?;
+        compare::sides(bench, PROJECT, Degree::Names, &SIDES)?;
+        rows.push(Row::new(
+            &format!("make -j{jobs} of {PROJECT}"),
+            measured.whole,
+        ));
     }
     Ok(rows)
 }

@@ -23,7 +23,6 @@ pub fn unpack(bench: &Bench) -> Result<Vec<Row>> {
     Ok(vec![
         Row::new("unpack, durable", measured.whole.clone())
             .target(Target::Ratio(1.3))
-            .paper("Spinellis 2x, Amino 7.0x")
             .note(&note),
         Row::new("unpack: tar itself", measured.step("tar")),
         Row::new("unpack: commit", measured.step("commit")).note("plain: syncfs"),
@@ -47,7 +46,6 @@ pub fn git(bench: &Bench) -> Result<Vec<Row>> {
     Ok(vec![
         Row::new("git init, add, commit", measured.whole.clone())
             .target(Target::Ratio(1.1))
-            .paper("TxFS 1x")
             .note(&bench.corpus.note()),
         Row::new("git: commit", measured.step("commit")).note("plain: syncfs"),
     ])

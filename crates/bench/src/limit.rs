@@ -1,0 +1,75 @@
+//! A memory limit around processes, and what they have in the page cache.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Describe, Result};
+
+/// Where the kernel has its controllers, in version 1 and in version 2, and the limit's name there.
+const PLACES: [(&str, &str); 2] = [
+    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+    ("/sys/fs/cgroup", "memory.max"),
+];
+
+/// Removed when this is dropped, once the processes in it have ended.
+#[derive(Debug)]
+pub struct MemoryLimit {
+    group: PathBuf,
+}
+
+impl MemoryLimit {
+    /// `None`: this user may not, or the kernel has no such limit.
+    pub fn new(bytes: u64) -> Option<MemoryLimit> {
+        let name = format!("atomdir-bench-{}", std::process::id());
+        PLACES.iter().find_map(|(parent, file)| {
+            let group = Path::new(parent).join(&name);
+            fs::create_dir(&group).ok()?;
+            let limit = MemoryLimit { group };
+            // It is there by itself only where the kernel limits memory.
+            let opened = OpenOptions::new().write(true).open(limit.group.join(file));
+            let written = opened.and_then(|mut file| write!(file, "{bytes}"));
+            written.ok().map(|()| limit)
+        })
+    }
+
+    /// Limits a process and those that it has started.
+    pub fn include(&self, process: u32) -> Result<()> {
+        let file = self.processes();
+        fs::write(&file, process.to_string()).describe("write", &file)?;
+        let threads = PathBuf::from(format!("/proc/{process}/task"));
+        for thread in fs::read_dir(&threads).describe("list", &threads)? {
+            let children = thread.describe("list", &threads)?.path().join("children");
+            let children = fs::read_to_string(children).unwrap_or_default();
+            for child in children.split_whitespace().flat_map(str::parse) {
+                self.include(child)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A shell command that limits the shell and all that it starts.
+    pub fn command(&self) -> String {
+        format!("echo $$ > '{}'", self.processes().display())
+    }
+
+    fn processes(&self) -> PathBuf {
+        self.group.join("cgroup.procs")
+    }
+}
+
+impl Drop for MemoryLimit {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir(&self.group).describe("remove", &self.group) {
+            eprintln!("atomdir-bench: {error}");
+        }
+    }
+}
+
+/// Makes the kernel drop what it has cached of a file.
+pub fn forget(path: &Path) -> Result<()> {
+    let file = fs::File::open(path).describe("open", path)?;
+    file.sync_all().describe("flush", path)?;
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
+        .describe("drop the cached pages of", path)
+}

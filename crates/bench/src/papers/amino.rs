@@ -1,0 +1,85 @@
+use super::{Figure, Paper, fast, long, told};
+use crate::measure::Side;
+
+pub const AMINO: Paper = Paper {
+    key: "amino",
+    title: "Amino (Wright, Stony Brook 2006)",
+    text: "Every call of every program, intercepted and kept in Berkeley DB, beside ext3; where it is durable, beside \
+           ext3 mounted `sync`. In Amino each call is a transaction unless a program marks longer ones; in Atomdir a \
+           `run` is one. So a call stands twice: within one transaction (`files`), and as a transaction of its own \
+           (`calls`). The paper's ratios are of rates, if a row does not say otherwise.",
+    figures: FIGURES,
+};
+
+const SYNC: &str = "The plain side flushes file and directory after each call, as a file system mounted `sync` does.";
+const THREADS: &str = "In directories of their own.";
+
+const FIGURES: &[Figure] = &[
+    fast("Create, not durable", 0.18)
+        .at("files", "create, write, close")
+        .remark("In one transaction."),
+    fast("Unlink", 0.37).at("files", "unlink"),
+    fast("Stat", 0.43).at("files", "stat, first").remark("The first time; see the next."),
+    fast("Stat, again", 0.43).at("files", "stat, again").remark("From the kernel's cache."),
+    fast("Readdir", 2.3).at("files", "readdir, first"),
+    fast("Create, 1 thread", 0.18).at("threads", "create, 1 threads"),
+    fast("Create, 32 threads", 0.18).at("threads", "create, 32 threads").remark(THREADS),
+    fast("Unlink, 1 thread", 0.37).at("threads", "unlink, 1 threads"),
+    fast("Unlink, 32 threads", 0.37).at("threads", "unlink, 32 threads"),
+    fast("Stat, 1 thread", 0.43).at("threads", "stat, 1 threads"),
+    fast("Stat, 32 threads", 0.43).at("threads", "stat, 32 threads"),
+    fast("Readdir, 1 thread", 2.3).at("threads", "readdir, 1 threads"),
+    fast("Readdir, 32 threads", 2.3).at("threads", "readdir, 32 threads"),
+    fast("Create, each a transaction, not durable", 0.18)
+        .at("calls", "create, each lazy")
+        .remark("By `begin` and `commit`, which Amino adds by itself."),
+    fast("Unlink, each a transaction, not durable", 0.37).at("calls", "unlink, each lazy"),
+    fast("PostMark, 2 500 small files", 1.32)
+        .at("postmark", "PostMark, small files")
+        .remark("One transaction, durable at its end."),
+    fast("PostMark, 10 times larger files", 1.0).at("postmark", "PostMark, 10x larger files"),
+    fast("PostMark, 25 000 files", 4.3).at("postmark", "PostMark, 10x more files"),
+    fast("PostMark, 25 000 files in 250 directories", 4.3)
+        .at("postmark", "PostMark, 10x more files in 250 directories")
+        .remark("The paper has one figure for both."),
+    fast("PostMark, each step a transaction, not durable", 1.32).at("mail", "PostMark's steps, each lazy"),
+    fast("PostMark with transactions, durable", 2.6)
+        .at("mail", "PostMark's steps, each durable")
+        .remark(SYNC),
+    fast("Create, durable", 1.04).at("calls", "create, each durable").remark(SYNC),
+    fast("Unlink, durable", 3.9).at("calls", "unlink, each durable").remark(SYNC),
+    long("Unpacking Linux 2.6.16: time", 7.0)
+        .at("unpack", "unpack, durable")
+        .remark("9 000 entries of /usr, 118 MiB, instead of 20 433 and 260 MB; one transaction."),
+    long("OpenSSH, configure: time", 1.85).at("build", "configure less").remark("less instead of OpenSSH."),
+    long("OpenSSH, build: time", 1.40).at("build", "make less"),
+    long("OpenSSH, build with transactions, durable: time", 1.55)
+        .also("sync mount 6.4x")
+        .at("recipes", "make -j1 of less")
+        .remark("Each recipe a durable transaction, beside a plain make that flushes once."),
+    fast("Mail delivery, beside the plain mailer", 0.77)
+        .also("to 0.93x")
+        .at("deliveries", "mbox, 1 at once")
+        .to(Side::Maildrop)
+        .remark("Beside maildrop, which flushes. [mail.md](mail.md#how-fast) has procmail, too."),
+    fast("Mail delivery, six at once", 0.77).also("to 0.93x").at("deliveries", "mbox, 6 at once").to(Side::Maildrop),
+    fast("8 GB, not cached: sequential read", 0.20)
+        .at("beyond", "sequential read beyond memory")
+        .remark("256 MiB, with program and service limited to 64 MiB of memory."),
+    fast("Random read", 0.90).at("beyond", "random read beyond memory"),
+    fast("Sequential write", 0.28).at("beyond", "sequential write beyond memory").remark("A new file."),
+    fast("Random write", 0.41)
+        .at("beyond", "random write beyond memory")
+        .remark("An old file; a native view copies it first."),
+    fast("Sequential read, 32 threads", 0.20).also("1 to 32 threads").at("beyond", "sequential read beyond memory, 32 threads"),
+    fast("Random read, 32 threads", 0.90).at("beyond", "random read beyond memory, 32 threads"),
+    fast("Sequential write, 32 threads", 0.28).at("beyond", "sequential write beyond memory, 32 threads"),
+    fast("Random write, 32 threads", 0.41).at("beyond", "random write beyond memory, 32 threads"),
+    fast("Durable writes, sequential", 1.9)
+        .at("granularity", "transactions of 1 pages")
+        .remark("A page each, in the cache; the plain side flushes after each."),
+    fast("Durable writes, random", 1.1).at("granularity", "transactions of a random page"),
+    told("One intercepted call, beside a bare getpid", "46x to 89x as long")
+        .at("files", "stat, first, beside getpid")
+        .remark("Atomdir intercepts no call. A first stat in a view, which is a request to the service, beside getpid."),
+];

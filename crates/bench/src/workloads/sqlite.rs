@@ -1,0 +1,110 @@
+//! SQLite over the extension, beside its rollback journal and its write-ahead log (TxFS, Neal), as
+//! the extension's own program measures them.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::bench::Bench;
+use crate::device::Written;
+use crate::error::{Describe, Error, Result};
+use crate::measure::{Sample, Side, in_turns};
+use crate::programs::{clear, make_directory, output};
+use crate::report::Row;
+
+const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sqlite/bench/measure.py");
+
+/// Its workloads, and the names of their rows.
+const WORKLOADS: [(&str, &str); 8] = [
+    ("insert, 10 000 rows", "SQLite: insert 10 000 rows"),
+    ("update, 10 000 rows", "SQLite: update 10 000 rows"),
+    ("insert, 1 row", "SQLite: insert a row"),
+    ("update, 1 row", "SQLite: update a row"),
+    ("TPC-C", "SQLite: TPC-C"),
+    ("mail", "SQLite: mail"),
+    (
+        "six threads, twelve databases",
+        "SQLite: six threads, twelve databases",
+    ),
+    ("two attached databases", "SQLite: two attached databases"),
+];
+
+const SIDES: [Side; 3] = [Side::Rollback, Side::Sqlite, Side::Embedded];
+/// SQLite unchanged in `atomdir run`, for transactions that are long enough to be commands.
+const SIDES_OF_LONG: [Side; 4] = [Side::Rollback, Side::Sqlite, Side::Embedded, Side::Exact];
+
+pub fn sqlite(bench: &Bench) -> Result<Vec<Row>> {
+    let extension = bench.program.with_file_name("libatomdir_sqlite.so");
+    if !extension.is_file() {
+        eprintln!("SKIPPED sqlite: cargo build --release -p atomdir-sqlite");
+        return Ok(Vec::new());
+    }
+    let Some(python) = python() else {
+        eprintln!("SKIPPED sqlite: apt install python3");
+        return Ok(Vec::new());
+    };
+    let directory = bench.directory.join("sqlite");
+    make_directory(&directory)?;
+    let mut rows = Vec::new();
+    for (workload, name) in WORKLOADS {
+        let sides: &[Side] = match workload.ends_with("10 000 rows") {
+            true => &SIDES_OF_LONG,
+            false => &SIDES,
+        };
+        let mut transactions = 0;
+        let measured = in_turns(bench.few_rounds(), sides, |side| {
+            bench.rest()?;
+            let mut command = command(bench, python, (workload, side))?;
+            let printed = output(command.args([&extension, &directory]))?;
+            let (count, sample) = read(&printed).ok_or(Error::Printed(printed))?;
+            transactions = count;
+            Ok(sample.into())
+        })?;
+        let row = Row::new(name, measured.whole).reference(Side::Rollback);
+        rows.push(row.note(&format!("{transactions} transactions")));
+    }
+    clear(&directory)?;
+    Ok(rows)
+}
+
+/// One whose SQLite loads extensions, which not every build allows.
+fn python() -> Option<&'static str> {
+    let load = "import sqlite3; sqlite3.connect(':memory:').enable_load_extension(True)";
+    let can = |python: &&str| output(Command::new(python).args(["-c", load])).is_ok();
+    ["python3", "/usr/bin/python3"].into_iter().find(can)
+}
+
+fn command(bench: &Bench, python: &str, (workload, side): (&str, Side)) -> Result<Command> {
+    let side = match side {
+        Side::Rollback => "rollback",
+        Side::Sqlite => "wal",
+        Side::Exact => "run",
+        _ => "atomdir",
+    };
+    let own = bench.program.parent().map(Path::to_owned);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = own.into_iter().chain(std::env::split_paths(&path));
+    let path = std::env::join_paths(path).map_err(std::io::Error::other);
+    let mut command = Command::new(python);
+    command
+        .arg(PROGRAM)
+        .args(["--rounds", "1", "--json", "--workload", workload])
+        .args(["--sides", side, "--scale", &bench.scale.to_string()])
+        .env("PATH", path.describe("find", &bench.program)?);
+    Ok(command)
+}
+
+/// How many transactions there were, and what they took together.
+fn read(printed: &str) -> Option<(u64, Sample)> {
+    let row: Value = serde_json::from_str(printed).ok()?;
+    let sample = Sample {
+        milliseconds: row["milliseconds"].as_f64()?,
+        written: Some(Written {
+            flushes: row["flushes"].as_u64()?,
+            bytes: row["kib"].as_u64()? << 10,
+        }),
+        requests: None,
+    };
+    Some((row["transactions"].as_u64()?, sample))
+}
