@@ -9,6 +9,7 @@ flushes of DIRECTORY's disk and the KiB written to it. Those are of use only if 
 as with `slow_disk.c`. Durability is the same everywhere: synchronous=FULL, and for the extension
 durable commits. The side `run` is SQLite with its rollback journal, unchanged, each of whose
 transactions is one command of `atomdir run`; the start of the command is not counted, its commit is.
+The side `turso`, which is measured only if it is named, needs `pip install pyturso`.
 
 `atomdir-bench sqlite` runs this as well, and reads what `--json` prints: a line for each workload and side,
 with the figures of all its transactions together.
@@ -43,6 +44,17 @@ def open_database(path, mode, **more):
     connection = sqlite3.connect(
         f"file:{path}{options}", uri=True, isolation_level=None, timeout=60, **more
     )
+    connection.execute("pragma synchronous = full")
+    return connection
+
+
+def open_turso(path):
+    """Turso's databases, whose mode `mvcc` has several writers at once (BEGIN CONCURRENT)."""
+    import turso
+
+    connection = turso.connect(path, isolation_level=None)
+    mode = connection.execute("pragma journal_mode = 'mvcc'").fetchone()
+    assert mode == ("mvcc",), mode
     connection.execute("pragma synchronous = full")
     return connection
 
@@ -109,6 +121,8 @@ class Side:
             subprocess.run(["atomdir", "init", "-q", self.path], check=True)
 
     def connect(self, database, **more):
+        if self.name == "turso":
+            return open_turso(os.path.join(self.path, database))
         return open_database(os.path.join(self.path, database), self.name, **more)
 
     def measure(self, transactions, work):
@@ -263,14 +277,69 @@ def twelve(side):
         for connection in connections.values():
             connection.close()
 
-    def threads():
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    return side.measure(6 * count, lambda: in_threads(work))
 
-    return side.measure(6 * count, threads)
+
+def one_database(side):
+    """Six threads; each transaction reads a row of one database and changes another one."""
+    side.prepare(rows, "db")
+    count = scaled(60)
+    opened = [side.connect("db", check_same_thread=False) for _ in range(6)]
+    begin = "begin concurrent" if side.name == "turso" else "begin immediate"
+
+    def transaction(cursor, chance):
+        read, written = (chance.randrange(scaled(ROWS)) for _ in range(2))
+        cursor.execute(begin)
+        (value,) = cursor.execute("select v from t where id = ?", (read,)).fetchone()
+        digest = hashlib.sha256(value).digest()
+        cursor.execute("update t set v = ? where id = ?", (digest * 31, written))
+        cursor.execute("commit")
+
+    def work(number):
+        chance = random.Random(number)
+        cursor = opened[number].cursor()
+        for _ in range(count):
+            until_committed(cursor, lambda: transaction(cursor, chance))
+        opened[number].close()
+
+    return side.measure(6 * count, lambda: in_threads(work))
+
+
+def until_committed(cursor, transaction):
+    """Runs it again after a conflict, with a random pause as the extension has it for statements."""
+    while True:
+        try:
+            return transaction()
+        except Exception as error:
+            # Turso's errors have no codes.
+            words = str(error).lower()
+            if not any(word in words for word in ("conflict", "busy", "locked", "snapshot")):
+                raise
+            try:
+                cursor.execute("rollback")
+            except Exception as error:
+                # It is rolled back already.
+                if "no transaction" not in str(error):
+                    raise
+            time.sleep(random.uniform(0, 0.01))
+
+
+def in_threads(work):
+    failures = []
+
+    def watched(number):
+        try:
+            work(number)
+        except Exception as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=watched, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
 
 
 def pair(side):
@@ -306,6 +375,7 @@ WORKLOADS = {
     "TPC-C": tpc_c,
     "mail": mail,
     "six threads, twelve databases": twelve,
+    "six threads, one database": one_database,
     "two attached databases": pair,
 }
 
@@ -317,7 +387,7 @@ def main(arguments):
         if arguments.workload not in workload:
             continue
         sides = arguments.sides.split(",")
-        chosen = [name for name in sides if name != "run" or "10 000" in workload]
+        chosen = [name for name in sides if workload_has(workload, name)]
         found = {name: [] for name in chosen}
         for _ in range(arguments.rounds):
             for name in chosen:
@@ -330,6 +400,17 @@ def main(arguments):
             show(workload, name, side.transactions, [statistics.median(one) for one in zip(*results)])
     if not arguments.json:
         print("load", *os.getloadavg())
+
+
+def workload_has(workload, side):
+    """`run` is for transactions that are long enough to be commands; Turso is compared where
+    several write."""
+    match side:
+        case "run":
+            return "10 000" in workload
+        case "turso":
+            return workload == "six threads, one database"
+    return True
 
 
 def show_line(workload, side, _, medians):

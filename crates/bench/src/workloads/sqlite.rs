@@ -16,7 +16,7 @@ use crate::report::Row;
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sqlite/bench/measure.py");
 
 /// Its workloads, and the names of their rows.
-const WORKLOADS: [(&str, &str); 8] = [
+const WORKLOADS: [(&str, &str); 9] = [
     ("insert, 10 000 rows", "SQLite: insert 10 000 rows"),
     ("update, 10 000 rows", "SQLite: update 10 000 rows"),
     ("insert, 1 row", "SQLite: insert a row"),
@@ -26,6 +26,10 @@ const WORKLOADS: [(&str, &str); 8] = [
     (
         "six threads, twelve databases",
         "SQLite: six threads, twelve databases",
+    ),
+    (
+        "six threads, one database",
+        "SQLite: six threads, one database",
     ),
     ("two attached databases", "SQLite: two attached databases"),
 ];
