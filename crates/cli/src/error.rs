@@ -176,11 +176,10 @@ impl Error {
                 transaction,
                 source,
                 open: false,
-            } => {
-                let is_conflict = matches!(source, CommitError::Conflict { .. });
-                let hint = aborted_hint(*transaction, is_conflict);
-                (explained(source).0, Some(hint))
-            }
+            } => (
+                explained(source).0,
+                Some(aborted_hint(*transaction, source)),
+            ),
             Error::Undo(error) => explained(error),
             Error::NoNativeView { .. } => (
                 ExitCode::Configuration.code(),
@@ -300,10 +299,10 @@ fn explain_commit(transaction: TransactionId, error: &CommitError) -> (u8, Optio
 }
 
 /// The hint after a commit that failed while no user was there to review it.
-fn aborted_hint(transaction: TransactionId, is_conflict: bool) -> String {
-    let again = match is_conflict {
-        true => "`--retry N` runs the command again after a conflict, ",
-        false => "",
+fn aborted_hint(transaction: TransactionId, error: &CommitError) -> String {
+    let again = match error {
+        CommitError::Conflict { .. } => "`--retry N` runs the command again after a conflict, ",
+        _ => "",
     };
     format!(
         "transaction {transaction} was aborted; {again}`--on-conflict keep` keeps the changes of a \

@@ -251,7 +251,7 @@ pub(crate) fn held_by(conflict: &Conflict) -> Option<TransactionId> {
 /// What to do about a conflict with a transaction that is open: there is no side to take.
 pub(crate) fn in_the_way(id: TransactionId, holder: TransactionId) -> String {
     format!(
-        "it is still open: try again once transaction {holder} has ended (`atomdir status {holder}`). \
+        "it is still open: try again once transaction {holder} has ended. \
          If a write in transaction {id} has failed because of it (`atomdir status {id}` shows that as \
          a conflict), only `atomdir abort {id}` is left"
     )

@@ -63,8 +63,12 @@ impl Accepted {
         let path = if path.is_empty() { b"." } else { path };
         let mut accepted = self.conflicts.iter().filter(|one| one.0 == path);
         let is_accepted = accepted.any(|one| {
-            // Whoever takes the contents takes what is not known of them.
-            let is_doubt = (one.1, what) == (ConflictKind::Contents, ConflictKind::UnknownParts);
+            // Whoever takes the contents takes what is not known of them, and the reverse.
+            let is_doubt = match (one.1, what) {
+                (ConflictKind::Contents, ConflictKind::UnknownParts) => true,
+                (ConflictKind::UnknownParts, ConflictKind::Contents) => by.is_some(),
+                _ => false,
+            };
             is_doubt || (one.1 == what && one.2 == by)
         });
         match rule {

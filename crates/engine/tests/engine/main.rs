@@ -17,6 +17,7 @@ mod log_growth;
 mod merges;
 mod model;
 mod nesting;
+mod not_surviving;
 mod others;
 mod outside_moves;
 mod parts;

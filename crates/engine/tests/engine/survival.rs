@@ -6,18 +6,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use atomdir_disk::{LinuxDisk, RenameMode};
-use atomdir_engine::{
-    BeginOptions, CommitError, Isolation, NewNode, Store, SurvivalError, Transaction, TransactionId,
-};
+use atomdir_engine::{CommitError, NewNode, Store, Transaction, TransactionId};
 use atomdir_testing::pick;
 
 use crate::support::model::{CALLER, Model, Tree};
 use crate::support::trees::{tree_of_base, tree_of_view};
 use crate::support::{Random, Scratch, begin, create, open, open_history, options, seeds};
 
-type Open = Arc<Transaction<LinuxDisk>>;
+pub type Open = Arc<Transaction<LinuxDisk>>;
 
-fn reopened(scratch: &Scratch, id: TransactionId) -> (Store<LinuxDisk>, Open) {
+pub fn reopened(scratch: &Scratch, id: TransactionId) -> (Store<LinuxDisk>, Open) {
     let store = open(&scratch.0);
     let stranded = store.stranded();
     let found = store.transaction(id);
@@ -25,7 +23,7 @@ fn reopened(scratch: &Scratch, id: TransactionId) -> (Store<LinuxDisk>, Open) {
     (store, found)
 }
 
-fn survive(store: &Store<LinuxDisk>, transaction: &Open) {
+pub fn survive(store: &Store<LinuxDisk>, transaction: &Open) {
     store
         .survive(transaction, b"note".to_vec())
         .expect("it can survive");
@@ -119,7 +117,7 @@ fn refused_commit(scratch: &Scratch, store: &Store<LinuxDisk>, transaction: &Ope
     unlinked.expect("it is there");
 }
 
-fn file(view: &Open, name: &[u8], contents: &[u8]) {
+pub fn file(view: &Open, name: &[u8], contents: &[u8]) {
     let made = view.create(
         atomdir_engine::NodeId::ROOT,
         name,
@@ -396,78 +394,6 @@ fn older_snapshot_and_its_commit_are_the_same_after_any_number_of_kills() {
     }
     println!("{same} the same, {refused} refused");
     assert!(refused * 10 <= same, "{same} the same, {refused} refused");
-}
-
-#[test]
-fn what_cannot_survive_is_refused() {
-    let scratch = Scratch::new();
-    create(&scratch.0);
-    let store = open(&scratch.0);
-    let isolation = Isolation::Serializable;
-    let serializable = store.begin(BeginOptions {
-        isolation,
-        ..options()
-    });
-    let serializable = serializable.expect("it begins");
-    let refused = store.survive(&serializable, Vec::new());
-    assert!(matches!(refused, Err(SurvivalError::Serializable)));
-    let outer = begin(&store);
-    let nested = store.begin_nested(&outer, options()).expect("it begins");
-    let refused = store.survive(&nested, Vec::new());
-    assert!(matches!(refused, Err(SurvivalError::Nested)));
-    let part = begin(&store);
-    file(&part, b"a", b"1");
-    file(&part, b"b", b"2");
-    survive(&store, &part);
-    let landed = store.commit_part(&part, &[b"a".to_vec()], &mut |_| {});
-    landed.expect("nobody is in the way");
-    assert!(!part.survives());
-    let refused = store.survive(&part, Vec::new());
-    assert!(matches!(refused, Err(SurvivalError::Landed)));
-    let lower = begin(&store);
-    lower.become_lower().expect("it can");
-    let refused = store.survive(&lower, Vec::new());
-    assert!(matches!(refused, Err(SurvivalError::Native)));
-}
-
-/// The store keeps no history. A transaction that was allowed to survive is open afterwards.
-#[test]
-fn what_would_be_stranded_is_refused_to_survive() {
-    for is_held in [false, true] {
-        for (before, after) in [(0, 1), (1, 0), (1, 1), (0, 0)] {
-            let scratch = Scratch::new();
-            create(&scratch.0);
-            let mut store = open(&scratch.0);
-            let held = is_held.then(|| store.hold_past().expect("it is held"));
-            let transaction = begin(&store);
-            file(&transaction, b"mine", b"1");
-            let others = |store: &Store<LinuxDisk>, name: &[u8], count: usize| {
-                (0..count).for_each(|_| {
-                    let other = begin(store);
-                    file(&other, name, b"2");
-                    store.commit(&other).expect("nobody is in the way");
-                });
-            };
-            others(&store, b"before", before);
-            let survives = store.survive(&transaction, Vec::new());
-            drop(held);
-            assert_eq!(survives.is_ok(), is_held || before == 0, "{survives:?}");
-            assert_eq!(transaction.why_it_ends().is_some(), survives.is_err());
-            if survives.is_err() {
-                assert!(matches!(survives, Err(SurvivalError::NotKept(_))));
-                // Nothing that it needs is missing from its next snapshot.
-                store.refresh(&transaction).expect("nobody is in the way");
-                survive(&store, &transaction);
-            }
-            others(&store, b"after", after);
-            store.checkpoint().expect("it is made");
-            let id = transaction.id();
-            drop((store, transaction));
-            let transaction;
-            (store, transaction) = reopened(&scratch, id);
-            store.commit(&transaction).expect("nobody is in the way");
-        }
-    }
 }
 
 /// A commit overwrites pages of a file with two names in place, and a later one replaces the file,
