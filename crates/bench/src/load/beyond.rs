@@ -8,6 +8,8 @@ use crate::error::{Describe, Result};
 pub const THREADS: [u64; 2] = [1, 32];
 /// So much of the file is read or written at random.
 const RANDOM_PART: u64 = 8;
+/// What all threads hold at once is little beside the memory that they have.
+const CHUNK: u64 = 128 << 10;
 
 /// Works on `old`, which has so many bytes.
 pub fn all(bytes: u64) -> Result<()> {
@@ -21,7 +23,9 @@ pub fn all(bytes: u64) -> Result<()> {
             let length = random.len().div_ceil(threads as usize);
             random.chunks(length).nth(number as usize).unwrap_or(&[])
         };
-        in_threads(threads, |number| pages::read(&file, old, range(number)))?;
+        in_threads(threads, |number| {
+            pages::read_by(CHUNK, &file, old, range(number))
+        })?;
         step(&format!("read-{threads}"));
         in_threads(threads, |number| {
             pages::read_pages(&file, old, some(number))
@@ -30,7 +34,7 @@ pub fn all(bytes: u64) -> Result<()> {
         let path = format!("new-{threads}");
         let new = std::fs::File::create(&path).describe("make", path.as_ref())?;
         in_threads(threads, |number| {
-            pages::write(&new, path.as_ref(), range(number), b'n')
+            pages::write_by(CHUNK, &new, path.as_ref(), range(number), b'n')
         })?;
         step(&format!("write-{threads}"));
         in_threads(threads, |number| {

@@ -1,6 +1,7 @@
 //! Large files, page by page.
 
 use std::fs::{self, File, OpenOptions};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -41,8 +42,13 @@ fn create(path: &Path, bytes: u64, byte: u8) -> Result<File> {
 }
 
 /// Writes a range in sequence.
-pub fn write(file: &File, path: &Path, range: std::ops::Range<u64>, byte: u8) -> Result<()> {
-    let length = CHUNK.min(range.end - range.start);
+pub fn write(file: &File, path: &Path, range: Range<u64>, byte: u8) -> Result<()> {
+    write_by(CHUNK, file, path, range, byte)
+}
+
+/// So many bytes at once.
+pub fn write_by(chunk: u64, file: &File, path: &Path, range: Range<u64>, byte: u8) -> Result<()> {
+    let length = chunk.min(range.end - range.start);
     let buffer = vec![byte; length as usize];
     let mut offset = range.start;
     while offset < range.end {
@@ -55,11 +61,16 @@ pub fn write(file: &File, path: &Path, range: std::ops::Range<u64>, byte: u8) ->
 }
 
 /// Reads a range in sequence.
-pub fn read(file: &File, path: &Path, range: std::ops::Range<u64>) -> Result<()> {
-    let mut buffer = vec![0; CHUNK as usize];
+pub fn read(file: &File, path: &Path, range: Range<u64>) -> Result<()> {
+    read_by(CHUNK, file, path, range)
+}
+
+/// So many bytes at once.
+pub fn read_by(chunk: u64, file: &File, path: &Path, range: Range<u64>) -> Result<()> {
+    let mut buffer = vec![0; chunk as usize];
     let mut offset = range.start;
     while offset < range.end {
-        let part = CHUNK.min(range.end - offset) as usize;
+        let part = chunk.min(range.end - offset) as usize;
         file.read_exact_at(&mut buffer[..part], offset)
             .describe("read", path)?;
         offset += part as u64;

@@ -65,7 +65,7 @@ const FIGURES: &[Figure] = &[
     fast("Mail delivery, six at once", 0.77).also("to 0.93x").at("deliveries", "mbox, 6 at once").to(Side::Maildrop),
     fast("8 GB, not cached: sequential read", 0.20)
         .at("beyond", "sequential read beyond memory")
-        .remark("256 MiB, with program and service limited to 64 MiB of memory."),
+        .remark("128 MiB, with program and service limited to 32 MiB of memory."),
     fast("Random read", 0.90).at("beyond", "random read beyond memory"),
     fast("Sequential write", 0.28).at("beyond", "sequential write beyond memory").remark("A new file."),
     fast("Random write", 0.41)

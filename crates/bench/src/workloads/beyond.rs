@@ -12,7 +12,7 @@ use crate::measure::in_turns;
 use crate::report::Row;
 use crate::workspace::Workspace;
 
-const FILE_BYTES: u64 = 256 << 20;
+const FILE_BYTES: u64 = 128 << 20;
 /// The file is so many times as large as the memory.
 const TIMES_MEMORY: u64 = 4;
 /// Programs do not start with less.
