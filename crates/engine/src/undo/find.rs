@@ -53,6 +53,12 @@ impl<'a> Finder<'a> {
         self.returning.contains_key(identity)
     }
 
+    /// The directories in which an object gets names back.
+    pub fn returning_to(&self, identity: &Identity) -> Vec<Identity> {
+        let keys = self.returning.get(identity).into_iter().flatten();
+        keys.map(|(directory, _)| *directory).collect()
+    }
+
     /// Finds the object in the snapshot or in limbo.
     pub fn find<D: Disk>(
         &mut self,
@@ -290,7 +296,8 @@ fn is_of<D: Disk>(view: &View<D>, node: NodeId, base: &Base) -> bool {
     found.is_some_and(|found| found.serial == base.serial)
 }
 
-fn in_limbo<D: Disk>(view: &View<D>, identity: Identity) -> Result<Option<Arc<Base>>> {
+/// The object that is in limbo under a name of its own.
+pub(super) fn in_limbo<D: Disk>(view: &View<D>, identity: Identity) -> Result<Option<Arc<Base>>> {
     let core = &view.core;
     let stat = core
         .disk

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use crate::support::model::{Model, Tree};
 use crate::support::trees::{tree_of_base, tree_of_view};
 use crate::support::{Random, Scratch, begin, create, open_history, options, seeds};
+use crate::undo_conflicts::{commit, make, node, put, unlink};
 use atomdir_disk::LinuxDisk;
-use atomdir_engine::{Sequence, Store, UndoError};
+use atomdir_engine::{NewNode, Sequence, Store, UndoError};
 
 fn commit_random(
     store: &Store<LinuxDisk>,
@@ -129,4 +130,63 @@ fn restored_paths_are_as_then_and_nothing_else_changes() {
         }
         assert_eq!(store.check().problems, Vec::<String>::new(), "{seed}");
     }
+}
+
+/// Some names of a file are in a directory that comes back whole, and others beside it. In limbo
+/// the file has a name of its own if it lost those others together with the directory.
+fn names_come_back(is_apart: bool, paths: &[&[&str]]) {
+    let scratch = Scratch::new();
+    create(&scratch.0);
+    let store = open_history(&scratch.0);
+    let first = commit(&store, |view| {
+        make(view, "a", NewNode::Directory);
+        make(view, "m", NewNode::Directory);
+        make(view, "m/in", NewNode::Directory);
+        put(view, "m/in/file", 0, b"one");
+        let file = node(view, "m/in/file");
+        for (directory, name) in [("a", &b"first"[..]), ("", b"z"), ("m", b"here")] {
+            let linked = view.link(file, node(view, directory), name);
+            linked.expect("the name is free");
+        }
+    });
+    let then = tree_of_base(&scratch.0);
+    let others = ["a/first", "z", "m/here"];
+    if is_apart {
+        commit(&store, |view| {
+            others.iter().for_each(|path| unlink(view, path))
+        });
+    }
+    commit(&store, |view| {
+        let others = others.iter().filter(|_| !is_apart);
+        others.for_each(|path| unlink(view, path));
+        unlink(view, "m/in/file");
+        for (directory, name) in [("m", &b"in"[..]), ("", b"m")] {
+            let removed = view.remove_directory(node(view, directory), name);
+            removed.expect("it is empty");
+        }
+    });
+    for paths in paths {
+        let before = tree_of_base(&scratch.0);
+        let asked: Vec<Vec<u8>> = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
+        let restored = store.restore(Sequence(first), &asked, options());
+        let restored = restored.unwrap_or_else(|error| panic!("{paths:?}: {error}"));
+        assert_eq!(tree_of_view(&restored), then, "{paths:?}");
+        let links = restored.attributes(node(&restored, "z"));
+        assert_eq!(links.map(|found| found.links), Ok(4), "{paths:?}");
+        let committed = store.commit(&restored).expect("nobody is in the way");
+        assert_eq!(tree_of_base(&scratch.0), then, "{paths:?}");
+        let sequence = committed.sequence.expect("something has changed");
+        let undone = store.undo(&[sequence], &[], options());
+        let undone = undone.unwrap_or_else(|error| panic!("{paths:?}: {error}"));
+        store.commit(&undone).expect("nobody is in the way");
+        assert_eq!(tree_of_base(&scratch.0), before, "{paths:?}");
+    }
+    assert_eq!(store.check().problems, Vec::<String>::new());
+}
+
+#[test]
+fn names_that_were_one_file_are_one_again_after_a_directory_came_back() {
+    let paths: [&[&str]; 4] = [&[""], &["a", "m", "z"], &["z", "m", "a"], &["m", "z", "a"]];
+    names_come_back(true, &paths);
+    names_come_back(false, &paths);
 }

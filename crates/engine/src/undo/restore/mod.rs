@@ -10,6 +10,8 @@
 //! on elsewhere stays there, and its old state is copied. So is a file whose other names are not
 //! brought back.
 
+mod copy;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -22,10 +24,9 @@ use crate::options::BeginOptions;
 use crate::store::Store;
 use crate::transaction::Transaction;
 use crate::undo::io;
-use crate::view::node::{Own, OwnBody, Touched};
-use crate::view::{Caller, NameChange, NewNode, SetAttributes, View};
+use crate::view::node::{OwnBody, Touched};
+use crate::view::{NameChange, View};
 
-const COPY_CHUNK: usize = 1 << 20;
 /// Directories further down are not brought back: the calls are nested, and the stack has an end.
 const DEPTH_MAX: usize = 256;
 
@@ -89,6 +90,11 @@ impl<D: Disk> Store<D> {
                 made: HashMap::new(),
                 depth: 0,
             };
+            restore
+                .changed
+                .is_none()
+                .then(|| restore.directories_of(paths))
+                .transpose()?;
             for path in paths {
                 let restored = restore.path(path).map_err(|errno| io(path, errno))?;
                 if !restored {
@@ -128,6 +134,14 @@ fn is_within(path: &[u8], above: &[u8]) -> bool {
     rest.is_some_and(|rest| above.is_empty() || rest.is_empty() || rest.starts_with(b"/"))
 }
 
+/// What is asked for.
+enum Asked {
+    Root,
+    /// An entry of a directory of the present, and what it was then.
+    Entry(NodeId, Name, Option<NodeId>),
+    Nothing,
+}
+
 struct Restore<'a, D: Disk> {
     then: &'a mut View<D>,
     now: &'a mut View<D>,
@@ -151,18 +165,98 @@ impl<D: Disk> Restore<'_, D> {
         result
     }
 
+    /// Brings back the directories first, if files with several names have changed: one that was
+    /// removed comes back with names of files in it, to which their other names shall lead.
+    fn directories_of(&mut self, paths: &[Vec<u8>]) -> Outcome<()> {
+        for path in paths {
+            let returned = match self.asked(path) {
+                Ok(Asked::Root) => self
+                    .note_linked(NodeId::ROOT, NodeId::ROOT)
+                    .and_then(|()| self.directories_in(NodeId::ROOT, NodeId::ROOT)),
+                Ok(Asked::Entry(directory, name, Some(wanted))) => self
+                    .note_present(directory, &name, wanted)
+                    .and_then(|()| self.directory(directory, &name, wanted)),
+                Ok(Asked::Entry(_, _, None) | Asked::Nothing) => Ok(()),
+                Err(errno) => Err(errno),
+            };
+            returned.map_err(|errno| io(path, errno))?;
+        }
+        Ok(())
+    }
+
+    fn directories_in(&mut self, then: NodeId, now: NodeId) -> Result<()> {
+        for entry in self.then.list(then)? {
+            if entry.kind == Kind::Directory {
+                let child = self.then.child(then, &entry.name)?.ok_or(Errno::STALE)?;
+                self.deeper(|this| this.directory(now, &entry.name, child))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn note_present(&mut self, directory: NodeId, name: &Name, wanted: NodeId) -> Result<()> {
+        match self.now.child(directory, name)? {
+            Some(present) => self.note_linked(wanted, present),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes an entry the directory that it was then, with all directories in it.
+    fn directory(&mut self, directory: NodeId, name: &Name, wanted: NodeId) -> Result<()> {
+        let present = self.now.child(directory, name)?;
+        let present_base = self.base_now(present)?;
+        let node = self.then.node(wanted)?;
+        let (kind, base) = (node.kind, node.base.clone());
+        if kind != Kind::Directory {
+            return Ok(());
+        }
+        let now = match (present, base) {
+            (Some(present), Some(base))
+                if present_base.is_some_and(|now| now.serial == base.serial) =>
+            {
+                present
+            }
+            (_, Some(base)) if self.may_return(&base) => {
+                let adopted = self.now.adopt(base);
+                self.name(directory, name, present, Some(adopted))?;
+                self.note_linked(wanted, adopted)?;
+                adopted
+            }
+            _ => {
+                self.name(directory, name, present, None)?;
+                let made = self.copy_alone(wanted, directory, name)?;
+                self.made.insert(wanted, made);
+                made
+            }
+        };
+        self.directories_in(wanted, now)
+    }
+
     /// Returns false if there is nothing at this path, neither now nor then.
     fn path(&mut self, path: &[u8]) -> Result<bool> {
+        let (directory, name, wanted) = match self.asked(path)? {
+            Asked::Root => {
+                self.adjust(NodeId::ROOT, NodeId::ROOT)?;
+                return Ok(true);
+            }
+            Asked::Nothing => return Ok(false),
+            Asked::Entry(directory, name, wanted) => (directory, name, wanted),
+        };
+        if wanted.is_none() && self.now.child(directory, &name)?.is_none() {
+            return Ok(false);
+        }
+        self.entry(directory, &name, wanted)?;
+        Ok(true)
+    }
+
+    /// Finds what is at a path, and makes missing directories above it.
+    fn asked(&mut self, path: &[u8]) -> Result<Asked> {
         let parts = path.split(|byte| *byte == b'/');
         let parts = parts.filter(|part| !part.is_empty());
         let names = parts.map(|part| Name::new(part).map_err(|_| Errno::INVAL));
         let mut names: Vec<Name> = names.collect::<Result<_>>()?;
         let Some(last) = names.pop() else {
-            if self.changed.is_none() {
-                self.note_linked(NodeId::ROOT, NodeId::ROOT)?;
-            }
-            self.adjust(NodeId::ROOT, NodeId::ROOT)?;
-            return Ok(true);
+            return Ok(Asked::Root);
         };
         let (mut then, mut now) = (Some(NodeId::ROOT), NodeId::ROOT);
         for name in names {
@@ -171,22 +265,14 @@ impl<D: Disk> Restore<'_, D> {
                 (_, Some(present)) if self.now.node(present)?.kind == Kind::Directory => present,
                 (Some(_), Some(_)) => return Err(Errno::NOTDIR),
                 (Some(then), None) => self.copy_alone(then, now, &name)?,
-                (None, _) => return Ok(false),
+                (None, _) => return Ok(Asked::Nothing),
             };
         }
         let wanted = match then {
             Some(then) => self.then.child(then, &last)?,
             None => None,
         };
-        let present = self.now.child(now, &last)?;
-        if let (Some(wanted), Some(present), None) = (wanted, present, &self.changed) {
-            self.note_linked(wanted, present)?;
-        }
-        if wanted.is_none() && present.is_none() {
-            return Ok(false);
-        }
-        self.entry(now, &last, wanted)?;
-        Ok(true)
+        Ok(Asked::Entry(now, last, wanted))
     }
 
     fn directory_then(&mut self, parent: Option<NodeId>, name: &Name) -> Result<Option<NodeId>> {
@@ -215,6 +301,13 @@ impl<D: Disk> Restore<'_, D> {
             return self.adjust(wanted, present);
         }
         if let Some(made) = self.made.get(&wanted).copied() {
+            if self.then.node(wanted)?.kind == Kind::Directory {
+                return self.fill(wanted, made);
+            }
+            if let Some(base) = base.filter(|base| self.has_name_in_limbo(base)) {
+                let adopted = self.now.adopt(base);
+                return self.name(directory, name, present, Some(adopted));
+            }
             self.name(directory, name, present, None)?;
             let linked = self.now.link(made, directory, name.as_bytes())?;
             self.now.forget(linked.node, 1);
@@ -263,6 +356,12 @@ impl<D: Disk> Restore<'_, D> {
             true => Err(Errno::BUSY),
             false => Ok(base),
         }
+    }
+
+    /// Whether a file that is in the view has one more name, which is in limbo.
+    fn has_name_in_limbo(&self, base: &Base) -> bool {
+        let in_limbo = || crate::undo::find::in_limbo(self.now, base.identity());
+        !self.now.restored.contains(&base.serial) && matches!(in_limbo(), Ok(Some(_)))
     }
 
     /// Whether the object is in limbo, and not in the view yet.
@@ -326,123 +425,5 @@ impl<D: Disk> Restore<'_, D> {
             self.deeper(|this| this.entry(now, &entry.name, Some(child)))?;
         }
         Ok(())
-    }
-
-    /// Writes what the past has overwritten over the contents of the base.
-    fn contents(&mut self, then: NodeId, now: NodeId, own: &Own) -> Result<()> {
-        let OwnBody::File(contents) = &own.body else {
-            return Ok(());
-        };
-        let length = own.attributes.length;
-        let kept = contents.base_limit.min(length);
-        self.set_length(now, kept)?;
-        self.set_length(now, length)?;
-        let page = crate::base::snapshot::PAGE;
-        let pages = contents.pages.iter();
-        for (start, end) in pages.filter(|_| contents.base_limit > 0) {
-            let end = end.saturating_mul(page).min(kept);
-            self.copy_range(then, now, start.saturating_mul(page)..end)?;
-        }
-        self.copy_range(then, now, kept..length)
-    }
-
-    fn set_length(&mut self, now: NodeId, length: u64) -> Result<()> {
-        if self.now.attributes(now)?.length != length {
-            let change = SetAttributes {
-                length: Some(length),
-                ..SetAttributes::default()
-            };
-            self.now.set_attributes(now, change)?;
-        }
-        Ok(())
-    }
-
-    /// Copies contents. Beyond the old end of a file, zeros are holes.
-    fn copy_range(&mut self, then: NodeId, now: NodeId, range: std::ops::Range<u64>) -> Result<()> {
-        let mut at = range.start;
-        let mut old = Vec::new();
-        while at < range.end {
-            let length = (range.end - at).min(COPY_CHUNK as u64) as usize;
-            let mut buffer = vec![0; length];
-            let core = self.then.core.clone();
-            let plan = self.then.read_plan(then, at, length)?;
-            let count = plan.read(&core, &mut buffer)?;
-            buffer.truncate(count);
-            if count == 0 {
-                break;
-            }
-            old.clear();
-            old.resize(count, 0);
-            let plan = self.now.read_plan(now, at, count)?;
-            plan.read(&core, &mut old)?;
-            if old != buffer {
-                self.now.write(now, at, &buffer, false)?;
-            }
-            at += count as u64;
-        }
-        Ok(())
-    }
-
-    /// Makes a new object like one of the past, with everything in it.
-    fn copy(&mut self, then: NodeId, directory: NodeId, name: &Name) -> Result<()> {
-        let kind = self.then.node(then)?.kind;
-        if kind == Kind::Directory {
-            let made = self.copy_alone(then, directory, name)?;
-            for entry in self.then.list(then)? {
-                let child = self.then.child(then, &entry.name)?.ok_or(Errno::STALE)?;
-                self.deeper(|this| this.entry(made, &entry.name, Some(child)))?;
-            }
-            return self.dress(then, made);
-        }
-        let made = self.create(then, directory, name)?;
-        self.made.insert(then, made);
-        if kind == Kind::File {
-            let length = self.then.attributes(then)?.length;
-            self.set_length(made, length)?;
-            self.copy_range(then, made, 0..length)?;
-        }
-        self.dress(then, made)
-    }
-
-    /// Makes an empty directory like one of the past.
-    fn copy_alone(&mut self, then: NodeId, directory: NodeId, name: &Name) -> Result<NodeId> {
-        let made = self.create(then, directory, name)?;
-        self.dress(then, made)?;
-        Ok(made)
-    }
-
-    fn create(&mut self, then: NodeId, directory: NodeId, name: &Name) -> Result<NodeId> {
-        let attributes = self.then.attributes(then)?;
-        let what = match attributes.kind {
-            Kind::File => NewNode::File,
-            Kind::Directory => NewNode::Directory,
-            Kind::Symlink => NewNode::Symlink(self.then.read_link(then)?),
-            Kind::Fifo => NewNode::Fifo,
-            Kind::Socket => NewNode::Socket,
-            Kind::CharacterDevice => NewNode::CharacterDevice(attributes.device_number),
-            Kind::BlockDevice => NewNode::BlockDevice(attributes.device_number),
-        };
-        let caller = Caller {
-            user: attributes.owner.user,
-            group: attributes.owner.group,
-        };
-        let name = name.as_bytes();
-        let made = self
-            .now
-            .create(directory, name, what, attributes.mode, 0, caller)?;
-        self.now.forget(made.node, 1);
-        Ok(made.node)
-    }
-
-    /// Gives a new object the attributes and extended attributes of one of the past.
-    fn dress(&mut self, then: NodeId, made: NodeId) -> Result<()> {
-        let attributes = self.then.attributes(then)?;
-        let inherited = self.now.xattr_names(made)?;
-        let mut xattrs: std::collections::BTreeMap<_, _> =
-            inherited.into_iter().map(|name| (name, None)).collect();
-        for (name, value) in self.then.all_xattrs(then)? {
-            xattrs.insert(name, Some(value));
-        }
-        self.now.dress_as(made, &attributes, Touched::ALL, xattrs)
     }
 }
