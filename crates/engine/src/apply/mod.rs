@@ -439,7 +439,18 @@ impl<'a, D: Disk> Apply<'a, D> {
         let source = source
             .filter(|source| *source != limbo)
             .ok_or_else(|| stuck(self))?;
-        let moved = self.move_to_limbo(object, &source, &limbo);
+        let kind = self.desired.kind(object).unwrap_or(Kind::File);
+        let moved = match self.move_to_limbo(object, &source, &limbo) {
+            // A file may have been left there under one more name.
+            Err(Errno::EXIST) if self.is_in_limbo(object, &limbo.name) == Ok(true) => {
+                self.bury(object, kind, &source)
+            }
+            moved => moved,
+        };
+        if moved.is_ok() && kind != Kind::Directory {
+            // It may get all its names by others that it has.
+            self.progress.exchanged.push((object, limbo));
+        }
         moved.map_err(|errno| {
             self.failure(
                 &self.path_of(&source),

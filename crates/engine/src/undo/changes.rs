@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use atomdir_disk::{Identity, Name, Timestamp};
+use atomdir_disk::{Identity, Kind, Name, Timestamp};
 use atomdir_format::record::{Former, Update};
 
 use crate::ids::Sequence;
@@ -28,10 +28,19 @@ pub(super) struct Changes {
     pub buried: HashMap<Identity, Option<Sequence>>,
     /// Objects that the undone commits removed and that another commit has brought back.
     pub brought_back: HashMap<Identity, Sequence>,
+    /// The objects that got a name by commits which are not undone, and the newest of these.
+    pub named_by: HashMap<Identity, Sequence>,
+    /// Entries of removed directories out of which other commits have brought back directories.
+    pub taken_out: HashMap<Key, (Identity, Sequence)>,
     /// Every entry that any commit has changed, or whose object it has changed.
     pub touched_names: HashMap<Key, Vec<usize>>,
-    /// Of each entry that commits changed which are not undone: its object before and after.
-    others: HashMap<Key, (Option<Identity>, Option<Identity>)>,
+    /// The entries that commits changed which are not undone.
+    others: HashMap<Key, OthersEntry>,
+}
+
+struct OthersEntry {
+    before: Option<Identity>,
+    after: Option<Identity>,
 }
 
 pub(super) struct NameUndone {
@@ -42,6 +51,8 @@ pub(super) struct NameUndone {
     pub first: usize,
     /// Another commit that changed it later, if that was not taken back.
     pub by_other: Option<Sequence>,
+    /// It was in a removed directory: see `Changes::add_taken_out`.
+    pub is_taken_out: bool,
 }
 
 /// An update and the former state in a step's record, by their places there.
@@ -87,7 +98,7 @@ impl Changes {
         let lasting = self
             .others
             .iter()
-            .filter(|(_, change)| change.0 != change.1);
+            .filter(|(_, change)| change.before != change.after);
         let lasting: HashSet<Identity> = lasting.map(|((directory, _), _)| *directory).collect();
         for (identity, touches) in &mut self.touched {
             let is_changed = lasting.contains(identity);
@@ -123,6 +134,7 @@ impl Changes {
 
     fn add_entries(&mut self, number: usize, step: &Step, selection: &Selection) {
         let mut touched: HashMap<Identity, bool> = HashMap::new();
+        self.add_taken_out(number, step, selection);
         for (place, entry) in step.commit.entries.iter().enumerate() {
             let directory = step.directory(entry.directory);
             let key = (directory, entry.name.clone());
@@ -138,6 +150,12 @@ impl Changes {
             {
                 self.brought_back.insert(after, step.sequence);
             }
+            if after.is_some_and(|after| {
+                let taken_out = self.taken_out.get(&key);
+                taken_out.is_some_and(|(object, _)| *object == after)
+            }) {
+                self.taken_out.remove(&key);
+            }
             self.touched_names
                 .entry(key.clone())
                 .or_default()
@@ -149,11 +167,17 @@ impl Changes {
                     path: step.path(entry.directory, &entry.name),
                     first: number,
                     by_other: None,
+                    is_taken_out: false,
                 });
                 known.after = after;
             } else {
-                let change = self.others.entry(key.clone());
-                change.or_insert((entry.before, None)).1 = after;
+                self.named_by
+                    .extend(after.map(|object| (object, step.sequence)));
+                let change = self.others.entry(key.clone()).or_insert(OthersEntry {
+                    before: entry.before,
+                    after,
+                });
+                change.after = after;
                 if let Some(known) = self.names.get_mut(&key) {
                     known.by_other = (after != known.after).then_some(step.sequence);
                 }
@@ -164,12 +188,56 @@ impl Changes {
             if let Some(before) = entry.before.filter(|_| entry.buries) {
                 let by = (!is_undone).then_some(step.sequence);
                 self.buried.insert(before, by);
-                self.brought_back.remove(&before);
+                // What was brought back and then replaced has not gone back to what it was.
+                if is_undone || step.after(entry).is_none() {
+                    self.brought_back.remove(&before);
+                } else if let Some(known) = self.brought_back.get_mut(&before) {
+                    *known = step.sequence;
+                }
             }
         }
         for (identity, is_others_entry) in touched {
             let touches = self.touched.entry(identity).or_default();
             touch(touches, number).is_others_entry = is_others_entry;
+        }
+    }
+
+    /// A directory that comes back out of a removed one is gone from there. The record says it only
+    /// by where it was.
+    fn add_taken_out(&mut self, number: usize, step: &Step, selection: &Selection) {
+        let entries = &step.commit.entries;
+        let changed: HashSet<Key> = entries
+            .iter()
+            .map(|entry| (step.directory(entry.directory), entry.name.clone()))
+            .collect();
+        for (place, entry) in entries.iter().enumerate() {
+            let moved = entry
+                .after
+                .map(|index| &step.commit.objects[index as usize]);
+            let Some(moved) = moved.filter(|moved| moved.kind == Kind::Directory) else {
+                continue;
+            };
+            let key = step.place(&moved.locator);
+            let Some(key) = key.filter(|key| !changed.contains(key)) else {
+                continue;
+            };
+            if step.is_undone && selection.has_entry(number, place) {
+                let known = self.names.entry(key).or_insert_with(|| NameUndone {
+                    before: Some(moved.identity),
+                    after: None,
+                    path: step.path(entry.directory, &entry.name),
+                    first: number,
+                    by_other: None,
+                    is_taken_out: true,
+                });
+                known.after = None;
+            } else {
+                if let Some(known) = self.names.get_mut(&key) {
+                    known.by_other = known.after.map(|_| step.sequence);
+                }
+                let taken_out = (moved.identity, step.sequence);
+                self.taken_out.insert(key, taken_out);
+            }
         }
     }
 
@@ -220,6 +288,19 @@ impl Changes {
             }
         }
         returning
+    }
+
+    /// Whether commits that are not undone have put this object there.
+    pub fn is_put_by_others(&self, key: &Key, object: Identity) -> bool {
+        let change = self.others.get(key);
+        change.is_some_and(|change| change.after == Some(object) && change.before != Some(object))
+    }
+
+    /// A path of an entry that shall be this object again.
+    pub fn path_of(&self, identity: Identity) -> Option<Vec<u8>> {
+        let mut names = self.names.values();
+        let found = names.find(|name| name.before == Some(identity));
+        found.map(|name| name.path.clone())
     }
 
     /// The objects that names are now and shall not be, and how many.

@@ -116,6 +116,9 @@ impl<D: Disk> Reverse<'_, D> {
         let (directory, entry) = key;
         let fate = self.finder.fate(self.view, *directory)?;
         if let Fate::Lost(by) = fate {
+            if name.is_taken_out {
+                return Ok(None);
+            }
             self.conflict(&name.path, ConflictKind::Removed, by);
             return Ok(None);
         }

@@ -2,9 +2,10 @@
 //!
 //! `since` reads what happened from the first of the commits to the snapshot, and `selection` says
 //! which of their changes are asked for. `changes` composes these: which name shall be which object
-//! again. `reverse` compares that with the snapshot and changes the view. `find` finds
-//! objects in the snapshot and in limbo, `untouched` finds what came later, `taken_back` tells which
-//! of that was taken back since, `look` shows the past, `restore` brings parts of it back, and `database` keeps SQLite databases and their logs together.
+//! again. `reverse` compares that with the snapshot and changes the view. `find` finds objects in
+//! the snapshot and in limbo, `returning` checks those that get names back, `untouched` finds what
+//! came later, `taken_back` tells which of that was taken back since, `look` shows the past,
+//! `restore` brings parts of it back, and `database` keeps SQLite databases and their logs together.
 //!
 //! Invariants
 //! 1. The view changes only if everything that the commits changed is as they left it: no later
@@ -14,13 +15,15 @@
 //! 3. An object that comes back is the one that was removed, moved from limbo. It is never copied,
 //!    and a directory comes back with everything in it.
 //! 4. An object comes back only if nobody has brought it back before, or moved it since: a directory
-//!    has one name.
+//!    has one name. Nor does a removed directory come back without what another undo has brought
+//!    back out of it.
 
 mod changes;
 mod database;
 mod find;
 mod look;
 mod restore;
+mod returning;
 mod reverse;
 mod selection;
 mod since;

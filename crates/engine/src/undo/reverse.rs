@@ -80,6 +80,7 @@ impl<'a, D: Disk> Reverse<'a, D> {
                 .resize(self.conflicts.len(), Some(key.clone()));
         }
         if self.purpose == Purpose::Undo {
+            self.check_taken_out().map_err(|errno| io(b"", errno))?;
             self.check_leaving()?;
         }
         let mut objects = Vec::new();
@@ -127,9 +128,14 @@ impl<'a, D: Disk> Reverse<'a, D> {
             Fate::Goes => {
                 let base = self.finder.find(self.view, *directory)?;
                 if base.is_none_or(|base| self.is_in_limbo(&base)) {
+                    let left = name.after.filter(|left| self.finder.is_returning(left));
+                    if let (Some(_), Some(by)) = (left, name.by_other) {
+                        self.conflict(&name.path, ConflictKind::Entry, Some(by));
+                    }
                     return Ok(None);
                 }
             }
+            Fate::Lost(_) if name.is_taken_out => return Ok(None),
             Fate::Lost(by) => {
                 self.conflict(&name.path, ConflictKind::Removed, by);
                 return Ok(None);
@@ -155,12 +161,9 @@ impl<'a, D: Disk> Reverse<'a, D> {
         }
         let after = match returns {
             None => None,
-            Some(identity) => match self.finder.returning_node(self.view, identity)? {
-                Some(node) => Some(node),
-                None => {
-                    self.conflict(&name.path, ConflictKind::Removed, None);
-                    return Ok(None);
-                }
+            Some(identity) => match self.returning(name, identity)? {
+                None => return Ok(None),
+                node => node,
             },
         };
         Ok(Some(NameChange {
@@ -232,13 +235,23 @@ impl<'a, D: Disk> Reverse<'a, D> {
             let identity = self.identity(Some(directory)).map_err(failed)?;
             for entry in self.view.list(directory).map_err(failed)? {
                 let key = identity.map(|identity| (identity, entry.name.clone()));
-                if key.is_some_and(|key| self.changes.names.contains_key(&key)) {
+                let is_undone = |key| self.changes.names.contains_key(key);
+                if key.as_ref().is_some_and(is_undone) {
                     continue;
                 }
                 let path = [&path, &b"/"[..], entry.name.as_bytes()].concat();
                 let child = self.view.child(directory, &entry.name);
                 let child = child.and_then(|child| child.ok_or(Errno::STALE));
                 let child = child.map_err(|errno| io(&path, errno))?;
+                let object = self
+                    .identity(Some(child))
+                    .map_err(|errno| io(&path, errno))?;
+                if let (Some(key), Some(object)) = (key, object)
+                    && self.changes.is_put_by_others(&key, object)
+                {
+                    // So what the directory holds is a conflict already.
+                    continue;
+                }
                 let base = self
                     .view
                     .node(child)
@@ -273,6 +286,13 @@ impl<'a, D: Disk> Reverse<'a, D> {
         let failed = |errno| io(&path, errno);
         match self.finder.fate(self.view, identity).map_err(failed)? {
             Fate::Goes => return Ok(None),
+            // It has a name in a directory that had been removed before, and had no other then.
+            Fate::Lost(None)
+                if self.purpose == Purpose::Look
+                    && self.is_removed(identity).map_err(failed)? =>
+            {
+                return Ok(None);
+            }
             Fate::Lost(by) => {
                 self.conflict(&path, ConflictKind::Removed, by);
                 return Ok(None);

@@ -39,4 +39,5 @@ mod survival;
 mod transaction_ids;
 mod undo;
 mod undo_conflicts;
+mod undo_histories;
 mod undo_returned;

@@ -1,12 +1,13 @@
 //! What an undo brings back has no name yet. If somebody else has brought it back meanwhile, the
 //! undo or its commit is a conflict, and the store goes on.
 
+use crate::support::trees::{tree_of_base, tree_of_view};
 use crate::support::{begin, options};
 use crate::undo_conflicts::{
     View, commit, conflict, land, make, node, put, read, store, undo, unlink,
 };
 use atomdir_disk::{LinuxDisk, RenameMode};
-use atomdir_engine::{CommitError, ConflictKind, NewNode, Sequence, Store};
+use atomdir_engine::{CommitError, ConflictKind, NewNode, Sequence, Store, UndoError};
 
 fn directory(view: &View, path: &str) {
     make(view, path, NewNode::Directory);
@@ -184,6 +185,86 @@ fn directory_that_went_with_a_new_one_comes_back() {
     store.abort(&past.transaction);
     land(&store, &[1, 2], &[]);
     assert_eq!(read(&scratch.0, "a/dw/in"), b"at");
+    goes_on(&store);
+}
+
+/// Puts something into a new directory that gets its name.
+fn wrap(view: &View, path: &str, name: &str) {
+    directory(view, "new");
+    rename(view, path, &format!("new/{name}"));
+    rename(view, "new", path);
+}
+
+/// An undo takes a directory out of one that was removed. A later undo, or a view of the past,
+/// brings back that one.
+#[test]
+fn removed_directory_comes_back_with_what_another_undo_took_out_of_it() {
+    let (scratch, store) = store();
+    commit(&store, |view| directory(view, "f"));
+    commit(&store, |view| {
+        wrap(view, "f", "in");
+        put(view, "f/in/file", 0, b"1");
+    });
+    let wrapped = tree_of_base(&scratch.0);
+    land(&store, &[1, 2], &[]);
+    land(&store, &[2, 3], &[]);
+    land(&store, &[1, 2, 3, 4], &[]);
+    let found = conflict(&store, &[3]);
+    assert_eq!(found, ("f".into(), ConflictKind::Returned, Some(4)));
+    let past = store.past(Sequence(2), options());
+    let past = past.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(tree_of_view(&past.transaction), wrapped);
+    store.abort(&past.transaction);
+    land(&store, &[3, 4, 5], &[]);
+    assert_eq!(tree_of_base(&scratch.0), wrapped);
+    goes_on(&store);
+}
+
+#[test]
+fn directory_that_moved_between_two_removals_comes_back_once() {
+    let (_scratch, store) = store();
+    commit(&store, |view| directory(view, "x"));
+    commit(&store, |view| remove_directory(view, "x"));
+    land(&store, &[2], &[]);
+    commit(&store, |view| rename(view, "x", "y"));
+    commit(&store, |view| remove_directory(view, "y"));
+    let found = undo(&store, &[2, 5], &[]);
+    assert!(matches!(found, Err(UndoError::Conflict(_))));
+    land(&store, &[2, 3, 4, 5], &[]);
+    goes_on(&store);
+}
+
+#[test]
+fn file_that_was_replaced_after_it_was_brought_back_does_not_come_back_as_it_was_before() {
+    let (_scratch, store) = store();
+    commit(&store, |view| put(view, "a", 0, b"1"));
+    commit(&store, |view| unlink(view, "a"));
+    land(&store, &[2], &[]);
+    commit(&store, |view| put(view, "a", 0, b"2"));
+    commit(&store, |view| unlink(view, "a"));
+    let found = conflict(&store, &[2]);
+    assert_eq!(found, ("a".into(), ConflictKind::Returned, Some(4)));
+}
+
+/// To untangle names, a file waits in limbo. Its name there goes when it has got all its others.
+#[test]
+fn file_that_was_set_aside_leaves_no_name_in_limbo() {
+    use std::os::unix::fs::MetadataExt;
+    let (scratch, store) = store();
+    commit(&store, |view| put(view, "b", 0, b"1"));
+    commit(&store, |view| {
+        rename(view, "b", "d");
+        directory(view, "b");
+        let linked = view.link(node(view, "d"), node(view, "b"), b"g");
+        linked.expect("the name is free");
+    });
+    land(&store, &[2], &[]);
+    let file = std::fs::metadata(scratch.0.join("b")).expect("it is there");
+    assert_eq!(file.nlink(), 1);
+    commit(&store, |view| wrap(view, "b", "g"));
+    let last = commit(&store, |view| wrap(view, "b/g", "b"));
+    land(&store, &[last], &[]);
+    assert_eq!(read(&scratch.0, "b/g"), b"1");
     goes_on(&store);
 }
 

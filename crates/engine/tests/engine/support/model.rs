@@ -8,6 +8,9 @@ use atomdir_engine::{Caller, Entry, NewNode, NodeId, SetAttributes, Transaction}
 use super::Random;
 
 mod join;
+mod outside;
+pub mod taken_back;
+mod trees;
 
 pub const CALLER: Caller = Caller { user: 0, group: 0 };
 
@@ -20,7 +23,7 @@ pub struct Model {
     stamps: BTreeMap<usize, usize>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 enum Object {
     Directory {
         entries: BTreeMap<Vec<u8>, usize>,

@@ -1,0 +1,84 @@
+//! What gets names back: it is as the undone commits left it, and where they left it.
+//!
+//! Another commit may have brought it back before, or have moved it out of a removed directory.
+
+use atomdir_disk::{Disk, Errno, Identity, Kind, Result};
+
+use crate::base::Place;
+use crate::error::ConflictKind;
+use crate::ids::NodeId;
+use crate::undo::changes::NameUndone;
+use crate::undo::find::Fate;
+use crate::undo::reverse::Reverse;
+
+impl<D: Disk> Reverse<'_, D> {
+    /// The node of an object that gets a name back, if it is where the undone commits left it.
+    pub(super) fn returning(
+        &mut self,
+        name: &NameUndone,
+        identity: Identity,
+    ) -> Result<Option<NodeId>> {
+        let Some(node) = self.finder.returning_node(self.view, identity)? else {
+            self.conflict(&name.path, ConflictKind::Removed, None);
+            return Ok(None);
+        };
+        if !self.has_other_name(node)? && !self.has_several_names_again(node, identity)? {
+            return Ok(Some(node));
+        }
+        let by = self.changes.named_by.get(&identity).copied();
+        self.conflict(&name.path, ConflictKind::Returned, by);
+        Ok(None)
+    }
+
+    /// Whether a directory that gets a name back would keep another.
+    fn has_other_name(&self, node: NodeId) -> Result<bool> {
+        let node = self.view.node(node)?;
+        let base = node.base.as_ref();
+        let base = base.filter(|base| base.kind == Kind::Directory && !self.is_in_limbo(base));
+        let Some(base) = base else {
+            return Ok(false);
+        };
+        let place = base.state().place.clone();
+        let Place::Entry { parent, name } = place else {
+            return Err(Errno::STALE);
+        };
+        let leaving = self.changes.names.get(&(parent.identity(), name));
+        Ok(leaving.is_none_or(|name| name.after != Some(base.identity())))
+    }
+
+    /// Whether a directory would get several names back: another commit has moved it between two
+    /// of the undone ones.
+    fn has_several_names_again(&mut self, node: NodeId, identity: Identity) -> Result<bool> {
+        if self.view.node(node)?.kind != Kind::Directory {
+            return Ok(false);
+        }
+        let mut names = 0;
+        for directory in self.finder.returning_to(&identity) {
+            names += u32::from(self.finder.fate(self.view, directory)? == Fate::Lives);
+        }
+        Ok(names > 1)
+    }
+
+    /// Whether a directory is in limbo.
+    pub(super) fn is_removed(&mut self, directory: Identity) -> Result<bool> {
+        let base = self.finder.find(self.view, directory)?;
+        Ok(base.is_some_and(|base| self.is_in_limbo(&base)))
+    }
+
+    /// Checks the removed directories that come back: nobody may have brought back alone what was
+    /// in them.
+    pub(super) fn check_taken_out(&mut self) -> Result<()> {
+        let changes = self.changes;
+        for ((directory, name), (_, by)) in &changes.taken_out {
+            let is_undone = changes.names.contains_key(&(*directory, name.clone()));
+            if is_undone || !self.is_removed(*directory)? {
+                continue;
+            }
+            if self.finder.fate(self.view, *directory)? == Fate::Lives {
+                let path = changes.path_of(*directory).unwrap_or_default();
+                self.conflict(&path, ConflictKind::Returned, Some(*by));
+            }
+        }
+        Ok(())
+    }
+}

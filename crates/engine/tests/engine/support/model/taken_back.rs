@@ -1,0 +1,270 @@
+//! What is left of a tree after commits were undone, found by comparing whole trees by object.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Model, Object, ROOT};
+
+const PAGE: usize = 4096;
+
+type Changed<T> = (T, T);
+type Entries = BTreeMap<(usize, Vec<u8>), Changed<Option<usize>>>;
+
+/// A commit: the trees before it and after it.
+pub type Step<'a> = (&'a Model, &'a Model);
+
+/// What commits together have changed: each time the state before the first and after the last.
+#[derive(Default)]
+struct Composed {
+    entries: Entries,
+    modes: BTreeMap<usize, Changed<u32>>,
+    lengths: BTreeMap<usize, Changed<usize>>,
+    pages: BTreeMap<(usize, usize), Changed<Vec<u8>>>,
+    /// How the last commit that changed an object, or whether it is in the tree, has left it.
+    left: BTreeMap<usize, Object>,
+    /// How it was before the first such commit.
+    first: BTreeMap<usize, Object>,
+    /// Whether it was in the tree before the first such commit, and is after the last.
+    in_tree: BTreeMap<usize, Changed<bool>>,
+}
+
+fn note<K: Ord, T: PartialEq>(of: &mut BTreeMap<K, Changed<T>>, key: K, before: T, after: T) {
+    if before == after {
+        return;
+    }
+    match of.get_mut(&key) {
+        Some(known) => known.1 = after,
+        None => drop(of.insert(key, (before, after))),
+    }
+}
+
+/// A page, with zeros after the end of the file.
+fn page(contents: &[u8], number: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> = contents
+        .iter()
+        .skip(number * PAGE)
+        .take(PAGE)
+        .copied()
+        .collect();
+    bytes.resize(PAGE, 0);
+    bytes
+}
+
+impl Composed {
+    fn add(&mut self, (before, after): Step<'_>) {
+        let in_tree = (before.in_tree(), after.in_tree());
+        for (id, new) in &after.objects {
+            let old = before.objects.get(id);
+            if old != Some(new) || in_tree.0.contains(id) != in_tree.1.contains(id) {
+                self.left.insert(*id, new.clone());
+                if let Some(old) = old {
+                    self.first.entry(*id).or_insert_with(|| old.clone());
+                }
+                let (was, is) = (in_tree.0.contains(id), in_tree.1.contains(id));
+                self.in_tree.entry(*id).or_insert((was, is)).1 = is;
+            }
+            self.add_object(*id, old, new);
+        }
+    }
+
+    /// What came and went with its object is no change.
+    fn forget_passing(&mut self) {
+        let in_tree = std::mem::take(&mut self.in_tree);
+        let stays = |id: &usize| in_tree.get(id) != Some(&(false, false));
+        self.entries.retain(|(id, _), _| stays(id));
+        self.modes.retain(|id, _| stays(id));
+        self.lengths.retain(|id, _| stays(id));
+        self.pages.retain(|(id, _), _| stays(id));
+    }
+
+    fn add_object(&mut self, id: usize, old: Option<&Object>, new: &Object) {
+        match (old, new) {
+            (old, Object::Directory { entries, mode }) => {
+                let none = BTreeMap::new();
+                let (before, old_mode) = match old {
+                    Some(Object::Directory { entries, mode }) => (entries, *mode),
+                    _ => (&none, *mode),
+                };
+                note(&mut self.modes, id, old_mode, *mode);
+                let names: BTreeSet<&Vec<u8>> = before.keys().chain(entries.keys()).collect();
+                for name in names {
+                    let (was, is) = (before.get(name).copied(), entries.get(name).copied());
+                    note(&mut self.entries, (id, name.clone()), was, is);
+                }
+            }
+            (
+                Some(Object::File {
+                    contents: was,
+                    mode: old_mode,
+                }),
+                Object::File { contents, mode },
+            ) => {
+                note(&mut self.modes, id, *old_mode, *mode);
+                note(&mut self.lengths, id, was.len(), contents.len());
+                for number in 0..was.len().max(contents.len()).div_ceil(PAGE) {
+                    let (was, is) = (page(was, number), page(contents, number));
+                    note(&mut self.pages, (id, number), was, is);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn replace<T: PartialEq>(
+    now: &mut T,
+    (before, after): Changed<T>,
+    what: &str,
+) -> Result<(), String> {
+    if before != after {
+        if *now != after {
+            return Err(format!("{what} was changed since"));
+        }
+        *now = before;
+    }
+    Ok(())
+}
+
+impl Model {
+    fn in_tree(&self) -> BTreeSet<usize> {
+        self.with_what_is_below(BTreeSet::from([ROOT]))
+    }
+
+    /// These objects and everything in them.
+    pub fn with_what_is_below(&self, mut found: BTreeSet<usize>) -> BTreeSet<usize> {
+        let mut open: Vec<usize> = found.iter().copied().collect();
+        while let Some(id) = open.pop() {
+            if let Object::Directory { entries, .. } = &self.objects[&id] {
+                open.extend(entries.values().filter(|id| found.insert(**id)));
+            }
+        }
+        found
+    }
+
+    /// What a transaction removes is removed as it was before.
+    pub fn forget_changes_of_removed(&mut self, before: &Model) {
+        let kept = self.in_tree();
+        for id in before.in_tree().difference(&kept) {
+            let mut was = before.objects[id].clone();
+            if let Object::Directory { entries, .. } = &mut was {
+                entries.retain(|_, child| !kept.contains(child));
+            }
+            self.objects.insert(*id, was);
+        }
+    }
+
+    /// The tree after these commits were undone. Fails if that loses what came later. A file that
+    /// comes back has what later commits changed in it, or, if they have replaced it, is `as_removed`.
+    pub fn taken_back(&self, undone: &[Step<'_>], as_removed: bool) -> Result<Model, String> {
+        let mut composed = Composed::default();
+        undone.iter().for_each(|step| composed.add(*step));
+        composed.forget_passing();
+        let mut model = self.clone();
+        for ((id, name), change) in composed.entries {
+            let what = format!("{} in directory {id}", name.escape_ascii());
+            let entries = model.entries_mut(id);
+            let mut now = entries.remove(&name);
+            replace(&mut now, change, &what)?;
+            now.map(|now| entries.insert(name, now));
+        }
+        for (id, change) in composed.modes {
+            let (Some(Object::Directory { mode, .. }) | Some(Object::File { mode, .. })) =
+                model.objects.get_mut(&id)
+            else {
+                continue;
+            };
+            replace(mode, change, &format!("the mode of {id}"))?;
+        }
+        for (id, change) in composed.lengths {
+            if let Some(Object::File { contents, .. }) = model.objects.get_mut(&id) {
+                let mut length = contents.len();
+                replace(&mut length, change, &format!("the length of {id}"))?;
+                contents.resize(length, 0);
+            }
+        }
+        for ((id, number), change) in composed.pages {
+            let (
+                Some(Object::File {
+                    contents: before, ..
+                }),
+                Some(Object::File { contents, .. }),
+            ) = (self.objects.get(&id), model.objects.get_mut(&id))
+            else {
+                continue;
+            };
+            let mut now = page(before, number);
+            replace(&mut now, change, &format!("page {number} of {id}"))?;
+            for (byte, old) in contents.iter_mut().skip(number * PAGE).zip(now) {
+                *byte = old;
+            }
+        }
+        let (before, after) = (self.in_tree(), model.in_tree());
+        for id in before.difference(&after) {
+            if composed.left.get(id) != self.objects.get(id) {
+                return Err(format!("object {id} would be lost"));
+            }
+        }
+        for id in after.difference(&before).filter(|_| as_removed) {
+            if let Some(file @ Object::File { .. }) = composed.first.get(id) {
+                model.objects.insert(*id, file.clone());
+            }
+        }
+        for (id, was) in &self.objects {
+            if !after.contains(id) {
+                let mut kept = was.clone();
+                if let Object::Directory { entries, .. } = &mut kept {
+                    let has_left = |child| {
+                        let is_single = before.contains(id) || self.is_directory(child);
+                        after.contains(&child) && is_single
+                    };
+                    entries.retain(|_, child| !has_left(*child));
+                }
+                model.objects.insert(*id, kept);
+            }
+        }
+        Ok(model)
+    }
+
+    /// These objects and the directories above them.
+    pub fn with_what_is_above(&self, mut found: BTreeSet<usize>) -> BTreeSet<usize> {
+        loop {
+            let above = self.objects.iter().filter(|(_, object)| match object {
+                Object::Directory { entries, .. } => {
+                    entries.values().any(|child| found.contains(child))
+                }
+                _ => false,
+            });
+            let above: Vec<usize> = above.map(|(id, _)| *id).collect();
+            let known = found.len();
+            found.extend(above);
+            if found.len() == known {
+                return found;
+            }
+        }
+    }
+
+    /// The objects that are in this tree and not in the other one.
+    pub fn removed_by(&self, other: &Model) -> BTreeSet<usize> {
+        &self.in_tree() - &other.in_tree()
+    }
+
+    /// The entries that differ between two trees.
+    pub fn differing_entries(&self, other: &Model) -> BTreeSet<(usize, Vec<u8>)> {
+        let mut composed = Composed::default();
+        composed.add((self, other));
+        composed.entries.into_keys().collect()
+    }
+
+    /// The objects that differ between two trees, are in one only, or have another name.
+    pub fn differing(&self, other: &Model) -> BTreeSet<usize> {
+        let mut composed = Composed::default();
+        composed.add((self, other));
+        let named = composed.entries.values();
+        let named = named.flat_map(|(before, after)| before.iter().chain(after));
+        named.chain(composed.left.keys()).copied().collect()
+    }
+
+    /// How many directories and files there are.
+    pub fn size(&self) -> usize {
+        self.in_tree().len()
+    }
+}
