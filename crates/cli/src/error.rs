@@ -204,14 +204,7 @@ impl Error {
             Error::Random(_) | Error::Signals(_) => (ExitCode::Internal.code(), None),
             Error::Service(error) => explained(error),
         };
-        let conflicts = match self {
-            Error::Commit {
-                source: CommitError::Conflict { conflicts, .. },
-                ..
-            }
-            | Error::Undo(CommitError::Conflict { conflicts, .. }) => conflicts.clone(),
-            _ => Vec::new(),
-        };
+        let conflicts = self.conflicts();
         Explained {
             message: self.to_string(),
             lines: match self {
@@ -225,7 +218,18 @@ impl Error {
             },
             hint,
             exit_code,
-            conflicts,
+            conflicts: conflicts.to_vec(),
+        }
+    }
+
+    fn conflicts(&self) -> &[Conflict] {
+        match self {
+            Error::Commit {
+                source: CommitError::Conflict { conflicts, .. },
+                ..
+            }
+            | Error::Undo(CommitError::Conflict { conflicts, .. }) => conflicts,
+            _ => &[],
         }
     }
 }
