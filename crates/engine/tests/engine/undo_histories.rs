@@ -303,7 +303,7 @@ impl Run {
 
 #[test]
 fn undos_lose_nothing_that_came_later_and_views_show_the_past() {
-    let mut seeds = seeds_and(pick(30, 360), &[47, 49, 55, 70, 197]);
+    let mut seeds = seeds_and(pick(30, 120), &[47, 49, 55, 70, 197]);
     if seeds.len() > 1 {
         seeds.retain(|seed| !OPEN_FAULTS.contains(seed));
     }
