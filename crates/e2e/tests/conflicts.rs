@@ -220,7 +220,6 @@ fn commits_are_named_in_conflicts_after_a_kill() {
         (mine, "chmod 600 f", Some("X")),
         (mine, mine, Some("X")),
         ("chmod 600 f", theirs, Some("")),
-        ("truncate -s 10 f", "mv f e; mv e f", Some("")),
         ("rm f g", theirs, None),
     ] {
         let prepare = "seq 20000 > f; chmod 644 f; ln f g";
